@@ -1,0 +1,1 @@
+"""Records and enums, frozen, no I/O. Import from the module that defines a name."""

@@ -1,0 +1,96 @@
+"""Identifiers. All are ULIDs: 26 characters that sort by creation time.
+
+Within one process ids strictly increase, also when the wall clock steps back and also after
+a fork; between processes their order within one millisecond is random.
+"""
+
+import hashlib
+import os
+import threading
+import time
+from typing import NewType
+
+from ulid import ULID, ULIDGenerator
+
+from forge_jobs.errors import InvalidInput
+
+JobId = NewType("JobId", str)
+HostId = NewType("HostId", str)
+WorkerId = NewType("WorkerId", str)
+
+_CROCKFORD = frozenset("0123456789ABCDEFGHJKMNPQRSTVWXYZ")
+_ULID_LENGTH = 26
+
+
+class _Ids:
+    """One strictly increasing sequence of ULIDs.
+
+    python-ulid reads its clock outside its lock and compares timestamps for equality only, so
+    a clock that steps back, or a second thread, would break the order: hence the lock and the
+    clock that never decreases.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._latest_ms = 0
+        self._generator = ULIDGenerator(clock=self._never_backwards)
+
+    def _never_backwards(self) -> int:
+        self._latest_ms = max(self._latest_ms, time.time_ns() // 1_000_000)
+        return self._latest_ms
+
+    def next(self) -> str:
+        with self._lock:
+            return str(self._generator.generate())
+
+
+_ids = _Ids()
+
+
+def _reseed_after_fork() -> None:
+    # A child that kept the parent's generator would hand out the parent's next ids.
+    global _ids  # noqa: PLW0603 - module state is the point: one order per process
+    _ids = _Ids()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_reseed_after_fork)
+
+
+def new_job_id() -> JobId:
+    """A fresh job id, greater than every one this process has made."""
+    return JobId(_ids.next())
+
+
+def new_host_id() -> HostId:
+    """A fresh pod id; one per boot of a runtime, never a host name."""
+    return HostId(_ids.next())
+
+
+def new_worker_id() -> WorkerId:
+    """A fresh worker id; one per incarnation of a worker, never reused."""
+    return WorkerId(_ids.next())
+
+
+def occurrence_job_id(schedule: str, occurrence_us: int) -> JobId:
+    """The id of the job that ``schedule`` enqueues for one occurrence, always the same.
+
+    Two coordinators that fire the same occurrence make the same id, so the store keeps one.
+
+    :param occurrence_us: the occurrence, in microseconds since the epoch, not negative
+    """
+    seed = f"{schedule}\n{occurrence_us}".encode()
+    randomness = hashlib.blake2b(seed, digest_size=10, person=b"forge-jobs-cron").digest()
+    return JobId(str(ULID((occurrence_us // 1000).to_bytes(6, "big") + randomness)))
+
+
+def check_job_id(value: str, field: str = "id") -> JobId:
+    """``value`` as a job id, in upper case.
+
+    :raises InvalidInput: it is not a ULID
+    """
+    upper = value.upper() if isinstance(value, str) else ""
+    # The first character carries three bits only: 128 bits in 26 characters of five.
+    if len(upper) != _ULID_LENGTH or not _CROCKFORD.issuperset(upper) or upper[0] > "7":
+        raise InvalidInput(field, "is not a ULID", "give 26 characters, as str(ulid.ULID()) does")
+    return JobId(upper)

@@ -1,0 +1,330 @@
+"""Jobs: what is asked for, what is stored, what a worker holds.
+
+All records are frozen; instants are aware UTC datetimes with microseconds, durations are
+timedeltas.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Literal
+
+from msgspec import Struct
+
+from forge_jobs.model.ids import HostId, JobId, WorkerId
+
+ERROR_HISTORY = 32
+"""How many error records a job keeps: the newest ones."""
+
+MIN_PRIORITY, MAX_PRIORITY = -100, 100
+"""Bounds of ``priority``. Few enough that a claim may look at each level in use."""
+
+DEFAULT_MAX_ATTEMPTS = 5
+MAX_MAX_ATTEMPTS = 1_000_000
+
+
+class JobStatus(StrEnum):
+    """Where a job is in its life. The stored text is the value."""
+
+    BLOCKED = "blocked"
+    """Waits for other jobs."""
+    PENDING = "pending"
+    """Due now, or scheduled."""
+    IN_PROGRESS = "in_progress"
+    """Claimed; a handler runs or is about to."""
+    FAILED = "failed"
+    """The last attempt failed; waits for its retry."""
+    DONE = "done"
+    DEAD = "dead"
+    """Gave up."""
+    CANCELLED = "cancelled"
+
+
+ACTIVE = frozenset({JobStatus.BLOCKED, JobStatus.PENDING, JobStatus.IN_PROGRESS, JobStatus.FAILED})
+TERMINAL = frozenset(JobStatus) - ACTIVE
+
+
+class Cause(StrEnum):
+    """Why a job is in its status, and what a finished attempt is counted as."""
+
+    ENQUEUED = "enqueued"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    """The handler raised, or its arguments could not be decoded."""
+    TIMED_OUT = "timed_out"
+    REJECTED = "rejected"
+    """The handler said ``Dead``."""
+    THROTTLED = "throttled"
+    SNOOZED = "snoozed"
+    INTERRUPTED = "interrupted"
+    """Stopped by shutdown, scale-down or self-fencing; the attempt was handed back."""
+    RELEASED = "released"
+    """Handed back before it started."""
+    CRASHED = "crashed"
+    """The claim went stale: its process died or lost the store."""
+    CANCELLED = "cancelled"
+    EXPIRED = "expired"
+    PARENT_FAILED = "parent_failed"
+    PARENTS_SETTLED = "parents_settled"
+    REQUEUED = "requeued"
+
+
+class Hold(StrEnum):
+    """Why a waiting job is kept out of the ready index."""
+
+    UNKNOWN_KIND = "unknown_kind"
+    """No live pod knows its kind."""
+
+
+class Unique(Struct, frozen=True):
+    """At most one active job of the queue per key.
+
+    ``keep``: the request is dropped and the outcome names the holder.
+    ``error``: :class:`~forge_jobs.errors.Conflict`, and nothing of the call is stored.
+    """
+
+    key: str
+    mode: Literal["keep", "error"] = "keep"
+
+
+class After(Struct, frozen=True):
+    """An edge to a parent job, and what its failure means here.
+
+    :param on_failure: when the parent ends dead or cancelled: ``cancel`` this job too,
+        ``continue`` as if it had succeeded, or ``hold`` this job blocked for an operator
+    """
+
+    job_id: JobId
+    on_failure: Literal["cancel", "continue", "hold"] = "cancel"
+
+
+class NewJob(Struct, frozen=True, kw_only=True):
+    """A request with every default filled in and every value checked: what a store takes.
+
+    :param payload: JSON text of an object, returned byte for byte
+    :param run_at: due from this instant; at most one of ``run_at`` and ``delay`` is set,
+        neither means now
+    :param max_attempts: at least 1; None means no bound
+    :param metadata: JSON text of an object of strings
+    :param trace: JSON text of the trace context headers, "" for none
+    :param keep_result: store what the handler returns
+    :param result_ttl: how long the result is kept; None: as long as the job
+    :param fingerprint: hash of the request's content, set when the caller gave the id; a
+        repeat with another fingerprint is a Conflict
+    :param schedule: the schedule that fired it, "" for none
+    """
+
+    id: JobId
+    queue: str
+    kind: str
+    payload: str
+    priority: int = 0
+    run_at: datetime | None = None
+    delay: timedelta | None = None
+    max_attempts: int | None = DEFAULT_MAX_ATTEMPTS
+    unique: Unique | None = None
+    after: tuple[After, ...] = ()
+    timeout: timedelta | None = None
+    tags: tuple[str, ...] = ()
+    metadata: str = "{}"
+    trace: str = ""
+    expires_at: datetime | None = None
+    keep_result: bool = True
+    result_ttl: timedelta | None = None
+    fingerprint: str = ""
+    schedule: str = ""
+
+
+class EnqueueOutcome(Struct, frozen=True):
+    """What became of one request.
+
+    :param job_id: the stored job; the holder of the unique key when ``deduplicated``
+    :param deduplicated: the request was dropped in favour of another active job. A repeat
+        under the same id is not a duplicate: it reports the same outcome as the first time
+    """
+
+    job_id: JobId
+    deduplicated: bool = False
+
+
+class Claim(Struct, frozen=True):
+    """Proof of ownership of one attempt, and the fence of every later write.
+
+    The token counts the claims of that job and never goes back, so a claim that was lost is
+    worthless for good, also to a worker of the same name.
+    """
+
+    queue: str
+    job_id: JobId
+    token: int
+
+
+class ClaimedJob(Struct, frozen=True, kw_only=True):
+    """A claim with what its handler needs.
+
+    :param attempt: of this run, from 1; handed-back runs do not count
+    :param crashes: how many times its process died under it
+    :param snoozes: how many times a run was handed back by snooze or throttle
+    :param cancel_requested: a cancel arrived between enqueue and this claim
+    """
+
+    claim: Claim
+    kind: str
+    payload: str
+    attempt: int
+    max_attempts: int | None
+    crashes: int
+    snoozes: int
+    priority: int
+    timeout: timedelta | None
+    tags: tuple[str, ...]
+    metadata: str
+    trace: str
+    run_at: datetime
+    enqueued_at: datetime
+    keep_result: bool
+    cancel_requested: bool = False
+    schedule: str = ""
+
+
+class ErrorRecord(Struct, frozen=True, kw_only=True):
+    """One failure of one attempt. Texts are already cleaned and cut to size.
+
+    :param at: filled in by the store
+    """
+
+    attempt: int
+    cause: Cause
+    type: str
+    message: str
+    traceback: str = ""
+    host_id: str = ""
+    at: datetime | None = None
+
+
+class Job(Struct, frozen=True, kw_only=True):
+    """A stored job, whole.
+
+    :param due_at: when it may be claimed; for a failed job the time of its retry
+    :param token: how often it was claimed
+    :param host_id: the pod that holds it, or held it last; "" before the first claim
+    :param started_at: when the running attempt is known to have started; None while its
+        claim is only held ahead
+    :param result: JSON text, None when there is none (yet, any more, or not asked for)
+    :param payload: "" once a job that is not to be kept has ended
+    """
+
+    id: JobId
+    queue: str
+    kind: str
+    payload: str
+    status: JobStatus
+    cause: Cause
+    priority: int
+    attempt: int
+    max_attempts: int | None
+    token: int
+    crashes: int
+    snoozes: int
+    enqueued_at: datetime
+    due_at: datetime
+    claimed_at: datetime | None
+    started_at: datetime | None
+    heartbeat_at: datetime | None
+    finished_at: datetime | None
+    expires_at: datetime | None
+    timeout: timedelta | None
+    unique_key: str | None
+    hold: Hold | None
+    host_id: HostId
+    worker_id: WorkerId
+    cancel_requested: bool
+    tags: tuple[str, ...]
+    metadata: Mapping[str, str]
+    trace: str
+    schedule: str
+    keep_result: bool
+    result: str | None
+    errors: tuple[ErrorRecord, ...]
+    waits_for: tuple[JobId, ...]
+    """Parents that have not settled yet, in id order."""
+
+
+class JobSummary(Struct, frozen=True, kw_only=True):
+    """One line of a list: a job without its payload, result and tracebacks."""
+
+    id: JobId
+    queue: str
+    kind: str
+    status: JobStatus
+    cause: Cause
+    priority: int
+    attempt: int
+    max_attempts: int | None
+    enqueued_at: datetime
+    due_at: datetime
+    finished_at: datetime | None
+    hold: Hold | None
+    host_id: HostId
+    started_at: datetime | None
+    tags: tuple[str, ...]
+    last_error: str
+    """Type and message of the newest error, "" when there is none."""
+
+
+class JobFilter(Struct, frozen=True, kw_only=True):
+    """Which jobs are meant; every part that is set must match. Empty tuples mean any.
+
+    :param enqueued_before: strictly before this instant
+    :param enqueued_after: at or after this instant
+    """
+
+    ids: tuple[JobId, ...] = ()
+    queues: tuple[str, ...] = ()
+    kinds: tuple[str, ...] = ()
+    statuses: tuple[JobStatus, ...] = ()
+    causes: tuple[Cause, ...] = ()
+    tag: str | None = None
+    unique_key: str | None = None
+    schedule: str | None = None
+    enqueued_before: datetime | None = None
+    enqueued_after: datetime | None = None
+
+
+class Page(Struct, frozen=True):
+    """One page of jobs, newest first.
+
+    :param cursor: pass it to get the next page; None on the last page
+    """
+
+    jobs: tuple[JobSummary, ...]
+    cursor: str | None
+
+
+class Refusal(StrEnum):
+    """Why a bulk operation left a job as it was."""
+
+    NOT_FOUND = "not_found"
+    RUNNING = "running"
+    """Deleting or requeueing a job that a worker holds."""
+    FINISHED = "finished"
+    """Cancelling or starting what has ended, requeueing what succeeded."""
+    WAITING = "waiting"
+    """Requeueing what already waits for its turn, starting what waits for other jobs."""
+    KEY_TAKEN = "key_taken"
+    """Another active job holds its unique key now."""
+
+
+class BulkOutcome(Struct, frozen=True):
+    """What one bounded batch of a bulk operation did.
+
+    :param changed: jobs that were changed
+    :param requested: running jobs whose owner was asked (cancel only)
+    :param refused: jobs left as they were, and why
+    :param cursor: pass it to go on; None when every matching job has been visited
+    """
+
+    changed: tuple[JobId, ...]
+    requested: tuple[JobId, ...]
+    refused: Mapping[JobId, Refusal]
+    cursor: str | None

@@ -1,0 +1,34 @@
+"""The rules for names: of queues, kinds, keys, tags, schedules and rate-limit scopes."""
+
+import unicodedata
+
+from forge_jobs.errors import InvalidInput
+
+MAX_NAME_LENGTH = 200
+_CONTROL_OR_SURROGATE = frozenset({"Cc", "Cs", "Zl", "Zp"})
+
+
+def check_name(field: str, value: object) -> str:
+    """``value`` as a name: 1 to 200 characters, no control characters, no comma.
+
+    The comma separates names in ``FORGE_QUEUES``. Everything else printable is allowed and
+    means nothing: quotes, braces, percent signs and globs are plain characters.
+
+    :param field: what the caller calls the value; the error names it
+    :raises InvalidInput: the value breaks a rule
+    """
+    fix = f"give 1 to {MAX_NAME_LENGTH} characters without control characters or commas"
+    if not isinstance(value, str):
+        raise InvalidInput(field, f"is a {type(value).__name__}, not a string", fix)
+    if not value:
+        raise InvalidInput(field, "is empty", fix)
+    if len(value) > MAX_NAME_LENGTH:
+        raise InvalidInput(field, f"has {len(value)} characters", fix)
+    # Plain printable ASCII is nearly every name there is; str.isprintable is one C call.
+    if value.isascii() and value.isprintable() and "," not in value:
+        return value
+    if "," in value:
+        raise InvalidInput(field, "contains a comma", fix)
+    if any(unicodedata.category(character) in _CONTROL_OR_SURROGATE for character in value):
+        raise InvalidInput(field, "contains a control character or a lone surrogate", fix)
+    return value

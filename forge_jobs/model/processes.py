@@ -1,0 +1,183 @@
+"""Pods, their leases, slots, and the leader."""
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from msgspec import Struct
+
+from forge_jobs.model.ids import HostId, JobId, WorkerId
+from forge_jobs.model.jobs import Claim
+from forge_jobs.model.queues import QueueState
+
+
+class PodLease(Struct, frozen=True):
+    """A pod's right to claim, given at registration.
+
+    Once it ran out it never comes back: the pod registers again and gets another ``epoch``,
+    with no grants. So a pod that slept can never claim by slots that went to others.
+    """
+
+    host_id: HostId
+    epoch: str
+
+
+class Pod(Struct, frozen=True, kw_only=True):
+    """What a pod says of itself when it registers.
+
+    :param label: for people, see ``FORGE_WORKER_PREFIX``; "" for none
+    :param queues: queues it declares
+    :param kinds: kinds it has handlers for, aliases included
+    :param version: the deployed version, "" when unknown
+    """
+
+    host_id: HostId
+    label: str
+    queues: tuple[str, ...]
+    kinds: tuple[str, ...]
+    version: str
+    process_id: int
+
+
+class PodGauges(Struct, frozen=True, kw_only=True):
+    """A pod's own measurements, of the last minute."""
+
+    cpu_percent: float
+    memory_bytes: int
+    disk_free_bytes: int
+    store_latency_ms: float
+    """Mean round trip of its store calls."""
+    loop_lag_ms: float
+    running: int
+
+
+class PodState(Struct, frozen=True, kw_only=True):
+    """A pod as the store knows it.
+
+    :param lease_remaining: zero once the lease ran out
+    :param draining: it takes no new work and gives its slots back
+    :param slots: per queue, what it may run and should run
+    :param in_progress: claims it holds, per queue
+    """
+
+    pod: Pod
+    started_at: datetime
+    last_beat_at: datetime
+    lease_remaining: timedelta
+    draining: bool
+    slots: Mapping[str, "Slots"]
+    in_progress: Mapping[str, int]
+    gauges: PodGauges | None
+
+
+class Slots(Struct, frozen=True):
+    """One queue's slots on one pod.
+
+    :param target: what the coordinator wants it to have
+    :param grant: what it may run
+    """
+
+    target: int
+    grant: int
+
+
+class Allocation(Struct, frozen=True, kw_only=True):
+    """The slots of one queue over the pods with a live lease, at one version.
+
+    :param version: changes with every write of the allocation; compare-and-set on it
+    :param pods: every live pod that declares the queue, also those without slots
+    :param draining: those of ``pods`` that give their slots back
+    """
+
+    queue: str
+    version: int
+    max_workers: int
+    pods: Mapping[HostId, Slots]
+    draining: frozenset[HostId]
+
+
+class AllocationChange(Struct, frozen=True, kw_only=True):
+    """The coordinator's wish for one queue.
+
+    :param slots: the new slots of every pod of the allocation that was read; a grant is never
+        below the one read
+    """
+
+    queue: str
+    version: int
+    slots: Mapping[HostId, Slots]
+
+
+class Leadership(Struct, frozen=True, kw_only=True):
+    """The leader lease as it stands.
+
+    :param term: grows by one with each change of holder, never goes back
+    :param remaining: zero once it ran out
+    :param fleet_version: differs whenever what ``ProcStore.allocations`` returns differs;
+        so a coordinator that has seen it need not read them again
+    """
+
+    host_id: HostId
+    term: int
+    remaining: timedelta
+    fleet_version: str
+
+
+class HeldClaim(Struct, frozen=True):
+    """A claim as its pod reports it.
+
+    :param worker_id: "" while it is held ahead and no handler runs
+    """
+
+    claim: Claim
+    worker_id: str = ""
+
+
+class ClaimState(StrEnum):
+    """What a beat found about one claim."""
+
+    HELD = "held"
+    CANCEL_REQUESTED = "cancel_requested"
+    """Still held, and a cancel waits for the handler."""
+    LOST = "lost"
+
+
+class QueueBeat(Struct, frozen=True, kw_only=True):
+    """What a pod needs to know of one of its queues.
+
+    :param next_due_in: until the next waiting job falls due, zero when one is due now, None
+        when none waits
+    """
+
+    slots: Slots
+    state: QueueState
+    next_due_in: timedelta | None
+
+
+class Beat(Struct, frozen=True, kw_only=True):
+    """The answer to a heartbeat.
+
+    :param lease_held: False: the lease had run out or the pod is unknown. Nothing was renewed,
+        the pod's grants are void, it must register again. Claims are reported all the same.
+    :param claims: per claim of the call
+    :param unknown: claims the store holds for this pod that the call did not list
+    :param queues: per queue the pod declares
+    :param handovers: some wait to be delivered
+    """
+
+    lease_held: bool
+    claims: Mapping[Claim, ClaimState]
+    unknown: tuple[Claim, ...]
+    queues: Mapping[str, QueueBeat]
+    handovers: bool
+
+
+class WorkerState(Struct, frozen=True, kw_only=True):
+    """A worker with a job in hand."""
+
+    worker_id: WorkerId
+    host_id: HostId
+    queue: str
+    job_id: JobId
+    kind: str
+    started_at: datetime

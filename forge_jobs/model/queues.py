@@ -1,0 +1,159 @@
+"""Queues, their settings, and rate limits."""
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Literal
+
+from msgspec import Struct
+
+from forge_jobs.errors import InvalidInput
+
+MAX_WORKERS_LIMIT = 100_000
+
+
+class CooldownPolicy(Struct, frozen=True, kw_only=True):
+    """How long a queue pauses after a handler reported throttling.
+
+    ``flat``: always ``base``. ``exponential``: ``base`` x 2^(level-1) up to ``cap``; the level
+    falls back to zero after ``quiet`` without a throttle, counted from the end of the pause.
+    A ``retry_after`` of the upstream replaces the computed length, within [1 s, ``cap``].
+    """
+
+    mode: Literal["flat", "exponential"] = "flat"
+    base: timedelta = timedelta(seconds=60)
+    cap: timedelta = timedelta(minutes=30)
+    quiet: timedelta = timedelta(seconds=120)
+
+
+class Retention(Struct, frozen=True, kw_only=True):
+    """How long finished jobs stay, by age since they ended, and how many at most.
+
+    Zero age keeps nothing: the payload goes at once, the row a minute later. None means no
+    bound by count.
+    """
+
+    done: timedelta = timedelta(days=7)
+    dead: timedelta = timedelta(days=30)
+    cancelled: timedelta = timedelta(days=30)
+    max_done: int | None = None
+    max_dead: int | None = None
+    max_cancelled: int | None = None
+
+
+class QueueSettings(Struct, frozen=True, kw_only=True):
+    """The settings of one queue.
+
+    :param max_workers: running handlers in the whole cluster, 0 to 100,000
+    """
+
+    max_workers: int = 1
+    cooldown: CooldownPolicy = CooldownPolicy()
+    retention: Retention = Retention()
+
+
+class QueueState(Struct, frozen=True, kw_only=True):
+    """A queue as it stands: settings in force, and what pauses it.
+
+    :param overridden: names of the settings an operator has set; code does not change them
+    :param cooldown_remaining: zero when it does not cool down
+    :param cooldown_level: throttles in a row, see :class:`CooldownPolicy`
+    :param cooldown_ended_for: how long ago the last pause ended; zero while it lasts, None
+        when there was none
+    """
+
+    name: str
+    settings: QueueSettings
+    overridden: frozenset[str]
+    paused: bool
+    cooldown_remaining: timedelta
+    cooldown_level: int
+    cooldown_ended_for: timedelta | None
+
+
+class QueueChange(Struct, frozen=True, kw_only=True):
+    """An operator's edit: only what is not None is changed, and stays over later deploys."""
+
+    max_workers: int | None = None
+    cooldown: CooldownPolicy | None = None
+    retention: Retention | None = None
+
+
+class RateLimit(Struct, frozen=True):
+    """A token bucket: holds ``capacity`` tokens, refills that many per ``per``.
+
+    Starts full. In any window of length w at most ``capacity + capacity * w / per`` tokens
+    are given.
+
+    :param per: seconds, or a timedelta
+    """
+
+    capacity: int
+    per: float | timedelta = 1.0
+
+    def __post_init__(self) -> None:
+        if self.capacity < 1:
+            raise InvalidInput("capacity", f"is {self.capacity}", "give at least 1")
+        if not self.period > timedelta(0):
+            raise InvalidInput("per", f"is {self.per}", "give a duration above zero")
+
+    @property
+    def period(self) -> timedelta:
+        """The time in which an empty bucket fills up."""
+        return self.per if isinstance(self.per, timedelta) else timedelta(seconds=self.per)
+
+
+class TokenGrant(Struct, frozen=True):
+    """The answer to a request for tokens.
+
+    :param granted: all of the tokens were taken; else none was
+    :param retry_in: when not granted: how long until that many could be there
+    """
+
+    granted: bool
+    retry_in: timedelta
+
+
+class RateLimitState(Struct, frozen=True, kw_only=True):
+    """A named bucket as it stands.
+
+    :param available: whole tokens that could be taken now
+    """
+
+    scope: str
+    limit: RateLimit
+    available: int
+    overridden: bool
+
+
+class QueueCounts(Struct, frozen=True, kw_only=True):
+    """How many jobs a queue holds, by status, and how long the oldest due one has waited.
+
+    :param due: pending or failed jobs that could be claimed now
+    :param held: waiting jobs kept out of the ready index
+    :param running: jobs in progress whose start is known
+    :param oldest_due_for: None when nothing is due
+    """
+
+    by_status: Mapping[str, int]
+    due: int
+    held: int
+    running: int
+    oldest_due_for: timedelta | None
+
+
+class Wake(Struct, frozen=True, kw_only=True):
+    """What may have changed since the last wake; every part is a hint, none is a promise.
+
+    :param queues: queues that may have work that is due
+    :param handover: some job with children has ended
+    :param beat: a cancel was requested, or a queue was paused, resumed or re-set: beat now
+    :param fleet: pods came or went, or ``max_workers`` changed: the coordinator should look
+    """
+
+    queues: frozenset[str] = frozenset()
+    handover: bool = False
+    beat: bool = False
+    fleet: bool = False
+
+    def __bool__(self) -> bool:
+        return bool(self.queues or self.handover or self.beat or self.fleet)

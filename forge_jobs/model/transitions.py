@@ -1,0 +1,126 @@
+"""What happens to a claimed job next, as a value: computed by ``policy``, applied by a store."""
+
+from datetime import timedelta
+
+from msgspec import Struct
+
+from forge_jobs.model.ids import HostId, JobId
+from forge_jobs.model.jobs import Cause, Claim, ClaimedJob, ErrorRecord, JobStatus
+
+_ZERO = timedelta(0)
+
+
+class Cooldown(Struct, frozen=True):
+    """A pause of a whole queue after its upstream throttled.
+
+    A store keeps the later end and the higher level of what it has and what it is given, so
+    workers that are throttled together raise the level once.
+
+    :param length: from the store's now
+    :param level: how many throttles in a row this one is, from 1; input of the next length
+    """
+
+    length: timedelta
+    level: int
+
+
+class Transition(Struct, frozen=True, kw_only=True):
+    """Where a claimed job goes.
+
+    :param status: anything but in_progress and blocked
+    :param delay: pending and failed: due again this long after the store's now
+    :param hand_back: the attempt did not count
+    :param count_snooze: one more of the bounded hand-backs
+    :param count_crash: one more crash
+    :param error: appended to the history, of which the newest ``ERROR_HISTORY`` stay
+    :param result: JSON text of what the handler returned, replacing an older one; None: none
+    :param cooldown: pauses the queue
+    """
+
+    status: JobStatus
+    cause: Cause
+    delay: timedelta = _ZERO
+    hand_back: bool = False
+    count_snooze: bool = False
+    count_crash: bool = False
+    error: ErrorRecord | None = None
+    result: str | None = None
+    cooldown: Cooldown | None = None
+
+
+class Finalization(Struct, frozen=True):
+    """The end of one claim."""
+
+    claim: Claim
+    transition: Transition
+
+
+class StaleClaim(Struct, frozen=True, kw_only=True):
+    """A claim whose beats stopped, with what decides its job's fate.
+
+    :param started: a start was recorded, so a handler may have run
+    """
+
+    claim: Claim
+    kind: str
+    host_id: HostId
+    attempt: int
+    max_attempts: int | None
+    crashes: int
+    started: bool
+    cancel_requested: bool
+
+
+class Revival(Struct, frozen=True):
+    """What to do with a stale claim's job."""
+
+    claim: Claim
+    transition: Transition
+
+
+class Handover(Struct, frozen=True, kw_only=True):
+    """News that one parent has ended, still to be told to one child.
+
+    :param parent_status: done, dead or cancelled
+    """
+
+    id: int
+    queue: str
+    """The child's queue."""
+    child_id: JobId
+    parent_id: JobId
+    parent_status: JobStatus
+    on_failure: str
+
+
+class Delivery(Struct, frozen=True):
+    """What a handover means for its child.
+
+    :param action: ``settle`` the edge (the child becomes pending with its last one),
+        ``cancel`` the child (cause parent_failed), or ``hold`` it blocked
+    """
+
+    handover: Handover
+    action: str
+
+
+class Demand(Struct, frozen=True, kw_only=True):
+    """What a supervisor asks of a queue: see ``JobStore.claim``."""
+
+    worker_ids: tuple[str, ...]
+    limit: int
+    kinds: frozenset[str]
+
+
+class Exchange(Struct, frozen=True):
+    """The answer to one round trip of a supervisor.
+
+    :param settled: per finalization, in order; see ``JobStore.finalize``
+    :param claimed: in the queue's order
+    :param next_due_in: when fewer were claimed than asked for: how long until the next job
+        of the queue falls due, None when none is scheduled. Only a hint.
+    """
+
+    settled: tuple[bool, ...]
+    claimed: tuple[ClaimedJob, ...]
+    next_due_in: timedelta | None
