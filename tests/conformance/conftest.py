@@ -1,0 +1,33 @@
+"""One store per test, of every backend, whose time stands still until the test moves it."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from forge_jobs.clock import ManualClock
+from forge_jobs.model.processes import PodLease
+from forge_jobs.storage.protocols import Storage
+from tests.support.backends import BACKENDS
+from tests.support.factories import register
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    """The store's clock."""
+    return ManualClock()
+
+
+@pytest.fixture(params=sorted(BACKENDS))
+async def storage(
+    request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock
+) -> AsyncIterator[Storage]:
+    """An empty store."""
+    async with BACKENDS[request.param](tmp_path, clock) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def lease(storage: Storage) -> PodLease:
+    """The live lease of a pod that knows the default queue and kind."""
+    return await register(storage)

@@ -1,0 +1,23 @@
+"""What every test shares: the event loop's kind, and how hard Hypothesis searches."""
+
+import os
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+_COMMON = settings(
+    deadline=None,
+    print_blob=True,
+    # A failing example is replayed from the printed blob, so that nothing is left on disk.
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.register_profile("quick", parent=_COMMON, max_examples=100)
+settings.register_profile("thorough", parent=_COMMON, max_examples=5_000)
+settings.load_profile(os.environ.get("FORGE_HYPOTHESIS_PROFILE", "quick"))
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    """forge_jobs runs on asyncio; its drivers know no other loop."""
+    return "asyncio"

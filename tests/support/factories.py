@@ -1,0 +1,194 @@
+"""Records with every field filled in; a test names only the fields it is about."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+from forge_jobs.model.ids import HostId, JobId, new_host_id, new_job_id, new_worker_id
+from forge_jobs.model.jobs import (
+    Cause,
+    Claim,
+    ClaimedJob,
+    ErrorRecord,
+    Job,
+    JobFilter,
+    JobStatus,
+    NewJob,
+)
+from forge_jobs.model.processes import HeldClaim, Pod, PodLease
+from forge_jobs.model.transitions import Finalization, Revival, Transition
+from forge_jobs.storage.protocols import Storage
+
+QUEUE = "default"
+KIND = "tests.noop"
+LEASE = timedelta(seconds=15)
+DAY = timedelta(days=1)
+SECOND = timedelta(seconds=1)
+MICROSECOND = timedelta(microseconds=1)
+
+
+def new_job(**overrides: Any) -> NewJob:
+    """A request that is due at once."""
+    fields: dict[str, Any] = {"id": new_job_id(), "queue": QUEUE, "kind": KIND, "payload": "{}"}
+    return NewJob(**(fields | overrides))
+
+
+def a_pod(**overrides: Any) -> Pod:
+    """A pod that declares the default queue and knows the default kind."""
+    fields: dict[str, Any] = {
+        "host_id": new_host_id(),
+        "label": "",
+        "queues": (QUEUE,),
+        "kinds": (KIND,),
+        "version": "",
+        "process_id": 4711,
+    }
+    return Pod(**(fields | overrides))
+
+
+async def register(
+    storage: Storage,
+    *,
+    queues: Sequence[str] = (QUEUE,),
+    kinds: Sequence[str] = (KIND,),
+    lease_for: timedelta = LEASE,
+    host_id: HostId | None = None,
+) -> PodLease:
+    """Admit a pod and return its lease."""
+    pod = a_pod(host_id=host_id or new_host_id(), queues=tuple(queues), kinds=tuple(kinds))
+    return await storage.procs.register(pod, lease_for)
+
+
+async def claim(
+    storage: Storage,
+    lease: PodLease,
+    *,
+    limit: int = 1,
+    queue: str = QUEUE,
+    kinds: Sequence[str] = (KIND,),
+    ahead: bool = False,
+) -> list[ClaimedJob]:
+    """Claim up to ``limit`` jobs, each for a worker of its own unless they are held ahead."""
+    worker_ids = [] if ahead else [new_worker_id() for _ in range(limit)]
+    return await storage.jobs.claim(queue, worker_ids, limit, frozenset(kinds), lease)
+
+
+async def claim_one(
+    storage: Storage,
+    lease: PodLease,
+    *,
+    queue: str = QUEUE,
+    kinds: Sequence[str] = (KIND,),
+    ahead: bool = False,
+) -> ClaimedJob:
+    """Claim the next job, which must be there."""
+    claimed = await claim(storage, lease, queue=queue, kinds=kinds, ahead=ahead)
+    assert len(claimed) == 1, f"expected one due job, claimed {claimed}"
+    return claimed[0]
+
+
+async def enqueue_one(storage: Storage, **overrides: Any) -> JobId:
+    """Store one job that must not be a duplicate."""
+    [outcome] = await storage.jobs.enqueue([new_job(**overrides)])
+    assert not outcome.deduplicated
+    return outcome.job_id
+
+
+async def get_job(storage: Storage, job_id: JobId) -> Job:
+    """The stored job, which must be there."""
+    found = await storage.jobs.get([job_id])
+    assert job_id in found, f"job {job_id} is not stored"
+    return found[job_id]
+
+
+async def finish(storage: Storage, claimed: ClaimedJob | Claim, transition: Transition) -> bool:
+    """Finalize one claim."""
+    the_claim = claimed.claim if isinstance(claimed, ClaimedJob) else claimed
+    [applied] = await storage.jobs.finalize([Finalization(the_claim, transition)])
+    return applied
+
+
+async def revive(
+    storage: Storage,
+    claimed: ClaimedJob | Claim,
+    transition: Transition | None = None,
+    stale_after: timedelta = LEASE,
+) -> bool:
+    """Revive one claim."""
+    the_claim = claimed.claim if isinstance(claimed, ClaimedJob) else claimed
+    revival = Revival(the_claim, transition or crashed())
+    [applied] = await storage.jobs.revive([revival], stale_after)
+    return applied
+
+
+async def run_one(
+    storage: Storage, lease: PodLease, transition: Transition, *, queue: str = QUEUE
+) -> JobId:
+    """Claim the next job and end its claim with ``transition``."""
+    claimed = await claim_one(storage, lease, queue=queue)
+    assert await finish(storage, claimed, transition)
+    return claimed.claim.job_id
+
+
+async def counters(storage: Storage, queue: str = QUEUE) -> dict[str, int]:
+    """All counters of a queue, summed over all minutes, those that are zero left out."""
+    now = await storage.cron.now()
+    buckets = await storage.jobs.metrics(queue, now - 3650 * DAY, now + 3650 * DAY)
+    totals: dict[str, int] = {}
+    for bucket in buckets:
+        for name, count in bucket.counts.items():
+            totals[str(name)] = totals.get(str(name), 0) + count
+    return {name: count for name, count in totals.items() if count}
+
+
+def only(*job_ids: JobId) -> JobFilter:
+    """A filter for exactly these jobs."""
+    return JobFilter(ids=job_ids)
+
+
+def held(claimed: ClaimedJob | Claim, worker_id: str = "") -> HeldClaim:
+    """A claim as its pod reports it in a beat."""
+    return HeldClaim(claimed.claim if isinstance(claimed, ClaimedJob) else claimed, worker_id)
+
+
+def error(message: str = "boom", *, attempt: int = 1, **overrides: Any) -> ErrorRecord:
+    """An error record as a runtime hands it over: without its time."""
+    fields: dict[str, Any] = {"cause": Cause.FAILED, "type": "ValueError"}
+    return ErrorRecord(attempt=attempt, message=message, **(fields | overrides))
+
+
+def done(result: str | None = None, **overrides: Any) -> Transition:
+    """The handler returned."""
+    return Transition(status=JobStatus.DONE, cause=Cause.SUCCEEDED, result=result, **overrides)
+
+
+def failed(delay: timedelta = timedelta(0), **overrides: Any) -> Transition:
+    """The handler raised and has attempts left."""
+    fields: dict[str, Any] = {"error": error()}
+    return Transition(
+        status=JobStatus.FAILED, cause=Cause.FAILED, delay=delay, **(fields | overrides)
+    )
+
+
+def dead(**overrides: Any) -> Transition:
+    """The handler raised for the last time."""
+    fields: dict[str, Any] = {"error": error()}
+    return Transition(status=JobStatus.DEAD, cause=Cause.FAILED, **(fields | overrides))
+
+
+def snoozed(delay: timedelta = timedelta(0), **overrides: Any) -> Transition:
+    """The handler waits for a budget."""
+    return Transition(
+        status=JobStatus.PENDING,
+        cause=Cause.SNOOZED,
+        delay=delay,
+        hand_back=True,
+        count_snooze=True,
+        **overrides,
+    )
+
+
+def crashed(**overrides: Any) -> Transition:
+    """The process died under the job."""
+    fields: dict[str, Any] = {"count_crash": True, "error": error("lost", cause=Cause.CRASHED)}
+    return Transition(status=JobStatus.PENDING, cause=Cause.CRASHED, **(fields | overrides))
