@@ -1,0 +1,186 @@
+"""The frame of every loop of the runtime: wait, do one pass, survive what it raises.
+
+What a loop does is a public ``*_once`` function somewhere else; this module only repeats it.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+
+from msgspec import Struct
+
+from forge_jobs.clock import Clock
+from forge_jobs.errors import Unavailable
+
+logger = logging.getLogger(__name__)
+
+_FIRST_PAUSE = 0.1
+_SHORTEST_CAP, _LONGEST_CAP = 1.0, 30.0
+
+
+class Wakeup:
+    """A bell for one waiter. A ring while nobody waits is remembered; many count as one.
+
+    To be rung on the event loop it is waited on. From elsewhere go through
+    ``loop.call_soon_threadsafe(wakeup.ring)``.
+    """
+
+    def __init__(self) -> None:
+        self._rung = asyncio.Event()
+
+    def ring(self) -> None:
+        """Let the current wait, or else the next one, return at once."""
+        self._rung.set()
+
+    async def wait(self, at_most: timedelta | None = None) -> bool:
+        """Wait for a ring and forget it; False when none came within ``at_most``.
+
+        None waits without end. A wait of zero or less looks without waiting.
+        """
+        if not self._rung.is_set() and (at_most is None or at_most > timedelta(0)):
+            seconds = None if at_most is None else at_most.total_seconds()
+            try:
+                async with asyncio.timeout(seconds):
+                    await self._rung.wait()
+            except TimeoutError:
+                return False
+        rung = self._rung.is_set()
+        self._rung.clear()
+        return rung
+
+
+class LoopHealth(Struct, frozen=True, kw_only=True):
+    """How a loop does.
+
+    :param last_success_ago: seconds since a pass last ended well; None: never did
+    :param failures: failed passes in a row, zero after one that ended well
+    :param failures_total: failed passes since the start
+    :param last_error: type and text of the newest failure while ``failures`` is above zero
+    """
+
+    name: str
+    last_success_ago: float | None
+    failures: int
+    failures_total: int
+    last_error: str
+
+
+class PeriodicLoop:
+    """Repeats ``run_once`` until it is stopped.
+
+    A pass returns how long until the next one, None for ``interval``; a ring of ``wakeup``
+    shortens that pause. A failed pass is logged once per distinct cause until one succeeds,
+    counted, and repeated after a growing, jittered pause.
+
+    A pass is never cancelled, because it may be in the middle of a store call: stopping means
+    that no further pass begins. Store calls have time limits of their own, so a pass ends.
+
+    :param run_once: one pass; everything it raises except the end of the process is survived
+    :param timeout: a pass that takes longer counts as failed, is reported, and is waited for
+    """
+
+    def __init__(
+        self,
+        name: str,
+        run_once: Callable[[], Awaitable[timedelta | None]],
+        interval: timedelta,
+        *,
+        clock: Clock,
+        timeout: timedelta = timedelta(seconds=30),
+        wakeup: Wakeup | None = None,
+        rng: random.Random | None = None,
+    ) -> None:
+        self.name = name
+        self.wakeup = wakeup or Wakeup()
+        self.failures = 0
+        self.failures_total = 0
+        self.last_success: float | None = None
+        """``Clock.elapsed`` at the end of the last good pass."""
+        self._run_once = run_once
+        self._interval = interval
+        self._clock = clock
+        self._timeout = timeout
+        self._rng = rng or random.Random()
+        self._cap = min(_LONGEST_CAP, max(_SHORTEST_CAP, interval.total_seconds()))
+        self._stopping = False
+        self._last_error = ""
+        self._logged: set[str] = set()
+        self._pass: asyncio.Task[timedelta | None] | None = None
+
+    async def run(self) -> None:
+        """Pass after pass until :meth:`stop`. Cancelling it leaves a pass in flight to end."""
+        while not self._stopping:
+            pause = await self._pass_once()
+            if self._stopping:
+                break
+            await self.wakeup.wait(pause)
+
+    def stop(self) -> None:
+        """Begin no further pass. :meth:`run` returns when the one in flight has ended."""
+        self._stopping = True
+        self.wakeup.ring()
+
+    def health(self) -> LoopHealth:
+        """How the loop does now."""
+        last = self.last_success
+        return LoopHealth(
+            name=self.name,
+            last_success_ago=None if last is None else self._clock.elapsed() - last,
+            failures=self.failures,
+            failures_total=self.failures_total,
+            last_error=self._last_error if self.failures else "",
+        )
+
+    async def _pass_once(self) -> timedelta:
+        self._pass = asyncio.ensure_future(self._call())
+        try:
+            done, _ = await asyncio.wait({self._pass}, timeout=self._timeout.total_seconds())
+            if not done:
+                self._failed(TimeoutError(f"a pass takes longer than {self._timeout}"))
+                await asyncio.wait({self._pass})
+            pause = self._pass.result()
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if not self._pass.cancelled() or (task is not None and task.cancelling()):
+                raise
+            return self._failed(RuntimeError("a pass was cancelled from inside"))
+        except Exception as error:
+            return self._failed(error)
+        self._succeeded()
+        return self._interval if pause is None else pause
+
+    async def _call(self) -> timedelta | None:
+        return await self._run_once()
+
+    def _succeeded(self) -> None:
+        if self.failures:
+            logger.info(
+                "%s works again after %d failed passes",
+                self.name,
+                self.failures,
+                extra={"loop": self.name},
+            )
+        self.failures = 0
+        self._logged.clear()
+        self.last_success = self._clock.elapsed()
+
+    def _failed(self, error: BaseException) -> timedelta:
+        """Count and report a failure; how long to pause after it."""
+        self.failures += 1
+        self.failures_total += 1
+        self._last_error = f"{type(error).__name__}: {error}"
+        cause = f"{type(error).__qualname__}:{str(error)[:200]}"
+        if cause not in self._logged:
+            self._logged.add(cause)
+            # An outage is told in one line; anything else is a defect and needs its traceback.
+            logger.warning(
+                "%s: a pass failed, it will be repeated: %s",
+                self.name,
+                self._last_error,
+                exc_info=None if isinstance(error, Unavailable) else error,
+                extra={"loop": self.name, "failures": self.failures},
+            )
+        pause = min(self._cap, _FIRST_PAUSE * 2 ** min(self.failures - 1, 20))
+        return timedelta(seconds=pause * self._rng.uniform(0.5, 1.0))
