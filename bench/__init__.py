@@ -1,0 +1,1 @@
+"""First figures: ``make bench``, or ``python -m bench --help``."""
