@@ -1,0 +1,138 @@
+"""Timeline events, buffered by the process they happened in."""
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Sequence
+
+import anyio
+
+from forge_jobs.clock import Clock, SystemClock, from_us
+from forge_jobs.errors import SchemaMismatch, StorageError, Unavailable
+from forge_jobs.model.events import EventKind, TimelineEvent
+from forge_jobs.storage.protocols import JobStore
+
+logger = logging.getLogger(__name__)
+
+EVENT_CAPACITY = 20_000
+"""A store that is down for a minute costs a busy pod nothing, and one for a day no memory."""
+
+FLUSH_BATCH = 500
+
+
+class EventBuffer:
+    """Keeps events until the store has taken them; when full, the oldest make room.
+
+    Events are for people and never counted: a killed process loses those it had not flushed, and
+    a flush whose reply was lost writes its batch twice. Their times are this process's own
+    clock, not the store's, so that recording one costs no round trip.
+
+    ``add`` and ``record`` may be called from any thread; flushing belongs to one event loop.
+
+    :param host_id: put on events that ``record`` makes; "" in a process that runs nothing
+    :param capacity: events kept at most
+    """
+
+    def __init__(
+        self,
+        jobs: JobStore,
+        *,
+        host_id: str = "",
+        clock: Clock | None = None,
+        capacity: int = EVENT_CAPACITY,
+    ) -> None:
+        self._jobs = jobs
+        self._host_id = host_id
+        self._clock = clock or SystemClock()
+        self._capacity = capacity
+        self._events: deque[TimelineEvent] = deque()
+        self._lock = threading.Lock()
+        self._flushing = anyio.Lock()
+        self._warned = False
+        self.dropped = 0
+        """Events lost for want of room, or because the store refused them for good."""
+
+    def __len__(self) -> int:
+        return len(self._events)
+
+    def record(
+        self, kind: EventKind, *, queue: str = "", job_id: str = "", detail: str = ""
+    ) -> None:
+        """Add an event of this process that happens now."""
+        at = from_us(self._clock.time_us())
+        self.add(
+            TimelineEvent(
+                at=at,
+                kind=kind,
+                queue=queue,
+                job_id=job_id,
+                host_id=self._host_id,
+                detail=detail,
+            )
+        )
+
+    def add(self, event: TimelineEvent) -> None:
+        """Add one event; never fails and never waits."""
+        with self._lock:
+            self._events.append(event)
+            full = self._make_room()
+        if full:
+            self._warn_once()
+
+    async def flush_once(self) -> int:
+        """Write everything that is buffered; how many events went.
+
+        After an error they stay buffered, in their order, except those of a batch that the
+        store refuses for good: repeating that would hold up all later ones.
+
+        :raises StorageError: the store did not take them
+        """
+        written = 0
+        async with self._flushing:
+            while batch := self._take():
+                await self._write(batch)
+                written += len(batch)
+        self._warned = False
+        return written
+
+    async def _write(self, batch: Sequence[TimelineEvent]) -> None:
+        try:
+            await self._jobs.append_events(batch)
+        except (Unavailable, SchemaMismatch):
+            self._put_back(batch)
+            raise
+        except StorageError:
+            self.dropped += len(batch)
+            raise
+        except BaseException:
+            self._put_back(batch)
+            raise
+
+    def _take(self) -> list[TimelineEvent]:
+        with self._lock:
+            count = min(FLUSH_BATCH, len(self._events))
+            return [self._events.popleft() for _ in range(count)]
+
+    def _put_back(self, batch: Sequence[TimelineEvent]) -> None:
+        with self._lock:
+            self._events.extendleft(reversed(batch))
+            full = self._make_room()
+        if full:
+            self._warn_once()
+
+    def _make_room(self) -> bool:
+        excess = len(self._events) - self._capacity
+        for _ in range(excess):
+            self._events.popleft()
+        self.dropped += max(excess, 0)
+        return excess > 0
+
+    def _warn_once(self) -> None:
+        """One line per outage, not one per event."""
+        if not self._warned:
+            self._warned = True
+            logger.warning(
+                "timeline events: the buffer of %d is full, the oldest are dropped until "
+                "the store takes events again",
+                self._capacity,
+            )
