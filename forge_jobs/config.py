@@ -3,14 +3,28 @@
 Environment variables and settings files are read in this module and nowhere else.
 """
 
+import difflib
+import os
+import re
+import tomllib
+from collections.abc import Callable, Mapping
 from datetime import timedelta
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, Literal, cast
 
+import msgspec
 from msgspec import Struct
 
-from forge_jobs.errors import ConfigError
+from forge_jobs.errors import ConfigError, InvalidInput
+from forge_jobs.model.names import check_name
+from forge_jobs.model.queues import MAX_WORKERS_LIMIT
 
 BEATS_PER_LEASE = 3
 """A lease outlives this many beats, so that one lost to a hiccup of the store costs nothing."""
+
+PREFIX = "FORGE_"
+SETTINGS_VARIABLE = "FORGE_SETTINGS"
 
 
 def _seconds(value: float) -> timedelta:
@@ -57,8 +71,10 @@ class RuntimeSettings(Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
             value = getattr(self, name)
-            if isinstance(value, timedelta) and value <= timedelta(0) and name != "claim_ahead":
-                raise ConfigError(f"{name} must be above zero, not {value}")
+            if isinstance(value, timedelta):
+                may_be_zero = name == "claim_ahead"
+                allowed = value >= timedelta(0) if may_be_zero else value > timedelta(0)
+                _require(allowed, name, value, "zero or more" if may_be_zero else "above zero")
         least = BEATS_PER_LEASE * self.heartbeat_interval
         _require(self.lease >= least, "lease", self.lease, f"at least three heartbeats ({least})")
         _require(
@@ -80,4 +96,225 @@ class RuntimeSettings(Struct, frozen=True, kw_only=True):
 
 def _require(condition: bool, name: str, value: object, rule: str) -> None:
     if not condition:
-        raise ConfigError(f"{name} must be {rule}, not {value}")
+        raise ConfigError(f"{name} must be {rule}, not {value} ({variable_of(name)})")
+
+
+def variable_of(name: str) -> str:
+    """The environment variable of a setting."""
+    return PREFIX + name.upper()
+
+
+_UNITS = {"ms": 1_000, "s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000, "d": 86_400_000_000}
+_PART = r"\d{1,18}(?:\.\d{1,18})?"
+_DURATION = re.compile(rf"(?:{_PART}|(?:{_PART}(?:ms|s|m|h|d))+)", re.ASCII)
+_PARTS = re.compile(rf"({_PART})(ms|s|m|h|d)?", re.ASCII)
+_DURATION_FIX = "give seconds (90) or a duration (1h30m, 2d, 250ms)"
+
+
+def parse_duration(text: str) -> timedelta:
+    """A duration from ``90`` (seconds), ``1.5s``, ``1h30m``, ``250ms`` or ``2d``.
+
+    Units may come in any order and repeat; they add up. Never negative; rounded to
+    microseconds.
+
+    :raises ValueError: ``text`` is not a duration, or one beyond 999,999,999 days
+    """
+    if not _DURATION.fullmatch(text):
+        raise ValueError(f"{text[:40]!r} is not a duration; {_DURATION_FIX}")
+    parts = _PARTS.findall(text)
+    microseconds = sum(Fraction(number) * _UNITS[unit or "s"] for number, unit in parts)
+    try:
+        return timedelta(microseconds=round(microseconds))
+    except OverflowError:
+        raise ValueError(f"{text[:40]!r} is too long; {_DURATION_FIX}") from None
+
+
+def format_duration(duration: timedelta) -> str:
+    """The shortest text that :func:`parse_duration` reads back exactly; not for negatives."""
+    rest = duration // timedelta(microseconds=1)
+    text = ""
+    for unit in ("d", "h", "m"):
+        count, rest = divmod(rest, _UNITS[unit])
+        text += f"{count}{unit}" if count else ""
+    if rest and rest < _UNITS["s"] and rest % _UNITS["ms"] == 0:
+        return f"{text}{rest // _UNITS['ms']}ms"
+    if rest or not text:
+        seconds, fraction = divmod(rest, _UNITS["s"])
+        text += f"{seconds}" + (f".{fraction:06}".rstrip("0") if fraction else "") + "s"
+    return text
+
+
+LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR"]
+LogFormat = Literal["text", "json"]
+
+
+class Deployment(Struct, frozen=True, kw_only=True):
+    """Everything a deployment says from outside the code; each field has its variable.
+
+    :param queues: queues to serve, and their ``max_workers`` where one was given (None: as
+        stored, else the default). ``FORGE_QUEUES=gh,slack=2``; a name that holds ``=`` needs
+        its number
+    :param storage_url: may hold a password, so it is left out of ``repr``
+    :param handlers: ``module:attribute`` of the registry
+    :param worker_prefix, worker_version, worker_id: parts of the pod's label
+    :param log: ``FORGE_LOG``
+    :param runtime: each of its fields has a variable of its own, as ``FORGE_LEASE=15s``
+    """
+
+    queues: Mapping[str, int | None] = {}
+    storage_url: str = ""
+    handlers: str = ""
+    worker_prefix: str = ""
+    worker_version: str = ""
+    worker_id: str = ""
+    log: LogLevel = "INFO"
+    log_format: LogFormat = "text"
+    runtime: RuntimeSettings = RuntimeSettings()
+
+    def __repr__(self) -> str:
+        given = "..." if self.storage_url else "''"
+        return f"Deployment(queues={dict(self.queues)!r}, storage_url={given})"
+
+    @classmethod
+    def from_environment(
+        cls, environ: Mapping[str, str] = os.environ, file: Path | None = None
+    ) -> "Deployment":
+        """Read ``FORGE_*`` variables over an optional settings file.
+
+        The file is TOML with the variables' names in lower case without the prefix. The
+        environment wins. An empty variable counts as not set. Every unknown key of the file
+        is refused; of the environment only what looks like a known name misspelt, because
+        other programs use the prefix too.
+
+        :param file: the settings file; None: the one that ``FORGE_SETTINGS`` names, if any
+        :raises ConfigError: names the variable or key, what is wrong and what to give
+        """
+        named = environ.get(SETTINGS_VARIABLE, "")
+        path = file or (Path(named) if named else None)
+        values = _read_file(path) if path else {}
+        values.update(_read_environment(environ))
+        runtime = {name: value for name, value in values.items() if name in _RUNTIME_FIELDS}
+        rest = {name: value for name, value in values.items() if name not in _RUNTIME_FIELDS}
+        return cls(runtime=RuntimeSettings(**runtime), **rest)
+
+
+def _read_environment(environ: Mapping[str, str]) -> dict[str, Any]:
+    values = {}
+    for variable, text in environ.items():
+        if not variable.startswith(PREFIX) or not text or variable == SETTINGS_VARIABLE:
+            continue
+        name = variable.removeprefix(PREFIX).lower()
+        if name in _READERS and variable == variable_of(name):
+            values[name] = _read(variable, name, text)
+        elif near := _nearest(name):
+            raise ConfigError(f"{variable} is not known; did you mean {variable_of(near)}?")
+    return values
+
+
+def _read_file(path: Path) -> dict[str, Any]:
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(
+            f"settings file {path.name}: cannot be read ({error.strerror}); "
+            f"check --settings and {SETTINGS_VARIABLE}"
+        ) from None
+    except ValueError as error:  # not TOML, or not UTF-8
+        raise ConfigError(f"settings file {path.name}: is not TOML ({error})") from None
+    values = {}
+    for key, value in content.items():
+        if key not in _READERS:
+            near = _nearest(key)
+            hint = f"did you mean {near}?" if near else f"known are {', '.join(sorted(_READERS))}"
+            raise ConfigError(f"settings file {path.name}: {key[:80]} is not known; {hint}")
+        values[key] = _read(f"settings file {path.name}: {key}", key, value)
+    return values
+
+
+def _nearest(name: str) -> str | None:
+    # At 0.75 one or two slips are caught, while variables of other programs pass.
+    return next(iter(difflib.get_close_matches(name.lower(), _READERS, n=1, cutoff=0.75)), None)
+
+
+def _read(label: str, name: str, value: object) -> Any:
+    try:
+        return _READERS[name](value)
+    except InvalidInput as error:
+        raise ConfigError(f"{label}: {error.problem}; {error.fix}") from None
+    except ValueError as error:
+        raise ConfigError(f"{label}: {error}") from None
+
+
+def _as_duration(value: object) -> timedelta:
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise ValueError(f"is a {type(value).__name__}; {_DURATION_FIX}")
+    return parse_duration(value.strip() if isinstance(value, str) else f"{value}")
+
+
+def _as_count(value: object) -> int:
+    text = value.strip() if isinstance(value, str) else value
+    if isinstance(text, str) and text.isascii() and text.isdigit() and len(text) <= 9:
+        return int(text)
+    if isinstance(text, int) and not isinstance(text, bool) and text >= 0:
+        return text
+    raise ValueError(f"{str(value)[:40]!r} is not a whole number; give one like 3")
+
+
+def _as_text(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"is a {type(value).__name__}; give a text")
+    return value.strip()
+
+
+def _as_choice(*choices: str) -> Callable[[object], str]:
+    by_fold = {choice.casefold(): choice for choice in choices}
+
+    def read(value: object) -> str:
+        choice = by_fold.get(_as_text(value).casefold())
+        if choice is None:
+            raise ValueError(f"{str(value)[:40]!r} is not known; give {' or '.join(choices)}")
+        return choice
+
+    return read
+
+
+def read_queues(value: object) -> dict[str, int | None]:
+    """Queues from ``"gh,slack=2"``, from a list of such items, or from a table of numbers.
+
+    :raises ValueError: a name or a number is wrong, or a queue is named twice
+    """
+    if isinstance(value, Mapping):
+        return {check_name("queue", name): _as_workers(count) for name, count in value.items()}
+    items = value.split(",") if isinstance(value, str) else value
+    if not isinstance(items, list | tuple):
+        raise ValueError("is neither a text nor a list; give names like gh,slack=2")
+    queues: dict[str, int | None] = {}
+    for item in items:
+        text = _as_text(item)
+        name, separator, count = text.rpartition("=")
+        name = check_name("queue", (name if separator else count).strip())
+        if name in queues:
+            raise ValueError(f"names the queue {name!r} twice; name each once")
+        queues[name] = _as_workers(count) if separator else None
+    return queues
+
+
+def _as_workers(value: object) -> int:
+    count = _as_count(value)
+    if count > MAX_WORKERS_LIMIT:
+        raise ValueError(f"{count} workers are too many; give at most {MAX_WORKERS_LIMIT}")
+    return count
+
+
+_RUNTIME_FIELDS = {field.name: field.type for field in msgspec.structs.fields(RuntimeSettings)}
+
+_READERS: dict[str, Callable[[object], Any]] = {
+    "queues": read_queues,
+    "storage_url": _as_text,
+    "handlers": _as_text,
+    "worker_prefix": _as_text,
+    "worker_version": _as_text,
+    "worker_id": _as_text,
+    "log": _as_choice(*cast(Any, LogLevel).__args__),
+    "log_format": _as_choice(*cast(Any, LogFormat).__args__),
+} | {name: _as_count if kind is int else _as_duration for name, kind in _RUNTIME_FIELDS.items()}
