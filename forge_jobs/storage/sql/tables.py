@@ -1,0 +1,279 @@
+"""The schema, for SQLite and Postgres alike.
+
+Instants are microseconds since the epoch (UTC) and durations microseconds, both BIGINT: exact,
+sortable, the same on both. Statuses are the text of their enum, JSON is text kept byte for byte.
+Every name starts with ``forge_``, because the tables may live beside an application's own.
+
+Index predicates are spelled into the SQL: a planner uses a partial index only when it can see
+the status in the query's text, so statements repeat these fragments word for word.
+"""
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Index,
+    Integer,
+    MetaData,
+    Table,
+    Text,
+    text,
+)
+
+metadata = MetaData()
+
+_SERIAL = BigInteger().with_variant(Integer, "sqlite")
+"""SQLite numbers rows by itself only under the plain name INTEGER."""
+
+READY = "status IN ('pending', 'failed') AND hold IS NULL"
+WAITING = "status IN ('blocked', 'pending', 'failed')"
+ACTIVE = "status IN ('blocked', 'pending', 'in_progress', 'failed')"
+CLAIMED = "status = 'in_progress'"
+FINISHED = "status IN ('done', 'dead', 'cancelled')"
+
+jobs = Table(
+    "forge_jobs",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("queue", Text, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("payload", Text, nullable=False),
+    Column("status", Text, nullable=False),
+    Column("cause", Text, nullable=False),
+    Column("hold", Text),
+    Column("priority", Integer, nullable=False),
+    # When it may be claimed. Blocked: what was asked for, or the time of the enqueue.
+    Column("run_at", BigInteger, nullable=False),
+    Column("requested_run_at", BigInteger),
+    Column("enqueued_at", BigInteger, nullable=False),
+    Column("expires_at", BigInteger),
+    Column("timeout_us", BigInteger),
+    Column("attempt", Integer, nullable=False, server_default="0"),
+    Column("max_attempts", Integer),
+    Column("crashes", Integer, nullable=False, server_default="0"),
+    Column("snoozes", Integer, nullable=False, server_default="0"),
+    # Counts the claims and never goes back; settled_token is the last one that was ended by
+    # its owner, so that a repeat of that end is known.
+    Column("token", Integer, nullable=False, server_default="0"),
+    Column("settled_token", Integer, nullable=False, server_default="0"),
+    Column("host_id", Text, nullable=False, server_default=""),
+    Column("worker_id", Text, nullable=False, server_default=""),
+    Column("claimed_at", BigInteger),
+    Column("started_at", BigInteger),
+    Column("heartbeat_at", BigInteger),
+    Column("finished_at", BigInteger),
+    Column("cancel_requested", Boolean, nullable=False, server_default=text("false")),
+    Column("unique_key", Text),
+    Column("has_children", Boolean, nullable=False, server_default=text("false")),
+    Column("tags", Text, nullable=False, server_default="[]"),
+    Column("metadata", Text, nullable=False, server_default="{}"),
+    Column("trace", Text, nullable=False, server_default=""),
+    Column("schedule", Text, nullable=False, server_default=""),
+    Column("fingerprint", Text, nullable=False, server_default=""),
+    Column("keep_result", Boolean, nullable=False, server_default=text("true")),
+    Column("result_ttl_us", BigInteger),
+    Column("result", Text),
+    Column("result_expires_at", BigInteger),
+    # JSON list of ErrorRecord, oldest first.
+    Column("errors", Text, nullable=False, server_default="[]"),
+)
+
+
+def _job_index(name: str, *columns: str, where: str, unique: bool = False) -> Index:
+    return Index(
+        f"forge_jobs_{name}",
+        *(jobs.c[column] for column in columns),
+        unique=unique,
+        sqlite_where=text(where),
+        postgresql_where=text(where),
+    )
+
+
+_job_index("ready", "queue", "priority", "run_at", "id", "kind", where=READY)
+_job_index("held", "queue", "kind", where="hold IS NOT NULL")
+_job_index("unique", "queue", "unique_key", where=f"unique_key IS NOT NULL AND {ACTIVE}", unique=True)
+_job_index("claimed", "heartbeat_at", "id", where=CLAIMED)
+_job_index("owned", "host_id", "queue", "id", where=CLAIMED)
+_job_index("expiring", "expires_at", "id", where=f"expires_at IS NOT NULL AND {WAITING}")
+_job_index("finished", "queue", "status", "finished_at", "id", where=FINISHED)
+_job_index("results", "result_expires_at", where="result_expires_at IS NOT NULL")
+_job_index("scheduled", "schedule", where=f"schedule <> '' AND {ACTIVE}")
+_job_index("keyed", "unique_key", where="unique_key IS NOT NULL")
+Index("forge_jobs_by_queue", jobs.c.queue, jobs.c.status, jobs.c.id)
+
+edges = Table(
+    "forge_edges",
+    metadata,
+    Column("child_id", Text, primary_key=True),
+    Column("parent_id", Text, primary_key=True),
+    Column("child_queue", Text, nullable=False),
+    Column("on_failure", Text, nullable=False),
+    # open: the parent has not ended. told: a handover is under way. settled, held.
+    Column("state", Text, nullable=False, server_default="open"),
+)
+Index(
+    "forge_edges_by_parent",
+    edges.c.parent_id,
+    sqlite_where=text("state = 'open'"),
+    postgresql_where=text("state = 'open'"),
+)
+
+handovers = Table(
+    "forge_handovers",
+    metadata,
+    Column("id", _SERIAL, primary_key=True, autoincrement=True),
+    Column("queue", Text, nullable=False),
+    Column("child_id", Text, nullable=False),
+    Column("parent_id", Text, nullable=False),
+    Column("parent_status", Text, nullable=False),
+    Column("on_failure", Text, nullable=False),
+    sqlite_autoincrement=True,
+)
+
+queues = Table(
+    "forge_queues",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("max_workers", Integer, nullable=False),
+    # JSON of CooldownPolicy and Retention, durations in microseconds.
+    Column("cooldown", Text, nullable=False),
+    Column("retention", Text, nullable=False),
+    # JSON list of setting names.
+    Column("overridden", Text, nullable=False, server_default="[]"),
+    Column("paused", Boolean, nullable=False, server_default=text("false")),
+    # End of the current or last cool-down, NULL before the first.
+    Column("cooldown_until", BigInteger),
+    Column("cooldown_level", Integer, nullable=False, server_default="0"),
+    Column("allocation_version", BigInteger, nullable=False, server_default="0"),
+)
+
+pods = Table(
+    "forge_pods",
+    metadata,
+    Column("host_id", Text, primary_key=True),
+    Column("epoch", Text, nullable=False),
+    Column("label", Text, nullable=False),
+    Column("version", Text, nullable=False),
+    Column("process_id", Integer, nullable=False),
+    # JSON lists.
+    Column("queues", Text, nullable=False),
+    Column("kinds", Text, nullable=False),
+    Column("started_at", BigInteger, nullable=False),
+    Column("last_beat_at", BigInteger, nullable=False),
+    Column("lease_until", BigInteger, nullable=False),
+    Column("draining", Boolean, nullable=False, server_default=text("false")),
+    # JSON of PodGauges, NULL before the first.
+    Column("gauges", Text),
+)
+
+slots = Table(
+    "forge_slots",
+    metadata,
+    Column("queue", Text, primary_key=True),
+    Column("host_id", Text, primary_key=True),
+    # Of which registration; a row of an older epoch is void.
+    Column("epoch", Text, nullable=False),
+    Column("target", Integer, nullable=False, server_default="0"),
+    Column("granted", Integer, nullable=False, server_default="0"),
+)
+Index("forge_slots_by_pod", slots.c.host_id)
+
+leader = Table(
+    "forge_leader",
+    metadata,
+    # One row, "leader".
+    Column("name", Text, primary_key=True),
+    Column("host_id", Text, nullable=False),
+    Column("term", BigInteger, nullable=False),
+    Column("lease_until", BigInteger, nullable=False),
+)
+
+rate_limits = Table(
+    "forge_rate_limits",
+    metadata,
+    Column("scope", Text, primary_key=True),
+    Column("capacity", BigInteger, nullable=False),
+    Column("period_us", BigInteger, nullable=False),
+    # The state of the bucket; see the module rate_limits.
+    Column("level", BigInteger, nullable=False),
+    Column("updated_at", BigInteger, nullable=False),
+    Column("overridden", Boolean, nullable=False, server_default=text("false")),
+)
+
+schedules = Table(
+    "forge_schedules",
+    metadata,
+    Column("name", Text, primary_key=True),
+    # JSON of ScheduleSpec.
+    Column("spec", Text, nullable=False),
+    Column("version", BigInteger, nullable=False, server_default="1"),
+    Column("paused", Boolean, nullable=False, server_default=text("false")),
+    Column("edited", Boolean, nullable=False, server_default=text("false")),
+    Column("deleted", Boolean, nullable=False, server_default=text("false")),
+    Column("next_at", BigInteger),
+    Column("last_fired_at", BigInteger),
+    Column("fired", BigInteger, nullable=False, server_default="0"),
+    Column("skipped", BigInteger, nullable=False, server_default="0"),
+    Column("error", Text, nullable=False, server_default=""),
+)
+Index("forge_schedules_due", schedules.c.next_at)
+
+counters = Table(
+    "forge_counters",
+    metadata,
+    Column("queue", Text, primary_key=True),
+    Column("minute", BigInteger, primary_key=True),
+    # "" once rolled up, and for what no pod did.
+    Column("host_id", Text, primary_key=True),
+    # Which writer's row: concurrent writers never wait for each other's. "" once rolled up.
+    Column("part", Text, primary_key=True),
+    Column("name", Text, primary_key=True),
+    Column("count", BigInteger, nullable=False),
+)
+Index("forge_counters_by_minute", counters.c.minute)
+
+latencies = Table(
+    "forge_latencies",
+    metadata,
+    Column("queue", Text, primary_key=True),
+    Column("minute", BigInteger, primary_key=True),
+    # "" once rolled up.
+    Column("host_id", Text, primary_key=True),
+    # JSON of Histogram counts.
+    Column("processing", Text, nullable=False),
+    Column("total", Text, nullable=False),
+)
+Index("forge_latencies_by_minute", latencies.c.minute)
+
+gauges = Table(
+    "forge_gauges",
+    metadata,
+    Column("minute", BigInteger, primary_key=True),
+    Column("host_id", Text, primary_key=True),
+    # JSON of PodGauges.
+    Column("gauges", Text, nullable=False),
+)
+
+events = Table(
+    "forge_events",
+    metadata,
+    Column("id", _SERIAL, primary_key=True, autoincrement=True),
+    Column("at", BigInteger, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("queue", Text, nullable=False),
+    Column("job_id", Text, nullable=False),
+    Column("host_id", Text, nullable=False),
+    Column("detail", Text, nullable=False),
+)
+Index("forge_events_by_time", events.c.at, events.c.id)
+Index("forge_events_by_job", events.c.job_id, events.c.at, events.c.id)
+Index("forge_events_by_queue", events.c.queue, events.c.at, events.c.id)
+
+signals = Table(
+    "forge_signals",
+    metadata,
+    # "handover", "beat", "fleet", or "queue:" and a queue's name.
+    Column("topic", Text, primary_key=True),
+    # Grows by one with each commit that has news; how other processes notice.
+    Column("seq", BigInteger, nullable=False),
+)

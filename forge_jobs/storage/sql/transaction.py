@@ -1,0 +1,109 @@
+"""One unit of work on a synchronous connection: what every transaction script gets.
+
+A script is a plain function of a :class:`Tx`. It runs unchanged in the store's own
+transaction, and in one that a caller holds open.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, CursorResult
+from sqlalchemy.sql.base import Executable
+
+from forge_jobs.model.ids import new_job_id
+from forge_jobs.storage.sql.flavor import Flavor
+from forge_jobs.storage.sql.tables import counters
+
+MINUTE_US = 60_000_000
+
+BEAT = "beat"
+FLEET = "fleet"
+HANDOVER = "handover"
+QUEUE = "queue:"
+
+_COUNTER_KEY = ("queue", "minute", "host_id", "part", "name")
+
+
+class Tx:
+    """A connection inside a transaction, with the time of the call.
+
+    Counts and wake-ups are collected and written once, by :meth:`finish`, just before the
+    commit: one row per counter however many jobs a batch changes.
+
+    :param part: whose counter rows these are; None: rows of this transaction alone, because it
+        may stay open for long and others must not wait for it
+    """
+
+    def __init__(self, connection: Connection, flavor: Flavor, part: str | None) -> None:
+        self.connection = connection
+        self.flavor = flavor
+        self._part = part
+        self._now: int | None = None
+        self._counts: Counter[tuple[str, str, str]] = Counter()
+        self._topics: dict[str, None] = {}
+
+    @property
+    def now(self) -> int:
+        """The store's time in microseconds, the same for the whole call."""
+        if self._now is None:
+            self._now = self.flavor.now_us(self.connection)
+        return self._now
+
+    def execute(
+        self,
+        statement: Executable,
+        parameters: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
+    ) -> CursorResult[Any]:
+        """Run one statement; a sequence of parameters runs it once for each."""
+        return self.connection.execute(statement, parameters)
+
+    def count(self, queue: str, name: str, host_id: str = "", by: int = 1) -> None:
+        """Add to the counter ``name`` of the queue, in the minute of the call."""
+        self._counts[queue, host_id, name] += by
+
+    def wake_queue(self, queue: str) -> None:
+        """The queue may have due work."""
+        self._topics[QUEUE + queue] = None
+
+    def wake_queues(self, queues: Iterable[str]) -> None:
+        """Each of the queues may have due work."""
+        for queue in queues:
+            self.wake_queue(queue)
+
+    def wake_beats(self) -> None:
+        """Pods should beat now."""
+        self._topics[BEAT] = None
+
+    def wake_fleet(self) -> None:
+        """The coordinator should look."""
+        self._topics[FLEET] = None
+
+    def wake_handover(self) -> None:
+        """A handover waits to be delivered."""
+        self._topics[HANDOVER] = None
+
+    def finish(self) -> list[tuple[str, int]]:
+        """Write what was collected; the topics that have news, with their sequence numbers."""
+        if self._counts:
+            self._write_counts()
+        return self.flavor.signal(self.connection, list(self._topics)) if self._topics else []
+
+    def _write_counts(self) -> None:
+        part = new_job_id() if self._part is None else self._part
+        minute = self.now - self.now % MINUTE_US
+        self.execute(
+            self.flavor.insert_add(counters, _COUNTER_KEY, "count"),
+            [
+                {
+                    "queue": queue,
+                    "minute": minute,
+                    "host_id": host_id,
+                    "part": part,
+                    "name": name,
+                    "count": count,
+                }
+                for (queue, host_id, name), count in sorted(self._counts.items())
+            ],
+        )
+        self._counts.clear()
