@@ -1,0 +1,20 @@
+"""The handlers of a small shop."""
+
+from forge_jobs import HandlerRegistry, JobContext, Snoozed
+
+handlers = HandlerRegistry()
+
+
+@handlers.job("mail.receipt", queue="mail", max_attempts=8, timeout=30)
+async def send_receipt(order: int, address: str, ctx: JobContext) -> str:
+    """Send the receipt of one order."""
+    if not await ctx.rate_limit.acquire("smtp"):
+        raise Snoozed(5)  # no attempt is used up, the worker is free meanwhile
+    ctx.log.info("receipt of order %d goes out", order)
+    return f"order {order} -> {address}"
+
+
+@handlers.job("report.daily", queue="reports")
+def build_report(day: str = "yesterday") -> dict[str, str]:
+    """A plain function runs in a thread."""
+    return {"report": day}

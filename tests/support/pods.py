@@ -1,0 +1,140 @@
+"""Real worker processes, to be stopped, killed and frozen.
+
+They are forked from a server process that has imported everything once, so that a test can
+afford to start and kill fifty of them.
+"""
+
+import logging
+import multiprocessing
+import os
+import signal
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import timedelta
+from multiprocessing.context import ForkServerProcess
+from pathlib import Path
+
+import anyio
+from msgspec import Struct, structs
+
+from forge_jobs import QueueRuntime, RuntimeSettings, open_storage
+from tests.support.ledger_handlers import handlers
+
+_context = multiprocessing.get_context("forkserver")
+_context.set_forkserver_preload(["tests.support.pods", "forge_jobs.storage.sql.job_store"])
+
+
+def quick_settings(**overrides: object) -> RuntimeSettings:
+    """Settings with which a death is noticed in about two seconds."""
+    settings = RuntimeSettings(
+        heartbeat_interval=timedelta(seconds=0.25),
+        lease=timedelta(seconds=1.5),
+        fence_margin=timedelta(seconds=0.5),
+        leader_lease=timedelta(seconds=1),
+        grace=timedelta(seconds=5),
+        reap_interval=timedelta(seconds=0.2),
+        coordinate_interval=timedelta(seconds=0.1),
+        cron_interval=timedelta(seconds=0.5),
+        event_flush_interval=timedelta(seconds=0.5),
+    )
+    return structs.replace(settings, **overrides)
+
+
+class PodPlan(Struct, frozen=True, kw_only=True):
+    """What a worker process runs.
+
+    :param log: file that takes its log and its standard streams
+    """
+
+    url: str
+    queues: Mapping[str, int]
+    log: str
+    settings: RuntimeSettings
+
+
+def _run(plan: PodPlan) -> None:
+    log = os.open(plan.log, os.O_APPEND | os.O_CREAT | os.O_WRONLY, 0o644)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    logging.basicConfig(
+        level=logging.INFO, stream=sys.stderr, format="%(process)d %(levelname)s %(message)s"
+    )
+    # A forked child has its parent's dispositions; a worker sets its own.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    raise SystemExit(anyio.run(_serve, plan))
+
+
+async def _serve(plan: PodPlan) -> int:
+    async with await open_storage(plan.url) as storage:
+        runtime = QueueRuntime(storage, handlers, settings=plan.settings)
+        return await runtime.with_queues(**plan.queues).run()
+
+
+class PodProcess:
+    """One worker process. Whatever a test does to it, it is gone when the test ends."""
+
+    def __init__(self, plan: PodPlan) -> None:
+        self._process: ForkServerProcess = _context.Process(target=_run, args=(plan,), daemon=True)
+        self._process.start()
+
+    @property
+    def process_id(self) -> int:
+        """Its process id."""
+        assert self._process.pid is not None
+        return self._process.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        """None while it runs; minus the signal's number when one killed it."""
+        return self._process.exitcode
+
+    def send(self, signum: signal.Signals) -> None:
+        """Send it a signal."""
+        os.kill(self.process_id, signum)
+
+    def kill(self) -> None:
+        """SIGKILL, and wait until it is gone."""
+        self._process.kill()
+        self._process.join()
+
+    async def wait(self, at_most: float = 30) -> int:
+        """Wait for its end; its exit code."""
+        with anyio.fail_after(at_most):
+            await anyio.to_thread.run_sync(self._process.join, at_most, abandon_on_cancel=True)
+        assert self.exit_code is not None, "the worker process is still running"
+        return self.exit_code
+
+
+class Fleet:
+    """Worker processes on one store."""
+
+    def __init__(self, url: str, folder: Path) -> None:
+        self.url = url
+        self.log = folder / "pods.log"
+        self.pods: list[PodProcess] = []
+
+    def start(
+        self, queues: Mapping[str, int], settings: RuntimeSettings | None = None
+    ) -> PodProcess:
+        """Start one more pod that declares ``queues`` (name -> max_workers)."""
+        plan = PodPlan(
+            url=self.url,
+            queues=queues,
+            log=str(self.log),
+            settings=settings or quick_settings(),
+        )
+        pod = PodProcess(plan)
+        self.pods.append(pod)
+        return pod
+
+
+@contextmanager
+def fleet(url: str, folder: Path) -> Iterator[Fleet]:
+    """A fleet of which nothing is left afterwards."""
+    pods = Fleet(url, folder)
+    try:
+        yield pods
+    finally:
+        for pod in pods.pods:
+            pod.kill()
