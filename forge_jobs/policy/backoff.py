@@ -1,0 +1,164 @@
+"""How long a failed job waits for its next attempt.
+
+"Full jitter" after Marc Brooker, "Exponential Backoff And Jitter" (AWS Architecture Blog, 2015):
+a delay is drawn evenly from zero to the computed ceiling. Of the variants compared there it
+spreads jobs that failed together best and costs the upstream the fewest calls.
+"""
+
+import logging
+import math
+from collections.abc import Callable
+from datetime import timedelta
+
+from msgspec import Struct
+
+from forge_jobs.errors import InvalidInput
+from forge_jobs.policy.randomness import Randomness, draw
+
+logger = logging.getLogger(__name__)
+
+LONGEST_DELAY = timedelta(days=3650)
+"""No delay is longer, whatever asked for it: sums with any present time stay valid dates."""
+
+_ZERO = timedelta(0)
+_HOUR = timedelta(hours=1)
+
+
+class Exponential(Struct, frozen=True, kw_only=True):
+    """``base`` x ``factor`` ^ (attempt - 1), up to ``cap``.
+
+    :param base: ceiling of the first delay; a number is seconds
+    :param factor: at least 1
+    :param jitter: draw from zero to the ceiling; else wait for the ceiling itself
+    """
+
+    base: timedelta | float = timedelta(seconds=1)
+    factor: float = 2.0
+    cap: timedelta | float = _HOUR
+    jitter: bool = True
+
+    def __post_init__(self) -> None:
+        _check("base", self.base)
+        _check("cap", self.cap)
+        if not 1.0 <= self.factor < math.inf:
+            raise InvalidInput("factor", f"is {self.factor}", "give a number from 1")
+
+
+class Linear(Struct, frozen=True):
+    """``step`` x attempt, up to ``cap``. Jitter as in :class:`Exponential`."""
+
+    step: timedelta | float
+    cap: timedelta | float = _HOUR
+    jitter: bool = True
+
+    def __post_init__(self) -> None:
+        _check("step", self.step)
+        _check("cap", self.cap)
+
+
+class Fixed(Struct, frozen=True):
+    """The same ceiling every time. Jitter as in :class:`Exponential`."""
+
+    delay: timedelta | float
+    jitter: bool = True
+
+    def __post_init__(self) -> None:
+        _check("delay", self.delay)
+
+
+class Delays(Struct, frozen=True):
+    """One ceiling per attempt; the last repeats. Jitter as in :class:`Exponential`."""
+
+    delays: tuple[timedelta | float, ...]
+    jitter: bool = True
+
+    def __post_init__(self) -> None:
+        if not self.delays:
+            raise InvalidInput("delays", "is empty", "give at least one delay")
+        for delay in self.delays:
+            _check("delays", delay)
+
+
+DelayFunction = Callable[[int, BaseException | None], timedelta | float]
+"""From the attempt that failed (from 1) and its exception, if known, to a delay or seconds."""
+
+RetryPolicy = Exponential | Linear | Fixed | Delays | DelayFunction
+
+DEFAULT_RETRY = Exponential()
+
+
+def retry_delay(
+    policy: RetryPolicy,
+    attempt: int,
+    *,
+    error: BaseException | None = None,
+    rng: Randomness,
+) -> timedelta:
+    """How long to wait after ``attempt`` failed, counted from now.
+
+    Between zero and the policy's cap, and never above ``LONGEST_DELAY``. A callable is used
+    as it answers, without jitter; one that raises, or returns what is not a finite duration of
+    at least zero, is logged and the default policy takes its place.
+
+    :param attempt: the attempt that failed, from 1; any size
+    :param error: handed to a callable policy
+    """
+    if not isinstance(policy, Exponential | Linear | Fixed | Delays):
+        answer = _ask(policy, attempt, error)
+        if answer is not None:
+            return answer
+        policy = DEFAULT_RETRY
+    ceiling = min(_ceiling(policy, max(attempt, 1)), LONGEST_DELAY)
+    if not policy.jitter:
+        return ceiling
+    return min(ceiling * max(draw(rng), 0.0), ceiling)
+
+
+def bounded_delay(delay: timedelta) -> timedelta:
+    """A delay that a handler asked for, moved into [0, ``LONGEST_DELAY``]."""
+    return min(max(delay, _ZERO), LONGEST_DELAY)
+
+
+def _ceiling(policy: Exponential | Linear | Fixed | Delays, attempt: int) -> timedelta:
+    if isinstance(policy, Exponential):
+        return _exponential(_duration(policy.base), policy.factor, _duration(policy.cap), attempt)
+    if isinstance(policy, Linear):
+        step, cap = _duration(policy.step), _duration(policy.cap)
+        # Compared before it is multiplied: the product of a late attempt is no timedelta.
+        return cap if step > _ZERO and attempt > cap // step else min(step * attempt, cap)
+    if isinstance(policy, Fixed):
+        return _duration(policy.delay)
+    return _duration(policy.delays[min(attempt, len(policy.delays)) - 1])
+
+
+def _exponential(base: timedelta, factor: float, cap: timedelta, attempt: int) -> timedelta:
+    if base <= _ZERO or base >= cap:
+        return min(base, cap)
+    # By logarithms, since factor ** attempt overflows from about the thousandth attempt.
+    if (attempt - 1) * math.log(factor) >= math.log(cap / base):
+        return cap
+    return min(base * factor ** (attempt - 1), cap)
+
+
+def _ask(policy: DelayFunction, attempt: int, error: BaseException | None) -> timedelta | None:
+    try:
+        answer = policy(attempt, error)
+        if isinstance(answer, timedelta) and answer >= _ZERO:
+            return min(answer, LONGEST_DELAY)
+        if not isinstance(answer, bool) and 0 <= answer < math.inf:  # type: ignore[operator]
+            return _duration(min(answer, LONGEST_DELAY.total_seconds()))  # type: ignore[type-var]
+        problem = f"returned {answer!r:.100}"
+    except Exception as failure:
+        problem = f"raised {type(failure).__name__}"
+    logger.warning("retry policy %s; the default policy is used", problem)
+    return None
+
+
+def _duration(value: timedelta | float) -> timedelta:
+    return value if isinstance(value, timedelta) else timedelta(seconds=value)
+
+
+def _check(field: str, value: timedelta | float) -> None:
+    seconds = value.total_seconds() if isinstance(value, timedelta) else value
+    if not 0 <= seconds <= LONGEST_DELAY.total_seconds():
+        raise InvalidInput(field, f"is {value}", f"give a duration from 0 to {LONGEST_DELAY}")

@@ -1,0 +1,48 @@
+"""How long a queue pauses after its upstream throttled."""
+
+from datetime import timedelta
+
+from forge_jobs.model.queues import CooldownPolicy
+from forge_jobs.model.transitions import Cooldown
+
+SHORTEST_COOLDOWN = timedelta(seconds=1)
+"""An upstream that asks for less is asked again at once by every worker."""
+
+_MAX_LEVEL = 1_000_000
+
+
+def next_cooldown(
+    policy: CooldownPolicy,
+    level: int,
+    ended_for: timedelta | None,
+    retry_after: timedelta | None,
+) -> Cooldown:
+    """The pause that follows one throttled run.
+
+    The level falls back to zero once ``policy.quiet`` has passed since the end of the last
+    pause, then grows by one. ``retry_after`` replaces the computed length, within
+    [1 s, ``policy.cap``]; the level grows all the same.
+
+    :param level: of the queue as it was known when the throttled run started, so that runs which
+        are throttled together raise it once; zero when there was no pause
+    :param ended_for: how long ago the last pause ended, zero while it lasts, None when there
+        was none
+    """
+    if ended_for is None or ended_for >= policy.quiet:
+        level = 0
+    level = min(max(level, 0) + 1, _MAX_LEVEL)
+    if retry_after is not None:
+        return Cooldown(min(max(retry_after, SHORTEST_COOLDOWN), policy.cap), level)
+    if policy.mode == "flat":
+        return Cooldown(policy.base, level)
+    return Cooldown(_doubled(policy, level - 1), level)
+
+
+def _doubled(policy: CooldownPolicy, times: int) -> timedelta:
+    length = policy.base
+    # A pause of zero never reaches the cap, and 64 doublings of anything else do.
+    for _ in range(min(times, 64)):
+        if length >= policy.cap:
+            break
+        length *= 2
+    return min(length, policy.cap)

@@ -1,0 +1,76 @@
+"""When a pod must stop trusting itself, and when a reaper may judge others.
+
+Both work on readings of ``Clock.elapsed`` that the caller passes in, and hold nothing else.
+"""
+
+from datetime import timedelta
+
+from forge_jobs.clock import Clock
+
+
+class Fence:
+    """Tells a pod when it can no longer prove that it owns its claims.
+
+    The store counts a lease from the moment it executed the beat, which is after the pod sent
+    it; counted here from the sending, the fence falls first, whatever the clocks' offset.
+    ``Clock.elapsed`` goes on during suspend, so a laptop that wakes up is fenced at once.
+
+    :param lease: as given to the store with each beat
+    :param margin: how long before the end of the lease handlers are stopped
+    :param renewed_at: ``Clock.elapsed`` before the registration was sent
+    """
+
+    def __init__(self, lease: timedelta, margin: timedelta, renewed_at: float) -> None:
+        self._allowed = (lease - margin).total_seconds()
+        self._renewed_at = renewed_at
+
+    def renewed(self, sent_at: float) -> None:
+        """A beat (or registration) sent at ``sent_at`` succeeded. Late answers are harmless."""
+        self._renewed_at = max(self._renewed_at, sent_at)
+
+    def must_stop(self, elapsed: float) -> bool:
+        """True: cancel the handlers now, before anyone else may revive their jobs."""
+        return elapsed - self._renewed_at >= self._allowed
+
+    def remaining(self, elapsed: float) -> timedelta:
+        """How long until :meth:`must_stop`; zero when it is due."""
+        return timedelta(seconds=max(self._renewed_at + self._allowed - elapsed, 0.0))
+
+
+class ReaperGuard:
+    """Keeps a reaper from taking its own troubles for the crash of others.
+
+    After a suspend, an outage of the store, or a step of the wall clock (which is the store's
+    clock with SQLite), every claim looks stale although nobody died. So nothing is revived until
+    one full lease of undisturbed passes lies behind, in which living pods have beaten again.
+
+    :param lease: of claims
+    :param interval: between two passes
+    """
+
+    def __init__(self, lease: timedelta, interval: timedelta) -> None:
+        self._lease = lease.total_seconds()
+        # A third of a lease: less than what a claim's age may grow by before it looks stale.
+        self._longest_gap = interval.total_seconds() + self._lease / 3
+        self._largest_jump = self._lease / 6
+        self._last: tuple[float, float] | None = None
+        self._undisturbed_since = 0.0
+
+    def may_revive(self, clock: Clock) -> bool:
+        """Call once per pass, and only when the store answered it. True: stale claims are stale.
+
+        A pass that failed is not reported, and so leaves a gap.
+        """
+        wall, elapsed = clock.time_us() / 1_000_000, clock.elapsed()
+        if self._last is None or self._is_disturbed(self._last, wall, elapsed):
+            self._undisturbed_since = elapsed
+        self._last = (wall, elapsed)
+        return elapsed - self._undisturbed_since >= self._lease
+
+    def reset(self) -> None:
+        """Start over, after something that the clocks cannot show, for example a new lease."""
+        self._last = None
+
+    def _is_disturbed(self, last: tuple[float, float], wall: float, elapsed: float) -> bool:
+        wall_passed, passed = wall - last[0], elapsed - last[1]
+        return passed > self._longest_gap or abs(wall_passed - passed) > self._largest_jump

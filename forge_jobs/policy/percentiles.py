@@ -1,0 +1,69 @@
+"""Percentiles of durations from logarithmic buckets.
+
+Bucket 0 holds what is below a microsecond; from there each bucket is 10 % wider than the one
+before. A duration is answered by its bucket's geometric middle, so by at most 4.9 % off, for
+any duration from a microsecond to 30 years. Adding two histograms adds their counts: the
+order of adding, and how the samples were spread over pods, change nothing.
+"""
+
+import math
+from bisect import bisect_right
+from collections.abc import Mapping
+
+from forge_jobs.model.metrics import Histogram
+
+_SMALLEST = 1e-6
+_RATIO = 1.1
+_BUCKETS = 362
+# A table rather than a logarithm at each sample: the bounds of two neighbours are the same
+# float, and a duration that equals one falls on the same side everywhere.
+_BOUNDS = tuple(_SMALLEST * _RATIO**index for index in range(_BUCKETS))
+
+EMPTY = Histogram(counts={})
+
+
+def bucket_of(seconds: float) -> int:
+    """The bucket of a duration. Negative ones and NaN count as zero, huge ones as the last."""
+    return bisect_right(_BOUNDS, seconds) if seconds >= _SMALLEST else 0
+
+
+def bucket_bounds(index: int) -> tuple[float, float]:
+    """Seconds from (inclusive) and to (exclusive); the last bucket has no end."""
+    lower = _BOUNDS[index - 1] if index > 0 else 0.0
+    return lower, _BOUNDS[index] if index < _BUCKETS else math.inf
+
+
+def add(histogram: Histogram, other: Histogram) -> Histogram:
+    """Both together."""
+    counts = dict(histogram.counts)
+    for index, count in other.counts.items():
+        counts[index] = counts.get(index, 0) + count
+    return Histogram(counts=counts)
+
+
+def histogram_of(counts: Mapping[int, int]) -> Histogram:
+    """A record of counts that were collected bucket by bucket."""
+    return Histogram(counts=dict(counts))
+
+
+def percentile(histogram: Histogram, q: float) -> float | None:
+    """The nearest-rank ``q``-quantile in seconds, within 5 %; None when there is no sample.
+
+    :param q: from 0 (the smallest) to 1 (the largest): 0.95 for p95
+    :raises ValueError: ``q`` is outside
+    """
+    if not 0.0 <= q <= 1.0:
+        raise ValueError(f"q must be from 0 to 1, not {q}")
+    total = sum(histogram.counts.values())
+    rank = max(math.ceil(q * total), 1)
+    for index in sorted(histogram.counts):
+        rank -= histogram.counts[index]
+        if rank <= 0 and total > 0:
+            return _middle(index)
+    return None
+
+
+def _middle(index: int) -> float:
+    if index <= 0:
+        return 0.0
+    return _BOUNDS[min(index, _BUCKETS) - 1] * math.sqrt(_RATIO)

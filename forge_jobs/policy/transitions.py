@@ -1,0 +1,195 @@
+"""What happens to a job when an attempt ends: (how it ended, job, rules) -> Transition."""
+
+from collections.abc import Callable
+from datetime import timedelta
+
+from msgspec import Struct
+
+from forge_jobs.model.jobs import Cause, ClaimedJob, ErrorRecord, JobStatus
+from forge_jobs.model.queues import CooldownPolicy
+from forge_jobs.model.transitions import StaleClaim, Transition
+from forge_jobs.policy.backoff import DEFAULT_RETRY, RetryPolicy, bounded_delay, retry_delay
+from forge_jobs.policy.cooldowns import next_cooldown
+from forge_jobs.policy.randomness import Randomness
+
+
+class AttemptEnd(Struct, frozen=True, kw_only=True):
+    """How one attempt ended.
+
+    :param cause: succeeded, failed, timed_out, rejected, throttled, snoozed, interrupted,
+        released or cancelled
+    :param error: of a failure; also of a success whose result could not be encoded
+    :param result: JSON text of what the handler returned
+    :param retryable: False: the handler's rules say that this error is final
+    :param delay: failed, timed_out: instead of the backoff; snoozed: until it is due again
+    :param retry_after: throttled: how long the upstream asked to be left alone
+    :param exception: what the handler raised, for retry policies that look at it
+    """
+
+    cause: Cause
+    error: ErrorRecord | None = None
+    result: str | None = None
+    retryable: bool = True
+    delay: timedelta | None = None
+    retry_after: timedelta | None = None
+    exception: BaseException | None = None
+
+
+class Rules(Struct, frozen=True, kw_only=True):
+    """What decides beside the job itself.
+
+    :param max_snoozes: hand-backs by snooze or throttle before the next one makes it dead
+    :param cooldown_level: see ``cooldowns.next_cooldown``
+    :param cooldown_ended_for: see ``cooldowns.next_cooldown``
+    """
+
+    retry: RetryPolicy = DEFAULT_RETRY
+    max_snoozes: int = 100
+    cooldown: CooldownPolicy = CooldownPolicy()
+    cooldown_level: int = 0
+    cooldown_ended_for: timedelta | None = None
+
+
+def next_transition(end: AttemptEnd, job: ClaimedJob, rules: Rules, rng: Randomness) -> Transition:
+    """Where the job goes after this end of its attempt.
+
+    A job has at most ``max_attempts`` runs that end by themselves, by timeout or by a crash.
+    Runs handed back do not count; those by snooze and throttle are bounded by
+    ``rules.max_snoozes`` instead, others (interrupted, released) are not the job's doing.
+
+    :raises ValueError: ``end.cause`` is not how an attempt ends
+    """
+    decide = _DECISIONS.get(end.cause)
+    if decide is None:
+        raise ValueError(f"an attempt does not end as {end.cause}")
+    return decide(end, job, rules, rng)
+
+
+def stale_transition(stale: StaleClaim, max_crashes: int) -> Transition:
+    """Where a job goes whose claim went stale: due at once, with one attempt and one crash used.
+
+    Dead at its ``max_crashes``-th crash, which stops a job that kills its processes, and when
+    its attempts are used up; cancelled when that was asked for.
+
+    The first crash counts whether or not a start is known, since starts are made known by beats
+    only. A job with a crash on record has its start recorded before it runs; so without such a
+    record no handler ran: the attempt is handed back and no crash is counted.
+
+    :param max_crashes: at least 1
+    """
+    counts = stale.started or stale.crashes == 0
+    if stale.cancel_requested:
+        return Transition(status=JobStatus.CANCELLED, cause=Cause.CANCELLED, count_crash=counts)
+    if not counts:
+        return Transition(status=JobStatus.PENDING, cause=Cause.CRASHED, hand_back=True)
+    crashes = stale.crashes + 1
+    if crashes >= max_crashes:
+        message = f"crash {crashes} of {max_crashes}: suspected of killing its process"
+        return _crashed(stale, JobStatus.DEAD, message)
+    used_up = stale.max_attempts is not None and stale.attempt >= stale.max_attempts
+    message = "the claim went stale: its process died, or lost the store"
+    return _crashed(stale, JobStatus.DEAD if used_up else JobStatus.PENDING, message)
+
+
+def _crashed(stale: StaleClaim, status: JobStatus, message: str) -> Transition:
+    error = ErrorRecord(
+        attempt=stale.attempt,
+        cause=Cause.CRASHED,
+        type="Crashed",
+        message=message,
+        host_id=stale.host_id,
+    )
+    return Transition(status=status, cause=Cause.CRASHED, count_crash=True, error=error)
+
+
+def _succeeded(end: AttemptEnd, job: ClaimedJob, _rules: Rules, _rng: Randomness) -> Transition:
+    return Transition(
+        status=JobStatus.DONE,
+        cause=end.cause,
+        result=end.result if job.keep_result else None,
+        error=end.error,
+    )
+
+
+def _failed(end: AttemptEnd, job: ClaimedJob, rules: Rules, rng: Randomness) -> Transition:
+    used_up = job.max_attempts is not None and job.attempt >= job.max_attempts
+    if used_up or not end.retryable:
+        return Transition(status=JobStatus.DEAD, cause=end.cause, error=end.error)
+    if end.delay is not None:
+        delay = bounded_delay(end.delay)
+    else:
+        delay = retry_delay(rules.retry, job.attempt, error=end.exception, rng=rng)
+    return Transition(status=JobStatus.FAILED, cause=end.cause, delay=delay, error=end.error)
+
+
+def _rejected(end: AttemptEnd, _job: ClaimedJob, _rules: Rules, _rng: Randomness) -> Transition:
+    return Transition(status=JobStatus.DEAD, cause=end.cause, error=end.error)
+
+
+def _throttled(end: AttemptEnd, job: ClaimedJob, rules: Rules, _rng: Randomness) -> Transition:
+    cooldown = next_cooldown(
+        rules.cooldown, rules.cooldown_level, rules.cooldown_ended_for, end.retry_after
+    )
+    if job.snoozes >= rules.max_snoozes:
+        return Transition(
+            status=JobStatus.DEAD,
+            cause=end.cause,
+            error=_too_many_snoozes(end, job, rules),
+            cooldown=cooldown,
+        )
+    # Due at once: the queue's pause holds it back, and an operator who ends the pause early
+    # means this job too.
+    return Transition(
+        status=JobStatus.PENDING,
+        cause=end.cause,
+        hand_back=True,
+        count_snooze=True,
+        error=end.error,
+        cooldown=cooldown,
+    )
+
+
+def _snoozed(end: AttemptEnd, job: ClaimedJob, rules: Rules, _rng: Randomness) -> Transition:
+    if job.snoozes >= rules.max_snoozes:
+        error = _too_many_snoozes(end, job, rules)
+        return Transition(status=JobStatus.DEAD, cause=end.cause, error=error)
+    return Transition(
+        status=JobStatus.PENDING,
+        cause=end.cause,
+        delay=bounded_delay(end.delay or timedelta(0)),
+        hand_back=True,
+        count_snooze=True,
+        error=end.error,
+    )
+
+
+def _too_many_snoozes(end: AttemptEnd, job: ClaimedJob, rules: Rules) -> ErrorRecord:
+    return ErrorRecord(
+        attempt=job.attempt,
+        cause=end.cause,
+        type="TooManySnoozes",
+        message=f"snoozed or throttled once more after {job.snoozes} times; "
+        f"max_snoozes is {rules.max_snoozes}",
+        host_id=end.error.host_id if end.error else "",
+    )
+
+
+def _handed_back(end: AttemptEnd, _job: ClaimedJob, _rules: Rules, _rng: Randomness) -> Transition:
+    return Transition(status=JobStatus.PENDING, cause=end.cause, hand_back=True, error=end.error)
+
+
+def _cancelled(end: AttemptEnd, _job: ClaimedJob, _rules: Rules, _rng: Randomness) -> Transition:
+    return Transition(status=JobStatus.CANCELLED, cause=end.cause, error=end.error)
+
+
+_DECISIONS: dict[Cause, Callable[[AttemptEnd, ClaimedJob, Rules, Randomness], Transition]] = {
+    Cause.SUCCEEDED: _succeeded,
+    Cause.FAILED: _failed,
+    Cause.TIMED_OUT: _failed,
+    Cause.REJECTED: _rejected,
+    Cause.THROTTLED: _throttled,
+    Cause.SNOOZED: _snoozed,
+    Cause.INTERRUPTED: _handed_back,
+    Cause.RELEASED: _handed_back,
+    Cause.CANCELLED: _cancelled,
+}
