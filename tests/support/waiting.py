@@ -10,7 +10,10 @@ _POLL_SECONDS = 0.003
 
 
 async def wait_until(
-    predicate: Callable[[], Any | Awaitable[Any]], *, description: str, timeout: float = 10
+    predicate: Callable[[], Any | Awaitable[Any]],
+    *,
+    description: str,
+    timeout: float = 10,  # noqa: ASYNC109 - the error has to say what was waited for
 ) -> Any:
     """Poll ``predicate`` until it gives something true, and return that.
 
