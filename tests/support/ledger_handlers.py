@@ -1,5 +1,8 @@
 """Handlers that note what they do in a ledger outside the store."""
 
+import time
+from pathlib import Path
+
 import anyio
 
 from forge_jobs import HandlerRegistry, JobContext
@@ -22,4 +25,13 @@ async def wait_for_file(ledger: str, gate: str, ctx: JobContext) -> None:
     note(ledger, "start", ctx.job_id, ctx.attempt, ctx.token)
     while not await anyio.Path(gate).exists():  # noqa: ASYNC110 - another process makes it
         await anyio.sleep(0.01)
+    note(ledger, "end", ctx.job_id, ctx.attempt, ctx.token)
+
+
+@handlers.job("ledger.wait_in_thread", keep_result=False)
+def wait_in_thread(ledger: str, gate: str, ctx: JobContext) -> None:
+    """As ``wait_for_file``, in a thread: no cancellation can stop it."""
+    note(ledger, "start", ctx.job_id, ctx.attempt, ctx.token)
+    while not Path(gate).exists():
+        time.sleep(0.01)
     note(ledger, "end", ctx.job_id, ctx.attempt, ctx.token)

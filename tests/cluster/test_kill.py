@@ -1,0 +1,77 @@
+"""Worker processes killed with SIGKILL, again and again."""
+
+from pathlib import Path
+
+import pytest
+
+from forge_jobs import EnqueueRequest, JobClient
+from forge_jobs.model.jobs import JobStatus
+from forge_jobs.storage.protocols import Storage
+from tests.support.ledger import Ledger
+from tests.support.pods import Fleet, PodProcess, quick_settings
+from tests.support.waiting import wait_until
+
+pytestmark = [pytest.mark.anyio, pytest.mark.processes, pytest.mark.timeout(180)]
+
+ROUNDS = 50
+ALIVE = 4
+SLOTS = 16
+JOBS = 1_500
+
+
+async def test_fifty_kills_lose_nothing_and_repeat_only_what_was_in_flight(
+    storage: Storage, client: JobClient, pods: Fleet, ledger: Path
+) -> None:
+    # Whoever dies so often would otherwise be suspected itself: the same few jobs are first
+    # in the queue each time.
+    settings = quick_settings(max_crashes=1_000)
+    queues = {"work": SLOTS}
+    request = EnqueueRequest(
+        "ledger.work",
+        {"ledger": str(ledger), "seconds": 0.03},
+        queue="work",
+        max_attempts=1_000,
+    )
+    outcomes = await client.enqueue_many([request] * JOBS)
+    accepted = {outcome.job_id for outcome in outcomes}
+    alive = [pods.start(queues, settings) for _ in range(ALIVE)]
+    killed: list[PodProcess] = []
+
+    for _ in range(ROUNDS):
+        victim = alive.pop(0)
+        await wait_until(
+            lambda pid=victim.process_id: _has_run(ledger, pid) or _all_done(ledger),
+            description="the next victim runs jobs",
+            timeout=30,
+        )
+        victim.kill()
+        killed.append(victim)
+        alive.append(pods.start(queues, settings))
+    await wait_until(lambda: _is_drained(storage), description="every job is done", timeout=60)
+
+    ran = Ledger.read(ledger)
+    assert ran.ended() == accepted
+    assert ran.overlaps() == []
+    victims = {pod.process_id for pod in killed}
+    last_token = {
+        run.job_id: max(r.token for r in ran.runs if r.job_id == run.job_id) for run in ran.runs
+    }
+    repeated = [run for run in ran.runs if run.token < last_token[run.job_id]]
+    assert {run.process_id for run in repeated} <= victims
+    # In flight at a kill: a run in each slot, and the ends of as many that the exchange under
+    # way and the one being gathered had not stored yet.
+    for pod in killed:
+        assert sum(run.process_id == pod.process_id for run in repeated) <= 3 * SLOTS
+
+
+def _has_run(ledger: Path, process_id: int) -> bool:
+    return any(run.process_id == process_id for run in Ledger.read(ledger).runs)
+
+
+def _all_done(ledger: Path) -> bool:
+    return len(Ledger.read(ledger).ended()) == JOBS
+
+
+async def _is_drained(storage: Storage) -> bool:
+    counts = (await storage.jobs.counts(["work"]))["work"].by_status
+    return counts.get(JobStatus.DONE, 0) == JOBS
