@@ -146,7 +146,7 @@ def _ask(policy: DelayFunction, attempt: int, error: BaseException | None) -> ti
         if isinstance(answer, timedelta) and answer >= _ZERO:
             return min(answer, LONGEST_DELAY)
         if not isinstance(answer, bool) and 0 <= answer < math.inf:  # type: ignore[operator]
-            return _duration(min(answer, LONGEST_DELAY.total_seconds()))  # type: ignore[type-var]
+            return _duration(min(answer, LONGEST_DELAY.total_seconds()))
         problem = f"returned {answer!r:.100}"
     except Exception as failure:
         problem = f"raised {type(failure).__name__}"

@@ -47,8 +47,8 @@ _FIELDS = (
     ("day of week", 0, 7),
     ("second", 0, 59),
 )
-_MONTHS = "jan feb mar apr may jun jul aug sep oct nov dec".split()
-_DAYS = "sun mon tue wed thu fri sat".split()
+_MONTHS = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]
+_DAYS = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"]
 _NUMBERS = {name: number for number, name in enumerate(_MONTHS, 1)} | {
     name: number for number, name in enumerate(_DAYS)
 }
@@ -172,7 +172,9 @@ def _newest(cron: CronExpression, first: datetime, now: datetime) -> datetime:
             newest = found
         else:
             end = middle
-    return newest
+    # A stored first occurrence need not fall on a whole second as those after it do.
+    following = cron.next_after(newest)
+    return newest if following is None or following > now else following
 
 
 def _count(cron: CronExpression, first: datetime, until: datetime | None) -> int:
