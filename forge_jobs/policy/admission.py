@@ -1,11 +1,12 @@
 """Why a job is where it is: one exact reason for every status and condition."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 
 from msgspec import Struct
 
+from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import Cause, Job, JobStatus
 from forge_jobs.model.processes import Allocation, Leadership, PodState
 from forge_jobs.model.queues import QueueState
@@ -79,13 +80,15 @@ class Situation(Struct, frozen=True, kw_only=True):
         return tuple(pod for pod in self.pods if pod.lease_remaining > _ZERO)
 
 
-def explain(
+def explain(  # noqa: PLR0917 - the readings it weighs, one parameter each
     job: Job,
     queue: QueueState | None,
     allocation: Allocation | None,
     pods: Sequence[PodState],
     leader: Leadership | None,
     now: datetime,
+    *,
+    parents: Mapping[JobId, JobStatus] | None = None,
 ) -> Explanation:
     """The one reason why ``job`` is where it is, from readings of one moment.
 
@@ -96,13 +99,25 @@ def explain(
     :param queue, allocation: of the job's queue, None when the store has none
     :param pods: all pods, also those whose lease ran out
     :param now: the store's time
+    :param parents: statuses of the jobs in ``job.waits_for``, as far as they were looked up;
+        only they tell a parent still to end from one that failed and is held for an operator
     """
     around = Situation(queue=queue, allocation=allocation, pods=tuple(pods), leader=leader, now=now)
     if job.status is JobStatus.IN_PROGRESS:
         return _in_progress(job, around)
-    if job.finished_at is not None or job.status in _ENDED:
+    if job.status in _ENDED:
         return _ended(job)
-    return _of_job(job, around) or _of_queue(job, around) or _of_fleet(job, around)
+    if job.expires_at is not None and job.expires_at <= around.now:
+        return Explanation(
+            reason=Reason.EXPIRED,
+            text=f"expired at {_at(job.expires_at)} before it ran; about to be cancelled",
+            since=job.expires_at,
+        )
+    if job.status is JobStatus.BLOCKED:
+        waits: Explanation | None = _blocked(job, parents or {})
+    else:
+        waits = _of_job(job, around) or _of_queue(job, around)
+    return _with_expiry(job, waits or _of_fleet(job, around))
 
 
 _ENDED = {
@@ -113,14 +128,6 @@ _ENDED = {
 
 
 def _of_job(job: Job, around: Situation) -> Explanation | None:
-    if job.expires_at is not None and job.expires_at <= around.now:
-        return Explanation(
-            reason=Reason.EXPIRED,
-            text=f"expired at {_at(job.expires_at)} before it ran; about to be cancelled",
-            since=job.expires_at,
-        )
-    if job.status is JobStatus.BLOCKED:
-        return _blocked(job)
     if job.hold is not None:
         text = f"held: no live pod knows the kind {job.kind!r}"
         return Explanation(reason=Reason.UNKNOWN_KIND, text=text)
@@ -140,21 +147,40 @@ def _of_job(job: Job, around: Situation) -> Explanation | None:
     return Explanation(reason=Reason.NOT_DUE, text=text, forecast=job.due_at)
 
 
-def _blocked(job: Job) -> Explanation:
-    if not job.waits_for:
+def _with_expiry(job: Job, reason: Explanation) -> Explanation:
+    if job.expires_at is None:
+        return reason
+    first = reason.forecast is None or job.expires_at < reason.forecast
+    return Explanation(
+        reason=reason.reason,
+        text=f"{reason.text}; expires at {_at(job.expires_at)}",
+        since=reason.since,
+        forecast=job.expires_at if first else reason.forecast,
+        blocked_by=reason.blocked_by,
+    )
+
+
+def _blocked(job: Job, parents: Mapping[JobId, JobStatus]) -> Explanation:
+    failed = [parent for parent in job.waits_for if parents.get(parent) in _WITHOUT_SUCCESS]
+    waits_for = failed or list(job.waits_for)
+    names = ", ".join(waits_for[:3])
+    if len(waits_for) > 3:
+        names += f" and {len(waits_for) - 3} more"
+    if failed:
         return Explanation(
             reason=Reason.BLOCKED_BY_FAILED_PARENT,
-            text="blocked: a parent failed, and the edge says to hold this job for an operator",
-            since=job.enqueued_at,
+            text=f"blocked: held for an operator after {names} ended without success",
+            blocked_by=tuple(failed),
         )
-    count = len(job.waits_for)
-    names = ", ".join(job.waits_for[:3]) + (f" and {count - 3} more" if count > 3 else "")
     return Explanation(
         reason=Reason.BLOCKED_BY_PARENTS,
-        text=f"blocked: waits for {_count(count, 'job')}: {names}",
+        text=f"blocked: waits for {_count(len(waits_for), 'job')}: {names or 'about to be freed'}",
         since=job.enqueued_at,
-        blocked_by=tuple(job.waits_for),
+        blocked_by=tuple(waits_for),
     )
+
+
+_WITHOUT_SUCCESS = {JobStatus.DEAD, JobStatus.CANCELLED}
 
 
 def _of_queue(job: Job, around: Situation) -> Explanation | None:
@@ -231,7 +257,7 @@ def _in_progress(job: Job, around: Situation) -> Explanation:
     if owner is None or owner.lease_remaining <= _ZERO:
         return Explanation(
             reason=Reason.OWNER_SILENT,
-            text=f"claimed {where}, which gives no sign of life; taken over once the claim is stale",
+            text=f"claimed {where}, which shows no sign of life; revived once the claim is stale",
             since=job.heartbeat_at,
         )
     if job.cancel_requested:
