@@ -91,7 +91,9 @@ def _job_index(name: str, *columns: str, where: str, unique: bool = False) -> In
 
 _job_index("ready", "queue", "priority", "run_at", "id", "kind", where=READY)
 _job_index("held", "queue", "kind", where="hold IS NOT NULL")
-_job_index("unique", "queue", "unique_key", where=f"unique_key IS NOT NULL AND {ACTIVE}", unique=True)
+_job_index(
+    "unique", "queue", "unique_key", where=f"unique_key IS NOT NULL AND {ACTIVE}", unique=True
+)
 _job_index("claimed", "heartbeat_at", "id", where=CLAIMED)
 _job_index("owned", "host_id", "queue", "id", where=CLAIMED)
 _job_index("expiring", "expires_at", "id", where=f"expires_at IS NOT NULL AND {WAITING}")

@@ -1,0 +1,51 @@
+"""What a driver's error means, by its code. Driver texts stay here: they may hold paths."""
+
+import sqlite3
+
+from sqlalchemy.exc import DBAPIError
+
+from forge_jobs.errors import StorageError, Unavailable
+
+_BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
+
+_UNAVAILABLE = {
+    sqlite3.SQLITE_FULL: "the disk, or the size limit of the database, is full",
+    sqlite3.SQLITE_IOERR: "the disk reported an error",
+    sqlite3.SQLITE_READONLY: "the database file cannot be written, it is read-only",
+    sqlite3.SQLITE_CANTOPEN: "the database file cannot be opened",
+    sqlite3.SQLITE_PERM: "the database file may not be accessed",
+    sqlite3.SQLITE_NOMEM: "no memory is left",
+    sqlite3.SQLITE_INTERRUPT: "the statement took too long",
+}
+
+_BROKEN = {
+    sqlite3.SQLITE_CORRUPT: "the database file is damaged",
+    sqlite3.SQLITE_NOTADB: "the file is not a SQLite database",
+}
+
+
+def primary_code(error: BaseException) -> int | None:
+    """SQLite's primary result code, None when the error is not SQLite's."""
+    original = error.orig if isinstance(error, DBAPIError) else error
+    if not isinstance(original, sqlite3.Error):
+        return None
+    code = getattr(original, "sqlite_errorcode", None)
+    return None if code is None else code & 0xFF
+
+
+def is_busy(error: BaseException) -> bool:
+    """Whether another connection's lock is in the way, so that trying again may help."""
+    return primary_code(error) in _BUSY
+
+
+def translate(error: Exception) -> StorageError:
+    """The error to raise in place of a driver's."""
+    code = primary_code(error)
+    if code in _BUSY:
+        return Unavailable("the database is locked by another writer")
+    if code in _UNAVAILABLE:
+        return Unavailable(_UNAVAILABLE[code])
+    if code in _BROKEN:
+        return StorageError(_BROKEN[code])
+    name = getattr(getattr(error, "orig", error), "sqlite_errorname", type(error).__name__)
+    return StorageError(f"the database refused the statement ({name})")

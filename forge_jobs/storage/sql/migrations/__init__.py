@@ -1,0 +1,1 @@
+"""Numbered schema changes, forward only, as SQL text per database."""

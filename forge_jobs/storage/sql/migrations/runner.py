@@ -1,0 +1,164 @@
+"""Applies numbered migrations, safely when many processes start at once.
+
+A migration is a file ``NNNN_name.<flavor>.sql`` beside this module; its statements end with a
+semicolon at the end of a line. What has been applied is recorded in ``forge_migrations``.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cache
+from importlib.resources import files
+
+from sqlalchemy import BigInteger, Column, Integer, MetaData, Table, Text, insert, inspect, select
+from sqlalchemy.schema import CreateTable
+
+from forge_jobs.clock import from_us
+from forge_jobs.errors import SchemaMismatch
+from forge_jobs.storage.sql.transaction import Tx
+
+_applied = Table(
+    "forge_migrations",
+    MetaData(),
+    Column("version", Integer, primary_key=True),
+    Column("name", Text, nullable=False),
+    Column("checksum", Text, nullable=False),
+    Column("applied_at", BigInteger, nullable=False),
+)
+
+
+@dataclass(frozen=True)
+class Migration:
+    """One schema change."""
+
+    version: int
+    name: str
+    text: str
+
+    @property
+    def checksum(self) -> str:
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+    @property
+    def statements(self) -> list[str]:
+        parts = (part.strip() for part in self.text.split(";\n"))
+        return [part for part in parts if part]
+
+
+@dataclass(frozen=True)
+class MigrationStatus:
+    """A migration this program knows, or one that a newer program has applied.
+
+    :param applied_at: None: not yet
+    :param known: False: the program that applied it is newer than this one
+    """
+
+    version: int
+    name: str
+    applied_at: datetime | None
+    known: bool = True
+
+
+@cache
+def known_migrations(flavor: str) -> tuple[Migration, ...]:
+    """Every migration of this program for one database, in order."""
+    suffix = f".{flavor}.sql"
+    found = []
+    for file in files(__package__).iterdir():
+        if file.name.endswith(suffix):
+            version, _, name = file.name.removesuffix(suffix).partition("_")
+            found.append(Migration(int(version), name, file.read_text("utf-8")))
+    return tuple(sorted(found, key=lambda migration: migration.version))
+
+
+def status(tx: Tx) -> list[MigrationStatus]:
+    """All migrations, oldest first."""
+    applied = _read_applied(tx)
+    known = {migration.version: migration.name for migration in known_migrations(tx.flavor.name)}
+    names = {version: name for version, (name, _) in applied.items()} | known
+    return [
+        MigrationStatus(
+            version,
+            names[version],
+            from_us(applied[version][1]) if version in applied else None,
+            version in known,
+        )
+        for version in sorted(names)
+    ]
+
+
+def up(tx: Tx) -> list[MigrationStatus]:
+    """Apply what is missing; what was applied now. The caller holds the write lock.
+
+    :raises SchemaMismatch: the schema is newer than this program
+    """
+    before = status(tx)
+    _refuse_newer(before)
+    missing = {entry.version for entry in before if entry.applied_at is None}
+    if not before or len(missing) == len(before):
+        tx.execute(CreateTable(_applied, if_not_exists=True))
+    for migration in known_migrations(tx.flavor.name):
+        if migration.version in missing:
+            _apply(tx, migration)
+    return [entry for entry in status(tx) if entry.version in missing]
+
+
+def sql(tx: Tx) -> str:
+    """What :func:`up` would run, as text; empty when the schema is up to date."""
+    missing = {entry.version for entry in status(tx) if entry.applied_at is None}
+    return "\n".join(
+        f"-- {migration.version:04} {migration.name}\n{migration.text}"
+        for migration in known_migrations(tx.flavor.name)
+        if migration.version in missing
+    )
+
+
+def is_empty(tx: Tx) -> bool:
+    """Whether no migration has ever been applied."""
+    return not _read_applied(tx)
+
+
+def check(tx: Tx) -> None:
+    """Refuse a schema this program cannot work with.
+
+    :raises SchemaMismatch: it is older or newer; the text names the fix
+    """
+    entries = status(tx)
+    _refuse_newer(entries)
+    missing = [entry.version for entry in entries if entry.applied_at is None]
+    if missing:
+        raise SchemaMismatch(
+            f"the store's schema is older than this program: it lacks migration {missing[0]}; "
+            "run `forge-jobs migrate up`"
+        )
+
+
+def _refuse_newer(entries: Sequence[MigrationStatus]) -> None:
+    newer = [entry.version for entry in entries if not entry.known]
+    if newer:
+        raise SchemaMismatch(
+            f"the store's schema has migration {newer[-1]}, which this program does not know; "
+            "upgrade forge-jobs to the release that the other programs run"
+        )
+
+
+def _read_applied(tx: Tx) -> dict[int, tuple[str, int]]:
+    if not inspect(tx.connection).has_table(_applied.name):
+        return {}
+    rows = tx.execute(select(_applied.c.version, _applied.c.name, _applied.c.applied_at))
+    return {row.version: (row.name, row.applied_at) for row in rows}
+
+
+def _apply(tx: Tx, migration: Migration) -> None:
+    for statement in migration.statements:
+        tx.connection.exec_driver_sql(statement)
+    tx.execute(
+        insert(_applied),
+        {
+            "version": migration.version,
+            "name": migration.name,
+            "checksum": migration.checksum,
+            "applied_at": tx.now,
+        },
+    )

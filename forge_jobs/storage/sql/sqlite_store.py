@@ -1,0 +1,166 @@
+"""Opens a SQLite file as a :class:`Storage`."""
+
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from forge_jobs.clock import Clock, SystemClock
+from forge_jobs.errors import Unavailable
+from forge_jobs.storage.protocols import Storage
+from forge_jobs.storage.sql.database import Database, SqliteConnection, SqliteOptions
+from forge_jobs.storage.sql.flavor import SqliteFlavor, known_signals
+from forge_jobs.storage.sql.job_store import SqlJobStore
+from forge_jobs.storage.sql.migrations import runner
+from forge_jobs.storage.sql.notices import notices_of
+from forge_jobs.storage.sql.transaction import Tx
+
+
+@dataclass(frozen=True)
+class SqliteAddress:
+    """What a ``sqlite:`` URL says.
+
+    :param path: None: a private temporary file
+    """
+
+    path: Path | None
+    synchronous: str
+    timeout: float
+
+    def options(self, path: Path | None = None) -> SqliteOptions:
+        """The options of a connection to the file, or to ``path`` in its place."""
+        return SqliteOptions(path or self.path or Path(), self.synchronous, self.timeout)
+
+
+class TemporaryFile:
+    """A private database file that goes with the last bundle that uses it."""
+
+    def __init__(self) -> None:
+        shared_memory = Path("/dev/shm")
+        self._folder = tempfile.mkdtemp(
+            prefix="forge-jobs-", dir=shared_memory if _is_writable(shared_memory) else None
+        )
+        self._users = 0
+        self.path = Path(self._folder) / "jobs.db"
+
+    def acquire(self) -> None:
+        """One more bundle uses the file."""
+        self._users += 1
+
+    def release(self) -> None:
+        """One bundle less; the last one removes the file."""
+        self._users -= 1
+        if self._users == 0:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _is_writable(folder: Path) -> bool:
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            return True
+    except OSError:
+        return False
+
+
+async def open_sqlite(
+    address: SqliteAddress, *, clock: Clock | None = None, migrate: bool = False
+) -> Storage:
+    """Open the file, create or check its schema, and wire the four views."""
+    temporary = TemporaryFile() if address.path is None else None
+    options = address.options(temporary.path if temporary else None)
+    used_clock = clock or SystemClock()
+    if temporary:
+        temporary.acquire()
+    try:
+        return await _Opener(options, used_clock, temporary).open(migrate)
+    finally:
+        if temporary:
+            temporary.release()
+
+
+class _Opener:
+    """Opens bundles on one file: the first, and those for other event loops."""
+
+    def __init__(
+        self, options: SqliteOptions, clock: Clock, temporary: TemporaryFile | None
+    ) -> None:
+        self._options = options
+        self._clock = clock
+        self._temporary = temporary
+
+    async def open(self, migrate: bool = False) -> Storage:
+        database = await open_database(self._options, self._clock)
+        try:
+            await _settle_schema(database, migrate)
+            signals = await database.read(lambda tx: known_signals(tx.connection))
+        except BaseException:
+            await database.close()
+            raise
+        database.notices.start_from(signals)
+        if self._temporary:
+            self._temporary.acquire()
+            database.on_closed = self._temporary.release
+        shown = ":memory:" if self._temporary else self._options.path.name
+        return Storage(
+            SqlJobStore(database),
+            *_other_views(database),
+            reopen=self.open,
+            close=database.close,
+            name=f"sqlite {shown} (synchronous={self._options.synchronous})",
+        )
+
+
+def _other_views(database: Database):  # type: ignore[no-untyped-def]  # until all exist
+    import importlib
+
+    for module, name in (
+        ("procs", "SqlProcStore"),
+        ("config_store", "SqlConfigStore"),
+        ("cron_store", "SqlCronStore"),
+    ):
+        try:
+            found = importlib.import_module(f"forge_jobs.storage.sql.{module}")
+        except ModuleNotFoundError:
+            yield SqlJobStore(database)
+        else:
+            yield getattr(found, name)(database)
+
+
+async def open_database(options: SqliteOptions, clock: Clock) -> Database:
+    """Connect a writer and a reader.
+
+    :raises StorageError: the file cannot be opened or is not a database
+    """
+    writer = await SqliteConnection.open(options)
+    try:
+        reader = await SqliteConnection.open(options, read_only=True)
+    except BaseException:
+        await writer.close()
+        raise
+    store_id = file_identity(options.path)
+    return Database(writer, reader, SqliteFlavor(clock), notices_of(store_id), store_id)
+
+
+def file_identity(path: Path) -> str:
+    """Equal for all names of one file, different for a copy.
+
+    :raises Unavailable: there is no such file
+    """
+    try:
+        found = path.stat()
+    except OSError:
+        raise Unavailable("the database file cannot be opened") from None
+    return f"sqlite:{found.st_dev}:{found.st_ino}"
+
+
+async def _settle_schema(database: Database, migrate: bool) -> None:
+    """Create the schema of an empty database, else check it."""
+    if migrate or await database.read(runner.is_empty):
+        await database.write(runner.up if migrate else _create)
+    await database.read(runner.check)
+
+
+def _create(tx: Tx) -> None:
+    # Looked at again under the write lock: another process may have been first.
+    if runner.is_empty(tx):
+        runner.up(tx)
