@@ -1,0 +1,218 @@
+"""Holds or takes the leader lease; the holder shares the slots out over the pods."""
+
+import logging
+from collections.abc import Collection, Sequence
+from datetime import timedelta
+
+from msgspec import Struct
+
+from forge_jobs.clock import Clock, SystemClock
+from forge_jobs.config import RuntimeSettings
+from forge_jobs.model.events import EventKind
+from forge_jobs.model.ids import HostId
+from forge_jobs.model.processes import Allocation, Leadership
+from forge_jobs.policy.shares import plan_allocations
+from forge_jobs.runtime.events import EventBuffer
+from forge_jobs.storage.protocols import CronStore, ProcStore, Storage
+
+logger = logging.getLogger(__name__)
+
+LOOK_EVERY = timedelta(seconds=10)
+"""The slots are looked at this often although nothing seems to have changed."""
+
+_TRIES = 3
+"""How often one pass plans again because a pod changed the record in between."""
+
+
+class CoordinateReport(Struct, frozen=True, kw_only=True):
+    """What one pass found and did.
+
+    :param term: of the leader lease as it stands, whoever holds it
+    :param looked: the allocations were read; False in most passes of a steady fleet
+    :param changed: queues whose slots were written
+    :param refused: writes that lost a race to the end; the next pass plans them again
+    :param unserved: queues with jobs that no live pod declares
+    :param slotless: queues that live pods declare, and none of them has or gets a slot
+    """
+
+    leading: bool
+    term: int
+    looked: bool = False
+    changed: int = 0
+    refused: int = 0
+    unserved: tuple[str, ...] = ()
+    slotless: tuple[str, ...] = ()
+
+
+class CoordinatorMemory:
+    """What one pod remembers between its coordinator passes.
+
+    :param clock: only its elapsed reading is used
+    """
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        self._clock = clock or SystemClock()
+        self._trusted_until = float("-inf")
+        self._fleet_version: str | None = None
+        self._looked_at = float("-inf")
+        self.term: int | None = None
+        """The term this pod leads or last led; None when it never did or has resigned."""
+        self.unserved: tuple[str, ...] = ()
+        self.slotless: tuple[str, ...] = ()
+
+    def elapsed(self) -> float:
+        """The clock this memory counts on."""
+        return self._clock.elapsed()
+
+    def is_leader(self) -> bool:
+        """This pod may act as leader at this instant.
+
+        Cautious: counted from before the lease was asked for and less a margin, on a clock that
+        goes on while the machine sleeps, so that it ends before another pod can lead.
+        """
+        return self._clock.elapsed() < self._trusted_until
+
+    def learn(self, leadership: Leadership, host_id: HostId, trusted_until: float) -> bool:
+        """Take note of how the lease stands; True when this pod has just begun a term."""
+        if leadership.host_id != host_id:
+            self.forget()
+            return False
+        begins = leadership.term != self.term
+        if begins:
+            # Another leader may have acted since this one last looked.
+            self._fleet_version = None
+        self.term = leadership.term
+        self._trusted_until = trusted_until
+        return begins
+
+    def forget(self) -> None:
+        """Lead no longer."""
+        self._trusted_until = float("-inf")
+        self._fleet_version = None
+        self.term = None
+        self.unserved = self.slotless = ()
+
+    def must_look(self, fleet_version: str) -> bool:
+        """The allocations may differ from what was last seen."""
+        overdue = self._clock.elapsed() - self._looked_at >= LOOK_EVERY.total_seconds()
+        return overdue or fleet_version != self._fleet_version
+
+    def looked(self, fleet_version: str | None) -> None:
+        """The allocations of this version are as they should be; None: look again soon."""
+        self._fleet_version = fleet_version
+        self._looked_at = self._clock.elapsed()
+
+
+async def coordinate_once(
+    storage: Storage,
+    host_id: HostId,
+    settings: RuntimeSettings,
+    memory: CoordinatorMemory,
+    *,
+    events: EventBuffer | None = None,
+) -> CoordinateReport:
+    """Hold the leader lease, or take it when it is free; as leader share the slots out.
+
+    A steady fleet costs one call per pass and no write but the lease's own renewal. A leader
+    that slept past its term writes nothing: it must first be given the lease again, and each
+    write holds only for the version of the record that was read.
+    """
+    lease = settings.leader_lease
+    trusted_until = memory.elapsed() + (lease - _margin(settings)).total_seconds()
+    leadership = await storage.cron.lead(host_id, lease)
+    if memory.learn(leadership, host_id, trusted_until):
+        logger.info("this pod coordinates from now on (term %d)", leadership.term)
+        if events is not None:
+            events.record(EventKind.LEADER, detail=f"term {leadership.term}")
+    if not memory.is_leader():
+        return CoordinateReport(leading=False, term=leadership.term)
+    if not memory.must_look(leadership.fleet_version):
+        return CoordinateReport(
+            leading=True,
+            term=leadership.term,
+            unserved=memory.unserved,
+            slotless=memory.slotless,
+        )
+    allocations, changed, refused = await _share_out(storage.procs, memory)
+    memory.looked(None if refused else leadership.fleet_version)
+    _warn(allocations, memory)
+    return CoordinateReport(
+        leading=True,
+        term=leadership.term,
+        looked=True,
+        changed=changed,
+        refused=refused,
+        unserved=memory.unserved,
+        slotless=memory.slotless,
+    )
+
+
+async def resign(cron: CronStore, host_id: HostId, memory: CoordinatorMemory) -> None:
+    """Give the leader lease up at a clean stop, so that another pod leads at once.
+
+    To be called when no pass is running any more. No-op when this pod does not lead.
+    """
+    term = memory.term
+    memory.forget()
+    if term is not None:
+        await cron.resign(host_id, term)
+
+
+def _margin(settings: RuntimeSettings) -> timedelta:
+    """How much earlier than the store a leader believes its lease to end.
+
+    A fifth: two passes still fit into the rest, as ``leader_lease`` allows for two at least.
+    """
+    return settings.leader_lease / 5
+
+
+async def _share_out(
+    procs: ProcStore, memory: CoordinatorMemory
+) -> tuple[Sequence[Allocation], int, int]:
+    """The allocations as last read, how many were changed, how many stayed refused."""
+    changed = refused = 0
+    allocations: Sequence[Allocation] = ()
+    for _ in range(_TRIES):
+        allocations = await procs.allocations()
+        changes = plan_allocations(allocations)
+        refused = len(changes)
+        if not changes or not memory.is_leader():
+            break
+        written = await procs.allocate(changes)
+        changed += sum(written)
+        refused = written.count(False)
+        if not refused:
+            break
+    return allocations, changed, refused
+
+
+def _warn(allocations: Sequence[Allocation], memory: CoordinatorMemory) -> None:
+    """One line per queue when its trouble begins, not one per pass."""
+    unserved = tuple(each.queue for each in allocations if not each.pods)
+    slotless = tuple(each.queue for each in allocations if each.pods and _without_slot(each))
+    for queue in _new(unserved, memory.unserved):
+        logger.warning(
+            "queue %r has jobs and no live pod declares it: start a worker with this queue, "
+            "or cancel its jobs",
+            queue,
+            extra={"queue": queue},
+        )
+    for queue in _new(slotless, memory.slotless):
+        logger.warning(
+            "queue %r is declared and no pod has a slot of it: its max_workers is 0, or every "
+            "pod that declares it is stopping",
+            queue,
+            extra={"queue": queue},
+        )
+    memory.unserved, memory.slotless = unserved, slotless
+
+
+def _without_slot(allocation: Allocation) -> bool:
+    """No pod has a slot, and the plan gives none: grants are only shared out to pods that stay."""
+    if any(slots.grant for slots in allocation.pods.values()):
+        return False
+    return allocation.max_workers == 0 or allocation.draining.issuperset(allocation.pods)
+
+
+def _new(queues: Sequence[str], known: Collection[str]) -> list[str]:
+    return [queue for queue in queues if queue not in known]

@@ -1,0 +1,257 @@
+"""Fires schedules whose time has come."""
+
+import logging
+import random
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+import msgspec
+from msgspec import Struct
+
+from forge_jobs.clock import to_us
+from forge_jobs.config import RuntimeSettings
+from forge_jobs.errors import Conflict, InvalidInput, NotFound, StorageError, Unavailable
+from forge_jobs.model.events import EventKind
+from forge_jobs.model.ids import new_job_id, occurrence_job_id
+from forge_jobs.model.jobs import EnqueueOutcome, NewJob, Unique
+from forge_jobs.model.schedules import Firing, Schedule, ScheduleSpec
+from forge_jobs.policy.cron import plan_firing
+from forge_jobs.runtime.events import EventBuffer
+from forge_jobs.storage.protocols import CronStore, Storage
+
+logger = logging.getLogger(__name__)
+
+FIRE_BATCH = 100
+"""Bounds how many schedules one call fires."""
+
+MAX_BATCHES = 1_000
+"""Ends a pass that intervals shorter than itself would keep busy for ever."""
+
+SHORTEST_PAUSE = timedelta(milliseconds=5)
+"""A timer that ends a moment early must not turn the loop into a busy one."""
+
+
+class FireReport(Struct, frozen=True, kw_only=True):
+    """What one pass did.
+
+    :param fired: jobs handed to the store; those an overlap rule dropped there are among them
+    :param skipped: occurrences that the catch-up rules dropped
+    :param disabled: schedules whose stored expression is wrong
+    :param next_in: until the next occurrence, at most the loop's interval
+    """
+
+    fired: int
+    skipped: int
+    disabled: tuple[str, ...]
+    next_in: timedelta
+
+
+class _Planned(Struct, frozen=True):
+    """A firing, and the occurrences its jobs stand for."""
+
+    firing: Firing
+    occurrences: tuple[datetime, ...]
+
+
+class _Pass:
+    """Adds up what the batches of one pass did."""
+
+    def __init__(self, events: EventBuffer | None) -> None:
+        self.fired = 0
+        self.skipped = 0
+        self.disabled: list[str] = []
+        self.failures: dict[str, Exception] = {}
+        self._events = events
+
+    def note(self, firing: Firing) -> None:
+        """A firing that the store applied."""
+        self.fired += len(firing.jobs)
+        self.skipped += firing.skipped
+        if firing.error:
+            self.disabled.append(firing.name)
+            logger.error(
+                "schedule %r is disabled until it is edited: %s",
+                firing.name,
+                firing.error,
+                extra={"schedule": firing.name},
+            )
+            self._record(EventKind.SCHEDULE_DISABLED, "", "", f"{firing.name}: {firing.error}")
+        for job in firing.jobs:
+            self._record(EventKind.SCHEDULE_FIRED, job.queue, job.id, firing.name)
+
+    def _record(self, kind: EventKind, queue: str, job_id: str, detail: str) -> None:
+        if self._events is not None:
+            self._events.record(kind, queue=queue, job_id=job_id, detail=detail)
+
+    def raise_failures(self) -> None:
+        """One error that names every schedule that could not be fired."""
+        if self.failures:
+            texts = [f"{name!r} ({error})" for name, error in sorted(self.failures.items())]
+            raise StorageError(
+                f"schedules that could not be fired, and will be tried again: {', '.join(texts)}"
+            ) from next(iter(self.failures.values()))
+
+
+async def fire_due_once(
+    cron: CronStore,
+    settings: RuntimeSettings,
+    rng: random.Random,
+    *,
+    events: EventBuffer | None = None,
+) -> FireReport:
+    """Fire all schedules that are due, each in a step that advances it and enqueues its jobs.
+
+    A job's id derives from schedule and occurrence, and each write holds only for the version
+    that was read: however many pods do this, and wherever one is killed, each occurrence is
+    fired once. A stored expression that is wrong disables its own schedule, with the error.
+
+    :raises StorageError: after all others were fired: some could not be. They stay enabled and
+        due, so that the next pass tries them again
+    """
+    this_pass = _Pass(events)
+    next_in: timedelta | None = SHORTEST_PAUSE
+    for _ in range(MAX_BATCHES):
+        due = await cron.due_schedules(FIRE_BATCH)
+        todo = [each for each in due.schedules if each.spec.name not in this_pass.failures]
+        planned = [each for each in (_plan(s, due.now, rng, this_pass) for s in todo) if each]
+        moved = await _fire(cron, planned, this_pass)
+        # Whatever was fired may be due again: a long catch-up, or a very short interval.
+        if not moved:
+            next_in = due.next_in
+            break
+    this_pass.raise_failures()
+    if next_in is None:
+        next_in = settings.cron_interval
+    return FireReport(
+        fired=this_pass.fired,
+        skipped=this_pass.skipped,
+        disabled=tuple(this_pass.disabled),
+        next_in=min(max(next_in, SHORTEST_PAUSE), settings.cron_interval),
+    )
+
+
+async def trigger_now(storage: Storage, name: str) -> EnqueueOutcome:
+    """Enqueue a schedule's job out of turn, by the same rules as a fire; its next time stays.
+
+    With ``overlap="skip"`` and a job of it still active the outcome names that job.
+
+    :raises NotFound: no such schedule
+    """
+    schedule = await storage.cron.get_schedule(name)
+    if schedule is None:
+        raise NotFound(f"no schedule is named {name!r}")
+    return await storage.cron.trigger(name, _new_job(schedule.spec))
+
+
+def _plan(
+    schedule: Schedule, now: datetime, rng: random.Random, this_pass: _Pass
+) -> _Planned | None:
+    """What to write for a due schedule; None when it cannot be told, which is noted."""
+    name = schedule.spec.name
+    try:
+        plan = plan_firing(schedule, now, rng)
+    except InvalidInput as error:
+        disabling = Firing(
+            name=name, version=schedule.version, jobs=(), next_at=None, error=str(error)
+        )
+        return _Planned(disabling, ())
+    except Exception as error:  # one schedule's trouble must not keep the others from firing
+        logger.exception("schedule %r could not be planned", name, extra={"schedule": name})
+        this_pass.failures[name] = error
+        return None
+    jobs = tuple(
+        msgspec.structs.replace(
+            _new_job(schedule.spec),
+            id=occurrence_job_id(name, to_us(occurrence)),
+            run_at=run_at,
+        )
+        for occurrence, run_at in zip(plan.occurrences, plan.run_at, strict=True)
+    )
+    firing = Firing(
+        name=name,
+        version=schedule.version,
+        jobs=jobs,
+        next_at=plan.next_at,
+        skipped=plan.skipped,
+        fired_at=plan.occurrences[-1] if plan.occurrences else None,
+    )
+    return _Planned(firing, plan.occurrences)
+
+
+def _new_job(spec: ScheduleSpec) -> NewJob:
+    """A job of the schedule that is due now."""
+    unique = Unique(f"cron:{spec.name}") if spec.overlap == "skip" else None
+    return NewJob(
+        id=new_job_id(),
+        queue=spec.queue,
+        kind=spec.kind,
+        payload=spec.payload,
+        priority=spec.priority,
+        max_attempts=spec.max_attempts,
+        unique=unique,
+        timeout=spec.timeout,
+        tags=spec.tags,
+        metadata=spec.metadata,
+        schedule=spec.name,
+    )
+
+
+async def _fire(cron: CronStore, planned: Sequence[_Planned], this_pass: _Pass) -> bool:
+    """Write the firings; True when any schedule has moved on, by this pod or another."""
+    if not planned:
+        return False
+    try:
+        applied = await cron.fire([each.firing for each in planned])
+    except Unavailable:
+        raise
+    except StorageError as error:
+        if len(planned) == 1:
+            return await _fire_guilty(cron, planned[0], error, this_pass)
+        # One by one, so that the schedule that cannot be fired keeps no other from it.
+        moved = [await _fire(cron, [each], this_pass) for each in planned]
+        return any(moved)
+    for each, was_applied in zip(planned, applied, strict=True):
+        if was_applied:
+            this_pass.note(each.firing)
+    return True
+
+
+async def _fire_guilty(
+    cron: CronStore, planned: _Planned, error: StorageError, this_pass: _Pass
+) -> bool:
+    """Deal with a firing that failed alone; True when its schedule has moved on.
+
+    A Conflict means that the id of an occurrence is taken: it has fired before, with what the
+    schedule said then (an edit since, and a clock that stepped back). That will never change, so
+    the schedule goes past it, one occurrence at a time to lose none of the others.
+    """
+    name = planned.firing.name
+    if not isinstance(error, Conflict) or not planned.occurrences:
+        this_pass.failures[name] = error
+        return False
+    first_only = _cut_to_first(planned)
+    if len(planned.occurrences) > 1:
+        return await _fire(cron, [first_only], this_pass)
+    past = Firing(
+        name=name,
+        version=planned.firing.version,
+        jobs=(),
+        next_at=planned.firing.next_at,
+        skipped=planned.firing.skipped + 1,
+    )
+    return await _fire(cron, [_Planned(past, ())], this_pass)
+
+
+def _cut_to_first(planned: _Planned) -> _Planned:
+    firing, occurrences = planned.firing, planned.occurrences
+    return _Planned(
+        Firing(
+            name=firing.name,
+            version=firing.version,
+            jobs=firing.jobs[:1],
+            next_at=occurrences[1] if len(occurrences) > 1 else firing.next_at,
+            skipped=firing.skipped,
+            fired_at=occurrences[0],
+        ),
+        occurrences[:1],
+    )

@@ -1,0 +1,25 @@
+"""Tells the children of ended jobs that their parents have ended."""
+
+from forge_jobs.policy.dependencies import delivery
+from forge_jobs.storage.protocols import JobStore
+
+HANDOVER_BATCH = 500
+"""Bounds how long one delivery holds the store's write lock."""
+
+
+async def hand_over_once(jobs: JobStore) -> int:
+    """Deliver all news that wait, and the news that arise from them; how many were applied.
+
+    A chain of cancelled jobs, however deep, is settled by one pass. Any number of pods may do
+    this at the same time: each piece of news is applied once.
+    """
+    applied = 0
+    seen_last: frozenset[int] = frozenset()
+    while batch := await jobs.handovers(HANDOVER_BATCH):
+        seen = frozenset(handover.id for handover in batch)
+        # The very same news again, although delivered: going on would never end.
+        if seen == seen_last:
+            break
+        seen_last = seen
+        applied += await jobs.deliver([delivery(handover) for handover in batch])
+    return applied

@@ -1,0 +1,113 @@
+"""How long jobs took, counted per queue and minute until the store has taken it."""
+
+from datetime import datetime
+
+from forge_jobs.clock import Clock, SystemClock, from_us
+from forge_jobs.errors import Unavailable
+from forge_jobs.model.ids import HostId
+from forge_jobs.model.metrics import Histogram, LatencySample
+from forge_jobs.policy.percentiles import bucket_of
+from forge_jobs.storage.protocols import JobStore
+
+LATENCY_CAPACITY = 10_000
+"""Minutes of queues kept while the store is down; a hundred queues for more than an hour."""
+
+FLUSH_BATCH = 500
+
+_MINUTE_US = 60_000_000
+_Counts = dict[int, int]
+
+
+class LatencyRecorder:
+    """Counts durations in logarithmic buckets; cheap enough for every job.
+
+    Not exact, unlike the counters: minutes are those of this process's clock, a killed process
+    loses what it had not flushed, and a flush whose reply was lost counts twice.
+    To be used on one event loop.
+
+    :param capacity: pairs of queue and minute kept at most; the oldest make room
+    """
+
+    def __init__(
+        self,
+        jobs: JobStore,
+        host_id: HostId,
+        *,
+        clock: Clock | None = None,
+        capacity: int = LATENCY_CAPACITY,
+    ) -> None:
+        self._jobs = jobs
+        self._host_id = host_id
+        self._clock = clock or SystemClock()
+        self._capacity = capacity
+        # Insertion order is age: the clock of a minute may step, the order of first use cannot.
+        self._counts: dict[tuple[str, int], tuple[_Counts, _Counts]] = {}
+
+    def __len__(self) -> int:
+        return len(self._counts)
+
+    def record(self, queue: str, processing: float, total: float) -> None:
+        """Count one ended run.
+
+        :param processing: seconds from the handler's start to its end
+        :param total: seconds from due to the end of the run
+        """
+        key = (queue, self._clock.time_us() // _MINUTE_US)
+        counts = self._counts.get(key)
+        if counts is None:
+            counts = self._counts[key] = ({}, {})
+            self._make_room()
+        for histogram, seconds in zip(counts, (processing, total), strict=True):
+            bucket = bucket_of(seconds)
+            histogram[bucket] = histogram.get(bucket, 0) + 1
+
+    async def flush_once(self) -> int:
+        """Write everything counted so far; how many pairs of queue and minute went.
+
+        Kept for the next flush when the store cannot be reached.
+
+        :raises StorageError: the store did not take them
+        """
+        written = 0
+        while keys := list(self._counts)[:FLUSH_BATCH]:
+            taken = {key: self._counts.pop(key) for key in keys}
+            try:
+                await self._jobs.add_latencies(
+                    self._host_id, [_sample(key, counts) for key, counts in taken.items()]
+                )
+            except Unavailable:
+                self._put_back(taken)
+                raise
+            written += len(taken)
+        return written
+
+    def _put_back(self, taken: dict[tuple[str, int], tuple[_Counts, _Counts]]) -> None:
+        newer = self._counts
+        self._counts = taken
+        for key, counts in newer.items():
+            older = self._counts.setdefault(key, counts)
+            if older is not counts:
+                for into, added in zip(older, counts, strict=True):
+                    for bucket, count in added.items():
+                        into[bucket] = into.get(bucket, 0) + count
+        self._make_room()
+
+    def _make_room(self) -> None:
+        while len(self._counts) > self._capacity:
+            del self._counts[next(iter(self._counts))]
+
+
+def _sample(key: tuple[str, int], counts: tuple[_Counts, _Counts]) -> LatencySample:
+    queue, minute = key
+    processing, total = counts
+    return LatencySample(
+        queue=queue,
+        minute=minute_start(minute * _MINUTE_US),
+        processing=Histogram(processing),
+        total=Histogram(total),
+    )
+
+
+def minute_start(time_us: int) -> datetime:
+    """The start of the minute in which ``time_us`` lies."""
+    return from_us(time_us // _MINUTE_US * _MINUTE_US)
