@@ -395,6 +395,7 @@ async def test_a_cool_down_pauses_the_queue_from_the_stores_now(
     ],
 )
 async def test_the_later_end_and_the_higher_level_of_a_cool_down_stay(
+    *,
     storage: Storage,
     lease: PodLease,
     given: list[tuple[int, int]],
