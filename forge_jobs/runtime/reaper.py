@@ -1,0 +1,137 @@
+"""Gives the jobs of dead processes to others, and clears away what nobody will come back for."""
+
+import logging
+
+from msgspec import Struct
+
+from forge_jobs.clock import Clock, SystemClock
+from forge_jobs.config import RuntimeSettings
+from forge_jobs.handlers.registry import HandlerRegistry
+from forge_jobs.model.events import EventKind
+from forge_jobs.model.ids import HostId
+from forge_jobs.model.jobs import Claim
+from forge_jobs.model.transitions import Revival, StaleClaim
+from forge_jobs.policy.liveness import ReaperGuard
+from forge_jobs.policy.transitions import stale_transition
+from forge_jobs.runtime.events import EventBuffer
+from forge_jobs.storage.protocols import JobStore, ProcStore
+
+logger = logging.getLogger(__name__)
+
+REAP_BATCH = 500
+"""Bounds how long one call holds the store's write lock."""
+
+
+class ReapReport(Struct, frozen=True, kw_only=True):
+    """What one pass did.
+
+    :param allowed: the guard trusted this pod's own clocks; without it nothing is revived and
+        no pod is dropped
+    :param revived: claims that were ended, of jobs that are due again, dead or cancelled now
+    :param came_back: claims that beat, ended or were revived elsewhere after they were read
+    :param expired: waiting jobs cancelled because their ``expires_at`` came
+    :param dropped: pods forgotten
+    """
+
+    allowed: bool
+    revived: tuple[Claim, ...] = ()
+    came_back: int = 0
+    expired: int = 0
+    dropped: tuple[HostId, ...] = ()
+
+
+async def reap_once(
+    jobs: JobStore,
+    procs: ProcStore,
+    settings: RuntimeSettings,
+    guard: ReaperGuard,
+    registry: HandlerRegistry | None = None,
+    *,
+    clock: Clock | None = None,
+    events: EventBuffer | None = None,
+    sweep: bool = True,
+) -> ReapReport:
+    """Revive every stale claim, in bounded batches.
+
+    A claim is judged by its own silence, never by its age. Reading and writing are two steps;
+    the write checks again, so of a reaper and a beat, an end, or another reaper one wins.
+
+    :param guard: kept from pass to pass; asked once the store has answered
+    :param registry: knows how many crashes a kind may have, else ``settings.max_crashes``
+    :param clock: the guard's
+    :param sweep: also expire waiting jobs and forget dead pods, which can wait for a later pass
+    """
+    clock = clock or SystemClock()
+    allowed = True
+    revived: list[Claim] = []
+    came_back = 0
+    while True:
+        stale = await jobs.stale_claims(settings.lease, REAP_BATCH)
+        # Asked after the reading: whatever this process slept through before the reading shows
+        # now, and after it the write looks at the staleness of these claims alone.
+        allowed = guard.may_revive(clock)
+        if not stale or not allowed:
+            break
+        applied = await _revive(jobs, stale, settings, registry)
+        revived += applied
+        came_back += len(stale) - len(applied)
+        if len(stale) < REAP_BATCH or not applied:
+            break
+    expired = await _expire(jobs) if sweep else 0
+    dropped: list[HostId] = []
+    if sweep and allowed:
+        dropped = await procs.drop_dead_pods(settings.lease, REAP_BATCH)
+    _tell(revived, dropped, events)
+    return ReapReport(
+        allowed=allowed,
+        revived=tuple(revived),
+        came_back=came_back,
+        expired=expired,
+        dropped=tuple(dropped),
+    )
+
+
+async def _revive(
+    jobs: JobStore,
+    stale: list[StaleClaim],
+    settings: RuntimeSettings,
+    registry: HandlerRegistry | None,
+) -> list[Claim]:
+    """The claims whose revival was applied."""
+    revivals = [
+        Revival(each.claim, stale_transition(each, _max_crashes(each.kind, settings, registry)))
+        for each in stale
+    ]
+    applied = await jobs.revive(revivals, settings.lease)
+    return [each.claim for each, was_applied in zip(stale, applied, strict=True) if was_applied]
+
+
+def _max_crashes(kind: str, settings: RuntimeSettings, registry: HandlerRegistry | None) -> int:
+    handler = None if registry is None else registry.get(kind)
+    own = None if handler is None else handler.options.max_crashes
+    return settings.max_crashes if own is None else own
+
+
+async def _expire(jobs: JobStore) -> int:
+    """Needs no guard: ``expires_at`` is an instant, nothing is concluded from silence."""
+    expired = 0
+    while True:
+        count = await jobs.expire(REAP_BATCH)
+        expired += count
+        if count < REAP_BATCH:
+            return expired
+
+
+def _tell(revived: list[Claim], dropped: list[HostId], events: EventBuffer | None) -> None:
+    if revived:
+        logger.warning(
+            "revived %d claims without a beat: their processes died or lost the store",
+            len(revived),
+            extra={"job_ids": [claim.job_id for claim in revived[:20]]},
+        )
+    if events is None:
+        return
+    for claim in revived:
+        events.record(EventKind.REVIVED, queue=claim.queue, job_id=claim.job_id)
+    for host_id in dropped:
+        events.record(EventKind.POD_LOST, detail=host_id)

@@ -1,0 +1,160 @@
+"""Schedules as users and operators write them: checked at the border, then stored."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any, cast, get_args
+
+from msgspec import UNSET
+
+from forge_jobs.errors import InvalidInput, NotFound
+from forge_jobs.handlers.durations import check_duration
+from forge_jobs.handlers.handler import Handler
+from forge_jobs.handlers.preparing import Router, prepare
+from forge_jobs.handlers.registry import HandlerRegistry
+from forge_jobs.handlers.requests import OPTION_NAMES, EnqueueRequest
+from forge_jobs.model.names import MAX_NAME_LENGTH, check_name
+from forge_jobs.model.schedules import CatchUp, Overlap, Schedule, ScheduleSpec
+from forge_jobs.policy.cron import first_occurrence, parse_cron
+from forge_jobs.storage.protocols import CronStore
+
+SCHEDULE_OPTIONS = frozenset({"queue", "priority", "max_attempts", "timeout", "tags", "metadata"})
+"""Options of a request that a schedule gives to each of its jobs."""
+
+MAX_JITTER = timedelta(days=1)
+MAX_WINDOW = timedelta(days=366)
+_DAY = timedelta(days=1)
+
+# The key under which jobs of a schedule exclude each other must be a name too.
+_MAX_SCHEDULE_NAME = MAX_NAME_LENGTH - len("cron:")
+
+
+def schedule(
+    name: str,
+    what: EnqueueRequest | Handler[..., Any] | str,
+    expression: str,
+    *,
+    timezone: str = "UTC",
+    jitter: timedelta | float = 0,
+    catch_up: CatchUp = "latest",
+    window: timedelta | float = _DAY,
+    overlap: Overlap = "allow",
+    registry: HandlerRegistry | None = None,
+    router: Router | None = None,
+) -> ScheduleSpec:
+    """A recurring job: ``schedule("nightly", report.request("octo/repo"), "30 2 * * *")``.
+
+    :param name: unique in the store; to change a schedule, declare it again under its name
+    :param what: the request each occurrence enqueues, with the options queue, priority,
+        max_attempts, timeout, tags and metadata; or a handler, or a kind, without arguments
+    :param expression: five cron fields, six with seconds last, ``@daily`` and the like, or
+        ``@every 90s``
+    :param timezone: IANA name
+    :param jitter: each job is due later by a random part of this; a timedelta or seconds
+    :param catch_up: what to do with occurrences missed while nothing ran: ``skip`` them, fire
+        the ``latest`` alone, or ``all`` of those within ``window``
+    :param overlap: ``skip`` an occurrence while a job of the schedule is active
+    :param registry: knows the handler of a kind: its defaults, and what its payload must be
+    :param router: chooses the queue where neither request nor handler do
+    :raises InvalidInput: a value is wrong; names the field and the fix
+    """
+    check_name("name", name)
+    if len(name) > _MAX_SCHEDULE_NAME:
+        fix = f"give at most {_MAX_SCHEDULE_NAME}"
+        raise InvalidInput("name", f"has {len(name)} characters", fix)
+    job = prepare(_request(what), registry, router)
+    spec = ScheduleSpec(
+        name=name,
+        queue=job.queue,
+        kind=job.kind,
+        expression=_text("expression", expression),
+        payload=job.payload,
+        timezone=_text("timezone", timezone),
+        jitter=_within("jitter", check_duration("jitter", jitter), MAX_JITTER),
+        catch_up=cast("CatchUp", _one_of("catch_up", catch_up, get_args(CatchUp))),
+        window=_within("window", check_duration("window", window, above_zero=True), MAX_WINDOW),
+        overlap=cast("Overlap", _one_of("overlap", overlap, get_args(Overlap))),
+        priority=job.priority,
+        max_attempts=job.max_attempts,
+        timeout=job.timeout,
+        tags=job.tags,
+        metadata=job.metadata,
+    )
+    parse_cron(spec.expression, spec.timezone)
+    return spec
+
+
+async def ensure_schedules(cron: CronStore, specs: Sequence[ScheduleSpec]) -> list[Schedule]:
+    """Declare schedules from code, at every start of a process.
+
+    One that an operator edited or deleted stays as it is, and so does one that is there with
+    the same spec. A new one fires first at its next occurrence, never at once.
+    """
+    now = await cron.now()
+    return [await cron.ensure_schedule(spec, first_occurrence(spec, now)) for spec in specs]
+
+
+async def put_schedule(cron: CronStore, spec: ScheduleSpec) -> Schedule:
+    """An operator's edit: create or replace; stays over later deploys."""
+    return await cron.put_schedule(spec, first_occurrence(spec, await cron.now()))
+
+
+async def pause_schedule(cron: CronStore, name: str) -> Schedule:
+    """Fire no more until it is resumed.
+
+    :raises NotFound: no such schedule
+    """
+    return await cron.pause_schedule(name, True, None)
+
+
+async def resume_schedule(cron: CronStore, name: str) -> Schedule:
+    """Go on with the next occurrence from now; those of the pause are gone.
+
+    :raises NotFound: no such schedule
+    :raises InvalidInput: its stored expression is wrong; edit it first
+    """
+    stored = await cron.get_schedule(name)
+    if stored is None:
+        raise NotFound(f"no schedule is named {name!r}")
+    next_at = first_occurrence(stored.spec, await cron.now())
+    return await cron.pause_schedule(name, False, next_at)
+
+
+def _request(what: EnqueueRequest | Handler[..., Any] | str) -> EnqueueRequest:
+    if isinstance(what, Handler):
+        return what.request()
+    if isinstance(what, str):
+        return EnqueueRequest(what)
+    if not isinstance(what, EnqueueRequest):
+        fix = "give handler.request(...), a handler, or a kind"
+        raise InvalidInput("what", f"is a {type(what).__name__}", fix)
+    plain = EnqueueRequest(what.kind)
+    for option in sorted(OPTION_NAMES - SCHEDULE_OPTIONS):
+        given = getattr(what, option)
+        if given is not UNSET and given != getattr(plain, option):
+            raise InvalidInput(
+                option,
+                "cannot be an option of a schedule",
+                f"leave it out; a schedule takes {', '.join(sorted(SCHEDULE_OPTIONS))}",
+            )
+    return what
+
+
+def _text(field: str, value: object) -> str:
+    fix = f"give a string of 1 to {MAX_NAME_LENGTH} characters"
+    if not isinstance(value, str):
+        raise InvalidInput(field, f"is a {type(value).__name__}", fix)
+    if not 0 < len(value) <= MAX_NAME_LENGTH:
+        raise InvalidInput(field, f"has {len(value)} characters", fix)
+    return value
+
+
+def _within(field: str, duration: timedelta, most: timedelta) -> timedelta:
+    if duration > most:
+        raise InvalidInput(field, f"is {duration}", f"give at most {most}")
+    return duration
+
+
+def _one_of(field: str, value: object, allowed: tuple[str, ...]) -> str:
+    if value not in allowed:
+        raise InvalidInput(field, f"is {value!r}", f"give one of {', '.join(allowed)}")
+    return str(value)
