@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import Protocol
 from zoneinfo import ZoneInfo
 
-from croniter import CroniterError, croniter
+from croniter import CroniterBadDateError, CroniterError, croniter
 from msgspec import Struct
 
 from forge_jobs.clock import EPOCH
@@ -210,22 +210,29 @@ class _Fields:
         self._zone = zone
         self._every_hour = every_hour
         try:
-            if not croniter.is_valid(expression, strict=True):
-                croniter.expand(expression)
-                raise InvalidInput("expression", "describes a date that never comes", _FIX)
+            # Looked for rather than asked of croniter's strict mode, which refuses the 31st of
+            # April also where a day of the week is given beside it.
+            self._times(EPOCH).get_next(datetime)
+        except CroniterBadDateError:
+            raise InvalidInput("expression", "describes a date that never comes", _FIX) from None
         except CroniterError as error:
             raise InvalidInput("expression", f"is not a cron expression ({error})", _FIX) from None
 
     def next_after(self, instant: datetime) -> datetime | None:
         start = instant.astimezone(self._zone).replace(microsecond=0)
         try:
-            times = croniter(self._expression, start, ret_type=datetime)
+            times = self._times(start)
             found: datetime = times.get_next(datetime)
             while found.fold and not self._every_hour:
                 found = times.get_next(datetime)
         except (CroniterError, OverflowError):
             return None
         return found.astimezone(UTC)
+
+    def _times(self, start: datetime) -> croniter:
+        # "The cron bug" is what every cron does: days of month and week are alternatives only
+        # when neither of the two fields starts with a star.
+        return croniter(self._expression, start, implement_cron_bug=True)
 
 
 def _zone(name: str) -> ZoneInfo:
