@@ -567,6 +567,7 @@ class Storage:
     :param reopen: opens an independent bundle on the same store, for another event loop
     :param close: ends the bundle; calls in flight finish first
     :param name: the backend and what of its address may be shown, without credentials
+    :param durability: one line for people: what a commit survives, and what it does not
     :raises InvalidInput: the views belong to different stores
     """
 
@@ -580,6 +581,7 @@ class Storage:
         reopen: Callable[[], Awaitable["Storage"]],
         close: Callable[[], Awaitable[None]],
         name: str,
+        durability: str = "",
     ) -> None:
         if len({view.store_id for view in (jobs, procs, config, cron)}) != 1:
             raise InvalidInput(
@@ -592,6 +594,7 @@ class Storage:
         self.config = config
         self.cron = cron
         self.name = name
+        self.durability = durability
         self._reopen = reopen
         self._close = close
 
