@@ -11,6 +11,7 @@
     │   └── SchemaMismatch        the store's schema is older or newer than this program
     ├── ConfigError               settings, environment or a settings file are wrong
     ├── RegistrationError         a handler cannot be registered as written
+    ├── UndecodablePayload        a stored payload does not fit its handler's annotations
     ├── ResultTimeout             the job had not ended when the caller stopped waiting
     └── JobNotSuccessful          the awaited job ended without a result
         ├── JobDead               it gave up; carries its last error and remote traceback
@@ -76,6 +77,22 @@ class ConfigError(ForgeJobsError, ValueError):
 
 class RegistrationError(ForgeJobsError, TypeError):
     """A handler cannot be registered: bad signature, or its kind belongs to another one."""
+
+
+class UndecodablePayload(ForgeJobsError, ValueError):
+    """A stored payload does not fit its handler's annotations: that job's failure alone.
+
+    :param field: the path of the offending part, as ``sync_issue.items[0].quantity``
+    :param problem: what is wrong with it
+    """
+
+    def __init__(self, field: str, problem: str) -> None:
+        super().__init__(field, problem)
+        self.field = field
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.problem}"
 
 
 class ResultTimeout(ForgeJobsError, TimeoutError):

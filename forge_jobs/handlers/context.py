@@ -1,0 +1,123 @@
+"""What a handler sees of its job: a Protocol, so that tests can pass anything of that shape."""
+
+import logging
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
+from typing import Literal, Protocol
+
+from forge_jobs.handlers.requests import EnqueueRequest
+from forge_jobs.model.ids import JobId, WorkerId
+from forge_jobs.model.jobs import EnqueueOutcome
+
+StopReason = Literal["cancel", "timeout", "shutdown", "lost"]
+
+
+class RateLimits(Protocol):
+    """The named token buckets of the cluster."""
+
+    async def acquire(
+        self, scope: str, count: int = 1, *, wait: timedelta | float | None = None
+    ) -> bool:
+        """Take ``count`` tokens, or none: False when they are not there within ``wait``.
+
+        :param wait: how long to wait for them, a timedelta or seconds; None does not wait
+        :raises NotFound: no such scope was declared
+        """
+        ...
+
+    async def drain(self, scope: str) -> None:
+        """Empty the bucket: the upstream said that the budget is used up.
+
+        :raises NotFound: no such scope was declared
+        """
+        ...
+
+
+class SyncRateLimits(Protocol):
+    """:class:`RateLimits` for ``def`` handlers; blocks the calling thread."""
+
+    def acquire(
+        self, scope: str, count: int = 1, *, wait: timedelta | float | None = None
+    ) -> bool: ...
+
+    def drain(self, scope: str) -> None: ...
+
+
+class SyncJobContext(Protocol):
+    """What of :class:`JobContext` waits, for ``def`` handlers; blocks the calling thread."""
+
+    @property
+    def rate_limit(self) -> SyncRateLimits: ...
+
+    def enqueue(self, request: EnqueueRequest, **options: object) -> EnqueueOutcome: ...
+
+    def enqueue_many(self, requests: Iterable[EnqueueRequest]) -> list[EnqueueOutcome]: ...
+
+
+class JobContext(Protocol):
+    """The running job. A handler gets it by annotating one parameter with this class."""
+
+    @property
+    def job_id(self) -> JobId: ...
+
+    @property
+    def kind(self) -> str:
+        """As the job was stored; an alias when it was enqueued under one."""
+        ...
+
+    @property
+    def queue(self) -> str: ...
+
+    @property
+    def attempt(self) -> int:
+        """Of this run, from 1; runs that were handed back do not count."""
+        ...
+
+    @property
+    def max_attempts(self) -> int | None:
+        """None: no bound."""
+        ...
+
+    @property
+    def worker_id(self) -> WorkerId: ...
+
+    @property
+    def tags(self) -> tuple[str, ...]: ...
+
+    @property
+    def metadata(self) -> Mapping[str, str]: ...
+
+    @property
+    def log(self) -> "logging.LoggerAdapter[logging.Logger]":
+        """Logs with the job's id, kind, queue and attempt."""
+        ...
+
+    @property
+    def rate_limit(self) -> RateLimits: ...
+
+    @property
+    def sync(self) -> SyncJobContext:
+        """For use from the thread of a ``def`` handler."""
+        ...
+
+    @property
+    def cancel_requested(self) -> bool:
+        """The run should stop: what a ``def`` handler polls, since a thread cannot be stopped."""
+        ...
+
+    @property
+    def stop_reason(self) -> StopReason | None:
+        """Why the run is being stopped; None while it is not."""
+        ...
+
+    def extend_timeout(self, by: timedelta | float) -> None:
+        """Move the time limit of this run ``by`` that much, from now on."""
+        ...
+
+    async def enqueue(self, request: EnqueueRequest, **options: object) -> EnqueueOutcome:
+        """Enqueue another job; see ``JobClient.enqueue``."""
+        ...
+
+    async def enqueue_many(self, requests: Iterable[EnqueueRequest]) -> list[EnqueueOutcome]:
+        """Enqueue several; see ``JobClient.enqueue_many``."""
+        ...

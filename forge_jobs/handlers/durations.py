@@ -1,0 +1,33 @@
+"""Durations as people write them: a timedelta, or a number of seconds."""
+
+import math
+from datetime import timedelta
+
+from forge_jobs.errors import InvalidInput
+
+MAX_DURATION = timedelta(days=36_500)
+"""Bounds what is added to a store's now: a century fits every store's instants."""
+
+_ZERO = timedelta(0)
+
+
+def check_duration(field: str, value: object, *, above_zero: bool = False) -> timedelta:
+    """``value`` as a timedelta; not negative, at most a hundred years.
+
+    :param above_zero: refuse zero too
+    :raises InvalidInput: it is neither a timedelta nor a finite number, or out of bounds
+    """
+    fix = f"give seconds or a timedelta, {'above zero' if above_zero else 'zero or more'}"
+    if isinstance(value, timedelta):
+        duration = value
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        if not math.isfinite(value) or abs(value) > MAX_DURATION.total_seconds():
+            raise InvalidInput(field, f"is {value}", f"{fix}, at most a hundred years")
+        duration = timedelta(seconds=value)
+    else:
+        raise InvalidInput(field, f"is a {type(value).__name__}", fix)
+    if duration > MAX_DURATION:
+        raise InvalidInput(field, f"is {duration}", f"{fix}, at most a hundred years")
+    if duration < _ZERO or (above_zero and duration == _ZERO):
+        raise InvalidInput(field, f"is {duration.total_seconds():g} seconds", fix)
+    return duration

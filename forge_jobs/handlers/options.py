@@ -1,0 +1,38 @@
+"""Defaults that a handler brings to its jobs."""
+
+from datetime import timedelta
+
+from msgspec import Struct
+
+from forge_jobs.model.jobs import DEFAULT_MAX_ATTEMPTS
+from forge_jobs.policy.backoff import Exponential, RetryPolicy
+
+
+class HandlerOptions(Struct, frozen=True, kw_only=True):
+    """What is used where a request says nothing.
+
+    :param queue: None: the router chooses
+    :param max_attempts: None means no bound
+    :param timeout: of one run; None means no limit
+    :param retry: how long to wait before the next attempt
+    :param retry_on: only these exceptions are retried; None: all
+    :param never_retry_on: these make the job dead at once, also where ``retry_on`` lists them
+    :param max_crashes: the crash that makes the job dead; None: the runtime's setting
+    """
+
+    queue: str | None = None
+    priority: int = 0
+    max_attempts: int | None = DEFAULT_MAX_ATTEMPTS
+    timeout: timedelta | None = None
+    retry: RetryPolicy = Exponential()
+    retry_on: tuple[type[BaseException], ...] | None = None
+    never_retry_on: tuple[type[BaseException], ...] = ()
+    tags: tuple[str, ...] = ()
+    keep_result: bool = True
+    max_crashes: int | None = None
+
+    def is_retryable(self, error: BaseException) -> bool:
+        """Whether a run that raised ``error`` may be tried again, attempts permitting."""
+        if isinstance(error, self.never_retry_on):
+            return False
+        return self.retry_on is None or isinstance(error, self.retry_on)

@@ -1,0 +1,70 @@
+"""What a handler may raise, or return, to say how its run ended.
+
+Anything else it raises is a failure, anything else it returns a success. The text of a failure
+is stored with the job, so it should hold no secrets.
+"""
+
+from datetime import timedelta
+
+from forge_jobs.handlers.durations import check_duration
+
+
+class Outcome(Exception):
+    """Base of the four below."""
+
+
+class Throttled(Outcome):
+    """The upstream asked for less: the attempt is handed back and the whole queue cools down.
+
+    :param retry_after: how long the upstream asked to wait, a timedelta or seconds; the queue's
+        cool-down policy decides when left out
+    """
+
+    def __init__(self, retry_after: timedelta | float | None = None) -> None:
+        super().__init__(retry_after)
+        self.retry_after = (
+            None if retry_after is None else check_duration("retry_after", retry_after)
+        )
+
+    def __str__(self) -> str:
+        return "throttled" if self.retry_after is None else f"throttled for {self.retry_after}"
+
+
+class Snoozed(Outcome):
+    """Not now: the attempt is handed back and this job alone is due again after ``delay``.
+
+    :param delay: a timedelta or seconds
+    """
+
+    def __init__(self, delay: timedelta | float) -> None:
+        super().__init__(delay)
+        self.delay = check_duration("delay", delay)
+
+    def __str__(self) -> str:
+        return f"snoozed for {self.delay}"
+
+
+class Failed(Outcome):
+    """This attempt failed; it is retried while attempts are left.
+
+    :param retry_in: a timedelta or seconds, instead of what the retry policy would choose
+    """
+
+    def __init__(self, message: str, retry_in: timedelta | float | None = None) -> None:
+        super().__init__(message, retry_in)
+        self.message = message
+        self.retry_in = None if retry_in is None else check_duration("retry_in", retry_in)
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class Dead(Outcome):
+    """No further attempt can help: the job is dead at once, whatever attempts are left."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+    def __str__(self) -> str:
+        return self.message

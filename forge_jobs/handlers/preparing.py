@@ -1,0 +1,245 @@
+"""From a request to what a store takes: defaults filled in, every value checked, once."""
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+from msgspec import UnsetType
+
+from forge_jobs.errors import InvalidInput
+from forge_jobs.handlers.durations import check_duration
+from forge_jobs.handlers.options import HandlerOptions
+from forge_jobs.handlers.requests import CheckedJson, EnqueueRequest
+from forge_jobs.model.ids import check_job_id, new_job_id
+from forge_jobs.model.jobs import (
+    MAX_MAX_ATTEMPTS,
+    MAX_PRIORITY,
+    MIN_PRIORITY,
+    After,
+    NewJob,
+    Unique,
+)
+from forge_jobs.model.names import check_name
+from forge_jobs.model.payloads import check_json_text, encode_json
+
+if TYPE_CHECKING:
+    from forge_jobs.handlers.registry import HandlerRegistry
+
+Router = Callable[[str], str | None]
+"""Chooses the queue of a kind; None leaves it to the default."""
+
+DEFAULT_QUEUE = "default"
+MAX_TAGS = 32
+MAX_METADATA_BYTES = 64 * 1024
+MAX_PARENTS = 1000
+
+_NO_DEFAULTS = HandlerOptions()
+_MODES = ("keep", "error")
+_ON_FAILURE = ("cancel", "continue", "hold")
+
+T = TypeVar("T")
+
+
+def prepare(
+    request: EnqueueRequest,
+    registry: "HandlerRegistry | None" = None,
+    router: Router | None = None,
+    *,
+    default_queue: str = DEFAULT_QUEUE,
+) -> NewJob:
+    """The job that ``request`` asks for, with a fresh id unless it brings one.
+
+    A payload for a kind in ``registry`` is checked against that handler's signature, however the
+    request was made.
+
+    :raises InvalidInput: a value is wrong; names the option and the fix
+    """
+    handler = registry.get(request.kind) if registry is not None else None
+    defaults = request.handler_options
+    if defaults is None:
+        defaults = handler.options if handler is not None else _NO_DEFAULTS
+    payload = _payload(request)
+    if handler is not None and not isinstance(request.payload, CheckedJson):
+        handler.check_payload(payload)
+    run_at, delay = _due(request.run_at, request.delay)
+    own_id = request.id is not None
+    job = NewJob(
+        id=check_job_id(request.id) if request.id is not None else new_job_id(),
+        queue=_queue(request, defaults, router, default_queue),
+        kind=check_name("kind", request.kind),
+        payload=payload,
+        priority=check_priority(_given(request.priority, defaults.priority)),
+        run_at=run_at,
+        delay=delay,
+        max_attempts=check_attempts(_given(request.max_attempts, defaults.max_attempts)),
+        unique=_unique(request.unique_key, request.unique),
+        after=_after(request.after) if request.after else (),
+        timeout=_positive("timeout", _given(request.timeout, defaults.timeout)),
+        tags=defaults.tags if isinstance(request.tags, UnsetType) else check_tags(request.tags),
+        metadata=_strings("metadata", request.metadata) if request.metadata else "{}",
+        trace=_strings("trace", request.trace) if request.trace else "",
+        expires_at=_aware("expires_at", request.expires_at),
+        keep_result=_flag("keep_result", _given(request.keep_result, defaults.keep_result)),
+        result_ttl=_positive("result_ttl", request.result_ttl),
+    )
+    return msgspec.structs.replace(job, fingerprint=fingerprint(job)) if own_id else job
+
+
+def fingerprint(job: NewJob) -> str:
+    """A hash of what was asked for. The trace is left out: a repeat has one of its own."""
+    content = msgspec.structs.replace(job, trace="", fingerprint="")
+    return hashlib.blake2b(msgspec.json.encode(content), digest_size=16).hexdigest()
+
+
+def _given(value: T | UnsetType, default: T) -> T:
+    return default if isinstance(value, UnsetType) else value
+
+
+def _payload(request: EnqueueRequest) -> str:
+    payload = request.payload
+    if isinstance(payload, CheckedJson):
+        return str(payload)
+    if isinstance(payload, str):
+        check_json_text("payload", payload)
+        if not payload.lstrip().startswith("{"):
+            raise InvalidInput("payload", "is not a JSON object", "give the arguments by name")
+        return payload
+    if not isinstance(payload, Mapping):
+        raise InvalidInput(
+            "payload", f"is a {type(payload).__name__}", "give a mapping of argument names"
+        )
+    return encode_json("payload", payload)
+
+
+def _queue(
+    request: EnqueueRequest, defaults: HandlerOptions, router: Router | None, fallback: str
+) -> str:
+    if not isinstance(request.queue, UnsetType):
+        return check_name("queue", request.queue)
+    if defaults.queue is not None:
+        return defaults.queue
+    routed = router(request.kind) if router is not None else None
+    return fallback if routed is None else check_name("queue", routed)
+
+
+def check_priority(value: object) -> int:
+    """``value`` as a priority, lower first.
+
+    :raises InvalidInput: it is no integer, or out of bounds
+    """
+    fix = f"give an integer from {MIN_PRIORITY} to {MAX_PRIORITY}, lower first"
+    if type(value) is not int:
+        raise InvalidInput("priority", f"is a {type(value).__name__}", fix)
+    if not MIN_PRIORITY <= value <= MAX_PRIORITY:
+        raise InvalidInput("priority", f"is {value}", fix)
+    return value
+
+
+def check_attempts(value: object) -> int | None:
+    """``value`` as a bound of attempts, None for no bound.
+
+    :raises InvalidInput: it is no integer, or out of bounds
+    """
+    fix = f"give 1 to {MAX_MAX_ATTEMPTS}, or None for no bound"
+    if value is None:
+        return None
+    if type(value) is not int:
+        raise InvalidInput("max_attempts", f"is a {type(value).__name__}", fix)
+    if not 1 <= value <= MAX_MAX_ATTEMPTS:
+        raise InvalidInput("max_attempts", f"is {value}", fix)
+    return value
+
+
+def check_tags(value: object) -> tuple[str, ...]:
+    """``value`` as tags, each once, in the order given.
+
+    :raises InvalidInput: they are too many, or one is no name
+    """
+    fix = f"give a sequence of at most {MAX_TAGS} names"
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        raise InvalidInput("tags", f"is a {type(value).__name__}", fix)
+    tags = tuple(dict.fromkeys(check_name("tags", tag) for tag in value))
+    if len(tags) > MAX_TAGS:
+        raise InvalidInput("tags", f"holds {len(tags)} tags", fix)
+    return tags
+
+
+def _due(
+    run_at: datetime | None, delay: timedelta | float | None
+) -> tuple[datetime | None, timedelta | None]:
+    if run_at is None and delay is None:
+        return None, None
+    if run_at is not None and delay is not None:
+        raise InvalidInput("run_at", "is given together with delay", "give one of them")
+    if delay is not None:
+        return None, check_duration("delay", delay)
+    return _aware("run_at", run_at), None
+
+
+def _aware(field: str, value: object) -> datetime | None:
+    if value is None:
+        return None
+    fix = "give an aware datetime, such as datetime(2030, 1, 31, tzinfo=UTC)"
+    if not isinstance(value, datetime):
+        raise InvalidInput(field, f"is a {type(value).__name__}", fix)
+    if value.utcoffset() is None:
+        raise InvalidInput(field, "is naive", fix)
+    try:
+        return value.astimezone(UTC)
+    except OverflowError:
+        raise InvalidInput(field, f"is {value}", "give an instant that exists in UTC") from None
+
+
+def _positive(field: str, value: timedelta | float | None) -> timedelta | None:
+    return None if value is None else check_duration(field, value, above_zero=True)
+
+
+def _flag(field: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise InvalidInput(field, f"is a {type(value).__name__}", "give True or False")
+    return value
+
+
+def _unique(key: str | None, unique: Unique | None) -> Unique | None:
+    if key is not None and unique is not None:
+        raise InvalidInput("unique_key", "is given together with unique", "give one of them")
+    if key is not None:
+        return Unique(check_name("unique_key", key))
+    if unique is None:
+        return None
+    if not isinstance(unique, Unique):
+        raise InvalidInput("unique", f"is a {type(unique).__name__}", "give Unique(key, mode=...)")
+    check_name("unique", unique.key)
+    if unique.mode not in _MODES:
+        raise InvalidInput("unique", f"has mode {unique.mode!r}", f"give one of {_MODES}")
+    return unique
+
+
+def _after(parents: Sequence[str | After]) -> tuple[After, ...]:
+    if isinstance(parents, str | After) or not isinstance(parents, Iterable):
+        raise InvalidInput("after", f"is a {type(parents).__name__}", "give a list of job ids")
+    edges: dict[str, After] = {}
+    for parent in parents:
+        edge = parent if isinstance(parent, After) else After(check_job_id(parent, "after"))
+        if edge.on_failure not in _ON_FAILURE:
+            raise InvalidInput(
+                "after", f"has on_failure {edge.on_failure!r}", f"give one of {_ON_FAILURE}"
+            )
+        edge = After(check_job_id(edge.job_id, "after"), edge.on_failure)
+        if edges.setdefault(edge.job_id, edge) != edge:
+            raise InvalidInput("after", f"names {edge.job_id} twice", "name each parent once")
+    if len(edges) > MAX_PARENTS:
+        raise InvalidInput("after", f"names {len(edges)} parents", f"give at most {MAX_PARENTS}")
+    return tuple(edges.values())
+
+
+def _strings(field: str, value: object) -> str:
+    fix = "give a mapping of strings to strings"
+    if not isinstance(value, Mapping):
+        raise InvalidInput(field, f"is a {type(value).__name__}", fix)
+    for key, text in value.items():
+        if not isinstance(key, str) or not isinstance(text, str):
+            raise InvalidInput(f"{field}.{key}", f"is a {type(text).__name__}", fix)
+    return encode_json(field, value, MAX_METADATA_BYTES)

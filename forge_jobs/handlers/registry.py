@@ -1,0 +1,216 @@
+"""Registries: which function runs which kind. Objects, not globals."""
+
+import importlib
+import inspect
+from collections.abc import Callable, Iterable, Iterator
+from datetime import timedelta
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast, overload
+
+from forge_jobs.errors import ConfigError, InvalidInput, RegistrationError
+from forge_jobs.handlers.context import JobContext
+from forge_jobs.handlers.durations import check_duration
+from forge_jobs.handlers.handler import Handler
+from forge_jobs.handlers.options import HandlerOptions
+from forge_jobs.handlers.preparing import check_attempts, check_priority, check_tags
+from forge_jobs.model.jobs import DEFAULT_MAX_ATTEMPTS
+from forge_jobs.model.names import check_name
+from forge_jobs.policy.backoff import Exponential, RetryPolicy
+
+P = ParamSpec("P")
+R = TypeVar("R")
+A = TypeVar("A")
+B = TypeVar("B")
+C = TypeVar("C")
+D = TypeVar("D")
+
+Errors = type[BaseException] | Iterable[type[BaseException]]
+
+
+class Registering(Protocol):
+    """The decorator. A context as first parameter leaves the rest checkable by a type checker;
+    anywhere else ``request`` is checked when it is called, but not before."""
+
+    @overload  # Only a function of several contexts fits both, and registering refuses it.
+    def __call__(  # type: ignore[overload-overlap]
+        self, function: Callable[Concatenate[JobContext, P], R], /
+    ) -> Handler[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[[A, JobContext], R], /) -> Handler[..., R]: ...
+    @overload
+    def __call__(self, function: Callable[[A, B, JobContext], R], /) -> Handler[..., R]: ...
+    @overload
+    def __call__(self, function: Callable[[A, B, C, JobContext], R], /) -> Handler[..., R]: ...
+    @overload
+    def __call__(self, function: Callable[[A, B, C, D, JobContext], R], /) -> Handler[..., R]: ...
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> Handler[P, R]: ...
+
+
+class HandlerRegistry:
+    """Handlers by kind. Fill it while modules load; it is not meant to change once a runtime
+    has started."""
+
+    def __init__(self) -> None:
+        self._by_kind: dict[str, Handler[..., Any]] = {}
+
+    def job(
+        self,
+        kind: str,
+        *,
+        aliases: Iterable[str] = (),
+        queue: str | None = None,
+        priority: int = 0,
+        max_attempts: int | None = DEFAULT_MAX_ATTEMPTS,
+        timeout: timedelta | float | None = None,
+        retry: RetryPolicy | None = None,
+        retry_on: Errors | None = None,
+        never_retry_on: Errors = (),
+        tags: Iterable[str] = (),
+        keep_result: bool = True,
+        max_crashes: int | None = None,
+    ) -> Registering:
+        """Decorate a function as the handler of ``kind``; the options are its jobs' defaults.
+
+        :param aliases: further kinds it runs, so that a rename strands no stored job
+        :param timeout: of one run, a timedelta or seconds
+        :param retry: pause before the next attempt; exponential with jitter when left out
+        :param retry_on: retry only these exceptions
+        :param never_retry_on: a job that ends with one of these is dead at once
+        :param max_crashes: the crash of its process that makes a job dead
+        :raises RegistrationError: at once for wrong options, when decorating for a function
+            that cannot be a handler or a kind that belongs to another function
+        """
+        options = _options(
+            kind,
+            queue=queue,
+            priority=priority,
+            max_attempts=max_attempts,
+            timeout=timeout,
+            retry=Exponential() if retry is None else retry,
+            retry_on=None if retry_on is None else _error_types(kind, "retry_on", retry_on),
+            never_retry_on=_error_types(kind, "never_retry_on", never_retry_on),
+            tags=tags,
+            keep_result=keep_result,
+            max_crashes=max_crashes,
+        )
+        also = tuple(aliases)
+
+        def decorate(function: Callable[..., Any]) -> Handler[..., Any]:
+            plain = function.function if isinstance(function, Handler) else function
+            return self.add(Handler(plain, kind, also, options))
+
+        return cast("Registering", decorate)
+
+    def register(self, function: Callable[..., R], kind: str, **options: Any) -> Handler[..., R]:
+        """The plain form of :meth:`job`, for functions defined elsewhere; same options."""
+        return self.job(kind, **options)(function)
+
+    def add(self, handler: Handler[P, R]) -> Handler[P, R]:
+        """Take a handler under its kind and aliases.
+
+        The same function again replaces itself: a module that is loaded twice is no conflict.
+
+        :raises RegistrationError: a kind belongs to another function; nothing is taken
+        """
+        if inspect.isgeneratorfunction(handler.function) or inspect.isasyncgenfunction(
+            handler.function
+        ):
+            raise RegistrationError(f"{handler.name}: yields; a handler returns once")
+        kinds = (handler.kind, *handler.aliases)
+        for kind in kinds:
+            _named(kind)
+            holder = self._by_kind.get(kind)
+            if holder is not None and not holder.same_function(handler):
+                raise RegistrationError(
+                    f"kind {kind!r} belongs to {holder!r} already;"
+                    f" give {handler!r} another kind, or remove one of them"
+                )
+        self._by_kind.update(dict.fromkeys(kinds, handler))
+        return handler
+
+    def include(self, other: "HandlerRegistry") -> None:
+        """Take every handler of another registry, or none.
+
+        :raises RegistrationError: a kind belongs to another function here
+        """
+        merged = HandlerRegistry()
+        merged._by_kind = dict(self._by_kind)
+        for handler in other:
+            merged.add(handler)
+        self._by_kind = merged._by_kind
+
+    def get(self, kind: str) -> Handler[..., Any] | None:
+        """The handler of a kind or alias."""
+        return self._by_kind.get(kind)
+
+    def kinds(self) -> frozenset[str]:
+        """Every kind it can run, aliases included."""
+        return frozenset(self._by_kind)
+
+    def __iter__(self) -> Iterator[Handler[..., Any]]:
+        """Each handler once, in the order of registration."""
+        return iter({id(handler): handler for handler in self._by_kind.values()}.values())
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __contains__(self, kind: object) -> bool:
+        return kind in self._by_kind
+
+    def __repr__(self) -> str:
+        return f"HandlerRegistry({', '.join(sorted(self._by_kind))})"
+
+
+def load_registry(target: str) -> HandlerRegistry:
+    """The registry at ``package.module:attribute``.
+
+    Errors raised by the module itself pass through unchanged.
+
+    :raises ConfigError: there is no such module or attribute, or it is no registry
+    """
+    module_name, _, path = target.partition(":")
+    if not module_name or not path:
+        raise ConfigError(f"{target!r} is not of the form package.module:attribute")
+    try:
+        found: Any = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
+            raise
+        raise ConfigError(f"{target!r}: there is no module {error.name!r} to import") from None
+    for name in path.split("."):
+        if not hasattr(found, name):
+            raise ConfigError(f"{target!r}: {module_name} has no attribute {path!r}")
+        found = getattr(found, name)
+    if not isinstance(found, HandlerRegistry):
+        raise ConfigError(f"{target!r} is a {type(found).__name__}, not a HandlerRegistry")
+    return found
+
+
+def _named(kind: object) -> str:
+    try:
+        return check_name("kind", kind)
+    except InvalidInput as error:
+        raise RegistrationError(str(error)) from None
+
+
+def _options(kind: str, *, tags: Iterable[str], timeout: Any, **rest: Any) -> HandlerOptions:
+    _named(kind)
+    try:
+        if rest["queue"] is not None:
+            check_name("queue", rest["queue"])
+        check_priority(rest["priority"])
+        check_attempts(rest["max_attempts"])
+        if rest["max_crashes"] is not None and rest["max_crashes"] < 1:
+            raise InvalidInput("max_crashes", f"is {rest['max_crashes']}", "give at least 1")
+        limit = None if timeout is None else check_duration("timeout", timeout, above_zero=True)
+        return HandlerOptions(tags=check_tags(tags), timeout=limit, **rest)
+    except InvalidInput as error:
+        raise RegistrationError(f"{kind}: {error}") from None
+
+
+def _error_types(kind: str, field: str, types: Errors) -> tuple[type[BaseException], ...]:
+    found = (types,) if isinstance(types, type) else tuple(types)
+    for each in found:
+        if not (isinstance(each, type) and issubclass(each, BaseException)):
+            raise RegistrationError(f"{kind}: {field} holds {each!r}; give exception types")
+    return found

@@ -1,0 +1,96 @@
+"""Requests: what a caller asks for, before defaults are filled in and values are checked."""
+
+import difflib
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
+
+from forge_jobs.errors import InvalidInput
+from forge_jobs.handlers.options import HandlerOptions
+from forge_jobs.model.jobs import After, Unique
+
+
+class CheckedJson(str):
+    """JSON text that a handler has already checked against its own signature."""
+
+    __slots__ = ()
+
+
+class EnqueueOptions(Struct, frozen=True, kw_only=True):
+    """The options of one job. What is left out falls back to the handler, then to the defaults;
+    what is given wins, also when it equals a default.
+
+    :param id: a ULID; makes a repeat of the same request store one job
+    :param queue: else the handler's, else the router's choice, else "default"
+    :param priority: lower first, -100 to 100
+    :param run_at: due from this aware instant
+    :param delay: due this long after the store's now, a timedelta or seconds; not with ``run_at``
+    :param max_attempts: at least 1; None means no bound
+    :param unique_key: short for ``unique=Unique(key)``
+    :param unique: at most one active job of the queue per key
+    :param after: jobs that must end first, as ids or :class:`After`
+    :param timeout: of one run, a timedelta or seconds; None means no limit
+    :param metadata: strings, for people and tools; never interpreted
+    :param expires_at: aware; a job that has not started by then is cancelled
+    :param keep_result: store what the handler returns
+    :param result_ttl: how long the result is kept; None: as long as the job
+    :param trace: trace context headers, carried apart from the payload
+    """
+
+    id: str | None = None
+    queue: str | UnsetType = UNSET
+    priority: int | UnsetType = UNSET
+    run_at: datetime | None = None
+    delay: timedelta | float | None = None
+    max_attempts: int | UnsetType | None = UNSET
+    unique_key: str | None = None
+    unique: Unique | None = None
+    after: Sequence[str | After] = ()
+    timeout: timedelta | float | UnsetType | None = UNSET
+    tags: Sequence[str] | UnsetType = UNSET
+    metadata: Mapping[str, str] = {}
+    expires_at: datetime | None = None
+    keep_result: bool | UnsetType = UNSET
+    result_ttl: timedelta | float | None = None
+    trace: Mapping[str, str] = {}
+
+
+OPTION_NAMES = frozenset(EnqueueOptions.__struct_fields__)
+
+
+class EnqueueRequest(EnqueueOptions, frozen=True):
+    """A job to be enqueued: ``EnqueueRequest("gh.sync_issue", {"number": 7}, priority=1)``.
+
+    Nothing is checked here; ``enqueue`` checks. ``handler.request(...)`` makes one whose payload
+    is already checked, and the only one a type checker can check.
+
+    :param kind: names the handler
+    :param payload: the handler's arguments by name, or the JSON text of such an object
+    :param handler_options: defaults of the handler that made the request, so that they hold
+        also where its registry is not at hand
+    """
+
+    kind: str
+    payload: Mapping[str, Any] | str = {}
+    handler_options: HandlerOptions | None = None
+
+    def options(self, **options: Any) -> "EnqueueRequest":
+        """A copy with these options put on; the others stay.
+
+        :raises InvalidInput: there is no such option
+        """
+        if not options:
+            return self
+        if not OPTION_NAMES.issuperset(options):
+            raise _unknown_option(options)
+        return msgspec.structs.replace(self, **options)
+
+
+def _unknown_option(options: Mapping[str, object]) -> InvalidInput:
+    name = next(name for name in options if name not in OPTION_NAMES)
+    near = difflib.get_close_matches(name, OPTION_NAMES, n=1)
+    fix = f"did you mean {near[0]}?" if near else f"give one of {', '.join(sorted(OPTION_NAMES))}"
+    return InvalidInput(name, "is not an option of enqueue", fix)

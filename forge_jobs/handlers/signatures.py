@@ -1,0 +1,278 @@
+"""A handler's signature as a msgspec Struct: one definition checks requests, decodes payloads
+and describes the kind as JSON Schema.
+
+Built once per handler. Decoding is strict ("7" is no int), and unknown fields are refused.
+"""
+
+import inspect
+import re
+from collections.abc import Callable, Iterator, Mapping
+from types import SimpleNamespace, UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
+
+from forge_jobs.errors import InvalidInput, RegistrationError
+from forge_jobs.handlers.context import JobContext
+from forge_jobs.model.payloads import encode_json
+
+_VALIDATE, _DUMP, _SCHEMA = "model_validate", "model_dump", "model_json_schema"
+"""What makes a class a pydantic model here, without importing pydantic."""
+
+_PATH = re.compile(r" - at `\$(?P<path>.*)`$", re.DOTALL)
+_FIELD = re.compile(r"(?:missing required|contains unknown) field `(?P<name>[^`]*)`")
+
+
+class Mismatch(Exception):
+    """A payload does not fit the signature.
+
+    :param path: of the offending part, "" for the payload as a whole
+    """
+
+    def __init__(self, path: str, problem: str) -> None:
+        super().__init__(path, problem)
+        self.path = path
+        self.problem = problem
+
+
+class Signature:
+    """The parameters of a handler that come from the payload.
+
+    :param name: what errors call the handler
+    :raises RegistrationError: the function cannot be called with a JSON object
+    """
+
+    def __init__(self, function: Callable[..., object], name: str) -> None:
+        self.name = name
+        annotations = _annotations(function, name)
+        parameters = _parameters(function, name)
+        contexts = [p.name for p in parameters if _is_context(annotations.get(p.name))]
+        if len(contexts) > 1:
+            raise RegistrationError(
+                f"{name}: {' and '.join(contexts)} are both annotated JobContext; keep one"
+            )
+        self.context_parameter: str | None = contexts[0] if contexts else None
+        own = [p for p in parameters if p.name not in contexts]
+        self._types = {p.name: annotations.get(p.name, Any) for p in own}
+        self._plain = inspect.Signature([p.replace(annotation=p.empty) for p in own])
+        self._defaults = {p.name: p.default for p in own if p.default is not p.empty}
+        self._has_models = _check_types(self._types, name)
+        self.struct = self._define()
+        self._decoder = msgspec.json.Decoder(self.struct, dec_hook=decode_model)
+
+    def _define(self) -> type[Struct]:
+        # A parameter with a default may be missing and is then left to the function itself, so
+        # that jobs which wait through a deploy see the default of the code that runs them.
+        fields = [
+            (name, kind | UnsetType, UNSET) if name in self._defaults else (name, kind)
+            for name, kind in self._types.items()
+        ]
+        return msgspec.defstruct(self.name, fields, kw_only=True, forbid_unknown_fields=True)
+
+    def encode(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> str:
+        """Call arguments as payload text that :meth:`decode` is known to accept.
+
+        :raises InvalidInput: they do not fit; the field is ``name.parameter``
+        """
+        try:
+            arguments: object = self._plain.bind(*args, **kwargs).arguments
+        except TypeError as error:
+            raise InvalidInput(
+                self.name, f"cannot be called so: {error}", f"give {self._plain}"
+            ) from None
+        if self._has_models:
+            arguments = to_plain(arguments)
+        text = encode_json(self.name, arguments)
+        self.check(text)
+        return text
+
+    def check(self, text: str) -> None:
+        """Refuse a payload text that the handler could not be called with.
+
+        :raises InvalidInput: the field is ``name.parameter``
+        """
+        try:
+            self._decode(text)
+        except Mismatch as mismatch:
+            raise InvalidInput(
+                f"{self.name}{mismatch.path}", mismatch.problem, "give what the handler declares"
+            ) from None
+
+    def decode(self, text: str) -> dict[str, Any]:
+        """The keyword arguments in ``text``, without the context.
+
+        :raises Mismatch: it does not fit
+        """
+        struct = self._decode(text)
+        arguments = msgspec.structs.asdict(struct)
+        if self._defaults:
+            return {name: value for name, value in arguments.items() if value is not UNSET}
+        return arguments
+
+    def _decode(self, text: str) -> Struct:
+        try:
+            return self._decoder.decode(text)
+        except msgspec.ValidationError as error:
+            raise _mismatch(str(error)) from None
+        except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+            raise Mismatch("", f"is not valid JSON ({error})") from None
+
+    def json_schema(self) -> dict[str, Any]:
+        """JSON Schema (2020-12) of the payload, with the components it refers to in ``$defs``."""
+        (reference,), components = msgspec.json.schema_components(
+            [self.struct], schema_hook=_model_schema
+        )
+        own = components.pop(reference["$ref"].rpartition("/")[2])
+        for name, default in self._defaults.items():
+            try:
+                own["properties"][name].setdefault("default", to_plain(default))
+            except (TypeError, ValueError):
+                continue
+        return {**own, "$defs": components} if components else own
+
+
+def decode_model(kind: type, value: object) -> object:
+    """msgspec's ``dec_hook``: pydantic models, told by ``model_validate``."""
+    validate = getattr(kind, _VALIDATE, None)
+    if validate is None:
+        raise NotImplementedError(f"{kind} cannot be read from JSON")
+    try:
+        return validate(value)
+    except ValueError as error:
+        errors = getattr(error, "errors", None)
+        if errors is None:
+            raise
+        first = errors()[0]
+        path = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in first["loc"])
+        raise ValueError(f"{path.lstrip('.')}: {first['msg']}" if path else first["msg"]) from None
+
+
+def to_plain(value: object) -> Any:
+    """``value`` as JSON types, pydantic models included.
+
+    :raises TypeError: some part of it has no JSON form
+    """
+    return msgspec.to_builtins(value, enc_hook=_encode_model, str_keys=True)
+
+
+def _encode_model(value: object) -> object:
+    dump = getattr(value, _DUMP, None)
+    if dump is None:
+        raise TypeError(f"a {type(value).__name__} has no JSON form")
+    return dump(mode="json")
+
+
+def _model_schema(kind: type) -> dict[str, Any]:
+    schema = getattr(kind, _SCHEMA, None)
+    return schema() if schema is not None else {}
+
+
+def _mismatch(message: str) -> Mismatch:
+    """msgspec's text taken apart: where, and what."""
+    where = _PATH.search(message)
+    path = where["path"] if where else ""
+    problem = message[: where.start()] if where else message
+    field = _FIELD.search(problem)
+    if field:
+        path = f"{path}.{field['name']}"
+        problem = "is missing" if "missing" in problem else "is not a parameter"
+    problem = problem.replace("`", "")
+    return Mismatch(path, problem[:1].lower() + problem[1:])
+
+
+def _parameters(function: Callable[..., object], name: str) -> list[inspect.Parameter]:
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        raise RegistrationError(f"{name}: has no signature; wrap it in a function") from None
+    for parameter in parameters:
+        if parameter.kind is parameter.POSITIONAL_ONLY:
+            raise RegistrationError(
+                f"{name}: {parameter.name} is positional-only, but payloads carry names;"
+                " remove the '/'"
+            )
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            raise RegistrationError(
+                f"{name}: *{parameter.name} has no names; take a list parameter instead"
+            )
+        if parameter.kind is parameter.VAR_KEYWORD:
+            raise RegistrationError(
+                f"{name}: **{parameter.name} would hide misspelt fields;"
+                " name the parameters or take one dict parameter"
+            )
+    return parameters
+
+
+def _annotations(function: Callable[..., object], name: str) -> dict[str, Any]:
+    source = function if inspect.isroutine(function) else type(function).__call__
+    try:
+        return get_type_hints(source, include_extras=True)
+    except Exception:
+        return dict(_one_by_one(source, name))
+
+
+def _one_by_one(function: Callable[..., object], name: str) -> Iterator[tuple[str, Any]]:
+    """Resolve each annotation alone, so that the error names the parameter, and so that a
+    JobContext imported for type checkers only is still recognised."""
+    target = inspect.unwrap(function)
+    for parameter, annotation in getattr(target, "__annotations__", {}).items():
+        holder = SimpleNamespace(__annotations__={parameter: annotation})
+        try:
+            hints = get_type_hints(
+                holder, globalns=getattr(target, "__globals__", {}), include_extras=True
+            )
+        except Exception as error:
+            if parameter == "return":
+                continue
+            if isinstance(annotation, str) and annotation.rpartition(".")[2] == "JobContext":
+                yield parameter, JobContext
+                continue
+            raise RegistrationError(
+                f"{name}: the annotation of {parameter} cannot be resolved ({error});"
+                " import what it names at run time, at the top of the module"
+            ) from None
+        yield parameter, hints[parameter]
+
+
+def _is_context(annotation: object) -> bool:
+    if get_origin(annotation) in (Union, UnionType):
+        return any(_is_context(part) for part in get_args(annotation))
+    return JobContext in getattr(annotation, "__mro__", ())
+
+
+def _check_types(types: Mapping[str, Any], name: str) -> bool:
+    """Refuse annotations that cannot be read from JSON; whether any is a pydantic model."""
+    has_models = False
+    for parameter, annotation in types.items():
+        try:
+            found = list(_custom_classes(msgspec.inspect.type_info(annotation)))
+            msgspec.json.Decoder(annotation, dec_hook=decode_model)
+        except (TypeError, ValueError, NameError) as error:
+            raise RegistrationError(
+                f"{name}: {parameter} cannot be read from JSON ({error})"
+            ) from None
+        for kind in found:
+            if not hasattr(kind, _VALIDATE):
+                raise RegistrationError(
+                    f"{name}: {parameter} cannot be read from JSON: {kind.__name__} is no JSON"
+                    " type, dataclass, msgspec Struct, enum or pydantic model"
+                )
+        has_models = has_models or bool(found)
+    return has_models
+
+
+def _custom_classes(info: object) -> Iterator[type]:
+    seen: set[int] = set()
+    waiting = [info]
+    while waiting:
+        node = waiting.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        if isinstance(node, msgspec.inspect.CustomType):
+            yield node.cls
+        elif isinstance(node, tuple | list):
+            waiting.extend(node)
+        elif isinstance(node, Struct) and type(node).__module__ == "msgspec.inspect":
+            waiting.extend(getattr(node, field) for field in node.__struct_fields__)
