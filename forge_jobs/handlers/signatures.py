@@ -112,7 +112,8 @@ class Signature:
 
     def _decode(self, text: str) -> Struct:
         try:
-            return self._decoder.decode(text)
+            # A subclass of str is refused by the decoder.
+            return self._decoder.decode(text if type(text) is str else str(text))
         except msgspec.ValidationError as error:
             raise _mismatch(str(error)) from None
         except (msgspec.DecodeError, UnicodeError, RecursionError) as error:

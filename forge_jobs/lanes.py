@@ -1,0 +1,308 @@
+"""Batching without delay: calls of a store that share one round trip.
+
+A lane has at most one call in flight; whatever arrives meanwhile forms the next batch. Idle, a
+batch is one item and waits for nothing; under load batches grow by themselves.
+
+The call is made by the lane's own task and is never cancelled half way: a caller that is
+cancelled only stops waiting, and what it submitted is still sent.
+"""
+
+import asyncio
+import contextvars
+import random
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import timedelta
+from typing import Any, Generic, TypeVar
+
+from forge_jobs.clock import Clock, SystemClock
+from forge_jobs.errors import SchemaMismatch, Unavailable
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+MAX_ITEMS = 1_000
+MAX_BYTES = 4 * 1024 * 1024
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
+
+
+class _Entry(Generic[Item, Result]):
+    """One caller's items. ``taken`` of them have gone into a batch, ``left`` have no end yet."""
+
+    __slots__ = ("error", "future", "items", "left", "results", "taken")
+
+    def __init__(self, items: Sequence[Item], future: "asyncio.Future[list[Result]]") -> None:
+        self.items = items
+        self.future = future
+        self.taken = 0
+        self.left = len(items)
+        self.results: list[Any] = [None] * len(items)
+        self.error: BaseException | None = None
+
+
+class _Slice(Generic[Item, Result]):
+    """Items ``start`` to ``stop`` of an entry: what one batch holds of it."""
+
+    __slots__ = ("entry", "start", "stop")
+
+    def __init__(self, entry: _Entry[Item, Result], start: int, stop: int) -> None:
+        self.entry = entry
+        self.start = start
+        self.stop = stop
+
+
+_Batch = list[_Slice[Item, Result]]
+
+
+class Lane(Generic[Item, Result]):
+    """Items of many callers, sent by one call at a time, in the order they came.
+
+    A call is all or nothing, or independent per item; it answers one result per item, in order.
+    When it fails, other than by :class:`Unavailable`, the batch is halved until the item at
+    fault stands alone, so that no caller sees another's error: at most
+    ``2 x ceil(log2 n) + 1`` calls for one such item among ``n``. :class:`SchemaMismatch` concerns
+    all alike and is not searched for. :class:`Unavailable` is repeated with growing, jittered
+    pauses for ``repeat_for``, then raised to all callers of the batch.
+
+    Belongs to the event loop of its first use.
+
+    :param max_items: of one call, counted by ``count_of``. An item that exceeds a limit alone is
+        sent alone
+    :param max_bytes: of one call, measured by ``size_of``; unlimited without it
+    :param count_of: how much an item counts, 1 when left out
+    :param sort_key: order of the items within a call; the order they came in when left out
+    :param repeat_for: how long a call is repeated, from its first failure
+    """
+
+    def __init__(
+        self,
+        call: Callable[[Sequence[Item]], Awaitable[Sequence[Result]]],
+        *,
+        max_items: int = MAX_ITEMS,
+        max_bytes: int = MAX_BYTES,
+        size_of: Callable[[Item], int] | None = None,
+        count_of: Callable[[Item], int] | None = None,
+        sort_key: Callable[[Item], Any] | None = None,
+        repeat_for: timedelta = timedelta(seconds=30),
+        clock: Clock | None = None,
+    ) -> None:
+        self._call = call
+        self._max_items = max_items
+        self._max_bytes = max_bytes
+        self._size_of = size_of
+        self._count_of = count_of
+        self._sort_key = sort_key
+        self._repeat_for = repeat_for.total_seconds()
+        self._clock = clock or SystemClock()
+        self._waiting: deque[_Entry[Item, Result]] = deque()
+        self._task: asyncio.Task[None] | None = None
+        self._in_flight = 0
+        self._accepted = 0
+        self._settled = 0
+        self._flushes: list[tuple[int, asyncio.Future[None]]] = []
+
+    @property
+    def in_flight(self) -> int:
+        """Items of the call that is under way; 0 between calls."""
+        return self._in_flight
+
+    @property
+    def waiting(self) -> int:
+        """Items not yet handed to a call."""
+        return sum(entry.left - entry.taken for entry in self._waiting)
+
+    async def submit(self, item: Item) -> Result:
+        """Send one item; its own result, or its own error."""
+        [result] = await self._accept((item,))
+        return result
+
+    async def submit_many(self, items: Sequence[Item]) -> list[Result]:
+        """Send several, results in their order. They may be spread over calls.
+
+        Raises the error of the first item that has one, once all have ended; the others have
+        been applied nevertheless.
+        """
+        if not items:
+            return []
+        return await self._accept(items)
+
+    async def flush(self) -> None:
+        """Wait until everything submitted so far has ended, well or not."""
+        if self._settled < self._accepted:
+            done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._flushes.append((self._accepted, done))
+            await done
+
+    def _accept(self, items: Sequence[Item]) -> "asyncio.Future[list[Result]]":
+        loop = asyncio.get_running_loop()
+        entry: _Entry[Item, Result] = _Entry(items, loop.create_future())
+        self._accepted += 1
+        self._waiting.append(entry)
+        if self._task is None:
+            # Without a context of its own the task would carry the first caller's, and traces
+            # of everybody's calls would hang below that caller.
+            self._task = loop.create_task(self._run(), context=contextvars.Context())
+        return entry.future
+
+    async def _run(self) -> None:
+        batch: _Batch[Item, Result] = []
+        try:
+            while self._waiting:
+                batch = self._next_batch()
+                await self._send(batch)
+        except BaseException as error:
+            # Only the end of the event loop comes here: nobody may be left waiting.
+            for entry in (*(part.entry for part in batch), *self._waiting):
+                if not entry.future.done():
+                    entry.future.cancel()
+            self._waiting.clear()
+            self._settled = self._accepted
+            if not isinstance(error, asyncio.CancelledError):
+                raise
+        finally:
+            self._task = None
+            self._in_flight = 0
+            self._finish_flushes()
+
+    def _next_batch(self) -> _Batch[Item, Result]:
+        batch: _Batch[Item, Result] = []
+        items, size = 0, 0
+        while self._waiting:
+            entry = self._waiting[0]
+            start = stop = entry.taken
+            for stop, item in enumerate(entry.items[start:], start):
+                items += self._count_of(item) if self._count_of else 1
+                size += self._size_of(item) if self._size_of else 0
+                if (items > self._max_items or size > self._max_bytes) and (batch or stop > start):
+                    break
+            else:
+                stop = len(entry.items)
+            if stop > start:
+                batch.append(_Slice(entry, start, stop))
+                entry.taken = stop
+            if stop < len(entry.items):
+                break
+            self._waiting.popleft()
+        if self._sort_key is not None:
+            batch = _sorted(batch, self._sort_key)
+        return batch
+
+    async def _send(self, batch: _Batch[Item, Result]) -> None:
+        """Send a batch, in parts if need be, until every item of it has ended."""
+        parts = [batch]
+        while parts:
+            part = parts.pop()
+            items = _items(part)
+            self._in_flight = len(items)
+            try:
+                results = await self._repeated(items)
+            except Exception as error:
+                self._in_flight = 0
+                if len(items) == 1 or isinstance(error, Unavailable | SchemaMismatch):
+                    self._settle_failed(part, error)
+                else:
+                    first, second = _halves(part, len(items))
+                    parts += (second, first)
+                continue
+            self._in_flight = 0
+            if len(results) != len(items):
+                count = f"{len(results)} results for {len(items)} items"
+                self._settle_failed(part, RuntimeError(f"a lane's call answered {count}"))
+            else:
+                self._settle(part, results)
+
+    async def _repeated(self, items: Sequence[Item]) -> Sequence[Result]:
+        deadline, pause = None, _FIRST_PAUSE
+        while True:
+            try:
+                return await self._call(items)
+            except Unavailable:
+                now = self._clock.elapsed()
+                deadline = now + self._repeat_for if deadline is None else deadline
+                if now >= deadline:
+                    raise
+            await _wait(min(random.uniform(pause / 2, pause), max(deadline - now, 0.001)))
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
+    def _settle(self, part: _Batch[Item, Result], results: Sequence[Result]) -> None:
+        position = 0
+        for piece in part:
+            count = piece.stop - piece.start
+            piece.entry.results[piece.start : piece.stop] = results[position : position + count]
+            position += count
+            self._end(piece.entry, count)
+
+    def _settle_failed(self, part: _Batch[Item, Result], error: BaseException) -> None:
+        for piece in part:
+            # One exception object for several callers would grow a traceback for each of them.
+            piece.entry.error = piece.entry.error or _copy(error, len(part) > 1)
+            self._end(piece.entry, piece.stop - piece.start)
+
+    def _end(self, entry: _Entry[Item, Result], count: int) -> None:
+        entry.left -= count
+        if entry.left:
+            return
+        self._settled += 1
+        if not entry.future.done():
+            if entry.error is None:
+                entry.future.set_result(entry.results)
+            else:
+                entry.future.set_exception(entry.error)
+        if self._flushes:
+            self._finish_flushes()
+
+    def _finish_flushes(self) -> None:
+        for wanted, done in self._flushes:
+            if wanted <= self._settled and not done.done():
+                done.set_result(None)
+        self._flushes = [flush for flush in self._flushes if not flush[1].done()]
+
+
+def _items(part: _Batch[Item, Result]) -> Sequence[Item]:
+    if len(part) == 1:
+        [piece] = part
+        if piece.stop - piece.start == len(piece.entry.items):
+            return piece.entry.items
+    return [item for piece in part for item in piece.entry.items[piece.start : piece.stop]]
+
+
+def _single(part: _Batch[Item, Result]) -> _Batch[Item, Result]:
+    """The same items in the same order, one per slice."""
+    return [
+        _Slice(piece.entry, index, index + 1)
+        for piece in part
+        for index in range(piece.start, piece.stop)
+    ]
+
+
+def _halves(
+    part: _Batch[Item, Result], count: int
+) -> tuple[_Batch[Item, Result], _Batch[Item, Result]]:
+    singles = part if len(part) == count else _single(part)
+    return singles[: count // 2], singles[count // 2 :]
+
+
+def _sorted(part: _Batch[Item, Result], key: Callable[[Item], Any]) -> _Batch[Item, Result]:
+    return sorted(_single(part), key=lambda piece: key(piece.entry.items[piece.start]))
+
+
+def _copy(error: BaseException, shared: bool) -> BaseException:
+    if not shared:
+        return error
+    try:
+        copy = type(error)(*error.args)
+    except Exception:
+        return error
+    copy.__cause__ = error
+    return copy
+
+
+async def _wait(seconds: float) -> None:
+    loop = asyncio.get_running_loop()
+    over: asyncio.Future[None] = loop.create_future()
+    timer = loop.call_later(seconds, over.set_result, None)
+    try:
+        await over
+    finally:
+        timer.cancel()
