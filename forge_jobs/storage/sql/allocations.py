@@ -1,0 +1,186 @@
+"""Slots: targets and grants per queue and pod.
+
+A row of ``forge_slots`` is a pod's declaration of a queue, made at its registration. Its grant
+counts while the pod's lease is live and of the row's epoch; else it is void and never returns.
+
+``allocation_version`` of a queue grows with everything that changes its allocation except time,
+so the sum of all versions says whether any allocation was written.
+"""
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import (
+    ColumnElement,
+    and_,
+    bindparam,
+    delete,
+    exists,
+    func,
+    select,
+    text,
+    update,
+)
+
+from forge_jobs.model.ids import HostId
+from forge_jobs.model.processes import Allocation, AllocationChange, PodLease, Slots
+from forge_jobs.storage.sql.tables import WAITING, jobs, pods, queues, slots
+from forge_jobs.storage.sql.transaction import Tx
+
+_BATCH = 500
+
+_NOW: Any = bindparam("now")
+_is_live = exists().where(
+    pods.c.host_id == slots.c.host_id, pods.c.epoch == slots.c.epoch, pods.c.lease_until > _NOW
+)
+_is_declared = exists().where(slots.c.queue == queues.c.name, _is_live)
+_has_waiting = exists().where(jobs.c.queue == queues.c.name, text(WAITING))
+
+_QUEUES = select(queues.c.name, queues.c.max_workers, queues.c.allocation_version).where(
+    _is_declared | _has_waiting
+)
+_LIVE_SLOTS = select(
+    slots.c.queue, slots.c.host_id, slots.c.target, slots.c.granted, pods.c.draining
+).join_from(
+    slots,
+    pods,
+    and_(
+        pods.c.host_id == slots.c.host_id,
+        pods.c.epoch == slots.c.epoch,
+        pods.c.lease_until > _NOW,
+    ),
+)
+_LIVE_SLOTS_OF = _LIVE_SLOTS.where(slots.c.queue == bindparam("of"))
+_QUEUE_LOCKED = (
+    select(queues.c.max_workers, queues.c.allocation_version)
+    .where(queues.c.name == bindparam("of"))
+    .with_for_update()
+)
+_DELETE_VOID = delete(slots).where(slots.c.queue == bindparam("of"), ~_is_live)
+_WRITE_SLOTS = update(slots).where(
+    slots.c.queue == bindparam("of"), slots.c.host_id == bindparam("by")
+)
+_LOWER = (
+    update(slots)
+    .where(
+        slots.c.queue == bindparam("of"),
+        slots.c.host_id == bindparam("by"),
+        slots.c.epoch == bindparam("at_epoch"),
+        slots.c.granted > bindparam("most"),
+    )
+    .values(granted=bindparam("most"))
+)
+
+FLEET: tuple[ColumnElement[Any], ...] = (
+    select(func.sum(queues.c.allocation_version)).scalar_subquery().label("fleet_written"),
+    select(func.aggregate_strings(pods.c.host_id, ","))
+    .where(pods.c.lease_until <= _NOW)
+    .scalar_subquery()
+    .label("fleet_lapsed"),
+    select(func.aggregate_strings(queues.c.name, ","))
+    .where(~_is_declared, _has_waiting)
+    .scalar_subquery()
+    .label("fleet_orphaned"),
+)
+"""Columns of any one-row SELECT with a parameter ``now``: all that allocations depend on."""
+
+
+def fleet_version(written: int | None, lapsed: str | None, orphaned: str | None) -> str:
+    """One opaque text of the three :data:`FLEET` columns."""
+    parts = [str(written or 0)]
+    # The database joins the names in any order; names hold no comma.
+    parts += [",".join(sorted((names or "").split(","))) for names in (lapsed, orphaned)]
+    return hashlib.blake2b("\n".join(parts).encode(), digest_size=12).hexdigest()
+
+
+def move_versions(tx: Tx, names: Iterable[str]) -> None:
+    """Note that the allocations of these queues are being written."""
+    ordered = sorted(set(names))
+    for start in range(0, len(ordered), _BATCH):
+        tx.execute(
+            update(queues)
+            .where(queues.c.name.in_(ordered[start : start + _BATCH]))
+            .values(allocation_version=queues.c.allocation_version + 1)
+        )
+
+
+def read_allocations(tx: Tx) -> list[Allocation]:
+    """Every queue that a live pod declares or that has waiting jobs, by name."""
+    by_queue: defaultdict[str, dict[HostId, Slots]] = defaultdict(dict)
+    draining: defaultdict[str, set[HostId]] = defaultdict(set)
+    for row in tx.execute(_LIVE_SLOTS, {"now": tx.now}):
+        by_queue[row.queue][row.host_id] = Slots(row.target, row.granted)
+        if row.draining:
+            draining[row.queue].add(row.host_id)
+    found = [
+        Allocation(
+            queue=row.name,
+            version=row.allocation_version,
+            max_workers=row.max_workers,
+            pods=by_queue[row.name],
+            draining=frozenset(draining[row.name]),
+        )
+        for row in tx.execute(_QUEUES, {"now": tx.now})
+    ]
+    return sorted(found, key=lambda allocation: allocation.queue)
+
+
+def allocate(tx: Tx, changes: Sequence[AllocationChange]) -> list[bool]:
+    """Write targets and raise grants; see ``ProcStore.allocate``."""
+    return [_allocate_one(tx, change) for change in changes]
+
+
+def _allocate_one(tx: Tx, change: AllocationChange) -> bool:
+    queue = tx.execute(_QUEUE_LOCKED, {"of": change.queue}).first()
+    if queue is None or queue.allocation_version != change.version:
+        return False
+    stored = {
+        row.host_id: Slots(row.target, row.granted)
+        for row in tx.execute(_LIVE_SLOTS_OF, {"of": change.queue, "now": tx.now})
+    }
+    if not _is_allowed(stored, change.slots, queue.max_workers):
+        return False
+    changed = {host: wish for host, wish in change.slots.items() if wish != stored[host]}
+    if changed:
+        # First, so that the grants in the table never add up to more than the maximum.
+        tx.execute(_DELETE_VOID, {"of": change.queue, "now": tx.now})
+        tx.execute(
+            _WRITE_SLOTS,
+            [
+                {"of": change.queue, "by": host, "target": wish.target, "granted": wish.grant}
+                for host, wish in sorted(changed.items())
+            ],
+        )
+        move_versions(tx, [change.queue])
+        tx.wake_beats()
+    return True
+
+
+def _is_allowed(
+    stored: Mapping[HostId, Slots], wished: Mapping[HostId, Slots], max_workers: int
+) -> bool:
+    if not wished.keys() <= stored.keys():
+        return False
+    if any(wish.grant < stored[host].grant for host, wish in wished.items()):
+        return False
+    if all(wish.grant == stored[host].grant for host, wish in wished.items()):
+        return True
+    after = {**stored, **wished}
+    return sum(slots.grant for slots in after.values()) <= max_workers
+
+
+def lower_grants(tx: Tx, lease: PodLease, grants: Mapping[str, int]) -> None:
+    """Lower a pod's own grants; see ``ProcStore.lower_grants``."""
+    sunk = [
+        queue
+        for queue, most in sorted(grants.items())
+        if tx.execute(
+            _LOWER,
+            {"of": queue, "by": lease.host_id, "at_epoch": lease.epoch, "most": most},
+        ).rowcount
+    ]
+    if sunk:
+        move_versions(tx, sunk)
+        tx.wake_fleet()

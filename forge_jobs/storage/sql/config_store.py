@@ -1,0 +1,178 @@
+"""Queue settings, pauses and cool-downs; the rate limits are next door."""
+
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+from sqlalchemy import ColumnElement, Row, bindparam, select, update
+
+from forge_jobs.errors import NotFound
+from forge_jobs.model.queues import (
+    CooldownPolicy,
+    QueueChange,
+    QueueSettings,
+    QueueState,
+    RateLimit,
+    RateLimitState,
+    Retention,
+    TokenGrant,
+)
+from forge_jobs.storage.sql import rate_limits
+from forge_jobs.storage.sql.database import Database
+from forge_jobs.storage.sql.tables import queues
+from forge_jobs.storage.sql.transaction import Tx
+
+STATE_COLUMNS: tuple[ColumnElement[Any], ...] = (
+    queues.c.name,
+    queues.c.max_workers,
+    queues.c.cooldown,
+    queues.c.retention,
+    queues.c.overridden,
+    queues.c.paused,
+    queues.c.cooldown_until,
+    queues.c.cooldown_level,
+)
+"""What :func:`queue_state` reads."""
+
+_ZERO = timedelta(0)
+_DEFAULTS = QueueSettings()
+_cooldown = msgspec.json.Decoder(CooldownPolicy)
+_retention = msgspec.json.Decoder(Retention)
+_names = msgspec.json.Decoder(tuple[str, ...])
+
+_ONE = select(*STATE_COLUMNS).where(queues.c.name == bindparam("queue"))
+_ONE_LOCKED = _ONE.with_for_update()
+_ALL = select(*STATE_COLUMNS)
+_BY_NAME = update(queues).where(queues.c.name == bindparam("queue"))
+_MOVE_ALLOCATION = _BY_NAME.values(allocation_version=queues.c.allocation_version + 1)
+
+
+def queue_state(row: Row[Any], now: int) -> QueueState:
+    """The state in a row of :data:`STATE_COLUMNS` at the store's time ``now``."""
+    until: int | None = row.cooldown_until
+    return QueueState(
+        name=row.name,
+        settings=QueueSettings(
+            max_workers=row.max_workers,
+            cooldown=_cooldown.decode(row.cooldown),
+            retention=_retention.decode(row.retention),
+        ),
+        overridden=frozenset(_names.decode(row.overridden)),
+        paused=bool(row.paused),
+        cooldown_remaining=_ZERO if until is None else timedelta(microseconds=max(0, until - now)),
+        cooldown_level=row.cooldown_level,
+        cooldown_ended_for=None if until is None else timedelta(microseconds=max(0, now - until)),
+    )
+
+
+def declare_queues(tx: Tx, names: Iterable[str], settings: QueueSettings = _DEFAULTS) -> None:
+    """Create those of the queues that are not there; the others stay as they are."""
+    fields = _columns(msgspec.structs.asdict(settings))
+    rows = [{"name": name, **fields} for name in sorted(set(names))]
+    if rows:
+        tx.execute(tx.flavor.insert_ignore(queues), rows)
+
+
+def _columns(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings as they are stored: durations as ISO 8601, exact to the microsecond."""
+    return {
+        name: value if isinstance(value, int) else msgspec.json.encode(value).decode()
+        for name, value in fields.items()
+    }
+
+
+def _set_fields(tx: Tx, before: QueueState, wished: Mapping[str, Any]) -> None:
+    """Write the settings that differ; the slots of a queue hang on its maximum."""
+    changed = {
+        name: value for name, value in wished.items() if getattr(before.settings, name) != value
+    }
+    if changed:
+        tx.execute(_BY_NAME.values(**_columns(changed)), {"queue": before.name})
+    if "max_workers" in changed:
+        tx.execute(_MOVE_ALLOCATION, {"queue": before.name})
+        tx.wake_fleet()
+
+
+def _locked(tx: Tx, name: str) -> QueueState:
+    return queue_state(tx.execute(_ONE_LOCKED, {"queue": name}).one(), tx.now)
+
+
+def _read(tx: Tx, name: str) -> QueueState:
+    return queue_state(tx.execute(_ONE, {"queue": name}).one(), tx.now)
+
+
+def _ensure_queue(tx: Tx, name: str, settings: QueueSettings) -> QueueState:
+    declare_queues(tx, [name], settings)
+    before = _locked(tx, name)
+    declared = msgspec.structs.asdict(settings)
+    _set_fields(tx, before, {key: declared[key] for key in declared.keys() - before.overridden})
+    return _read(tx, name)
+
+
+def _set_queue(tx: Tx, name: str, change: QueueChange) -> QueueState:
+    declare_queues(tx, [name])
+    before = _locked(tx, name)
+    wished = {
+        key: value for key, value in msgspec.structs.asdict(change).items() if value is not None
+    }
+    _set_fields(tx, before, wished)
+    overridden = sorted(before.overridden | wished.keys())
+    tx.execute(
+        _BY_NAME.values(overridden=msgspec.json.encode(overridden).decode()), {"queue": name}
+    )
+    tx.wake_beats()
+    tx.wake_fleet()
+    return _read(tx, name)
+
+
+def _change_known(tx: Tx, name: str, values: Mapping[str, Any]) -> QueueState:
+    if tx.execute(_BY_NAME.values(**values), {"queue": name}).rowcount == 0:
+        raise NotFound(f"there is no queue {name!r}")
+    tx.wake_beats()
+    return _read(tx, name)
+
+
+def _queues(tx: Tx) -> list[QueueState]:
+    states = [queue_state(row, tx.now) for row in tx.execute(_ALL)]
+    # Sorted here: databases collate names each their own way.
+    return sorted(states, key=lambda state: state.name)
+
+
+class SqlConfigStore:
+    """The ``ConfigStore`` of the SQL backends."""
+
+    def __init__(self, database: Database, store_id: str) -> None:
+        self.store_id = store_id
+        self._database = database
+
+    async def ensure_queue(self, name: str, settings: QueueSettings) -> QueueState:
+        return await self._database.write(lambda tx: _ensure_queue(tx, name, settings))
+
+    async def set_queue(self, name: str, change: QueueChange) -> QueueState:
+        return await self._database.write(lambda tx: _set_queue(tx, name, change))
+
+    async def set_paused(self, name: str, paused: bool) -> QueueState:
+        return await self._database.write(lambda tx: _change_known(tx, name, {"paused": paused}))
+
+    async def clear_cooldown(self, name: str) -> QueueState:
+        ended = {"cooldown_until": None, "cooldown_level": 0}
+        return await self._database.write(lambda tx: _change_known(tx, name, ended))
+
+    async def queues(self) -> list[QueueState]:
+        return await self._database.read(_queues)
+
+    async def ensure_rate_limit(self, scope: str, limit: RateLimit) -> None:
+        await self._database.write(lambda tx: rate_limits.ensure(tx, scope, limit))
+
+    async def set_rate_limit(self, scope: str, limit: RateLimit) -> None:
+        await self._database.write(lambda tx: rate_limits.override(tx, scope, limit))
+
+    async def rate_limits(self) -> list[RateLimitState]:
+        return await self._database.read(rate_limits.states)
+
+    async def take_tokens(self, scope: str, count: int) -> TokenGrant:
+        return await self._database.write(lambda tx: rate_limits.take(tx, scope, count))
+
+    async def drain_tokens(self, scope: str) -> None:
+        await self._database.write(lambda tx: rate_limits.drain(tx, scope))

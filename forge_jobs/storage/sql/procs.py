@@ -1,0 +1,377 @@
+"""Pods, their leases, workers and gauges."""
+
+import secrets
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+from sqlalchemy import (
+    Row,
+    bindparam,
+    case,
+    delete,
+    exists,
+    func,
+    insert,
+    select,
+    text,
+    update,
+)
+
+from forge_jobs.clock import duration_us, from_us, to_us
+from forge_jobs.model.ids import HostId
+from forge_jobs.model.jobs import Hold
+from forge_jobs.model.metrics import PodMinute
+from forge_jobs.model.processes import (
+    Allocation,
+    AllocationChange,
+    Pod,
+    PodGauges,
+    PodLease,
+    PodState,
+    QueueBeat,
+    Slots,
+    WorkerState,
+)
+from forge_jobs.storage.sql import allocations
+from forge_jobs.storage.sql.config_store import STATE_COLUMNS, declare_queues, queue_state
+from forge_jobs.storage.sql.database import Database
+from forge_jobs.storage.sql.tables import CLAIMED, READY, gauges, jobs, pods, queues, slots
+from forge_jobs.storage.sql.transaction import Tx
+
+_BATCH = 500
+_names = msgspec.json.Decoder(tuple[str, ...])
+_gauges = msgspec.json.Decoder(PodGauges)
+
+_NOW: Any = bindparam("now")
+_OF_LEASE = (pods.c.host_id == bindparam("by"), pods.c.epoch == bindparam("at_epoch"))
+_RENEW = (
+    update(pods)
+    .where(*_OF_LEASE, pods.c.lease_until > _NOW)
+    .values(last_beat_at=_NOW, lease_until=bindparam("until"))
+)
+_DRAIN = update(pods).where(*_OF_LEASE, pods.c.draining.is_(False)).values(draining=True)
+_FORGET = delete(pods).where(*_OF_LEASE)
+_QUEUES_OF = select(slots.c.queue).where(slots.c.host_id == bindparam("by"))
+_FORGET_SLOTS = delete(slots).where(slots.c.host_id == bindparam("by"))
+_PODS = select(pods)
+_SLOTS = select(slots).join_from(
+    slots, pods, (pods.c.host_id == slots.c.host_id) & (pods.c.epoch == slots.c.epoch)
+)
+_HOLDINGS = (
+    select(jobs.c.host_id, jobs.c.queue, func.count().label("claims"))
+    .where(text(CLAIMED))
+    .group_by(jobs.c.host_id, jobs.c.queue)
+)
+_WORKERS = (
+    select(
+        jobs.c.worker_id, jobs.c.host_id, jobs.c.queue, jobs.c.id, jobs.c.kind, jobs.c.started_at
+    )
+    .where(text(CLAIMED), jobs.c.started_at.is_not(None))
+    .order_by(jobs.c.host_id, jobs.c.queue, jobs.c.id)
+)
+_DEAD = (
+    select(pods.c.host_id)
+    .where(
+        pods.c.lease_until <= bindparam("before"),
+        ~exists().where(jobs.c.host_id == pods.c.host_id, text(CLAIMED)),
+    )
+    .order_by(pods.c.lease_until, pods.c.host_id)
+    .limit(bindparam("at_most"))
+)
+_MINUTES = (
+    select(gauges)
+    .where(gauges.c.minute >= bindparam("since"), gauges.c.minute < bindparam("until"))
+    .order_by(gauges.c.minute, gauges.c.host_id)
+)
+_MINUTE = (gauges.c.minute == bindparam("at"), gauges.c.host_id == bindparam("by"))
+_KEEP_MINUTE = update(gauges).where(*_MINUTE).values(gauges=bindparam("measured"))
+_SHOW_NEWEST = (
+    update(pods)
+    .where(
+        *_OF_LEASE,
+        ~exists().where(gauges.c.minute > bindparam("at"), gauges.c.host_id == pods.c.host_id),
+    )
+    .values(gauges=bindparam("measured"))
+)
+
+
+def _next_due() -> Any:
+    """Per queue of a pod the least ``run_at`` among its ready jobs.
+
+    The ready index is sorted by priority first, so the least time of the whole queue would be a
+    scan of it: this looks at the first row of each priority in use instead.
+    """
+    mine = _QUEUES_OF.where(slots.c.epoch == bindparam("at_epoch")).cte("mine")
+
+    def lowest(queue: Any, *above: Any) -> Any:
+        return (
+            select(jobs.c.priority)
+            .where(jobs.c.queue == queue, text(READY), *above)
+            .order_by(jobs.c.priority)
+            .limit(1)
+            .scalar_subquery()
+        )
+
+    levels = select(mine.c.queue, lowest(mine.c.queue).label("priority")).cte(
+        "levels", recursive=True
+    )
+    higher = lowest(levels.c.queue, jobs.c.priority > levels.c.priority)
+    levels = levels.union_all(select(levels.c.queue, higher).where(levels.c.priority.is_not(None)))
+    first = (
+        select(jobs.c.run_at)
+        .where(jobs.c.queue == levels.c.queue, jobs.c.priority == levels.c.priority, text(READY))
+        .order_by(jobs.c.run_at)
+        .limit(1)
+        .scalar_subquery()
+    )
+    firsts = select(levels.c.queue, first.label("run_at")).subquery("firsts")
+    return (
+        select(firsts.c.queue, func.min(firsts.c.run_at).label("next_due"))
+        .group_by(firsts.c.queue)
+        .subquery("next_due")
+    )
+
+
+def _queue_beats() -> Any:
+    due = _next_due()
+    is_live = exists().where(
+        pods.c.host_id == slots.c.host_id, pods.c.epoch == slots.c.epoch, pods.c.lease_until > _NOW
+    )
+    return (
+        select(
+            *STATE_COLUMNS,
+            case((is_live, slots.c.target), else_=0).label("target"),
+            case((is_live, slots.c.granted), else_=0).label("granted"),
+            due.c.next_due,
+        )
+        .join_from(slots, queues, queues.c.name == slots.c.queue)
+        .outerjoin(due, due.c.queue == slots.c.queue)
+        .where(slots.c.host_id == bindparam("by"), slots.c.epoch == bindparam("at_epoch"))
+    )
+
+
+_QUEUE_BEATS = _queue_beats()
+
+
+def renew_lease(tx: Tx, lease: PodLease, lease_for: timedelta) -> bool:
+    """Renew a pod's lease to now + ``lease_for``; False when it ran out or is of another epoch."""
+    until = tx.now + duration_us(lease_for)
+    return tx.execute(_RENEW, {**_of(lease), "now": tx.now, "until": until}).rowcount == 1
+
+
+def queue_beats(tx: Tx, lease: PodLease) -> dict[str, QueueBeat]:
+    """What the pod needs to know of each queue it declares, in one statement.
+
+    No queues for another epoch, no slots when the lease has run out.
+    """
+    rows = tx.execute(_QUEUE_BEATS, {**_of(lease), "now": tx.now})
+    return {
+        row.name: QueueBeat(
+            slots=Slots(row.target, row.granted),
+            state=queue_state(row, tx.now),
+            next_due_in=None
+            if row.next_due is None
+            else timedelta(microseconds=max(0, row.next_due - tx.now)),
+        )
+        for row in rows
+    }
+
+
+def _of(lease: PodLease) -> dict[str, str]:
+    return {"by": lease.host_id, "at_epoch": lease.epoch}
+
+
+def _register(tx: Tx, pod: Pod, lease_for: timedelta) -> PodLease:
+    lease = PodLease(pod.host_id, secrets.token_hex(8))
+    declared = list(dict.fromkeys(pod.queues))
+    declare_queues(tx, declared)
+    left = _forget_slots(tx, pod.host_id)
+    fields = {
+        "epoch": lease.epoch,
+        "label": pod.label,
+        "version": pod.version,
+        "process_id": pod.process_id,
+        "queues": msgspec.json.encode(declared).decode(),
+        "kinds": msgspec.json.encode(pod.kinds).decode(),
+        "last_beat_at": tx.now,
+        "lease_until": tx.now + duration_us(lease_for),
+        "draining": False,
+    }
+    made = tx.execute(
+        tx.flavor.insert_ignore(pods),
+        {"host_id": pod.host_id, "started_at": tx.now, "gauges": None, **fields},
+    )
+    if made.rowcount == 0:
+        tx.execute(update(pods).where(pods.c.host_id == pod.host_id).values(**fields))
+    if declared:
+        tx.execute(
+            insert(slots),
+            [
+                {"queue": queue, "host_id": pod.host_id, "epoch": lease.epoch}
+                for queue in sorted(declared)
+            ],
+        )
+    allocations.move_versions(tx, [*left, *declared])
+    _free_held_jobs(tx, pod.kinds)
+    tx.wake_fleet()
+    return lease
+
+
+def _forget_slots(tx: Tx, host_id: HostId) -> list[str]:
+    """Remove a pod's declarations and grants; of which queues."""
+    left = [row.queue for row in tx.execute(_QUEUES_OF, {"by": host_id})]
+    if left:
+        tx.execute(_FORGET_SLOTS, {"by": host_id})
+    return left
+
+
+def _free_held_jobs(tx: Tx, kinds: Sequence[str]) -> None:
+    for start in range(0, len(kinds), _BATCH):
+        # The literal lets the planner see that the partial index of held jobs applies.
+        held = (
+            text("hold IS NOT NULL"),
+            jobs.c.hold == Hold.UNKNOWN_KIND.value,
+            jobs.c.kind.in_(kinds[start : start + _BATCH]),
+        )
+        tx.wake_queues(tx.execute(select(jobs.c.queue).where(*held).distinct()).scalars().all())
+        tx.execute(update(jobs).where(*held).values(hold=None))
+
+
+def _set_draining(tx: Tx, lease: PodLease) -> None:
+    if tx.execute(_DRAIN, _of(lease)).rowcount:
+        allocations.move_versions(tx, tx.execute(_QUEUES_OF, {"by": lease.host_id}).scalars().all())
+        tx.wake_fleet()
+
+
+def _unregister(tx: Tx, lease: PodLease) -> None:
+    if tx.execute(_FORGET, _of(lease)).rowcount:
+        allocations.move_versions(tx, _forget_slots(tx, lease.host_id))
+        tx.wake_fleet()
+
+
+def _pods(tx: Tx) -> list[PodState]:
+    by_pod: defaultdict[str, dict[str, Slots]] = defaultdict(dict)
+    for row in tx.execute(_SLOTS):
+        by_pod[row.host_id][row.queue] = Slots(row.target, row.granted)
+    held: defaultdict[str, dict[str, int]] = defaultdict(dict)
+    for row in tx.execute(_HOLDINGS):
+        held[row.host_id][row.queue] = row.claims
+    ordered = tx.execute(_PODS.order_by(pods.c.started_at, pods.c.host_id))
+    return [_pod_state(row, by_pod[row.host_id], held[row.host_id], tx.now) for row in ordered]
+
+
+def _pod_state(
+    row: Row[Any], of_pod: Mapping[str, Slots], held: Mapping[str, int], now: int
+) -> PodState:
+    remaining = max(0, row.lease_until - now)
+    return PodState(
+        pod=Pod(
+            host_id=row.host_id,
+            label=row.label,
+            queues=_names.decode(row.queues),
+            kinds=_names.decode(row.kinds),
+            version=row.version,
+            process_id=row.process_id,
+        ),
+        started_at=from_us(row.started_at),
+        last_beat_at=from_us(row.last_beat_at),
+        lease_remaining=timedelta(microseconds=remaining),
+        draining=bool(row.draining),
+        slots=of_pod if remaining else dict.fromkeys(of_pod, Slots(0, 0)),
+        in_progress=held,
+        gauges=None if row.gauges is None else _gauges.decode(row.gauges),
+    )
+
+
+def _workers(tx: Tx, host_id: HostId | None) -> list[WorkerState]:
+    wanted = _WORKERS if host_id is None else _WORKERS.where(jobs.c.host_id == host_id)
+    return [
+        WorkerState(
+            worker_id=row.worker_id,
+            host_id=row.host_id,
+            queue=row.queue,
+            job_id=row.id,
+            kind=row.kind,
+            started_at=from_us(row.started_at),
+        )
+        for row in tx.execute(wanted)
+    ]
+
+
+def _drop_dead_pods(tx: Tx, dead_for: timedelta, limit: int) -> list[HostId]:
+    before = tx.now - max(0, duration_us(dead_for))
+    dead: Sequence[HostId] = tx.execute(_DEAD, {"before": before, "at_most": limit}).scalars().all()
+    dropped = []
+    for host_id in dead:
+        # Asked again: the pod may have registered since the reading.
+        gone = delete(pods).where(pods.c.host_id == host_id, pods.c.lease_until <= before)
+        if tx.execute(gone).rowcount:
+            allocations.move_versions(tx, _forget_slots(tx, host_id))
+            dropped.append(host_id)
+    if dropped:
+        tx.wake_fleet()
+    return dropped
+
+
+def _record_gauges(tx: Tx, lease: PodLease, minute: datetime, measured: PodGauges) -> None:
+    stored = {"at": to_us(minute), "measured": msgspec.json.encode(measured).decode()}
+    if tx.execute(_KEEP_MINUTE, {**stored, "by": lease.host_id}).rowcount == 0:
+        tx.execute(
+            tx.flavor.insert_ignore(gauges),
+            {"minute": stored["at"], "host_id": lease.host_id, "gauges": stored["measured"]},
+        )
+    tx.execute(_SHOW_NEWEST, {**stored, **_of(lease)})
+
+
+def _read_gauges(tx: Tx, since: datetime, until: datetime) -> list[PodMinute]:
+    rows = tx.execute(_MINUTES, {"since": to_us(since), "until": to_us(until)})
+    return [
+        PodMinute(
+            host_id=row.host_id, minute=from_us(row.minute), gauges=_gauges.decode(row.gauges)
+        )
+        for row in rows
+    ]
+
+
+class SqlProcStore:
+    """The ``ProcStore`` of the SQL backends."""
+
+    def __init__(self, database: Database, store_id: str) -> None:
+        self.store_id = store_id
+        self._database = database
+
+    async def register(self, pod: Pod, lease_for: timedelta) -> PodLease:
+        return await self._database.write(lambda tx: _register(tx, pod, lease_for))
+
+    async def set_draining(self, lease: PodLease) -> None:
+        await self._database.write(lambda tx: _set_draining(tx, lease))
+
+    async def unregister(self, lease: PodLease) -> None:
+        await self._database.write(lambda tx: _unregister(tx, lease))
+
+    async def pods(self) -> list[PodState]:
+        return await self._database.read(_pods)
+
+    async def workers(self, host_id: HostId | None = None) -> list[WorkerState]:
+        return await self._database.read(lambda tx: _workers(tx, host_id))
+
+    async def drop_dead_pods(self, dead_for: timedelta, limit: int) -> list[HostId]:
+        return await self._database.write(lambda tx: _drop_dead_pods(tx, dead_for, limit))
+
+    async def allocations(self) -> list[Allocation]:
+        return await self._database.read(allocations.read_allocations)
+
+    async def allocate(self, changes: Sequence[AllocationChange]) -> list[bool]:
+        return await self._database.write(lambda tx: allocations.allocate(tx, changes))
+
+    async def lower_grants(self, lease: PodLease, grants: Mapping[str, int]) -> None:
+        await self._database.write(lambda tx: allocations.lower_grants(tx, lease, grants))
+
+    async def record_gauges(self, lease: PodLease, minute: datetime, gauges: PodGauges) -> None:
+        await self._database.write(lambda tx: _record_gauges(tx, lease, minute, gauges))
+
+    async def gauges(self, since: datetime, until: datetime) -> list[PodMinute]:
+        return await self._database.read(lambda tx: _read_gauges(tx, since, until))

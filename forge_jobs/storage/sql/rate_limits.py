@@ -1,0 +1,170 @@
+"""Rate limits by the Generic Cell Rate Algorithm, exact in integers.
+
+The algorithm is that of ITU-T I.371 and the ATM Forum's Traffic Management 4.0, in its
+"continuous-state leaky bucket" form: a bucket has one level that leaks at a constant rate, each
+token adds to it, and a take that would overflow it is refused.
+
+The unit of the level is 1/``period_us`` of a token: a token adds ``period_us``, each
+microsecond takes ``capacity`` away, the bucket is empty of tokens at ``capacity * period_us``.
+All three are integers whatever the limit, so nothing is ever rounded, also when tokens come
+faster than the clock ticks. The equivalent single number, the theoretical arrival time in
+units of 1/``capacity`` microseconds since the epoch, would not fit 64 bits.
+
+A clock that steps back would stop the leak until it has caught up. A level whose time lies in
+the future is therefore taken as of now: the bucket is full again one period later at most.
+"""
+
+from datetime import timedelta
+from typing import Any
+
+from sqlalchemy import Row, bindparam, case, select, update
+
+from forge_jobs.clock import duration_us
+from forge_jobs.errors import InvalidInput, NotFound
+from forge_jobs.model.queues import RateLimit, RateLimitState, TokenGrant
+from forge_jobs.storage.sql.tables import rate_limits
+from forge_jobs.storage.sql.transaction import Tx
+
+_MAX_LEVEL = 2**62
+"""A full bucket in its own units; twice as much still fits 64 bits."""
+
+_ZERO = timedelta(0)
+
+_limits = rate_limits.c
+_NOW: Any = bindparam("now")
+_elapsed = _NOW - _limits.updated_at
+# The first branch keeps the product below capacity * period_us, which fits.
+_leaked = case(
+    (_elapsed >= _limits.period_us, 0),
+    (_elapsed * _limits.capacity >= _limits.level, 0),
+    else_=_limits.level - _elapsed * _limits.capacity,
+)
+_BY_SCOPE = update(rate_limits).where(_limits.scope == bindparam("of"))
+_TAKE = (
+    _BY_SCOPE.where(
+        _limits.updated_at <= _NOW,
+        _leaked <= (_limits.capacity - bindparam("count")) * _limits.period_us,
+    )
+    .values(level=_leaked + bindparam("count") * _limits.period_us, updated_at=_NOW)
+    .returning(_limits.level)
+)
+_TAKE_AS_OF_NOW = _BY_SCOPE.values(updated_at=_NOW)
+_DRAIN = _BY_SCOPE.values(level=_limits.capacity * _limits.period_us, updated_at=_NOW)
+_ALL = select(rate_limits)
+_ONE_LOCKED = _ALL.where(_limits.scope == bindparam("of")).with_for_update()
+
+
+def take(tx: Tx, scope: str, count: int) -> TokenGrant:
+    """Take ``count`` tokens or none; see ``ConfigStore.take_tokens``."""
+    if count < 1:
+        raise InvalidInput("count", f"is {count}", "give at least 1")
+    parameters = {"of": scope, "count": count, "now": tx.now}
+    if tx.execute(_TAKE, parameters).first() is not None:
+        return TokenGrant(True, _ZERO)
+    row = _locked(tx, scope)
+    if row is None:
+        raise _unknown(scope)
+    if count > row.capacity:
+        raise InvalidInput(
+            "count", f"is {count}, and {scope!r} never holds that many", f"give 1 to {row.capacity}"
+        )
+    if row.updated_at > tx.now:
+        tx.execute(_TAKE_AS_OF_NOW, {"of": scope, "now": tx.now})
+        if tx.execute(_TAKE, parameters).first() is not None:
+            return TokenGrant(True, _ZERO)
+    surplus = _level(row, tx.now) - (row.capacity - count) * row.period_us
+    # A taker that raced past the first statement may have left room by now: ask again at once.
+    return TokenGrant(False, timedelta(microseconds=max(1, -(-surplus // row.capacity))))
+
+
+def drain(tx: Tx, scope: str) -> None:
+    """Leave no token in the bucket."""
+    if tx.execute(_DRAIN, {"of": scope, "now": tx.now}).rowcount == 0:
+        raise _unknown(scope)
+
+
+def ensure(tx: Tx, scope: str, limit: RateLimit) -> None:
+    """Declare a bucket from code."""
+    row = _insert_or_lock(tx, scope, limit, overridden=False)
+    if row is not None and not row.overridden:
+        _change(tx, row, limit, overridden=False)
+
+
+def override(tx: Tx, scope: str, limit: RateLimit) -> None:
+    """Set a bucket by hand."""
+    row = _insert_or_lock(tx, scope, limit, overridden=True)
+    if row is not None:
+        _change(tx, row, limit, overridden=True)
+
+
+def states(tx: Tx) -> list[RateLimitState]:
+    """Every bucket, by scope."""
+    found = [
+        RateLimitState(
+            scope=row.scope,
+            limit=RateLimit(row.capacity, timedelta(microseconds=row.period_us)),
+            available=(row.capacity * row.period_us - _level(row, tx.now)) // row.period_us,
+            overridden=bool(row.overridden),
+        )
+        for row in tx.execute(_ALL)
+    ]
+    return sorted(found, key=lambda state: state.scope)
+
+
+def _insert_or_lock(tx: Tx, scope: str, limit: RateLimit, *, overridden: bool) -> Row[Any] | None:
+    """The row that was there already, None when this made it."""
+    period_us = duration_us(limit.period)
+    if limit.capacity * period_us > _MAX_LEVEL:
+        raise InvalidInput(
+            "capacity",
+            f"is {limit.capacity} per {limit.period}, finer than a bucket can count",
+            "give the same rate over a shorter period",
+        )
+    row = _locked(tx, scope)
+    if row is not None:
+        return row
+    made = tx.execute(
+        tx.flavor.insert_ignore(rate_limits),
+        {
+            "scope": scope,
+            "capacity": limit.capacity,
+            "period_us": period_us,
+            "level": 0,
+            "updated_at": tx.now,
+            "overridden": overridden,
+        },
+    )
+    return None if made.rowcount == 1 else _locked(tx, scope)
+
+
+def _change(tx: Tx, row: Row[Any], limit: RateLimit, *, overridden: bool) -> None:
+    """Give the bucket another size; what is missing from it stays missing, in tokens."""
+    period_us = duration_us(limit.period)
+    unchanged = (row.capacity, row.period_us, bool(row.overridden))
+    if unchanged == (limit.capacity, period_us, overridden):
+        return
+    missing = -(-_level(row, tx.now) * period_us // row.period_us)
+    tx.execute(
+        _BY_SCOPE.values(
+            capacity=limit.capacity,
+            period_us=period_us,
+            level=min(missing, limit.capacity * period_us),
+            updated_at=tx.now,
+            overridden=overridden,
+        ),
+        {"of": row.scope},
+    )
+
+
+def _level(row: Row[Any], now: int) -> int:
+    """The level of a row at ``now``; as it was written when that lies in the future."""
+    elapsed: int = max(0, now - row.updated_at)
+    return max(0, int(row.level) - elapsed * int(row.capacity))
+
+
+def _locked(tx: Tx, scope: str) -> Row[Any] | None:
+    return tx.execute(_ONE_LOCKED, {"of": scope}).first()
+
+
+def _unknown(scope: str) -> NotFound:
+    return NotFound(f"there is no rate limit {scope!r}")
