@@ -1,0 +1,1 @@
+"""One module per noun; each exports the command or group it is named after."""

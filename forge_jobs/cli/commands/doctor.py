@@ -1,0 +1,155 @@
+"""``forge-jobs doctor``: what is wrong with this installation, and what to do."""
+
+import platform
+import sqlite3
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from importlib.metadata import version
+from typing import Literal
+
+import click
+from msgspec import Struct
+
+from forge_jobs.cli.failures import FAILED
+from forge_jobs.cli.options import deployment_options, json_option, storage_url
+from forge_jobs.cli.output import duration, emit_json, emit_table
+from forge_jobs.clock import SystemClock, from_us
+from forge_jobs.config import Deployment
+from forge_jobs.errors import ForgeJobsError
+from forge_jobs.storage.protocols import Storage
+
+_PACKAGES = ("forge-jobs", "anyio", "SQLAlchemy", "aiosqlite", "msgspec", "croniter", "click")
+_TOLERATED_SKEW = timedelta(seconds=2)
+_ZERO = timedelta(0)
+
+
+class Finding(Struct, frozen=True, kw_only=True):
+    """The outcome of one check.
+
+    :param state: ``fail`` is what must be put right; ``warn`` may be meant so
+    """
+
+    check: str
+    state: Literal["ok", "warn", "fail"]
+    text: str
+
+
+@click.command()
+@json_option
+@deployment_options
+def doctor(deployment: Deployment, as_json: bool) -> None:
+    """Check this installation and its store; exit code 1 when something must be put right."""
+    import anyio
+
+    findings = [_check_python(), _check_packages()]
+    findings += anyio.run(_examine, deployment)
+    if as_json:
+        emit_json({"ok": _is_well(findings), "findings": findings})
+    else:
+        rows = [[each.state, each.check, each.text] for each in findings]
+        emit_table(["state", "check", "finding"], rows, none="")
+    if not _is_well(findings):
+        raise click.exceptions.Exit(FAILED)
+
+
+def _is_well(findings: list[Finding]) -> bool:
+    return all(finding.state != "fail" for finding in findings)
+
+
+def _check_python() -> Finding:
+    text = f"{platform.python_implementation()} {platform.python_version()}"
+    return Finding(check="python", state="ok", text=text)
+
+
+def _check_packages() -> Finding:
+    installed = [f"{name} {version(name)}" for name in _PACKAGES]
+    text = ", ".join([*installed, f"SQLite {sqlite3.sqlite_version}"])
+    return Finding(check="packages", state="ok", text=text)
+
+
+async def _examine(deployment: Deployment) -> list[Finding]:
+    from forge_jobs.storage.opening import open_storage
+
+    try:
+        storage = await open_storage(storage_url(deployment))
+    except ForgeJobsError as error:
+        return [Finding(check="store", state="fail", text=str(error))]
+    async with storage:
+        findings = [
+            Finding(check="store", state="ok", text=f"reachable, schema current: {storage.name}")
+        ]
+        for name, examine in _CHECKS.items():
+            try:
+                state, text = await examine(storage)
+            except ForgeJobsError as error:
+                state, text = "fail", str(error)
+            findings.append(Finding(check=name, state=state, text=text))
+        return findings
+
+
+_Result = tuple[Literal["ok", "warn", "fail"], str]
+
+
+async def _check_durability(storage: Storage) -> _Result:
+    return "ok", storage.durability or storage.name
+
+
+async def _check_clock(storage: Storage) -> _Result:
+    skew = await storage.cron.now() - from_us(SystemClock().time_us())
+    ahead = "ahead of" if skew > _ZERO else "behind"
+    if abs(skew) > _TOLERATED_SKEW:
+        text = f"the store is {duration(abs(skew))} {ahead} this machine; times a user gives matter"
+        return "warn", text
+    return "ok", "the store and this machine agree within two seconds"
+
+
+async def _check_pods(storage: Storage) -> _Result:
+    pods = await storage.procs.pods()
+    live = [pod for pod in pods if pod.lease_remaining > _ZERO]
+    lost = f", {len(pods) - len(live)} lost" if len(pods) > len(live) else ""
+    if not live:
+        return "warn", f"no live pod{lost}: nothing runs until 'forge-jobs worker' does"
+    return "ok", f"{len(live)} live{lost}"
+
+
+async def _check_queues(storage: Storage) -> _Result:
+    allocations = await storage.procs.allocations()
+    unserved = [each.queue for each in allocations if not each.pods]
+    if unserved:
+        return "fail", f"no live pod declares {', '.join(unserved)}; add to FORGE_QUEUES of a pod"
+    slotless = [
+        each.queue
+        for each in allocations
+        if each.max_workers and not any(slots.grant for slots in each.pods.values())
+    ]
+    if slotless:
+        return "warn", f"declared but without a slot yet: {', '.join(slotless)}"
+    return "ok", f"{len(allocations)} served"
+
+
+async def _check_leader(storage: Storage) -> _Result:
+    leader = await storage.cron.leader()
+    if leader is None or leader.remaining <= _ZERO:
+        live = [pod for pod in await storage.procs.pods() if pod.lease_remaining > _ZERO]
+        if live:
+            return "fail", "pods are live but none leads: slots and schedules stand still"
+        return "warn", "nobody leads, as no pod is live"
+    return "ok", f"{leader.host_id}, term {leader.term}"
+
+
+async def _check_schedules(storage: Storage) -> _Result:
+    schedules = await storage.cron.schedules()
+    broken = [each.spec.name for each in schedules if each.error]
+    if broken:
+        return "fail", f"disabled by an error: {', '.join(broken)}; see 'forge-jobs cron list'"
+    return "ok", f"{len(schedules)} known"
+
+
+_CHECKS: dict[str, Callable[[Storage], Awaitable[_Result]]] = {
+    "durability": _check_durability,
+    "clock": _check_clock,
+    "pods": _check_pods,
+    "queues": _check_queues,
+    "leader": _check_leader,
+    "schedules": _check_schedules,
+}

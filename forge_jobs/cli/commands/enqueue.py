@@ -1,0 +1,82 @@
+"""``forge-jobs enqueue``: one job from the shell."""
+
+import sys
+from typing import Any
+
+import click
+
+from forge_jobs.cli.loading import load_handlers
+from forge_jobs.cli.options import (
+    ATTEMPTS,
+    DURATION,
+    INSTANT,
+    deployment_options,
+    json_option,
+    with_store,
+)
+from forge_jobs.cli.output import emit_json, talk
+from forge_jobs.client import JobClient
+from forge_jobs.config import Deployment
+from forge_jobs.errors import InvalidInput
+from forge_jobs.handlers.requests import EnqueueRequest
+from forge_jobs.model.jobs import MAX_PRIORITY, MIN_PRIORITY, EnqueueOutcome
+from forge_jobs.model.payloads import MAX_PAYLOAD_BYTES, check_json_text
+from forge_jobs.storage.protocols import Storage
+
+
+@click.command()
+@click.argument("kind")
+@click.option("--payload", default="{}", metavar="JSON", help="A JSON object; - reads stdin.")
+@click.option("--queue", help="Else the handler's, else 'default'.")
+@click.option("--priority", type=click.IntRange(MIN_PRIORITY, MAX_PRIORITY), help="Lower first.")
+@click.option("--delay", type=DURATION, help="Due this much later, as 90 or 1h30m.")
+@click.option("--run-at", type=INSTANT, help="Due from this instant, with its time zone.")
+@click.option("--expires-at", type=INSTANT, help="Cancelled when not started by then.")
+@click.option("--unique-key", help="At most one active job of the queue per key.")
+@click.option("--max-attempts", type=ATTEMPTS, help="A number, or 'unlimited'.")
+@click.option("--after", multiple=True, metavar="JOB_ID", help="Jobs that must end first.")
+@click.option("--tag", "tags", multiple=True, help="May be given several times.")
+@click.option("--timeout", type=DURATION, help="Limit of one run.")
+@click.option("--id", help="A ULID; makes a repeat of this command enqueue one job.")
+@click.option("--handlers", metavar="MODULE:ATTR", help="Checks the payload, gives defaults.")
+@json_option
+@deployment_options
+def enqueue(
+    deployment: Deployment,
+    kind: str,
+    payload: str,
+    handlers: str | None,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Enqueue a job of KIND and print its id."""
+    given = {key: value for key, value in options.items() if value not in (None, ())}
+    if given.get("max_attempts") == 0:
+        given["max_attempts"] = None
+    request = EnqueueRequest(kind, _read_payload(payload), **given)
+    registry = load_handlers(handlers, deployment) if handlers or deployment.handlers else None
+
+    async def store_it(store: Storage) -> EnqueueOutcome:
+        client = JobClient(store, registry)
+        try:
+            return await client.enqueue(request)
+        finally:
+            await client.aclose()
+
+    outcome = with_store(deployment, store_it)
+    if as_json:
+        emit_json(outcome)
+        return
+    click.echo(outcome.job_id)
+    if outcome.deduplicated:
+        talk("Nothing was enqueued: this active job holds the unique key.")
+
+
+def _read_payload(given: str) -> str:
+    if given != "-":
+        return check_json_text("payload", given)
+    content = sys.stdin.buffer.read(MAX_PAYLOAD_BYTES + 1)
+    try:
+        return check_json_text("payload", content.decode())
+    except UnicodeDecodeError:
+        raise InvalidInput("payload", "is not UTF-8", "give one JSON value") from None

@@ -1,0 +1,215 @@
+"""``forge-jobs jobs``: look at jobs, and change their course."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import click
+import msgspec
+from msgspec import Struct
+
+from forge_jobs.cli.failures import FAILED, Refused
+from forge_jobs.cli.options import deployment_options, json_option, with_store
+from forge_jobs.cli.output import (
+    emit_fields,
+    emit_json,
+    emit_table,
+    instant,
+    plain,
+    printable,
+    talk,
+)
+from forge_jobs.cli.selection import chosen, filter_options
+from forge_jobs.config import Deployment
+from forge_jobs.model.events import TimelineEvent
+from forge_jobs.model.ids import JobId, check_job_id
+from forge_jobs.model.jobs import BulkOutcome, Job, JobFilter, JobSummary, Refusal
+from forge_jobs.storage.protocols import Storage
+
+_JSON_TEXTS = ("payload", "result", "trace")
+
+_Operation = Callable[[JobFilter, str | None], Awaitable[BulkOutcome]]
+
+
+@click.group()
+def jobs() -> None:
+    """Look at jobs, and change their course."""
+
+
+@jobs.command("list")
+@filter_options
+@click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True)
+@click.option("--cursor", help="Go on where an earlier page ended.")
+@json_option
+@deployment_options
+def list_jobs(
+    deployment: Deployment, which: JobFilter, limit: int, cursor: str | None, as_json: bool
+) -> None:
+    """List matching jobs, newest first."""
+    page = with_store(deployment, lambda store: store.jobs.list(which, cursor=cursor, limit=limit))
+    if as_json:
+        emit_json(page)
+        return
+    columns = ["id", "queue", "kind", "status", "cause", "attempt", "due", "last error"]
+    emit_table(columns, [_line(job) for job in page.jobs], none="No job matches.")
+    if page.cursor:
+        talk(f"More: --cursor {page.cursor}")
+
+
+def _line(job: JobSummary) -> list[object]:
+    status = f"{job.status} ({job.hold})" if job.hold else job.status
+    attempt = f"{job.attempt}/{'-' if job.max_attempts is None else job.max_attempts}"
+    due = "" if job.finished_at else instant(job.due_at)
+    return [job.id, job.queue, job.kind, status, job.cause, attempt, due, job.last_error[:60]]
+
+
+@jobs.command()
+@click.argument("job_id")
+@json_option
+@deployment_options
+def show(deployment: Deployment, job_id: str, as_json: bool) -> None:
+    """Show one job whole: payload, result, errors and what happened when."""
+    wanted = check_job_id(job_id, "job-id")
+
+    async def read(store: Storage) -> tuple[Job | None, list[TimelineEvent]]:
+        found = await store.jobs.get([wanted])
+        return found.get(wanted), await store.jobs.events(job_id=wanted)
+
+    job, events = with_store(deployment, read)
+    if job is None:
+        raise Refused(f"no job has the id {wanted}")
+    if as_json:
+        emit_json({**job_document(job), "events": events})
+        return
+    _show(job, events)
+
+
+def job_document(job: Job) -> dict[str, Any]:
+    """A job as its JSON document: what is stored as JSON text is shown as the value it is."""
+    document: dict[str, Any] = plain(job)
+    for name in _JSON_TEXTS:
+        text = document[name]
+        document[name] = msgspec.json.decode(text) if text else None
+    return document
+
+
+def _show(job: Job, events: list[TimelineEvent]) -> None:
+    fields = [(name, _as_text(getattr(job, name))) for name in job.__struct_fields__]
+    emit_fields([(name, value) for name, value in fields if name != "errors"])
+    for error in job.errors:
+        at = instant(error.at)
+        click.echo(f"\n{at} attempt {error.attempt} {error.cause}: {printable(error.type)}: "
+                   f"{printable(error.message)}")  # fmt: skip
+        for line in error.traceback.splitlines():
+            click.echo(f"  {printable(line)}")
+    if events:
+        click.echo()
+        columns = ["at", "event", "pod", "detail"]
+        rows = [[instant(event.at), event.kind, event.host_id, event.detail] for event in events]
+        emit_table(columns, rows, none="")
+
+
+def _as_text(value: object) -> object:
+    if isinstance(value, tuple):
+        return ", ".join(str(item) for item in value)
+    if isinstance(value, Mapping):
+        return msgspec.json.encode(value).decode() if value else ""
+    if isinstance(value, bool):
+        return "yes" if value else ""
+    shown = plain(value)
+    return shown if isinstance(shown, str | None) else str(shown)
+
+
+def _bulk_options(command: Callable[..., None]) -> Callable[..., None]:
+    options = (
+        click.argument("job_ids", metavar="[JOB_ID]...", nargs=-1),
+        filter_options,
+        click.option("--all-matching", is_flag=True, help="Every job that the filter matches."),
+        click.option("--yes", is_flag=True, help="Do not ask before --all-matching."),
+        json_option,
+        deployment_options,
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+@jobs.command()
+@_bulk_options
+def cancel(deployment: Deployment, **options: Any) -> None:
+    """Cancel waiting jobs, and ask the owners of running ones to stop."""
+    _change(deployment, "cancel", **options)
+
+
+@jobs.command()
+@_bulk_options
+def requeue(deployment: Deployment, **options: Any) -> None:
+    """Give failed, dead and cancelled jobs all their attempts again."""
+    _change(deployment, "requeue", **options)
+
+
+@jobs.command()
+@_bulk_options
+def delete(deployment: Deployment, **options: Any) -> None:
+    """Remove jobs for good; running ones are refused."""
+    _change(deployment, "delete", **options)
+
+
+@jobs.command("run-now")
+@_bulk_options
+def run_now(deployment: Deployment, **options: Any) -> None:
+    """Make jobs that wait for their time or their retry due now."""
+    _change(deployment, "run_now", **options)
+
+
+class _Total(Struct):
+    """The sum of a bulk operation's batches."""
+
+    changed: list[JobId] = []
+    requested: list[JobId] = []
+    refused: dict[JobId, Refusal] = {}
+
+    async def run(self, operation: _Operation, which: JobFilter) -> "_Total":
+        cursor: str | None = None
+        while True:
+            outcome = await operation(which, cursor)
+            self.changed += outcome.changed
+            self.requested += outcome.requested
+            self.refused.update(outcome.refused)
+            cursor = outcome.cursor
+            if cursor is None:
+                return self
+
+
+def _change(
+    deployment: Deployment,
+    verb: str,
+    *,
+    job_ids: tuple[str, ...],
+    which: JobFilter,
+    all_matching: bool,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    which = chosen(job_ids, which, all_matching)
+    if all_matching and not yes:
+        click.confirm(f"{verb.replace('_', '-')} every matching job?", abort=True, err=True)
+
+    def change(store: Storage) -> Any:
+        method = getattr(store.jobs, verb)
+        return _Total().run(lambda part, cursor: method(part, cursor=cursor), which)
+
+    total: _Total = with_store(deployment, change)
+    if as_json:
+        emit_json(total)
+    else:
+        _report(total)
+    if total.refused and job_ids:
+        raise click.exceptions.Exit(FAILED)
+
+
+def _report(total: _Total) -> None:
+    for job_id, refusal in total.refused.items():
+        talk(f"{job_id} refused: {refusal}")
+    asked = f", {len(total.requested)} asked to stop" if total.requested else ""
+    refused = f", {len(total.refused)} refused" if total.refused else ""
+    click.echo(f"{len(total.changed)} changed{asked}{refused}")

@@ -1,0 +1,43 @@
+"""``forge-jobs kinds``: what the handlers of a registry accept."""
+
+import click
+
+from forge_jobs.cli.loading import load_handlers
+from forge_jobs.cli.options import deployment_options, json_option
+from forge_jobs.cli.output import duration, emit_json, emit_table
+from forge_jobs.config import Deployment
+from forge_jobs.handlers.schema import KindEntry, manifest
+
+
+@click.command()
+@click.argument("handlers", metavar="[MODULE:ATTR]", required=False)
+@json_option
+@deployment_options
+def kinds(deployment: Deployment, handlers: str | None, as_json: bool) -> None:
+    """List the kinds of a registry; with --json the manifest with their JSON Schemas.
+
+    MODULE:ATTR is the registry, as myapp.jobs:handlers; FORGE_HANDLERS when left out.
+    """
+    entries = manifest(load_handlers(handlers, deployment))
+    if as_json:
+        emit_json({"kinds": entries})
+        return
+    columns = ["kind", "queue", "priority", "attempts", "timeout", "arguments", "description"]
+    emit_table(columns, [_line(entry) for entry in entries], none="The registry has no handlers.")
+
+
+def _line(entry: KindEntry) -> list[object]:
+    required = entry.payload_schema.get("required", ())
+    arguments = (
+        name if name in required else f"[{name}]"
+        for name in entry.payload_schema.get("properties", {})
+    )
+    return [
+        entry.kind + "".join(f", {alias}" for alias in entry.aliases),
+        entry.queue or "-",
+        entry.priority,
+        "unlimited" if entry.max_attempts is None else entry.max_attempts,
+        duration(entry.timeout),
+        " ".join(arguments),
+        entry.description,
+    ]

@@ -1,0 +1,71 @@
+"""``forge-jobs migrate``: the schema of the store."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from forge_jobs.cli.failures import FAILED
+from forge_jobs.cli.options import deployment_options, json_option, storage_url
+from forge_jobs.cli.output import emit_json, emit_table, instant, talk
+from forge_jobs.config import Deployment
+from forge_jobs.storage.opening import open_migrator
+
+if TYPE_CHECKING:
+    from forge_jobs.storage.sql.migrations.runner import MigrationStatus
+
+
+@click.group()
+def migrate() -> None:
+    """The schema of the store."""
+
+
+@migrate.command()
+@deployment_options
+def up(deployment: Deployment) -> None:
+    """Bring the schema up to date; any number may do that at once."""
+    import anyio
+
+    applied = anyio.run(open_migrator(storage_url(deployment)).up)
+    names = ", ".join(f"{each.version:04} {each.name}" for each in applied)
+    talk(f"Applied {names}" if applied else "The schema is up to date.")
+
+
+@migrate.command()
+@json_option
+@deployment_options
+def status(deployment: Deployment, as_json: bool) -> None:
+    """List migrations; exit code 1 when some are missing."""
+    import anyio
+
+    entries = anyio.run(open_migrator(storage_url(deployment)).status)
+    if as_json:
+        emit_json({"migrations": [_document(each) for each in entries]})
+    else:
+        rows = [[f"{each.version:04}", each.name, _applied(each)] for each in entries]
+        emit_table(["version", "name", "applied"], rows, none="There are no migrations.")
+    if any(each.applied_at is None for each in entries):
+        raise click.exceptions.Exit(FAILED)
+
+
+def _document(entry: "MigrationStatus") -> dict[str, object]:
+    return {
+        "version": entry.version,
+        "name": entry.name,
+        "applied_at": entry.applied_at,
+        "known": entry.known,
+    }
+
+
+def _applied(entry: "MigrationStatus") -> str:
+    if entry.applied_at is None:
+        return "missing: run 'forge-jobs migrate up'"
+    return instant(entry.applied_at) + ("" if entry.known else " by a newer program")
+
+
+@migrate.command()
+@deployment_options
+def sql(deployment: Deployment) -> None:
+    """Print the statements that 'up' would run."""
+    import anyio
+
+    click.echo(anyio.run(open_migrator(storage_url(deployment)).sql), nl=False)

@@ -1,0 +1,38 @@
+"""Logging of a worker process: lines for people, or JSON objects, on stderr."""
+
+import logging
+from typing import Any
+
+import msgspec
+
+from forge_jobs.cli.output import plain
+from forge_jobs.clock import from_us
+from forge_jobs.config import Deployment
+
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object per line; what a call gave as ``extra`` becomes fields."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        entry: dict[str, Any] = {
+            "at": plain(from_us(int(record.created * 1_000_000))),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            entry["traceback"] = self.formatException(record.exc_info)
+        extra = {key: item for key, item in vars(record).items() if key not in _STANDARD}
+        return msgspec.json.encode(extra | entry, enc_hook=str).decode()
+
+
+def configure_logging(deployment: Deployment) -> None:
+    """Log to stderr as the deployment says; handlers that a program has set up stay."""
+    handler = logging.StreamHandler()
+    if deployment.log_format == "json":
+        handler.setFormatter(JsonFormatter())
+    else:
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=deployment.log, handlers=[handler])

@@ -1,0 +1,53 @@
+"""The command ``forge-jobs``."""
+
+import click
+
+from forge_jobs.cli.commands.completion import completion
+from forge_jobs.cli.commands.cron import cron
+from forge_jobs.cli.commands.demo import demo
+from forge_jobs.cli.commands.doctor import doctor
+from forge_jobs.cli.commands.enqueue import enqueue
+from forge_jobs.cli.commands.explain import explain
+from forge_jobs.cli.commands.jobs import jobs
+from forge_jobs.cli.commands.kinds import kinds
+from forge_jobs.cli.commands.migrate import migrate
+from forge_jobs.cli.commands.pods import pods
+from forge_jobs.cli.commands.queues import queues
+from forge_jobs.cli.commands.worker import worker
+from forge_jobs.cli.failures import CommandLine
+
+
+@click.group(
+    cls=CommandLine,
+    commands=(
+        worker,
+        enqueue,
+        jobs,
+        queues,
+        cron,
+        pods,
+        kinds,
+        explain,
+        migrate,
+        doctor,
+        demo,
+        completion,
+    ),
+    context_settings={"help_option_names": ["-h", "--help"]},
+    no_args_is_help=True,
+)
+@click.option("--traceback", is_flag=True, help="Show where in the code an error arose.")
+@click.version_option(package_name="forge-jobs", message="%(prog)s %(version)s")
+@click.pass_context
+def cli(context: click.Context, traceback: bool) -> None:
+    """Run, watch and steer a job queue.
+
+    Every command finds its store by FORGE_STORAGE_URL or --storage.
+    """
+    assert isinstance(context.command, CommandLine)
+    context.command.shows_traceback = traceback
+
+
+def main() -> None:
+    """Run the command line; exits with 0, 1 or 2."""
+    cli(prog_name="forge-jobs")

@@ -1,0 +1,132 @@
+"""Options that several commands share, and how their texts are read."""
+
+import functools
+from collections.abc import Callable, Coroutine
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
+
+import click
+import msgspec
+
+from forge_jobs.config import Deployment, parse_duration
+from forge_jobs.errors import ConfigError, InvalidInput
+from forge_jobs.model.jobs import MAX_MAX_ATTEMPTS
+from forge_jobs.storage.protocols import Storage
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _field(parameter: click.Parameter | None) -> str:
+    return (parameter.name or "value").replace("_", "-") if parameter else "value"
+
+
+class DurationType(click.ParamType):  # type: ignore[type-arg] # generic only in newer click
+    """``90``, ``1h30m``: see :func:`~forge_jobs.config.parse_duration`."""
+
+    name = "duration"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> timedelta:
+        if isinstance(value, timedelta):
+            return value
+        try:
+            return parse_duration(value)
+        except ValueError as error:
+            problem, _, fix = str(error).partition("; ")
+            raise InvalidInput(_field(param), problem, fix) from None
+
+
+class InstantType(click.ParamType):  # type: ignore[type-arg] # as above
+    """An ISO 8601 instant with its offset."""
+
+    name = "instant"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> datetime:
+        fix = "give one like 2026-01-31T18:00:00Z or 2026-01-31T18:00:00+02:00"
+        try:
+            parsed = value if isinstance(value, datetime) else datetime.fromisoformat(value)
+        except ValueError:
+            raise InvalidInput(_field(param), f"is {value[:40]!r}, not an instant", fix) from None
+        if parsed.tzinfo is None:
+            raise InvalidInput(_field(param), "has no time zone", fix)
+        return parsed
+
+
+class AttemptsType(click.ParamType):  # type: ignore[type-arg] # as above
+    """A number from 1, or ``unlimited``, which is read as 0."""
+
+    name = "attempts"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if value == "unlimited":
+            return 0
+        text = str(value)
+        if not (text.isascii() and text.isdigit()) or not 1 <= int(text[:9]) <= MAX_MAX_ATTEMPTS:
+            raise InvalidInput(
+                _field(param),
+                f"is {text[:40]!r}",
+                f"give a number from 1 to {MAX_MAX_ATTEMPTS}, or unlimited",
+            )
+        return int(text)
+
+
+ATTEMPTS = AttemptsType()
+DURATION = DurationType()
+INSTANT = InstantType()
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+
+
+def deployment_options(command: Callable[..., T]) -> Callable[..., T]:
+    """Add ``--storage`` and ``--settings``; the command is given the ``deployment`` they make."""
+
+    @click.option("--storage", "storage_url", metavar="URL", help="The store (FORGE_STORAGE_URL).")
+    @click.option(
+        "--settings",
+        metavar="FILE",
+        type=click.Path(path_type=Path),
+        help="A TOML file of settings (FORGE_SETTINGS); the environment wins over it.",
+    )
+    @functools.wraps(command)
+    def with_deployment(
+        *args: Any, storage_url: str | None, settings: Path | None, **options: Any
+    ) -> T:
+        deployment = Deployment.from_environment(file=settings)
+        if storage_url:
+            deployment = msgspec.structs.replace(deployment, storage_url=storage_url)
+        return command(*args, deployment=deployment, **options)
+
+    return with_deployment
+
+
+def with_store(deployment: Deployment, work: Callable[[Storage], Coroutine[Any, Any, T]]) -> T:
+    """Run ``work`` on the deployment's store, opened for it and closed after it.
+
+    :raises ConfigError: the deployment names no store
+    """
+    import anyio
+
+    from forge_jobs.storage.opening import open_storage
+
+    async def opened() -> T:
+        async with await open_storage(storage_url(deployment)) as storage:
+            return await work(storage)
+
+    return anyio.run(opened)
+
+
+def storage_url(deployment: Deployment) -> str:
+    """The store's URL.
+
+    :raises ConfigError: the deployment names none
+    """
+    if not deployment.storage_url:
+        raise ConfigError(
+            "FORGE_STORAGE_URL is not set; set it, or give --storage sqlite:///jobs.db"
+        )
+    return deployment.storage_url

@@ -1,0 +1,112 @@
+"""What commands print: JSON documents, tables, and talk."""
+
+import sys
+import unicodedata
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from enum import Enum
+from typing import Any
+
+import click
+import msgspec
+
+from forge_jobs.config import format_duration
+
+_UNPRINTABLE = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
+
+
+def printable(text: str) -> str:
+    """``text`` on one line, with nothing in it that a terminal would obey."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(
+        " " if character in "\n\r\t" else "�" if _is_unprintable(character) else character
+        for character in text
+    )
+
+
+def _is_unprintable(character: str) -> bool:
+    return unicodedata.category(character) in _UNPRINTABLE
+
+
+def plain(value: object) -> Any:
+    """``value`` in JSON types: records become objects, instants ISO texts in UTC, durations
+    seconds, sets sorted lists."""
+    if isinstance(value, msgspec.Struct):
+        return {name: plain(getattr(value, name)) for name in value.__struct_fields__}
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, set | frozenset):
+        return sorted(plain(item) for item in value)
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    return value
+
+
+def emit_json(document: object) -> None:
+    """Print one JSON document, on one line."""
+    click.echo(msgspec.json.encode(plain(document)).decode())
+
+
+def talk(text: str) -> None:
+    """Tell people something that is not data."""
+    click.echo(printable(text), err=True)
+
+
+def emit_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, none: str) -> None:
+    """Print rows under their columns: boxed on a terminal, else aligned by spaces.
+
+    :param none: said on stderr when there are no rows
+    """
+    if not rows:
+        talk(none)
+        return
+    cells = [[printable(str(cell)) for cell in row] for row in rows]
+    if sys.stdout.isatty():
+        _print_rich(columns, cells)
+    else:
+        _print_aligned([[column.upper() for column in columns], *cells])
+
+
+def emit_fields(fields: Sequence[tuple[str, object]]) -> None:
+    """Print named values, one per line; empty ones are left out."""
+    given = [(name, printable(str(value))) for name, value in fields if value not in ("", None)]
+    _print_aligned([[f"{name}:", value] for name, value in given])
+
+
+def _print_aligned(lines: Sequence[Sequence[str]]) -> None:
+    widths = [max(len(line[at]) for line in lines) for at in range(len(lines[0]))] if lines else []
+    for line in lines:
+        padded = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
+        click.echo("  ".join(padded).rstrip())
+
+
+def _print_rich(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(*columns, box=None, header_style="bold", pad_edge=False)
+    for row in rows:
+        # Text, not str: a payload with [brackets] is shown as it is, not read as markup.
+        table.add_row(*(Text(cell) for cell in row))
+    Console().print(table)
+
+
+def instant(value: datetime | None) -> str:
+    """An instant for people: UTC, whole seconds; "" for none."""
+    return value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%SZ") if value else ""
+
+
+def duration(value: timedelta | None) -> str:
+    """A duration for people: whole seconds from ten seconds on; "-" for none."""
+    if value is None:
+        return "-"
+    whole = timedelta(seconds=1) if value >= timedelta(seconds=10) else timedelta(milliseconds=1)
+    return format_duration(max(value, timedelta(0)) // whole * whole)

@@ -1,0 +1,91 @@
+"""Which jobs a command means: ids, or a filter."""
+
+import functools
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, TypeVar
+
+import click
+import msgspec
+
+from forge_jobs.cli.options import INSTANT
+from forge_jobs.errors import InvalidInput
+from forge_jobs.model.ids import check_job_id
+from forge_jobs.model.jobs import Cause, JobFilter, JobStatus
+from forge_jobs.model.names import check_name
+
+T = TypeVar("T")
+
+_OPTIONS = (
+    click.option("--queue", "queues", multiple=True, metavar="NAME", help="Of these queues."),
+    click.option("--kind", "kinds", multiple=True, metavar="KIND", help="Of these kinds."),
+    click.option(
+        "--status",
+        "statuses",
+        multiple=True,
+        type=click.Choice([status.value for status in JobStatus]),
+        help="In these statuses.",
+    ),
+    click.option(
+        "--cause",
+        "causes",
+        multiple=True,
+        type=click.Choice([cause.value for cause in Cause]),
+        metavar="CAUSE",
+        help="In their status for these causes, as timed_out or crashed.",
+    ),
+    click.option("--tag", help="With this tag."),
+    click.option("--unique-key", help="With this unique key."),
+    click.option("--schedule", help="Fired by this schedule."),
+    click.option("--enqueued-before", type=INSTANT, help="Enqueued before this instant."),
+    click.option("--enqueued-after", type=INSTANT, help="Enqueued at or after this instant."),
+)
+
+
+def filter_options(command: Callable[..., T]) -> Callable[..., T]:
+    """Add the parts of a filter as options; the command is given the ``which`` they make."""
+
+    @functools.wraps(command)
+    def with_filter(
+        *args: Any,
+        queues: tuple[str, ...],
+        kinds: tuple[str, ...],
+        statuses: tuple[str, ...],
+        causes: tuple[str, ...],
+        tag: str | None,
+        unique_key: str | None,
+        schedule: str | None,
+        enqueued_before: datetime | None,
+        enqueued_after: datetime | None,
+        **options: Any,
+    ) -> T:
+        which = JobFilter(
+            queues=tuple(check_name("queue", name) for name in queues),
+            kinds=tuple(check_name("kind", name) for name in kinds),
+            statuses=tuple(JobStatus(status) for status in statuses),
+            causes=tuple(Cause(cause) for cause in causes),
+            tag=tag and check_name("tag", tag),
+            unique_key=unique_key and check_name("unique-key", unique_key),
+            schedule=schedule and check_name("schedule", schedule),
+            enqueued_before=enqueued_before,
+            enqueued_after=enqueued_after,
+        )
+        return command(*args, which=which, **options)
+
+    decorated: Callable[..., T] = with_filter
+    for option in reversed(_OPTIONS):
+        decorated = option(decorated)
+    return decorated
+
+
+def chosen(job_ids: tuple[str, ...], which: JobFilter, all_matching: bool) -> JobFilter:
+    """The jobs that a bulk command was given: ids, or a filter with ``--all-matching``.
+
+    :raises InvalidInput: neither, or both, or something that is not an id
+    """
+    if job_ids and (all_matching or which != JobFilter()):
+        raise InvalidInput("job-id", "is given together with a filter", "give one of the two")
+    if not job_ids and not all_matching:
+        raise InvalidInput("job-id", "is missing", "give job ids, or a filter and --all-matching")
+    ids = tuple(check_job_id(job_id, "job-id") for job_id in job_ids)
+    return msgspec.structs.replace(which, ids=ids) if ids else which
