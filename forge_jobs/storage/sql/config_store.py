@@ -142,8 +142,8 @@ def _queues(tx: Tx) -> list[QueueState]:
 class SqlConfigStore:
     """The ``ConfigStore`` of the SQL backends."""
 
-    def __init__(self, database: Database, store_id: str) -> None:
-        self.store_id = store_id
+    def __init__(self, database: Database) -> None:
+        self.store_id = database.store_id
         self._database = database
 
     async def ensure_queue(self, name: str, settings: QueueSettings) -> QueueState:

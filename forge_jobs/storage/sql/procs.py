@@ -339,8 +339,8 @@ def _read_gauges(tx: Tx, since: datetime, until: datetime) -> list[PodMinute]:
 class SqlProcStore:
     """The ``ProcStore`` of the SQL backends."""
 
-    def __init__(self, database: Database, store_id: str) -> None:
-        self.store_id = store_id
+    def __init__(self, database: Database) -> None:
+        self.store_id = database.store_id
         self._database = database
 
     async def register(self, pod: Pod, lease_for: timedelta) -> PodLease:

@@ -137,7 +137,7 @@ queues = Table(
     metadata,
     Column("name", Text, primary_key=True),
     Column("max_workers", Integer, nullable=False),
-    # JSON of CooldownPolicy and Retention, durations in microseconds.
+    # JSON of CooldownPolicy and Retention, durations as ISO 8601 to the microsecond.
     Column("cooldown", Text, nullable=False),
     Column("retention", Text, nullable=False),
     # JSON list of setting names.
@@ -233,6 +233,13 @@ counters = Table(
     Column("count", BigInteger, nullable=False),
 )
 Index("forge_counters_by_minute", counters.c.minute)
+# What a roll-up has still to fold, however much has been folded before.
+Index(
+    "forge_counters_unfolded",
+    counters.c.minute,
+    sqlite_where=text("part <> ''"),
+    postgresql_where=text("part <> ''"),
+)
 
 latencies = Table(
     "forge_latencies",
@@ -246,6 +253,12 @@ latencies = Table(
     Column("total", Text, nullable=False),
 )
 Index("forge_latencies_by_minute", latencies.c.minute)
+Index(
+    "forge_latencies_unfolded",
+    latencies.c.minute,
+    sqlite_where=text("host_id <> ''"),
+    postgresql_where=text("host_id <> ''"),
+)
 
 gauges = Table(
     "forge_gauges",

@@ -10,6 +10,8 @@ CREATE TABLE forge_counters (
 
 CREATE INDEX forge_counters_by_minute ON forge_counters (minute);
 
+CREATE INDEX forge_counters_unfolded ON forge_counters (minute) WHERE part <> '';
+
 CREATE TABLE forge_edges (
     child_id TEXT NOT NULL,
     parent_id TEXT NOT NULL,
@@ -128,6 +130,8 @@ CREATE TABLE forge_latencies (
 );
 
 CREATE INDEX forge_latencies_by_minute ON forge_latencies (minute);
+
+CREATE INDEX forge_latencies_unfolded ON forge_latencies (minute) WHERE host_id <> '';
 
 CREATE TABLE forge_leader (
     name TEXT NOT NULL,
