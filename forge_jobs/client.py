@@ -1,0 +1,373 @@
+"""Enqueue and look up from anywhere, without running anything."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from datetime import timedelta
+from types import TracebackType
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from forge_jobs.client_sync import SyncJobClient
+from forge_jobs.clock import Clock, SystemClock
+from forge_jobs.errors import JobCancelled, JobDead, NotFound, ResultTimeout, StorageError
+from forge_jobs.handlers.durations import check_duration
+from forge_jobs.handlers.preparing import Router, prepare
+from forge_jobs.handlers.registry import HandlerRegistry
+from forge_jobs.handlers.requests import EnqueueRequest
+from forge_jobs.lanes import Lane
+from forge_jobs.model.ids import JobId, check_job_id
+from forge_jobs.model.jobs import (
+    BulkOutcome,
+    Cause,
+    EnqueueOutcome,
+    Job,
+    JobFilter,
+    JobStatus,
+    NewJob,
+    Page,
+    Refusal,
+)
+from forge_jobs.policy.admission import Explanation
+from forge_jobs.policy.admission import explain as explain_job
+from forge_jobs.storage.protocols import Storage
+
+ATOMIC_JOBS = 10_000
+"""So many jobs of one ``enqueue_many`` are stored all or none."""
+
+_BULK_IDS = 500
+_FIRST_POLL, _LONGEST_POLL = 0.02, 1.0
+_ROW_BYTES = 400
+"""What a job takes beside its payload, roughly: bounds the size of one store call."""
+
+_Unit = tuple[NewJob, ...]
+
+
+class BulkTotals(Struct, frozen=True):
+    """What a bulk operation did to all jobs it was asked for.
+
+    :param changed: jobs that were changed
+    :param requested: running jobs whose owner was asked to stop (cancel only)
+    :param refused: how many jobs were left as they were, by reason
+    """
+
+    changed: int
+    requested: int
+    refused: Mapping[Refusal, int]
+
+
+class JobClient:
+    """Enqueues jobs, waits for them and changes them.
+
+    Belongs to the event loop of its first use. :attr:`sync` is its blocking twin. Closing it
+    waits for what is being enqueued; the storage stays open.
+
+    :param handlers: payloads of their kinds are checked against their signatures, and their
+        defaults hold also for requests made by kind
+    :param router: chooses the queue where neither request nor handler names one
+    :param repeat_for: how long an enqueue is repeated while the store is unavailable
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        handlers: HandlerRegistry | None = None,
+        *,
+        router: Router | None = None,
+        repeat_for: timedelta | float = 10.0,
+        clock: Clock | None = None,
+    ) -> None:
+        self.storage = storage
+        self._handlers = handlers
+        self._router = router
+        self._repeat_for = check_duration("repeat_for", repeat_for)
+        self._clock = clock or SystemClock()
+        self._plain = self._lane(None)
+        # Apart from the others: a key held by somebody's open transaction stalls only those
+        # who ask for keys. Sorted, so that two processes take their keys in one order.
+        self._keyed = self._lane(_least_key)
+        self._is_closed = False
+        self._closed: asyncio.Event | None = None
+        self._sync: SyncJobClient | None = None
+
+    def _lane(self, sort_key: Callable[[_Unit], Any] | None) -> Lane[_Unit, list[EnqueueOutcome]]:
+        return Lane(
+            self._store,
+            size_of=_size_of,
+            count_of=len,
+            sort_key=sort_key,
+            repeat_for=self._repeat_for,
+            clock=self._clock,
+        )
+
+    # -- in ----------------------------------------------------------------------------------
+
+    async def enqueue(
+        self, request: EnqueueRequest, *, connection: object | None = None, **options: Any
+    ) -> EnqueueOutcome:
+        """Store one job; when it returns the job is durable by the store's own rules.
+
+        Cancelled while it waits, the job may be stored nevertheless. Repeated while the
+        store is unavailable, it stores one job: the id is chosen before.
+
+        :param connection: an SQLAlchemy connection or session of the same database: the job
+            commits and rolls back with it
+        :param options: put on the request, see ``EnqueueOptions``
+        :raises InvalidInput: a value is wrong; names the option and the fix
+        :raises Conflict: the id is stored with other content, or the key of a
+            ``Unique(mode="error")`` is held
+        :raises NotFound: a job named in ``after`` does not exist
+        :raises Unavailable: the store could not be reached for ``repeat_for``
+        """
+        job = self.prepare(request, **options)
+        [outcome] = await self._submit((job,), connection)
+        return outcome
+
+    async def enqueue_many(
+        self, requests: Iterable[EnqueueRequest], *, connection: object | None = None
+    ) -> list[EnqueueOutcome]:
+        """Store many, outcomes in their order.
+
+        All or none for up to ``ATOMIC_JOBS``; more are stored in steps of that many, in
+        order, and an error leaves the earlier steps stored. Every request is checked before
+        anything is stored. Errors and ``connection`` as in :meth:`enqueue`.
+        """
+        jobs = tuple(prepare(request, self._handlers, self._router) for request in requests)
+        outcomes: list[EnqueueOutcome] = []
+        for start in range(0, len(jobs), ATOMIC_JOBS):
+            outcomes += await self._submit(jobs[start : start + ATOMIC_JOBS], connection)
+        return outcomes
+
+    def prepare(self, request: EnqueueRequest, **options: Any) -> NewJob:
+        """What :meth:`enqueue` would store: defaults filled in, every value checked.
+
+        :raises InvalidInput: a value is wrong
+        """
+        return prepare(request.options(**options), self._handlers, self._router)
+
+    async def _submit(self, unit: _Unit, connection: object | None) -> list[EnqueueOutcome]:
+        self._check_open()
+        if connection is not None:
+            # The caller's transaction cannot share a call with others.
+            return await self.storage.jobs.enqueue(unit, connection=connection)
+        lane = self._plain if all(job.unique is None for job in unit) else self._keyed
+        return await lane.submit(unit)
+
+    async def _store(self, units: Sequence[_Unit]) -> list[list[EnqueueOutcome]]:
+        outcomes = await self.storage.jobs.enqueue([job for unit in units for job in unit])
+        if len(units) == 1:
+            return [outcomes]
+        each = iter(outcomes)
+        return [[next(each) for _ in unit] for unit in units]
+
+    # -- reads -------------------------------------------------------------------------------
+
+    async def get(self, job_id: str) -> Job | None:
+        """The whole job, None when there is none."""
+        wanted = check_job_id(job_id, "job_id")
+        return (await self.storage.jobs.get([wanted])).get(wanted)
+
+    async def result(self, job_id: str, timeout: timedelta | float) -> Any:
+        """Wait until the job has ended; what its handler returned, as JSON types.
+
+        None for a job that keeps no result. Looks again after 20 ms, then ever more rarely, at
+        last once a second.
+
+        :param timeout: a timedelta or seconds; zero looks once
+        :raises JobDead: it gave up; with the remote traceback
+        :raises JobCancelled: it was cancelled or expired
+        :raises NotFound: there is no such job (any more), or its result is no longer kept
+        :raises ResultTimeout: it had not ended in time
+        """
+        wanted = check_job_id(job_id, "job_id")
+        limit = check_duration("timeout", timeout).total_seconds()
+        started, pause = self._clock.elapsed(), _FIRST_POLL
+        while True:
+            job = await self.get(wanted)
+            if job is None:
+                raise NotFound(f"there is no job {wanted}; it never was, or was removed")
+            if job.finished_at is not None and job.status in _READ:
+                return _READ[job.status](job)
+            left = limit - (self._clock.elapsed() - started)
+            if left <= 0:
+                raise ResultTimeout(f"job {wanted} is {job.status} after {limit:g} seconds")
+            await self._pause(min(pause, left))
+            pause = min(2 * pause, _LONGEST_POLL)
+
+    async def explain(self, job_id: str) -> Explanation:
+        """Why the job is where it is.
+
+        :raises NotFound: there is no such job
+        """
+        job = await self.get(job_id)
+        if job is None:
+            raise NotFound(f"there is no job {job_id}")
+        queues = await self.storage.config.queues()
+        allocations = await self.storage.procs.allocations()
+        parents = await self.storage.jobs.get(job.waits_for) if job.waits_for else {}
+        return explain_job(
+            job,
+            next((queue for queue in queues if queue.name == job.queue), None),
+            next((found for found in allocations if found.queue == job.queue), None),
+            await self.storage.procs.pods(),
+            await self.storage.cron.leader(),
+            await self.storage.cron.now(),
+            parents={parent.id: parent.status for parent in parents.values()},
+        )
+
+    # -- changes -----------------------------------------------------------------------------
+
+    async def cancel(self, which: str | Iterable[str] | JobFilter) -> BulkTotals:
+        """Cancel waiting jobs and ask running ones to stop; see ``JobStore.cancel``.
+
+        :param which: one id, several, or all that match, in bounded batches
+        """
+        return await _in_batches(self.storage.jobs.cancel, which)
+
+    async def requeue(self, which: str | Iterable[str] | JobFilter) -> BulkTotals:
+        """Give failed, dead and cancelled jobs their whole budget again, due now."""
+        return await _in_batches(self.storage.jobs.requeue, which)
+
+    async def run_now(self, which: str | Iterable[str] | JobFilter) -> BulkTotals:
+        """Make scheduled jobs, and those that wait for a retry, due now."""
+        return await _in_batches(self.storage.jobs.run_now, which)
+
+    async def delete(self, which: str | Iterable[str] | JobFilter) -> BulkTotals:
+        """Remove jobs for good; running ones are refused."""
+        return await _in_batches(self.storage.jobs.delete, which)
+
+    # -- end ---------------------------------------------------------------------------------
+
+    @property
+    def sync(self) -> SyncJobClient:
+        """The same in blocking calls, usable from any thread; closed with this client.
+
+        Works on an event loop, a thread and connections of its own, opened at the first call.
+        """
+        if self._sync is None:
+            self._check_open()
+            self._sync = SyncJobClient(
+                self.storage.reopen,
+                self._handlers,
+                router=self._router,
+                repeat_for=self._repeat_for,
+            )
+        return self._sync
+
+    async def flush(self) -> None:
+        """Wait until everything handed to :meth:`enqueue` so far is stored, or has failed."""
+        await self._plain.flush()
+        await self._keyed.flush()
+
+    async def aclose(self) -> None:
+        """Take nothing new, finish what is being enqueued. Closing twice is fine."""
+        self._is_closed = True
+        if self._closed is not None:
+            self._closed.set()
+        await self.flush()
+        if self._sync is not None:
+            await asyncio.to_thread(self._sync.close)
+
+    async def __aenter__(self) -> "JobClient":
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise StorageError("this client is closed")
+
+    async def _pause(self, seconds: float) -> None:
+        if self._closed is None:
+            self._closed = asyncio.Event()
+        try:
+            async with asyncio.timeout(seconds):
+                await self._closed.wait()
+        except TimeoutError:
+            return
+        self._check_open()
+
+    # Last, because the name hides the builtin from the annotations below it.
+
+    async def list(
+        self, which: JobFilter | None = None, *, cursor: str | None = None, limit: int = 50
+    ) -> Page:
+        """A page of matching jobs, newest first."""
+        return await self.storage.jobs.list(which or JobFilter(), cursor=cursor, limit=limit)
+
+
+def _size_of(unit: _Unit) -> int:
+    return sum(len(job.payload) + _ROW_BYTES for job in unit)
+
+
+def _least_key(unit: _Unit) -> tuple[str, str]:
+    return min((job.queue, job.unique.key) for job in unit if job.unique is not None)
+
+
+async def _in_batches(
+    operation: Callable[..., Awaitable[BulkOutcome]], which: str | Iterable[str] | JobFilter
+) -> BulkTotals:
+    changed = requested = 0
+    refused: dict[Refusal, int] = {}
+    for part in _parts(which):
+        cursor: str | None = None
+        while True:
+            outcome = await operation(part, cursor=cursor)
+            changed += len(outcome.changed)
+            requested += len(outcome.requested)
+            for reason in outcome.refused.values():
+                refused[reason] = refused.get(reason, 0) + 1
+            cursor = outcome.cursor
+            if cursor is None:
+                break
+    return BulkTotals(changed, requested, refused)
+
+
+def _parts(which: str | Iterable[str] | JobFilter) -> Iterable[JobFilter]:
+    if isinstance(which, JobFilter):
+        return [which]
+    ids = [which] if isinstance(which, str) else which
+    # An empty tuple in a filter means any job; a caller who lists no job means none.
+    wanted: list[JobId] = list(dict.fromkeys(check_job_id(each, "job_id") for each in ids))
+    return [
+        JobFilter(ids=tuple(wanted[start : start + _BULK_IDS]))
+        for start in range(0, len(wanted), _BULK_IDS)
+    ]
+
+
+def _returned(job: Job) -> Any:
+    if not job.keep_result:
+        return None
+    if job.result is None:
+        raise NotFound(f"the result of job {job.id} is no longer kept")
+    return msgspec.json.decode(job.result)
+
+
+def _dead(job: Job) -> Any:
+    if not job.errors:
+        raise JobDead(job.id, f"is dead ({job.cause})")
+    last = job.errors[-1]
+    raise JobDead(job.id, f"is dead: {last.type}: {last.message}", last.traceback)
+
+
+def _cancelled(job: Job) -> Any:
+    message = "expired before it ran" if job.cause is Cause.EXPIRED else "was cancelled"
+    if job.cause is Cause.PARENT_FAILED:
+        message = "was cancelled, because a job it waited for failed"
+    raise JobCancelled(job.id, message, job.errors[-1].traceback if job.errors else "")
+
+
+_READ: Mapping[JobStatus, Callable[[Job], Any]] = {
+    JobStatus.DONE: _returned,
+    JobStatus.DEAD: _dead,
+    JobStatus.CANCELLED: _cancelled,
+}
+
+__all__ = ["ATOMIC_JOBS", "BulkTotals", "JobClient", "prepare"]

@@ -1,0 +1,215 @@
+"""The blocking twin of ``JobClient``, for programs and threads without an event loop."""
+
+import asyncio
+import atexit
+import threading
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from concurrent.futures import Future
+from datetime import timedelta
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from forge_jobs.errors import InvalidInput, StorageError
+from forge_jobs.handlers.preparing import Router, prepare
+from forge_jobs.handlers.registry import HandlerRegistry
+from forge_jobs.handlers.requests import EnqueueRequest
+from forge_jobs.model.jobs import EnqueueOutcome, Job, JobFilter, NewJob, Page
+from forge_jobs.policy.admission import Explanation
+from forge_jobs.storage.protocols import Storage
+
+if TYPE_CHECKING:
+    from forge_jobs.client import BulkTotals, JobClient
+
+T = TypeVar("T")
+
+
+class SyncJobClient:
+    """``JobClient`` in blocking calls, from any thread; the same names, errors and meanings.
+
+    Its calls run on an event loop in a thread of its own, started by the first of them. It is
+    closed at the latest when the program ends.
+
+    :param open_storage: opens the storage inside that loop, for example
+        ``lambda: open_storage("sqlite:///jobs.db")``; closed with the client
+    """
+
+    def __init__(
+        self,
+        open_storage: Callable[[], Awaitable[Storage]],
+        handlers: HandlerRegistry | None = None,
+        *,
+        router: Router | None = None,
+        repeat_for: timedelta | float = 10.0,
+    ) -> None:
+        self._open_storage = open_storage
+        self._handlers = handlers
+        self._router = router
+        self._repeat_for = repeat_for
+        self._lock = threading.Lock()
+        self._loop: _LoopThread | None = None
+        self._is_closed = False
+
+    def enqueue(
+        self, request: EnqueueRequest, *, connection: object | None = None, **options: Any
+    ) -> EnqueueOutcome:
+        """See ``JobClient.enqueue``.
+
+        :param connection: a synchronous SQLAlchemy connection or session; its statements run in
+            the calling thread
+        """
+        request = request.options(**options)
+        if connection is not None:
+            jobs = [prepare(request, self._handlers, self._router)]
+            return self._enqueue_on(connection, jobs)[0]
+        return self._call(lambda client: client.enqueue(request))
+
+    def enqueue_many(
+        self, requests: Iterable[EnqueueRequest], *, connection: object | None = None
+    ) -> list[EnqueueOutcome]:
+        """See ``JobClient.enqueue_many``, and :meth:`enqueue` for ``connection``."""
+        wanted = list(requests)
+        if connection is not None:
+            jobs = [prepare(request, self._handlers, self._router) for request in wanted]
+            return self._enqueue_on(connection, jobs)
+        return self._call(lambda client: client.enqueue_many(wanted))
+
+    def get(self, job_id: str) -> Job | None:
+        """See ``JobClient.get``."""
+        return self._call(lambda client: client.get(job_id))
+
+    def result(self, job_id: str, timeout: timedelta | float) -> Any:
+        """See ``JobClient.result``."""
+        return self._call(lambda client: client.result(job_id, timeout))
+
+    def explain(self, job_id: str) -> Explanation:
+        """See ``JobClient.explain``."""
+        return self._call(lambda client: client.explain(job_id))
+
+    def cancel(self, which: str | Iterable[str] | JobFilter) -> "BulkTotals":
+        """See ``JobClient.cancel``."""
+        return self._call(lambda client: client.cancel(which))
+
+    def requeue(self, which: str | Iterable[str] | JobFilter) -> "BulkTotals":
+        """See ``JobClient.requeue``."""
+        return self._call(lambda client: client.requeue(which))
+
+    def run_now(self, which: str | Iterable[str] | JobFilter) -> "BulkTotals":
+        """See ``JobClient.run_now``."""
+        return self._call(lambda client: client.run_now(which))
+
+    def delete(self, which: str | Iterable[str] | JobFilter) -> "BulkTotals":
+        """See ``JobClient.delete``."""
+        return self._call(lambda client: client.delete(which))
+
+    def close(self) -> None:
+        """Finish what is being enqueued, close the connections, end the thread. Twice is fine."""
+        with self._lock:
+            self._is_closed = True
+            loop, self._loop = self._loop, None
+        if loop is not None:
+            atexit.unregister(self.close)
+            loop.stop()
+
+    def __enter__(self) -> "SyncJobClient":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _call(self, method: Callable[["JobClient"], Coroutine[Any, Any, T]]) -> T:
+        return self._started().call(method)
+
+    def _started(self) -> "_LoopThread":
+        with self._lock:
+            if self._is_closed:
+                raise StorageError("this client is closed")
+            if self._loop is None:
+                self._loop = _LoopThread(self._open_client)
+                atexit.register(self.close)
+            return self._loop
+
+    async def _open_client(self) -> "JobClient":
+        from forge_jobs.client import JobClient
+
+        return JobClient(
+            await self._open_storage(),
+            self._handlers,
+            router=self._router,
+            repeat_for=self._repeat_for,
+        )
+
+    def _enqueue_on(self, connection: object, jobs: list[NewJob]) -> list[EnqueueOutcome]:
+        """Run the store's coroutine here, by hand.
+
+        A store does all work on a synchronous connection in plain calls and awaits nothing, so the
+        coroutine ends at its first step and needs no event loop. The statements must run in
+        this thread: the connection belongs to it. One that does wait was given an asynchronous
+        connection, which cannot work here.
+        """
+        coroutine: Any = self._started().client.storage.jobs.enqueue(jobs, connection=connection)
+        try:
+            coroutine.send(None)
+        except StopIteration as finished:
+            outcomes: list[EnqueueOutcome] = finished.value
+            return outcomes
+        finally:
+            coroutine.close()
+        raise InvalidInput(
+            "connection",
+            f"is a {type(connection).__name__}, which waits",
+            "give a Connection or Session, or use the asynchronous client",
+        )
+
+    # Last, because the name hides the builtin from the annotations below it.
+
+    def list(
+        self, which: JobFilter | None = None, *, cursor: str | None = None, limit: int = 50
+    ) -> Page:
+        """See ``JobClient.list``."""
+        return self._call(lambda client: client.list(which, cursor=cursor, limit=limit))
+
+
+class _LoopThread:
+    """A thread with an event loop, and the client that lives in it."""
+
+    def __init__(self, open_client: Callable[[], Awaitable["JobClient"]]) -> None:
+        self._open_client = open_client
+        self._ready: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event, JobClient]] = Future()
+        # A daemon, so that a program that forgets to close can end; atexit closes it then.
+        self._thread = threading.Thread(target=self._run, name="forge-jobs-client", daemon=True)
+        self._thread.start()
+        self.loop, self._stop, self.client = self._ready.result()
+
+    def call(self, method: Callable[["JobClient"], Coroutine[Any, Any, T]]) -> T:
+        """Run a method of the client there, wait for it here."""
+        if threading.current_thread() is self._thread:
+            raise RuntimeError("a blocking call inside its own event loop would wait for itself")
+        return asyncio.run_coroutine_threadsafe(method(self.client), self.loop).result()
+
+    def stop(self) -> None:
+        """Let calls that were submitted finish their batch, then end the thread."""
+        self.loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._serve())
+        except BaseException as error:
+            if self._ready.done():
+                raise
+            self._ready.set_exception(error)
+
+    async def _serve(self) -> None:
+        stop = asyncio.Event()
+        client = await self._open_client()
+        try:
+            self._ready.set_result((asyncio.get_running_loop(), stop, client))
+            await stop.wait()
+        finally:
+            await client.aclose()
+            await client.storage.aclose()
