@@ -266,12 +266,14 @@ def _check_field(field: str, name: str, width: int) -> None:
                 "expression", f"{name} {part!r} steps over the whole field", "give a smaller step"
             )
         match = _RANGE.fullmatch(part)
-        if match is None:
-            continue
-        first, last = (_NUMBERS.get(end, end) for end in match.groups())
-        if int(first) >= int(last):
+        first, last = (_number(end) for end in match.groups()) if match else (None, None)
+        if first is not None and last is not None and first >= last:
             raise InvalidInput(
                 "expression",
                 f"{name} range {part!r} does not run upwards",
                 "give a-b with a below b, or list the values with commas",
             )
+
+
+def _number(text: str) -> int | None:
+    return int(text) if text.isdecimal() else _NUMBERS.get(text)
