@@ -24,6 +24,16 @@ _ZERO = timedelta(0)
 _HOUR = timedelta(hours=1)
 
 
+def _duration(value: timedelta | float) -> timedelta:
+    return value if isinstance(value, timedelta) else timedelta(seconds=value)
+
+
+def _check(field: str, value: timedelta | float) -> None:
+    seconds = value.total_seconds() if isinstance(value, timedelta) else value
+    if not 0 <= seconds <= LONGEST_DELAY.total_seconds():
+        raise InvalidInput(field, f"is {value}", f"give a duration from 0 to {LONGEST_DELAY}")
+
+
 class Exponential(Struct, frozen=True, kw_only=True):
     """``base`` x ``factor`` ^ (attempt - 1), up to ``cap``.
 
@@ -152,13 +162,3 @@ def _ask(policy: DelayFunction, attempt: int, error: BaseException | None) -> ti
         problem = f"raised {type(failure).__name__}"
     logger.warning("retry policy %s; the default policy is used", problem)
     return None
-
-
-def _duration(value: timedelta | float) -> timedelta:
-    return value if isinstance(value, timedelta) else timedelta(seconds=value)
-
-
-def _check(field: str, value: timedelta | float) -> None:
-    seconds = value.total_seconds() if isinstance(value, timedelta) else value
-    if not 0 <= seconds <= LONGEST_DELAY.total_seconds():
-        raise InvalidInput(field, f"is {value}", f"give a duration from 0 to {LONGEST_DELAY}")
