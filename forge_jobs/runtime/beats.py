@@ -1,0 +1,105 @@
+"""Hands what a beat brought to those it concerns."""
+
+import logging
+from collections.abc import Callable, Mapping
+
+from forge_jobs.model.jobs import Claim
+from forge_jobs.model.processes import Beat, ClaimState, PodLease
+from forge_jobs.runtime.exchange import ExchangeLane
+from forge_jobs.runtime.services import PodServices
+from forge_jobs.runtime.supervisor import Supervisor
+
+logger = logging.getLogger(__name__)
+
+
+class BeatReceiver:
+    """The event loop's side of the heartbeat.
+
+    :param handover: rings the hand-over loop
+    """
+
+    def __init__(
+        self,
+        services: PodServices,
+        supervisors: Mapping[str, Supervisor],
+        handover: Callable[[], None],
+    ) -> None:
+        self._services = services
+        self._supervisors = supervisors
+        self._handover = handover
+        self._fenced = False
+        self._unknown: dict[Claim, int] = {}
+        """Claims the store says are ours -> the call that may still bring them (0: none)."""
+
+    @property
+    def is_fenced(self) -> bool:
+        """Handlers were stopped because the store could not be reached for too long."""
+        return self._fenced
+
+    def beat_arrived(self, beat: Beat, sent_at: float) -> None:
+        """Pass a beat on: claims first, so that nothing new starts on outdated news."""
+        for claim, state in beat.claims.items():
+            if state is not ClaimState.HELD and (supervisor := self._supervisors.get(claim.queue)):
+                supervisor.claim_news(claim, state)
+        if beat.lease_held:
+            self._fence(self._services.fence.must_stop(self._services.clock.elapsed()))
+            for queue, news in beat.queues.items():
+                if supervisor := self._supervisors.get(queue):
+                    supervisor.apply(news, sent_at)
+        else:
+            self._void_grants(self._services.clock.elapsed())
+        self._reconcile(beat)
+        if beat.handovers:
+            self._handover()
+        for supervisor in self._supervisors.values():
+            supervisor.lane.store_is_back()
+
+    def registered_again(self, lease: PodLease, at: float) -> None:
+        """Go on under a new lease, with no slots until they are granted again."""
+        self._services.lease = lease
+        self._void_grants(at)
+        self._fence(False)
+
+    def fenced(self) -> None:
+        """Stop the handlers; the claims are ended or given back once the store answers."""
+        if self._services.fence.must_stop(self._services.clock.elapsed()):
+            self._fence(True)
+
+    def _fence(self, fenced: bool) -> None:
+        if fenced != self._fenced:
+            self._fenced = fenced
+            for supervisor in self._supervisors.values():
+                supervisor.fence(fenced)
+
+    def _void_grants(self, at: float) -> None:
+        for supervisor in self._supervisors.values():
+            supervisor.void_grant(at)
+
+    def _reconcile(self, beat: Beat) -> None:
+        """Give back claims whose reply was lost.
+
+        A claim unknown here may still be on its way in the reply to a call. It is given back
+        when a second beat finds it too and no call that could bring it is under way any more.
+        """
+        seen: dict[Claim, int] = {}
+        for claim in beat.unknown:
+            supervisor = self._supervisors.get(claim.queue)
+            if supervisor is None or claim in self._services.held:
+                continue
+            lane = supervisor.lane
+            carrier = self._unknown.get(claim)
+            if carrier is None:
+                seen[claim] = lane.calls_begun if lane.in_flight else 0
+            elif lane.in_flight and carrier == lane.calls_begun:
+                seen[claim] = carrier
+            else:
+                self._give_back(claim, lane)
+        self._unknown = seen
+
+    def _give_back(self, claim: Claim, lane: ExchangeLane) -> None:
+        logger.warning(
+            "job %s: its claim never arrived here, it is given back",
+            claim.job_id,
+            extra={"job_id": claim.job_id, "queue": claim.queue},
+        )
+        lane.release([claim])

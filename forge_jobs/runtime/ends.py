@@ -1,0 +1,101 @@
+"""What an ended run means: the transition, the log line, the event, the latency."""
+
+import logging
+
+from forge_jobs.clock import to_us
+from forge_jobs.model.events import EventKind
+from forge_jobs.model.jobs import Cause, ClaimedJob, JobStatus
+from forge_jobs.model.queues import CooldownPolicy, QueueState
+from forge_jobs.model.transitions import Transition
+from forge_jobs.policy.transitions import AttemptEnd, Rules, next_transition
+from forge_jobs.runtime.services import PodServices
+
+logger = logging.getLogger(__name__)
+
+_DEFAULT_COOLDOWN = CooldownPolicy()
+_NO_RULES = Rules()
+
+
+def decide(
+    end: AttemptEnd, job: ClaimedJob, state: QueueState | None, services: PodServices
+) -> Transition:
+    """Where the job goes, by its handler's rules and the queue's as the last beat saw them."""
+    if end.cause is Cause.SUCCEEDED:
+        # No rule has a say in it, and most ends are of this kind.
+        return next_transition(end, job, _NO_RULES, services.rng)
+    return next_transition(end, job, _rules(job, state, services), services.rng)
+
+
+def _rules(job: ClaimedJob, state: QueueState | None, services: PodServices) -> Rules:
+    handler = services.handlers.get(job.kind)
+    rules = Rules(max_snoozes=services.settings.max_snoozes)
+    return Rules(
+        retry=rules.retry if handler is None else handler.options.retry,
+        max_snoozes=rules.max_snoozes,
+        cooldown=_DEFAULT_COOLDOWN if state is None else state.settings.cooldown,
+        cooldown_level=0 if state is None else state.cooldown_level,
+        cooldown_ended_for=None if state is None else state.cooldown_ended_for,
+    )
+
+
+def tell(
+    job: ClaimedJob,
+    end: AttemptEnd,
+    transition: Transition,
+    seconds: float,
+    services: PodServices,
+) -> None:
+    """Log, record and measure the end of a run that took ``seconds``."""
+    queue, job_id = job.claim.queue, job.claim.job_id
+    if end.cause is Cause.SUCCEEDED:
+        services.routine_event(EventKind.FINISHED, queue, job_id, end.cause)
+    else:
+        kind = EventKind.THROTTLED if end.cause is Cause.THROTTLED else EventKind.FINISHED
+        services.events.record(kind, queue=queue, job_id=job_id, detail=end.cause)
+    if seconds:
+        total = (services.clock.time_us() - to_us(job.run_at)) / 1_000_000
+        services.latencies.record(queue, seconds, max(total, seconds))
+    _log(job, end, transition, seconds, services)
+
+
+def _log(
+    job: ClaimedJob,
+    end: AttemptEnd,
+    transition: Transition,
+    seconds: float,
+    services: PodServices,
+) -> None:
+    level = _level(end, transition)
+    if not logger.isEnabledFor(level):
+        return
+    text = ""
+    if end.error is not None:
+        text = f": {end.error.type}: {end.error.message}\n{end.error.traceback}".rstrip()
+    logger.log(
+        level,
+        "job %s (%s) attempt %d %s after %.3f s, now %s%s",
+        job.claim.job_id,
+        job.kind,
+        job.attempt,
+        end.cause,
+        seconds,
+        transition.status,
+        text,
+        extra={
+            "job_id": job.claim.job_id,
+            "kind": job.kind,
+            "queue": job.claim.queue,
+            "attempt": job.attempt,
+            "cause": str(end.cause),
+            "status": str(transition.status),
+            "host_id": services.host_id,
+        },
+    )
+
+
+def _level(end: AttemptEnd, transition: Transition) -> int:
+    if transition.status is JobStatus.DEAD:
+        return logging.ERROR
+    if end.error is not None:
+        return logging.WARNING
+    return logging.DEBUG if end.cause is Cause.SUCCEEDED else logging.INFO

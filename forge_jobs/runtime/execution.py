@@ -1,0 +1,177 @@
+"""Runs one handler once and says how it ended. Nothing a handler raises leaves this module."""
+
+import asyncio
+import contextvars
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from forge_jobs.handlers.outcomes import Dead, Failed, Outcome, Snoozed, Throttled
+from forge_jobs.model.ids import HostId
+from forge_jobs.model.jobs import Cause, ErrorRecord
+from forge_jobs.policy.transitions import AttemptEnd
+from forge_jobs.runtime.failures import error_record
+from forge_jobs.runtime.run import Run, StopReason
+from forge_jobs.runtime.threads import HandlerThread
+
+_STOPPED = {
+    StopReason.CANCEL: Cause.CANCELLED,
+    StopReason.TIMEOUT: Cause.TIMED_OUT,
+    StopReason.SHUTDOWN: Cause.INTERRUPTED,
+}
+
+
+async def execute(
+    run: Run,
+    host_id: HostId,
+    context: Callable[[Run], object],
+    thread: Callable[[], HandlerThread],
+) -> AttemptEnd | None:
+    """Decode the payload, call the handler, encode its result; None when the claim was lost.
+
+    An ``async def`` handler is called in the current task, a ``def`` handler in ``thread``. Of
+    the latter only the end ends the run: a thread cannot be stopped, and its job must not run
+    beside it.
+
+    :param context: makes the JobContext for handlers that take one
+    :param thread: the worker's thread, started when it is first needed
+    """
+    value: object = None
+    error: BaseException | None = None
+    if run.stop_reason is not None:
+        return _not_started(run)
+    try:
+        arguments = dict(run.handler.decode(run.job.payload))
+        if run.handler.context_parameter is not None:
+            arguments[run.handler.context_parameter] = context(run)
+    except BaseException as raised:  # validators are the handler's code and may raise anything
+        return _failed(run, host_id, raised, Cause.FAILED)
+    try:
+        if run.handler.is_async:
+            value = await _call_here(run, arguments)
+        else:
+            value, error = await _call_in_thread(run, arguments, thread())
+    except BaseException as raised:  # SystemExit would end the loop, and with it all other jobs
+        error = raised
+    finally:
+        run.finish()
+    return _judge(run, host_id, value, error)
+
+
+async def _call_here(run: Run, arguments: dict[str, Any]) -> object:
+    run.begin(asyncio.current_task())
+    return await run.handler.function(**arguments)
+
+
+async def _call_in_thread(
+    run: Run, arguments: dict[str, Any], thread: HandlerThread
+) -> tuple[object, BaseException | None]:
+    run.begin(None)
+    function = functools.partial(run.handler.function, **arguments)
+    try:
+        value, error = await thread.call(function, contextvars.copy_context())
+    except asyncio.CancelledError:
+        # Only the end of the event loop cancels this. The thread goes on, so the claim must not
+        # be handed to anybody before it goes stale.
+        run.stop(StopReason.LOST)
+        raise
+    if error is None and inspect.iscoroutine(value):
+        value.close()
+        error = TypeError(f"{run.job.kind} is a plain function and returned a coroutine")
+    return value, error
+
+
+def _not_started(run: Run) -> AttemptEnd | None:
+    """The end of a run that was stopped before its handler began."""
+    run.finish()
+    if run.stop_reason is StopReason.LOST:
+        return None
+    cancelled = run.stop_reason is StopReason.CANCEL
+    return AttemptEnd(cause=Cause.CANCELLED if cancelled else Cause.RELEASED)
+
+
+def _judge(
+    run: Run, host_id: HostId, value: object, error: BaseException | None
+) -> AttemptEnd | None:
+    if run.stop_reason is StopReason.LOST:
+        return None
+    if error is None and isinstance(value, Outcome):
+        error = value
+    if error is None:
+        return _succeeded(run, host_id, value)
+    if run.stop_reason is not None:
+        return _stopped(run, host_id, error, run.stop_reason)
+    if isinstance(error, Outcome):
+        return _said(run, host_id, error)
+    return _failed(run, host_id, error, Cause.FAILED)
+
+
+def _succeeded(run: Run, host_id: HostId, value: object) -> AttemptEnd:
+    if not run.job.keep_result:
+        return AttemptEnd(cause=Cause.SUCCEEDED)
+    try:
+        return AttemptEnd(cause=Cause.SUCCEEDED, result=run.handler.encode_result(value))
+    except BaseException as raised:  # encoding calls the result's own code
+        # The work is done: a result that JSON cannot carry must not have it done again.
+        record = _record(run, host_id, raised, Cause.SUCCEEDED)
+        return AttemptEnd(cause=Cause.SUCCEEDED, error=record)
+
+
+def _stopped(run: Run, host_id: HostId, error: BaseException, reason: StopReason) -> AttemptEnd:
+    cause = _STOPPED[reason]
+    if not isinstance(error, asyncio.CancelledError):
+        record = _record(run, host_id, error, cause)
+    elif reason is StopReason.TIMEOUT:
+        record = ErrorRecord(
+            attempt=run.job.attempt,
+            cause=cause,
+            type="TimeoutError",
+            message=f"the handler did not end within {run.job.timeout}",
+            traceback=_record(run, host_id, error, cause).traceback,
+            host_id=host_id,
+        )
+    else:
+        record = None
+    timed_out = reason is StopReason.TIMEOUT
+    return AttemptEnd(
+        cause=cause,
+        error=record,
+        exception=error,
+        retryable=not timed_out or _is_retryable(run, TimeoutError()),
+    )
+
+
+def _said(run: Run, host_id: HostId, outcome: Outcome) -> AttemptEnd:
+    """The handler said itself how its run ended."""
+    if isinstance(outcome, Throttled):
+        return AttemptEnd(cause=Cause.THROTTLED, retry_after=outcome.retry_after)
+    if isinstance(outcome, Snoozed):
+        return AttemptEnd(cause=Cause.SNOOZED, delay=outcome.delay)
+    if isinstance(outcome, Dead):
+        record = _record(run, host_id, outcome, Cause.REJECTED)
+        return AttemptEnd(cause=Cause.REJECTED, error=record, exception=outcome)
+    delay = outcome.retry_in if isinstance(outcome, Failed) else None
+    record = _record(run, host_id, outcome, Cause.FAILED)
+    return AttemptEnd(cause=Cause.FAILED, error=record, delay=delay, exception=outcome)
+
+
+def _failed(run: Run, host_id: HostId, error: BaseException, cause: Cause) -> AttemptEnd:
+    run.finish()
+    return AttemptEnd(
+        cause=cause,
+        error=_record(run, host_id, error, cause),
+        retryable=_is_retryable(run, error),
+        exception=error,
+    )
+
+
+def _is_retryable(run: Run, error: BaseException) -> bool:
+    try:
+        return run.handler.options.is_retryable(error)
+    except Exception:  # an exception class may bring its own __instancecheck__
+        return True
+
+
+def _record(run: Run, host_id: HostId, error: BaseException, cause: Cause) -> ErrorRecord:
+    return error_record(error, cause, attempt=run.job.attempt, host_id=host_id)

@@ -1,0 +1,68 @@
+"""Exceptions as records that every store can keep."""
+
+import traceback
+from types import TracebackType
+
+from forge_jobs.model.ids import HostId
+from forge_jobs.model.jobs import Cause, ErrorRecord
+
+MESSAGE_BYTES = 4 * 1024
+TRACEBACK_BYTES = 16 * 1024
+_FRAMES = 50
+_CUT = "... "
+
+
+def clean_text(text: str, max_bytes: int, *, keep_end: bool = False) -> str:
+    """``text`` without what some store refuses, cut to size.
+
+    NUL characters and lone surrogates become visible escapes.
+
+    :param keep_end: cut at the beginning: a traceback's last lines say most
+    """
+    encoded = text.replace("\x00", "\\x00").encode("utf-8", "backslashreplace")
+    if len(encoded) <= max_bytes:
+        return encoded.decode()
+    room = max_bytes - len(_CUT)
+    if keep_end:
+        return _CUT + encoded[-room:].decode("utf-8", "ignore")
+    return encoded[:room].decode("utf-8", "ignore") + _CUT
+
+
+def error_record(
+    error: BaseException, cause: Cause, *, attempt: int, host_id: HostId
+) -> ErrorRecord:
+    """What is stored of ``error``; never raises, whatever the exception does when it is asked."""
+    return ErrorRecord(
+        attempt=attempt,
+        cause=cause,
+        type=clean_text(type(error).__qualname__, 200),
+        message=clean_text(message_of(error), MESSAGE_BYTES),
+        traceback=clean_text(_traceback(error), TRACEBACK_BYTES, keep_end=True),
+        host_id=host_id,
+    )
+
+
+def message_of(error: BaseException) -> str:
+    """``str(error)``, also of an exception that cannot be printed."""
+    try:
+        return str(error)
+    except BaseException as unprintable:  # its __str__ is the handler's code and may do anything
+        return f"<unprintable {type(error).__qualname__}: {type(unprintable).__qualname__}>"
+
+
+def _traceback(error: BaseException) -> str:
+    try:
+        frames = _handlers_part(error.__traceback__)
+        return "".join(traceback.format_exception(type(error), error, frames, limit=-_FRAMES))
+    except BaseException as unprintable:
+        return f"<traceback could not be formatted: {type(unprintable).__qualname__}>"
+
+
+def _handlers_part(frames: TracebackType | None) -> TracebackType | None:
+    """The traceback from the handler on, or all of it when the handler is not in it."""
+    part = frames
+    while part is not None and part.tb_frame.f_globals.get("__name__", "").startswith(
+        "forge_jobs.runtime."
+    ):
+        part = part.tb_next
+    return part or frames

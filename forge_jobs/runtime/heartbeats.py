@@ -1,0 +1,264 @@
+"""The heartbeat: its own thread, its own event loop, its own connection to the store."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import random
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Protocol
+
+from forge_jobs.clock import Clock
+from forge_jobs.config import RuntimeSettings
+from forge_jobs.errors import Unavailable
+from forge_jobs.model.processes import Beat, Pod, PodLease
+from forge_jobs.policy.liveness import Fence
+from forge_jobs.runtime.held_claims import HeldClaims
+from forge_jobs.runtime.service import Wakeup
+from forge_jobs.runtime.watchdog import Watchdog
+from forge_jobs.storage.protocols import Storage
+
+logger = logging.getLogger(__name__)
+
+HUNG_EXIT_CODE = 70
+_LONGEST_TICK = 0.25
+_BETWEEN_BEATS = 0.2
+_LONGEST_RETRY = 1.0
+
+
+class BeatListener(Protocol):
+    """Who is told what the beats bring; called on the event loop of the handlers."""
+
+    def beat_arrived(self, beat: Beat, sent_at: float) -> None:
+        """An answer; ``sent_at`` is ``Clock.elapsed`` before the question."""
+        ...
+
+    def registered_again(self, lease: PodLease, at: float) -> None:
+        """The old lease had run out; this one replaces it, without grants."""
+        ...
+
+    def fenced(self) -> None:
+        """The pod could not beat for too long: stop the handlers."""
+        ...
+
+
+class Heartbeat:
+    """Beats for the pod and all its claims, whatever the event loop of the handlers does.
+
+    It goes on while the pod drains and stops last. A loop that hangs is given up on: the beats
+    end, so that the jobs go elsewhere, and ``exit_process`` is called.
+
+    :param storage: where an independent bundle is opened from
+    :param exit_process: ends the process at once with the given code
+    """
+
+    def __init__(
+        self,
+        *,
+        storage: Storage,
+        pod: Pod,
+        lease: PodLease,
+        held: HeldClaims,
+        fence: Fence,
+        listener: BeatListener,
+        settings: RuntimeSettings,
+        clock: Clock,
+        exit_process: Callable[[int], None] = os._exit,
+    ) -> None:
+        self.lease = lease
+        self.last_success: float | None = None
+        """``Clock.elapsed`` before the newest beat that renewed the lease was sent."""
+        self.lease_held = True
+        self.is_hung = False
+        self.draining = False
+        self._storage = storage
+        self._pod = pod
+        self._held = held
+        self._fence = fence
+        self._listener = listener
+        self._settings = settings
+        self._clock = clock
+        self._exit_process = exit_process
+        self._home = asyncio.get_running_loop()
+        beat_seconds = settings.heartbeat_interval.total_seconds()
+        self._tick = min(_LONGEST_TICK, beat_seconds / 2, settings.fence_margin.total_seconds() / 4)
+        self._floor = min(_BETWEEN_BEATS, beat_seconds / 2)
+        self.watchdog = Watchdog(
+            self._home,
+            blocked_after=settings.blocked_after,
+            hung_after=settings.hung_after,
+            tick=timedelta(seconds=self._tick),
+        )
+        self._rng = random.Random()
+        self._failures = 0
+        self._fence_told = False
+        self._stopping = False
+        self._ended = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._bell: Wakeup | None = None
+        self._watch_bell: Wakeup | None = None
+        self._thread = threading.Thread(target=self._run, name="forge-jobs-heartbeat", daemon=True)
+
+    def start(self) -> None:
+        """Begin; the first beat goes out at once."""
+        self._thread.start()
+
+    def ring(self) -> None:
+        """Beat now rather than at the next turn; callable from any thread."""
+        self._ring(self._bell)
+
+    async def stop(self, at_most: timedelta) -> bool:
+        """Send no further beat; False when the thread has not ended within ``at_most``.
+
+        A beat in flight is not cancelled: with a store that does not answer, the thread ends
+        later, by the store's own time limit.
+        """
+        self._stopping = True
+        self._ring(self._bell)
+        self._ring(self._watch_bell)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(at_most.total_seconds()):
+                await self._ended.wait()
+                return True
+        return False
+
+    # -- in the thread -----------------------------------------------------------------------
+
+    def _ring(self, bell: Wakeup | None) -> None:
+        if self._loop is not None and bell is not None:
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(bell.ring)
+
+    def _tell(self, callback: Callable[..., None], *args: object) -> None:
+        # The loop of the handlers may be closed already: nobody is left to be told.
+        with contextlib.suppress(RuntimeError):
+            self._home.call_soon_threadsafe(callback, *args)
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._main())
+        except Exception:
+            logger.exception("the heartbeat thread failed; this pod will lose its claims")
+        finally:
+            self._tell(self._ended.set)
+
+    async def _main(self) -> None:
+        self._bell, self._watch_bell = Wakeup(), Wakeup()
+        self._loop = asyncio.get_running_loop()
+        watch = asyncio.ensure_future(self._watch())
+        try:
+            storage = await self._open()
+            if storage is not None:
+                try:
+                    await self._beat_on(storage)
+                finally:
+                    await storage.aclose()
+        finally:
+            self._stopping = True
+            self._watch_bell.ring()
+            await watch
+
+    async def _open(self) -> Storage | None:
+        while not self._stopping:
+            try:
+                return await self._storage.reopen()
+            except Unavailable as error:
+                await self._pause(self._failed(error))
+        return None
+
+    async def _beat_on(self, storage: Storage) -> None:
+        interval = self._settings.heartbeat_interval.total_seconds()
+        while not self._stopping:
+            sent_at = self._clock.elapsed()
+            try:
+                await self._beat(storage, sent_at)
+            except Exception as error:  # the pod's claims depend on the next beat
+                await self._pause(self._failed(error))
+                continue
+            took = self._clock.elapsed() - sent_at
+            if not await self._pause(max(interval - took, self._floor)) or self._stopping:
+                continue
+            # Rung: a beat soon, but not as many beats as rings.
+            await Wakeup().wait(timedelta(seconds=self._floor - took))
+
+    async def _beat(self, storage: Storage, sent_at: float) -> None:
+        beat = await storage.jobs.heartbeat(self.lease, self._held.snapshot(), self._settings.lease)
+        if self._failures:
+            logger.info("heartbeat: the store answers again")
+        self._failures = 0
+        self.lease_held = beat.lease_held
+        if beat.lease_held:
+            self._fence.renewed(sent_at)
+            self._fence_told = False
+            self.last_success = sent_at
+        self._tell(self._listener.beat_arrived, beat, sent_at)
+        if not beat.lease_held and not self._stopping:
+            await self._register_again(storage)
+
+    async def _register_again(self, storage: Storage) -> None:
+        logger.warning("the lease of this pod had run out: registering again, without slots")
+        asked_at = self._clock.elapsed()
+        lease = await storage.procs.register(self._pod, self._settings.lease)
+        self.lease = lease
+        self.lease_held = True
+        self._fence.renewed(asked_at)
+        self._fence_told = False
+        self._tell(self._listener.registered_again, lease, self._clock.elapsed())
+        if self.draining:
+            await storage.procs.set_draining(lease)
+        self.ring()
+
+    async def _pause(self, seconds: float) -> bool:
+        """True when it was cut short by a ring."""
+        assert self._bell is not None
+        return await self._bell.wait(timedelta(seconds=seconds))
+
+    def _failed(self, error: Exception) -> float:
+        """Report a failed beat; how long until the next try."""
+        self._failures += 1
+        if self._failures == 1:
+            logger.warning(
+                "heartbeat: %s: %s; handlers are stopped in %s unless the store answers",
+                type(error).__name__,
+                error,
+                self._fence.remaining(self._clock.elapsed()),
+                exc_info=None if isinstance(error, Unavailable) else error,
+            )
+        longest = min(_LONGEST_RETRY, self._settings.heartbeat_interval.total_seconds())
+        pause = min(longest, 0.05 * 2 ** min(self._failures - 1, 10))
+        return pause * self._rng.uniform(0.5, 1.0)
+
+    async def _watch(self) -> None:
+        """Look after the fence and the other event loop, also while a beat gets no answer."""
+        assert self._watch_bell is not None
+        while not self._stopping:
+            elapsed = self._clock.elapsed()
+            self._check_fence(elapsed)
+            if self.watchdog.check(elapsed):
+                self._give_up()
+                return
+            await self._watch_bell.wait(timedelta(seconds=self._tick))
+
+    def _check_fence(self, elapsed: float) -> None:
+        if self._fence_told or not self._fence.must_stop(elapsed):
+            return
+        self._fence_told = True
+        logger.error(
+            "no beat has reached the store for %s: handlers are stopped before their jobs are "
+            "given to others",
+            self._settings.lease - self._settings.fence_margin,
+        )
+        self._tell(self._listener.fenced)
+
+    def _give_up(self) -> None:
+        self.is_hung = True
+        self._stopping = True
+        self.ring()
+        logger.critical(
+            "the event loop hangs since %s: this pod gives up. Stack of the loop:\n%s",
+            self._settings.hung_after,
+            self.watchdog.stack(),
+        )
+        self._exit_process(HUNG_EXIT_CODE)

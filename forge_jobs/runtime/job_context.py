@@ -1,0 +1,181 @@
+"""What a handler gets when it asks for a JobContext."""
+
+import asyncio
+import json
+import logging
+import threading
+from collections.abc import Coroutine, Iterable, Mapping
+from datetime import timedelta
+from typing import Any, Protocol, TypeVar
+
+from forge_jobs.handlers.context import RateLimits, StopReason
+from forge_jobs.handlers.durations import check_duration
+from forge_jobs.handlers.requests import EnqueueRequest
+from forge_jobs.model.ids import JobId, WorkerId
+from forge_jobs.model.jobs import EnqueueOutcome
+from forge_jobs.runtime.run import Run
+
+logger = logging.getLogger("forge_jobs.job")
+
+_T = TypeVar("_T")
+
+
+class Enqueuer(Protocol):
+    """The part of JobClient that a handler may use."""
+
+    async def enqueue(self, request: EnqueueRequest, **options: Any) -> EnqueueOutcome: ...
+
+    async def enqueue_many(self, requests: Iterable[EnqueueRequest]) -> list[EnqueueOutcome]: ...
+
+
+class LoopThread:
+    """Which loop runs in which thread; made on the loop itself."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.thread_id = threading.get_ident()
+
+    def is_here(self) -> bool:
+        """The caller is on the loop's thread."""
+        return threading.get_ident() == self.thread_id
+
+    def wait_for(self, work: Coroutine[Any, Any, _T]) -> _T:
+        """Run ``work`` on the loop and block the calling thread until it has ended."""
+        if self.is_here():
+            work.close()
+            raise RuntimeError(
+                "ctx.sync blocks its thread and would block the event loop here: "
+                "in an async def handler, await the methods of ctx itself"
+            )
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result()
+
+
+class RunContext:
+    """A JobContext over one run. Reading it is allowed from any thread."""
+
+    def __init__(
+        self, run: Run, client: Enqueuer, rate_limit: RateLimits, home: LoopThread
+    ) -> None:
+        self._run = run
+        self._client = client
+        self._rate_limit = rate_limit
+        self._home = home
+
+    @property
+    def job_id(self) -> JobId:
+        return self._run.job.claim.job_id
+
+    @property
+    def kind(self) -> str:
+        return self._run.job.kind
+
+    @property
+    def queue(self) -> str:
+        return self._run.job.claim.queue
+
+    @property
+    def attempt(self) -> int:
+        return self._run.job.attempt
+
+    @property
+    def max_attempts(self) -> int | None:
+        return self._run.job.max_attempts
+
+    @property
+    def token(self) -> int:
+        """Counts the claims of this job; larger than that of every earlier run."""
+        return self._run.job.claim.token
+
+    @property
+    def worker_id(self) -> WorkerId:
+        return WorkerId(self._run.worker_id)
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        return self._run.job.tags
+
+    @property
+    def metadata(self) -> Mapping[str, str]:
+        decoded: Mapping[str, str] = json.loads(self._run.job.metadata)
+        return decoded
+
+    @property
+    def log(self) -> "logging.LoggerAdapter[logging.Logger]":
+        return logging.LoggerAdapter(
+            logger,
+            {
+                "job_id": self.job_id,
+                "kind": self.kind,
+                "queue": self.queue,
+                "attempt": self.attempt,
+                "worker_id": self.worker_id,
+            },
+        )
+
+    @property
+    def rate_limit(self) -> RateLimits:
+        return self._rate_limit
+
+    @property
+    def sync(self) -> "SyncRunContext":
+        return SyncRunContext(self, self._home)
+
+    @property
+    def cancel_requested(self) -> bool:
+        return self._run.stop_reason is not None
+
+    @property
+    def stop_reason(self) -> StopReason | None:
+        reason = self._run.stop_reason
+        return None if reason is None else reason.value
+
+    def extend_timeout(self, by: timedelta | float) -> None:
+        seconds = check_duration("by", by).total_seconds()
+        if self._home.is_here():
+            self._run.extend(seconds)
+        else:
+            self._home.loop.call_soon_threadsafe(self._run.extend, seconds)
+
+    async def enqueue(self, request: EnqueueRequest, **options: object) -> EnqueueOutcome:
+        return await self._client.enqueue(request, **options)
+
+    async def enqueue_many(self, requests: Iterable[EnqueueRequest]) -> list[EnqueueOutcome]:
+        return await self._client.enqueue_many(requests)
+
+
+class SyncRunContext:
+    """The waiting methods of a RunContext for the thread of a ``def`` handler."""
+
+    def __init__(self, context: RunContext, home: LoopThread) -> None:
+        self._context = context
+        self._home = home
+
+    @property
+    def rate_limit(self) -> "SyncRunRateLimits":
+        return SyncRunRateLimits(self._context.rate_limit, self._home)
+
+    def enqueue(self, request: EnqueueRequest, **options: object) -> EnqueueOutcome:
+        return self._home.wait_for(self._context.enqueue(request, **options))
+
+    def enqueue_many(self, requests: Iterable[EnqueueRequest]) -> list[EnqueueOutcome]:
+        return self._home.wait_for(self._context.enqueue_many(requests))
+
+
+class SyncRunRateLimits:
+    """Named token buckets for the thread of a ``def`` handler."""
+
+    def __init__(self, limits: RateLimits, home: LoopThread) -> None:
+        self._limits = limits
+        self._home = home
+
+    def acquire(self, scope: str, count: int = 1, *, wait: timedelta | float | None = None) -> bool:
+        return self._home.wait_for(self._acquire(scope, count, wait))
+
+    def drain(self, scope: str) -> None:
+        self._home.wait_for(self._drain(scope))
+
+    async def _acquire(self, scope: str, count: int, wait: timedelta | float | None) -> bool:
+        return await self._limits.acquire(scope, count, wait=wait)
+
+    async def _drain(self, scope: str) -> None:
+        await self._limits.drain(scope)

@@ -1,0 +1,147 @@
+"""One run of one handler: what may stop it, and why it was stopped."""
+
+import asyncio
+import logging
+from enum import StrEnum
+from typing import Any
+
+from forge_jobs.handlers.handler import Handler
+from forge_jobs.model.jobs import ClaimedJob
+
+logger = logging.getLogger(__name__)
+
+_PATIENCE, _IMPATIENCE, _LONGEST_PAUSE = 5.0, 0.25, 10.0
+_REPORTED_REPEAT = 2
+
+
+class StopReason(StrEnum):
+    """Why a run is stopped from outside."""
+
+    CANCEL = "cancel"
+    TIMEOUT = "timeout"
+    SHUTDOWN = "shutdown"
+    """Also scale-down and self-fencing: the attempt is handed back."""
+    LOST = "lost"
+    """The claim belongs to somebody else now; whatever the handler returns is refused."""
+
+
+class Run:
+    """A claimed job in the hands of a worker.
+
+    Belongs to the event loop's thread, but for ``stop_reason``, which any thread may read.
+
+    :param started_at: ``Clock.elapsed`` when the worker took it
+    """
+
+    __slots__ = (
+        "_deadline",
+        "_loop",
+        "_repeat",
+        "_repeats",
+        "_task",
+        "ended",
+        "handler",
+        "in_thread",
+        "job",
+        "started_at",
+        "stop_reason",
+        "worker_id",
+    )
+
+    def __init__(
+        self,
+        job: ClaimedJob,
+        handler: Handler[..., Any],
+        worker_id: str,
+        started_at: float,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self.job = job
+        self.handler = handler
+        self.worker_id = worker_id
+        self.started_at = started_at
+        self.stop_reason: StopReason | None = None
+        self.in_thread = False
+        """A thread runs the handler, and nothing can stop it."""
+        self.ended = False
+        self._loop = loop
+        self._task: asyncio.Task[None] | None = None
+        self._deadline: asyncio.TimerHandle | None = None
+        self._repeat: asyncio.TimerHandle | None = None
+        self._repeats = 0
+
+    def begin(self, task: asyncio.Task[None] | None) -> None:
+        """The handler starts now; from here on its time counts.
+
+        :param task: the task to cancel when the run is stopped; None for a thread, which only
+            sees :attr:`stop_reason`
+        """
+        self._task = task
+        self.in_thread = task is None
+        if self.job.timeout is not None:
+            seconds = self.job.timeout.total_seconds()
+            self._deadline = self._loop.call_later(seconds, self.stop, StopReason.TIMEOUT)
+        if self.stop_reason is not None:
+            self._cancel()
+
+    def finish(self) -> None:
+        """The handler has ended: nothing is cancelled any more."""
+        self.ended = True
+        self._task = None
+        if self._deadline is not None:
+            self._deadline.cancel()
+        if self._repeat is not None:
+            self._repeat.cancel()
+
+    def stop(self, reason: StopReason) -> None:
+        """Ask the handler to end. The first reason stands, except that a lost claim beats all."""
+        if self.ended:
+            return
+        known = self.stop_reason
+        if known is not None and (known is StopReason.LOST or reason is not StopReason.LOST):
+            if reason is StopReason.SHUTDOWN and self._repeat is not None:
+                # Whoever stops the pod cannot be as patient as whoever cancelled the job.
+                self._cancel()
+            return
+        self.stop_reason = reason
+        self._cancel()
+
+    def extend(self, seconds: float) -> None:
+        """Move the end of the job's time; no effect without a timeout or once it has passed."""
+        if self._deadline is None or self.stop_reason is not None or self.ended:
+            return
+        when = self._deadline.when() + seconds
+        self._deadline.cancel()
+        self._deadline = self._loop.call_at(when, self.stop, StopReason.TIMEOUT)
+
+    def _cancel(self) -> None:
+        """Cancel the handler's task, and again after a pause while it goes on.
+
+        A handler that swallows the cancellation gets another one, but not in a busy loop, and not
+        while it may still be cleaning up in good faith.
+        """
+        if self._task is None:
+            return
+        self._task.cancel()
+        if self._repeat is not None:
+            self._repeat.cancel()
+        hurry = self.stop_reason in (StopReason.SHUTDOWN, StopReason.LOST)
+        pause = (_IMPATIENCE if hurry else _PATIENCE) * 2 ** min(self._repeats, 6)
+        self._repeat = self._loop.call_later(min(pause, _LONGEST_PAUSE), self._cancel_again)
+
+    def _cancel_again(self) -> None:
+        self._repeats += 1
+        if self._repeats == _REPORTED_REPEAT:
+            logger.warning(
+                "job %s (%s) goes on although it was cancelled (%s): its handler swallows "
+                "CancelledError",
+                self.job.claim.job_id,
+                self.job.kind,
+                self.stop_reason,
+                extra={
+                    "job_id": self.job.claim.job_id,
+                    "kind": self.job.kind,
+                    "queue": self.job.claim.queue,
+                },
+            )
+        self._cancel()

@@ -1,0 +1,83 @@
+"""What the parts of one pod share."""
+
+import asyncio
+import contextvars
+import random
+from collections.abc import Callable
+
+from forge_jobs.clock import Clock
+from forge_jobs.config import RuntimeSettings
+from forge_jobs.handlers.registry import HandlerRegistry
+from forge_jobs.model.events import EventKind
+from forge_jobs.model.ids import HostId
+from forge_jobs.model.processes import PodLease
+from forge_jobs.policy.liveness import Fence
+from forge_jobs.runtime.events import EventBuffer
+from forge_jobs.runtime.held_claims import HeldClaims
+from forge_jobs.runtime.latencies import LatencyRecorder
+from forge_jobs.runtime.run import Run
+from forge_jobs.storage.protocols import Storage
+
+ROUTINE_EVENTS_PER_SECOND = 100
+"""Starts and successes recorded at most: beyond that pace nobody reads them one by one, and
+writing them would cost the store as much as the jobs."""
+
+
+class PodServices:
+    """One pod's surroundings, as its supervisors and workers see them.
+
+    :ivar lease: changes when the pod registers again
+    :ivar ring_heartbeat: asks for a beat out of turn; callable from any thread
+    :ivar lost_claims: claims that turned out to be somebody else's
+    """
+
+    def __init__(
+        self,
+        *,
+        storage: Storage,
+        host_id: HostId,
+        lease: PodLease,
+        handlers: HandlerRegistry,
+        settings: RuntimeSettings,
+        clock: Clock,
+        fence: Fence,
+        events: EventBuffer,
+        latencies: LatencyRecorder,
+        job_context: Callable[[Run], object],
+        rng: random.Random | None = None,
+    ) -> None:
+        self.storage = storage
+        self.jobs = storage.jobs
+        self.host_id = host_id
+        self.lease = lease
+        self.handlers = handlers
+        self.kinds = handlers.kinds()
+        self.settings = settings
+        self.clock = clock
+        self.fence = fence
+        self.events = events
+        self.latencies = latencies
+        self.job_context = job_context
+        self.rng = rng or random.Random()
+        self.held = HeldClaims()
+        self.loop = asyncio.get_running_loop()
+        self.context = contextvars.copy_context()
+        """Handlers run in copies of this, so that none sees another's variables."""
+        self.ring_heartbeat: Callable[[], None] = lambda: None
+        self.lost_claims = 0
+        self._routine_second = 0
+        self._routine_events = 0
+
+    def routine_event(self, kind: EventKind, queue: str, job_id: str, detail: str = "") -> None:
+        """Record a start or a success, unless they come too fast to be read."""
+        second = int(self.clock.elapsed())
+        if second != self._routine_second:
+            self._routine_second, self._routine_events = second, 0
+        if self._routine_events < ROUTINE_EVENTS_PER_SECOND:
+            self._routine_events += 1
+            self.events.record(kind, queue=queue, job_id=job_id, detail=detail)
+
+    def claim_lost(self, queue: str, job_id: str, detail: str) -> None:
+        """Count a claim that is somebody else's now; nothing else is done about it."""
+        self.lost_claims += 1
+        self.events.record(EventKind.CLAIM_LOST, queue=queue, job_id=job_id, detail=detail)

@@ -1,0 +1,298 @@
+"""One queue on this pod: matches workers to the grant, and feeds them claimed jobs."""
+
+from collections import deque
+from collections.abc import Iterator
+from datetime import timedelta
+
+from forge_jobs.model.jobs import Cause, Claim, ClaimedJob
+from forge_jobs.model.processes import ClaimState, QueueBeat
+from forge_jobs.model.queues import QueueState
+from forge_jobs.model.transitions import Demand, Exchange, Finalization
+from forge_jobs.policy.claim_ahead import MAX_CLAIMS_PER_CALL, ahead_limit
+from forge_jobs.policy.transitions import AttemptEnd
+from forge_jobs.runtime.ends import decide, tell
+from forge_jobs.runtime.exchange import ExchangeLane
+from forge_jobs.runtime.run import Run, StopReason
+from forge_jobs.runtime.services import PodServices
+from forge_jobs.runtime.worker import Worker
+
+_NO_DEMAND = Demand(worker_ids=(), limit=0, kinds=frozenset())
+_SHORTEST_LOOK, _LONGEST_LOOK = 0.005, 1.0
+_PACE_WEIGHT = 0.1
+
+
+class Supervisor:
+    """Everything here is synchronous and on the event loop; only the lane waits.
+
+    Handlers that run never exceed the grant: the grant as known here is lowered before the
+    store is told, and raised only by a beat that was sent after the last lowering was stored.
+    """
+
+    def __init__(self, queue: str, services: PodServices) -> None:
+        self.queue = queue
+        self.lane = ExchangeLane(queue, services, self)
+        self.grant = 0
+        self.target = 0
+        self.state: QueueState | None = None
+        """The queue as the last beat saw it."""
+        self._services = services
+        self._workers: set[Worker] = set()
+        self._free: list[Worker] = []
+        self._ahead: deque[ClaimedJob] = deque()
+        self._draining = False
+        self._fenced = False
+        self._must_lower = False
+        self._grant_known_at = float("-inf")
+        self._may_have_work = False
+        self._look_at: float | None = None
+        self._fruitless = 0
+        self._cooling_until = float("-inf")
+        self._mean_seconds: float | None = None
+
+    # -- what it holds -----------------------------------------------------------------------
+
+    @property
+    def running(self) -> int:
+        """Workers with a job in hand."""
+        return len(self._workers) - len(self._free)
+
+    @property
+    def held_ahead(self) -> int:
+        """Claims that no worker has taken yet."""
+        return len(self._ahead)
+
+    def runs(self) -> Iterator[Run]:
+        """What its workers run."""
+        return (worker.run for worker in tuple(self._workers) if worker.run is not None)
+
+    @property
+    def accepts(self) -> bool:
+        """New jobs may be claimed and started."""
+        return not (self._draining or self._fenced or self._is_held_up)
+
+    @property
+    def _is_held_up(self) -> bool:
+        if self.state is None or self.state.paused:
+            return True
+        return self._services.clock.elapsed() < self._cooling_until
+
+    @property
+    def _desired(self) -> int:
+        """How many workers there should be."""
+        return 0 if self._draining else min(self.grant, self.target)
+
+    # -- news --------------------------------------------------------------------------------
+
+    def hint(self) -> None:
+        """The queue may have work."""
+        self._may_have_work = True
+        self._fruitless = 0
+        self.lane.wakeup.ring()
+
+    def apply(self, beat: QueueBeat, sent_at: float) -> None:
+        """Take over what a beat that was sent at ``sent_at`` says of the queue."""
+        self.state = beat.state
+        self.target = beat.slots.target
+        if self._must_lower or sent_at <= self._grant_known_at:
+            self.grant = min(self.grant, beat.slots.grant)
+        else:
+            self.grant = beat.slots.grant
+        self._cooling_until = sent_at + beat.state.cooldown_remaining.total_seconds()
+        self._look_within(beat.next_due_in)
+        self._fit()
+
+    def void_grant(self, at: float) -> None:
+        """The pod's lease ran out, and the grant with it; running handlers go on."""
+        self.grant = 0
+        self._must_lower = False
+        self._grant_known_at = at
+        self._fit()
+
+    def claim_news(self, claim: Claim, news: ClaimState) -> None:
+        """A beat found this claim lost, or its job asked to cancel."""
+        reason = StopReason.LOST if news is ClaimState.LOST else StopReason.CANCEL
+        for run in self.runs():
+            if run.job.claim == claim:
+                run.stop(reason)
+                return
+        for job in self._ahead:
+            if job.claim == claim:
+                self._ahead.remove(job)
+                self._end_unstarted(job, reason)
+                return
+
+    def drain(self) -> None:
+        """Start nothing any more, and give back what is not started."""
+        self._draining = True
+        self._fit()
+
+    def fence(self, fenced: bool) -> None:
+        """This pod cannot prove that it owns its claims (or can again)."""
+        self._fenced = fenced
+        if fenced:
+            self.stop_runs(StopReason.SHUTDOWN)
+        self._fit()
+
+    def stop_runs(self, reason: StopReason) -> None:
+        """Ask all running handlers to end, at once."""
+        for run in self.runs():
+            run.stop(reason)
+
+    # -- the lane's side ---------------------------------------------------------------------
+
+    def demand(self, *, piggyback: bool) -> Demand:
+        """Free workers and claim-ahead, as far as there may be work for them."""
+        if self._look_at is not None and self._services.loop.time() >= self._look_at:
+            self._look_at = None
+            self._may_have_work = True
+        if not (self._may_have_work or piggyback) or not self.accepts or self.lane.is_full:
+            return _NO_DEMAND
+        limit = self._room()
+        if limit <= 0:
+            return _NO_DEMAND
+        # Cleared before the call: a hint that arrives while it is under way must count.
+        self._may_have_work = False
+        return Demand(
+            worker_ids=tuple(worker.worker_id for worker in reversed(self._free)),
+            limit=limit,
+            kinds=self._services.kinds,
+        )
+
+    def arrived(self, exchange: Exchange, demand: Demand, age: float) -> None:
+        """Start the new claims, or hold them ahead.
+
+        :param age: seconds since before they were asked for
+        """
+        claimed = exchange.claimed
+        self._services.held.add(job.claim for job in claimed)
+        settings = self._services.settings
+        if age >= (settings.lease - settings.fence_margin).total_seconds():
+            # So late that somebody may be about to revive them.
+            self.lane.release(job.claim for job in claimed)
+            return
+        self._ahead.extend(claimed)
+        if demand.limit and len(claimed) >= demand.limit:
+            self._may_have_work = True
+            self._fruitless = 0
+        elif demand.limit:
+            self._fruitless = 0 if claimed else self._fruitless + 1
+            self._look_within(exchange.next_due_in)
+        self._fit()
+
+    def next_look(self) -> timedelta | None:
+        """Until the next job falls due, or the cool-down ends."""
+        services = self._services
+        if self._draining or self._fenced or self.state is None or self.state.paused:
+            return None
+        cooling = self._cooling_until - services.clock.elapsed()
+        if cooling > 0:
+            self._may_have_work = True
+            return timedelta(seconds=max(cooling, _SHORTEST_LOOK))
+        if self._look_at is None or self._room() <= 0 or self.lane.is_full:
+            return None
+        return timedelta(seconds=max(self._look_at - services.loop.time(), _SHORTEST_LOOK))
+
+    def surplus(self) -> int | None:
+        """The grant to lower to, None when there is nothing to give back."""
+        return self.grant if self._must_lower else None
+
+    def lowered(self) -> None:
+        """The store knows the lower grant."""
+        self._must_lower = False
+        self._grant_known_at = self._services.clock.elapsed()
+        self._fit()
+
+    # -- inside ------------------------------------------------------------------------------
+
+    def _room(self) -> int:
+        """How many claims could be used now."""
+        free, workers = len(self._free), len(self._workers)
+        horizon = self._services.settings.claim_ahead
+        ahead = ahead_limit(free, workers, self._mean_seconds, horizon) if workers else 0
+        return min(free + ahead - len(self._ahead), MAX_CLAIMS_PER_CALL)
+
+    def _look_within(self, due_in: timedelta | None) -> None:
+        """Claim when the next job falls due, but not in a busy loop when claims stay empty."""
+        if due_in is None:
+            return
+        pause = min(_SHORTEST_LOOK * 2 ** min(self._fruitless, 10), _LONGEST_LOOK)
+        look_at = self._services.loop.time() + max(due_in.total_seconds(), pause)
+        if self._look_at is None or look_at < self._look_at:
+            self._look_at = look_at
+            self.lane.wakeup.ring()
+
+    def _fit(self) -> None:
+        """Match workers to the slots, give back what is too much, start what can start."""
+        desired = self._desired
+        while len(self._workers) < desired:
+            worker = Worker(self._services, self._ended)
+            self._workers.add(worker)
+            self._free.append(worker)
+            self._may_have_work = True
+            self.lane.wakeup.ring()
+        while self._free and len(self._workers) > desired:
+            self._retire(self._free.pop())
+        self._dispatch()
+        self._give_back_ahead()
+        still_needed = max(desired, self.running)
+        if still_needed < self.grant:
+            self.grant = still_needed
+            self._must_lower = True
+            self.lane.wakeup.ring()
+
+    def _retire(self, worker: Worker) -> None:
+        self._workers.discard(worker)
+        worker.retire()
+
+    def _give_back_ahead(self) -> None:
+        """Release claims beyond what may be held ahead."""
+        keep = 0
+        if self._ahead and self.accepts:
+            horizon = self._services.settings.claim_ahead
+            keep = ahead_limit(0, len(self._workers), self._mean_seconds, horizon)
+        surplus: list[Claim] = []
+        while len(self._ahead) > keep:
+            surplus.append(self._ahead.pop().claim)
+        if surplus:
+            self.lane.release(surplus)
+
+    def _dispatch(self) -> None:
+        """Give claimed jobs to free workers."""
+        while self._ahead and self._free and self.accepts and not self.lane.is_full:
+            job = self._ahead.popleft()
+            if job.cancel_requested:
+                self._end_unstarted(job, StopReason.CANCEL)
+            elif job.kind not in self._services.kinds:
+                self.lane.release([job.claim])
+            else:
+                self._free.pop().take(job)
+
+    def _end_unstarted(self, job: ClaimedJob, reason: StopReason) -> None:
+        if reason is StopReason.LOST:
+            self._services.held.remove([job.claim])
+            self._services.claim_lost(self.queue, job.claim.job_id, "lost before its start")
+            return
+        end = AttemptEnd(cause=Cause.CANCELLED)
+        transition = decide(end, job, self.state, self._services)
+        tell(job, end, transition, 0.0, self._services)
+        self.lane.settle(Finalization(job.claim, transition))
+
+    def _ended(self, worker: Worker, run: Run, end: AttemptEnd | None) -> None:
+        job = run.job
+        seconds = self._services.clock.elapsed() - run.started_at
+        if end is None:
+            self._services.held.remove([job.claim])
+            self._services.claim_lost(self.queue, job.claim.job_id, "lost while it ran")
+        else:
+            transition = decide(end, job, self.state, self._services)
+            tell(job, end, transition, seconds, self._services)
+            if transition.cooldown is not None:
+                until = self._services.clock.elapsed() + transition.cooldown.length.total_seconds()
+                self._cooling_until = max(self._cooling_until, until)
+            self.lane.settle(Finalization(job.claim, transition))
+        if end is not None and end.cause is Cause.SUCCEEDED:
+            mean = self._mean_seconds
+            weight = 1.0 if mean is None else _PACE_WEIGHT
+            self._mean_seconds = seconds * weight + (mean or 0.0) * (1 - weight)
+        self._free.append(worker)
+        self._fit()

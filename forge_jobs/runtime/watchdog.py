@@ -1,0 +1,103 @@
+"""Notices that the event loop of the handlers is blocked."""
+
+import asyncio
+import logging
+import sys
+import threading
+import traceback
+from datetime import timedelta
+
+logger = logging.getLogger(__name__)
+
+_STACK_LIMIT = 16 * 1024
+
+
+class Watchdog:
+    """Pings an event loop from another thread and reports when the answer stays away.
+
+    ``check`` belongs to the watching thread. Only time in which the watcher itself was running
+    counts: a machine that slept, or a process that was stopped, has not blocked its loop.
+
+    :param loop: the loop that is watched; the watchdog is made on its thread
+    :param blocked_after: report once, with the stack of the loop's thread
+    :param hung_after: :meth:`check` says that the process is beyond help
+    :param tick: how often ``check`` is meant to be called
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        blocked_after: timedelta,
+        hung_after: timedelta,
+        tick: timedelta,
+    ) -> None:
+        self._loop = loop
+        self._thread_id = threading.get_ident()
+        self._blocked_after = blocked_after.total_seconds()
+        self._hung_after = hung_after.total_seconds()
+        self._longest_step = 3 * tick.total_seconds()
+        self._answered = True
+        self._last_check: float | None = None
+        self._silent_for = 0.0
+        self._reported = False
+        self.blocked_count = 0
+        """How often the loop was found blocked."""
+        self.lag = 0.0
+        """Seconds the newest ping has waited, or took to be answered."""
+
+    @property
+    def is_blocked(self) -> bool:
+        """The loop has not answered for ``blocked_after``."""
+        return self._reported
+
+    def check(self, elapsed: float) -> bool:
+        """Ping, or judge the ping that is out; True when the loop counts as hung."""
+        step = 0.0
+        if self._last_check is not None:
+            step = min(elapsed - self._last_check, self._longest_step)
+        self._last_check = elapsed
+        if self._answered:
+            self._came_back()
+            self._ping()
+            return False
+        self._silent_for += step
+        self.lag = self._silent_for
+        if self._silent_for >= self._blocked_after and not self._reported:
+            self._report()
+        return self._silent_for >= self._hung_after
+
+    def _ping(self) -> None:
+        self._answered = False
+        self._silent_for = 0.0
+        try:
+            self._loop.call_soon_threadsafe(self._answer)
+        except RuntimeError:
+            # The loop is closed, so nothing is left that it could block.
+            self._answered = True
+
+    def _answer(self) -> None:
+        self._answered = True
+
+    def _came_back(self) -> None:
+        self.lag = self._silent_for
+        if self._reported:
+            self._reported = False
+            logger.warning("the event loop runs again after %.1f s", self._silent_for)
+
+    def _report(self) -> None:
+        self._reported = True
+        self.blocked_count += 1
+        logger.error(
+            "the event loop is blocked since %.1f s: a handler computes or waits without "
+            "awaiting; make it a plain def, or move the work to a thread. Stack of the loop:\n%s",
+            self._silent_for,
+            self.stack(),
+        )
+
+    def stack(self) -> str:
+        """Where the loop's thread is now."""
+        frame = sys._current_frames().get(self._thread_id)
+        if frame is None:
+            return "(the thread has ended)"
+        return "".join(traceback.format_stack(frame))[-_STACK_LIMIT:]

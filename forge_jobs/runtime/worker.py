@@ -1,0 +1,112 @@
+"""What fills one slot: runs one job at a time and tells its supervisor how it ended."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from datetime import timedelta
+
+from forge_jobs.errors import Unavailable
+from forge_jobs.model.events import EventKind
+from forge_jobs.model.ids import WorkerId, new_worker_id
+from forge_jobs.model.jobs import Cause, ClaimedJob
+from forge_jobs.policy.transitions import AttemptEnd
+from forge_jobs.runtime.execution import execute
+from forge_jobs.runtime.failures import error_record
+from forge_jobs.runtime.run import Run
+from forge_jobs.runtime.service import Wakeup
+from forge_jobs.runtime.services import PodServices
+from forge_jobs.runtime.threads import HandlerThread
+
+logger = logging.getLogger(__name__)
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
+
+Ended = Callable[["Worker", Run, AttemptEnd | None], None]
+"""A run has ended; None: its claim was lost."""
+
+
+class Worker:
+    """One slot's worth of handlers, one after another; its id is never used again.
+
+    Each run is a task of its own, in a fresh copy of the context: whatever a handler does to its
+    task, its cancellation or its context variables ends with the run.
+
+    :param ended: called once per run, on the event loop, when the worker is free again
+    """
+
+    def __init__(self, services: PodServices, ended: Ended) -> None:
+        self.worker_id: WorkerId = new_worker_id()
+        self.run: Run | None = None
+        """What it runs now; None while it is free."""
+        self._services = services
+        self._ended = ended
+        self._task: asyncio.Task[None] | None = None
+        self._thread: HandlerThread | None = None
+
+    def take(self, job: ClaimedJob) -> None:
+        """Run a claimed job; the worker must be free."""
+        services = self._services
+        handler = services.handlers.get(job.kind)
+        if handler is None:
+            raise LookupError(f"no handler for kind {job.kind!r}")
+        started_at = services.clock.elapsed()
+        self.run = Run(job, handler, self.worker_id, started_at, services.loop)
+        self._task = services.loop.create_task(
+            self._work(self.run), context=services.context.copy()
+        )
+
+    def retire(self) -> None:
+        """Never to be used again. A thread that still runs a handler ends after it."""
+        if self._thread is not None:
+            self._thread.close()
+            self._thread = None
+
+    async def _work(self, run: Run) -> None:
+        services = self._services
+        end: AttemptEnd | None = None
+        try:
+            if run.job.crashes and not await self._record_start(run):
+                return
+            if run.stop_reason is None:
+                services.held.start(run.job.claim, self.worker_id)
+                services.routine_event(
+                    EventKind.STARTED, run.job.claim.queue, run.job.claim.job_id, run.job.kind
+                )
+            end = await execute(run, services.host_id, services.job_context, self._own_thread)
+        except BaseException as error:  # a run's trouble must end the run and nothing else
+            logger.exception("job %s could not be run", run.job.claim.job_id)
+            record = error_record(
+                error, Cause.FAILED, attempt=run.job.attempt, host_id=services.host_id
+            )
+            end = AttemptEnd(cause=Cause.FAILED, error=record, exception=error)
+        finally:
+            run.finish()
+            self.run = None
+            self._ended(self, run, end)
+
+    def _own_thread(self) -> HandlerThread:
+        if self._thread is None:
+            self._thread = HandlerThread(f"forge-jobs-{self.worker_id}")
+        return self._thread
+
+    async def _record_start(self, run: Run) -> bool:
+        """Make it known that the handler of a job that may kill its process is about to start.
+
+        :returns: False when the claim was lost
+        """
+        failures = 0
+        while run.stop_reason is None:
+            call = asyncio.ensure_future(self._services.jobs.record_start([run.job.claim]))
+            try:
+                [held] = await asyncio.shield(call)
+                return held
+            except Unavailable:
+                pause = min(_FIRST_PAUSE * 2 ** min(failures, 10), _LONGEST_PAUSE)
+                failures += 1
+                await Wakeup().wait(timedelta(seconds=pause * services_jitter(self._services)))
+        return True
+
+
+def services_jitter(services: PodServices) -> float:
+    """A factor that keeps the pods of a fleet from knocking at the store in step."""
+    return services.rng.uniform(0.5, 1.0)
