@@ -1,0 +1,212 @@
+"""Timeline events, counters, histograms and roll-ups.
+
+Everything here is a transaction script, bounded by its limit and served by an index.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from sqlalchemy import Table, bindparam, delete, func, insert, select, text, tuple_, update
+
+from forge_jobs.clock import from_us, to_us
+from forge_jobs.model.events import EventKind, TimelineEvent
+from forge_jobs.model.ids import HostId, JobId
+from forge_jobs.model.metrics import Histogram, LatencySample, MetricBucket
+from forge_jobs.storage.sql.tables import counters, events, latencies
+from forge_jobs.storage.sql.transaction import MINUTE_US, Tx
+
+_BATCH = 500
+_COUNTER_KEY = ("queue", "minute", "host_id", "part", "name")
+_LATENCY_KEY = ("queue", "minute", "host_id")
+_counts = msgspec.json.Decoder(dict[int, int])
+
+_UNFOLDED = (
+    select(*(counters.c[name] for name in _COUNTER_KEY), counters.c.count.label("amount"))
+    .where(text("part <> ''"), counters.c.minute <= bindparam("closed"))
+    .order_by(counters.c.minute)
+    .limit(bindparam("at_most"))
+    .with_for_update()
+)
+_UNFOLDED_LATENCIES = (
+    select(latencies)
+    .where(text("host_id <> ''"), latencies.c.minute <= bindparam("closed"))
+    .order_by(latencies.c.minute)
+    .limit(bindparam("at_most"))
+    .with_for_update()
+)
+_LATENCY_LOCKED = (
+    select(latencies.c.processing, latencies.c.total)
+    .where(
+        latencies.c.queue == bindparam("of"),
+        latencies.c.minute == bindparam("at"),
+        latencies.c.host_id == bindparam("by"),
+    )
+    .with_for_update()
+)
+
+
+# -- timeline ----------------------------------------------------------------------------------
+
+
+def append_events(tx: Tx, added: Sequence[TimelineEvent]) -> None:
+    """Append to the timeline."""
+    if added:
+        tx.execute(
+            insert(events),
+            [
+                {
+                    "at": to_us(event.at),
+                    "kind": event.kind.value,
+                    "queue": event.queue,
+                    "job_id": event.job_id,
+                    "host_id": event.host_id,
+                    "detail": event.detail,
+                }
+                for event in added
+            ],
+        )
+
+
+def read_events(tx: Tx, job_id: JobId | None, queue: str | None, limit: int) -> list[TimelineEvent]:
+    """The newest events, newest first; of one instant the later appended first."""
+    wanted = select(events).order_by(events.c.at.desc(), events.c.id.desc()).limit(limit)
+    if job_id is not None:
+        wanted = wanted.where(events.c.job_id == job_id)
+    if queue is not None:
+        wanted = wanted.where(events.c.queue == queue)
+    return [
+        TimelineEvent(
+            at=from_us(row.at),
+            kind=EventKind(row.kind),
+            queue=row.queue,
+            job_id=row.job_id,
+            host_id=row.host_id,
+            detail=row.detail,
+        )
+        for row in tx.execute(wanted)
+    ]
+
+
+# -- histograms --------------------------------------------------------------------------------
+
+
+def add_latencies(tx: Tx, host_id: HostId, samples: Sequence[LatencySample]) -> None:
+    """Add one pod's histograms to their minutes."""
+    for sample in samples:
+        _add_latency(
+            tx,
+            (sample.queue, to_us(sample.minute), host_id),
+            sample.processing.counts,
+            sample.total.counts,
+        )
+
+
+def _add_latency(
+    tx: Tx,
+    key: tuple[str, int, str],
+    processing: Mapping[int, int],
+    total: Mapping[int, int],
+) -> None:
+    queue, minute, host_id = key
+    row = {"queue": queue, "minute": minute, "host_id": host_id}
+    empty = {**row, "processing": "{}", "total": "{}"}
+    tx.execute(tx.flavor.insert_ignore(latencies), empty)
+    stored = tx.execute(_LATENCY_LOCKED, {"of": queue, "at": minute, "by": host_id}).one()
+    tx.execute(
+        update(latencies)
+        .where(*(latencies.c[name] == value for name, value in row.items()))
+        .values(processing=_added(stored.processing, processing), total=_added(stored.total, total))
+    )
+
+
+def _added(stored: str, more: Mapping[int, int]) -> str:
+    together = Counter(_counts.decode(stored))
+    together.update(more)
+    return msgspec.json.encode(dict(together)).decode()
+
+
+# -- metrics -----------------------------------------------------------------------------------
+
+
+def metrics(tx: Tx, queue: str, since: datetime, until: datetime) -> list[MetricBucket]:
+    """Minutes of one queue with anything in them, oldest first, summed over pods."""
+    start, end = to_us(since), to_us(until)
+    counts: defaultdict[int, dict[str, int]] = defaultdict(dict)
+    summed = (
+        select(counters.c.minute, counters.c.name, func.sum(counters.c.count).label("total"))
+        .where(counters.c.queue == queue, counters.c.minute >= start, counters.c.minute < end)
+        .group_by(counters.c.minute, counters.c.name)
+    )
+    for row in tx.execute(summed):
+        counts[row.minute][row.name] = int(row.total)
+    processing: defaultdict[int, Counter[int]] = defaultdict(Counter)
+    total: defaultdict[int, Counter[int]] = defaultdict(Counter)
+    measured = select(latencies).where(
+        latencies.c.queue == queue, latencies.c.minute >= start, latencies.c.minute < end
+    )
+    for row in tx.execute(measured):
+        processing[row.minute].update(_counts.decode(row.processing))
+        total[row.minute].update(_counts.decode(row.total))
+    return [
+        MetricBucket(
+            queue=queue,
+            minute=from_us(minute),
+            counts=counts[minute],
+            processing=Histogram(dict(processing[minute])),
+            total=Histogram(dict(total[minute])),
+        )
+        for minute in sorted(counts.keys() | processing.keys())
+    ]
+
+
+def roll_up(tx: Tx, limit: int) -> int:
+    """Fold rows of closed minutes into one row per queue, minute and name; how many."""
+    closed = tx.now - MINUTE_US
+    folded = _fold_counters(tx, closed, limit)
+    return folded + _fold_latencies(tx, closed, limit - folded)
+
+
+def _fold_counters(tx: Tx, closed: int, limit: int) -> int:
+    rows = tx.execute(_UNFOLDED, {"closed": closed, "at_most": limit}).all()
+    sums: Counter[tuple[str, int, str]] = Counter()
+    for row in rows:
+        sums[row.queue, row.minute, row.name] += row.amount
+    # Late rows of a minute already folded are added to its sum.
+    if sums:
+        tx.execute(
+            tx.flavor.insert_add(counters, _COUNTER_KEY, "count"),
+            [
+                {
+                    "queue": queue,
+                    "minute": minute,
+                    "host_id": "",
+                    "part": "",
+                    "name": name,
+                    "count": count,
+                }
+                for (queue, minute, name), count in sorted(sums.items())
+            ],
+        )
+    _delete_keys(tx, counters, _COUNTER_KEY, rows)
+    return len(rows)
+
+
+def _fold_latencies(tx: Tx, closed: int, limit: int) -> int:
+    if limit <= 0:
+        return 0
+    rows = tx.execute(_UNFOLDED_LATENCIES, {"closed": closed, "at_most": limit}).all()
+    for row in rows:
+        key = (row.queue, row.minute, "")
+        _add_latency(tx, key, _counts.decode(row.processing), _counts.decode(row.total))
+    _delete_keys(tx, latencies, _LATENCY_KEY, rows)
+    return len(rows)
+
+
+def _delete_keys(tx: Tx, table: Table, key: Sequence[str], rows: Sequence[Any]) -> None:
+    columns = tuple_(*(table.c[name] for name in key))
+    for start in range(0, len(rows), _BATCH):
+        keys = [tuple(getattr(row, name) for name in key) for row in rows[start : start + _BATCH]]
+        tx.execute(delete(table).where(columns.in_(keys)))

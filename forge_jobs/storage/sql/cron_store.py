@@ -1,0 +1,320 @@
+"""The leader lease and schedules."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+from sqlalchemy import Row, bindparam, case, select, update
+
+from forge_jobs.clock import duration_us, from_us, to_us
+from forge_jobs.errors import NotFound
+from forge_jobs.model.ids import HostId
+from forge_jobs.model.jobs import EnqueueOutcome, NewJob
+from forge_jobs.model.processes import Leadership
+from forge_jobs.model.schedules import DueSchedules, Firing, Schedule, ScheduleSpec
+from forge_jobs.storage.sql.allocations import FLEET, fleet_version
+from forge_jobs.storage.sql.database import Database
+from forge_jobs.storage.sql.tables import jobs, leader, schedules
+from forge_jobs.storage.sql.transaction import Tx
+
+_ROW = "leader"
+_BATCH = 500
+_spec = msgspec.json.Decoder(ScheduleSpec)
+
+_NOW: Any = bindparam("now")
+_BY: Any = bindparam("by")
+
+# One statement for all: renewing keeps the term; a new holder, and one whose own lease ran out,
+# starts another.
+_LEAD = (
+    update(leader)
+    .where((leader.c.lease_until <= _NOW) | (leader.c.host_id == _BY))
+    .values(
+        host_id=_BY,
+        term=case((leader.c.lease_until > _NOW, leader.c.term), else_=leader.c.term + 1),
+        lease_until=bindparam("until"),
+    )
+)
+_STANDING = select(leader.c.host_id, leader.c.term, leader.c.lease_until, *FLEET)
+_RESIGN = (
+    update(leader)
+    .where(
+        leader.c.host_id == _BY,
+        leader.c.term == bindparam("of_term"),
+        leader.c.lease_until > _NOW,
+    )
+    .values(lease_until=_NOW)
+)
+
+_ONE = select(schedules).where(schedules.c.name == bindparam("of"))
+_ONE_LOCKED = _ONE.with_for_update()
+_KNOWN = select(schedules).where(schedules.c.deleted.is_(False))
+_DUE = (
+    _KNOWN.where(
+        schedules.c.next_at.is_not(None), schedules.c.paused.is_(False), schedules.c.error == ""
+    )
+    .order_by(schedules.c.next_at, schedules.c.name)
+    .limit(bindparam("at_most"))
+)
+_WRITE = update(schedules).where(schedules.c.name == bindparam("of"))
+
+
+def _lead(tx: Tx, host_id: HostId, lease_for: timedelta) -> Leadership:
+    until = tx.now + duration_us(lease_for)
+    tx.execute(_LEAD, {"by": host_id, "now": tx.now, "until": until})
+    standing = _leader(tx)
+    if standing is None:
+        first = {"name": _ROW, "host_id": host_id, "term": 1, "lease_until": until}
+        tx.execute(tx.flavor.insert_ignore(leader), first)
+        standing = _leader(tx)
+    assert standing is not None
+    return standing
+
+
+def _leader(tx: Tx) -> Leadership | None:
+    row = tx.execute(_STANDING, {"now": tx.now}).first()
+    if row is None:
+        return None
+    return Leadership(
+        host_id=row.host_id,
+        term=row.term,
+        remaining=timedelta(microseconds=max(0, row.lease_until - tx.now)),
+        fleet_version=fleet_version(row.fleet_written, row.fleet_lapsed, row.fleet_orphaned),
+    )
+
+
+def _resign(tx: Tx, host_id: HostId, term: int) -> None:
+    if tx.execute(_RESIGN, {"by": host_id, "of_term": term, "now": tx.now}).rowcount:
+        tx.wake_fleet()
+
+
+def _schedule(row: Row[Any]) -> Schedule:
+    return Schedule(
+        spec=_spec.decode(row.spec),
+        version=row.version,
+        paused=bool(row.paused),
+        edited=bool(row.edited),
+        next_at=None if row.next_at is None else from_us(row.next_at),
+        last_fired_at=None if row.last_fired_at is None else from_us(row.last_fired_at),
+        fired=row.fired,
+        skipped=row.skipped,
+        error=row.error,
+    )
+
+
+def _at(instant: datetime | None) -> int | None:
+    return None if instant is None else to_us(instant)
+
+
+def _read(tx: Tx, name: str) -> Schedule:
+    return _schedule(tx.execute(_ONE, {"of": name}).one())
+
+
+def _known(tx: Tx, name: str) -> Row[Any]:
+    """The row, locked.
+
+    :raises NotFound: there is none, or it was deleted
+    """
+    row = tx.execute(_ONE_LOCKED, {"of": name}).first()
+    if row is None or row.deleted:
+        raise NotFound(f"there is no schedule {name!r}")
+    return row
+
+
+def _write(tx: Tx, row: Row[Any], **values: Any) -> None:
+    tx.execute(_WRITE.values(version=row.version + 1, **values), {"of": row.name})
+
+
+def _create_or_lock(
+    tx: Tx, spec: ScheduleSpec, next_at: datetime | None, *, edited: bool
+) -> Row[Any] | None:
+    """The row that was there already, None when this made it."""
+    made = tx.execute(
+        tx.flavor.insert_ignore(schedules),
+        {
+            "name": spec.name,
+            "spec": msgspec.json.encode(spec).decode(),
+            "next_at": _at(next_at),
+            "edited": edited,
+        },
+    )
+    return None if made.rowcount == 1 else tx.execute(_ONE_LOCKED, {"of": spec.name}).one()
+
+
+def _ensure_schedule(tx: Tx, spec: ScheduleSpec, next_at: datetime | None) -> Schedule:
+    row = _create_or_lock(tx, spec, next_at, edited=False)
+    if row is not None and not row.edited and not row.deleted and _spec.decode(row.spec) != spec:
+        _write(
+            tx,
+            row,
+            spec=msgspec.json.encode(spec).decode(),
+            next_at=None if row.paused else _at(next_at),
+            error="",
+        )
+    return _read(tx, spec.name)
+
+
+def _put_schedule(tx: Tx, spec: ScheduleSpec, next_at: datetime | None) -> Schedule:
+    row = _create_or_lock(tx, spec, next_at, edited=True)
+    if row is not None:
+        _write(
+            tx,
+            row,
+            spec=msgspec.json.encode(spec).decode(),
+            next_at=None if row.paused else _at(next_at),
+            error="",
+            edited=True,
+            deleted=False,
+        )
+    return _read(tx, spec.name)
+
+
+def _pause_schedule(tx: Tx, name: str, paused: bool, next_at: datetime | None) -> Schedule:
+    row = _known(tx, name)
+    _write(tx, row, paused=paused, next_at=None if paused else _at(next_at))
+    return _read(tx, name)
+
+
+def _delete_schedule(tx: Tx, name: str) -> None:
+    row = _known(tx, name)
+    # The row stays, so that a deploy does not bring the schedule back; its history goes.
+    _write(
+        tx,
+        row,
+        deleted=True,
+        paused=False,
+        next_at=None,
+        last_fired_at=None,
+        fired=0,
+        skipped=0,
+        error="",
+    )
+
+
+def _schedules(tx: Tx) -> list[Schedule]:
+    found = [_schedule(row) for row in tx.execute(_KNOWN)]
+    return sorted(found, key=lambda schedule: schedule.spec.name)
+
+
+def _get_schedule(tx: Tx, name: str) -> Schedule | None:
+    row = tx.execute(_ONE, {"of": name}).first()
+    return None if row is None or row.deleted else _schedule(row)
+
+
+def _due_schedules(tx: Tx, limit: int) -> DueSchedules:
+    rows = tx.execute(_DUE, {"at_most": limit + 1}).all()
+    due = [row for row in rows[:limit] if row.next_at <= tx.now]
+    later = rows[len(due)].next_at if len(rows) > len(due) else None
+    return DueSchedules(
+        now=from_us(tx.now),
+        schedules=tuple(_schedule(row) for row in due),
+        next_in=None if later is None else timedelta(microseconds=max(0, later - tx.now)),
+    )
+
+
+def _fire(tx: Tx, firings: Sequence[Firing]) -> list[bool]:
+    return [_fire_one(tx, firing) for firing in firings]
+
+
+def _fire_one(tx: Tx, firing: Firing) -> bool:
+    row = tx.execute(_ONE_LOCKED, {"of": firing.name}).first()
+    if row is None or row.deleted or row.version != firing.version:
+        return False
+    fired, skipped = _put_in(tx, firing.jobs)
+    _write(
+        tx,
+        row,
+        next_at=None if firing.error else _at(firing.next_at),
+        fired=row.fired + fired,
+        skipped=row.skipped + skipped + firing.skipped,
+        last_fired_at=_at(firing.fired_at) if fired else row.last_fired_at,
+        error=firing.error,
+    )
+    return True
+
+
+def _trigger(tx: Tx, name: str, job: NewJob) -> EnqueueOutcome:
+    row = _known(tx, name)
+    from forge_jobs.storage.sql.enqueue import enqueue
+
+    repeated = _stored(tx, [job])
+    [outcome] = enqueue(tx, [job])
+    fired, skipped = _counted([job], [outcome], repeated)
+    _write(tx, row, fired=row.fired + fired, skipped=row.skipped + skipped)
+    return outcome
+
+
+def _put_in(tx: Tx, requests: Sequence[NewJob]) -> tuple[int, int]:
+    """Enqueue; how many were stored now, and how many were dropped as duplicates."""
+    if not requests:
+        return 0, 0
+    from forge_jobs.storage.sql.enqueue import enqueue
+
+    repeated = _stored(tx, requests)
+    return _counted(requests, enqueue(tx, requests), repeated)
+
+
+def _stored(tx: Tx, requests: Sequence[NewJob]) -> frozenset[str]:
+    """Those of the ids that are stored already: their requests are repeats."""
+    ids = [request.id for request in requests]
+    found: set[str] = set()
+    for start in range(0, len(ids), _BATCH):
+        known = select(jobs.c.id).where(jobs.c.id.in_(ids[start : start + _BATCH]))
+        found.update(tx.execute(known).scalars())
+    return frozenset(found)
+
+
+def _counted(
+    requests: Sequence[NewJob], outcomes: Sequence[EnqueueOutcome], repeated: frozenset[str]
+) -> tuple[int, int]:
+    skipped = sum(outcome.deduplicated for outcome in outcomes)
+    repeats = sum(request.id in repeated for request in requests)
+    return len(requests) - skipped - repeats, skipped
+
+
+class SqlCronStore:
+    """The ``CronStore`` of the SQL backends."""
+
+    def __init__(self, database: Database) -> None:
+        self.store_id = database.store_id
+        self._database = database
+
+    async def lead(self, host_id: HostId, lease_for: timedelta) -> Leadership:
+        return await self._database.write(lambda tx: _lead(tx, host_id, lease_for))
+
+    async def resign(self, host_id: HostId, term: int) -> None:
+        await self._database.write(lambda tx: _resign(tx, host_id, term))
+
+    async def leader(self) -> Leadership | None:
+        return await self._database.read(_leader)
+
+    async def now(self) -> datetime:
+        return await self._database.read(lambda tx: from_us(tx.now))
+
+    async def ensure_schedule(self, spec: ScheduleSpec, next_at: datetime | None) -> Schedule:
+        return await self._database.write(lambda tx: _ensure_schedule(tx, spec, next_at))
+
+    async def put_schedule(self, spec: ScheduleSpec, next_at: datetime | None) -> Schedule:
+        return await self._database.write(lambda tx: _put_schedule(tx, spec, next_at))
+
+    async def pause_schedule(self, name: str, paused: bool, next_at: datetime | None) -> Schedule:
+        return await self._database.write(lambda tx: _pause_schedule(tx, name, paused, next_at))
+
+    async def delete_schedule(self, name: str) -> None:
+        await self._database.write(lambda tx: _delete_schedule(tx, name))
+
+    async def schedules(self) -> list[Schedule]:
+        return await self._database.read(_schedules)
+
+    async def get_schedule(self, name: str) -> Schedule | None:
+        return await self._database.read(lambda tx: _get_schedule(tx, name))
+
+    async def due_schedules(self, limit: int) -> DueSchedules:
+        return await self._database.read(lambda tx: _due_schedules(tx, limit))
+
+    async def fire(self, firings: Sequence[Firing]) -> list[bool]:
+        return await self._database.write(lambda tx: _fire(tx, firings))
+
+    async def trigger(self, name: str, job: NewJob) -> EnqueueOutcome:
+        return await self._database.write(lambda tx: _trigger(tx, name, job))
