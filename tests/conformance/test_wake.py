@@ -7,7 +7,7 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from forge_jobs.model.jobs import After, JobStatus
+from forge_jobs.model.jobs import After, JobFilter, JobStatus
 from forge_jobs.model.processes import PodLease
 from forge_jobs.model.queues import QueueChange, Wake
 from forge_jobs.storage.protocols import Storage
@@ -60,12 +60,12 @@ async def releases(storage: Storage, lease: PodLease) -> None:
 
 
 async def requeues(storage: Storage, lease: PodLease) -> None:
-    [job] = (await storage.jobs.list(only())).jobs
+    [job] = (await storage.jobs.list(JobFilter())).jobs
     assert (await storage.jobs.requeue(only(job.id))).changed
 
 
 async def runs_now(storage: Storage, lease: PodLease) -> None:
-    [job] = (await storage.jobs.list(only())).jobs
+    [job] = (await storage.jobs.list(JobFilter())).jobs
     assert (await storage.jobs.run_now(only(job.id))).changed
 
 
