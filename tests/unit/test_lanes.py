@@ -1,0 +1,381 @@
+"""Lanes: what is batched, in which order, and who gets which answer."""
+
+import asyncio
+import contextvars
+import math
+from collections.abc import Sequence
+from datetime import timedelta
+
+import anyio
+import anyio.lowlevel
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from forge_jobs.clock import ManualClock
+from forge_jobs.errors import Conflict, SchemaMismatch, Unavailable
+from forge_jobs.lanes import Lane
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.anyio
+
+
+class Store:
+    """Answers each item with its own text; fails calls that hold an item at fault."""
+
+    def __init__(self, guilty: frozenset[int] = frozenset()) -> None:
+        self.guilty = guilty
+        self.calls: list[list[int]] = []
+        self.applied: list[int] = []
+        self.running = 0
+        self.most_running = 0
+        self.outages = 0
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    async def call(self, items: Sequence[int]) -> list[str]:
+        self.running += 1
+        self.most_running = max(self.running, self.most_running)
+        self.calls.append(list(items))
+        try:
+            await self.gate.wait()
+            await anyio.lowlevel.checkpoint()
+            if self.outages:
+                self.outages -= 1
+                raise Unavailable("the store is away")
+            at_fault = sorted(self.guilty.intersection(items))
+            if at_fault:
+                raise Conflict(f"item {at_fault[0]}")
+            self.applied += items
+            return [f"answer {item}" for item in items]
+        finally:
+            self.running -= 1
+
+
+async def outcome_of(lane: Lane[int, str], item: int) -> str | Exception:
+    try:
+        return await lane.submit(item)
+    except Exception as error:
+        return error
+
+
+class TestBatching:
+    async def test_an_idle_lane_sends_one_item_at_once(self) -> None:
+        store = Store()
+
+        assert await Lane(store.call).submit(7) == "answer 7"
+
+        assert store.calls == [[7]]
+
+    async def test_what_arrives_during_a_call_forms_the_next_batch_in_order(self) -> None:
+        store = Store()
+        lane = Lane(store.call)
+        store.gate.clear()
+        async with asyncio.TaskGroup() as callers:
+            first = callers.create_task(lane.submit(0))
+            await wait_until(lambda: store.calls, description="the first call is under way")
+            rest = [callers.create_task(lane.submit(item)) for item in range(1, 6)]
+            await wait_until(lambda: lane.waiting == 5, description="five items wait")
+            assert lane.in_flight == 1
+            store.gate.set()
+
+        assert store.calls == [[0], [1, 2, 3, 4, 5]]
+        assert [task.result() for task in (first, *rest)] == [f"answer {n}" for n in range(6)]
+        assert (lane.in_flight, lane.waiting) == (0, 0)
+
+    async def test_never_has_two_calls_in_flight(self) -> None:
+        store = Store()
+        lane = Lane(store.call, max_items=3)
+
+        async with asyncio.TaskGroup() as callers:
+            for item in range(40):
+                callers.create_task(lane.submit(item))
+
+        assert store.most_running == 1
+        assert store.applied == list(range(40))
+
+    @pytest.mark.parametrize("count", [2, 3, 4, 7])
+    async def test_a_call_holds_at_most_max_items(self, count: int) -> None:
+        store = Store()
+        lane = Lane(store.call, max_items=3)
+
+        answers = await lane.submit_many(list(range(count)))
+
+        assert [len(call) for call in store.calls] == [3] * (count // 3) + [count % 3] * bool(
+            count % 3
+        )
+        assert answers == [f"answer {n}" for n in range(count)]
+
+    async def test_a_call_holds_at_most_max_bytes_unless_one_item_alone_is_larger(self) -> None:
+        store = Store()
+        lane = Lane(store.call, max_bytes=10, size_of=lambda item: item)
+
+        await lane.submit_many([4, 6, 1, 50, 9, 1, 1])
+
+        assert store.calls == [[4, 6], [1], [50], [9, 1], [1]]
+
+    async def test_items_count_as_much_as_count_of_says(self) -> None:
+        store = Store()
+        lane = Lane(store.call, max_items=10, count_of=lambda item: item)
+
+        await lane.submit_many([5, 5, 1, 20, 3])
+
+        assert store.calls == [[5, 5], [1], [20], [3]]
+
+    async def test_several_callers_share_a_call_up_to_its_limit(self) -> None:
+        store = Store()
+        lane = Lane(store.call, max_items=4)
+
+        async with asyncio.TaskGroup() as callers:
+            tasks = [callers.create_task(lane.submit_many([n, n + 1, n + 2])) for n in (0, 3, 6)]
+
+        assert store.calls == [[0, 1, 2, 3], [4, 5, 6, 7], [8]]
+        assert [task.result() for task in tasks] == [
+            [f"answer {item}" for item in range(n, n + 3)] for n in (0, 3, 6)
+        ]
+
+    async def test_a_sort_key_orders_the_items_of_a_call_and_answers_stay_with_their_callers(
+        self,
+    ) -> None:
+        store = Store()
+        lane = Lane(store.call, sort_key=lambda item: -item)
+
+        async with asyncio.TaskGroup() as callers:
+            many = callers.create_task(lane.submit_many([1, 5, 3]))
+            one = callers.create_task(lane.submit(4))
+
+        assert store.calls == [[5, 4, 3, 1]]
+        assert many.result() == ["answer 1", "answer 5", "answer 3"]
+        assert one.result() == "answer 4"
+
+    async def test_submitting_nothing_calls_nothing(self) -> None:
+        store = Store()
+
+        assert await Lane(store.call).submit_many([]) == []
+
+        assert store.calls == []
+
+    async def test_the_call_does_not_inherit_the_context_of_whoever_came_first(self) -> None:
+        span: contextvars.ContextVar[str] = contextvars.ContextVar("span", default="none")
+        seen: list[str] = []
+
+        async def call(items: Sequence[int]) -> Sequence[int]:
+            seen.append(span.get())
+            return items
+
+        span.set("of the caller")
+        await Lane(call).submit(1)
+
+        assert seen == ["none"]
+
+
+class TestGuiltyItems:
+    @given(count=st.integers(1, 60), drawn=st.frozensets(st.integers(0, 59)))
+    async def test_every_innocent_gets_its_result_and_every_guilty_its_own_error(
+        self, count: int, drawn: frozenset[int]
+    ) -> None:
+        guilty = drawn.intersection(range(count))
+        store = Store(guilty)
+        lane = Lane(store.call)
+
+        outcomes = await asyncio.gather(*(outcome_of(lane, item) for item in range(count)))
+
+        for item, outcome in enumerate(outcomes):
+            if item in guilty:
+                assert isinstance(outcome, Conflict)
+                assert str(outcome) == f"item {item}"
+            else:
+                assert outcome == f"answer {item}"
+        assert store.applied == [item for item in range(count) if item not in guilty]
+        assert len(store.calls) <= 2 * len(guilty) * math.ceil(math.log2(max(count, 2))) + 1
+
+    @given(
+        sizes=st.lists(st.integers(1, 9), min_size=1, max_size=8),
+        max_items=st.integers(1, 12),
+        drawn=st.frozensets(st.integers(0, 40)),
+    )
+    async def test_callers_of_many_are_told_of_their_own_items_only(
+        self, sizes: list[int], max_items: int, drawn: frozenset[int]
+    ) -> None:
+        total = sum(sizes)
+        guilty = drawn.intersection(range(total))
+        store = Store(guilty)
+        lane = Lane(store.call, max_items=max_items)
+        starts = [sum(sizes[:index]) for index in range(len(sizes))]
+        calls = [list(range(at, at + size)) for at, size in zip(starts, sizes, strict=True)]
+
+        outcomes = await asyncio.gather(
+            *(lane.submit_many(items) for items in calls), return_exceptions=True
+        )
+
+        for items, outcome in zip(calls, outcomes, strict=True):
+            own = sorted(guilty.intersection(items))
+            if own:
+                assert isinstance(outcome, Conflict)
+                assert str(outcome) == f"item {own[0]}"
+            else:
+                assert outcome == [f"answer {item}" for item in items]
+        assert store.applied == [item for item in range(total) if item not in guilty]
+
+    async def test_a_wrong_schema_is_not_searched_for_among_the_items(self) -> None:
+        calls = 0
+
+        async def call(items: Sequence[int]) -> Sequence[int]:
+            nonlocal calls
+            calls += 1
+            raise SchemaMismatch("run forge-jobs migrate up")
+
+        lane = Lane(call)
+
+        outcomes = await asyncio.gather(
+            *(lane.submit(n) for n in range(50)), return_exceptions=True
+        )
+
+        assert calls == 1
+        assert {type(outcome) for outcome in outcomes} == {SchemaMismatch}
+        assert len({id(outcome) for outcome in outcomes}) == 50
+
+    async def test_a_call_that_answers_too_little_fails_its_callers_and_the_lane_goes_on(
+        self,
+    ) -> None:
+        answers = [[], ["fine"]]
+
+        async def call(items: Sequence[int]) -> Sequence[str]:
+            return answers.pop(0)
+
+        lane = Lane(call)
+        with pytest.raises(RuntimeError, match="0 results for 1 items"):
+            await lane.submit(1)
+
+        assert await lane.submit(2) == "fine"
+
+
+class TestOutages:
+    async def test_unavailable_is_repeated_and_nobody_notices(self) -> None:
+        store = Store()
+        store.outages = 2
+
+        assert await Lane(store.call).submit_many([1, 2]) == ["answer 1", "answer 2"]
+
+        assert store.calls == [[1, 2]] * 3
+
+    async def test_unavailable_is_raised_to_all_after_repeat_for(self) -> None:
+        store = Store()
+        store.outages = 1_000_000
+        lane = Lane(store.call, repeat_for=timedelta(milliseconds=30))
+
+        outcomes = await asyncio.gather(*(lane.submit(n) for n in range(3)), return_exceptions=True)
+
+        assert [type(outcome) for outcome in outcomes] == [Unavailable] * 3
+        assert len(store.calls) >= 2
+        assert all(call == [0, 1, 2] for call in store.calls)
+
+    async def test_a_lane_works_again_after_an_outage_that_it_reported(self) -> None:
+        store = Store()
+        store.outages = 1
+        lane = Lane(store.call, repeat_for=timedelta(0))
+        with pytest.raises(Unavailable):
+            await lane.submit(1)
+
+        assert await lane.submit(2) == "answer 2"
+
+    async def test_how_long_to_repeat_is_counted_on_the_clock_that_was_given(self) -> None:
+        clock = ManualClock()
+        calls = 0
+
+        async def call(items: Sequence[int]) -> Sequence[int]:
+            nonlocal calls
+            calls += 1
+            if calls == 2:
+                clock.advance(3600)
+            raise Unavailable("away")
+
+        with pytest.raises(Unavailable):
+            await Lane(call, repeat_for=timedelta(hours=1), clock=clock).submit(1)
+
+        assert calls == 2
+
+
+class TestCancellation:
+    @pytest.mark.parametrize("how", ["native", "scope"])
+    async def test_a_cancelled_waiter_leaves_the_call_and_its_neighbours_alone(
+        self, how: str
+    ) -> None:
+        store = Store()
+        store.gate.clear()
+        lane = Lane(store.call)
+        scope = anyio.CancelScope()
+
+        async def wait_in_scope() -> None:
+            with scope:
+                await lane.submit(2)
+
+        neighbour = asyncio.ensure_future(lane.submit(1))
+        waiter = asyncio.ensure_future(wait_in_scope())
+        await wait_until(lambda: lane.in_flight == 2, description="both are in one call")
+        if how == "native":
+            waiter.cancel()
+        else:
+            scope.cancel()
+        await asyncio.wait([waiter])
+        store.gate.set()
+
+        assert await neighbour == "answer 1"
+        assert waiter.cancelled() if how == "native" else scope.cancelled_caught
+        assert store.calls == [[1, 2]]
+        assert store.applied == [1, 2]
+
+    async def test_what_a_cancelled_waiter_submitted_is_sent_nevertheless(self) -> None:
+        store = Store()
+        store.gate.clear()
+        lane = Lane(store.call)
+        first = asyncio.ensure_future(lane.submit(1))
+        await wait_until(lambda: store.calls, description="the first call is under way")
+        waiter = asyncio.ensure_future(lane.submit(2))
+        await wait_until(lambda: lane.waiting == 1, description="the second item waits")
+        waiter.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiter
+        store.gate.set()
+        await first
+
+        await lane.flush()
+
+        assert store.applied == [1, 2]
+
+    def test_the_end_of_the_loop_leaves_nobody_waiting(self) -> None:
+        async def main() -> None:
+            store = Store()
+            store.gate.clear()
+            lane = Lane(store.call)
+            waiter = asyncio.ensure_future(lane.submit(1))
+            await wait_until(lambda: store.calls, description="the call is under way")
+            waiters.append(waiter)
+
+        waiters: list[asyncio.Future[str]] = []
+        asyncio.run(main())
+
+        assert waiters[0].cancelled()
+
+
+class TestFlush:
+    async def test_flush_of_an_idle_lane_returns_at_once(self) -> None:
+        await Lane(Store().call).flush()
+
+    async def test_flush_waits_for_what_was_submitted_before_and_not_for_what_comes_later(
+        self,
+    ) -> None:
+        store = Store(guilty=frozenset({2}))
+        store.gate.clear()
+        lane = Lane(store.call, max_items=2)
+        async with asyncio.TaskGroup() as callers:
+            before = [callers.create_task(outcome_of(lane, item)) for item in (1, 2, 3)]
+            await wait_until(lambda: lane.in_flight == 2, description="the call is under way")
+            flushing = callers.create_task(lane.flush())
+            store.gate.set()
+            await flushing
+            assert store.applied == [1, 3]
+            callers.create_task(lane.submit(4))
+            await asyncio.gather(*before)
+
+        assert store.applied == [1, 3, 4]
