@@ -198,6 +198,16 @@ class Deployment(Struct, frozen=True, kw_only=True):
         return cls(runtime=RuntimeSettings(**runtime), **rest)
 
 
+def child_environment(settings: Mapping[str, str]) -> dict[str, str]:
+    """The environment for a child process: this one's, with ``settings`` in place of all
+    ``FORGE_*``.
+
+    :param settings: names as in a settings file, without the prefix
+    """
+    kept = {name: text for name, text in os.environ.items() if not name.startswith(PREFIX)}
+    return kept | {variable_of(name): text for name, text in settings.items()}
+
+
 def _read_environment(environ: Mapping[str, str]) -> dict[str, Any]:
     values = {}
     for variable, text in environ.items():

@@ -9,7 +9,7 @@ from typing import Any, ParamSpec, TypeVar
 import click
 import msgspec
 
-from forge_jobs.config import Deployment, parse_duration
+from forge_jobs.config import Deployment, parse_duration, read_queues
 from forge_jobs.errors import ConfigError, InvalidInput
 from forge_jobs.model.jobs import MAX_MAX_ATTEMPTS
 from forge_jobs.storage.protocols import Storage
@@ -75,7 +75,25 @@ class AttemptsType(click.ParamType):  # type: ignore[type-arg] # as above
         return int(text)
 
 
+class QueuesType(click.ParamType):  # type: ignore[type-arg] # as above
+    """``gh,slack=2``: see :func:`~forge_jobs.config.read_queues`."""
+
+    name = "queues"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> dict[str, int | None]:
+        try:
+            return value if isinstance(value, dict) else read_queues(value)
+        except InvalidInput as error:
+            raise InvalidInput(_field(param), error.problem, error.fix) from None
+        except ValueError as error:
+            problem, _, fix = str(error).partition("; ")
+            raise InvalidInput(_field(param), problem, fix) from None
+
+
 ATTEMPTS = AttemptsType()
+QUEUES = QueuesType()
 DURATION = DurationType()
 INSTANT = InstantType()
 

@@ -9,10 +9,17 @@ from forge_jobs.cli.options import ATTEMPTS, DURATION, deployment_options, json_
 from forge_jobs.cli.output import emit_json, emit_table, instant, plain, talk
 from forge_jobs.config import Deployment
 from forge_jobs.errors import Conflict, InvalidInput, NotFound
+from forge_jobs.handlers.requests import EnqueueRequest
 from forge_jobs.model.jobs import MAX_PRIORITY, MIN_PRIORITY, EnqueueOutcome
 from forge_jobs.model.schedules import Schedule, ScheduleSpec
-from forge_jobs.policy.cron import first_occurrence
-from forge_jobs.runtime.cron import check_schedule, trigger_now
+from forge_jobs.runtime.cron import trigger_now
+from forge_jobs.runtime.schedules import (
+    SCHEDULE_OPTIONS,
+    pause_schedule,
+    put_schedule,
+    resume_schedule,
+    schedule,
+)
 from forge_jobs.storage.protocols import Storage
 
 
@@ -28,37 +35,37 @@ def list_schedules(deployment: Deployment, as_json: bool) -> None:
     """List schedules and when they fire next."""
     schedules = with_store(deployment, lambda store: store.cron.schedules())
     if as_json:
-        emit_json({"schedules": [_document(schedule) for schedule in schedules]})
+        emit_json({"schedules": [_document(each) for each in schedules]})
         return
     columns = ["name", "kind", "queue", "expression", "zone", "state", "next", "fired", "skipped"]
-    emit_table(columns, [_line(schedule) for schedule in schedules], none="No schedule is known.")
+    emit_table(columns, [_line(each) for each in schedules], none="No schedule is known.")
 
 
-def _document(schedule: Schedule) -> dict[str, Any]:
-    document: dict[str, Any] = plain(schedule)
+def _document(stored: Schedule) -> dict[str, Any]:
+    document: dict[str, Any] = plain(stored)
     for name in ("payload", "metadata"):
         document["spec"][name] = msgspec.json.decode(document["spec"][name])
-    return {**document, "standing": _standing(schedule)}
+    return {**document, "standing": _standing(stored)}
 
 
-def _standing(schedule: Schedule) -> str:
-    if schedule.error:
-        return f"disabled: {schedule.error}"
-    return "paused" if schedule.paused else "on"
+def _standing(stored: Schedule) -> str:
+    if stored.error:
+        return f"disabled: {stored.error}"
+    return "paused" if stored.paused else "on"
 
 
-def _line(schedule: Schedule) -> list[object]:
-    spec = schedule.spec
+def _line(stored: Schedule) -> list[object]:
+    spec = stored.spec
     return [
         spec.name,
         spec.kind,
         spec.queue,
         spec.expression,
         spec.timezone,
-        _standing(schedule),
-        instant(schedule.next_at),
-        schedule.fired,
-        schedule.skipped,
+        _standing(stored),
+        instant(stored.next_at),
+        stored.fired,
+        stored.skipped,
     ]
 
 
@@ -112,15 +119,21 @@ def add(
 
     EXPRESSION has five cron fields, or six with seconds last, or is @daily, @every 90s.
     """
-    given = {"queue": "default", **_given(options)}
-    spec = check_schedule(ScheduleSpec(name=name, kind=kind, expression=expression, **given))
+    spec = _spec(name, kind=kind, expression=expression, **_given(options))
 
     async def create(store: Storage) -> Schedule:
         if await store.cron.get_schedule(name) is not None:
             raise Conflict(f"a schedule is named {name!r}; change it with 'cron set'")
-        return await _put(store, spec)
+        return await put_schedule(store.cron, spec)
 
     _tell(with_store(deployment, create), as_json)
+
+
+def _spec(name: str, *, kind: str, expression: str, **parts: Any) -> ScheduleSpec:
+    """The checked spec; what is left out of ``parts`` has its default."""
+    payload = parts.pop("payload", "{}")
+    options = {option: parts.pop(option) for option in SCHEDULE_OPTIONS & parts.keys()}
+    return schedule(name, EnqueueRequest(kind, payload, **options), expression, **parts)
 
 
 @cron.command("set")
@@ -137,29 +150,24 @@ def set_schedule(deployment: Deployment, name: str, as_json: bool, **options: An
         raise InvalidInput("schedule", "is given no change", "give one, as --expression @daily")
 
     async def change(store: Storage) -> Schedule:
-        schedule = await _existing(store, name)
-        return await _put(store, check_schedule(msgspec.structs.replace(schedule.spec, **given)))
+        stored = await store.cron.get_schedule(name)
+        if stored is None:
+            raise NotFound(f"no schedule is named {name!r}")
+        return await put_schedule(store.cron, _spec(**(_parts(stored.spec) | given)))
 
     _tell(with_store(deployment, change), as_json)
 
 
-async def _put(store: Storage, spec: ScheduleSpec) -> Schedule:
-    return await store.cron.put_schedule(spec, first_occurrence(spec, await store.cron.now()))
+def _parts(spec: ScheduleSpec) -> dict[str, Any]:
+    return msgspec.structs.asdict(spec) | {"metadata": msgspec.json.decode(spec.metadata)}
 
 
-async def _existing(store: Storage, name: str) -> Schedule:
-    schedule = await store.cron.get_schedule(name)
-    if schedule is None:
-        raise NotFound(f"no schedule is named {name!r}")
-    return schedule
-
-
-def _tell(schedule: Schedule, as_json: bool) -> None:
+def _tell(stored: Schedule, as_json: bool) -> None:
     if as_json:
-        emit_json(_document(schedule))
+        emit_json(_document(stored))
         return
-    fires = f"fires next at {instant(schedule.next_at)}" if schedule.next_at else "does not fire"
-    talk(f"{schedule.spec.name}: {_standing(schedule)}, {fires}")
+    fires = f"fires next at {instant(stored.next_at)}" if stored.next_at else "does not fire"
+    talk(f"{stored.spec.name}: {_standing(stored)}, {fires}")
 
 
 @cron.command()
@@ -167,7 +175,7 @@ def _tell(schedule: Schedule, as_json: bool) -> None:
 @deployment_options
 def pause(deployment: Deployment, name: str) -> None:
     """Stop a schedule from firing."""
-    _tell(with_store(deployment, lambda store: store.cron.pause_schedule(name, True, None)), False)
+    _tell(with_store(deployment, lambda store: pause_schedule(store.cron, name)), False)
 
 
 @cron.command()
@@ -175,13 +183,7 @@ def pause(deployment: Deployment, name: str) -> None:
 @deployment_options
 def resume(deployment: Deployment, name: str) -> None:
     """Let a paused schedule fire again, from its next occurrence on."""
-
-    async def restart(store: Storage) -> Schedule:
-        spec = (await _existing(store, name)).spec
-        next_at = first_occurrence(spec, await store.cron.now())
-        return await store.cron.pause_schedule(name, False, next_at)
-
-    _tell(with_store(deployment, restart), False)
+    _tell(with_store(deployment, lambda store: resume_schedule(store.cron, name)), False)
 
 
 @cron.command()

@@ -1,0 +1,134 @@
+"""``forge-jobs demo``: see it work."""
+
+import os
+import signal
+import sys
+import sysconfig
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+import click
+
+from forge_jobs.cli.failures import FAILED
+from forge_jobs.cli.output import emit_json
+from forge_jobs.errors import InvalidInput
+
+if TYPE_CHECKING:
+    import anyio
+
+    from forge_jobs.cli.demo.play import Plan
+    from forge_jobs.cli.demo.summary import Summary
+    from forge_jobs.cli.demo.view import View
+
+MAX_FILES = 2_000
+DEFAULT_PACE = 0.03
+
+
+@click.command()
+@click.argument("folder", required=False, type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="Print the summary alone, as one line.")
+@click.option(
+    "--pace",
+    type=click.FloatRange(0, 1),
+    default=DEFAULT_PACE,
+    show_default=True,
+    help="Seconds each file's handler rests, so that one can watch; 0 is full speed.",
+)
+@click.option("--storage", metavar="URL", help="Use this store in place of a temporary file.")
+def demo(folder: Path | None, as_json: bool, pace: float, storage: str | None) -> None:
+    """Work through the files of FOLDER while a worker is killed, and lose nothing.
+
+    One job per file hashes it and counts its lines and words; without FOLDER these are the
+    files of Python's own library. Three files do not exist at first, and one never will. Two
+    worker processes share the queue, and half way one of them is killed with SIGKILL. Each
+    handler rests for --pace seconds after its work: that is the only thing in it that is not
+    real. It ends by itself within a minute and leaves nothing behind.
+    """
+    import anyio
+
+    from forge_jobs.cli.demo.summary import NEXT, sentences
+
+    summary = anyio.run(_perform, _files(folder), pace, storage, _view(as_json))
+    if summary is None:
+        raise click.Abort
+    if as_json:
+        emit_json(summary)
+    else:
+        click.echo("\n".join(["", *sentences(summary), "", NEXT]))
+    if not summary.is_good:
+        raise click.exceptions.Exit(FAILED)
+
+
+def _view(as_json: bool) -> "View":
+    from forge_jobs.cli.demo.view import LiveView, PlainView, SilentView
+
+    if as_json:
+        return SilentView()
+    return LiveView() if sys.stdout.isatty() else PlainView()
+
+
+def _files(folder: Path | None) -> tuple[Path, ...]:
+    """At most ``MAX_FILES`` files, always the same ones in the same order."""
+    root = folder or Path(sysconfig.get_paths()["stdlib"])
+    if not root.is_dir():
+        raise InvalidInput("folder", f"{root.name!r} is not a folder", "give one that exists")
+    found: list[Path] = []
+    for where, folders, names in os.walk(root):
+        folders[:] = sorted(each for each in folders if not _is_passed_over(each))
+        paths = (Path(where, name) for name in sorted(names))
+        found += (path for path in paths if path.is_file() and (folder or path.suffix == ".py"))
+        if len(found) >= MAX_FILES:
+            break
+    if not found:
+        raise InvalidInput("folder", "holds no files", "give one that does, or none")
+    return tuple(found[:MAX_FILES])
+
+
+def _is_passed_over(folder: str) -> bool:
+    # Installed packages differ from machine to machine; hidden folders are nobody's work.
+    return folder.startswith(".") or folder in {"__pycache__", "site-packages", "dist-packages"}
+
+
+async def _perform(
+    files: tuple[Path, ...], pace: float, url: str | None, view: "View"
+) -> "Summary | None":
+    """Play the demo; None when a signal stopped it. Either way it has cleaned up."""
+    import anyio
+
+    from forge_jobs.cli.demo.crew import folder_for_now
+    from forge_jobs.cli.demo.play import Plan
+
+    stopped = anyio.Event()
+    async with anyio.create_task_group() as group:
+        await group.start(_stop_on_signal, stopped)
+        with folder_for_now() as folder:
+            used = url or f"sqlite:///{quote(str(folder / 'jobs.db'))}"
+            plan = Plan(files=files, folder=folder, pace=pace)
+            summary = await _play(plan, used, view, stopped)
+        group.cancel_scope.cancel()
+    return None if stopped.is_set() else summary
+
+
+async def _play(plan: "Plan", url: str, view: "View", stopped: "anyio.Event") -> "Summary":
+    from forge_jobs.cli.demo.crew import two_workers
+    from forge_jobs.cli.demo.play import Play, clear
+    from forge_jobs.storage.opening import open_storage
+
+    async with await open_storage(url) as storage:
+        try:
+            with view, two_workers(url, plan.folder) as members:
+                return await Play(storage, plan, members, view).run(stopped)
+        finally:
+            await clear(storage)
+
+
+async def _stop_on_signal(
+    stopped: "anyio.Event", *, task_status: "anyio.abc.TaskStatus[None]"
+) -> None:
+    import anyio
+
+    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as received:
+        task_status.started()
+        async for _ in received:
+            stopped.set()

@@ -1,0 +1,75 @@
+"""``forge-jobs worker``: run handlers until a signal."""
+
+import os
+import signal
+import sys
+import threading
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+
+from forge_jobs.cli.loading import load_handlers
+from forge_jobs.cli.logs import configure_logging
+from forge_jobs.cli.options import QUEUES, deployment_options, storage_url
+from forge_jobs.config import Deployment
+from forge_jobs.errors import ConfigError
+
+if TYPE_CHECKING:
+    from forge_jobs.handlers.registry import HandlerRegistry
+
+
+@click.command()
+@click.argument("handlers", metavar="[MODULE:ATTR]", required=False)
+@click.option(
+    "--queues", type=QUEUES, metavar="NAMES", help="As gh,slack=2: name=workers (FORGE_QUEUES)."
+)
+@click.option("--once", is_flag=True, help="Work off what is due, then end.")
+@click.option("--until-empty", is_flag=True, help="End when no job of the queues waits any more.")
+@click.option("--stop-on-eof", is_flag=True, hidden=True, help="Stop when stdin closes.")
+@deployment_options
+def worker(
+    deployment: Deployment,
+    handlers: str | None,
+    queues: dict[str, int | None] | None,
+    once: bool,
+    until_empty: bool,
+    stop_on_eof: bool,
+) -> None:
+    """Run jobs until a signal: the first drains, a second one hurries.
+
+    MODULE:ATTR is the registry, as myapp.jobs:handlers; FORGE_HANDLERS when left out.
+    """
+    if once and until_empty:
+        raise click.UsageError("--once and --until-empty exclude each other.")
+    if queues:
+        deployment = msgspec.structs.replace(deployment, queues=queues)
+    if not deployment.queues:
+        raise ConfigError("FORGE_QUEUES is not set; set it, or give --queues gh,slack=2")
+    registry = load_handlers(handlers, deployment)
+    configure_logging(deployment)
+    if stop_on_eof:
+        threading.Thread(target=_stop_on_eof, daemon=True).start()
+    code = _run(deployment, registry)
+    raise click.exceptions.Exit(code)
+
+
+def _stop_on_eof() -> None:
+    """Ask this process to stop once whoever started it is gone."""
+    sys.stdin.buffer.read()
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _run(deployment: Deployment, registry: "HandlerRegistry") -> int:
+    import anyio
+
+    return anyio.run(_serve, deployment, registry)
+
+
+async def _serve(deployment: Deployment, registry: "HandlerRegistry") -> int:
+    from forge_jobs.runtime.runtime import QueueRuntime
+    from forge_jobs.storage.opening import open_storage
+
+    async with await open_storage(storage_url(deployment)) as storage:
+        runtime = QueueRuntime(storage, registry, settings=deployment.runtime)
+        return await runtime.with_queues(**deployment.queues).run()

@@ -1,0 +1,1 @@
+"""``forge-jobs demo``: real work, a process killed half way, and nothing lost."""

@@ -1,0 +1,196 @@
+"""How the demo is shown: live on a terminal, as lines elsewhere, or not at all."""
+
+from collections import deque
+from collections.abc import Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Protocol
+
+import click
+from msgspec import Struct
+
+from forge_jobs.cli.commands.pods import slots_text, standing
+from forge_jobs.cli.demo.handlers import FILES
+from forge_jobs.model.processes import PodState
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+_ACTIVE = ("blocked", "pending", "in_progress", "failed")
+_SHOWN = (*_ACTIVE, "done", "dead")
+_LINE_EVERY = 1.0
+_RATE_OVER = 2.0
+
+
+class Observation(Struct, frozen=True, kw_only=True):
+    """How things stand at one moment.
+
+    :param seconds: since the demo began
+    :param counts: per queue, jobs by status
+    :param failures: attempts that failed so far
+    :param revived: claims taken over so far
+    """
+
+    seconds: float
+    counts: Mapping[str, Mapping[str, int]]
+    pods: tuple[PodState, ...]
+    failures: int
+    revived: int
+
+    def done(self, queue: str) -> int:
+        """How many jobs of a queue succeeded."""
+        return self.counts.get(queue, {}).get("done", 0)
+
+    def active(self, *queues: str) -> int:
+        """How many jobs have not ended yet; of all queues when none is named."""
+        return sum(
+            by_status.get(status, 0)
+            for queue, by_status in self.counts.items()
+            for status in _ACTIVE
+            if not queues or queue in queues
+        )
+
+
+class View(Protocol):
+    """Where the demo is shown. A context manager: it is open while the demo runs."""
+
+    def __enter__(self) -> "View": ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...
+
+    def show(self, observation: Observation) -> None:
+        """How things stand now."""
+        ...
+
+    def say(self, text: str) -> None:
+        """Something has happened."""
+        ...
+
+
+class _Pace:
+    """Files per second over the last moments."""
+
+    def __init__(self) -> None:
+        self._points: deque[tuple[float, int]] = deque()
+
+    def add(self, observation: Observation) -> float:
+        self._points.append((observation.seconds, observation.done(FILES)))
+        while self._points[0][0] < observation.seconds - _RATE_OVER:
+            self._points.popleft()
+        (began, first), (now, last) = self._points[0], self._points[-1]
+        return (last - first) / (now - began) if now > began else 0.0
+
+
+class SilentView:
+    """Shows nothing: the summary alone is wanted."""
+
+    def __enter__(self) -> "SilentView":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return
+
+    def show(self, observation: Observation) -> None:
+        return
+
+    def say(self, text: str) -> None:
+        return
+
+
+class PlainView(SilentView):
+    """One line a second, and one for each thing that happens."""
+
+    def __init__(self) -> None:
+        self._pace = _Pace()
+        self._seconds = 0.0
+        self._next = 0.0
+
+    def show(self, observation: Observation) -> None:
+        rate = self._pace.add(observation)
+        self._seconds = observation.seconds
+        if observation.seconds < self._next:
+            return
+        self._next = observation.seconds + _LINE_EVERY
+        files = observation.counts.get(FILES, {})
+        states = ", ".join(f"{files[name]} {name}" for name in _SHOWN if files.get(name))
+        pods = " + ".join(_pod_text(pod) for pod in observation.pods) or "none yet"
+        click.echo(f"{observation.seconds:5.1f} s  {rate:4.0f}/s  files: {states}; pods: {pods}")
+
+    def say(self, text: str) -> None:
+        click.echo(f"{self._seconds:5.1f} s  {text}")
+
+
+def _pod_text(pod: PodState) -> str:
+    grant = pod.slots[FILES].grant if FILES in pod.slots else 0
+    return f"{pod.pod.label} {grant} slots" if standing(pod) == "live" else f"{pod.pod.label} lost"
+
+
+class LiveView:
+    """Tables that are drawn anew in place."""
+
+    def __init__(self) -> None:
+        from rich.live import Live
+
+        self._pace = _Pace()
+        self._seconds = 0.0
+        self._news: deque[str] = deque(maxlen=8)
+        self._live = Live(auto_refresh=False)
+
+    def __enter__(self) -> "LiveView":
+        self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._live.stop()
+
+    def show(self, observation: Observation) -> None:
+        rate = self._pace.add(observation)
+        self._seconds = observation.seconds
+        self._live.update(self._draw(observation, rate), refresh=True)
+
+    def say(self, text: str) -> None:
+        self._news.append(f"{self._seconds:5.1f} s  {text}")
+
+    def _draw(self, observation: Observation, rate: float) -> "RenderableType":
+        from rich.console import Group
+        from rich.text import Text
+
+        head = (
+            f"{observation.seconds:5.1f} s   {rate:.0f} files/s   "
+            f"{observation.failures} failed attempts   {observation.revived} taken over"
+        )
+        news = Text("\n".join(self._news), style="yellow")
+        return Group(
+            Text(head, style="bold"), _queue_table(observation), _pod_table(observation), news
+        )
+
+
+def _queue_table(observation: Observation) -> "RenderableType":
+    from rich.table import Table
+
+    table = Table("queue", box=None, header_style="dim", pad_edge=False)
+    for name in _SHOWN:
+        table.add_column(name, justify="right")
+    for queue, by_status in observation.counts.items():
+        table.add_row(queue, *(str(by_status.get(name, 0)) for name in _SHOWN))
+    return table
+
+
+def _pod_table(observation: Observation) -> "RenderableType":
+    from rich.table import Table
+    from rich.text import Text
+
+    columns = ("pod", "process", "state", "slots", "in progress")
+    table = Table(*columns, box=None, header_style="dim", pad_edge=False)
+    for pod in observation.pods:
+        state = standing(pod)
+        style = "green" if state == "live" else "red"
+        held = str(sum(pod.in_progress.values()))
+        process = str(pod.pod.process_id)
+        label, slots = Text(pod.pod.label), Text(slots_text(pod.slots))
+        table.add_row(label, process, Text(state, style=style), slots, held)
+    return table
