@@ -1,6 +1,7 @@
 """Slots: who may run how many workers of a queue, and that the sum never exceeds the maximum."""
 
 import asyncio
+import itertools
 from datetime import timedelta
 
 import pytest
@@ -407,7 +408,7 @@ async def test_the_fleet_version_differs_whenever_the_allocations_do(
     history.append(await seen())
     versions = [version for version, _ in history]
     assert len(set(versions)) == len(versions)
-    for (_, before), (_, after) in zip(history, history[1:], strict=False):
+    for (_, before), (_, after) in itertools.pairwise(history):
         assert before != after
 
 

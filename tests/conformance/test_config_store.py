@@ -1,0 +1,258 @@
+"""Queue settings, pauses and cool-downs: the first half of ``ConfigStore``."""
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from forge_jobs.clock import ManualClock
+from forge_jobs.errors import NotFound
+from forge_jobs.model.processes import PodLease
+from forge_jobs.model.queues import (
+    CooldownPolicy,
+    QueueChange,
+    QueueSettings,
+    QueueState,
+    Retention,
+)
+from forge_jobs.model.transitions import Cooldown
+from forge_jobs.storage.protocols import Storage
+from tests.support.factories import (
+    DAY,
+    LEASE,
+    MICROSECOND,
+    QUEUE,
+    SECOND,
+    claim,
+    enqueue_one,
+    failed,
+    register,
+    run_one,
+)
+
+pytestmark = pytest.mark.anyio
+
+COOLDOWN = CooldownPolicy(
+    mode="exponential",
+    base=timedelta(milliseconds=1, microseconds=7),
+    cap=timedelta(days=3),
+    quiet=timedelta(seconds=5),
+)
+RETENTION = Retention(
+    done=timedelta(0),
+    dead=timedelta(days=400, microseconds=1),
+    cancelled=timedelta(hours=1),
+    max_done=0,
+    max_dead=7,
+    max_cancelled=None,
+)
+SETTINGS = QueueSettings(max_workers=12, cooldown=COOLDOWN, retention=RETENTION)
+
+
+async def state_of(storage: Storage, name: str = QUEUE) -> QueueState:
+    return {state.name: state for state in await storage.config.queues()}[name]
+
+
+async def cool_down(storage: Storage, lease: PodLease, length: timedelta, level: int = 1) -> None:
+    await enqueue_one(storage)
+    await run_one(storage, lease, failed(DAY, cooldown=Cooldown(length, level)))
+
+
+# -- settings ----------------------------------------------------------------------------------
+
+
+async def test_declared_settings_come_back_whole(storage: Storage) -> None:
+    state = await storage.config.ensure_queue("a'b {%s} ü", SETTINGS)
+    assert state == QueueState(
+        name="a'b {%s} ü",
+        settings=SETTINGS,
+        overridden=frozenset(),
+        paused=False,
+        cooldown_remaining=timedelta(0),
+        cooldown_level=0,
+        cooldown_ended_for=None,
+    )
+    assert await storage.config.queues() == [state]
+
+
+async def test_code_may_change_what_no_operator_has_set(storage: Storage) -> None:
+    await storage.config.ensure_queue(QUEUE, QueueSettings(max_workers=3))
+    state = await storage.config.ensure_queue(QUEUE, SETTINGS)
+    assert state.settings == SETTINGS
+    assert (await state_of(storage)).settings == SETTINGS
+
+
+async def test_an_operators_settings_stay_over_later_declarations_field_by_field(
+    storage: Storage,
+) -> None:
+    await storage.config.ensure_queue(QUEUE, QueueSettings(max_workers=3))
+    state = await storage.config.set_queue(QUEUE, QueueChange(max_workers=50))
+    assert state.settings == QueueSettings(max_workers=50)
+    assert state.overridden == {"max_workers"}
+    state = await storage.config.ensure_queue(QUEUE, SETTINGS)
+    assert state.settings == QueueSettings(max_workers=50, cooldown=COOLDOWN, retention=RETENTION)
+    state = await storage.config.set_queue(QUEUE, QueueChange(retention=Retention()))
+    assert state.overridden == {"max_workers", "retention"}
+    state = await storage.config.ensure_queue(QUEUE, QueueSettings(max_workers=9))
+    assert state.settings == QueueSettings(max_workers=50)
+    assert state.overridden == {"max_workers", "retention"}
+
+
+async def test_a_setting_set_to_what_code_says_is_overridden_all_the_same(
+    storage: Storage,
+) -> None:
+    await storage.config.ensure_queue(QUEUE, QueueSettings(max_workers=3))
+    await storage.config.set_queue(QUEUE, QueueChange(max_workers=3))
+    await storage.config.ensure_queue(QUEUE, QueueSettings(max_workers=8))
+    assert (await state_of(storage)).settings.max_workers == 3
+
+
+async def test_zero_workers_can_be_set(storage: Storage) -> None:
+    state = await storage.config.set_queue(QUEUE, QueueChange(max_workers=0))
+    assert state.settings.max_workers == 0
+    assert state.overridden == {"max_workers"}
+
+
+async def test_an_edit_creates_the_queue_with_default_settings(storage: Storage) -> None:
+    state = await storage.config.set_queue("new", QueueChange(cooldown=COOLDOWN))
+    assert state.settings == QueueSettings(cooldown=COOLDOWN)
+    assert state.overridden == {"cooldown"}
+
+
+async def test_an_edit_of_nothing_overrides_nothing(storage: Storage) -> None:
+    await storage.config.ensure_queue(QUEUE, SETTINGS)
+    state = await storage.config.set_queue(QUEUE, QueueChange())
+    assert (state.settings, state.overridden) == (SETTINGS, frozenset())
+
+
+async def test_an_edit_wakes_beats_and_the_coordinator(storage: Storage) -> None:
+    await storage.jobs.wait_for_work(frozenset(), timedelta(0))
+    await storage.config.set_queue(QUEUE, QueueChange(max_workers=2))
+    wake = await storage.jobs.wait_for_work(frozenset(), timedelta(seconds=20))
+    assert wake.beat
+    assert wake.fleet
+
+
+async def test_queues_are_listed_by_name(storage: Storage) -> None:
+    for name in ("b", "Z", "a", "é", "a.b"):
+        await storage.config.ensure_queue(name, QueueSettings())
+    assert [state.name for state in await storage.config.queues()] == sorted(
+        ["b", "Z", "a", "é", "a.b"]
+    )
+
+
+async def test_a_queue_that_was_only_enqueued_to_is_known_with_default_settings(
+    storage: Storage,
+) -> None:
+    await enqueue_one(storage, queue="implicit")
+    assert (await state_of(storage, "implicit")).settings == QueueSettings()
+
+
+async def test_settings_reach_the_pods_by_their_beat(storage: Storage, lease: PodLease) -> None:
+    await storage.config.set_queue(QUEUE, QueueChange(max_workers=4, cooldown=COOLDOWN))
+    beat = await storage.jobs.heartbeat(lease, [], LEASE)
+    assert beat.queues[QUEUE].state == await state_of(storage)
+
+
+async def test_concurrent_edits_of_different_fields_all_stay(storage: Storage) -> None:
+    await asyncio.gather(
+        storage.config.set_queue(QUEUE, QueueChange(max_workers=4)),
+        storage.config.set_queue(QUEUE, QueueChange(cooldown=COOLDOWN)),
+        storage.config.set_queue(QUEUE, QueueChange(retention=RETENTION)),
+        *(storage.config.ensure_queue(QUEUE, QueueSettings()) for _ in range(5)),
+    )
+    state = await state_of(storage)
+    assert state.overridden == {"max_workers", "cooldown", "retention"}
+    assert state.settings == QueueSettings(max_workers=4, cooldown=COOLDOWN, retention=RETENTION)
+
+
+# -- pauses ------------------------------------------------------------------------------------
+
+
+async def test_a_paused_queue_gives_no_claims_until_it_is_resumed(
+    storage: Storage, lease: PodLease
+) -> None:
+    await enqueue_one(storage)
+    assert (await storage.config.set_paused(QUEUE, True)).paused
+    assert (await state_of(storage)).paused
+    assert await claim(storage, lease) == []
+    assert not (await storage.config.set_paused(QUEUE, False)).paused
+    assert len(await claim(storage, lease)) == 1
+
+
+async def test_a_pause_survives_a_declaration(storage: Storage) -> None:
+    await storage.config.ensure_queue(QUEUE, QueueSettings())
+    await storage.config.set_paused(QUEUE, True)
+    assert (await storage.config.ensure_queue(QUEUE, SETTINGS)).paused
+    assert (await storage.config.set_queue(QUEUE, QueueChange(max_workers=2))).paused
+
+
+async def test_pausing_wakes_beats_and_concerns_one_queue(storage: Storage) -> None:
+    for name in ("a", "b"):
+        await storage.config.ensure_queue(name, QueueSettings())
+    await storage.jobs.wait_for_work(frozenset(), timedelta(0))
+    await storage.config.set_paused("a", True)
+    assert (await storage.jobs.wait_for_work(frozenset(), timedelta(seconds=20))).beat
+    assert not (await state_of(storage, "b")).paused
+
+
+async def test_pausing_an_unknown_queue_is_an_error_that_names_it(storage: Storage) -> None:
+    with pytest.raises(NotFound, match="nowhere"):
+        await storage.config.set_paused("nowhere", True)
+    assert await storage.config.queues() == []
+
+
+# -- cool-downs --------------------------------------------------------------------------------
+
+
+async def test_a_cooldown_lasts_to_its_last_microsecond(
+    storage: Storage, lease: PodLease, clock: ManualClock
+) -> None:
+    await cool_down(storage, lease, 10 * SECOND, level=3)
+    await enqueue_one(storage)
+    state = await state_of(storage)
+    assert (state.cooldown_remaining, state.cooldown_level) == (10 * SECOND, 3)
+    assert state.cooldown_ended_for == timedelta(0)
+    clock.advance(10 * SECOND - MICROSECOND)
+    assert (await state_of(storage)).cooldown_remaining == MICROSECOND
+    assert await claim(storage, lease) == []
+    clock.advance(MICROSECOND)
+    state = await state_of(storage)
+    assert state.cooldown_remaining == timedelta(0)
+    assert state.cooldown_ended_for == timedelta(0)
+    assert len(await claim(storage, lease)) == 1
+    clock.advance(7 * SECOND)
+    state = await state_of(storage)
+    assert (state.cooldown_ended_for, state.cooldown_level) == (7 * SECOND, 3)
+
+
+async def test_clearing_a_cooldown_ends_it_and_forgets_its_level(
+    storage: Storage, lease: PodLease
+) -> None:
+    await cool_down(storage, lease, 3600 * SECOND, level=5)
+    await enqueue_one(storage)
+    state = await storage.config.clear_cooldown(QUEUE)
+    assert (state.cooldown_remaining, state.cooldown_level) == (timedelta(0), 0)
+    assert state == await state_of(storage)
+    assert len(await claim(storage, lease)) == 1
+
+
+async def test_clearing_where_nothing_cools_down_changes_nothing(storage: Storage) -> None:
+    before = await storage.config.ensure_queue(QUEUE, SETTINGS)
+    assert await storage.config.clear_cooldown(QUEUE) == before
+
+
+async def test_clearing_the_cooldown_of_an_unknown_queue_is_an_error(storage: Storage) -> None:
+    with pytest.raises(NotFound, match="nowhere"):
+        await storage.config.clear_cooldown("nowhere")
+
+
+async def test_a_cooldown_survives_declarations_and_edits(
+    storage: Storage, lease: PodLease
+) -> None:
+    await cool_down(storage, lease, 60 * SECOND, level=2)
+    await storage.config.ensure_queue(QUEUE, SETTINGS)
+    state = await storage.config.set_queue(QUEUE, QueueChange(max_workers=3))
+    assert (state.cooldown_remaining, state.cooldown_level) == (60 * SECOND, 2)
+    await register(storage)
+    assert (await state_of(storage)).cooldown_level == 2
