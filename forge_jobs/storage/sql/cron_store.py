@@ -15,6 +15,7 @@ from forge_jobs.model.processes import Leadership
 from forge_jobs.model.schedules import DueSchedules, Firing, Schedule, ScheduleSpec
 from forge_jobs.storage.sql.allocations import FLEET, fleet_version
 from forge_jobs.storage.sql.database import Database
+from forge_jobs.storage.sql.enqueue import enqueue
 from forge_jobs.storage.sql.tables import jobs, leader, schedules
 from forge_jobs.storage.sql.transaction import Tx
 
@@ -236,8 +237,6 @@ def _fire_one(tx: Tx, firing: Firing) -> bool:
 
 def _trigger(tx: Tx, name: str, job: NewJob) -> EnqueueOutcome:
     row = _known(tx, name)
-    from forge_jobs.storage.sql.enqueue import enqueue
-
     repeated = _stored(tx, [job])
     [outcome] = enqueue(tx, [job])
     fired, skipped = _counted([job], [outcome], repeated)
@@ -249,8 +248,6 @@ def _put_in(tx: Tx, requests: Sequence[NewJob]) -> tuple[int, int]:
     """Enqueue; how many were stored now, and how many were dropped as duplicates."""
     if not requests:
         return 0, 0
-    from forge_jobs.storage.sql.enqueue import enqueue
-
     repeated = _stored(tx, requests)
     return _counted(requests, enqueue(tx, requests), repeated)
 
