@@ -197,7 +197,7 @@ async def test_a_payload_of_the_largest_size_comes_back_whole(storage: Storage) 
     assert (await get_job(storage, claimed[0].claim.job_id)).result == payload
 
 
-@pytest.mark.parametrize("result", ["null", '""', "0", "[]", '"null"', '{"a":1.0}', '"\\u0000"'])
+@pytest.mark.parametrize("result", ["null", '""', "0", "[]", '"null"', '{"a":1.0}'])
 async def test_a_result_is_an_opaque_text(storage: Storage, result: str) -> None:
     lease = await register(storage)
     await enqueue_one(storage)
