@@ -103,7 +103,10 @@ class Handler(Generic[P, R]):
         """Whether both stand for one function, also after its module was reloaded."""
         if self.function is other.function:
             return True
-        return (self.__module__, self.__qualname__) == (other.__module__, other.__qualname__)
+        if (self.__module__, self.__qualname__) != (other.__module__, other.__qualname__):
+            return False
+        # Lambdas and local functions share their names; a reload leaves their code equal.
+        return "<" not in self.__qualname__ or _code(self) == _code(other)
 
 
 def is_async(function: Callable[..., object]) -> bool:
@@ -113,3 +116,7 @@ def is_async(function: Callable[..., object]) -> bool:
     if inspect.iscoroutinefunction(function):
         return True
     return inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
+
+
+def _code(handler: Handler[..., Any]) -> object:
+    return getattr(inspect.unwrap(handler.function), "__code__", None)
