@@ -224,6 +224,7 @@ class Database:
         self._writer = writer
         self._reader = reader
         self._part = new_job_id()
+        self._known_queues: set[str] = set()
         self._closed = False
         notices.join(self.inbox)
 
@@ -235,15 +236,13 @@ class Database:
         return await self._writer.run(lambda deadline: self._write(script, deadline))
 
     def _write(self, script: Script[R], deadline: float) -> R:
-        news: list[tuple[str, int]] = []
-
-        def work(connection: Connection) -> R:
-            tx = Tx(connection, self.flavor, self._part)
+        def work(connection: Connection) -> tuple[R, Tx, list[tuple[str, int]]]:
+            tx = Tx(connection, self.flavor, self._part, self._known_queues)
             result = script(tx)
-            news.extend(tx.finish())
-            return result
+            return result, tx, tx.finish()
 
-        result = self._writer.transaction("BEGIN IMMEDIATE", deadline, work)
+        result, tx, news = self._writer.transaction("BEGIN IMMEDIATE", deadline, work)
+        self._known_queues |= tx.ensured_queues
         if news:
             self.notices.tell(news)
         return result

@@ -1,6 +1,7 @@
 """Every difference between the SQL databases that shared statements meet."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 from sqlalchemy import ColumnElement, Connection, Table, func, select
@@ -8,6 +9,7 @@ from sqlalchemy.dialects import sqlite
 from sqlalchemy.sql.dml import Insert
 
 from forge_jobs.clock import Clock
+from forge_jobs.errors import Unavailable
 from forge_jobs.storage.sql.tables import signals
 
 
@@ -18,6 +20,14 @@ class Flavor(Protocol):
 
     def now_us(self, connection: Connection) -> int:
         """The store's own clock."""
+        ...
+
+    def identity(self, connection: Connection) -> str:
+        """Which database the connection is of; equal to the ``store_id`` of stores on it."""
+        ...
+
+    def begin(self, connection: Connection) -> None:
+        """Make sure that a caller's connection is inside a transaction, in the database too."""
         ...
 
     def insert_ignore(self, table: Table) -> Insert:
@@ -38,6 +48,18 @@ class Flavor(Protocol):
         ...
 
 
+def file_identity(path: Path) -> str:
+    """Equal for all names of one file, different for a copy.
+
+    :raises Unavailable: there is no such file
+    """
+    try:
+        found = path.stat()
+    except OSError:
+        raise Unavailable("the database file cannot be opened") from None
+    return f"sqlite:{found.st_dev}:{found.st_ino}"
+
+
 class SqliteFlavor:
     """SQLite: the host's clock, and a table of sequence numbers that others watch."""
 
@@ -45,6 +67,7 @@ class SqliteFlavor:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
+        self._inserts: dict[str, Insert] = {}
         insert = sqlite.insert(signals)
         self._signal = insert.on_conflict_do_update(
             index_elements=["topic"], set_={"seq": signals.c.seq + 1}
@@ -53,15 +76,34 @@ class SqliteFlavor:
     def now_us(self, connection: Connection) -> int:
         return self._clock.time_us()
 
+    def identity(self, connection: Connection) -> str:
+        rows = connection.exec_driver_sql("PRAGMA database_list")
+        path = next(row[2] for row in rows if row[1] == "main")
+        return file_identity(Path(path)) if path else ""
+
+    def begin(self, connection: Connection) -> None:
+        # Python's driver begins at the first write only. A savepoint would come before that and
+        # become the transaction itself: its release would commit behind the caller's back.
+        driver: Any = connection.connection.driver_connection
+        if not driver.in_transaction:
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
+
     def insert_ignore(self, table: Table) -> Insert:
-        return sqlite.insert(table).on_conflict_do_nothing()
+        found = self._inserts.get(table.name)
+        if found is None:
+            found = self._inserts[table.name] = sqlite.insert(table).on_conflict_do_nothing()
+        return found
 
     def insert_add(self, table: Table, keys: Sequence[str], column: str) -> Insert:
-        insert = sqlite.insert(table)
-        return insert.on_conflict_do_update(
-            index_elements=list(keys),
-            set_={column: table.c[column] + insert.excluded[column]},
-        )
+        name = f"{table.name}.{column}"
+        found = self._inserts.get(name)
+        if found is None:
+            insert = sqlite.insert(table)
+            found = self._inserts[name] = insert.on_conflict_do_update(
+                index_elements=list(keys),
+                set_={column: table.c[column] + insert.excluded[column]},
+            )
+        return found
 
     def contains(self, column: ColumnElement[str], part: str) -> ColumnElement[bool]:
         return func.instr(column, part) > 0

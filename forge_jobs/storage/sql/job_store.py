@@ -1,6 +1,48 @@
 """The jobs of a SQL store: each method is one transaction script."""
 
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from forge_jobs.model.events import TimelineEvent
+from forge_jobs.model.ids import HostId, JobId
+from forge_jobs.model.jobs import (
+    BulkOutcome,
+    Claim,
+    ClaimedJob,
+    EnqueueOutcome,
+    Job,
+    JobFilter,
+    NewJob,
+    Page,
+)
+from forge_jobs.model.metrics import LatencySample, MetricBucket
+from forge_jobs.model.processes import Beat, HeldClaim, PodLease
+from forge_jobs.model.queues import QueueCounts, Wake
+from forge_jobs.model.transitions import (
+    Delivery,
+    Demand,
+    Exchange,
+    Finalization,
+    Handover,
+    Revival,
+    StaleClaim,
+)
+from forge_jobs.storage.sql import (
+    beats,
+    bookkeeping,
+    children,
+    claims,
+    deliveries,
+    operators,
+    reads,
+    retention,
+    settle,
+)
+from forge_jobs.storage.sql.callers import run_in_callers_transaction
 from forge_jobs.storage.sql.database import Database
+from forge_jobs.storage.sql.enqueue import enqueue
+from forge_jobs.storage.sql.transaction import Tx
+from forge_jobs.storage.sql.waiting import Waiter
 
 
 class SqlJobStore:
@@ -9,3 +51,143 @@ class SqlJobStore:
     def __init__(self, database: Database) -> None:
         self.store_id = database.store_id
         self._database = database
+        self._waiter = Waiter(database)
+
+    # -- in ----------------------------------------------------------------------------------
+
+    async def enqueue(
+        self, requests: Sequence[NewJob], *, connection: object | None = None
+    ) -> list[EnqueueOutcome]:
+        def script(tx: Tx) -> list[EnqueueOutcome]:
+            return enqueue(tx, requests)
+
+        if connection is None:
+            return await self._database.write(script)
+        database = self._database
+        return await run_in_callers_transaction(
+            connection, script, database.flavor, database.store_id
+        )
+
+    # -- claims ------------------------------------------------------------------------------
+
+    async def claim(
+        self,
+        queue: str,
+        worker_ids: Sequence[str],
+        limit: int,
+        kinds: frozenset[str],
+        lease: PodLease,
+    ) -> list[ClaimedJob]:
+        demand = Demand(worker_ids=tuple(worker_ids), limit=limit, kinds=kinds)
+        return await self._database.write(lambda tx: claims.claim(tx, queue, demand, lease))
+
+    async def finalize(self, finalizations: Sequence[Finalization]) -> list[bool]:
+        return await self._database.write(lambda tx: settle.finalize(tx, finalizations))
+
+    async def exchange(
+        self, queue: str, finalizations: Sequence[Finalization], demand: Demand, lease: PodLease
+    ) -> Exchange:
+        def script(tx: Tx) -> Exchange:
+            settled = settle.finalize(tx, finalizations)
+            claimed = claims.claim(tx, queue, demand, lease)
+            is_short = len(claimed) < demand.limit
+            return Exchange(
+                tuple(settled),
+                tuple(claimed),
+                claims.next_due_in(tx, queue) if is_short else None,
+            )
+
+        return await self._database.write(script)
+
+    async def record_start(self, claims: Sequence[Claim]) -> list[bool]:
+        return await self._database.write(lambda tx: beats.record_start(tx, claims))
+
+    async def heartbeat(
+        self, lease: PodLease, claims: Sequence[HeldClaim], lease_for: timedelta
+    ) -> Beat:
+        return await self._database.write(lambda tx: beats.heartbeat(tx, lease, claims, lease_for))
+
+    async def release(self, claims: Sequence[Claim]) -> list[bool]:
+        return await self._database.write(lambda tx: settle.release(tx, claims))
+
+    async def stale_claims(self, stale_after: timedelta, limit: int) -> list[StaleClaim]:
+        return await self._database.read(lambda tx: settle.stale_claims(tx, stale_after, limit))
+
+    async def revive(self, revivals: Sequence[Revival], stale_after: timedelta) -> list[bool]:
+        return await self._database.write(lambda tx: settle.revive(tx, revivals, stale_after))
+
+    # -- operators ---------------------------------------------------------------------------
+
+    async def cancel(
+        self, which: JobFilter, *, cursor: str | None = None, limit: int = 500
+    ) -> BulkOutcome:
+        return await self._database.write(lambda tx: operators.cancel(tx, which, cursor, limit))
+
+    async def delete(
+        self, which: JobFilter, *, cursor: str | None = None, limit: int = 500
+    ) -> BulkOutcome:
+        return await self._database.write(
+            lambda tx: operators.delete_jobs(tx, which, cursor, limit)
+        )
+
+    async def requeue(
+        self, which: JobFilter, *, cursor: str | None = None, limit: int = 500
+    ) -> BulkOutcome:
+        return await self._database.write(lambda tx: operators.requeue(tx, which, cursor, limit))
+
+    async def run_now(
+        self, which: JobFilter, *, cursor: str | None = None, limit: int = 500
+    ) -> BulkOutcome:
+        return await self._database.write(lambda tx: operators.run_now(tx, which, cursor, limit))
+
+    async def expire(self, limit: int) -> int:
+        return await self._database.write(lambda tx: operators.expire(tx, limit))
+
+    # -- children ----------------------------------------------------------------------------
+
+    async def handovers(self, limit: int) -> list[Handover]:
+        return await self._database.read(lambda tx: children.list_handovers(tx, limit))
+
+    async def deliver(self, deliveries_: Sequence[Delivery]) -> int:
+        return await self._database.write(lambda tx: deliveries.deliver(tx, deliveries_))
+
+    # -- reads -------------------------------------------------------------------------------
+
+    async def get(self, ids: Sequence[JobId]) -> dict[JobId, Job]:
+        return await self._database.read(lambda tx: reads.get(tx, ids))
+
+    async def counts(self, queues: Sequence[str] | None = None) -> dict[str, QueueCounts]:
+        return await self._database.read(lambda tx: reads.counts(tx, queues))
+
+    async def wait_for_work(self, queues: frozenset[str], at_most: timedelta) -> Wake:
+        return await self._waiter.wait(queues, at_most)
+
+    def ring(self, wake: Wake) -> None:
+        self._waiter.ring(wake)
+
+    # -- bookkeeping -------------------------------------------------------------------------
+
+    async def append_events(self, events: Sequence[TimelineEvent]) -> None:
+        await self._database.write(lambda tx: bookkeeping.append_events(tx, events))
+
+    async def events(
+        self, *, job_id: JobId | None = None, queue: str | None = None, limit: int = 100
+    ) -> list[TimelineEvent]:
+        return await self._database.read(
+            lambda tx: bookkeeping.read_events(tx, job_id, queue, limit)
+        )
+
+    async def add_latencies(self, host_id: HostId, samples: Sequence[LatencySample]) -> None:
+        await self._database.write(lambda tx: bookkeeping.add_latencies(tx, host_id, samples))
+
+    async def metrics(self, queue: str, since: datetime, until: datetime) -> list[MetricBucket]:
+        return await self._database.read(lambda tx: bookkeeping.metrics(tx, queue, since, until))
+
+    async def roll_up(self, limit: int) -> int:
+        return await self._database.write(lambda tx: bookkeeping.roll_up(tx, limit))
+
+    async def cleanup(self, limit: int) -> int:
+        return await self._database.write(lambda tx: retention.cleanup(tx, limit))
+
+    async def list(self, which: JobFilter, *, cursor: str | None = None, limit: int = 50) -> Page:
+        return await self._database.read(lambda tx: reads.list_jobs(tx, which, cursor, limit))

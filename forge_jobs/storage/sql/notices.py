@@ -111,3 +111,9 @@ def notices_of(store_id: str) -> Notices:
         if found is None:
             found = _all[store_id] = Notices()
         return found
+
+
+def topics_of(wake: Wake) -> list[str]:
+    """The topics that a wake stands for."""
+    named = ((HANDOVER, wake.handover), (BEAT, wake.beat), (FLEET, wake.fleet))
+    return [QUEUE + queue for queue in wake.queues] + [topic for topic, rung in named if rung]

@@ -6,14 +6,25 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from forge_jobs.clock import Clock, SystemClock
-from forge_jobs.errors import Unavailable
 from forge_jobs.storage.protocols import Storage
+from forge_jobs.storage.sql.config_store import SqlConfigStore
+from forge_jobs.storage.sql.cron_store import SqlCronStore
 from forge_jobs.storage.sql.database import Database, SqliteConnection, SqliteOptions
-from forge_jobs.storage.sql.flavor import SqliteFlavor, known_signals
+from forge_jobs.storage.sql.flavor import SqliteFlavor, file_identity, known_signals
 from forge_jobs.storage.sql.job_store import SqlJobStore
 from forge_jobs.storage.sql.migrations import runner
 from forge_jobs.storage.sql.notices import notices_of
+from forge_jobs.storage.sql.procs import SqlProcStore
 from forge_jobs.storage.sql.transaction import Tx
+
+_DURABILITY = {
+    "extra": "a commit survives a crash and a loss of power (synchronous=extra)",
+    "full": "a commit survives a crash and a loss of power (synchronous=full)",
+    "normal": "a commit survives a crash; a loss of power may undo the last ones "
+    "(synchronous=normal)",
+    "off": "a commit survives a crash of the process only; a loss of power may damage the file "
+    "(synchronous=off)",
+}
 
 
 @dataclass(frozen=True)
@@ -103,27 +114,14 @@ class _Opener:
         shown = ":memory:" if self._temporary else self._options.path.name
         return Storage(
             SqlJobStore(database),
-            *_other_views(database),
+            SqlProcStore(database),
+            SqlConfigStore(database),
+            SqlCronStore(database),
             reopen=self.open,
             close=database.close,
             name=f"sqlite {shown} (synchronous={self._options.synchronous})",
+            durability=_DURABILITY[self._options.synchronous],
         )
-
-
-def _other_views(database: Database):  # type: ignore[no-untyped-def]  # until all exist
-    import importlib
-
-    for module, name in (
-        ("procs", "SqlProcStore"),
-        ("config_store", "SqlConfigStore"),
-        ("cron_store", "SqlCronStore"),
-    ):
-        try:
-            found = importlib.import_module(f"forge_jobs.storage.sql.{module}")
-        except ModuleNotFoundError:
-            yield SqlJobStore(database)
-        else:
-            yield getattr(found, name)(database)
 
 
 async def open_database(options: SqliteOptions, clock: Clock) -> Database:
@@ -139,18 +137,6 @@ async def open_database(options: SqliteOptions, clock: Clock) -> Database:
         raise
     store_id = file_identity(options.path)
     return Database(writer, reader, SqliteFlavor(clock), notices_of(store_id), store_id)
-
-
-def file_identity(path: Path) -> str:
-    """Equal for all names of one file, different for a copy.
-
-    :raises Unavailable: there is no such file
-    """
-    try:
-        found = path.stat()
-    except OSError:
-        raise Unavailable("the database file cannot be opened") from None
-    return f"sqlite:{found.st_dev}:{found.st_ino}"
 
 
 async def _settle_schema(database: Database, migrate: bool) -> None:

@@ -6,6 +6,7 @@ transaction, and in one that a caller holds open.
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 from sqlalchemy import Connection, CursorResult
@@ -31,13 +32,22 @@ class Tx:
     Counts and wake-ups are collected and written once, by :meth:`finish`, just before the
     commit: one row per counter however many jobs a batch changes.
 
+    :param known_queues: queues that are sure to have a row, which is never removed
     :param part: whose counter rows these are; None: rows of this transaction alone, because it
         may stay open for long and others must not wait for it
     """
 
-    def __init__(self, connection: Connection, flavor: Flavor, part: str | None) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        flavor: Flavor,
+        part: str | None,
+        known_queues: AbstractSet[str] = frozenset(),
+    ) -> None:
         self.connection = connection
         self.flavor = flavor
+        self.known_queues = known_queues
+        self.ensured_queues: set[str] = set()
         self._part = part
         self._now: int | None = None
         self._counts: Counter[tuple[str, str, str]] = Counter()
@@ -54,7 +64,7 @@ class Tx:
         self,
         statement: Executable,
         parameters: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
-    ) -> CursorResult[Any]:
+    ) -> CursorResult[*tuple[Any, ...]]:
         """Run one statement; a sequence of parameters runs it once for each."""
         return self.connection.execute(statement, parameters)
 

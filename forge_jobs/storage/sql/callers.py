@@ -1,0 +1,73 @@
+"""Runs a transaction script inside a transaction that a caller holds open.
+
+The script commits or rolls back with the caller. A script that fails leaves nothing behind in
+the caller's transaction either: it runs in a savepoint.
+"""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
+from sqlalchemy.orm import Session
+
+from forge_jobs.errors import InvalidInput, StorageError
+from forge_jobs.storage.sql.driver_errors import translate
+from forge_jobs.storage.sql.flavor import Flavor
+from forge_jobs.storage.sql.transaction import Tx
+
+R = TypeVar("R")
+Script = Callable[[Tx], R]
+
+
+async def run_in_callers_transaction(
+    connection: object, script: Script[R], flavor: Flavor, store_id: str
+) -> R:
+    """Run ``script`` on an SQLAlchemy Connection, AsyncConnection, Session or AsyncSession.
+
+    On the synchronous ones it runs in the calling thread, without awaiting anything.
+
+    :raises InvalidInput: ``connection`` is something else, or is of another database
+    """
+
+    def on_connection(plain: Connection) -> R:
+        return _run(plain, script, flavor, store_id)
+
+    def on_session(session: Session) -> R:
+        # Connecting flushes nothing; it begins the session's transaction if none is open.
+        return on_connection(session.connection())
+
+    try:
+        match connection:
+            case Connection():
+                return on_connection(connection)
+            case Session():
+                return on_session(connection)
+            case AsyncConnection():
+                return await connection.run_sync(on_connection)
+            case AsyncSession():
+                return await connection.run_sync(on_session)
+    except (DBAPIError, OSError) as error:
+        raise translate(error) from None
+    except SQLAlchemyError as error:
+        raise StorageError(f"the transaction cannot be used ({type(error).__name__})") from None
+    raise InvalidInput(
+        "connection",
+        f"is a {type(connection).__name__}",
+        "give an SQLAlchemy Connection, AsyncConnection, Session or AsyncSession",
+    )
+
+
+def _run(connection: Connection, script: Script[R], flavor: Flavor, store_id: str) -> R:
+    if connection.dialect.name != flavor.name or flavor.identity(connection) != store_id:
+        raise InvalidInput(
+            "connection", "is not of this store's database", "connect to the same database"
+        )
+    flavor.begin(connection)
+    with connection.begin_nested():
+        tx = Tx(connection, flavor, None)
+        result = script(tx)
+        # The news is read from the database by whoever watches it, after the caller's commit.
+        tx.finish()
+    return result

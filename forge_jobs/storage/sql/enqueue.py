@@ -1,0 +1,223 @@
+"""Stores requests: ids first, then unique keys, then parents, then the rows."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import BindParameter, Row, bindparam, insert, select, text, tuple_, update
+
+from forge_jobs.errors import Conflict, NotFound
+from forge_jobs.model.ids import JobId
+from forge_jobs.model.jobs import TERMINAL, Cause, EnqueueOutcome, JobStatus, NewJob
+from forge_jobs.storage.sql.children import OPEN, TOLD
+from forge_jobs.storage.sql.chunks import portions
+from forge_jobs.storage.sql.config_store import declare_queues
+from forge_jobs.storage.sql.job_rows import due_at, new_job_values
+from forge_jobs.storage.sql.tables import ACTIVE, edges, handovers, jobs
+from forge_jobs.storage.sql.transaction import Tx
+
+DEDUPLICATED = "deduplicated"
+
+_ids: BindParameter[Any] = bindparam("ids", expanding=True)
+_STORED = select(
+    jobs.c.id, jobs.c.queue, jobs.c.kind, jobs.c.payload, jobs.c.status, jobs.c.fingerprint
+).where(jobs.c.id.in_(_ids))
+_HOLDERS = select(jobs.c.queue, jobs.c.unique_key, jobs.c.id).where(
+    tuple_(jobs.c.queue, jobs.c.unique_key).in_(bindparam("keys", expanding=True)),
+    text(f"unique_key IS NOT NULL AND {ACTIVE}"),
+)
+_PARENTS = (
+    select(jobs.c.id, jobs.c.status).where(jobs.c.id.in_(_ids)).order_by(jobs.c.id)
+).with_for_update()
+_MARK_PARENTS = update(jobs).where(jobs.c.id.in_(_ids)).values(has_children=True)
+_INSERT_JOBS = insert(jobs)
+_INSERT_EDGES = insert(edges)
+_INSERT_HANDOVERS = insert(handovers)
+
+_Key = tuple[str, str]
+
+
+def enqueue(tx: Tx, requests: Sequence[NewJob]) -> list[EnqueueOutcome]:
+    """Store the requests, all or none, in order. See ``JobStore.enqueue``.
+
+    The caller holds what keeps others from storing the same ids and keys meanwhile: SQLite's
+    write lock.
+    """
+    if not requests:
+        return []
+    batch = _Batch(tx, requests)
+    outcomes = [batch.admit(request) for request in requests]
+    batch.store()
+    return outcomes
+
+
+class _Batch:
+    """One call: what is stored already, and what has been admitted so far."""
+
+    def __init__(self, tx: Tx, requests: Sequence[NewJob]) -> None:
+        self._tx = tx
+        self._stored = _read_stored(tx, [request.id for request in requests])
+        self._holders = _read_holders(tx, requests)
+        self._accepted: dict[str, NewJob] = {}
+        # A request that was dropped stands for the job that holds its key, also as a parent.
+        self._stands_for: dict[str, JobId] = {}
+
+    def admit(self, request: NewJob) -> EnqueueOutcome:
+        tx = self._tx
+        if self._is_repeat(request):
+            return EnqueueOutcome(request.id)
+        holder = self._holder(request)
+        if holder is not None:
+            self._stands_for[request.id] = holder
+            tx.count(request.queue, DEDUPLICATED)
+            return EnqueueOutcome(holder, deduplicated=True)
+        self._accepted[request.id] = request
+        tx.count(request.queue, Cause.ENQUEUED)
+        return EnqueueOutcome(request.id)
+
+    def _is_repeat(self, request: NewJob) -> bool:
+        earlier = self._accepted.get(request.id)
+        if earlier is not None:
+            _check_same(request, earlier.fingerprint, _content(earlier))
+            return True
+        row = self._stored.get(request.id)
+        if row is None:
+            return False
+        # The payload of a job that is not to be kept goes when it ends.
+        dropped = row.payload == "" and JobStatus(row.status) in TERMINAL
+        payload = request.payload if dropped else row.payload
+        _check_same(request, row.fingerprint, (row.kind, row.queue, payload))
+        return True
+
+    def _holder(self, request: NewJob) -> JobId | None:
+        if request.unique is None:
+            return None
+        holder = self._holders.setdefault((request.queue, request.unique.key), request.id)
+        if holder == request.id:
+            return None
+        if request.unique.mode == "error":
+            raise Conflict(f"the unique key {request.unique.key!r} is held by job {holder}")
+        return holder
+
+    def store(self) -> None:
+        tx = self._tx
+        accepted = list(self._accepted.values())
+        if not accepted:
+            return
+        _ensure_queues(tx, {request.queue for request in accepted})
+        parents = self._parents(accepted)
+        ended = _read_parents(tx, set(parents) - self._accepted.keys())
+        tx.execute(
+            _INSERT_JOBS,
+            [
+                new_job_values(request, tx.now, has_children=request.id in parents)
+                for request in accepted
+            ],
+        )
+        for request in accepted:
+            if request.after:
+                self._store_edges(request, ended)
+        _wake(tx, accepted)
+
+    def _parents(self, accepted: Iterable[NewJob]) -> dict[str, None]:
+        """Every parent named; one in the same call must come earlier."""
+        parents: dict[str, None] = {}
+        position = {job_id: index for index, job_id in enumerate(self._accepted)}
+        for request in accepted:
+            for after in request.after:
+                parent = self._stands_for.get(after.job_id, after.job_id)
+                if position.get(parent, -1) >= position[request.id]:
+                    raise NotFound(
+                        f"job {request.id} comes after {parent}, which the same call enqueues later"
+                    )
+                parents[parent] = None
+        return parents
+
+    def _store_edges(self, request: NewJob, ended: Mapping[str, JobStatus]) -> None:
+        rules = {
+            self._stands_for.get(after.job_id, after.job_id): after.on_failure
+            for after in request.after
+        }
+        self._tx.execute(
+            _INSERT_EDGES,
+            [
+                {
+                    "child_id": request.id,
+                    "parent_id": parent,
+                    "child_queue": request.queue,
+                    "on_failure": on_failure,
+                    "state": TOLD if parent in ended else OPEN,
+                }
+                for parent, on_failure in rules.items()
+            ],
+        )
+        news = [
+            {
+                "queue": request.queue,
+                "child_id": request.id,
+                "parent_id": parent,
+                "parent_status": ended[parent].value,
+                "on_failure": on_failure,
+            }
+            for parent, on_failure in rules.items()
+            if parent in ended
+        ]
+        if news:
+            self._tx.execute(_INSERT_HANDOVERS, news)
+            self._tx.wake_handover()
+
+
+def _content(request: NewJob) -> tuple[str, str, str]:
+    return request.kind, request.queue, request.payload
+
+
+def _check_same(request: NewJob, fingerprint: str, content: tuple[str, str, str]) -> None:
+    if fingerprint and request.fingerprint:
+        same = fingerprint == request.fingerprint
+    else:
+        same = content == _content(request)
+    if not same:
+        raise Conflict(f"the id {request.id} is stored already, with another content")
+
+
+def _read_stored(tx: Tx, ids: Iterable[JobId]) -> dict[str, Row[tuple[str, ...]]]:
+    return {
+        row.id: row for portion in portions(ids) for row in tx.execute(_STORED, {"ids": portion})
+    }
+
+
+def _read_holders(tx: Tx, requests: Sequence[NewJob]) -> dict[_Key, JobId]:
+    keys = sorted({(one.queue, one.unique.key) for one in requests if one.unique is not None})
+    return {
+        (row.queue, row.unique_key): JobId(row.id)
+        for portion in portions(keys)
+        for row in tx.execute(_HOLDERS, {"keys": portion})
+    }
+
+
+def _read_parents(tx: Tx, ids: Iterable[str]) -> dict[str, JobStatus]:
+    """Those that have ended, with how; the others learn that they have children."""
+    wanted = sorted(ids)
+    found = {
+        row.id: JobStatus(row.status)
+        for portion in portions(wanted)
+        for row in tx.execute(_PARENTS, {"ids": portion})
+    }
+    for parent in wanted:
+        if parent not in found:
+            raise NotFound(f"job {parent}, named in after, does not exist")
+    for portion in portions(found):
+        tx.execute(_MARK_PARENTS, {"ids": portion})
+    return {parent: status for parent, status in found.items() if status in TERMINAL}
+
+
+def _ensure_queues(tx: Tx, names: set[str]) -> None:
+    missing = names - tx.known_queues
+    if missing:
+        declare_queues(tx, missing)
+        tx.ensured_queues |= missing
+
+
+def _wake(tx: Tx, accepted: Iterable[NewJob]) -> None:
+    for request in accepted:
+        if not request.after and due_at(request, tx.now) <= tx.now:
+            tx.wake_queue(request.queue)

@@ -1,0 +1,266 @@
+"""What operators do to jobs, in bounded batches that visit in id order."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from sqlalchemy import BindParameter, bindparam, delete, select, text, tuple_, update
+
+from forge_jobs.errors import InvalidInput
+from forge_jobs.model.ids import JobId
+from forge_jobs.model.jobs import (
+    TERMINAL,
+    BulkOutcome,
+    Cause,
+    JobFilter,
+    JobStatus,
+    Refusal,
+)
+from forge_jobs.storage.sql.children import forget_edges, tell_children
+from forge_jobs.storage.sql.chunks import portions
+from forge_jobs.storage.sql.endings import end_waiting
+from forge_jobs.storage.sql.filters import check_cursor, conditions
+from forge_jobs.storage.sql.job_rows import JobRow
+from forge_jobs.storage.sql.tables import ACTIVE, WAITING, jobs
+from forge_jobs.storage.sql.transaction import Tx
+
+_ids: BindParameter[Any] = bindparam("ids", expanding=True)
+_VISITED = select(
+    jobs.c.id,
+    jobs.c.queue,
+    jobs.c.status,
+    jobs.c.unique_key,
+    jobs.c.has_children,
+    jobs.c.expires_at,
+    (jobs.c.payload == "").label("is_dropped"),
+).with_for_update()
+_ASK = update(jobs).where(jobs.c.id.in_(_ids)).values(cancel_requested=True)
+_DELETE = delete(jobs).where(jobs.c.id.in_(_ids))
+_KEY_HOLDERS = select(jobs.c.queue, jobs.c.unique_key, jobs.c.id).where(
+    tuple_(jobs.c.queue, jobs.c.unique_key).in_(bindparam("keys", expanding=True)),
+    text(f"unique_key IS NOT NULL AND {ACTIVE}"),
+)
+_REQUEUE = (
+    update(jobs)
+    .where(jobs.c.id == bindparam("job"))
+    .values(
+        status=JobStatus.PENDING.value,
+        cause=Cause.REQUEUED.value,
+        run_at=bindparam("now"),
+        expires_at=bindparam("new_expires_at"),
+        attempt=0,
+        crashes=0,
+        snoozes=0,
+        cancel_requested=False,
+        finished_at=None,
+        hold=None,
+        result=None,
+        result_expires_at=None,
+    )
+)
+_RUN_NOW = update(jobs).where(jobs.c.id.in_(_ids)).values(run_at=bindparam("now"))
+_EXPIRED = (
+    select(jobs.c.id)
+    .where(jobs.c.expires_at <= bindparam("now"), text(f"expires_at IS NOT NULL AND {WAITING}"))
+    .order_by(jobs.c.expires_at, jobs.c.id)
+    .limit(bindparam("count"))
+    .with_for_update(skip_locked=True)
+)
+
+_Verb = Callable[[Tx, Sequence[JobRow]], "_Changes"]
+
+
+class _Changes:
+    """What became of the visited jobs."""
+
+    def __init__(self) -> None:
+        self.changed: list[JobId] = []
+        self.requested: list[JobId] = []
+        self.refused: dict[JobId, Refusal] = {}
+
+    def sort(self, rows: Iterable[JobRow], refusals: dict[JobStatus, Refusal]) -> list[JobRow]:
+        """Refuse the rows whose status is named; the others."""
+        left = []
+        for row in rows:
+            refusal = refusals.get(JobStatus(row.status))
+            if refusal is None:
+                left.append(row)
+            else:
+                self.refused[JobId(row.id)] = refusal
+        return left
+
+
+def cancel(tx: Tx, which: JobFilter, cursor: str | None, limit: int) -> BulkOutcome:
+    """See ``JobStore.cancel``."""
+    return _visit(tx, which, cursor, limit, _cancel)
+
+
+def delete_jobs(tx: Tx, which: JobFilter, cursor: str | None, limit: int) -> BulkOutcome:
+    """See ``JobStore.delete``."""
+    return _visit(tx, which, cursor, limit, _delete)
+
+
+def requeue(tx: Tx, which: JobFilter, cursor: str | None, limit: int) -> BulkOutcome:
+    """See ``JobStore.requeue``."""
+    return _visit(tx, which, cursor, limit, _requeue)
+
+
+def run_now(tx: Tx, which: JobFilter, cursor: str | None, limit: int) -> BulkOutcome:
+    """See ``JobStore.run_now``."""
+    return _visit(tx, which, cursor, limit, _run_now)
+
+
+def expire(tx: Tx, limit: int) -> int:
+    """See ``JobStore.expire``."""
+    ids = tx.execute(_EXPIRED, {"now": tx.now, "count": limit}).scalars().all()
+    end_waiting(tx, ids, Cause.EXPIRED)
+    return len(ids)
+
+
+def _visit(tx: Tx, which: JobFilter, cursor: str | None, limit: int, verb: _Verb) -> BulkOutcome:
+    if limit < 1:
+        raise InvalidInput("limit", f"is {limit}", "give at least 1")
+    after = check_cursor(cursor) or ""
+    statement = _VISITED.where(*conditions(which, tx.flavor)).order_by(jobs.c.id)
+    missing: list[JobId] = []
+    if which.ids:
+        wanted = sorted({job_id for job_id in which.ids if job_id > after})
+        is_more = len(wanted) > limit
+        wanted = wanted[:limit]
+        rows = [
+            row
+            for portion in portions(wanted)
+            for row in tx.execute(statement.where(jobs.c.id.in_(portion)))
+        ]
+        missing = _missing(tx, wanted, {row.id for row in rows})
+        last = wanted[-1] if wanted else None
+    else:
+        rows = list(tx.execute(statement.where(jobs.c.id > after).limit(limit + 1)))
+        is_more = len(rows) > limit
+        rows = rows[:limit]
+        last = rows[-1].id if rows else None
+    changes = verb(tx, rows)
+    changes.refused.update(dict.fromkeys(missing, Refusal.NOT_FOUND))
+    return BulkOutcome(
+        changed=tuple(changes.changed),
+        requested=tuple(changes.requested),
+        refused=changes.refused,
+        cursor=last if is_more else None,
+    )
+
+
+def _missing(tx: Tx, wanted: Sequence[JobId], found: set[str]) -> list[JobId]:
+    """Those of the wanted ids that do not exist at all."""
+    unseen = [job_id for job_id in wanted if job_id not in found]
+    existing = {
+        job_id
+        for portion in portions(unseen)
+        for job_id in tx.execute(_EXISTING, {"ids": portion}).scalars()
+    }
+    return [job_id for job_id in unseen if job_id not in existing]
+
+
+_EXISTING = select(jobs.c.id).where(jobs.c.id.in_(_ids))
+
+
+def _cancel(tx: Tx, rows: Sequence[JobRow]) -> _Changes:
+    changes = _Changes()
+    left = changes.sort(rows, dict.fromkeys(TERMINAL, Refusal.FINISHED))
+    running = [row.id for row in left if row.status == JobStatus.IN_PROGRESS.value]
+    waiting = [row.id for row in left if row.status != JobStatus.IN_PROGRESS.value]
+    for ids in portions(running):
+        tx.execute(_ASK, {"ids": ids})
+    if running:
+        tx.wake_beats()
+    end_waiting(tx, waiting, Cause.CANCELLED)
+    changes.changed, changes.requested = waiting, running
+    return changes
+
+
+def _delete(tx: Tx, rows: Sequence[JobRow]) -> _Changes:
+    changes = _Changes()
+    left = changes.sort(rows, {JobStatus.IN_PROGRESS: Refusal.RUNNING})
+    tell_children(
+        tx,
+        {
+            row.id: JobStatus.CANCELLED
+            for row in left
+            if row.has_children and JobStatus(row.status) not in TERMINAL
+        },
+    )
+    ids = [row.id for row in left]
+    forget_edges(tx, (row.id for row in left if row.status == JobStatus.BLOCKED.value))
+    for portion in portions(ids):
+        tx.execute(_DELETE, {"ids": portion})
+    changes.changed = ids
+    return changes
+
+
+_NOT_REQUEUED = {
+    JobStatus.DONE: Refusal.FINISHED,
+    JobStatus.IN_PROGRESS: Refusal.RUNNING,
+    JobStatus.PENDING: Refusal.WAITING,
+    JobStatus.BLOCKED: Refusal.WAITING,
+}
+
+
+def _requeue(tx: Tx, rows: Sequence[JobRow]) -> _Changes:
+    changes = _Changes()
+    left = changes.sort(rows, _NOT_REQUEUED)
+    keys = sorted({(row.queue, row.unique_key) for row in left if row.unique_key is not None})
+    holders = {
+        (row.queue, row.unique_key): row.id
+        for portion in portions(keys)
+        for row in tx.execute(_KEY_HOLDERS, {"keys": portion})
+    }
+    requeued = []
+    for row in left:
+        if row.is_dropped:
+            # What it was to do is no longer stored.
+            changes.refused[JobId(row.id)] = Refusal.FINISHED
+        elif row.unique_key is not None and (
+            holders.setdefault((row.queue, row.unique_key), row.id) != row.id
+        ):
+            changes.refused[JobId(row.id)] = Refusal.KEY_TAKEN
+        else:
+            requeued.append(row)
+    _write_requeued(tx, requeued)
+    changes.changed = [JobId(row.id) for row in requeued]
+    return changes
+
+
+def _write_requeued(tx: Tx, rows: Sequence[JobRow]) -> None:
+    if not rows:
+        return
+    now = tx.now
+    tx.execute(
+        _REQUEUE,
+        [
+            {
+                "job": row.id,
+                "now": now,
+                # An expiry that has passed would end it again at once.
+                "new_expires_at": None if (row.expires_at or 0) <= now else row.expires_at,
+            }
+            for row in rows
+        ],
+    )
+    for row in rows:
+        tx.count(row.queue, Cause.REQUEUED)
+        tx.wake_queue(row.queue)
+
+
+_NOT_STARTED = {
+    JobStatus.BLOCKED: Refusal.WAITING,
+    JobStatus.IN_PROGRESS: Refusal.RUNNING,
+    **dict.fromkeys(TERMINAL, Refusal.FINISHED),
+}
+
+
+def _run_now(tx: Tx, rows: Sequence[JobRow]) -> _Changes:
+    changes = _Changes()
+    left = changes.sort(rows, _NOT_STARTED)
+    changes.changed = [JobId(row.id) for row in left]
+    for ids in portions(changes.changed):
+        tx.execute(_RUN_NOW, {"ids": ids, "now": tx.now})
+    tx.wake_queues({row.queue for row in left})
+    return changes

@@ -1,0 +1,113 @@
+"""Reads of jobs."""
+
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+from typing import Any
+
+from sqlalchemy import BindParameter, bindparam, func, or_, select, text
+
+from forge_jobs.errors import InvalidInput
+from forge_jobs.model.ids import JobId
+from forge_jobs.model.jobs import Job, JobFilter, JobStatus, Page
+from forge_jobs.model.queues import QueueCounts
+from forge_jobs.storage.sql.children import unsettled_parents
+from forge_jobs.storage.sql.chunks import portions
+from forge_jobs.storage.sql.filters import check_cursor, conditions
+from forge_jobs.storage.sql.job_rows import job, job_summary
+from forge_jobs.storage.sql.tables import CLAIMED, READY, jobs, queues
+from forge_jobs.storage.sql.transaction import Tx
+
+MAX_PAGE = 1000
+
+_WHOLE = select(jobs).where(jobs.c.id.in_(bindparam("ids", expanding=True)))
+_LINES = select(
+    jobs.c.id,
+    jobs.c.queue,
+    jobs.c.kind,
+    jobs.c.status,
+    jobs.c.cause,
+    jobs.c.priority,
+    jobs.c.attempt,
+    jobs.c.max_attempts,
+    jobs.c.enqueued_at,
+    jobs.c.run_at,
+    jobs.c.finished_at,
+    jobs.c.hold,
+    jobs.c.host_id,
+    jobs.c.started_at,
+    jobs.c.tags,
+    jobs.c.errors,
+).order_by(jobs.c.id.desc())
+_QUEUE_NAMES = select(queues.c.name).order_by(queues.c.name)
+_names: BindParameter[Any] = bindparam("names", expanding=True)
+_now: BindParameter[Any] = bindparam("now")
+_BY_STATUS = (
+    select(jobs.c.queue, jobs.c.status, func.count())
+    .where(jobs.c.queue.in_(_names))
+    .group_by(jobs.c.queue, jobs.c.status)
+)
+_DUE = (
+    select(jobs.c.queue, func.count(), func.min(jobs.c.run_at))
+    .where(
+        jobs.c.queue.in_(_names),
+        jobs.c.run_at <= _now,
+        text(READY),
+        or_(jobs.c.expires_at.is_(None), jobs.c.expires_at > _now),
+    )
+    .group_by(jobs.c.queue)
+)
+_HELD = (
+    select(jobs.c.queue, func.count())
+    .where(jobs.c.queue.in_(_names), text("hold IS NOT NULL"))
+    .group_by(jobs.c.queue)
+)
+_RUNNING = (
+    select(jobs.c.queue, func.count())
+    .where(jobs.c.queue.in_(_names), jobs.c.started_at.is_not(None), text(CLAIMED))
+    .group_by(jobs.c.queue)
+)
+
+
+def get(tx: Tx, ids: Iterable[JobId]) -> dict[JobId, Job]:
+    """See ``JobStore.get``."""
+    rows = [row for portion in portions(ids) for row in tx.execute(_WHOLE, {"ids": portion})]
+    blocked = [row.id for row in rows if row.status == JobStatus.BLOCKED.value]
+    parents = unsettled_parents(tx, blocked)
+    return {JobId(row.id): job(row, parents.get(row.id, ())) for row in rows}
+
+
+def list_jobs(tx: Tx, which: JobFilter, cursor: str | None, limit: int) -> Page:
+    """See ``JobStore.list``."""
+    if not 1 <= limit <= MAX_PAGE:
+        raise InvalidInput("limit", f"is {limit}", f"give 1 to {MAX_PAGE}")
+    before = check_cursor(cursor)
+    statement = _LINES.where(*conditions(which, tx.flavor)).limit(limit + 1)
+    if which.ids:
+        statement = statement.where(jobs.c.id.in_(which.ids))
+    if before is not None:
+        statement = statement.where(jobs.c.id < before)
+    rows = tx.execute(statement).all()
+    page = tuple(job_summary(row) for row in rows[:limit])
+    return Page(page, page[-1].id if len(rows) > limit else None)
+
+
+def counts(tx: Tx, names: Sequence[str] | None) -> dict[str, QueueCounts]:
+    """See ``JobStore.counts``."""
+    wanted = tx.execute(_QUEUE_NAMES).scalars().all() if names is None else sorted(set(names))
+    at: dict[str, Any] = {"names": list(wanted), "now": tx.now}
+    by_status = {name: dict.fromkeys((status.value for status in JobStatus), 0) for name in wanted}
+    for queue, status, count in tx.execute(_BY_STATUS, at):
+        by_status[queue][status] = count
+    due = {queue: (count, earliest) for queue, count, earliest in tx.execute(_DUE, at)}
+    held = {row[0]: row[1] for row in tx.execute(_HELD, at)}
+    running = {row[0]: row[1] for row in tx.execute(_RUNNING, at)}
+    return {
+        name: QueueCounts(
+            by_status=by_status[name],
+            due=due[name][0] if name in due else 0,
+            held=held.get(name, 0),
+            running=running.get(name, 0),
+            oldest_due_for=timedelta(microseconds=tx.now - due[name][1]) if name in due else None,
+        )
+        for name in wanted
+    }

@@ -1,0 +1,288 @@
+"""Ends of claims: finalize, release and revive apply a transition under the claim's token."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from sqlalchemy import bindparam, select, text, update
+
+from forge_jobs.clock import duration_us
+from forge_jobs.model.ids import HostId
+from forge_jobs.model.jobs import TERMINAL, Cause, Claim, JobStatus
+from forge_jobs.model.transitions import Cooldown, Finalization, Revival, StaleClaim, Transition
+from forge_jobs.storage.sql.children import tell_children
+from forge_jobs.storage.sql.chunks import portions
+from forge_jobs.storage.sql.cooldowns import start_cooldown
+from forge_jobs.storage.sql.endings import keeps_payload, retentions
+from forge_jobs.storage.sql.job_rows import JobRow, append_error
+from forge_jobs.storage.sql.tables import CLAIMED, jobs
+from forge_jobs.storage.sql.transaction import Tx
+
+_CURRENT = (
+    select(
+        jobs.c.id,
+        jobs.c.queue,
+        jobs.c.status,
+        jobs.c.token,
+        jobs.c.settled_token,
+        jobs.c.attempt,
+        jobs.c.crashes,
+        jobs.c.snoozes,
+        jobs.c.run_at,
+        jobs.c.heartbeat_at,
+        jobs.c.host_id,
+        jobs.c.cancel_requested,
+        jobs.c.has_children,
+        jobs.c.result,
+        jobs.c.result_ttl_us,
+        jobs.c.result_expires_at,
+        jobs.c.errors,
+    )
+    .where(jobs.c.id.in_(bindparam("ids", expanding=True)))
+    # In id order, as every write of many jobs, so that two of them never wait for each other.
+    .order_by(jobs.c.id)
+    .with_for_update()
+)
+_SETTLE = (
+    update(jobs)
+    .where(jobs.c.id == bindparam("job"))
+    .values(
+        status=bindparam("new_status"),
+        cause=bindparam("new_cause"),
+        run_at=bindparam("new_run_at"),
+        finished_at=bindparam("new_finished_at"),
+        attempt=bindparam("new_attempt"),
+        crashes=bindparam("new_crashes"),
+        snoozes=bindparam("new_snoozes"),
+        settled_token=bindparam("new_settled_token"),
+        cancel_requested=False,
+        result=bindparam("new_result"),
+        result_expires_at=bindparam("new_result_expires_at"),
+        errors=bindparam("new_errors"),
+    )
+)
+_DROP_PAYLOAD = (
+    update(jobs).where(jobs.c.id.in_(bindparam("ids", expanding=True))).values(payload="")
+)
+_STALE = (
+    select(
+        jobs.c.id,
+        jobs.c.queue,
+        jobs.c.token,
+        jobs.c.kind,
+        jobs.c.host_id,
+        jobs.c.attempt,
+        jobs.c.max_attempts,
+        jobs.c.crashes,
+        jobs.c.started_at,
+        jobs.c.cancel_requested,
+    )
+    .where(text(CLAIMED), jobs.c.heartbeat_at <= bindparam("silent_since"))
+    .order_by(jobs.c.heartbeat_at, jobs.c.id)
+    .limit(bindparam("count"))
+)
+
+_CANCELLED = Transition(status=JobStatus.CANCELLED, cause=Cause.CANCELLED)
+_RELEASED = Transition(status=JobStatus.PENDING, cause=Cause.RELEASED, hand_back=True)
+
+
+@dataclass(frozen=True)
+class _Mode:
+    """What tells the three ways to end a claim apart.
+
+    :param by_owner: its repeat is known by the token; a revival's is not
+    :param keep_due: due as before, whatever the transition's delay
+    :param cancel_spares_done: success stands against a cancel
+    """
+
+    by_owner: bool
+    keep_due: bool = False
+    cancel_spares_done: bool = True
+
+
+_FINALIZE = _Mode(by_owner=True)
+_RELEASE = _Mode(by_owner=True, keep_due=True)
+_REVIVE = _Mode(by_owner=False, cancel_spares_done=False)
+
+
+def finalize(tx: Tx, finalizations: Sequence[Finalization]) -> list[bool]:
+    """See ``JobStore.finalize``."""
+    return _settle(tx, [(one.claim, one.transition) for one in finalizations], _FINALIZE)
+
+
+def release(tx: Tx, claims: Sequence[Claim]) -> list[bool]:
+    """See ``JobStore.release``."""
+    return _settle(tx, [(claim, _RELEASED) for claim in claims], _RELEASE)
+
+
+def revive(tx: Tx, revivals: Sequence[Revival], stale_after: timedelta) -> list[bool]:
+    """See ``JobStore.revive``."""
+    silent_since = tx.now - duration_us(stale_after)
+    return _settle(
+        tx,
+        [(one.claim, one.transition) for one in revivals],
+        _REVIVE,
+        lambda row: row.heartbeat_at <= silent_since,
+    )
+
+
+def stale_claims(tx: Tx, stale_after: timedelta, limit: int) -> list[StaleClaim]:
+    """See ``JobStore.stale_claims``."""
+    found = {"silent_since": tx.now - duration_us(stale_after), "count": limit}
+    return [
+        StaleClaim(
+            claim=Claim(row.queue, row.id, row.token),
+            kind=row.kind,
+            host_id=HostId(row.host_id),
+            attempt=row.attempt,
+            max_attempts=row.max_attempts,
+            crashes=row.crashes,
+            started=row.started_at is not None,
+            cancel_requested=row.cancel_requested,
+        )
+        for row in tx.execute(_STALE, found)
+    ]
+
+
+def current_rows(tx: Tx, claims: Iterable[Claim]) -> dict[str, JobRow]:
+    """The jobs of the claims, locked, by id."""
+    ids = sorted({claim.job_id for claim in claims})
+    return {
+        row.id: row for portion in portions(ids) for row in tx.execute(_CURRENT, {"ids": portion})
+    }
+
+
+def is_current(row: JobRow | None, claim: Claim) -> bool:
+    """Whether the claim still holds its job."""
+    return (
+        row is not None
+        and row.status == JobStatus.IN_PROGRESS.value
+        and row.token == claim.token
+        and row.queue == claim.queue
+    )
+
+
+def _settle(
+    tx: Tx,
+    items: Sequence[tuple[Claim, Transition]],
+    mode: _Mode,
+    still: Callable[[JobRow], bool] = lambda _: True,
+) -> list[bool]:
+    if not items:
+        return []
+    rows = current_rows(tx, (claim for claim, _ in items))
+    batch = _Batch(tx, mode)
+    outcomes = []
+    for claim, transition in items:
+        row = rows.get(claim.job_id)
+        if claim in batch.ended:
+            # The second of two equal items: a repeat for its owner, too late for a reaper.
+            outcomes.append(mode.by_owner)
+        elif row is not None and is_current(row, claim) and still(row):
+            batch.add(claim, row, transition)
+            outcomes.append(True)
+        else:
+            outcomes.append(mode.by_owner and _is_repeat(row, claim))
+    batch.write()
+    return outcomes
+
+
+def _is_repeat(row: JobRow | None, claim: Claim) -> bool:
+    return (
+        row is not None
+        and row.queue == claim.queue
+        and claim.token > 0
+        and row.settled_token == claim.token
+    )
+
+
+class _Batch:
+    """The ends of one call, written together."""
+
+    def __init__(self, tx: Tx, mode: _Mode) -> None:
+        self.ended: set[Claim] = set()
+        self._tx = tx
+        self._mode = mode
+        self._rows: list[tuple[JobRow, JobStatus]] = []
+        self._updates: list[dict[str, Any]] = []
+        self._cooldowns: list[tuple[str, Cooldown]] = []
+
+    def add(self, claim: Claim, row: JobRow, wished: Transition) -> None:
+        tx = self._tx
+        transition = self._in_force(row, wished)
+        status, cause = transition.status, transition.cause
+        run_at = row.run_at
+        if status not in TERMINAL and not (self._mode.keep_due and transition is wished):
+            run_at = tx.now + duration_us(transition.delay)
+        self.ended.add(claim)
+        self._rows.append((row, status))
+        self._updates.append(
+            {
+                "job": row.id,
+                "new_status": status.value,
+                "new_cause": cause.value,
+                "new_run_at": run_at,
+                "new_finished_at": tx.now if status in TERMINAL else None,
+                "new_attempt": row.attempt - transition.hand_back,
+                "new_crashes": row.crashes + transition.count_crash,
+                "new_snoozes": row.snoozes + transition.count_snooze,
+                "new_settled_token": row.token if self._mode.by_owner else row.settled_token,
+                **self._texts(row, transition),
+            }
+        )
+        tx.count(row.queue, cause, row.host_id)
+        if transition.cooldown is not None:
+            self._cooldowns.append((row.queue, transition.cooldown))
+        if status not in TERMINAL and run_at <= tx.now:
+            tx.wake_queue(row.queue)
+
+    def _in_force(self, row: JobRow, wished: Transition) -> Transition:
+        """The wished transition, or the end of a job that was asked to cancel."""
+        spared = self._mode.cancel_spares_done and wished.status is JobStatus.DONE
+        if not row.cancel_requested or spared:
+            return wished
+        return Transition(
+            status=_CANCELLED.status,
+            cause=_CANCELLED.cause,
+            hand_back=wished.hand_back,
+            count_snooze=wished.count_snooze,
+            count_crash=wished.count_crash,
+            error=wished.error,
+            cooldown=wished.cooldown,
+        )
+
+    def _texts(self, row: JobRow, transition: Transition) -> dict[str, Any]:
+        now = self._tx.now
+        result, expires_at = row.result, row.result_expires_at
+        if not self._mode.keep_due:
+            result, expires_at = transition.result, None
+            if result is not None and row.result_ttl_us is not None:
+                expires_at = now + row.result_ttl_us
+        error = transition.error
+        return {
+            "new_result": result,
+            "new_result_expires_at": expires_at,
+            "new_errors": row.errors if error is None else append_error(row.errors, error, now),
+        }
+
+    def write(self) -> None:
+        if not self._updates:
+            return
+        tx = self._tx
+        tx.execute(_SETTLE, self._updates)
+        for queue, cooldown in self._cooldowns:
+            start_cooldown(tx, queue, cooldown)
+        ended = [(row, status) for row, status in self._rows if status in TERMINAL]
+        if ended:
+            self._drop_payloads(ended)
+            parents = {row.id: status for row, status in ended if row.has_children}
+            tell_children(tx, parents)
+
+    def _drop_payloads(self, ended: Sequence[tuple[JobRow, JobStatus]]) -> None:
+        kept = retentions(self._tx, (row.queue for row, _ in ended))
+        dropped = [
+            row.id for row, status in ended if not keeps_payload(kept.get(row.queue), status)
+        ]
+        if dropped:
+            self._tx.execute(_DROP_PAYLOAD, {"ids": dropped})

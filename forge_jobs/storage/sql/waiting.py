@@ -1,0 +1,69 @@
+"""Waits for work: this process's bell, and a look at what other processes have committed."""
+
+import asyncio
+from datetime import timedelta
+
+from forge_jobs.clock import SystemClock
+from forge_jobs.errors import Unavailable
+from forge_jobs.model.queues import Wake
+from forge_jobs.storage.sql.database import Database
+from forge_jobs.storage.sql.flavor import known_signals
+from forge_jobs.storage.sql.notices import topics_of
+
+_LOOK_EVERY_S = 0.025
+"""Between two looks at the file while somebody waits: others' commits are seen within 50 ms."""
+
+_elapsed = SystemClock().elapsed
+
+
+class Waiter:
+    """``wait_for_work`` of one bundle.
+
+    A look costs one hop to the reader's thread and reads one number; only when it has changed,
+    so when somebody has committed, the signals are read.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._version: int | None = None
+
+    async def wait(self, queues: frozenset[str], at_most: timedelta) -> Wake:
+        """See ``JobStore.wait_for_work``."""
+        inbox = self._database.inbox
+        event = inbox.listen()
+        try:
+            end = _elapsed() + at_most.total_seconds()
+            while True:
+                await self._look()
+                event.clear()
+                if wake := inbox.take(queues):
+                    return wake
+                left = end - _elapsed()
+                if left <= 0:
+                    return Wake()
+                await _wait(event, min(left, _LOOK_EVERY_S))
+        finally:
+            inbox.unlisten(event)
+
+    async def _look(self) -> None:
+        try:
+            version = await self._database.data_version()
+            if version != self._version:
+                signals = await self._database.read(lambda tx: known_signals(tx.connection))
+                self._database.notices.tell(signals)
+                self._version = version
+        except Unavailable:
+            # A hint is not worth an error: callers poll, and meet the trouble themselves.
+            return
+
+    def ring(self, wake: Wake) -> None:
+        """See ``JobStore.ring``."""
+        self._database.notices.ring(topics_of(wake))
+
+
+async def _wait(event: asyncio.Event, seconds: float) -> None:
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        return
