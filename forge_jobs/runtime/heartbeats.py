@@ -170,7 +170,8 @@ class Heartbeat:
 
     async def _beat_on(self, storage: Storage) -> None:
         interval = self._settings.heartbeat_interval.total_seconds()
-        while not self._stopping:
+        # Without the handlers' loop nobody could end the claims any more: let them go stale.
+        while not self._stopping and not self._home.is_closed():
             sent_at = self._clock.elapsed()
             try:
                 await self._beat(storage, sent_at)
@@ -227,7 +228,7 @@ class Heartbeat:
                 exc_info=None if isinstance(error, Unavailable) else error,
             )
         longest = min(_LONGEST_RETRY, self._settings.heartbeat_interval.total_seconds())
-        pause = min(longest, 0.05 * 2 ** min(self._failures - 1, 10))
+        pause: float = min(longest, 0.05 * 2 ** min(self._failures - 1, 10))
         return pause * self._rng.uniform(0.5, 1.0)
 
     async def _watch(self) -> None:

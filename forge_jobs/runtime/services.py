@@ -16,6 +16,7 @@ from forge_jobs.runtime.events import EventBuffer
 from forge_jobs.runtime.held_claims import HeldClaims
 from forge_jobs.runtime.latencies import LatencyRecorder
 from forge_jobs.runtime.run import Run
+from forge_jobs.runtime.service import Wakeup
 from forge_jobs.storage.protocols import Storage
 
 ROUTINE_EVENTS_PER_SECOND = 100
@@ -64,6 +65,8 @@ class PodServices:
         self.context = contextvars.copy_context()
         """Handlers run in copies of this, so that none sees another's variables."""
         self.ring_heartbeat: Callable[[], None] = lambda: None
+        self.run_ended = Wakeup()
+        """Rung whenever a handler has ended."""
         self.lost_claims = 0
         self._routine_second = 0
         self._routine_events = 0

@@ -296,3 +296,4 @@ class Supervisor:
             self._mean_seconds = seconds * weight + (mean or 0.0) * (1 - weight)
         self._free.append(worker)
         self._fit()
+        self._services.run_ended.ring()

@@ -1,0 +1,100 @@
+"""A running runtime in the hands of its program."""
+
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import Any
+
+from forge_jobs.client import BulkTotals, JobClient
+from forge_jobs.handlers.durations import check_duration
+from forge_jobs.handlers.requests import EnqueueRequest
+from forge_jobs.model.ids import HostId
+from forge_jobs.model.jobs import EnqueueOutcome, JobFilter
+from forge_jobs.runtime.health import PodHealth
+from forge_jobs.runtime.pod import RunningPod
+from forge_jobs.runtime.rate_limits import RateLimiter
+from forge_jobs.runtime.stopping import PodStopper, StopReport
+from forge_jobs.storage.protocols import Storage
+
+
+class QueueHandle:
+    """What ``await runtime.start()`` gives. It keeps the runtime alive until :meth:`stop`."""
+
+    def __init__(self, pod: RunningPod, stopper: PodStopper) -> None:
+        self._pod = pod
+        self._stopper = stopper
+
+    @property
+    def host_id(self) -> HostId:
+        """The id of this pod, new at each start."""
+        return self._pod.host_id
+
+    @property
+    def storage(self) -> Storage:
+        """The store it works on; it stays open when the runtime stops."""
+        return self._pod.plan.storage
+
+    @property
+    def client(self) -> JobClient:
+        """The client that the methods below use; closed by :meth:`stop`."""
+        return self._pod.client
+
+    @property
+    def rate_limit(self) -> RateLimiter:
+        """The named token buckets of the cluster."""
+        return self._pod.rate_limit
+
+    async def enqueue(
+        self, request: EnqueueRequest, *, connection: object | None = None, **options: Any
+    ) -> EnqueueOutcome:
+        """See :meth:`JobClient.enqueue`."""
+        return await self.client.enqueue(request, connection=connection, **options)
+
+    async def enqueue_many(
+        self, requests: Iterable[EnqueueRequest], *, connection: object | None = None
+    ) -> list[EnqueueOutcome]:
+        """See :meth:`JobClient.enqueue_many`."""
+        return await self.client.enqueue_many(requests, connection=connection)
+
+    async def result(self, job_id: str, timeout: timedelta | float) -> Any:
+        """See :meth:`JobClient.result`."""
+        return await self.client.result(job_id, timeout)
+
+    async def cancel(self, which: str | Iterable[str] | JobFilter) -> BulkTotals:
+        """See :meth:`JobClient.cancel`."""
+        return await self.client.cancel(which)
+
+    def health(self) -> PodHealth:
+        """How the pod does: whether it is able to claim, and if not, why."""
+        return self._pod.health()
+
+    async def drain(self, timeout: timedelta | float | None = None) -> bool:
+        """Claim nothing more and let running handlers finish. There is no way back.
+
+        What still runs after ``timeout`` is interrupted and its attempt handed back.
+
+        :param timeout: the grace, a timedelta or seconds; the setting ``grace`` when left out
+        :returns: no handler runs any more
+        """
+        return await self._stopper.drain(self._grace(timeout))
+
+    async def stop(self, timeout: timedelta | float | None = None) -> StopReport:
+        """Drain, then leave the fleet: nothing of this pod stays in the store.
+
+        Takes at most a second longer than ``timeout``, also when the store is down. Stopping
+        twice is fine.
+
+        Plain functions run in threads, which cannot be stopped: those that still run are
+        reported, and keep their claims until they end.
+
+        :param timeout: as for :meth:`drain`
+        """
+        return await self._stopper.stop(self._grace(timeout))
+
+    def hurry(self) -> None:
+        """End the grace of a :meth:`drain` or :meth:`stop` that is under way."""
+        self._stopper.hurry()
+
+    def _grace(self, timeout: timedelta | float | None) -> timedelta:
+        if timeout is None:
+            return self._pod.plan.settings.grace
+        return check_duration("timeout", timeout)

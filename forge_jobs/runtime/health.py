@@ -1,0 +1,52 @@
+"""How a pod does: able to claim, not merely alive."""
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from forge_jobs.model.ids import HostId
+from forge_jobs.runtime.service import LoopHealth
+
+
+class QueueHealth(Struct, frozen=True, kw_only=True):
+    """One queue on this pod.
+
+    :param running: handlers, threads that outlived their time included
+    :param held_ahead: claims not started yet
+    :param waiting_ends: ends of claims that the store has not taken yet
+    :param store_failures: calls in a row that the store did not answer
+    """
+
+    grant: int
+    target: int
+    running: int
+    held_ahead: int
+    waiting_ends: int
+    store_failures: int
+
+
+class PodHealth(Struct, frozen=True, kw_only=True):
+    """A pod at one moment.
+
+    :param problems: why it is not able to claim; empty when it is
+    :param last_beat_ago: seconds since the last beat that renewed the lease was sent; None
+        before the first
+    :param lost_claims: claims that turned out to be somebody else's, since the start
+    :param blocked_count: how often the event loop was found blocked
+    :param stuck: handlers that were told to stop and have not ended
+    """
+
+    host_id: HostId
+    problems: tuple[str, ...]
+    draining: bool
+    last_beat_ago: float | None
+    lost_claims: int
+    blocked_count: int
+    stuck: int
+    queues: Mapping[str, QueueHealth]
+    loops: Mapping[str, LoopHealth]
+
+    @property
+    def able_to_claim(self) -> bool:
+        """It beats, holds its lease, reaches the store, and its event loop runs."""
+        return not self.problems

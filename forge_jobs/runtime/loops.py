@@ -1,0 +1,140 @@
+"""The periodic loops of a pod: which pass runs how often, and who runs it."""
+
+import random
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+
+from forge_jobs.model.ids import HostId
+from forge_jobs.model.processes import PodLease
+from forge_jobs.policy.liveness import ReaperGuard
+from forge_jobs.runtime.cleanup import clean_up_once
+from forge_jobs.runtime.coordinator import CoordinatorMemory, coordinate_once
+from forge_jobs.runtime.cron import fire_due_once
+from forge_jobs.runtime.events import EventBuffer
+from forge_jobs.runtime.gauges import PodMeter, gauges_once
+from forge_jobs.runtime.handover import hand_over_once
+from forge_jobs.runtime.latencies import LatencyRecorder
+from forge_jobs.runtime.reaper import reap_once
+from forge_jobs.runtime.rollup import roll_up_once
+from forge_jobs.runtime.service import PeriodicLoop
+from forge_jobs.runtime.startup import RuntimePlan
+
+_SWEEP_EVERY = 5
+"""Reaper passes between two that also look for expired jobs and dead pods."""
+
+_Pass = Callable[[], Awaitable[timedelta | None]]
+
+
+class PodLoops:
+    """Makes the loops of one pod and holds what they remember.
+
+    :param slots_changed: called when this pod, as coordinator, has changed slots
+    :param running: how many handlers run now
+    :param lease: the pod's lease as it is now
+    """
+
+    def __init__(
+        self,
+        plan: RuntimePlan,
+        host_id: HostId,
+        *,
+        events: EventBuffer,
+        latencies: LatencyRecorder,
+        slots_changed: Callable[[], None],
+        running: Callable[[], int],
+        lease: Callable[[], PodLease],
+    ) -> None:
+        settings = plan.settings
+        self._plan = plan
+        self._host_id = host_id
+        self._events = events
+        self._latencies = latencies
+        self._slots_changed = slots_changed
+        self._running = running
+        self._lease = lease
+        self._rng = random.Random()
+        self._reaps = 0
+        self.guard = ReaperGuard(settings.lease, settings.reap_interval)
+        self.memory = CoordinatorMemory(plan.clock)
+        self.meter = PodMeter(clock=plan.clock)
+        self.coordinator = self._loop("coordinator", self._coordinate, settings.coordinate_interval)
+        self.handover = self._loop("handover", self._hand_over, settings.handover_interval)
+        self.cron = self._loop("cron", self._fire, settings.cron_interval)
+        self.all = (
+            self.coordinator,
+            self.handover,
+            self.cron,
+            self._loop("reaper", self._reap, settings.reap_interval),
+            self._loop("rollup", self._roll_up, settings.rollup_interval),
+            self._loop("gauges", self._measure, settings.rollup_interval),
+            self._loop("cleanup", self._clean_up, settings.cleanup_interval),
+            self._loop("events", self._flush, settings.event_flush_interval),
+        )
+
+    def _loop(self, name: str, run_once: _Pass, interval: timedelta) -> PeriodicLoop:
+        return PeriodicLoop(name, run_once, interval, clock=self._plan.clock, rng=self._rng)
+
+    async def flush(self) -> None:
+        """Write buffered events and latencies.
+
+        :raises StorageError: the store did not take them
+        """
+        await self._events.flush_once()
+        await self._latencies.flush_once()
+
+    async def _coordinate(self) -> timedelta | None:
+        plan = self._plan
+        led = self.memory.is_leader()
+        report = await coordinate_once(
+            plan.storage, self._host_id, plan.settings, self.memory, events=self._events
+        )
+        if report.changed:
+            self._slots_changed()
+        if report.leading and not led:
+            self.cron.wakeup.ring()
+        return None
+
+    async def _hand_over(self) -> timedelta | None:
+        await hand_over_once(self._plan.storage.jobs)
+        return None
+
+    async def _fire(self) -> timedelta | None:
+        if not self.memory.is_leader():
+            return None
+        report = await fire_due_once(
+            self._plan.storage.cron, self._plan.settings, self._rng, events=self._events
+        )
+        return report.next_in
+
+    async def _reap(self) -> timedelta | None:
+        plan = self._plan
+        self._reaps += 1
+        await reap_once(
+            plan.storage.jobs,
+            plan.storage.procs,
+            plan.settings,
+            self.guard,
+            plan.handlers,
+            clock=plan.clock,
+            events=self._events,
+            sweep=self._reaps % _SWEEP_EVERY == 0,
+        )
+        return None
+
+    async def _roll_up(self) -> timedelta | None:
+        if self.memory.is_leader():
+            await roll_up_once(self._plan.storage.jobs, clock=self._plan.clock)
+        return None
+
+    async def _measure(self) -> timedelta | None:
+        await gauges_once(self._plan.storage, self._lease(), self.meter, running=self._running())
+        return None
+
+    async def _clean_up(self) -> timedelta | None:
+        if self.memory.is_leader():
+            await clean_up_once(self._plan.storage.jobs, clock=self._plan.clock)
+        return None
+
+    async def _flush(self) -> timedelta | None:
+        await self.flush()
+        return None

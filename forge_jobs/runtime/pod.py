@@ -1,0 +1,260 @@
+"""One running pod: its parts put together, started in order, and taken apart again."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Coroutine, Iterator
+from datetime import timedelta
+from typing import Any
+
+from forge_jobs.client import JobClient
+from forge_jobs.errors import Unavailable
+from forge_jobs.model.events import EventKind
+from forge_jobs.model.ids import HostId, new_host_id
+from forge_jobs.model.processes import Beat, Pod, PodLease
+from forge_jobs.model.queues import Wake
+from forge_jobs.policy.liveness import Fence
+from forge_jobs.runtime.beats import BeatReceiver
+from forge_jobs.runtime.events import EventBuffer
+from forge_jobs.runtime.health import PodHealth, QueueHealth
+from forge_jobs.runtime.heartbeats import Heartbeat
+from forge_jobs.runtime.job_context import LoopThread, RunContext
+from forge_jobs.runtime.latencies import LatencyRecorder
+from forge_jobs.runtime.loops import PodLoops
+from forge_jobs.runtime.rate_limits import RateLimiter
+from forge_jobs.runtime.run import Run
+from forge_jobs.runtime.service import Wakeup
+from forge_jobs.runtime.services import PodServices
+from forge_jobs.runtime.startup import RuntimePlan, describe_pod, join
+from forge_jobs.runtime.supervisor import Supervisor
+
+logger = logging.getLogger(__name__)
+
+_LISTEN_FOR = timedelta(seconds=1)
+_EAGER_FOR, _EAGER_EVERY = 10.0, 0.5
+
+
+class RunningPod:
+    """A registered pod with its loops. Made by :func:`start_pod`."""
+
+    def __init__(self, plan: RuntimePlan, pod: Pod, lease: PodLease, fence: Fence) -> None:
+        jobs = plan.storage.jobs
+        self.plan = plan
+        self.host_id: HostId = pod.host_id
+        self.events = EventBuffer(jobs, host_id=pod.host_id, clock=plan.clock)
+        latencies = LatencyRecorder(jobs, pod.host_id, clock=plan.clock)
+        self.client = JobClient(plan.storage, plan.handlers, router=plan.router, clock=plan.clock)
+        self.rate_limit = RateLimiter(plan.storage.config, clock=plan.clock)
+        self._home = LoopThread()
+        self.services = PodServices(
+            storage=plan.storage,
+            host_id=pod.host_id,
+            lease=lease,
+            handlers=plan.handlers,
+            settings=plan.settings,
+            clock=plan.clock,
+            fence=fence,
+            events=self.events,
+            latencies=latencies,
+            job_context=self._job_context,
+        )
+        self.supervisors = {name: Supervisor(name, self.services) for name in plan.queues}
+        self.loops = PodLoops(
+            plan,
+            pod.host_id,
+            events=self.events,
+            latencies=latencies,
+            slots_changed=self._beat_now,
+            running=self.running,
+            lease=lambda: self.services.lease,
+        )
+        self.receiver = BeatReceiver(
+            self.services, self.supervisors, self.loops.handover.wakeup.ring
+        )
+        self.heartbeat = Heartbeat(
+            storage=plan.storage,
+            pod=pod,
+            lease=lease,
+            held=self.services.held,
+            fence=fence,
+            listener=self,
+            settings=plan.settings,
+            clock=plan.clock,
+            exit_process=plan.exit_process,
+        )
+        self.services.ring_heartbeat = self.heartbeat.ring
+        self.draining = False
+        self._eager_until = 0.0
+        self._eager: asyncio.TimerHandle | None = None
+        self.listener: asyncio.Task[None] | None = None
+        self.lanes: list[asyncio.Task[None]] = []
+        self.loop_tasks: list[asyncio.Task[None]] = []
+
+    def _job_context(self, run: Run) -> RunContext:
+        return RunContext(run, self.client, self.rate_limit, self._home)
+
+    def start(self) -> None:
+        """Begin to beat, to listen, and to work."""
+        self._eager_until = self.plan.clock.elapsed() + _EAGER_FOR
+        self.events.record(EventKind.POD_STARTED)
+        for supervisor in self.supervisors.values():
+            self.lanes.append(_task(supervisor.lane.run(), f"exchange {supervisor.queue}"))
+        self.heartbeat.start()
+        for loop in self.loops.all:
+            self.loop_tasks.append(_task(loop.run(), loop.name))
+        self.listener = _task(self._listen(), "listener")
+        logger.info(
+            "pod %s serves %s",
+            self.host_id,
+            ", ".join(self.supervisors),
+            extra={"host_id": self.host_id},
+        )
+
+    # -- what the heartbeat tells ------------------------------------------------------------
+
+    def beat_arrived(self, beat: Beat, sent_at: float) -> None:
+        """Pass the beat on; look again soon while slots are still being shared out."""
+        grants = {queue: supervisor.grant for queue, supervisor in self.supervisors.items()}
+        self.receiver.beat_arrived(beat, sent_at)
+        now = self.plan.clock.elapsed()
+        self.loops.meter.observe_store_call(now - sent_at)
+        self.loops.meter.observe_loop_lag(self.heartbeat.watchdog.lag)
+        if any(grants[name] != each.grant for name, each in self.supervisors.items()):
+            self._eager_until = now + _EAGER_FOR
+        short = any(each.grant < max(each.target, 1) for each in self.supervisors.values())
+        if short and now < self._eager_until and not self.draining and self._eager is None:
+            interval = self.plan.settings.heartbeat_interval.total_seconds()
+            self._eager = self._home.loop.call_later(min(_EAGER_EVERY, interval), self._be_eager)
+
+    def registered_again(self, lease: PodLease, at: float) -> None:
+        """Go on under the new lease."""
+        self._eager_until = self.plan.clock.elapsed() + _EAGER_FOR
+        # This pod was cut off, and so may others have been: their claims are not stale yet.
+        self.loops.guard.reset()
+        self.receiver.registered_again(lease, at)
+
+    def fenced(self) -> None:
+        """Stop the handlers while their claims are still ours."""
+        self.receiver.fenced()
+
+    def _be_eager(self) -> None:
+        self._eager = None
+        self.heartbeat.ring()
+
+    def _beat_now(self) -> None:
+        self.heartbeat.ring()
+
+    # -- wake-ups ----------------------------------------------------------------------------
+
+    async def _listen(self) -> None:
+        """Distribute the store's hints; the only task whose store call may be cancelled."""
+        queues = frozenset(self.supervisors)
+        failures = 0
+        while True:
+            try:
+                wake = await self.plan.storage.jobs.wait_for_work(queues, _LISTEN_FOR)
+            except Exception as error:  # polling goes on without hints
+                failures += 1
+                if failures == 1:
+                    logger.warning(
+                        "no wake-ups: %s: %s",
+                        type(error).__name__,
+                        error,
+                        exc_info=None if isinstance(error, Unavailable) else error,
+                    )
+                await Wakeup().wait(timedelta(seconds=min(0.1 * 2 ** min(failures, 10), 2.0)))
+                continue
+            if failures:
+                failures = 0
+                logger.info("wake-ups arrive again")
+                wake = Wake(queues=queues, handover=True, beat=True, fleet=True)
+            self._distribute(wake)
+
+    def _distribute(self, wake: Wake) -> None:
+        for queue in wake.queues:
+            if supervisor := self.supervisors.get(queue):
+                supervisor.hint()
+        if wake.handover:
+            self.loops.handover.wakeup.ring()
+        if wake.beat:
+            self.heartbeat.ring()
+        if wake.fleet:
+            self.loops.coordinator.wakeup.ring()
+
+    # -- how it does -------------------------------------------------------------------------
+
+    def runs(self) -> Iterator[Run]:
+        """All runs of all queues."""
+        for supervisor in self.supervisors.values():
+            yield from supervisor.runs()
+
+    def running(self) -> int:
+        """Handlers that run now."""
+        return sum(supervisor.running for supervisor in self.supervisors.values())
+
+    def health(self) -> PodHealth:
+        """How the pod does now."""
+        beat = self.heartbeat
+        now = self.plan.clock.elapsed()
+        return PodHealth(
+            host_id=self.host_id,
+            problems=tuple(self._problems(now)),
+            draining=self.draining,
+            last_beat_ago=None if beat.last_success is None else now - beat.last_success,
+            lost_claims=self.services.lost_claims,
+            blocked_count=beat.watchdog.blocked_count,
+            stuck=sum(run.stop_reason is not None for run in self.runs()),
+            queues={name: _queue_health(each) for name, each in self.supervisors.items()},
+            loops={loop.name: loop.health() for loop in self.loops.all},
+        )
+
+    def _problems(self, now: float) -> Iterator[str]:
+        beat = self.heartbeat
+        if self.draining:
+            yield "draining"
+        if not beat.lease_held:
+            yield "the lease ran out"
+        if self.receiver.is_fenced or self.services.fence.must_stop(now):
+            yield "fenced: no beat has reached the store for too long"
+        if beat.last_success is None:
+            yield "no beat yet"
+        if beat.watchdog.is_blocked:
+            yield "the event loop is blocked"
+        if beat.is_hung:
+            yield "the event loop hangs"
+        for name, each in self.supervisors.items():
+            if each.lane.failures:
+                yield f"queue {name}: the store does not answer"
+
+
+def _queue_health(supervisor: Supervisor) -> QueueHealth:
+    return QueueHealth(
+        grant=supervisor.grant,
+        target=supervisor.target,
+        running=supervisor.running,
+        held_ahead=supervisor.held_ahead,
+        waiting_ends=len(supervisor.lane.waiting_claims()),
+        store_failures=supervisor.lane.failures,
+    )
+
+
+def _task(work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+    return asyncio.get_running_loop().create_task(work, name=f"forge-jobs {name}")
+
+
+async def start_pod(plan: RuntimePlan) -> RunningPod:
+    """Join the fleet and begin to work.
+
+    :raises Unavailable: the store was not ready in time
+    """
+    pod = describe_pod(plan, new_host_id())
+    lease, asked_at = await join(plan, pod)
+    fence = Fence(plan.settings.lease, plan.settings.fence_margin, asked_at)
+    running = RunningPod(plan, pod, lease, fence)
+    try:
+        running.start()
+    except BaseException:
+        with contextlib.suppress(Exception):
+            await plan.storage.procs.unregister(lease)
+        raise
+    return running

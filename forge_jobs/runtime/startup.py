@@ -1,0 +1,110 @@
+"""Joining the fleet: declare what code declares, register the pod, with patience."""
+
+import logging
+import os
+import random
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import timedelta
+from typing import TypeVar
+
+from msgspec import Struct
+
+from forge_jobs.clock import Clock
+from forge_jobs.config import RuntimeSettings
+from forge_jobs.errors import Unavailable
+from forge_jobs.handlers.preparing import Router
+from forge_jobs.handlers.registry import HandlerRegistry
+from forge_jobs.model.ids import HostId
+from forge_jobs.model.processes import Pod, PodLease
+from forge_jobs.model.queues import QueueSettings, RateLimit
+from forge_jobs.model.schedules import ScheduleSpec
+from forge_jobs.runtime.schedules import ensure_schedules
+from forge_jobs.runtime.service import Wakeup
+from forge_jobs.storage.protocols import Storage
+
+logger = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0
+
+
+class RuntimePlan(Struct, frozen=True, kw_only=True):
+    """Everything a pod is made from.
+
+    :param queues: queues to serve; None: with the settings the store has, else the defaults
+    :param other_queues: declared, but not served here
+    :param start_limit: how long an unavailable store is waited for at the start
+    :param exit_process: ends the process at once, when its event loop hangs
+    """
+
+    storage: Storage
+    handlers: HandlerRegistry
+    settings: RuntimeSettings
+    queues: Mapping[str, QueueSettings | None]
+    other_queues: Mapping[str, QueueSettings]
+    rate_limits: Mapping[str, RateLimit]
+    schedules: Sequence[ScheduleSpec]
+    router: Router
+    clock: Clock
+    label: str | Callable[[HostId], str]
+    version: str
+    start_limit: timedelta
+    exit_process: Callable[[int], None]
+
+
+def describe_pod(plan: RuntimePlan, host_id: HostId) -> Pod:
+    """What the pod says of itself."""
+    return Pod(
+        host_id=host_id,
+        label=plan.label if isinstance(plan.label, str) else plan.label(host_id),
+        queues=tuple(plan.queues),
+        kinds=tuple(sorted(plan.handlers.kinds())),
+        version=plan.version,
+        process_id=os.getpid(),
+    )
+
+
+async def join(plan: RuntimePlan, pod: Pod) -> tuple[PodLease, float]:
+    """Declare and register; the lease, and ``Clock.elapsed`` before it was asked for.
+
+    :raises Unavailable: the store was not ready within ``plan.start_limit``
+    """
+    await _patiently(plan, lambda: _declare(plan))
+    asked_at = plan.clock.elapsed()
+
+    async def register() -> PodLease:
+        nonlocal asked_at
+        asked_at = plan.clock.elapsed()
+        return await plan.storage.procs.register(pod, plan.settings.lease)
+
+    lease = await _patiently(plan, register)
+    return lease, asked_at
+
+
+async def _declare(plan: RuntimePlan) -> None:
+    storage = plan.storage
+    for name, settings in {**plan.other_queues, **plan.queues}.items():
+        if settings is not None:
+            await storage.config.ensure_queue(name, settings)
+    for scope, limit in plan.rate_limits.items():
+        await storage.config.ensure_rate_limit(scope, limit)
+    if plan.schedules:
+        await ensure_schedules(storage.cron, plan.schedules)
+
+
+async def _patiently(plan: RuntimePlan, call: Callable[[], Awaitable[_T]]) -> _T:
+    """Repeat ``call``, which may be repeated, while the store is not ready."""
+    until = plan.clock.elapsed() + plan.start_limit.total_seconds()
+    rng, failures = random.Random(), 0
+    while True:
+        try:
+            return await call()
+        except Unavailable as error:
+            pause = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** min(failures, 10))
+            if plan.clock.elapsed() + pause > until:
+                raise
+            if not failures:
+                logger.warning("the store is not ready, waiting for it: %s", error)
+            failures += 1
+            await Wakeup().wait(timedelta(seconds=pause * rng.uniform(0.5, 1.0)))
