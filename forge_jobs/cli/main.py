@@ -37,7 +37,9 @@ from forge_jobs.cli.failures import CommandLine
     no_args_is_help=True,
 )
 @click.option("--traceback", is_flag=True, help="Show where in the code an error arose.")
-@click.version_option(package_name="forge-jobs", message="%(prog)s %(version)s")
+@click.version_option(
+    package_name="forge-jobs", prog_name="forge-jobs", message="%(prog)s %(version)s"
+)
 @click.pass_context
 def cli(context: click.Context, traceback: bool) -> None:
     """Run, watch and steer a job queue.

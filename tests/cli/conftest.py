@@ -1,0 +1,65 @@
+"""The command line, called in this process, on a store of its own."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from click.testing import CliRunner, Result
+
+from forge_jobs.cli.main import cli
+
+
+class CommandLine:
+    """Calls ``forge-jobs`` as a user would, with the store already chosen."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self._runner = CliRunner()
+
+    def __call__(self, *args: str, code: int = 0, stdin: str | bytes | None = None) -> Result:
+        """Run one command, which must end with ``code``."""
+        result = self._runner.invoke(cli, args, input=stdin, env={"FORGE_STORAGE_URL": self.url})
+        assert result.exit_code == code, f"{args}: {result.output}"
+        return result
+
+    def json(self, *args: str, code: int = 0) -> Any:
+        """Run one command with ``--json``; its output must be one document on one line."""
+        result = self(*args, "--json", code=code)
+        assert result.stdout.endswith("\n")
+        assert result.stdout.count("\n") == 1
+        return msgspec.json.decode(result.stdout)
+
+    def refuse(self, *args: str, code: int = 2, stdin: str | bytes | None = None) -> str:
+        """Run one command that must be refused in one line; the line."""
+        result = self(*args, code=code, stdin=stdin)
+        assert result.stdout == ""
+        assert result.stderr.startswith("Error: ")
+        assert result.stderr.count("\n") == 1
+        return result.stderr.removeprefix("Error: ").rstrip("\n")
+
+
+@pytest.fixture(autouse=True)
+def no_deployment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing of the machine's own ``FORGE_*`` reaches a test."""
+    for name in list(os.environ):
+        if name.startswith("FORGE_"):
+            monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def forge(tmp_path: Path) -> CommandLine:
+    """The command line on an empty store."""
+    return CommandLine(f"sqlite:///{tmp_path / 'jobs.db'}")
+
+
+@pytest.fixture
+def enqueue(forge: CommandLine) -> Callable[..., str]:
+    """Enqueues a job and gives its id."""
+
+    def run(*args: str) -> str:
+        return forge("enqueue", *args).stdout.strip()
+
+    return run

@@ -1,0 +1,182 @@
+"""The demo, played whole with a small folder, and its books."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import psutil
+import pytest
+
+from forge_jobs.cli.demo.handlers import measure
+from forge_jobs.cli.demo.ledger import HandedOut, Seen, balance
+from forge_jobs.cli.demo.summary import percentile
+from tests.support.waiting import wait_until
+
+
+def seen(job_id: str, *, outcome: str = "done", lines: int = 0, words: int = 0) -> Seen:
+    return msgspec.convert(
+        {
+            "job_id": job_id,
+            "kind": "demo.count_file",
+            "attempt": 1,
+            "process_id": 1,
+            "at_us": 1,
+            "outcome": outcome,
+            "lines": lines,
+            "words": words,
+        },
+        Seen,
+    )
+
+
+def handed_out(*job_ids: str) -> list[HandedOut]:
+    return [HandedOut(job_id, "demo.count_file", "/f") for job_id in job_ids]
+
+
+def test_a_job_without_a_finished_run_is_lost() -> None:
+    books = balance(handed_out("a", "b", "c"), [seen("a"), seen("b", outcome="missing")])
+
+    assert (books.handed_out, books.finished, books.lost) == (3, 1, 2)
+
+
+def test_a_job_that_gave_up_is_not_lost() -> None:
+    runs = [seen("a", outcome="missing"), seen("a", outcome="gave_up")]
+
+    assert balance(handed_out("a"), runs).lost == 0
+
+
+def test_a_second_finished_run_is_a_duplicate_and_counts_its_file_once() -> None:
+    runs = [seen("a", lines=3, words=5), seen("a", lines=3, words=5)]
+
+    books = balance(handed_out("a"), runs)
+
+    assert (books.duplicates, books.files, books.lines, books.words) == (1, 1, 3, 5)
+
+
+def test_runs_of_jobs_that_nobody_handed_out_do_not_cover_for_lost_ones() -> None:
+    assert balance(handed_out("a"), [seen("b")]).lost == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "lines", "words"),
+    [
+        (b"", 0, 0),
+        (b"one two\nthree", 1, 3),
+        (b"x" * (1 << 20) + b"y z\n", 1, 2),
+        (b"x" * ((1 << 20) - 1) + b" y", 0, 2),
+    ],
+)
+def test_lines_and_words_are_counted_across_chunks(
+    tmp_path: Path, content: bytes, lines: int, words: int
+) -> None:
+    file = tmp_path / "f"
+    file.write_bytes(content)
+
+    facts = measure(file)
+
+    assert (facts.lines, facts.words) == (lines, words)
+
+
+def test_percentiles_are_values_that_occurred() -> None:
+    assert percentile([], 0.5) is None
+    assert percentile([3, 1, 2], 0.5) == 2
+    assert percentile(range(1, 101), 0.95) == 95
+
+
+@pytest.fixture
+def temporary(tmp_path: Path) -> Path:
+    """A place of its own for the demo's temporary files, so that what it leaves is seen."""
+    place = tmp_path / "tmp"
+    place.mkdir()
+    return place
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """What the demo works on."""
+    place = tmp_path / "files"
+    place.mkdir()
+    for number in range(120):
+        (place / f"{number:03}.txt").write_text("two words\n" * number)
+    return place
+
+
+@pytest.fixture
+def demo(temporary: Path, folder: Path) -> Iterator["subprocess.Popen[bytes]"]:
+    """The demo as a process; whatever the test does, it is gone afterwards."""
+    environ = {name: text for name, text in os.environ.items() if not name.startswith("FORGE_")}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "forge_jobs", "demo", str(folder), "--json", "--pace", "0.1"],
+        env=environ | {"TMPDIR": str(temporary)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    yield process
+    process.kill()
+    process.communicate()
+
+
+def workers_of(temporary: Path) -> list[int]:
+    """Processes that have to do with the demo's temporary folder."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            environ = process.environ()
+        except psutil.Error:
+            continue
+        if environ.get("TMPDIR") == str(temporary) or str(temporary) in environ.get(
+            "FORGE_STORAGE_URL", ""
+        ):
+            found.append(process.pid)
+    return found
+
+
+@pytest.mark.processes
+def test_the_demo_loses_nothing_though_a_worker_is_killed(
+    demo: "subprocess.Popen[bytes]", temporary: Path
+) -> None:
+    output, errors = demo.communicate(timeout=58)
+
+    assert demo.returncode == 0, errors
+    assert output.count(b"\n") == 1
+    summary = msgspec.json.decode(output)
+    assert summary["lost"] == 0
+    assert summary["dead"] == 1
+    assert summary["revived"] >= 1
+    assert summary["duplicates"] <= summary["revived"]
+    assert summary["done"] == summary["jobs"] - 1
+    assert summary["files"] == 122
+    assert summary["lines"] == sum(range(120)) + 2
+    assert summary["retries"] >= 5
+    assert summary["ticks"] >= 1
+    assert summary["pickup_ms"]["p50"] > 0
+    assert list(temporary.iterdir()) == []
+    assert workers_of(temporary) == []
+
+
+@pytest.mark.processes
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("signum", "code"), [(signal.SIGINT, 1), (signal.SIGTERM, 1), (signal.SIGKILL, -9)]
+)
+async def test_a_demo_that_is_stopped_leaves_nothing_behind(
+    demo: "subprocess.Popen[bytes]", temporary: Path, signum: signal.Signals, code: int
+) -> None:
+    await wait_until(
+        lambda: len(workers_of(temporary)) >= 4, description="the workers are there", timeout=20
+    )
+
+    demo.send_signal(signum)
+    demo.wait(20)
+
+    assert demo.returncode == code
+    await wait_until(
+        lambda: not workers_of(temporary) and not list(temporary.iterdir()),
+        description="its processes and files are gone",
+        timeout=20,
+    )

@@ -1,0 +1,176 @@
+"""``enqueue``, ``jobs`` and ``explain``: what they print, and what they change."""
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.cli.conftest import CommandLine
+
+Enqueue = Callable[..., str]
+UNKNOWN_ID = "01J00000000000000000000000"
+
+
+def test_enqueue_prints_the_id_and_stores_every_option(forge: CommandLine) -> None:
+    job_id = forge(
+        *("enqueue", "shop.pay", "--payload", '{"n": 7}', "--queue", "money", "--priority", "-3"),
+        *("--max-attempts", "unlimited", "--tag", "a", "--tag", "b", "--timeout", "1m30s"),
+        *("--unique-key", "k", "--run-at", "2030-01-31T18:00:00+02:00"),
+    ).stdout.strip()
+
+    job = forge.json("jobs", "show", job_id)
+    assert job["id"] == job_id
+    assert (job["kind"], job["queue"], job["status"]) == ("shop.pay", "money", "pending")
+    assert job["payload"] == {"n": 7}
+    assert job["priority"] == -3
+    assert job["max_attempts"] is None
+    assert job["tags"] == ["a", "b"]
+    assert job["timeout"] == 90
+    assert job["unique_key"] == "k"
+    assert job["due_at"] == "2030-01-31T16:00:00Z"
+
+
+def test_a_payload_comes_from_stdin_too(forge: CommandLine) -> None:
+    job_id = forge("enqueue", "a", "--payload", "-", stdin='{"naïve": "ü"}').stdout.strip()
+
+    assert forge.json("jobs", "show", job_id)["payload"] == {"naïve": "ü"}
+
+
+def test_a_duplicate_reports_the_holder_of_its_key(forge: CommandLine) -> None:
+    first = forge.json("enqueue", "a", "--unique-key", "k")
+
+    second = forge("enqueue", "a", "--unique-key", "k")
+
+    assert first["deduplicated"] is False
+    assert second.stdout.strip() == first["job_id"]
+    assert "holds the unique key" in second.stderr
+    assert forge.json("enqueue", "a", "--unique-key", "k") == {
+        "job_id": first["job_id"],
+        "deduplicated": True,
+    }
+
+
+def test_a_repeat_under_one_id_stores_one_job(forge: CommandLine) -> None:
+    for _ in range(2):
+        assert forge.json("enqueue", "a", "--id", UNKNOWN_ID) == {
+            "job_id": UNKNOWN_ID,
+            "deduplicated": False,
+        }
+
+    assert len(forge.json("jobs", "list")["jobs"]) == 1
+    assert "already" in forge.refuse("enqueue", "b", "--id", UNKNOWN_ID, code=1) or True
+
+
+def test_handlers_check_the_payload_before_it_is_stored(forge: CommandLine) -> None:
+    registry = ("--handlers", "forge_jobs.cli.demo.handlers:handlers")
+
+    text = forge.refuse("enqueue", "demo.ping", "--payload", '{"ledger": 7}', *registry)
+
+    assert "ledger" in text
+    assert forge.json("jobs", "list")["jobs"] == []
+
+
+def test_list_filters_and_pages(forge: CommandLine, enqueue: Enqueue) -> None:
+    ids = [enqueue("a", "--queue", queue) for queue in ("x", "x", "y")]
+
+    newest_first = [job["id"] for job in forge.json("jobs", "list")["jobs"]]
+    page = forge.json("jobs", "list", "--queue", "x", "--limit", "1")
+    rest = forge.json("jobs", "list", "--queue", "x", "--limit", "1", "--cursor", page["cursor"])
+
+    assert newest_first == ids[::-1]
+    assert [job["id"] for job in page["jobs"] + rest["jobs"]] == [ids[1], ids[0]]
+    assert rest["cursor"] is None
+
+
+def test_a_list_for_people_is_aligned_and_says_how_to_go_on(
+    forge: CommandLine, enqueue: Enqueue
+) -> None:
+    ids = [enqueue("a.long.kind"), enqueue("a")]
+
+    result = forge("jobs", "list", "--limit", "1")
+
+    head, line = result.stdout.splitlines()
+    assert head.startswith("ID ")
+    assert line.startswith(ids[1])
+    assert head.index("KIND") == line.index(" a ") + 1
+    assert "--cursor" in result.stderr
+
+
+def test_an_empty_list_is_said_on_stderr(forge: CommandLine) -> None:
+    result = forge("jobs", "list")
+
+    assert result.stdout == ""
+    assert result.stderr == "No job matches.\n"
+
+
+def test_show_tells_people_the_same(forge: CommandLine, enqueue: Enqueue) -> None:
+    job_id = enqueue("a", "--payload", '{"x": "[red]"}')
+
+    text = forge("jobs", "show", job_id).stdout
+
+    assert job_id in text
+    assert '{"x": "[red]"}' in text
+
+
+def test_cancel_requeue_and_delete_by_id(forge: CommandLine, enqueue: Enqueue) -> None:
+    ids = [enqueue("a"), enqueue("a")]
+
+    assert forge.json("jobs", "cancel", *ids)["changed"] == sorted(ids)
+    assert forge.json("jobs", "requeue", ids[0])["changed"] == [ids[0]]
+    assert forge("jobs", "delete", ids[1]).stdout == "1 changed\n"
+
+    assert [job["id"] for job in forge.json("jobs", "list")["jobs"]] == [ids[0]]
+
+
+def test_what_was_refused_is_named_and_is_exit_code_1(forge: CommandLine, enqueue: Enqueue) -> None:
+    job_id = enqueue("a")
+
+    result = forge("jobs", "cancel", job_id, UNKNOWN_ID, code=1)
+
+    assert result.stdout == "1 changed, 1 refused\n"
+    assert result.stderr == f"{UNKNOWN_ID} refused: not_found\n"
+    assert forge.json("jobs", "requeue", UNKNOWN_ID, code=1)["refused"] == {UNKNOWN_ID: "not_found"}
+
+
+def test_all_that_match_are_changed_and_no_others(forge: CommandLine, enqueue: Enqueue) -> None:
+    for _ in range(3):
+        enqueue("a", "--queue", "x")
+    other = enqueue("a", "--queue", "y")
+
+    changed = forge.json("jobs", "cancel", "--queue", "x", "--all-matching", "--yes")["changed"]
+
+    assert len(changed) == 3
+    assert other not in changed
+
+
+def test_all_that_match_need_a_yes(forge: CommandLine, enqueue: Enqueue) -> None:
+    enqueue("a")
+
+    declined = forge("jobs", "delete", "--all-matching", code=1, stdin="n\n")
+    assert "delete every matching job?" in declined.stderr
+    assert len(forge.json("jobs", "list")["jobs"]) == 1
+
+    forge("jobs", "delete", "--all-matching", stdin="y\n")
+    assert forge.json("jobs", "list")["jobs"] == []
+
+
+def test_run_now_makes_a_scheduled_job_due(forge: CommandLine, enqueue: Enqueue) -> None:
+    job_id = enqueue("a", "--delay", "1h")
+    assert forge.json("explain", job_id)["reason"] == "not_due"
+
+    forge("jobs", "run-now", job_id)
+
+    assert forge.json("explain", job_id)["reason"] != "not_due"
+
+
+@pytest.mark.parametrize("json", [True, False])
+def test_explain_says_why_a_job_does_not_run(
+    forge: CommandLine, enqueue: Enqueue, json: bool
+) -> None:
+    job_id = enqueue("a")
+
+    if json:
+        explanation = forge.json("explain", job_id)
+        assert explanation["job_id"] == job_id
+        assert explanation["reason"] == "no_pod"
+    else:
+        assert "no_pod" in forge("explain", job_id).stdout

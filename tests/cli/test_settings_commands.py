@@ -1,0 +1,174 @@
+"""``queues``, ``cron``, ``pods``, ``kinds``, ``migrate``, ``doctor`` and the rest."""
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from forge_jobs.cli.main import cli
+from tests.cli.conftest import CommandLine
+
+HANDLERS = "forge_jobs.cli.demo.handlers:handlers"
+
+
+def test_queues_show_settings_counts_and_what_is_unserved(forge: CommandLine) -> None:
+    forge("enqueue", "a", "--queue", "x")
+
+    [queue] = forge.json("queues", "list")["queues"]
+
+    assert queue["name"] == "x"
+    assert queue["counts"]["by_status"] == {"pending": 1}
+    assert queue["counts"]["due"] == 1
+    assert (queue["granted"], queue["pods"], queue["unserved"]) == (0, 0, True)
+    assert "unserved" in forge("queues", "list").stdout
+
+
+def test_settings_of_a_queue_change_one_by_one(forge: CommandLine) -> None:
+    forge("queues", "set", "x", "--max-workers", "4", "--cooldown", "exponential")
+    forge("queues", "set", "x", "--keep-done", "1h30m", "--max-dead", "5")
+
+    [queue] = forge.json("queues", "list")["queues"]
+    assert queue["settings"]["max_workers"] == 4
+    assert queue["settings"]["cooldown"]["mode"] == "exponential"
+    assert queue["settings"]["cooldown"]["base"] == 60
+    assert queue["settings"]["retention"]["done"] == 5400
+    assert queue["settings"]["retention"]["max_dead"] == 5
+    assert queue["overridden"] == ["cooldown", "max_workers", "retention"]
+
+
+def test_a_queue_is_paused_and_resumed(forge: CommandLine) -> None:
+    forge("queues", "set", "x", "--max-workers", "1")
+
+    forge("queues", "pause", "x")
+    assert forge.json("queues", "list")["queues"][0]["standing"] == "paused"
+
+    forge("queues", "resume", "x")
+    assert forge.json("queues", "list")["queues"][0]["standing"] == "open"
+
+
+def test_a_schedule_is_added_changed_paused_triggered_and_deleted(forge: CommandLine) -> None:
+    added = forge.json(
+        *("cron", "add", "nightly", "shop.report", "30 2 * * *", "--queue", "reports"),
+        *("--timezone", "Europe/Berlin", "--payload", '{"all": true}', "--overlap", "skip"),
+    )
+    assert added["spec"]["payload"] == {"all": True}
+    assert added["spec"]["timezone"] == "Europe/Berlin"
+    assert added["next_at"] is not None
+    assert "change it with 'cron set'" in forge.refuse(
+        *("cron", "add", "nightly", "a", "@daily"), code=1
+    )
+
+    changed = forge.json("cron", "set", "nightly", "--expression", "@every 90s", "--tag", "t")
+    assert changed["spec"] == added["spec"] | {"expression": "@every 90s", "tags": ["t"]}
+
+    forge("cron", "pause", "nightly")
+    [paused] = forge.json("cron", "list")["schedules"]
+    assert (paused["standing"], paused["next_at"]) == ("paused", None)
+    forge("cron", "resume", "nightly")
+    [resumed] = forge.json("cron", "list")["schedules"]
+    assert resumed["standing"] == "on"
+    assert resumed["next_at"] is not None
+
+    job_id = forge("cron", "trigger", "nightly").stdout.strip()
+    again = forge("cron", "trigger", "nightly")
+    job = forge.json("jobs", "show", job_id)
+    assert (job["kind"], job["queue"], job["schedule"]) == ("shop.report", "reports", "nightly")
+    assert job["payload"] == {"all": True}
+    assert again.stdout.strip() == job_id
+    assert "still active" in again.stderr
+
+    forge("cron", "delete", "nightly")
+    assert forge.json("cron", "list")["schedules"] == []
+
+
+def test_no_pods_is_said(forge: CommandLine) -> None:
+    assert forge.json("pods") == {"pods": []}
+    assert forge("pods").stderr == "No pod is known.\n"
+
+
+def test_kinds_are_listed_with_their_schemas(forge: CommandLine) -> None:
+    kinds = {entry["kind"]: entry for entry in forge.json("kinds", HANDLERS)["kinds"]}
+
+    assert set(kinds) == {"demo.count_file", "demo.report", "demo.ping", "demo.tick"}
+    assert kinds["demo.ping"]["payload_schema"]["properties"]["ledger"]["type"] == "string"
+    assert "ledger" in forge("kinds", HANDLERS).stdout
+
+
+def test_handlers_may_come_from_the_environment(
+    forge: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORGE_HANDLERS", HANDLERS)
+
+    assert len(forge.json("kinds")["kinds"]) == 4
+
+
+def test_migrations_are_applied_once_and_their_state_is_shown(forge: CommandLine) -> None:
+    missing = forge.json("migrate", "status", code=1)["migrations"]
+    assert missing
+    assert all(each["applied_at"] is None for each in missing)
+    assert "CREATE TABLE" in forge("migrate", "sql").stdout.upper()
+
+    assert "Applied 0001" in forge("migrate", "up").stderr
+    assert forge("migrate", "up").stderr == "The schema is up to date.\n"
+
+    applied = forge.json("migrate", "status")["migrations"]
+    assert all(each["applied_at"] for each in applied)
+    assert forge("migrate", "sql").stdout == ""
+
+
+def test_a_schema_of_a_newer_program_is_refused_with_the_fix(
+    forge: CommandLine, tmp_path: Path
+) -> None:
+    forge("migrate", "up")
+    connection = sqlite3.connect(tmp_path / "jobs.db")
+    with connection:
+        connection.execute("insert into forge_migrations values (9999, 'later', 'x', 0)")
+    connection.close()
+
+    assert "upgrade forge-jobs" in forge.refuse("jobs", "list", code=1)
+    doctor = forge.json("doctor", code=1)
+    assert doctor["ok"] is False
+    assert {each["check"]: each["state"] for each in doctor["findings"]}["store"] == "fail"
+
+
+def test_doctor_is_content_with_an_empty_store_but_warns_that_nothing_runs(
+    forge: CommandLine,
+) -> None:
+    document = forge.json("doctor")
+
+    states = {each["check"]: each["state"] for each in document["findings"]}
+    assert document["ok"] is True
+    assert states == {
+        "python": "ok",
+        "packages": "ok",
+        "store": "ok",
+        "durability": "ok",
+        "clock": "ok",
+        "pods": "warn",
+        "queues": "ok",
+        "leader": "warn",
+        "schedules": "ok",
+    }
+
+
+def test_doctor_fails_on_a_queue_that_nobody_serves(forge: CommandLine) -> None:
+    forge("enqueue", "a", "--queue", "lonely")
+
+    text = forge("doctor", code=1).stdout
+
+    assert "no live pod declares lonely" in text
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_scripts_complete_this_command(forge: CommandLine, shell: str) -> None:
+    assert f"_FORGE_JOBS_COMPLETE={shell}_complete" in forge("completion", shell).stdout
+
+
+def test_the_version_is_that_of_the_package(forge: CommandLine) -> None:
+    assert forge("--version").stdout.startswith("forge-jobs 0.")
+
+
+def test_every_command_has_a_help_text_of_its_own(forge: CommandLine) -> None:
+    for name, command in cli.commands.items():
+        assert command.help, name
+        assert forge(name, "--help").stdout.startswith("Usage: ")

@@ -1,0 +1,136 @@
+"""``forge-jobs worker`` as a real process."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.cli.conftest import CommandLine
+from tests.support.waiting import wait_until
+
+pytestmark = [pytest.mark.anyio, pytest.mark.processes]
+
+_HANDLERS = """
+from pathlib import Path
+from forge_jobs import HandlerRegistry
+
+handlers = HandlerRegistry()
+
+@handlers.job("t.write")
+def write(path: str) -> None:
+    Path(path).write_text("done")
+
+@handlers.job("t.fail", max_attempts=2)
+def fail() -> None:
+    raise ValueError("as wanted")
+"""
+
+Start = Callable[..., "subprocess.Popen[bytes]"]
+
+
+@pytest.fixture
+def start(forge: CommandLine, tmp_path: Path) -> Iterator[Start]:
+    """Starts workers; none outlives the test."""
+    (tmp_path / "cli_test_handlers.py").write_text(_HANDLERS)
+    running: list[subprocess.Popen[bytes]] = []
+    environ = {name: text for name, text in os.environ.items() if not name.startswith("FORGE_")}
+    environ |= {"FORGE_STORAGE_URL": forge.url, "PYTHONPATH": str(Path.cwd())}
+
+    def run(*args: str, **variables: str) -> "subprocess.Popen[bytes]":
+        process = subprocess.Popen(
+            [sys.executable, "-m", "forge_jobs", "worker", *args],
+            cwd=tmp_path,
+            env=environ | variables,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        running.append(process)
+        return process
+
+    yield run
+    for process in running:
+        process.kill()
+        process.communicate()
+
+
+async def test_a_worker_runs_jobs_until_sigterm_and_leaves_nothing_behind(
+    forge: CommandLine, start: Start, tmp_path: Path
+) -> None:
+    worker = start(FORGE_QUEUES="default=2", FORGE_HANDLERS="cli_test_handlers:handlers")
+    file = tmp_path / "out"
+    forge("enqueue", "t.write", "--payload", msgspec.json.encode({"path": str(file)}).decode())
+    await wait_until(file.exists, description="the job ran", timeout=20)
+    [pod] = forge.json("pods")["pods"]
+    assert pod["pod"]["process_id"] == worker.pid
+    assert pod["slots"] == {"default": {"target": 2, "grant": 2}}
+
+    worker.send_signal(signal.SIGTERM)
+    _, errors = worker.communicate(timeout=20)
+
+    assert worker.returncode == 0, errors
+    assert b"Traceback" not in errors
+    assert forge.json("pods")["pods"] == []
+    assert [job["status"] for job in forge.json("jobs", "list")["jobs"]] == ["done"]
+
+
+async def test_until_empty_waits_for_retries_and_ends(forge: CommandLine, start: Start) -> None:
+    forge("enqueue", "t.fail")
+
+    worker = start("cli_test_handlers:handlers", "--queues", "default", "--until-empty")
+    _, errors = worker.communicate(timeout=30)
+
+    assert worker.returncode == 0, errors
+    [job] = forge.json("jobs", "list")["jobs"]
+    assert (job["status"], job["attempt"]) == ("dead", 2)
+
+
+async def test_once_leaves_what_is_not_due(
+    forge: CommandLine, start: Start, tmp_path: Path
+) -> None:
+    payload = msgspec.json.encode({"path": str(tmp_path / "out")}).decode()
+    due = forge("enqueue", "t.write", "--payload", payload).stdout.strip()
+    later = forge("enqueue", "t.write", "--payload", payload, "--delay", "1h").stdout.strip()
+
+    worker = start("cli_test_handlers:handlers", "--queues", "default", "--once")
+    _, errors = worker.communicate(timeout=30)
+
+    assert worker.returncode == 0, errors
+    statuses = {job["id"]: job["status"] for job in forge.json("jobs", "list")["jobs"]}
+    assert statuses == {due: "done", later: "pending"}
+
+
+async def test_a_worker_stops_when_the_pipe_to_its_starter_closes(start: Start) -> None:
+    worker = start("cli_test_handlers:handlers", "--queues", "default", "--stop-on-eof")
+
+    _, errors = worker.communicate(timeout=20)
+
+    assert worker.returncode == 0, errors
+
+
+async def test_logs_are_json_when_asked_for(start: Start) -> None:
+    worker = start(
+        *("cli_test_handlers:handlers", "--queues", "default", "--until-empty"),
+        FORGE_LOG_FORMAT="json",
+    )
+
+    _, errors = worker.communicate(timeout=20)
+
+    entries = [msgspec.json.decode(line) for line in errors.splitlines()]
+    assert all({"at", "level", "logger", "message"} <= entry.keys() for entry in entries)
+
+
+async def test_a_worker_without_its_store_or_handlers_ends_in_one_line(start: Start) -> None:
+    worker = start("nowhere:handlers", "--queues", "default")
+
+    output, errors = worker.communicate(timeout=20)
+
+    assert worker.returncode == 2
+    assert output == b""
+    assert errors.decode().startswith("Error: 'nowhere:handlers'")
+    assert errors.count(b"\n") == 1
