@@ -7,7 +7,7 @@ and any hash of the queue name alone would give some pod none and another nine.
 """
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from forge_jobs.model.ids import HostId
 from forge_jobs.model.processes import Allocation, AllocationChange, Slots
@@ -77,19 +77,21 @@ class _Split:
         for pod in sorted(others, key=lambda pod: (held[pod], self._rank(pod)))[:missing]:
             self._give(pod, held)
 
-    def relieve(self, held: dict[HostId, int]) -> bool:
-        """Move one remainder to a pod that holds at least two fewer; False: none to move."""
-        others = [pod for pod in self.members if pod not in self.favoured]
+    def gap(self, held: Mapping[HostId, int]) -> int:
+        """How many more its fullest holder has than the emptiest pod that holds none of it."""
+        others = [held[pod] for pod in self.members if pod not in self.favoured]
         if not others or not self.favoured:
-            return False
+            return 0
+        return max(held[pod] for pod in self.favoured) - min(others)
+
+    def relieve(self, held: dict[HostId, int]) -> None:
+        """Move one remainder across the gap."""
+        others = [pod for pod in self.members if pod not in self.favoured]
         fullest = max(self.favoured, key=lambda pod: (held[pod], self._rank(pod)))
         emptiest = min(others, key=lambda pod: (held[pod], self._rank(pod)))
-        if held[fullest] - held[emptiest] < 2:
-            return False
         self.favoured.discard(fullest)
         held[fullest] -= 1
         self._give(emptiest, held)
-        return True
 
     def shares(self) -> Shares:
         return {pod: self.base + (pod in self.favoured) for pod in self.members}
@@ -102,14 +104,13 @@ class _Split:
         return _rank(self._queue, pod)
 
 
-def _level(splits: Iterable[_Split], held: dict[HostId, int]) -> None:
+def _level(splits: Collection[_Split], held: dict[HostId, int]) -> None:
+    # The widest gaps first: closing a narrow one beside them would have to be undone later.
     # Each move lowers the sum of squares of what the pods hold, so this ends.
-    moved = True
-    while moved:
-        moved = False
+    while (widest := max((split.gap(held) for split in splits), default=0)) >= 2:
         for split in splits:
-            while split.relieve(held):
-                moved = True
+            while split.gap(held) >= widest:
+                split.relieve(held)
 
 
 def _rank(queue: str, pod: HostId) -> bytes:

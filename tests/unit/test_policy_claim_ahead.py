@@ -1,0 +1,59 @@
+"""How many claims a pod may hold beyond its free workers."""
+
+import math
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from forge_jobs.policy.claim_ahead import MAX_CLAIMS_PER_CALL, ahead_limit
+
+HORIZON = timedelta(milliseconds=50)
+
+
+def test_it_is_what_the_workers_finish_within_the_horizon() -> None:
+    assert ahead_limit(0, 10, 0.005, HORIZON) == 100
+    assert ahead_limit(0, 1, 0.010, HORIZON) == 5
+
+
+def test_long_jobs_are_not_held_ahead() -> None:
+    assert ahead_limit(0, 10, 0.501, HORIZON) == 0
+    assert ahead_limit(0, 10, 3600.0, HORIZON) == 0
+    assert ahead_limit(0, 10, math.inf, HORIZON) == 0
+
+
+@pytest.mark.parametrize("mean", [None, math.nan])
+def test_nothing_is_held_while_the_pace_is_unknown(mean: float | None) -> None:
+    assert ahead_limit(3, 10, mean, HORIZON) == 0
+
+
+@pytest.mark.parametrize("mean", [0.0, 1e-300, 0.001])
+def test_a_horizon_of_zero_turns_it_off(mean: float) -> None:
+    assert ahead_limit(0, 10, mean, timedelta(0)) == 0
+    assert ahead_limit(0, 10, mean, timedelta(seconds=-1)) == 0
+
+
+def test_jobs_that_take_no_time_are_held_up_to_one_call() -> None:
+    assert ahead_limit(0, 10, 0.0, HORIZON) == MAX_CLAIMS_PER_CALL
+    assert ahead_limit(4, 10, 0.0, HORIZON) == MAX_CLAIMS_PER_CALL - 4
+
+
+def test_no_workers_hold_nothing() -> None:
+    assert ahead_limit(0, 0, 0.0, HORIZON) == 0
+
+
+@given(
+    st.integers(0, 2000),
+    st.integers(0, 2000),
+    st.floats(0, 1e6),
+    st.timedeltas(timedelta(0), timedelta(hours=1)),
+)
+def test_with_the_free_workers_it_stays_within_one_call(
+    free: int, workers: int, mean: float, horizon: timedelta
+) -> None:
+    ahead = ahead_limit(free, workers, mean, horizon)
+
+    assert ahead >= 0
+    assert ahead == 0 or ahead + free <= MAX_CLAIMS_PER_CALL
+    assert ahead * mean <= workers * horizon.total_seconds() * (1 + 1e-9)

@@ -1,0 +1,186 @@
+"""When a pod stops trusting itself, and when a reaper may judge others."""
+
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from forge_jobs.clock import ManualClock
+from forge_jobs.policy.liveness import Fence, ReaperGuard
+
+LEASE = timedelta(seconds=15)
+MARGIN = timedelta(seconds=3)
+INTERVAL = timedelta(seconds=3)
+
+
+class TestFence:
+    def test_it_falls_at_the_lease_less_the_margin_after_registration(self) -> None:
+        fence = Fence(LEASE, MARGIN, 100.0)
+
+        assert not fence.must_stop(111.999)
+        assert fence.must_stop(112.0)
+
+    def test_a_beat_counts_from_when_it_was_sent(self) -> None:
+        clock = ManualClock()
+        fence = Fence(LEASE, MARGIN, clock.elapsed())
+        clock.advance(10)
+        sent_at = clock.elapsed()
+        clock.advance(5)
+        assert fence.must_stop(clock.elapsed())
+
+        fence.renewed(sent_at)
+
+        assert not fence.must_stop(clock.elapsed())
+        assert fence.remaining(clock.elapsed()) == timedelta(seconds=7)
+        clock.advance(7)
+        assert fence.must_stop(clock.elapsed())
+        assert fence.remaining(clock.elapsed()) == timedelta(0)
+
+    def test_the_answer_to_an_earlier_beat_takes_nothing_back(self) -> None:
+        fence = Fence(LEASE, MARGIN, 0.0)
+        fence.renewed(10.0)
+
+        fence.renewed(4.0)
+
+        assert not fence.must_stop(21.9)
+        assert fence.must_stop(22.0)
+
+    def test_a_step_of_the_wall_clock_changes_nothing(self) -> None:
+        clock = ManualClock()
+        fence = Fence(LEASE, MARGIN, clock.elapsed())
+
+        clock.step_wall(3600)
+        assert not fence.must_stop(clock.elapsed())
+        clock.step_wall(-7200)
+        clock.advance(12)
+        assert fence.must_stop(clock.elapsed())
+
+    def test_a_suspend_makes_it_fall_at_once(self) -> None:
+        clock = ManualClock()
+        fence = Fence(LEASE, MARGIN, clock.elapsed())
+
+        clock.advance(timedelta(hours=8))
+
+        assert fence.must_stop(clock.elapsed())
+
+    @given(st.lists(st.tuples(st.floats(0, 8), st.floats(0, 5)), max_size=30))
+    def test_it_falls_before_the_store_could_give_the_claims_away(
+        self, beats: list[tuple[float, float]]
+    ) -> None:
+        """Whatever the pauses and delays: while handlers may run, the lease at the store lasts."""
+        now, store_until = 0.0, LEASE.total_seconds()
+        fence = Fence(LEASE, MARGIN, 0.0)
+        for pause, delay in beats:
+            now += pause
+            if fence.must_stop(now):
+                return
+            sent_at, executed_at = now, now + delay / 2
+            if executed_at >= store_until:
+                return
+            store_until = executed_at + LEASE.total_seconds()
+            now += delay
+            fence.renewed(sent_at)
+            latest = now + fence.remaining(now).total_seconds()
+            assert latest <= store_until - MARGIN.total_seconds() + 1e-5
+
+
+class _Reaper:
+    """A guard asked at each pass, and a clock."""
+
+    def __init__(self, lease: timedelta = LEASE, interval: timedelta = INTERVAL) -> None:
+        self.clock = ManualClock()
+        self.guard = ReaperGuard(lease, interval)
+
+    def passes(self, count: int, seconds: float = 3.0) -> list[bool]:
+        answers = []
+        for _ in range(count):
+            self.clock.advance(seconds)
+            answers.append(self.guard.may_revive(self.clock))
+        return answers
+
+
+class TestReaperGuard:
+    def test_it_waits_for_one_full_lease_after_the_start(self) -> None:
+        reaper = _Reaper()
+
+        assert not reaper.guard.may_revive(reaper.clock)
+        assert reaper.passes(6) == [False, False, False, False, True, True]
+
+    @pytest.mark.parametrize("gap", [8.001, 20.0, 30_000.0])
+    def test_a_gap_between_passes_starts_the_lease_again(self, gap: float) -> None:
+        reaper = _Reaper()
+        reaper.passes(10)
+
+        assert reaper.passes(1, gap) == [False]
+        assert reaper.passes(5) == [False, False, False, False, True]
+
+    def test_a_pass_that_is_a_little_late_is_none(self) -> None:
+        reaper = _Reaper()
+        reaper.passes(10)
+
+        assert reaper.passes(3, 7.9) == [True, True, True]
+
+    @pytest.mark.parametrize("step", [2.6, -2.6, 3600.0, -3600.0])
+    def test_a_step_of_the_wall_clock_starts_the_lease_again(self, step: float) -> None:
+        reaper = _Reaper()
+        reaper.passes(10)
+
+        reaper.clock.step_wall(step)
+
+        assert reaper.passes(6) == [False, False, False, False, False, True]
+
+    @pytest.mark.parametrize("step", [0.1, -0.1, 2.0])
+    def test_a_clock_that_is_set_right_by_a_little_does_not(self, step: float) -> None:
+        reaper = _Reaper()
+        reaper.passes(10)
+
+        reaper.clock.step_wall(step)
+
+        assert reaper.passes(2) == [True, True]
+
+    def test_an_outage_of_the_store_is_a_gap(self) -> None:
+        reaper = _Reaper()
+        reaper.passes(10)
+
+        reaper.clock.advance(60)
+
+        assert not reaper.guard.may_revive(reaper.clock)
+
+    def test_it_can_be_told_to_start_over(self) -> None:
+        reaper = _Reaper()
+        reaper.passes(10)
+
+        reaper.guard.reset()
+
+        assert reaper.passes(6) == [False, False, False, False, False, True]
+
+    def test_asking_twice_within_one_pass_changes_nothing(self) -> None:
+        reaper = _Reaper()
+        reaper.passes(6)
+
+        assert reaper.guard.may_revive(reaper.clock)
+        assert reaper.guard.may_revive(reaper.clock)
+
+    def test_passes_rarer_than_a_lease_may_revive_too(self) -> None:
+        reaper = _Reaper(timedelta(seconds=15), timedelta(seconds=20))
+
+        assert reaper.passes(3, 20.0) == [False, True, True]
+
+    @given(st.lists(st.tuples(st.floats(0, 40), st.sampled_from([0.0, 0.0, 0.0, 9.0, -9.0]))))
+    def test_it_never_allows_within_a_lease_of_a_disturbance(
+        self, passes: list[tuple[float, float]]
+    ) -> None:
+        reaper = _Reaper()
+        reaper.guard.may_revive(reaper.clock)
+        disturbed_at = 0.0
+        for pause, step in passes:
+            reaper.clock.advance(pause)
+            reaper.clock.step_wall(step)
+            if pause > 8.0 or step:
+                disturbed_at = reaper.clock.elapsed()
+
+            allowed = reaper.guard.may_revive(reaper.clock)
+
+            quiet = reaper.clock.elapsed() - disturbed_at
+            assert not allowed or quiet >= LEASE.total_seconds() - 1e-6
