@@ -1,0 +1,158 @@
+"""Named rate limits, as handlers and callers use them."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import timedelta
+
+from msgspec import Struct
+
+from forge_jobs.clock import Clock, SystemClock
+from forge_jobs.errors import InvalidInput, NotFound, StorageError, Unavailable
+from forge_jobs.handlers.durations import check_duration
+from forge_jobs.lanes import Lane
+from forge_jobs.model.names import check_name
+from forge_jobs.model.queues import TokenGrant
+from forge_jobs.storage.protocols import ConfigStore
+
+LONGEST_PAUSE = timedelta(seconds=5)
+"""A waiter asks again this often although the store said later: a limit may be raised."""
+
+SHORTEST_PAUSE = timedelta(milliseconds=1)
+"""A timer that ends a moment early must not turn a waiter into a busy one."""
+
+REPEAT_FOR = timedelta(seconds=10)
+"""How long an unreachable store is tried again before ``Unavailable`` reaches the caller."""
+
+_ZERO = timedelta(0)
+
+Pause = Callable[[timedelta], Awaitable[None]]
+
+
+class _Answer(Struct, frozen=True):
+    """What one request of a batch got: a grant, or why there is none."""
+
+    grant: TokenGrant | None
+    error: StorageError | None = None
+
+
+class RateLimiter:
+    """Takes tokens from the store's buckets, for any number of callers of one event loop.
+
+    Callers of one scope share round trips: at most one call per scope is in flight, and what
+    arrives meanwhile is asked for together.
+
+    :param pause: how to let time pass; tests give their own
+    """
+
+    def __init__(
+        self, config: ConfigStore, *, clock: Clock | None = None, pause: Pause | None = None
+    ) -> None:
+        self._config = config
+        self._clock = clock or SystemClock()
+        self._pause = pause or _let_pass
+        self._lanes: dict[str, Lane[int, _Answer]] = {}
+
+    async def acquire(
+        self, scope: str, count: int = 1, *, wait: timedelta | float | None = None
+    ) -> bool:
+        """Take ``count`` tokens, all of them or none; False when they are not there.
+
+        A caller that stops waiting while its call is in flight may leave tokens taken.
+
+        :param wait: for at most this long, a timedelta or seconds; None: not at all. Returns
+            False at once when the tokens cannot be there in time
+        :raises NotFound: the scope is not declared
+        :raises InvalidInput: ``count`` is below 1 or above the capacity
+        :raises Unavailable: the store could not be reached for a while
+        """
+        if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+            raise InvalidInput("count", f"is {count!r}", "give a whole number, at least 1")
+        allowed = _ZERO if wait is None else check_duration("wait", wait)
+        until = self._clock.elapsed() + allowed.total_seconds()
+        while True:
+            grant = await self._ask(scope, count)
+            if grant.granted:
+                return True
+            left = timedelta(seconds=max(until - self._clock.elapsed(), 0.0))
+            if left <= _ZERO or grant.retry_in > left:
+                return False
+            await self._pause(min(max(grant.retry_in, SHORTEST_PAUSE), LONGEST_PAUSE, left))
+
+    async def drain(self, scope: str) -> None:
+        """Empty the bucket for the whole cluster: the upstream said that the budget is used up.
+
+        :raises NotFound: the scope is not declared
+        """
+        try:
+            await self._config.drain_tokens(scope)
+        except NotFound:
+            raise _undeclared(scope) from None
+
+    async def _ask(self, scope: str, count: int) -> TokenGrant:
+        answer = await self._lane(scope).submit(count)
+        if isinstance(answer.error, NotFound):
+            # Names come from handlers, so those that lead nowhere must not pile up.
+            self._lanes.pop(scope, None)
+            raise _undeclared(scope) from None
+        if answer.error is not None:
+            raise answer.error
+        assert answer.grant is not None
+        return answer.grant
+
+    def _lane(self, scope: str) -> Lane[int, _Answer]:
+        lane = self._lanes.get(scope)
+        if lane is None:
+            check_name("scope", scope)
+
+            async def call(counts: Sequence[int]) -> list[_Answer]:
+                return await self._take(scope, counts)
+
+            lane = self._lanes[scope] = Lane(call, repeat_for=REPEAT_FOR)
+        return lane
+
+    async def _take(self, scope: str, counts: Sequence[int]) -> list[_Answer]:
+        """Answer a batch: all at once when there is enough, else in order of arrival."""
+        if len(counts) > 1:
+            try:
+                together = await self._config.take_tokens(scope, sum(counts))
+            except InvalidInput:
+                pass  # more than the bucket ever holds
+            else:
+                if together.granted:
+                    return [_Answer(together)] * len(counts)
+        answers: list[_Answer] = []
+        denied: dict[int, TokenGrant] = {}
+        for count in counts:
+            # Who asks for as much as was just denied need not ask.
+            known = next((denied[least] for least in denied if least <= count), None)
+            answer = _Answer(known) if known else await self._take_alone(scope, count, answers)
+            if answer.grant is not None and not answer.grant.granted:
+                denied.setdefault(count, answer.grant)
+            answers.append(answer)
+        return answers
+
+    async def _take_alone(self, scope: str, count: int, earlier: Sequence[_Answer]) -> _Answer:
+        try:
+            return _Answer(await self._config.take_tokens(scope, count))
+        except Unavailable as error:
+            # Repeating the batch would take the tokens of those already answered again.
+            if not earlier:
+                raise
+            return _Answer(None, error)
+        except StorageError as error:
+            return _Answer(None, error)
+
+
+def _undeclared(scope: str) -> NotFound:
+    return NotFound(
+        f"the rate limit {scope!r} is not declared; declare it with "
+        f"QueueRuntime(..., rate_limits={{{scope!r}: RateLimit(capacity, per=seconds)}})"
+    )
+
+
+async def _let_pass(duration: timedelta) -> None:
+    try:
+        async with asyncio.timeout(duration.total_seconds()):
+            await asyncio.Event().wait()
+    except TimeoutError:
+        return

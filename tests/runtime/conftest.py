@@ -1,0 +1,22 @@
+"""A store whose time the test moves."""
+
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import pytest
+
+from forge_jobs.clock import ManualClock
+from forge_jobs.storage.protocols import Storage
+from tests.support.backends import BACKENDS
+
+
+@pytest.fixture
+def manual_clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+async def manual_storage(tmp_path: Path, manual_clock: ManualClock) -> AsyncGenerator[Storage]:
+    """A fresh store on ``manual_clock``."""
+    async with BACKENDS["sqlite"](tmp_path, manual_clock) as storage:
+        yield storage
