@@ -26,10 +26,9 @@ from sqlalchemy import (
 
 from forge_jobs.model.ids import HostId
 from forge_jobs.model.processes import Allocation, AllocationChange, PodLease, Slots
+from forge_jobs.storage.sql.chunks import portions
 from forge_jobs.storage.sql.tables import WAITING, jobs, pods, queues, slots
 from forge_jobs.storage.sql.transaction import Tx
-
-_BATCH = 500
 
 _NOW: Any = bindparam("now")
 _is_live = exists().where(
@@ -97,11 +96,10 @@ def fleet_version(written: int | None, lapsed: str | None, orphaned: str | None)
 
 def move_versions(tx: Tx, names: Iterable[str]) -> None:
     """Note that the allocations of these queues are being written."""
-    ordered = sorted(set(names))
-    for start in range(0, len(ordered), _BATCH):
+    for portion in portions(sorted(set(names))):
         tx.execute(
             update(queues)
-            .where(queues.c.name.in_(ordered[start : start + _BATCH]))
+            .where(queues.c.name.in_(portion))
             .values(allocation_version=queues.c.allocation_version + 1)
         )
 

@@ -15,10 +15,10 @@ from forge_jobs.clock import from_us, to_us
 from forge_jobs.model.events import EventKind, TimelineEvent
 from forge_jobs.model.ids import HostId, JobId
 from forge_jobs.model.metrics import Histogram, LatencySample, MetricBucket
+from forge_jobs.storage.sql.chunks import portions
 from forge_jobs.storage.sql.tables import counters, events, latencies
 from forge_jobs.storage.sql.transaction import MINUTE_US, Tx
 
-_BATCH = 500
 _COUNTER_KEY = ("queue", "minute", "host_id", "part", "name")
 _LATENCY_KEY = ("queue", "minute", "host_id")
 _counts = msgspec.json.Decoder(dict[int, int])
@@ -207,6 +207,6 @@ def _fold_latencies(tx: Tx, closed: int, limit: int) -> int:
 
 def _delete_keys(tx: Tx, table: Table, key: Sequence[str], rows: Sequence[Any]) -> None:
     columns = tuple_(*(table.c[name] for name in key))
-    for start in range(0, len(rows), _BATCH):
-        keys = [tuple(getattr(row, name) for name in key) for row in rows[start : start + _BATCH]]
+    for portion in portions(rows):
+        keys = [tuple(getattr(row, name) for name in key) for row in portion]
         tx.execute(delete(table).where(columns.in_(keys)))

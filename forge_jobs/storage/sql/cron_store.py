@@ -14,13 +14,13 @@ from forge_jobs.model.jobs import EnqueueOutcome, NewJob
 from forge_jobs.model.processes import Leadership
 from forge_jobs.model.schedules import DueSchedules, Firing, Schedule, ScheduleSpec
 from forge_jobs.storage.sql.allocations import FLEET, fleet_version
+from forge_jobs.storage.sql.chunks import portions
 from forge_jobs.storage.sql.database import Database
 from forge_jobs.storage.sql.enqueue import enqueue
 from forge_jobs.storage.sql.tables import jobs, leader, schedules
 from forge_jobs.storage.sql.transaction import Tx
 
 _ROW = "leader"
-_BATCH = 500
 _spec = msgspec.json.Decoder(ScheduleSpec)
 
 _NOW: Any = bindparam("now")
@@ -254,10 +254,9 @@ def _put_in(tx: Tx, requests: Sequence[NewJob]) -> tuple[int, int]:
 
 def _stored(tx: Tx, requests: Sequence[NewJob]) -> frozenset[str]:
     """Those of the ids that are stored already: their requests are repeats."""
-    ids = [request.id for request in requests]
     found: set[str] = set()
-    for start in range(0, len(ids), _BATCH):
-        known = select(jobs.c.id).where(jobs.c.id.in_(ids[start : start + _BATCH]))
+    for ids in portions(request.id for request in requests):
+        known = select(jobs.c.id).where(jobs.c.id.in_(ids))
         found.update(tx.execute(known).scalars())
     return frozenset(found)
 

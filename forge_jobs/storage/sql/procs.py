@@ -36,12 +36,12 @@ from forge_jobs.model.processes import (
     WorkerState,
 )
 from forge_jobs.storage.sql import allocations
+from forge_jobs.storage.sql.chunks import portions
 from forge_jobs.storage.sql.config_store import STATE_COLUMNS, declare_queues, queue_state
 from forge_jobs.storage.sql.database import Database
 from forge_jobs.storage.sql.tables import CLAIMED, READY, gauges, jobs, pods, queues, slots
 from forge_jobs.storage.sql.transaction import Tx
 
-_BATCH = 500
 _names = msgspec.json.Decoder(tuple[str, ...])
 _gauges = msgspec.json.Decoder(PodGauges)
 
@@ -229,12 +229,12 @@ def _forget_slots(tx: Tx, host_id: HostId) -> list[str]:
 
 
 def _free_held_jobs(tx: Tx, kinds: Sequence[str]) -> None:
-    for start in range(0, len(kinds), _BATCH):
+    for portion in portions(kinds):
         # The literal lets the planner see that the partial index of held jobs applies.
         held = (
             text("hold IS NOT NULL"),
             jobs.c.hold == Hold.UNKNOWN_KIND.value,
-            jobs.c.kind.in_(kinds[start : start + _BATCH]),
+            jobs.c.kind.in_(portion),
         )
         tx.wake_queues(tx.execute(select(jobs.c.queue).where(*held).distinct()).scalars().all())
         tx.execute(update(jobs).where(*held).values(hold=None))

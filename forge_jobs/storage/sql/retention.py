@@ -11,6 +11,7 @@ from sqlalchemy import ColumnElement, Table, bindparam, delete, select, text, tu
 from forge_jobs.clock import duration_us
 from forge_jobs.model.jobs import JobStatus
 from forge_jobs.model.queues import Retention
+from forge_jobs.storage.sql.chunks import portions
 from forge_jobs.storage.sql.tables import (
     FINISHED,
     counters,
@@ -29,7 +30,6 @@ KEPT_AT_LEAST = timedelta(minutes=1)
 HISTORY = timedelta(days=30)
 """How long timeline events and minutes stay."""
 
-_BATCH = 500
 _retention = msgspec.json.Decoder(Retention)
 _QUEUES = select(queues.c.name, queues.c.retention)
 
@@ -87,10 +87,9 @@ def _remove_jobs(tx: Tx, limit: int) -> int:
     oldest = heapq.nsmallest(limit, set(found))
     ids = sorted(job_id for _, job_id in oldest)
     removed = 0
-    for start in range(0, len(ids), _BATCH):
-        batch = ids[start : start + _BATCH]
+    for portion in portions(ids):
         # Asked again: a requeue may have come in between.
-        gone = delete(jobs).where(jobs.c.id.in_(batch), text(FINISHED)).returning(jobs.c.id)
+        gone = delete(jobs).where(jobs.c.id.in_(portion), text(FINISHED)).returning(jobs.c.id)
         gone_ids: Sequence[str] = tx.execute(gone).scalars().all()
         tx.execute(delete(edges).where(edges.c.child_id.in_(gone_ids)))
         removed += len(gone_ids)
@@ -136,11 +135,9 @@ def _ended_before(
 
 def _clear_results(tx: Tx, limit: int) -> int:
     ids = tx.execute(_EXPIRED_RESULTS, {"before": tx.now, "at_most": limit}).scalars().all()
-    for start in range(0, len(ids), _BATCH):
+    for portion in portions(ids):
         tx.execute(
-            update(jobs)
-            .where(jobs.c.id.in_(ids[start : start + _BATCH]))
-            .values(result=None, result_expires_at=None)
+            update(jobs).where(jobs.c.id.in_(portion)).values(result=None, result_expires_at=None)
         )
     return len(ids)
 
