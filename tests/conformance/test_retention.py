@@ -1,0 +1,271 @@
+"""Retention: which finished jobs and results ``JobStore.cleanup`` removes, and when."""
+
+from datetime import timedelta
+
+import pytest
+
+from forge_jobs.clock import ManualClock
+from forge_jobs.model.ids import JobId
+from forge_jobs.model.jobs import After, JobFilter
+from forge_jobs.model.processes import PodLease
+from forge_jobs.model.queues import QueueChange, Retention
+from forge_jobs.model.transitions import Delivery, Transition
+from forge_jobs.storage.protocols import Storage
+from tests.support.factories import (
+    DAY,
+    MICROSECOND,
+    QUEUE,
+    SECOND,
+    claim_one,
+    dead,
+    done,
+    enqueue_one,
+    failed,
+    finish,
+    get_job,
+    only,
+    register,
+    run_one,
+)
+
+pytestmark = pytest.mark.anyio
+
+MINUTE = timedelta(minutes=1)
+FOR_EVER = timedelta(days=100_000)
+
+
+async def keep(storage: Storage, retention: Retention, queue: str = QUEUE) -> None:
+    await storage.config.set_queue(queue, QueueChange(retention=retention))
+
+
+async def finished(
+    storage: Storage, transition: Transition | None = None, queue: str = QUEUE
+) -> JobId:
+    """A job of its own that has just ended."""
+    lease = await register(storage, queues=(queue,))
+    await enqueue_one(storage, queue=queue)
+    return await run_one(storage, lease, transition or done(), queue=queue)
+
+
+async def stored(storage: Storage) -> set[JobId]:
+    return {job.id for job in (await storage.jobs.list(JobFilter(), limit=1000)).jobs}
+
+
+async def clean_up(storage: Storage) -> int:
+    total = 0
+    while removed := await storage.jobs.cleanup(100):
+        total += removed
+        assert total < 100_000
+    return total
+
+
+# -- age ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("status", ["done", "dead", "cancelled"])
+async def test_a_finished_job_goes_at_the_age_of_its_status(
+    storage: Storage, clock: ManualClock, status: str
+) -> None:
+    ages = {"done": FOR_EVER, "dead": FOR_EVER, "cancelled": FOR_EVER, status: DAY}
+    await keep(storage, Retention(**ages))
+    jobs = {
+        "done": await finished(storage),
+        "dead": await finished(storage, dead()),
+        "cancelled": await enqueue_one(storage),
+    }
+    await storage.jobs.cancel(only(jobs["cancelled"]))
+    clock.advance(DAY - MICROSECOND)
+    assert await clean_up(storage) == 0
+    clock.advance(MICROSECOND)
+    assert await clean_up(storage) == 1
+    assert await stored(storage) == set(jobs.values()) - {jobs[status]}
+
+
+async def test_age_counts_from_the_end_not_from_the_enqueue(
+    storage: Storage, clock: ManualClock
+) -> None:
+    await keep(storage, Retention(done=DAY))
+    job_id = await enqueue_one(storage)
+    clock.advance(2 * DAY)
+    lease = await register(storage)
+    await run_one(storage, lease, done())
+    assert await clean_up(storage) == 0
+    clock.advance(DAY)
+    await clean_up(storage)
+    assert job_id not in await stored(storage)
+
+
+async def test_unfinished_jobs_are_never_removed(
+    storage: Storage, clock: ManualClock, lease: PodLease
+) -> None:
+    nothing = timedelta(0)
+    await keep(
+        storage,
+        Retention(
+            done=nothing, dead=nothing, cancelled=nothing, max_done=0, max_dead=0, max_cancelled=0
+        ),
+    )
+    await enqueue_one(storage)
+    await run_one(storage, lease, failed(timedelta(0)))
+    await enqueue_one(storage)
+    await claim_one(storage, lease)
+    parent = await enqueue_one(storage, delay=DAY)
+    await enqueue_one(storage, delay=2 * DAY)
+    before = await stored(storage)
+    assert parent in before
+    clock.advance(400 * DAY)
+    await clean_up(storage)
+    assert await stored(storage) == before
+
+
+async def test_a_job_that_ended_less_than_a_minute_ago_stays_as_a_row(
+    storage: Storage, clock: ManualClock
+) -> None:
+    await keep(storage, Retention(done=timedelta(0), max_done=0))
+    job_id = await finished(storage)
+    clock.advance(MINUTE - MICROSECOND)
+    assert await clean_up(storage) == 0
+    assert await stored(storage) == {job_id}
+    clock.advance(MICROSECOND)
+    assert await clean_up(storage) == 1
+    assert await stored(storage) == set()
+
+
+async def test_retention_is_per_queue(storage: Storage, clock: ManualClock) -> None:
+    await keep(storage, Retention(done=DAY))
+    await keep(storage, Retention(done=FOR_EVER), queue="b")
+    await finished(storage)
+    kept = await finished(storage, queue="b")
+    clock.advance(DAY)
+    assert await clean_up(storage) == 1
+    assert await stored(storage) == {kept}
+
+
+async def test_a_requeued_job_is_not_removed_by_the_age_of_its_former_end(
+    storage: Storage, clock: ManualClock
+) -> None:
+    await keep(storage, Retention(dead=DAY))
+    job_id = await finished(storage, dead())
+    clock.advance(DAY)
+    await storage.jobs.requeue(only(job_id))
+    await clean_up(storage)
+    assert await stored(storage) == {job_id}
+
+
+# -- count -------------------------------------------------------------------------------------
+
+
+async def test_beyond_the_count_the_oldest_go(storage: Storage, clock: ManualClock) -> None:
+    await keep(storage, Retention(done=FOR_EVER, max_done=2))
+    jobs = []
+    for _ in range(5):
+        jobs.append(await finished(storage))
+        clock.advance(SECOND)
+    clock.advance(MINUTE)
+    assert await clean_up(storage) == 3
+    assert await stored(storage) == set(jobs[3:])
+
+
+async def test_the_count_is_per_status_and_queue(storage: Storage, clock: ManualClock) -> None:
+    only_one = Retention(done=FOR_EVER, dead=FOR_EVER, max_done=1, max_dead=1)
+    await keep(storage, only_one)
+    await keep(storage, only_one, queue="b")
+    kept = {
+        await finished(storage),
+        await finished(storage, dead()),
+        await finished(storage, queue="b"),
+    }
+    clock.advance(MINUTE)
+    assert await clean_up(storage) == 0
+    assert await stored(storage) == kept
+
+
+async def test_a_count_of_zero_keeps_none(storage: Storage, clock: ManualClock) -> None:
+    await keep(storage, Retention(done=FOR_EVER, max_done=0))
+    for _ in range(3):
+        await finished(storage)
+    clock.advance(MINUTE)
+    assert await clean_up(storage) == 3
+
+
+async def test_of_jobs_that_ended_together_exactly_the_count_stays(
+    storage: Storage, clock: ManualClock
+) -> None:
+    await keep(storage, Retention(done=FOR_EVER, max_done=2))
+    jobs = [await finished(storage) for _ in range(5)]
+    clock.advance(MINUTE)
+    assert await clean_up(storage) == 3
+    assert await stored(storage) == set(jobs[3:])
+
+
+async def test_a_count_does_not_remove_jobs_of_the_last_minute(
+    storage: Storage, clock: ManualClock
+) -> None:
+    await keep(storage, Retention(done=FOR_EVER, max_done=1))
+    old = await finished(storage)
+    clock.advance(MINUTE - SECOND)
+    young = [await finished(storage) for _ in range(3)]
+    clock.advance(SECOND)
+    assert await clean_up(storage) == 1
+    assert await stored(storage) == set(young)
+    assert old not in await stored(storage)
+
+
+# -- bounds ------------------------------------------------------------------------------------
+
+
+async def test_one_call_removes_at_most_its_limit_the_oldest_first(
+    storage: Storage, clock: ManualClock
+) -> None:
+    retention = Retention(done=DAY, dead=DAY)
+    await keep(storage, retention)
+    await keep(storage, retention, queue="b")
+    jobs = []
+    for number in range(6):
+        queue = "b" if number % 2 else QUEUE
+        jobs.append(await finished(storage, dead() if number % 3 else done(), queue=queue))
+        clock.advance(SECOND)
+    clock.advance(2 * DAY)
+    for removed in (2, 4, 6):
+        assert await storage.jobs.cleanup(2) == 2
+        assert await stored(storage) == set(jobs[removed:])
+    assert await storage.jobs.cleanup(2) == 0
+
+
+# -- results -----------------------------------------------------------------------------------
+
+
+async def test_a_result_goes_at_its_own_time_and_the_job_stays(
+    storage: Storage, clock: ManualClock, lease: PodLease
+) -> None:
+    mortal = await enqueue_one(storage, result_ttl=timedelta(hours=1))
+    await run_one(storage, lease, done("[1]"))
+    lasting = await enqueue_one(storage)
+    await run_one(storage, lease, done("[2]"))
+    clock.advance(timedelta(hours=1) - MICROSECOND)
+    await clean_up(storage)
+    assert (await get_job(storage, mortal)).result == "[1]"
+    clock.advance(MICROSECOND)
+    await clean_up(storage)
+    assert (await get_job(storage, mortal)).result is None
+    assert (await get_job(storage, lasting)).result == "[2]"
+
+
+# -- around it ---------------------------------------------------------------------------------
+
+
+async def test_a_child_of_a_removed_parent_runs(
+    storage: Storage, clock: ManualClock, lease: PodLease
+) -> None:
+    await keep(storage, Retention(done=timedelta(0)))
+    await enqueue_one(storage)
+    claimed = await claim_one(storage, lease)
+
+    child = await enqueue_one(storage, after=(After(claimed.claim.job_id),))
+    assert await finish(storage, claimed, done())
+    clock.advance(MINUTE)
+    assert await clean_up(storage) == 1
+    news = await storage.jobs.handovers(10)
+    await storage.jobs.deliver([Delivery(handover, "settle") for handover in news])
+    late = await register(storage)
+    assert await run_one(storage, late, done()) == child
