@@ -132,8 +132,10 @@ async def test_one_of_many_equal_ends_is_applied_and_all_are_true(
     assert await counters(bundles[0]) == {"enqueued": 1, "claimed": 1, "succeeded": 1}
 
 
-async def stale_jobs(storage: Storage, clock: ManualClock, count: int) -> list[Claim]:
-    lease = await register(storage)
+async def stale_jobs(
+    storage: Storage, clock: ManualClock, count: int, lease: PodLease | None = None
+) -> list[Claim]:
+    lease = lease or await register(storage)
     await storage.jobs.enqueue([new_job() for _ in range(count)])
     claims = [c.claim for c in await claim(storage, lease, limit=count)]
     clock.advance(LEASE)
@@ -171,8 +173,8 @@ async def test_reaper_against_finalize_one_wins(bundles: list[Storage], clock: M
 async def test_reaper_against_heartbeat_one_wins(
     bundles: list[Storage], clock: ManualClock
 ) -> None:
-    claims = await stale_jobs(bundles[0], clock, 20)
     lease = await register(bundles[0])
+    claims = await stale_jobs(bundles[0], clock, 20, lease)
 
     async def beat(each: Claim) -> str:
         state = await bundles[1].jobs.heartbeat(lease, [held(each)], LEASE)

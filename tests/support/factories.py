@@ -159,36 +159,31 @@ def error(message: str = "boom", *, attempt: int = 1, **overrides: Any) -> Error
 
 def done(result: str | None = None, **overrides: Any) -> Transition:
     """The handler returned."""
-    return Transition(status=JobStatus.DONE, cause=Cause.SUCCEEDED, result=result, **overrides)
+    return _transition(JobStatus.DONE, Cause.SUCCEEDED, {"result": result} | overrides)
 
 
 def failed(delay: timedelta = timedelta(0), **overrides: Any) -> Transition:
     """The handler raised and has attempts left."""
-    fields: dict[str, Any] = {"error": error()}
-    return Transition(
-        status=JobStatus.FAILED, cause=Cause.FAILED, delay=delay, **(fields | overrides)
-    )
+    fields: dict[str, Any] = {"error": error(), "delay": delay}
+    return _transition(JobStatus.FAILED, Cause.FAILED, fields | overrides)
 
 
 def dead(**overrides: Any) -> Transition:
     """The handler raised for the last time."""
-    fields: dict[str, Any] = {"error": error()}
-    return Transition(status=JobStatus.DEAD, cause=Cause.FAILED, **(fields | overrides))
+    return _transition(JobStatus.DEAD, Cause.FAILED, {"error": error()} | overrides)
 
 
 def snoozed(delay: timedelta = timedelta(0), **overrides: Any) -> Transition:
     """The handler waits for a budget."""
-    return Transition(
-        status=JobStatus.PENDING,
-        cause=Cause.SNOOZED,
-        delay=delay,
-        hand_back=True,
-        count_snooze=True,
-        **overrides,
-    )
+    fields: dict[str, Any] = {"delay": delay, "hand_back": True, "count_snooze": True}
+    return _transition(JobStatus.PENDING, Cause.SNOOZED, fields | overrides)
 
 
 def crashed(**overrides: Any) -> Transition:
     """The process died under the job."""
     fields: dict[str, Any] = {"count_crash": True, "error": error("lost", cause=Cause.CRASHED)}
-    return Transition(status=JobStatus.PENDING, cause=Cause.CRASHED, **(fields | overrides))
+    return _transition(JobStatus.PENDING, Cause.CRASHED, fields | overrides)
+
+
+def _transition(status: JobStatus, cause: Cause, fields: dict[str, Any]) -> Transition:
+    return Transition(**({"status": status, "cause": cause} | fields))

@@ -26,7 +26,8 @@ async def a_job(storage: Storage, lease: PodLease, status: JobStatus, **override
     if status is JobStatus.BLOCKED:
         parent = await enqueue_one(storage, delay=DAY, kind="tests.parent")
         return await enqueue_one(storage, after=(After(parent),), **overrides)
-    overrides.setdefault("priority", _FIRST)
+    if status is not JobStatus.PENDING:
+        overrides.setdefault("priority", _FIRST)
     job_id = await enqueue_one(storage, **overrides)
     if status is JobStatus.PENDING:
         return job_id

@@ -23,7 +23,7 @@ from hypothesis.stateful import (
 )
 
 from forge_jobs.clock import ManualClock
-from forge_jobs.model.ids import JobId, new_job_id, new_worker_id
+from forge_jobs.model.ids import HostId, JobId, new_job_id, new_worker_id
 from forge_jobs.model.jobs import ACTIVE, Claim, JobStatus, NewJob, Refusal, Unique
 from forge_jobs.model.processes import PodLease
 from forge_jobs.model.transitions import Cooldown, Finalization, Revival, Transition
@@ -83,6 +83,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.model = ReferenceStore(self.clock)
         self.requests: list[NewJob] = []
         self.claims: list[Claim] = []
+        self.owners: dict[Claim, HostId] = {}
         self.leases: list[PodLease] = []
         self.scanned: list[Claim] = []
         self.done: set[JobId] = set()
@@ -203,6 +204,7 @@ class StoreMachine(RuleBasedStateMachine):
         claims = [c.claim for c in claimed]
         assert not set(claims) & set(self.claims), "a token was given twice"
         self.claims += claims
+        self.owners |= dict.fromkeys(claims, lease.host_id)
         return claims
 
     @precondition(lambda self: self.claims)
@@ -230,7 +232,8 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(pod=index, which=st.lists(index, max_size=5), everything=st.booleans())
     def beat(self, pod: int, which: list[int], everything: bool) -> None:
         lease = self._pick(self.leases, pod)
-        chosen = [self._pick(self.claims, number) for number in which if self.claims]
+        mine = [each for each in self.claims if self.owners[each] == lease.host_id]
+        chosen = [self._pick(mine, number) for number in which if mine]
         if everything:
             chosen += self.model.held_by(lease.host_id)
         self._beat(lease, list(dict.fromkeys(chosen)))
@@ -287,14 +290,16 @@ class StoreMachine(RuleBasedStateMachine):
         assert outcome.requested == ((job_id,) if asked else ())
         assert outcome.changed == (() if refusal or asked else (job_id,))
         assert outcome.cursor is None
-        if name == "run_now" and refusal is None:
-            self._learn_due(self.model.jobs[job_id])
+        if name in {"run_now", "requeue"} and refusal is None:
+            self._learn(self.model.jobs[job_id])
 
-    def _learn_due(self, job: ModelJob) -> None:
-        """A job that was due already may keep its place or go behind it."""
+    def _learn(self, job: ModelJob) -> None:
+        """What the prose leaves open: where a job goes that is told to run now although it was
+        due, and whether an expiry that has passed outlives a requeue."""
         stored = self.run(self.storage.jobs.get, [job.id])[job.id]
         assert stored.due_at in {job.due, self.clock.now()}
-        job.due = stored.due_at
+        assert stored.expires_at in {job.expires, None}
+        job.due, job.expires = stored.due_at, stored.expires_at
 
     @rule()
     def expire(self) -> None:
@@ -373,7 +378,9 @@ class StoreMachine(RuleBasedStateMachine):
             assert (stored.status, stored.cause) == (job.status, job.cause) or (
                 job.status is JobStatus.IN_PROGRESS and stored.status is job.status
             )
-            assert (stored.token, stored.result) == (job.token, job.result)
+            assert stored.token == job.token
+            if job.status is JobStatus.DONE:
+                assert stored.result == job.result
             assert 0 <= stored.attempt <= stored.token
             if not job.blurred:
                 counts = (stored.attempt, stored.crashes, stored.snoozes)

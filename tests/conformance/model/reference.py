@@ -154,7 +154,7 @@ class ReferenceStore:
         overruled = job.asked and transition.status is not JobStatus.DONE
         self._apply(job, _CANCELLED if overruled else transition, blurred=overruled)
         job.settled = claim.token
-        if transition.cooldown and not overruled:
+        if transition.cooldown:
             until = self.clock.now() + transition.cooldown.length
             self.cooling[job.queue] = max(self.cooling.get(job.queue, until), until)
         return True
@@ -167,6 +167,7 @@ class ReferenceStore:
             cause=Cause.RELEASED,
             delay=due - self.clock.now(),
             hand_back=True,
+            result=job.result if job else None,
         )
         return self.settle(claim, handed_back)
 
