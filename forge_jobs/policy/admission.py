@@ -206,48 +206,52 @@ def _of_queue(job: Job, around: Situation) -> Explanation | None:
 
 
 def _of_fleet(job: Job, around: Situation) -> Explanation:
-    declaring = [pod for pod in around.live if job.queue in pod.pod.queues]
+    queue = job.queue
+    declaring = [pod for pod in around.live if queue in pod.pod.queues]
     if not declaring:
-        text = f"no live pod declares the queue {job.queue!r}"
-        return Explanation(reason=Reason.NO_POD, text=text)
-    grants = _grants(job.queue, around)
-    running = sum(pod.in_progress.get(job.queue, 0) for pod in declaring)
-    granted = sum(grants.values())
-    if granted == 0:
-        return _without_slots(job, around, declaring)
-    able = [
-        pod for pod in declaring if grants.get(pod.pod.host_id, 0) > 0 and job.kind in pod.pod.kinds
-    ]
-    if not able:
-        text = f"no pod with slots of queue {job.queue!r} knows the kind {job.kind!r}"
-        return Explanation(reason=Reason.NO_POD_WITH_KIND, text=text, since=job.due_at)
-    if all(_is_full(pod, job.queue, grants) for pod in able):
-        return Explanation(
-            reason=Reason.SLOTS_BUSY,
-            text=f"all {_count(granted, 'slot')} of queue {job.queue!r} are busy: "
-            f"{running} of {granted} in progress",
-            since=job.due_at,
-        )
-    return Explanation(
-        reason=Reason.READY,
-        text=f"due, in its turn: {running} of {_count(granted, 'slot')} of queue "
-        f"{job.queue!r} in progress",
-        since=job.due_at,
-    )
-
-
-def _without_slots(job: Job, around: Situation, declaring: Sequence[PodState]) -> Explanation:
-    pods = _count(len(declaring), "pod")
-    if all(pod.draining for pod in declaring):
-        text = f"{pods} declaring the queue {job.queue!r}, all shutting down"
+        return Explanation(reason=Reason.NO_POD, text=f"no live pod declares the queue {queue!r}")
+    takers = [pod for pod in declaring if not pod.draining]
+    if not takers:
+        text = f"{_count(len(declaring), 'pod')} declaring the queue {queue!r}, all shutting down"
         return Explanation(reason=Reason.ONLY_DRAINING_PODS, text=text)
-    text = f"{pods} declaring the queue {job.queue!r}, none with a slot"
-    if around.leader is None or around.leader.remaining <= _ZERO:
+    with_slots = [pod for pod in takers if _grant(pod, queue, around.allocation) > 0]
+    if not with_slots:
+        return _without_slots(len(takers), queue, around.leader)
+    able = [pod for pod in with_slots if job.kind in pod.pod.kinds]
+    if not able:
+        text = f"no pod with slots of queue {queue!r} knows the kind {job.kind!r}"
+        return Explanation(reason=Reason.NO_POD_WITH_KIND, text=text, since=job.due_at)
+    return _by_slots(job, around, able, where="" if able == with_slots else _KNOWING)
+
+
+_KNOWING = " on pods that know the kind"
+
+
+def _by_slots(job: Job, around: Situation, able: Sequence[PodState], *, where: str) -> Explanation:
+    # What a pod has in progress includes claims held ahead, so it may exceed the slots.
+    granted = sum(_grant(pod, job.queue, around.allocation) for pod in able)
+    held = sum(pod.in_progress.get(job.queue, 0) for pod in able)
+    slots = f"{_count(granted, 'slot')} of queue {job.queue!r}{where}"
+    if all(
+        pod.in_progress.get(job.queue, 0) >= _grant(pod, job.queue, around.allocation)
+        for pod in able
+    ):
+        verb = "is" if granted == 1 else "are"
+        text = f"no slot is free: {slots} {verb} busy, {held} in progress"
+        return Explanation(reason=Reason.SLOTS_BUSY, text=text, since=job.due_at)
+    text = f"due, in its turn: {held} in progress in {slots}"
+    return Explanation(reason=Reason.READY, text=text, since=job.due_at)
+
+
+def _without_slots(pods: int, queue: str, leader: Leadership | None) -> Explanation:
+    text = f"{_count(pods, 'pod')} declaring the queue {queue!r}, none with a slot"
+    if leader is None or leader.remaining <= _ZERO:
         return Explanation(
             reason=Reason.NO_LEADER, text=f"{text}: no coordinator holds the leader lease"
         )
     return Explanation(
-        reason=Reason.NO_SLOTS, text=f"{text} yet: the coordinator grants them in a moment"
+        reason=Reason.NO_SLOTS,
+        text=f"{text} yet: the coordinator grants them once others have given theirs back",
     )
 
 
@@ -310,14 +314,11 @@ def _last_error(job: Job) -> str:
     return _line(f"{error.cause} with {error.type}: {error.message}")
 
 
-def _grants(queue: str, around: Situation) -> dict[str, int]:
-    if around.allocation is not None:
-        return {pod: slots.grant for pod, slots in around.allocation.pods.items()}
-    return {pod.pod.host_id: pod.slots[queue].grant for pod in around.live if queue in pod.slots}
-
-
-def _is_full(pod: PodState, queue: str, grants: dict[str, int]) -> bool:
-    return pod.in_progress.get(queue, 0) >= grants.get(pod.pod.host_id, 0)
+def _grant(pod: PodState, queue: str, allocation: Allocation | None) -> int:
+    slots = pod.slots.get(queue)
+    if allocation is not None:
+        slots = allocation.pods.get(pod.pod.host_id)
+    return slots.grant if slots is not None else 0
 
 
 def _attempt(job: Job, number: int) -> str:
