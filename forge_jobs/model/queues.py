@@ -146,7 +146,8 @@ class Wake(Struct, frozen=True, kw_only=True):
 
     :param queues: queues that may have work that is due
     :param handover: some job with children has ended
-    :param beat: a cancel was requested, or a queue was paused, resumed or re-set: beat now
+    :param beat: a cancel was requested, slots were allocated, or a queue was paused, resumed
+        or re-set: beat now
     :param fleet: pods came or went, or ``max_workers`` changed: the coordinator should look
     """
 

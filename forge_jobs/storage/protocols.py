@@ -405,7 +405,7 @@ class ProcStore(Protocol):
 
         An exception to the last: grants that do not rise may exceed a lowered maximum.
         Void grants are removed in the same step. A change that would write what is there
-        writes nothing and is True.
+        writes nothing and is True. Wakes beats when anything was written.
         """
         ...
 

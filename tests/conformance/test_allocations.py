@@ -298,6 +298,15 @@ async def test_allocating_nothing_is_fine(storage: Storage) -> None:
     assert await storage.procs.allocate([]) == []
 
 
+async def test_pods_are_woken_when_slots_were_written_and_not_otherwise(storage: Storage) -> None:
+    lease = await register(storage)
+    for expected in (True, False):
+        await storage.jobs.wait_for_work(frozenset(), timedelta(0))
+        assert await allocate(storage, {lease.host_id: (1, 1)})
+        wake = await storage.jobs.wait_for_work(frozenset(), timedelta(milliseconds=100))
+        assert wake.beat is expected
+
+
 # -- giving back -------------------------------------------------------------------------------
 
 

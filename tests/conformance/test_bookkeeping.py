@@ -11,7 +11,7 @@ from forge_jobs.model.events import EventKind, TimelineEvent
 from forge_jobs.model.ids import HostId, new_host_id, new_job_id
 from forge_jobs.model.jobs import JobFilter
 from forge_jobs.model.metrics import Histogram, LatencySample, MetricBucket
-from forge_jobs.model.processes import PodGauges, PodLease
+from forge_jobs.model.processes import PodGauges
 from forge_jobs.storage.protocols import Storage
 from tests.support.factories import (
     DAY,
@@ -131,16 +131,13 @@ async def test_events_of_one_job_or_one_queue_alone(storage: Storage, clock: Man
 # -- metrics -----------------------------------------------------------------------------------
 
 
-async def test_metrics_count_each_minute_apart(
-    storage: Storage, clock: ManualClock, lease: PodLease
-) -> None:
+async def test_metrics_count_each_minute_apart(storage: Storage, clock: ManualClock) -> None:
     start = clock.now()
     await enqueue_one(storage)
     await enqueue_one(storage)
     clock.advance(MINUTE - MICROSECOND)
-    await run_one(storage, lease, done())
+    await run_one(storage, await register(storage), done())
     clock.advance(MICROSECOND)
-    await register(storage, host_id=lease.host_id)
     await enqueue_one(storage, queue="other")
     found = await buckets(storage, start)
     assert [bucket.minute for bucket in found] == [start]
