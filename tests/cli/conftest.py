@@ -2,14 +2,22 @@
 
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import anyio
 import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
 from forge_jobs.cli.main import cli
+from tests.support.waiting import wait_until
+
+
+def wait(predicate: Callable[[], object], *, description: str, timeout: float) -> None:
+    """``wait_until`` for tests that are not async, because commands start a loop of their own."""
+    anyio.run(partial(wait_until, predicate, description=description, timeout=timeout))
 
 
 class CommandLine:

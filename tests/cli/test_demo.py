@@ -14,7 +14,7 @@ import pytest
 from forge_jobs.cli.demo.handlers import measure
 from forge_jobs.cli.demo.ledger import HandedOut, Seen, balance
 from forge_jobs.cli.demo.summary import percentile
-from tests.support.waiting import wait_until
+from tests.cli.conftest import wait
 
 
 def seen(job_id: str, *, outcome: str = "done", lines: int = 0, words: int = 0) -> Seen:
@@ -160,22 +160,19 @@ def test_the_demo_loses_nothing_though_a_worker_is_killed(
 
 
 @pytest.mark.processes
-@pytest.mark.anyio
 @pytest.mark.parametrize(
     ("signum", "code"), [(signal.SIGINT, 1), (signal.SIGTERM, 1), (signal.SIGKILL, -9)]
 )
-async def test_a_demo_that_is_stopped_leaves_nothing_behind(
+def test_a_demo_that_is_stopped_leaves_nothing_behind(
     demo: "subprocess.Popen[bytes]", temporary: Path, signum: signal.Signals, code: int
 ) -> None:
-    await wait_until(
-        lambda: len(workers_of(temporary)) >= 4, description="the workers are there", timeout=20
-    )
+    wait(lambda: len(workers_of(temporary)) >= 4, description="the workers are there", timeout=20)
 
     demo.send_signal(signum)
     demo.wait(20)
 
     assert demo.returncode == code
-    await wait_until(
+    wait(
         lambda: not workers_of(temporary) and not list(temporary.iterdir()),
         description="its processes and files are gone",
         timeout=20,

@@ -10,10 +10,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.cli.conftest import CommandLine
-from tests.support.waiting import wait_until
+from tests.cli.conftest import CommandLine, wait
 
-pytestmark = [pytest.mark.anyio, pytest.mark.processes]
+pytestmark = pytest.mark.processes
 
 _HANDLERS = """
 from pathlib import Path
@@ -59,13 +58,13 @@ def start(forge: CommandLine, tmp_path: Path) -> Iterator[Start]:
         process.communicate()
 
 
-async def test_a_worker_runs_jobs_until_sigterm_and_leaves_nothing_behind(
+def test_a_worker_runs_jobs_until_sigterm_and_leaves_nothing_behind(
     forge: CommandLine, start: Start, tmp_path: Path
 ) -> None:
     worker = start(FORGE_QUEUES="default=2", FORGE_HANDLERS="cli_test_handlers:handlers")
     file = tmp_path / "out"
     forge("enqueue", "t.write", "--payload", msgspec.json.encode({"path": str(file)}).decode())
-    await wait_until(file.exists, description="the job ran", timeout=20)
+    wait(file.exists, description="the job ran", timeout=20)
     [pod] = forge.json("pods")["pods"]
     assert pod["pod"]["process_id"] == worker.pid
     assert pod["slots"] == {"default": {"target": 2, "grant": 2}}
@@ -79,8 +78,8 @@ async def test_a_worker_runs_jobs_until_sigterm_and_leaves_nothing_behind(
     assert [job["status"] for job in forge.json("jobs", "list")["jobs"]] == ["done"]
 
 
-async def test_until_empty_waits_for_retries_and_ends(forge: CommandLine, start: Start) -> None:
-    forge("enqueue", "t.fail")
+def test_until_empty_waits_for_retries_and_ends(forge: CommandLine, start: Start) -> None:
+    forge("enqueue", "t.fail", "--max-attempts", "2")
 
     worker = start("cli_test_handlers:handlers", "--queues", "default", "--until-empty")
     _, errors = worker.communicate(timeout=30)
@@ -90,9 +89,7 @@ async def test_until_empty_waits_for_retries_and_ends(forge: CommandLine, start:
     assert (job["status"], job["attempt"]) == ("dead", 2)
 
 
-async def test_once_leaves_what_is_not_due(
-    forge: CommandLine, start: Start, tmp_path: Path
-) -> None:
+def test_once_leaves_what_is_not_due(forge: CommandLine, start: Start, tmp_path: Path) -> None:
     payload = msgspec.json.encode({"path": str(tmp_path / "out")}).decode()
     due = forge("enqueue", "t.write", "--payload", payload).stdout.strip()
     later = forge("enqueue", "t.write", "--payload", payload, "--delay", "1h").stdout.strip()
@@ -105,15 +102,20 @@ async def test_once_leaves_what_is_not_due(
     assert statuses == {due: "done", later: "pending"}
 
 
-async def test_a_worker_stops_when_the_pipe_to_its_starter_closes(start: Start) -> None:
+def test_a_worker_stops_when_the_pipe_to_its_starter_closes(
+    forge: CommandLine, start: Start, tmp_path: Path
+) -> None:
     worker = start("cli_test_handlers:handlers", "--queues", "default", "--stop-on-eof")
+    file = tmp_path / "out"
+    forge("enqueue", "t.write", "--payload", msgspec.json.encode({"path": str(file)}).decode())
+    wait(file.exists, description="the job ran", timeout=20)
 
     _, errors = worker.communicate(timeout=20)
 
     assert worker.returncode == 0, errors
 
 
-async def test_logs_are_json_when_asked_for(start: Start) -> None:
+def test_logs_are_json_when_asked_for(start: Start) -> None:
     worker = start(
         *("cli_test_handlers:handlers", "--queues", "default", "--until-empty"),
         FORGE_LOG_FORMAT="json",
@@ -125,7 +127,7 @@ async def test_logs_are_json_when_asked_for(start: Start) -> None:
     assert all({"at", "level", "logger", "message"} <= entry.keys() for entry in entries)
 
 
-async def test_a_worker_without_its_store_or_handlers_ends_in_one_line(start: Start) -> None:
+def test_a_worker_without_its_store_or_handlers_ends_in_one_line(start: Start) -> None:
     worker = start("nowhere:handlers", "--queues", "default")
 
     output, errors = worker.communicate(timeout=20)

@@ -4,7 +4,6 @@ import os
 import signal
 import sys
 import threading
-from typing import TYPE_CHECKING
 
 import click
 import msgspec
@@ -14,9 +13,6 @@ from forge_jobs.cli.logs import configure_logging
 from forge_jobs.cli.options import QUEUES, deployment_options, storage_url
 from forge_jobs.config import Deployment
 from forge_jobs.errors import ConfigError
-
-if TYPE_CHECKING:
-    from forge_jobs.handlers.registry import HandlerRegistry
 
 
 @click.command()
@@ -30,6 +26,7 @@ if TYPE_CHECKING:
 @deployment_options
 def worker(
     deployment: Deployment,
+    *,
     handlers: str | None,
     queues: dict[str, int | None] | None,
     once: bool,
@@ -46,30 +43,20 @@ def worker(
         deployment = msgspec.structs.replace(deployment, queues=queues)
     if not deployment.queues:
         raise ConfigError("FORGE_QUEUES is not set; set it, or give --queues gh,slack=2")
+    storage_url(deployment)
     registry = load_handlers(handlers, deployment)
     configure_logging(deployment)
     if stop_on_eof:
         threading.Thread(target=_stop_on_eof, daemon=True).start()
-    code = _run(deployment, registry)
-    raise click.exceptions.Exit(code)
+    import anyio
+
+    from forge_jobs.cli.serving import RunMode, serve
+
+    mode = RunMode.ONCE if once else RunMode.UNTIL_EMPTY if until_empty else RunMode.FOREVER
+    raise click.exceptions.Exit(anyio.run(serve, deployment, registry, mode))
 
 
 def _stop_on_eof() -> None:
     """Ask this process to stop once whoever started it is gone."""
     sys.stdin.buffer.read()
     os.kill(os.getpid(), signal.SIGTERM)
-
-
-def _run(deployment: Deployment, registry: "HandlerRegistry") -> int:
-    import anyio
-
-    return anyio.run(_serve, deployment, registry)
-
-
-async def _serve(deployment: Deployment, registry: "HandlerRegistry") -> int:
-    from forge_jobs.runtime.runtime import QueueRuntime
-    from forge_jobs.storage.opening import open_storage
-
-    async with await open_storage(storage_url(deployment)) as storage:
-        runtime = QueueRuntime(storage, registry, settings=deployment.runtime)
-        return await runtime.with_queues(**deployment.queues).run()
