@@ -1,0 +1,308 @@
+"""Stale claims are revived, live ones never; of a reaper and anyone else one wins."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+import pytest
+
+from forge_jobs.clock import ManualClock
+from forge_jobs.config import RuntimeSettings
+from forge_jobs.handlers.registry import HandlerRegistry
+from forge_jobs.model.events import EventKind
+from forge_jobs.model.jobs import Cause, JobStatus
+from forge_jobs.model.processes import ClaimState, PodLease
+from forge_jobs.model.transitions import Revival
+from forge_jobs.policy.liveness import ReaperGuard
+from forge_jobs.policy.transitions import stale_transition
+from forge_jobs.runtime import reaper
+from forge_jobs.runtime.events import EventBuffer
+from forge_jobs.runtime.reaper import ReapReport, reap_once
+from forge_jobs.storage.protocols import Storage
+from tests.support.factories import (
+    KIND,
+    LEASE,
+    SECOND,
+    claim,
+    claim_one,
+    counters,
+    done,
+    enqueue_one,
+    finish,
+    get_job,
+    held,
+    register,
+    revive,
+)
+
+pytestmark = pytest.mark.anyio
+
+SETTINGS = RuntimeSettings()
+
+
+class Reaper:
+    """A pod's reaper, with what it remembers from pass to pass."""
+
+    def __init__(self, storage: Storage, clock: ManualClock) -> None:
+        self.storage = storage
+        self.clock = clock
+        self.guard = ReaperGuard(SETTINGS.lease, SETTINGS.reap_interval)
+        self.events = EventBuffer(storage.jobs, clock=clock)
+        self.registry: HandlerRegistry | None = None
+
+    async def reap(self) -> ReapReport:
+        return await reap_once(
+            self.storage.jobs,
+            self.storage.procs,
+            SETTINGS,
+            self.guard,
+            self.registry,
+            clock=self.clock,
+            events=self.events,
+        )
+
+    async def reap_through(self, duration: timedelta) -> ReapReport:
+        """Pass after pass; the report of the last."""
+        report = await self.reap()
+        for _ in range(duration // SETTINGS.reap_interval):
+            self.clock.advance(SETTINGS.reap_interval)
+            report = await self.reap()
+        return report
+
+
+@pytest.fixture
+def a_reaper(manual_storage: Storage, manual_clock: ManualClock) -> Reaper:
+    return Reaper(manual_storage, manual_clock)
+
+
+async def beat(storage: Storage, lease: PodLease, claims: Sequence[object]) -> None:
+    await storage.jobs.heartbeat(lease, [held(each) for each in claims], LEASE)  # type: ignore[arg-type]
+
+
+async def test_a_silent_claim_is_revived_once_its_lease_is_over(a_reaper: Reaper) -> None:
+    lease = await register(a_reaper.storage)
+    job_id = await enqueue_one(a_reaper.storage)
+    await claim_one(a_reaper.storage, lease)
+
+    early = await a_reaper.reap_through(LEASE - SETTINGS.reap_interval)
+    assert (await get_job(a_reaper.storage, job_id)).status is JobStatus.IN_PROGRESS
+    assert early.revived == ()
+
+    late = await a_reaper.reap_through(SETTINGS.reap_interval)
+    job = await get_job(a_reaper.storage, job_id)
+    assert [each.job_id for each in late.revived] == [job_id]
+    assert (job.status, job.cause, job.crashes) == (JobStatus.PENDING, Cause.CRASHED, 1)
+
+
+async def test_a_claim_that_beats_is_kept_for_hours(a_reaper: Reaper) -> None:
+    lease = await register(a_reaper.storage)
+    job_id = await enqueue_one(a_reaper.storage)
+    claimed = await claim_one(a_reaper.storage, lease)
+
+    for _ in range(3 * 3600 // 10):
+        a_reaper.clock.advance(SETTINGS.reap_interval)
+        await beat(a_reaper.storage, lease, [claimed])
+        report = await a_reaper.reap()
+        assert report.revived == ()
+
+    assert report.allowed
+    job = await get_job(a_reaper.storage, job_id)
+    assert (job.status, job.attempt, job.crashes) == (JobStatus.IN_PROGRESS, 1, 0)
+
+
+async def test_the_beat_of_a_pod_keeps_no_claim_alive_that_it_does_not_name(
+    a_reaper: Reaper,
+) -> None:
+    lease = await register(a_reaper.storage)
+    await enqueue_one(a_reaper.storage)
+    await claim_one(a_reaper.storage, lease)
+
+    revived = 0
+    for _ in range(6):
+        a_reaper.clock.advance(SETTINGS.reap_interval)
+        await beat(a_reaper.storage, lease, [])
+        revived += len((await a_reaper.reap()).revived)
+
+    assert revived == 1
+
+
+async def test_nothing_is_revived_within_a_lease_of_the_start(a_reaper: Reaper) -> None:
+    lease = await register(a_reaper.storage)
+    await enqueue_one(a_reaper.storage)
+    await claim_one(a_reaper.storage, lease)
+    a_reaper.clock.advance(timedelta(hours=1))
+
+    early = await a_reaper.reap_through(LEASE - SETTINGS.reap_interval)
+    late = await a_reaper.reap_through(SETTINGS.reap_interval)
+
+    assert not early.allowed
+    assert early.revived == early.dropped == ()
+    assert len(late.revived) == 1
+
+
+async def test_after_a_suspend_the_living_have_a_lease_of_time_to_beat_again(
+    a_reaper: Reaper,
+) -> None:
+    lease = await register(a_reaper.storage)
+    job_id = await enqueue_one(a_reaper.storage)
+    claimed = await claim_one(a_reaper.storage, lease)
+    for _ in range(6):
+        a_reaper.clock.advance(SETTINGS.reap_interval)
+        await beat(a_reaper.storage, lease, [claimed])
+        assert (await a_reaper.reap()).revived == ()
+
+    a_reaper.clock.advance(timedelta(hours=8))
+    first = await a_reaper.reap()
+    await beat(a_reaper.storage, lease, [claimed])
+    second = await a_reaper.reap()
+
+    assert not first.allowed
+    assert second.revived == ()
+    assert (await get_job(a_reaper.storage, job_id)).status is JobStatus.IN_PROGRESS
+
+
+async def test_a_step_of_the_wall_clock_is_no_crash(a_reaper: Reaper) -> None:
+    lease = await register(a_reaper.storage)
+    await enqueue_one(a_reaper.storage)
+    claimed = await claim_one(a_reaper.storage, lease)
+    for _ in range(6):
+        a_reaper.clock.advance(SETTINGS.reap_interval)
+        await beat(a_reaper.storage, lease, [claimed])
+        await a_reaper.reap()
+
+    a_reaper.clock.advance(SECOND)
+    a_reaper.clock.step_wall(timedelta(hours=1))
+    report = await a_reaper.reap()
+
+    assert not report.allowed
+    assert report.revived == ()
+
+
+async def test_a_claim_that_ends_between_reading_and_reviving_stays_ended(
+    manual_storage: Storage, manual_clock: ManualClock
+) -> None:
+    lease = await register(manual_storage)
+    job_id = await enqueue_one(manual_storage)
+    claimed = await claim_one(manual_storage, lease)
+    manual_clock.advance(LEASE)
+    stale = await manual_storage.jobs.stale_claims(LEASE, 10)
+
+    assert await finish(manual_storage, claimed, done())
+    revivals = [Revival(each.claim, stale_transition(each, 3)) for each in stale]
+    assert len(revivals) == 1
+    assert await manual_storage.jobs.revive(revivals, LEASE) == [False]
+
+    assert (await get_job(manual_storage, job_id)).status is JobStatus.DONE
+    assert "crashed" not in await counters(manual_storage)
+
+
+async def test_a_claim_that_beats_between_reading_and_reviving_is_kept(
+    manual_storage: Storage, manual_clock: ManualClock
+) -> None:
+    lease = await register(manual_storage)
+    await enqueue_one(manual_storage)
+    claimed = await claim_one(manual_storage, lease)
+    manual_clock.advance(LEASE)
+    [stale] = await manual_storage.jobs.stale_claims(LEASE, 10)
+    beaten = await manual_storage.jobs.heartbeat(lease, [held(claimed)], LEASE)
+
+    assert beaten.claims[claimed.claim] is ClaimState.HELD
+    assert not await revive(manual_storage, stale.claim)
+
+
+async def test_after_a_revival_the_old_owner_ends_and_beats_in_vain(a_reaper: Reaper) -> None:
+    storage = a_reaper.storage
+    lease = await register(storage)
+    job_id = await enqueue_one(storage)
+    claimed = await claim_one(storage, lease)
+    report = await a_reaper.reap_through(LEASE)
+    assert report.revived == (claimed.claim,)
+
+    assert not await finish(storage, claimed, done())
+    after = await storage.jobs.heartbeat(lease, [held(claimed)], LEASE)
+    assert after.claims[claimed.claim] is ClaimState.LOST
+    assert (await get_job(storage, job_id)).status is JobStatus.PENDING
+
+
+async def test_two_reapers_that_read_the_same_revive_once(
+    manual_storage: Storage, manual_clock: ManualClock
+) -> None:
+    lease = await register(manual_storage)
+    job_id = await enqueue_one(manual_storage)
+    await claim_one(manual_storage, lease)
+    manual_clock.advance(LEASE)
+    [one] = await manual_storage.jobs.stale_claims(LEASE, 10)
+    [other] = await manual_storage.jobs.stale_claims(LEASE, 10)
+
+    assert await revive(manual_storage, one.claim)
+    assert not await revive(manual_storage, other.claim)
+    assert (await get_job(manual_storage, job_id)).crashes == 1
+    assert (await counters(manual_storage))["crashed"] == 1
+
+
+async def test_a_thousand_claims_are_revived_in_bounded_batches(
+    a_reaper: Reaper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reaper, "REAP_BATCH", 7)
+    lease = await register(a_reaper.storage)
+    for _ in range(20):
+        await enqueue_one(a_reaper.storage)
+    assert len(await claim(a_reaper.storage, lease, limit=20)) == 20
+
+    report = await a_reaper.reap_through(LEASE)
+
+    assert len(report.revived) == 20
+    assert len(a_reaper.events) >= 20
+
+
+async def test_a_handlers_own_bound_of_crashes_wins_over_the_setting(a_reaper: Reaper) -> None:
+    a_reaper.registry = HandlerRegistry()
+
+    @a_reaper.registry.job(KIND, max_crashes=1)
+    def kill() -> None: ...
+
+    lease = await register(a_reaper.storage)
+    job_id = await enqueue_one(a_reaper.storage)
+    await claim_one(a_reaper.storage, lease)
+    await a_reaper.reap_through(LEASE)
+
+    job = await get_job(a_reaper.storage, job_id)
+    assert (job.status, job.cause) == (JobStatus.DEAD, Cause.CRASHED)
+    assert "suspected" in job.errors[-1].message
+
+
+async def test_the_third_crash_makes_a_job_dead(a_reaper: Reaper) -> None:
+    job_id = await enqueue_one(a_reaper.storage, max_attempts=None)
+    for _ in range(3):
+        lease = await register(a_reaper.storage)
+        claimed = await claim_one(a_reaper.storage, lease)
+        await a_reaper.storage.jobs.record_start([claimed.claim])
+        await a_reaper.reap_through(LEASE)
+
+    assert (await get_job(a_reaper.storage, job_id)).status is JobStatus.DEAD
+
+
+async def test_expired_jobs_are_cancelled_also_while_nothing_may_be_revived(
+    a_reaper: Reaper,
+) -> None:
+    expires_at = a_reaper.clock.now() + SECOND
+    job_id = await enqueue_one(a_reaper.storage, expires_at=expires_at)
+    a_reaper.clock.advance(SECOND)
+
+    report = await a_reaper.reap()
+
+    assert not report.allowed
+    assert report.expired == 1
+    job = await get_job(a_reaper.storage, job_id)
+    assert (job.status, job.cause) == (JobStatus.CANCELLED, Cause.EXPIRED)
+
+
+async def test_a_dead_pod_is_forgotten_and_told_after_another_lease(a_reaper: Reaper) -> None:
+    lease = await register(a_reaper.storage)
+
+    report = await a_reaper.reap_through(2 * LEASE)
+
+    assert report.dropped == (lease.host_id,)
+    assert await a_reaper.storage.procs.pods() == []
+    await a_reaper.events.flush_once()
+    kinds = {event.kind for event in await a_reaper.storage.jobs.events()}
+    assert EventKind.POD_LOST in kinds
