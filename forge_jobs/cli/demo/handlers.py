@@ -15,7 +15,6 @@ from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.policy.backoff import Fixed
 
 FILES, REPORTS, PINGS, TICKS = "demo-files", "demo-reports", "demo-pings", "demo-ticks"
-REPORT_FILE = "report.txt"
 
 _CHUNK = 1 << 20
 _clock = SystemClock()
@@ -76,12 +75,12 @@ async def count_file(path: str, ledger: str, pace: float, ctx: JobContext) -> Fi
 
 
 @handlers.job("demo.report", queue=REPORTS)
-def report(ledger: str, ctx: JobContext) -> dict[str, int]:
-    """Sum up the ledger, once every file has settled."""
+def report(ledger: str, name: str, ctx: JobContext) -> dict[str, int]:
+    """Sum up the ledger as it stands, once the jobs it waits for have settled."""
     folder = Path(ledger)
     books = balance(read_handed_out(folder), read_seen(folder))
     text = f"{books.files} files, {books.lines} lines, {books.words} words\n"
-    (folder / REPORT_FILE).write_text(text)
+    (folder / name).write_text(text)
     append(folder / SEEN, [_seen(ctx)])
     return {"files": books.files, "lines": books.lines, "words": books.words}
 

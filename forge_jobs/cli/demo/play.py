@@ -97,21 +97,29 @@ class Play:
         missing = [*self._late.values(), self._plan.folder / "never.txt"]
         ids = await self._enqueue_files(missing)
         self._late_ids = ids[: len(self._late)]
+        parts = [await self._report_after(ids)]
         for start in range(0, len(self._plan.files), _BATCH):
-            ids += await self._enqueue_files(self._plan.files[start : start + _BATCH])
-        after = [After(job_id, "continue") for job_id in ids]
-        await self._enqueue([acts.report.request(str(self._plan.folder)).options(after=after)])
+            ids = await self._enqueue_files(self._plan.files[start : start + _BATCH])
+            parts.append(await self._report_after(ids))
+        await self._report_after(parts)
         tick = schedule(SCHEDULE, acts.tick.request(str(self._plan.folder)), "@every 1s")
         await put_schedule(self._storage.cron, tick)
         self._view.say(
-            f"{len(self._plan.files)} files handed out, and 3 that do not exist; a report waits "
-            "for them all"
+            f"{len(self._plan.files)} files handed out, and 3 that do not exist; reports wait "
+            "for them"
         )
 
     async def _enqueue_files(self, paths: Sequence[Path]) -> list[JobId]:
         ledger, pace = str(self._plan.folder), self._plan.pace
         requests = [acts.count_file.request(str(path), ledger, pace) for path in paths]
         return await self._enqueue(requests, paths)
+
+    async def _report_after(self, parents: Sequence[JobId]) -> JobId:
+        """Enqueue a report that waits for ``parents``, and goes on when one of them is dead."""
+        request = acts.report.request(str(self._plan.folder), f"{parents[-1]}.txt")
+        after = [After(job_id, "continue") for job_id in parents]
+        [job_id] = await self._enqueue([request.options(after=after)])
+        return job_id
 
     async def _enqueue(
         self, requests: Sequence[EnqueueRequest], paths: Sequence[Path] = ()
@@ -162,7 +170,8 @@ class Play:
         if self._late_ids:
             await self._let_files_appear()
         if observation.active(acts.FILES, acts.REPORTS):
-            await self._ping()
+            if observation.is_served(acts.PINGS):
+                await self._ping()
         elif not self._settling:
             self._settling = True
             await self._storage.cron.delete_schedule(SCHEDULE)

@@ -81,9 +81,10 @@ def sentences(summary: Summary) -> list[str]:
             f"(p50), {summary.pickup_ms.p95} ms (p95)."
         )
     if summary.takeover_seconds is not None:
+        twice = f"; {summary.duplicates} of them had just ended and ran twice"
         lines.append(
             f"One worker was killed; {summary.revived} jobs it held were taken over within "
-            f"{summary.takeover_seconds} s, {summary.duplicates} of them had ended and ran twice."
+            f"{summary.takeover_seconds} s{twice if summary.duplicates else ''}."
         )
     if summary.dead:
         lines.append("The dead job names a file that never came.")

@@ -49,6 +49,14 @@ class Observation(Struct, frozen=True, kw_only=True):
             if not queues or queue in queues
         )
 
+    def is_served(self, queue: str) -> bool:
+        """Whether a live pod has a slot for a queue."""
+        return any(
+            pod.slots[queue].grant
+            for pod in self.pods
+            if standing(pod) == "live" and queue in pod.slots
+        )
+
 
 class View(Protocol):
     """Where the demo is shown. A context manager: it is open while the demo runs."""
