@@ -9,7 +9,7 @@ from typing import Protocol
 
 from msgspec import structs
 
-from forge_jobs.errors import Unavailable
+from forge_jobs.errors import SchemaMismatch, Unavailable
 from forge_jobs.model.jobs import Claim
 from forge_jobs.model.transitions import Demand, Exchange, Finalization
 from forge_jobs.runtime.service import Wakeup
@@ -151,7 +151,7 @@ class ExchangeLane:
         self.in_flight = True
         try:
             exchange = await services.jobs.exchange(self._queue, ends, demand, services.lease)
-        except Unavailable:
+        except (Unavailable, SchemaMismatch):
             raise
         except Exception:
             if not ends:
@@ -189,7 +189,7 @@ class ExchangeLane:
             for half in (ends[:middle], ends[middle:]):
                 try:
                     self._settled(half, await self._services.jobs.finalize(half))
-                except Unavailable:
+                except (Unavailable, SchemaMismatch):
                     raise
                 except Exception:
                     await self._settle_apart(half)

@@ -2,13 +2,13 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from datetime import timedelta
 from typing import Any
 
 from msgspec import Struct
 
-from forge_jobs.errors import Unavailable
+from forge_jobs.errors import StorageError
 from forge_jobs.model.events import EventKind
 from forge_jobs.model.ids import JobId
 from forge_jobs.runtime.coordinator import resign
@@ -106,12 +106,12 @@ class PodStopper:
         for supervisor in pod.supervisors.values():
             supervisor.stop_runs(StopReason.SHUTDOWN)
         until = self._loop.time() + _TO_END
-        await self._runs_end(lambda: until, threads=False)
+        await self._runs_end(lambda: until)
         self._interrupted += [run.job.claim.job_id for run in interrupted if run.ended]
 
-    async def _runs_end(self, until: Any, *, threads: bool = True) -> None:
+    async def _runs_end(self, until: Callable[[], float]) -> None:
         """Wait until no handler runs, or the time is over."""
-        while any(threads or not run.in_thread for run in self._pod.runs()):
+        while any(True for _ in self._pod.runs()):
             left = until() - self._loop.time()
             if left <= 0:
                 return
@@ -217,8 +217,8 @@ async def _quietly(call: Awaitable[Any]) -> bool:
     """Whether ``call`` went well; what it raised is logged, because the way out goes on."""
     try:
         await call
-    except Unavailable as error:
-        logger.warning("while stopping: %s", error)
+    except StorageError as error:
+        logger.warning("while stopping: %s: %s", type(error).__name__, error)
         return False
     except Exception:
         logger.exception("while stopping")

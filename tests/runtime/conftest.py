@@ -20,3 +20,10 @@ async def manual_storage(tmp_path: Path, manual_clock: ManualClock) -> AsyncGene
     """A fresh store on ``manual_clock``."""
     async with BACKENDS["sqlite"](tmp_path, manual_clock) as storage:
         yield storage
+
+
+@pytest.fixture(params=sorted(BACKENDS))
+async def storage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerator[Storage]:
+    """A fresh store on the machine's own clock, for runtimes that really run."""
+    async with BACKENDS[request.param](tmp_path, None) as opened:
+        yield opened

@@ -1,0 +1,85 @@
+"""A store that fails when it is told to: unreachable, or silent about what it did."""
+
+import asyncio
+import threading
+from collections import Counter
+from typing import Any
+
+from forge_jobs.errors import Unavailable
+from forge_jobs.storage.protocols import Storage
+
+
+class Faults:
+    """The switch; shared by a storage and everything reopened from it, whatever the thread."""
+
+    def __init__(self) -> None:
+        self.down = False
+        """Every call raises Unavailable and does nothing."""
+        self.calls: Counter[str] = Counter()
+        """How often each method was called, failed calls included."""
+        self._lost: Counter[str] = Counter()
+        self._gates: dict[str, threading.Event] = {}
+        self.waiting: Counter[str] = Counter()
+        """Calls that have taken effect and whose reply is held back."""
+
+    def lose_replies(self, method: str, count: int = 1) -> None:
+        """The next calls of ``method`` take effect, and then raise Unavailable."""
+        self._lost[method] += count
+
+    def lost(self, method: str) -> bool:
+        """All replies of ``method`` that were to be lost have been."""
+        return self._lost[method] == 0
+
+    def hold_replies(self, method: str) -> None:
+        """Calls of ``method`` take effect and answer only after :meth:`let_go`."""
+        self._gates[method] = threading.Event()
+
+    def let_go(self, method: str) -> None:
+        """Answer what was held back."""
+        self._gates.pop(method).set()
+
+    async def call(self, method: str, function: Any, args: Any, kwargs: Any) -> Any:
+        """``function``, with the faults that are switched on."""
+        self.calls[method] += 1
+        if self.down:
+            raise Unavailable("the test switched the store off")
+        answer = await function(*args, **kwargs)
+        gate = self._gates.get(method)
+        if gate is not None:
+            self.waiting[method] += 1
+            await asyncio.to_thread(gate.wait, 30)
+            self.waiting[method] -= 1
+        if self._lost[method]:
+            self._lost[method] -= 1
+            raise Unavailable("the test lost the reply")
+        return answer
+
+
+class _FaultyView:
+    def __init__(self, view: Any, faults: Faults) -> None:
+        self._view = view
+        self._faults = faults
+        self.store_id = view.store_id
+
+    def __getattr__(self, name: str) -> Any:
+        function = getattr(self._view, name)
+        if name == "ring":
+            return function
+
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            return await self._faults.call(name, function, args, kwargs)
+
+        return call
+
+
+def faulty(storage: Storage, faults: Faults) -> Storage:
+    """``storage`` behind the switch."""
+
+    async def reopen() -> Storage:
+        return faulty(await storage.reopen(), faults)
+
+    views: list[Any] = [
+        _FaultyView(view, faults)
+        for view in (storage.jobs, storage.procs, storage.config, storage.cron)
+    ]
+    return Storage(*views, reopen=reopen, close=storage.aclose, name=f"faulty {storage.name}")

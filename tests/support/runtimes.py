@@ -1,0 +1,84 @@
+"""Runtimes with small numbers, and what is asked of them again and again."""
+
+from datetime import timedelta
+from typing import Any
+
+from msgspec import structs
+
+from forge_jobs.config import RuntimeSettings
+from forge_jobs.handlers.registry import HandlerRegistry
+from forge_jobs.model.ids import JobId
+from forge_jobs.model.jobs import Cause, Job, JobStatus
+from forge_jobs.runtime.runtime import QueueRuntime
+from forge_jobs.storage.protocols import Storage
+from tests.support.waiting import wait_until
+
+QUEUE = "default"
+
+
+def seconds(value: float) -> timedelta:
+    return timedelta(seconds=value)
+
+
+def quick_settings(**overrides: Any) -> RuntimeSettings:
+    """Beats every 50 ms; a lease that a loaded machine does not miss by accident."""
+    settings = RuntimeSettings(
+        heartbeat_interval=seconds(0.05),
+        lease=seconds(1.5),
+        fence_margin=seconds(0.3),
+        leader_lease=seconds(1),
+        grace=seconds(5),
+        reap_interval=seconds(0.1),
+        coordinate_interval=seconds(0.05),
+        handover_interval=seconds(0.1),
+        cron_interval=seconds(0.1),
+        event_flush_interval=seconds(0.1),
+    )
+    return structs.replace(settings, **overrides)
+
+
+def a_runtime(
+    storage: Storage,
+    handlers: HandlerRegistry,
+    workers: int = 1,
+    *,
+    settings: RuntimeSettings | None = None,
+    **options: Any,
+) -> QueueRuntime:
+    """A runtime of the default queue."""
+    runtime = QueueRuntime(storage, handlers, settings=settings or quick_settings(), **options)
+    return runtime.with_queues(default=workers)
+
+
+async def job_when(storage: Storage, job_id: JobId, *statuses: JobStatus) -> Job:
+    """The job, once it has one of ``statuses``."""
+
+    async def look() -> Job | None:
+        job = (await storage.jobs.get([job_id])).get(job_id)
+        return job if job is not None and job.status in statuses else None
+
+    wanted = " or ".join(statuses)
+    job: Job = await wait_until(look, description=f"job {job_id} is {wanted}")
+    return job
+
+
+async def job_because(storage: Storage, job_id: JobId, cause: Cause) -> Job:
+    """The job, once it is where it is for ``cause``."""
+
+    async def look() -> Job | None:
+        job = (await storage.jobs.get([job_id])).get(job_id)
+        return job if job is not None and job.cause is cause else None
+
+    job: Job = await wait_until(look, description=f"the cause of job {job_id} is {cause}")
+    return job
+
+
+async def ended(storage: Storage, job_id: JobId) -> Job:
+    """The job, once it is terminal."""
+    return await job_when(storage, job_id, JobStatus.DONE, JobStatus.DEAD, JobStatus.CANCELLED)
+
+
+async def in_progress(storage: Storage, queue: str = QUEUE) -> int:
+    """How many claims the store knows of."""
+    counts = await storage.jobs.counts([queue])
+    return counts[queue].by_status.get(JobStatus.IN_PROGRESS, 0) if queue in counts else 0
