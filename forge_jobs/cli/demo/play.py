@@ -34,7 +34,7 @@ SCHEDULE = "demo-tick"
 
 _BATCH = 500
 _LOOK_EVERY = 0.2
-_DEADLINE = 55.0
+_DEADLINE = 50.0
 _MINUTE = timedelta(minutes=1)
 _ACTIVE = ("blocked", "pending", "in_progress", "failed")
 
