@@ -2,6 +2,7 @@
 
 import asyncio
 import atexit
+import os
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from concurrent.futures import Future
@@ -106,7 +107,7 @@ class SyncJobClient:
         with self._lock:
             self._is_closed = True
             loop, self._loop = self._loop, None
-        if loop is not None:
+        if loop is not None and loop.process_id == os.getpid():
             atexit.unregister(self.close)
             loop.stop()
 
@@ -128,7 +129,8 @@ class SyncJobClient:
         with self._lock:
             if self._is_closed:
                 raise StorageError("this client is closed")
-            if self._loop is None:
+            # A forked child has the object but not the thread, and would wait for it for good.
+            if self._loop is None or self._loop.process_id != os.getpid():
                 self._loop = _LoopThread(self._open_client)
                 atexit.register(self.close)
             return self._loop
@@ -148,9 +150,16 @@ class SyncJobClient:
 
         A store does all work on a synchronous connection in plain calls and awaits nothing, so the
         coroutine ends at its first step and needs no event loop. The statements must run in
-        this thread: the connection belongs to it. One that does wait was given an asynchronous
-        connection, which cannot work here.
+        this thread: the connection belongs to it.
         """
+        # SQLAlchemy's asynchronous connections and sessions have it, the synchronous have not.
+        # Told beforehand: a statement that waits cannot be abandoned in the middle.
+        if hasattr(connection, "run_sync"):
+            raise InvalidInput(
+                "connection",
+                f"is a {type(connection).__name__}, which waits",
+                "give a Connection or Session, or use the asynchronous client",
+            )
         coroutine: Any = self._started().client.storage.jobs.enqueue(jobs, connection=connection)
         try:
             coroutine.send(None)
@@ -159,11 +168,7 @@ class SyncJobClient:
             return outcomes
         finally:
             coroutine.close()
-        raise InvalidInput(
-            "connection",
-            f"is a {type(connection).__name__}, which waits",
-            "give a Connection or Session, or use the asynchronous client",
-        )
+        raise StorageError("the store waited while it used a synchronous connection")
 
     # Last, because the name hides the builtin from the annotations below it.
 
@@ -183,7 +188,12 @@ class _LoopThread:
         # A daemon, so that a program that forgets to close can end; atexit closes it then.
         self._thread = threading.Thread(target=self._run, name="forge-jobs-client", daemon=True)
         self._thread.start()
-        self.loop, self._stop, self.client = self._ready.result()
+        self.process_id = os.getpid()
+        try:
+            self.loop, self._stop, self.client = self._ready.result()
+        except BaseException:
+            self._thread.join()
+            raise
 
     def call(self, method: Callable[["JobClient"], Coroutine[Any, Any, T]]) -> T:
         """Run a method of the client there, wait for it here."""

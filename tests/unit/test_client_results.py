@@ -1,0 +1,204 @@
+"""Waiting for results: what is returned, what is raised, and when."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import timedelta
+
+import pytest
+
+from forge_jobs.client import JobClient
+from forge_jobs.clock import ManualClock
+from forge_jobs.errors import (
+    InvalidInput,
+    JobCancelled,
+    JobDead,
+    NotFound,
+    ResultTimeout,
+    StorageError,
+)
+from forge_jobs.handlers.requests import EnqueueRequest
+from forge_jobs.model.ids import JobId, new_job_id
+from forge_jobs.model.jobs import JobStatus
+from forge_jobs.model.processes import PodLease
+from forge_jobs.storage.opening import open_storage
+from forge_jobs.storage.protocols import Storage
+from tests.support.factories import KIND, dead, done, error, failed, register, run_one
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+async def storage(clock: ManualClock) -> AsyncIterator[Storage]:
+    async with await open_storage("sqlite:///:memory:", clock=clock) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def lease(storage: Storage) -> PodLease:
+    return await register(storage, lease_for=timedelta(days=1000))
+
+
+@pytest.fixture
+async def client(storage: Storage) -> AsyncIterator[JobClient]:
+    async with JobClient(storage) as opened:
+        yield opened
+
+
+async def enqueue(client: JobClient, **options: object) -> JobId:
+    return (await client.enqueue(EnqueueRequest(KIND), **options)).job_id
+
+
+class TestResults:
+    async def test_a_finished_job_gives_what_its_handler_returned(
+        self, client: JobClient, storage: Storage, lease: PodLease
+    ) -> None:
+        job_id = await enqueue(client)
+        await run_one(storage, lease, done('{"a":[1,2.5,null]}'))
+
+        assert await client.result(job_id, timeout=0) == {"a": [1, 2.5, None]}
+
+    async def test_none_is_a_result(
+        self, client: JobClient, storage: Storage, lease: PodLease
+    ) -> None:
+        job_id = await enqueue(client)
+        await run_one(storage, lease, done("null"))
+
+        assert await client.result(job_id.lower(), timeout=0) is None
+
+    async def test_a_job_that_keeps_no_result_gives_none(
+        self, client: JobClient, storage: Storage, lease: PodLease
+    ) -> None:
+        job_id = await enqueue(client, keep_result=False)
+        await run_one(storage, lease, done())
+
+        assert await client.result(job_id, timeout=0) is None
+
+    async def test_a_waiting_caller_gets_the_result_when_the_job_ends(
+        self, client: JobClient, storage: Storage, lease: PodLease
+    ) -> None:
+        job_id = await enqueue(client)
+        waiting = asyncio.ensure_future(client.result(job_id, timeout=30))
+        await asyncio.wait([waiting], timeout=0.05)
+        assert not waiting.done()
+        await run_one(storage, lease, done("7"))
+
+        assert await waiting == 7
+
+    async def test_a_retry_to_come_is_waited_for(
+        self, client: JobClient, storage: Storage, lease: PodLease
+    ) -> None:
+        job_id = await enqueue(client)
+        await run_one(storage, lease, failed())
+        waiting = asyncio.ensure_future(client.result(job_id, timeout=30))
+        await asyncio.wait([waiting], timeout=0.05)
+        assert not waiting.done()
+        await run_one(storage, lease, done("1"))
+
+        assert await waiting == 1
+
+
+class TestFailures:
+    async def test_a_dead_job_raises_with_its_error_and_remote_traceback(
+        self, client: JobClient, storage: Storage, lease: PodLease
+    ) -> None:
+        job_id = await enqueue(client)
+        trace = "Traceback: line 7 of the handler"
+        await run_one(storage, lease, dead(error=error("no luck", traceback=trace)))
+
+        with pytest.raises(JobDead) as caught:
+            await client.result(job_id, timeout=0)
+
+        assert caught.value.job_id == job_id
+        assert "ValueError: no luck" in str(caught.value)
+        assert caught.value.remote_traceback == trace
+        assert trace in str(caught.value)
+
+    async def test_a_cancelled_job_raises(self, client: JobClient) -> None:
+        job_id = await enqueue(client)
+        await client.cancel(job_id)
+
+        with pytest.raises(JobCancelled, match="was cancelled"):
+            await client.result(job_id, timeout=30)
+
+    async def test_an_expired_job_says_that_it_expired(
+        self, client: JobClient, storage: Storage, clock: ManualClock
+    ) -> None:
+        job_id = await enqueue(client, expires_at=clock.now() + timedelta(seconds=5))
+        clock.advance(5)
+        await storage.jobs.expire(10)
+
+        with pytest.raises(JobCancelled, match="expired"):
+            await client.result(job_id, timeout=30)
+
+    async def test_a_missing_job_is_known_at_once(self, client: JobClient) -> None:
+        with pytest.raises(NotFound, match="no job"):
+            await client.result(new_job_id(), timeout=3600)
+
+    async def test_a_job_that_is_deleted_meanwhile_ends_the_wait(self, client: JobClient) -> None:
+        job_id = await enqueue(client)
+        waiting = asyncio.ensure_future(client.result(job_id, timeout=3600))
+        await asyncio.wait([waiting], timeout=0.03)
+        await client.delete(job_id)
+
+        with pytest.raises(NotFound, match="removed"):
+            await waiting
+
+    async def test_a_result_that_outlived_its_time_is_a_clear_error(
+        self, client: JobClient, storage: Storage, lease: PodLease, clock: ManualClock
+    ) -> None:
+        job_id = await enqueue(client, result_ttl=60)
+        await run_one(storage, lease, done("7"))
+        assert await client.result(job_id, timeout=0) == 7
+        clock.advance(120)
+        await storage.jobs.cleanup(100)
+
+        with pytest.raises(NotFound, match="no longer kept"):
+            await client.result(job_id, timeout=3600)
+
+    async def test_time_that_runs_out_says_in_which_state_the_job_was_left(
+        self, client: JobClient
+    ) -> None:
+        job_id = await enqueue(client)
+
+        with pytest.raises(ResultTimeout, match="pending"):
+            await client.result(job_id, timeout=0.03)
+
+    @pytest.mark.parametrize("timeout", [-1, "5", float("nan")])
+    async def test_a_timeout_must_be_a_duration(self, client: JobClient, timeout: float) -> None:
+        with pytest.raises(InvalidInput, match="timeout"):
+            await client.result(new_job_id(), timeout=timeout)
+
+    async def test_closing_the_client_ends_the_wait(self, storage: Storage) -> None:
+        client = JobClient(storage)
+        job_id = await enqueue(client)
+        waiting = asyncio.ensure_future(client.result(job_id, timeout=3600))
+        await asyncio.wait([waiting], timeout=0.03)
+        await client.aclose()
+
+        with pytest.raises(StorageError, match="closed"):
+            await waiting
+
+
+async def test_a_job_that_waits_can_be_explained(client: JobClient, storage: Storage) -> None:
+    job_id = await enqueue(client, delay=3600)
+
+    explanation = await client.explain(job_id)
+
+    assert explanation.text
+    with pytest.raises(NotFound):
+        await client.explain(new_job_id())
+
+
+async def test_a_job_behind_parents_is_explained_by_them(client: JobClient) -> None:
+    parent = await enqueue(client)
+    child = await enqueue(client, after=[parent])
+
+    assert parent in (await client.explain(child)).blocked_by
+    job = await client.get(child)
+    assert job is not None
+    assert job.status is JobStatus.BLOCKED
