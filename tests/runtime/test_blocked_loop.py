@@ -1,0 +1,78 @@
+"""A handler that blocks the event loop: seen, told, and no reason to lose its claim."""
+
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+
+from forge_jobs.clock import SystemClock
+from forge_jobs.handlers.registry import HandlerRegistry
+from forge_jobs.model.jobs import JobStatus
+from forge_jobs.runtime.heartbeats import HUNG_EXIT_CODE
+from forge_jobs.storage.protocols import Storage
+from tests.support.runtimes import a_runtime, ended, quick_settings, seconds
+
+pytestmark = pytest.mark.anyio
+
+LEASE = 0.6
+
+
+def sleeping(duration: float) -> None:
+    time.sleep(duration)
+
+
+def computing(duration: float) -> None:
+    clock = SystemClock()
+    until = clock.elapsed() + duration
+    while clock.elapsed() < until:
+        pass
+
+
+@pytest.mark.parametrize("block", [sleeping, computing])
+async def test_blocking_for_three_leases_keeps_the_claim_and_is_reported(
+    storage: Storage, block: Callable[[float], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    handlers = HandlerRegistry()
+
+    @handlers.job("blocks", max_attempts=1)
+    async def blocks() -> str:
+        block(3 * LEASE)
+        return "done"
+
+    settings = quick_settings(
+        lease=seconds(LEASE), fence_margin=seconds(0.2), blocked_after=seconds(0.2)
+    )
+    async with a_runtime(storage, handlers, settings=settings).start() as handle:
+        outcome = await handle.enqueue(blocks.request())
+        job = await ended(storage, outcome.job_id)
+        assert (job.status, job.attempt, job.crashes) == (JobStatus.DONE, 1, 0)
+        assert handle.health().lost_claims == 0
+        assert handle.health().blocked_count >= 1
+    reports = [each for each in caplog.records if "is blocked since" in each.getMessage()]
+    assert block.__name__ in reports[0].getMessage()
+
+
+async def test_a_loop_that_hangs_is_given_up(
+    storage: Storage, caplog: pytest.LogCaptureFixture
+) -> None:
+    handlers = HandlerRegistry()
+    codes: list[int] = []
+    gave_up = threading.Event()
+
+    def exit_process(code: int) -> None:
+        codes.append(code)
+        gave_up.set()
+
+    @handlers.job("hangs", max_attempts=1)
+    async def hangs() -> bool:
+        return gave_up.wait(20)
+
+    settings = quick_settings(lease=seconds(3), blocked_after=seconds(0.1), hung_after=seconds(0.4))
+    runtime = a_runtime(storage, handlers, settings=settings, exit_process=exit_process)
+    async with runtime.start() as handle:
+        outcome = await handle.enqueue(hangs.request())
+        assert await handle.result(outcome.job_id, timeout=20) is True
+        assert "the event loop hangs" in handle.health().problems
+    assert codes == [HUNG_EXIT_CODE]
+    assert "this pod gives up" in caplog.text
