@@ -31,6 +31,7 @@ ON_TIME = timedelta(seconds=30)
 """An occurrence this late was not missed: a change of coordinators takes as long."""
 
 _ONE_SECOND = timedelta(seconds=1)
+_LONGEST_EXPRESSION = 1_000
 _LONGEST_INTERVAL = timedelta(days=366)
 _FIX = "give five cron fields, six with seconds last, @daily or the like, or @every 90s"
 _EVERY = re.compile(r"@every\s+((?:\d+[dhms])+)", re.IGNORECASE)
@@ -91,6 +92,8 @@ def parse_cron(expression: str, timezone: str = "UTC") -> CronExpression:
         come, and random or hashed fields
     """
     zone = _zone(timezone)
+    if len(expression) > _LONGEST_EXPRESSION:
+        raise InvalidInput("expression", f"has {len(expression)} characters", _FIX)
     text = " ".join(expression.lower().split())
     if text.startswith("@every"):
         return _every(text)

@@ -74,6 +74,7 @@ class TestParsing:
             "TZ=UTC * * * * *",
             "* * * * * *\x00",
             "0 0 l-3 * *",
+            "1," * 500 + "1 * * * *",
         ],
     )
     def test_a_bad_expression_is_refused_and_the_error_names_the_field(
