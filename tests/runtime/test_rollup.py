@@ -1,0 +1,214 @@
+"""Roll-ups change no sum; latencies and gauges reach the store and survive its outages."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+import pytest
+
+from forge_jobs.clock import ManualClock
+from forge_jobs.errors import Unavailable
+from forge_jobs.model.ids import HostId, new_host_id
+from forge_jobs.model.metrics import LatencySample
+from forge_jobs.policy.percentiles import percentile
+from forge_jobs.runtime import gauges as gauges_module
+from forge_jobs.runtime.gauges import PodMeter, gauges_once
+from forge_jobs.runtime.latencies import LatencyRecorder
+from forge_jobs.runtime.rollup import roll_up_once
+from forge_jobs.storage.protocols import Storage
+from tests.support.factories import DAY, QUEUE, counters, done, enqueue_one, register, run_one
+
+pytestmark = pytest.mark.anyio
+
+MINUTE = timedelta(minutes=1)
+
+
+async def test_folding_in_small_batches_changes_no_sum(
+    manual_storage: Storage, manual_clock: ManualClock
+) -> None:
+    leases = [await register(manual_storage, lease_for=DAY) for _ in range(3)]
+    for _ in range(4):
+        for lease in leases:
+            await enqueue_one(manual_storage)
+            await run_one(manual_storage, lease, done())
+        manual_clock.advance(MINUTE)
+    before = await counters(manual_storage)
+
+    report = await roll_up_once(manual_storage.jobs, clock=manual_clock, batch=2)
+
+    assert report.finished
+    assert report.folded > 0
+    assert await counters(manual_storage) == before
+    assert before["succeeded"] == 12
+    assert (await roll_up_once(manual_storage.jobs, clock=manual_clock)).folded == 0
+
+
+async def test_a_gap_of_days_without_a_coordinator_is_made_up_for(
+    manual_storage: Storage, manual_clock: ManualClock
+) -> None:
+    lease = await register(manual_storage, lease_for=30 * DAY)
+    await enqueue_one(manual_storage)
+    await run_one(manual_storage, lease, done())
+    manual_clock.advance(7 * DAY)
+
+    report = await roll_up_once(manual_storage.jobs, clock=manual_clock)
+
+    assert report.finished
+    assert (await counters(manual_storage))["succeeded"] == 1
+
+
+async def test_a_roll_up_ends_when_its_time_is_used_up(
+    manual_storage: Storage, manual_clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def always_full(limit: int) -> int:
+        manual_clock.advance(1)
+        return limit
+
+    monkeypatch.setattr(manual_storage.jobs, "roll_up", always_full)
+
+    report = await roll_up_once(
+        manual_storage.jobs, clock=manual_clock, batch=10, budget=timedelta(seconds=3)
+    )
+
+    assert (report.folded, report.finished) == (30, False)
+
+
+@pytest.fixture
+def recorder(manual_storage: Storage, manual_clock: ManualClock) -> LatencyRecorder:
+    return LatencyRecorder(manual_storage.jobs, new_host_id(), clock=manual_clock)
+
+
+async def test_durations_are_found_again_per_queue_and_minute(
+    manual_storage: Storage, manual_clock: ManualClock, recorder: LatencyRecorder
+) -> None:
+    start = manual_clock.now()
+    recorder.record(QUEUE, 0.1, 1.0)
+    recorder.record(QUEUE, 0.1, 1.0)
+    recorder.record("other", 5, 5)
+    manual_clock.advance(MINUTE)
+    recorder.record(QUEUE, 10, 20)
+
+    assert await recorder.flush_once() == 3
+
+    first, second = await manual_storage.jobs.metrics(QUEUE, start, start + DAY)
+    assert (first.minute, second.minute) == (start, start + MINUTE)
+    assert sum(first.processing.counts.values()) == 2
+    assert percentile(first.processing, 0.5) == pytest.approx(0.1, rel=0.05)
+    assert percentile(first.total, 0.5) == pytest.approx(1.0, rel=0.05)
+    assert percentile(second.total, 0.5) == pytest.approx(20, rel=0.05)
+
+
+async def test_durations_survive_an_outage_of_the_store_and_count_once(
+    manual_storage: Storage,
+    manual_clock: ManualClock,
+    recorder: LatencyRecorder,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    start = manual_clock.now()
+
+    async def down(host_id: HostId, samples: Sequence[LatencySample]) -> None:
+        # A job that ends while the flush is under way.
+        recorder.record(QUEUE, 0.1, 1.0)
+        raise Unavailable("down")
+
+    recorder.record(QUEUE, 0.1, 1.0)
+    with monkeypatch.context() as patch:
+        patch.setattr(manual_storage.jobs, "add_latencies", down)
+        for _ in range(2):
+            with pytest.raises(Unavailable):
+                await recorder.flush_once()
+
+    await recorder.flush_once()
+    assert await recorder.flush_once() == 0
+
+    [bucket] = await manual_storage.jobs.metrics(QUEUE, start, start + DAY)
+    assert sum(bucket.total.counts.values()) == 3
+
+
+async def test_what_is_kept_during_an_outage_is_bounded(
+    manual_storage: Storage, manual_clock: ManualClock
+) -> None:
+    recorder = LatencyRecorder(manual_storage.jobs, new_host_id(), clock=manual_clock, capacity=5)
+    for _ in range(20):
+        recorder.record(QUEUE, 0.1, 1.0)
+        manual_clock.advance(MINUTE)
+
+    assert len(recorder) == 5
+    assert await recorder.flush_once() == 5
+    buckets = await manual_storage.jobs.metrics(QUEUE, manual_clock.now() - DAY, manual_clock.now())
+    assert [bucket.minute for bucket in buckets] == [
+        manual_clock.now() - number * MINUTE for number in (5, 4, 3, 2, 1)
+    ]
+
+
+async def test_every_pod_records_its_own_gauges(
+    manual_storage: Storage, manual_clock: ManualClock
+) -> None:
+    lease = await register(manual_storage)
+    meter = PodMeter(clock=manual_clock)
+    meter.observe_store_call(0.002)
+    meter.observe_loop_lag(0.5)
+    manual_clock.advance(30)
+
+    measured = await gauges_once(manual_storage, lease, meter, running=3)
+
+    [minute] = await manual_storage.procs.gauges(
+        manual_clock.now() - MINUTE, manual_clock.now() + MINUTE
+    )
+    assert minute.host_id == lease.host_id
+    assert minute.minute == manual_clock.now() - timedelta(seconds=30)
+    assert minute.gauges == measured
+    assert measured.running == 3
+    assert measured.memory_bytes > 1_000_000
+    assert measured.disk_free_bytes > 0
+    assert measured.store_latency_ms == pytest.approx(1)
+    assert measured.loop_lag_ms == pytest.approx(250)
+
+
+def test_readings_that_fail_are_zero_and_fail_nothing(
+    manual_clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    meter = PodMeter(clock=manual_clock, disk_path="/no/such/place")
+
+    class Broken:
+        def cpu_seconds(self) -> float:
+            raise PermissionError
+
+        def memory_bytes(self) -> int:
+            raise PermissionError
+
+    monkeypatch.setattr(meter, "_process", Broken())
+
+    measured = meter.measure(running=0)
+
+    assert (measured.cpu_percent, measured.memory_bytes, measured.disk_free_bytes) == (0, 0, 0)
+
+
+def test_without_psutil_the_readings_come_from_the_system(
+    manual_clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing() -> None:
+        raise ImportError
+
+    monkeypatch.setattr(gauges_module, "_Psutil", missing)
+    meter = PodMeter(clock=manual_clock)
+
+    assert meter.measure(running=0).memory_bytes > 1_000_000
+
+
+def test_processor_time_is_a_share_of_the_time_that_passed(manual_clock: ManualClock) -> None:
+    meter = PodMeter(clock=manual_clock)
+    spent = {"cpu": 10.0}
+
+    class Process:
+        def cpu_seconds(self) -> float:
+            return spent["cpu"]
+
+        def memory_bytes(self) -> int:
+            return 1
+
+    meter._process = Process()
+    meter.measure(running=0)
+    spent["cpu"] += 3
+    manual_clock.advance(6)
+
+    assert meter.measure(running=0).cpu_percent == pytest.approx(50)
