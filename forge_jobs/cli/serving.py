@@ -2,11 +2,13 @@
 
 import asyncio
 import functools
+import logging
 from collections.abc import Mapping
 from datetime import timedelta
 from enum import Enum
 
 from forge_jobs.cli.options import storage_url
+from forge_jobs.clock import SystemClock
 from forge_jobs.config import Deployment
 from forge_jobs.errors import Unavailable
 from forge_jobs.handlers.registry import HandlerRegistry
@@ -18,7 +20,11 @@ from forge_jobs.runtime.signals import on_stop_signals
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
 
+logger = logging.getLogger(__name__)
+
 _LOOK_EVERY = timedelta(milliseconds=100)
+_READY_WITHIN = timedelta(minutes=1)
+_TRY_AGAIN_AFTER = timedelta(seconds=1)
 
 
 class RunMode(Enum):
@@ -32,13 +38,30 @@ class RunMode(Enum):
 
 
 async def serve(deployment: Deployment, registry: HandlerRegistry, mode: RunMode) -> int:
-    """Run a pod until a signal, or until ``mode`` says that it is done; the exit code."""
-    async with await open_storage(storage_url(deployment)) as storage:
+    """Run a pod until a signal, or until ``mode`` says that it is done; the exit code.
+
+    :raises Unavailable: the store was not ready for a minute
+    """
+    async with await _open_patiently(storage_url(deployment)) as storage:
         runtime = _runtime(deployment, registry, storage)
         if mode is RunMode.FOREVER:
             return await runtime.run()
         done = _Done(storage, frozenset(deployment.queues), mode)
         return await _run_until(done, runtime.start())
+
+
+async def _open_patiently(url: str) -> Storage:
+    """The store, also when it starts at the same time as this process."""
+    clock = SystemClock()
+    until = clock.elapsed() + _READY_WITHIN.total_seconds()
+    while True:
+        try:
+            return await open_storage(url)
+        except Unavailable as error:
+            if clock.elapsed() > until:
+                raise
+            logger.warning("the store is not ready, waiting for it: %s", error)
+            await Wakeup().wait(_TRY_AGAIN_AFTER)
 
 
 def _runtime(deployment: Deployment, registry: HandlerRegistry, storage: Storage) -> QueueRuntime:

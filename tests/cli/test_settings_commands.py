@@ -3,10 +3,13 @@
 import sqlite3
 from pathlib import Path
 
+import anyio
 import pytest
 
 from forge_jobs.cli.main import cli
+from forge_jobs.storage.opening import open_storage
 from tests.cli.conftest import CommandLine
+from tests.support.factories import register
 
 HANDLERS = "forge_jobs.cli.demo.handlers:handlers"
 
@@ -151,12 +154,21 @@ def test_doctor_is_content_with_an_empty_store_but_warns_that_nothing_runs(
     }
 
 
-def test_doctor_fails_on_a_queue_that_nobody_serves(forge: CommandLine) -> None:
+async def register_pod(url: str, queue: str) -> None:
+    async with await open_storage(url) as storage:
+        await register(storage, queues=[queue])
+
+
+def test_doctor_fails_on_a_queue_that_no_pod_serves(forge: CommandLine) -> None:
     forge("enqueue", "a", "--queue", "lonely")
+    assert "no live pod declares lonely" in forge("doctor").stdout
 
-    text = forge("doctor", code=1).stdout
+    anyio.run(register_pod, forge.url, "other")
 
-    assert "no live pod declares lonely" in text
+    findings = {each["check"]: each for each in forge.json("doctor", code=1)["findings"]}
+    assert findings["queues"]["state"] == "fail"
+    assert "no live pod declares lonely" in findings["queues"]["text"]
+    assert findings["pods"]["state"] == "ok"
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

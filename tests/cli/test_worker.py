@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -125,6 +126,27 @@ def test_logs_are_json_when_asked_for(start: Start) -> None:
 
     entries = [msgspec.json.decode(line) for line in errors.splitlines()]
     assert all({"at", "level", "logger", "message"} <= entry.keys() for entry in entries)
+
+
+def test_a_worker_waits_for_a_store_that_is_not_ready(
+    forge: CommandLine, start: Start, tmp_path: Path
+) -> None:
+    forge("migrate", "up")
+    # Exclusive also keeps readers out, as no other lock of a WAL database does.
+    holder = sqlite3.connect(tmp_path / "jobs.db", isolation_level=None)
+    holder.execute("pragma locking_mode = exclusive")
+    holder.execute("begin exclusive")
+    worker = start(
+        *("cli_test_handlers:handlers", "--queues", "default", "--until-empty"),
+        FORGE_STORAGE_URL=f"{forge.url}?timeout=1",
+    )
+    assert worker.stderr is not None
+    assert any(b"the store is not ready" in line for line in worker.stderr)
+
+    holder.close()
+    _, errors = worker.communicate(timeout=20)
+
+    assert worker.returncode == 0, errors
 
 
 def test_a_worker_without_its_store_or_handlers_ends_in_one_line(start: Start) -> None:

@@ -16,9 +16,13 @@ from forge_jobs.cli.output import duration, emit_json, emit_table
 from forge_jobs.clock import SystemClock, from_us
 from forge_jobs.config import Deployment
 from forge_jobs.errors import ForgeJobsError
+from forge_jobs.model.processes import PodState
 from forge_jobs.storage.protocols import Storage
 
 _PACKAGES = ("forge-jobs", "anyio", "SQLAlchemy", "aiosqlite", "msgspec", "croniter", "click")
+_State = Literal["ok", "warn", "fail"]
+_Result = tuple[_State, str]
+
 _TOLERATED_SKEW = timedelta(seconds=2)
 _ZERO = timedelta(0)
 
@@ -30,7 +34,7 @@ class Finding(Struct, frozen=True, kw_only=True):
     """
 
     check: str
-    state: Literal["ok", "warn", "fail"]
+    state: _State
     text: str
 
 
@@ -87,9 +91,6 @@ async def _examine(deployment: Deployment) -> list[Finding]:
         return findings
 
 
-_Result = tuple[Literal["ok", "warn", "fail"], str]
-
-
 async def _check_durability(storage: Storage) -> _Result:
     return "ok", storage.durability or storage.name
 
@@ -101,6 +102,10 @@ async def _check_clock(storage: Storage) -> _Result:
         text = f"the store is {duration(abs(skew))} {ahead} this machine; times a user gives matter"
         return "warn", text
     return "ok", "the store and this machine agree within two seconds"
+
+
+async def _live_pods(storage: Storage) -> list[PodState]:
+    return [pod for pod in await storage.procs.pods() if pod.lease_remaining > _ZERO]
 
 
 async def _check_pods(storage: Storage) -> _Result:
@@ -116,7 +121,9 @@ async def _check_queues(storage: Storage) -> _Result:
     allocations = await storage.procs.allocations()
     unserved = [each.queue for each in allocations if not each.pods]
     if unserved:
-        return "fail", f"no live pod declares {', '.join(unserved)}; add to FORGE_QUEUES of a pod"
+        # Without any pod this is nothing new: the check of pods has said it.
+        state: _State = "fail" if await _live_pods(storage) else "warn"
+        return state, f"no live pod declares {', '.join(unserved)}; add to FORGE_QUEUES of a pod"
     slotless = [
         each.queue
         for each in allocations
@@ -130,8 +137,7 @@ async def _check_queues(storage: Storage) -> _Result:
 async def _check_leader(storage: Storage) -> _Result:
     leader = await storage.cron.leader()
     if leader is None or leader.remaining <= _ZERO:
-        live = [pod for pod in await storage.procs.pods() if pod.lease_remaining > _ZERO]
-        if live:
+        if await _live_pods(storage):
             return "fail", "pods are live but none leads: slots and schedules stand still"
         return "warn", "nobody leads, as no pod is live"
     return "ok", f"{leader.host_id}, term {leader.term}"
