@@ -215,10 +215,12 @@ class Database:
         flavor: Flavor,
         notices: Notices,
         store_id: str,
+        path: Path,
     ) -> None:
         self.flavor = flavor
         self.notices = notices
         self.store_id = store_id
+        self.path = path
         self.on_closed: Callable[[], None] | None = None
         self.inbox = Inbox()
         self._writer = writer

@@ -136,7 +136,9 @@ async def open_database(options: SqliteOptions, clock: Clock) -> Database:
         await writer.close()
         raise
     store_id = file_identity(options.path)
-    return Database(writer, reader, SqliteFlavor(clock), notices_of(store_id), store_id)
+    return Database(
+        writer, reader, SqliteFlavor(clock), notices_of(store_id), store_id, options.path
+    )
 
 
 async def _settle_schema(database: Database, migrate: bool) -> None:
