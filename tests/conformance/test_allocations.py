@@ -244,6 +244,21 @@ async def test_slots_of_a_dead_pod_go_to_others_and_never_come_back(
     assert not await allocate(storage, {mortal.host_id: (1, 1)})
 
 
+async def test_slots_given_to_others_do_not_come_back_when_the_clock_steps_back(
+    storage: Storage, clock: ManualClock
+) -> None:
+    await set_max(storage, 4)
+    mortal = await register(storage)
+    survivor = await register(storage, lease_for=100 * LEASE)
+    assert await allocate(storage, {mortal.host_id: (2, 2), survivor.host_id: (2, 2)})
+    clock.advance(LEASE)
+    assert await allocate(storage, {survivor.host_id: (4, 4)})
+    clock.step_wall(-SECOND)
+    assert sum((await grants(storage)).values()) == 4
+    beat = await storage.jobs.heartbeat(mortal, [], LEASE)
+    assert all(queue.slots.grant == 0 for queue in beat.queues.values())
+
+
 async def test_a_pod_that_registers_again_has_lost_its_grants(storage: Storage) -> None:
     await set_max(storage, 4)
     lease = await register(storage)
