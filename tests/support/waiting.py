@@ -13,7 +13,7 @@ async def wait_until(
     predicate: Callable[[], Any | Awaitable[Any]],
     *,
     description: str,
-    timeout: float = 10,  # noqa: ASYNC109 - the error has to say what was waited for
+    timeout: float = 10,
 ) -> Any:
     """Poll ``predicate`` until it gives something true, and return that.
 

@@ -1,0 +1,485 @@
+"""Bugs that a store could have, as patches of our own: the suite must catch each of them.
+
+A patch is exact text. One whose text is no longer found once is an error, so a change of the
+store also moves the bug along.
+"""
+
+from dataclasses import dataclass
+
+_SQL = "forge_jobs/storage/sql/"
+_SUITE = "tests/conformance/"
+
+
+@dataclass(frozen=True)
+class Edit:
+    """One replacement of exact text in one file."""
+
+    file: str
+    old: str
+    new: str
+
+
+@dataclass(frozen=True)
+class Bug:
+    """A bug, and the test files that must notice it."""
+
+    name: str
+    tests: tuple[str, ...]
+    edits: tuple[Edit, ...]
+
+
+def _bug(name: str, tests: str, module: str, old: str, new: str) -> Bug:
+    files = tuple(f"{_SUITE}test_{each}.py" for each in tests.split())
+    return Bug(name, files, (Edit(f"{_SQL}{module}.py", old, new),))
+
+
+_REPEAT = "            outcomes.append(mode.by_owner and _is_repeat(row, claim))\n"
+
+CLAIMS = [
+    _bug(
+        "a claim under a lease that ran out",
+        "claim",
+        "claims",
+        "gate.lease_until > tx.now",
+        "gate.lease_until >= tx.now",
+    ),
+    _bug(
+        "a claim under another epoch",
+        "claim",
+        "claims",
+        "and gate.epoch == lease.epoch",
+        "and gate.epoch",
+    ),
+    _bug(
+        "wrong order with a small limit: id before due time",
+        "claim",
+        "claims",
+        ".order_by(jobs.c.run_at, jobs.c.id)",
+        ".order_by(jobs.c.id)",
+    ),
+    _bug(
+        "wrong order: greatest priority first",
+        "claim",
+        "claims",
+        ".order_by(jobs.c.priority, jobs.c.run_at)",
+        ".order_by(jobs.c.priority.desc(), jobs.c.run_at)",
+    ),
+    _bug(
+        "due a microsecond late: < for <=",
+        "claim",
+        "claims",
+        "jobs.c.run_at <= _now,",
+        "jobs.c.run_at < _now,",
+    ),
+    _bug(
+        "claimed at the instant it expires",
+        "claim",
+        "claims",
+        "jobs.c.expires_at > _now",
+        "jobs.c.expires_at >= _now",
+    ),
+    _bug(
+        "hold not applied",
+        "unknown_kinds",
+        "claims",
+        'tx.execute(_PUT_ON_HOLD, {"ids": ids})',
+        "pass",
+    ),
+    _bug(
+        "hold applied to kinds that others know",
+        "unknown_kinds",
+        "claims",
+        "unknown = sorted(kinds - self._live_kinds)",
+        "unknown = sorted(kinds)",
+    ),
+    _bug(
+        "cool-down a microsecond too long",
+        "claim",
+        "claims",
+        "gate.cooldown_until <= tx.now",
+        "gate.cooldown_until < tx.now",
+    ),
+    _bug("a paused queue gives work", "claim", "claims", "and not gate.paused", ""),
+    _bug(
+        "a job with a crash is claimed ahead",
+        "claim",
+        "claims",
+        "if row.crashes and len(self.picked) >= self.workers:",
+        "if row.crashes < 0:",
+    ),
+    _bug(
+        "a token that repeats after an attempt was handed back",
+        "claim",
+        "claims",
+        "token=jobs.c.token + 1,",
+        "token=jobs.c.attempt + 1,",
+    ),
+    _bug(
+        "a start that outlives its claim",
+        "heartbeat",
+        "claims",
+        "        started_at=None,\n",
+        "",
+    ),
+    _bug(
+        "claims counted per call",
+        "claim",
+        "claims",
+        "lease.host_id, len(picked))",
+        "lease.host_id, 1)",
+    ),
+]
+
+ENDS = [
+    _bug(
+        "the fence dropped",
+        "finalize",
+        "settle",
+        "and row.token == claim.token",
+        "and claim.token > 0",
+    ),
+    _bug(
+        "settled_token not set",
+        "finalize",
+        "settle",
+        "row.token if self._mode.by_owner else row.settled_token",
+        "row.settled_token",
+    ),
+    _bug(
+        "settled_token set by a revival",
+        "revive",
+        "settle",
+        "row.token if self._mode.by_owner else row.settled_token",
+        "row.token",
+    ),
+    _bug(
+        "revive without looking again",
+        "revive",
+        "settle",
+        "lambda row: row.heartbeat_at <= silent_since,",
+        "lambda row: True,",
+    ),
+    _bug(
+        "stale a microsecond late",
+        "revive",
+        "settle",
+        'jobs.c.heartbeat_at <= bindparam("silent_since")',
+        'jobs.c.heartbeat_at < bindparam("silent_since")',
+    ),
+    _bug(
+        "a cool-down applied by a refused finalize",
+        "finalize",
+        "settle",
+        _REPEAT,
+        _REPEAT + "            if row is not None and transition.cooldown is not None:\n"
+        "                start_cooldown(tx, row.queue, transition.cooldown)\n",
+    ),
+    _bug(
+        "a repeat counted twice",
+        "finalize",
+        "settle",
+        _REPEAT,
+        _REPEAT + "            if outcomes[-1]:\n"
+        "                tx.count(claim.queue, transition.cause)\n",
+    ),
+    _bug(
+        "success turned into a cancel",
+        "finalize",
+        "settle",
+        "self._mode.cancel_spares_done and",
+        "False and",
+    ),
+    _bug(
+        "a revival that disregards the cancel",
+        "revive",
+        "settle",
+        "by_owner=False, cancel_spares_done=False",
+        "by_owner=False",
+    ),
+    _bug(
+        "a retry delayed from the old due time",
+        "finalize",
+        "settle",
+        "run_at = tx.now + duration_us(transition.delay)",
+        "run_at = row.run_at + duration_us(transition.delay)",
+    ),
+    _bug(
+        "an older result kept",
+        "finalize",
+        "settle",
+        "result, expires_at = transition.result, None",
+        "result, expires_at = transition.result or row.result, None",
+    ),
+    _bug(
+        "a released claim uses up its attempt",
+        "revive",
+        "settle",
+        "cause=Cause.RELEASED, hand_back=True",
+        "cause=Cause.RELEASED",
+    ),
+    _bug("children not told", "children", "settle", "tell_children(tx, parents)", "pass"),
+    _bug(
+        "the earlier end of two cool-downs stays",
+        "finalize",
+        "cooldowns",
+        "until = max(row.cooldown_until or 0, tx.now + duration_us(cooldown.length))",
+        "until = tx.now + duration_us(cooldown.length)",
+    ),
+    _bug(
+        "a lease renewed after it ran out",
+        "heartbeat",
+        "procs",
+        ".where(*_OF_LEASE, pods.c.lease_until > _NOW)",
+        ".where(*_OF_LEASE, pods.c.lease_until >= _NOW)",
+    ),
+    _bug(
+        "a lease renewed by the wrong holder",
+        "heartbeat",
+        "procs",
+        'pods.c.epoch == bindparam("at_epoch"))\n_RENEW',
+        'pods.c.epoch >= func.substr(bindparam("at_epoch"), 1, 0))\n_RENEW',
+    ),
+    _bug(
+        "a start recorded anew by every beat",
+        "heartbeat",
+        "beats",
+        '("worker"), started_at=func.coalesce(jobs.c.started_at, bindparam("now"))',
+        '("worker"), started_at=bindparam("now")',
+    ),
+    _bug(
+        "a cancel not told by the beat",
+        "heartbeat",
+        "beats",
+        "ClaimState.CANCEL_REQUESTED if row.cancel_requested else ClaimState.HELD",
+        "ClaimState.HELD",
+    ),
+]
+
+KEYS = [
+    _bug(
+        "a key freed while its job waits for a retry",
+        "unique_keys",
+        "tables",
+        "ACTIVE = \"status IN ('blocked', 'pending', 'in_progress', 'failed')\"",
+        "ACTIVE = \"status IN ('blocked', 'pending', 'in_progress')\"",
+    ),
+    _bug(
+        "the unique key looked at before the id",
+        "enqueue",
+        "enqueue",
+        "        if self._is_repeat(request):\n",
+        "        if self._holder(request) is None and self._is_repeat(request):\n",
+    ),
+    _bug(
+        "a duplicate counted as enqueued",
+        "unique_keys",
+        "enqueue",
+        "tx.count(request.queue, DEDUPLICATED)",
+        "tx.count(request.queue, Cause.ENQUEUED)",
+    ),
+    _bug(
+        "an id used for other content goes through",
+        "enqueue",
+        "enqueue",
+        "same = content == _content(request)",
+        "same = True",
+    ),
+    _bug(
+        "a parent that has already ended is never told",
+        "children",
+        "enqueue",
+        '"state": TOLD if parent in ended else OPEN,\n                }\n'
+        "                for parent, on_failure in rules.items()\n            ],\n        )\n",
+        '"state": TOLD if parent in ended else OPEN,\n                }\n'
+        "                for parent, on_failure in rules.items()\n            ],\n        )\n"
+        "        ended = {}\n",
+    ),
+]
+
+OPERATORS = [
+    Bug(
+        "a cancel flag that survives a requeue",
+        (f"{_SUITE}test_operators.py",),
+        (
+            Edit(
+                f"{_SQL}settle.py",
+                "        cancel_requested=False,\n        result",
+                "        result",
+            ),
+            Edit(f"{_SQL}operators.py", "        cancel_requested=False,\n", ""),
+        ),
+    ),
+    _bug(
+        "attempts that survive a requeue",
+        "operators",
+        "operators",
+        "        attempt=0,\n",
+        "",
+    ),
+    _bug(
+        "a running job deleted",
+        "operators",
+        "operators",
+        "left = changes.sort(rows, {JobStatus.IN_PROGRESS: Refusal.RUNNING})",
+        "left = changes.sort(rows, {})",
+    ),
+    _bug(
+        "two jobs of one key requeued by one call",
+        "unique_keys",
+        "operators",
+        "holders.setdefault((row.queue, row.unique_key), row.id)",
+        "holders.get((row.queue, row.unique_key), row.id)",
+    ),
+    _bug(
+        "expired a microsecond late",
+        "operators",
+        "operators",
+        'jobs.c.expires_at <= bindparam("now")',
+        'jobs.c.expires_at < bindparam("now")',
+    ),
+    _bug(
+        "a child freed by the first of its parents",
+        "children",
+        "deliveries",
+        'elif delivery.action == "settle" and not unsettled_parents(tx, [child.id]):',
+        'elif delivery.action == "settle":',
+    ),
+    _bug(
+        "an edge on hold counts as settled",
+        "children",
+        "deliveries",
+        'HELD if delivery.action == "hold" else SETTLED',
+        "SETTLED",
+    ),
+    _bug(
+        "a cancelled job tells no children",
+        "children",
+        "endings",
+        "{row.id: JobStatus.CANCELLED for row in rows if row.has_children}",
+        "{}",
+    ),
+    _bug(
+        "a row that is not kept goes at once",
+        "not_kept",
+        "retention",
+        "KEPT_AT_LEAST = timedelta(minutes=1)",
+        "KEPT_AT_LEAST = timedelta(0)",
+    ),
+    _bug(
+        "a page that repeats the last line of the one before",
+        "reads",
+        "reads",
+        "jobs.c.id < before",
+        "jobs.c.id <= before",
+    ),
+    _bug(
+        "a tag found inside another",
+        "bulk hostile_input",
+        "job_rows",
+        "    return _encode(tag).decode()\n",
+        "    return _encode(tag).decode()[1:-1]\n",
+    ),
+]
+
+FLEET = [
+    _bug(
+        "released work wakes nobody",
+        "wake",
+        "settle",
+        "            tx.wake_queue(row.queue)\n",
+        "            pass\n",
+    ),
+    _bug(
+        "counts that a roll-up adds up wrongly",
+        "bookkeeping",
+        "bookkeeping",
+        "sums[row.queue, row.minute, row.name] += row.amount",
+        "sums[row.queue, row.minute, row.name] = row.amount",
+    ),
+    _bug(
+        "a result kept a microsecond too long",
+        "not_kept",
+        "retention",
+        'jobs.c.result_expires_at <= bindparam("before")',
+        'jobs.c.result_expires_at < bindparam("before")',
+    ),
+    _bug(
+        "jobs of kinds nobody knows freed by any pod",
+        "unknown_kinds",
+        "procs",
+        "jobs.c.kind.in_(portion),",
+        "jobs.c.kind.is_not(None),",
+    ),
+    _bug(
+        "grants above the queue's maximum",
+        "allocations",
+        "allocations",
+        "return sum(slots.grant for slots in after.values()) <= max_workers",
+        "return True",
+    ),
+    _bug(
+        "an allocation written over a newer one",
+        "allocations",
+        "allocations",
+        "if queue is None or queue.allocation_version != change.version:",
+        "if queue is None:",
+    ),
+    _bug(
+        "a grant that sinks under the pod",
+        "allocations",
+        "allocations",
+        "if any(wish.grant < stored[host].grant for host, wish in wished.items()):",
+        "if any(wish.grant < 0 for host, wish in wished.items()):",
+    ),
+    _bug(
+        "an operator's setting lost at the next deploy",
+        "config_store",
+        "config_store",
+        "declared.keys() - before.overridden",
+        "declared.keys()",
+    ),
+    _bug(
+        "a cool-down's level that outlives its clearing",
+        "config_store",
+        "config_store",
+        '{"cooldown_until": None, "cooldown_level": 0}',
+        '{"cooldown_until": None}',
+    ),
+    _bug(
+        "a bucket that waits for a clock that stepped back",
+        "rate_limits",
+        "rate_limits",
+        "if row.updated_at > tx.now:",
+        "if row.updated_at < 0:",
+    ),
+    _bug(
+        "a bucket that gives one token too many",
+        "rate_limits",
+        "rate_limits",
+        '_leaked <= (_limits.capacity - bindparam("count")) * _limits.period_us,',
+        '_leaked < (_limits.capacity - bindparam("count") + 1) * _limits.period_us,',
+    ),
+    _bug(
+        "a term that stays when the holder changes",
+        "cron_store",
+        "cron_store",
+        "else_=leader.c.term + 1",
+        "else_=leader.c.term",
+    ),
+    _bug(
+        "a leader lease that lasts a microsecond too long",
+        "cron_store",
+        "cron_store",
+        "(leader.c.lease_until <= _NOW)",
+        "(leader.c.lease_until < _NOW)",
+    ),
+    _bug(
+        "a schedule fired on a version that has moved on",
+        "cron_store",
+        "cron_store",
+        "if row is None or row.deleted or row.version != firing.version:",
+        "if row is None or row.deleted:",
+    ),
+]
+
+BUGS: tuple[Bug, ...] = (*CLAIMS, *ENDS, *KEYS, *OPERATORS, *FLEET)
