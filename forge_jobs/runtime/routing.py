@@ -1,14 +1,12 @@
 """Which queue a kind goes to, when neither the request nor the handler says so."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 from forge_jobs.errors import InvalidInput
+from forge_jobs.handlers.preparing import DEFAULT_QUEUE, Router
 from forge_jobs.model.names import check_name
 
-DEFAULT_QUEUE = "default"
-
-Router = Callable[[str], str | None]
-"""From a kind to a queue; None: no opinion, the job goes to the queue ``default``."""
+__all__ = ["Router", "checked_router", "default_router", "prefix_router", "queue_for"]
 
 
 def default_router(declared: Iterable[str]) -> Router:

@@ -114,12 +114,12 @@ async def test_a_steady_fleet_is_neither_read_nor_written(
     procs = Counted(storage.procs)
     monkeypatch.setattr(storage, "procs", procs)
 
-    for _ in range(4):
+    for _ in range(LOOK_EVERY // SETTINGS.coordinate_interval - 1):
         manual_clock.advance(SETTINGS.coordinate_interval)
         assert not (await a_coordinator.once()).looked
     assert procs.calls == {}
 
-    manual_clock.advance(LOOK_EVERY)
+    manual_clock.advance(SETTINGS.coordinate_interval)
     report = await a_coordinator.once()
     assert (report.looked, report.changed) == (True, 0)
     assert procs.calls == {"allocations": 1}

@@ -93,6 +93,15 @@ async def test_concurrent_callers_get_exactly_what_there_is(limiter: RateLimiter
     assert await acquire_together(limiter, "gh", 100) == 10
 
 
+async def test_callers_that_ask_together_for_more_than_is_left_get_what_is_left(
+    manual_storage: Storage, limiter: RateLimiter
+) -> None:
+    await manual_storage.config.ensure_rate_limit("wide", RateLimit(100, per=1000))
+    assert await limiter.acquire("wide", 95)
+
+    assert await acquire_together(limiter, "wide", 20) == 5
+
+
 async def test_a_hundred_callers_that_are_denied_share_a_few_round_trips(
     manual_storage: Storage, limiter: RateLimiter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
