@@ -124,6 +124,21 @@ def test_a_file_that_is_no_database_is_one_line_without_its_path(
     assert str(tmp_path) not in text
 
 
+def test_the_text_of_an_unexpected_error_is_not_shown_unless_asked_for(
+    forge: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def break_down(*_: object) -> None:
+        raise RuntimeError("postgresql://me:hunter2@db/app")
+
+    monkeypatch.setattr("forge_jobs.cli.commands.pods.with_store", break_down)
+
+    assert forge.refuse("pods", code=1) == (
+        "unexpected RuntimeError; this is a defect, please report it"
+    )
+    with pytest.raises(RuntimeError, match="hunter2"):
+        CliRunner().invoke(cli, ["--traceback", "pods"], catch_exceptions=False)
+
+
 @pytest.mark.parametrize(
     "args",
     [

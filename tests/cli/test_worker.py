@@ -90,6 +90,18 @@ def test_until_empty_waits_for_retries_and_ends(forge: CommandLine, start: Start
     assert (job["status"], job["attempt"]) == ("dead", 2)
 
 
+def test_until_empty_does_not_wait_for_what_will_not_run(forge: CommandLine, start: Start) -> None:
+    forge("enqueue", "t.nobody_knows_it")
+    forge("enqueue", "t.fail", "--queue", "shut")
+    forge("queues", "pause", "shut")
+
+    worker = start("cli_test_handlers:handlers", "--queues", "default,shut", "--until-empty")
+    _, errors = worker.communicate(timeout=30)
+
+    assert worker.returncode == 0, errors
+    assert {job["status"] for job in forge.json("jobs", "list")["jobs"]} == {"pending"}
+
+
 def test_once_leaves_what_is_not_due(forge: CommandLine, start: Start, tmp_path: Path) -> None:
     payload = msgspec.json.encode({"path": str(tmp_path / "out")}).decode()
     due = forge("enqueue", "t.write", "--payload", payload).stdout.strip()
