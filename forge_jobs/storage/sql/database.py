@@ -84,9 +84,13 @@ class SqliteConnection:
 
         :raises StorageError: the file cannot be opened or is not a database
         """
+        driver = aiosqlite.connect(options.path, isolation_level=None, timeout=0)
         try:
-            driver = await aiosqlite.connect(options.path, isolation_level=None, timeout=0)
+            await driver
         except sqlite3.Error as error:
+            # It has told its thread to stop, but would not wait for that: the thread's last word
+            # could then meet an event loop that has ended.
+            driver._thread.join()
             raise translate(error) from None
         self = cls(driver, options.timeout)
         try:

@@ -1,0 +1,162 @@
+"""Other writers on the same file, and callers that give up."""
+
+import logging
+import random
+import sqlite3
+import sys
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+
+import aiosqlite
+import anyio
+import pytest
+
+from forge_jobs.errors import Unavailable
+from forge_jobs.storage.opening import open_storage
+from forge_jobs.storage.protocols import Storage
+from forge_jobs.storage.sql.database import on_driver_thread
+from tests.support.factories import QUEUE, new_job
+
+pytestmark = pytest.mark.anyio
+
+
+@asynccontextmanager
+async def opened(path: Path, options: str = "") -> AsyncGenerator[Storage]:
+    async with await open_storage(f"sqlite:///{path}{options}") as storage:
+        yield storage
+
+
+def hold_write_lock(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("BEGIN IMMEDIATE")
+    return connection
+
+
+async def pending(storage: Storage) -> int:
+    return (await storage.jobs.counts([QUEUE]))[QUEUE].by_status["pending"]
+
+
+async def test_a_writer_waits_for_another_and_then_goes_on(tmp_path: Path) -> None:
+    async with opened(tmp_path / "jobs.db") as storage:
+        with closing(hold_write_lock(tmp_path / "jobs.db")) as rival:
+            async with anyio.create_task_group() as group:
+                group.start_soon(storage.jobs.enqueue, [new_job()])
+                # Reads go on meanwhile, so this also lets the write come to its wait.
+                for _ in range(20):
+                    assert await pending(storage) == 0
+                rival.execute("ROLLBACK")
+        assert await pending(storage) == 1
+
+
+async def test_a_lock_held_for_too_long_is_unavailable_and_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with opened(tmp_path / "jobs.db", "?timeout=1.2") as storage:
+        with (
+            closing(hold_write_lock(tmp_path / "jobs.db")),
+            caplog.at_level(logging.WARNING, "forge_jobs"),
+        ):
+            for _ in range(2):
+                with pytest.raises(Unavailable, match="another writer has held") as caught:
+                    await storage.jobs.enqueue([new_job()])
+                assert "locked" not in str(caught.value)
+        assert len(caplog.records) == 1, "one warning for one episode"
+        assert await pending(storage) == 0
+        await storage.jobs.enqueue([new_job()])
+        assert await pending(storage) == 1
+
+
+async def test_a_long_reader_stops_no_writer(tmp_path: Path) -> None:
+    async with opened(tmp_path / "jobs.db") as storage:
+        with closing(sqlite3.connect(tmp_path / "jobs.db", isolation_level=None)) as reader:
+            reader.execute("BEGIN")
+            assert reader.execute("SELECT count(*) FROM forge_jobs").fetchone() == (0,)
+            for _ in range(20):
+                await storage.jobs.enqueue([new_job()])
+            assert reader.execute("SELECT count(*) FROM forge_jobs").fetchone() == (0,)
+        assert await pending(storage) == 20
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_cancelled_callers_leave_no_transaction_open(tmp_path: Path, seed: int) -> None:
+    chance = random.Random(seed)
+    async with opened(tmp_path / "jobs.db") as storage:
+        calls: list[Callable[[], object]] = [
+            lambda: storage.jobs.enqueue([new_job() for _ in range(20)]),
+            storage.jobs.counts,
+        ]
+        for _ in range(100):
+            with anyio.move_on_after(chance.random() * 0.003):
+                await chance.choice(calls)()  # type: ignore[misc]
+        await storage.jobs.enqueue([new_job()])
+        assert await pending(storage) % 20 == 1, "a call happens wholly or not at all"
+        with closing(hold_write_lock(tmp_path / "jobs.db")) as rival:
+            rival.execute("ROLLBACK")
+
+
+_CANCEL_AND_EXIT = """
+import anyio, sys
+from datetime import timedelta
+from forge_jobs.storage.opening import open_storage
+from tests.support.factories import new_job
+
+async def main():
+    async with await open_storage(sys.argv[1]) as storage:
+        async with anyio.create_task_group() as group:
+            for _ in range(20):
+                group.start_soon(storage.jobs.enqueue, [new_job()])
+                group.start_soon(storage.jobs.counts)
+            group.start_soon(storage.jobs.wait_for_work, frozenset("q"), timedelta(hours=1))
+            await anyio.sleep(0.002)
+            group.cancel_scope.cancel()
+    print("closed")
+
+anyio.run(main)
+"""
+
+
+async def test_a_process_whose_callers_were_cancelled_exits(tmp_path: Path) -> None:
+    command = [sys.executable, "-W", "error", "-c", _CANCEL_AND_EXIT]
+    for number in range(3):
+        url = f"sqlite:///{tmp_path}/{number}.db"
+        with anyio.fail_after(30):
+            done = await anyio.run_process([*command, url])
+        assert (done.stdout, done.stderr) == (b"closed\n", b"")
+
+
+async def test_the_driver_still_runs_functions_on_its_own_thread(tmp_path: Path) -> None:
+    driver = await aiosqlite.connect(tmp_path / "x.db", isolation_level=None)
+    try:
+        ident = await on_driver_thread(driver, lambda: driver._thread.ident)
+        assert ident == driver._thread.ident
+        assert isinstance(driver._conn, sqlite3.Connection)
+
+        def fail() -> None:
+            raise sqlite3.OperationalError
+
+        with pytest.raises(sqlite3.OperationalError):
+            await on_driver_thread(driver, fail)
+    finally:
+        await driver.close()
+
+
+async def test_four_processes_write_to_one_file_without_an_error(tmp_path: Path) -> None:
+    program = """
+import asyncio, sys
+from forge_jobs.storage.opening import open_storage
+from tests.support.factories import new_job
+
+async def main():
+    async with await open_storage(sys.argv[1]) as storage:
+        for _ in range(50):
+            await asyncio.gather(*(storage.jobs.enqueue([new_job()]) for _ in range(2)))
+
+asyncio.run(main())
+"""
+    async with opened(tmp_path / "jobs.db") as storage:
+        async with anyio.create_task_group() as group:
+            for _ in range(4):
+                command = [sys.executable, "-c", program, f"sqlite:///{tmp_path}/jobs.db"]
+                group.start_soon(anyio.run_process, command)
+        assert await pending(storage) == 400

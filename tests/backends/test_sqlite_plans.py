@@ -1,0 +1,112 @@
+"""The hot statements use their indexes, so that finished and scheduled jobs cost them nothing."""
+
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import event
+
+from forge_jobs.model.jobs import Unique
+from forge_jobs.model.transitions import Demand
+from forge_jobs.storage.opening import open_storage
+from forge_jobs.storage.protocols import Storage
+from tests.support.factories import (
+    KIND,
+    QUEUE,
+    claim_one,
+    done,
+    enqueue_one,
+    finish,
+    held,
+    new_job,
+    register,
+)
+
+pytestmark = pytest.mark.anyio
+
+LEASE = timedelta(seconds=15)
+
+
+@pytest.fixture
+async def storage(tmp_path: Path) -> AsyncGenerator[Storage]:
+    async with await open_storage(f"sqlite:///{tmp_path}/jobs.db?synchronous=off") as opened:
+        yield opened
+
+
+@contextmanager
+def plans(storage: Storage) -> Iterator[list[tuple[str, str]]]:
+    """Statement and plan of everything that runs inside."""
+    found: list[tuple[str, str]] = []
+    database = storage.jobs._database  # type: ignore[attr-defined]
+    connections = [database._writer._connection, database._reader._connection]
+
+    def note(
+        connection: Any, cursor: Any, statement: str, parameters: Any, context: Any, many: bool
+    ) -> None:
+        if "forge_" in statement and "INSERT" not in statement:
+            one = parameters[0] if many else parameters
+            rows = cursor.connection.execute(f"EXPLAIN QUERY PLAN {statement}", one).fetchall()
+            found.append((statement, " | ".join(row[3] for row in rows)))
+
+    for connection in connections:
+        event.listen(connection, "before_cursor_execute", note)
+    yield found
+    for connection in connections:
+        event.remove(connection, "before_cursor_execute", note)
+
+
+def of_jobs(found: list[tuple[str, str]]) -> list[str]:
+    """The plans of statements on jobs."""
+    return [plan for statement, plan in found if "forge_jobs" in statement]
+
+
+async def test_claims_and_ends_of_claims_never_scan_the_jobs(storage: Storage) -> None:
+    lease = await register(storage)
+    await enqueue_one(storage)
+    await enqueue_one(storage, delay=timedelta(hours=1), priority=3)
+    demand = Demand(worker_ids=("w",), limit=5, kinds=frozenset({KIND}))
+    with plans(storage) as found:
+        claimed = (await storage.jobs.exchange(QUEUE, [], demand, lease)).claimed
+        await storage.jobs.heartbeat(lease, [held(claimed[0], "w")], LEASE)
+        await finish(storage, claimed[0], done())
+    jobs = of_jobs(found)
+    assert len(jobs) >= 6
+    assert not [plan for plan in jobs if "SCAN forge_jobs" in plan]
+    assert not [plan for plan in jobs if "TEMP B-TREE FOR ORDER BY" in plan]
+    heads = [plan for statement, plan in found if "forge_jobs.payload" in statement]
+    assert heads == [
+        "SEARCH forge_jobs USING INDEX forge_jobs_ready (queue=? AND priority=? AND run_at<?)"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("verb", "index"),
+    [
+        ("unique", "forge_jobs_unique (queue=? AND unique_key=?)"),
+        ("stale", "forge_jobs_claimed (heartbeat_at<?)"),
+        ("expire", "forge_jobs_expiring (expires_at"),
+        ("cleanup", "forge_jobs_finished (queue=? AND status=?"),
+        ("beat", "forge_jobs_owned (host_id=?)"),
+    ],
+)
+async def test_each_look_at_the_jobs_has_its_index(storage: Storage, verb: str, index: str) -> None:
+    lease = await register(storage)
+    await enqueue_one(storage, unique=Unique("k"))
+    await finish(storage, await claim_one(storage, lease), done())
+    with plans(storage) as found:
+        match verb:
+            case "unique":
+                await storage.jobs.enqueue([new_job(unique=Unique("k"))])
+            case "stale":
+                await storage.jobs.stale_claims(LEASE, 10)
+            case "expire":
+                await storage.jobs.expire(10)
+            case "cleanup":
+                await storage.jobs.cleanup(10)
+            case _:
+                await storage.jobs.heartbeat(lease, [], LEASE)
+    assert [plan for plan in of_jobs(found) if index in plan], found
+    assert not [plan for plan in of_jobs(found) if "SCAN forge_jobs" in plan]

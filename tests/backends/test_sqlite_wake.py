@@ -1,0 +1,110 @@
+"""How a wait on one bundle learns of commits by others, near and far."""
+
+import sys
+from collections.abc import AsyncGenerator
+from datetime import timedelta
+from pathlib import Path
+
+import anyio
+import pytest
+
+from forge_jobs.model.queues import Wake
+from forge_jobs.storage.opening import open_storage
+from forge_jobs.storage.protocols import Storage
+from tests.support.factories import (
+    QUEUE,
+    claim_one,
+    done,
+    enqueue_one,
+    finish,
+    held,
+    new_job,
+    register,
+)
+
+pytestmark = pytest.mark.anyio
+
+LONG = timedelta(seconds=20)
+SHORT = timedelta(milliseconds=120)
+QUEUES = frozenset({QUEUE})
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path}/jobs.db"
+
+
+@pytest.fixture
+async def storage(url: str) -> AsyncGenerator[Storage]:
+    async with await open_storage(url) as opened:
+        yield opened
+
+
+async def test_an_enqueue_by_another_bundle_of_the_process_is_noticed_once(
+    storage: Storage,
+) -> None:
+    async with await storage.reopen() as other:
+        assert other.jobs.store_id == storage.jobs.store_id
+        await other.jobs.enqueue([new_job()])
+        assert (await storage.jobs.wait_for_work(QUEUES, LONG)).queues == QUEUES
+        assert not await storage.jobs.wait_for_work(QUEUES, SHORT)
+
+
+_ENQUEUE = """
+import asyncio, sys
+from forge_jobs.storage.opening import open_storage
+from tests.support.factories import new_job
+
+async def main():
+    async with await open_storage(sys.argv[1]) as storage:
+        await storage.jobs.enqueue([new_job()])
+
+asyncio.run(main())
+"""
+
+
+async def test_an_enqueue_by_another_process_is_noticed_once(storage: Storage, url: str) -> None:
+    async with anyio.create_task_group() as group:
+        group.start_soon(anyio.run_process, [sys.executable, "-c", _ENQUEUE, url])
+        assert (await storage.jobs.wait_for_work(QUEUES, LONG)).queues == QUEUES
+    assert not await storage.jobs.wait_for_work(QUEUES, SHORT)
+
+
+async def test_what_another_process_did_between_two_waits_is_noticed(
+    storage: Storage, url: str
+) -> None:
+    assert not await storage.jobs.wait_for_work(QUEUES, timedelta(0))
+    await anyio.run_process([sys.executable, "-c", _ENQUEUE, url])
+    assert (await storage.jobs.wait_for_work(QUEUES, timedelta(0))).queues == QUEUES
+
+
+async def test_own_commits_without_news_wake_nobody(storage: Storage) -> None:
+    lease = await register(storage)
+    await enqueue_one(storage)
+    await enqueue_one(storage)
+    claimed = await claim_one(storage, lease)
+    await storage.jobs.wait_for_work(QUEUES, timedelta(0))
+    await storage.jobs.heartbeat(lease, [held(claimed)], timedelta(seconds=15))
+    await finish(storage, claimed, done())
+    # A job is due all the while: that alone is no news.
+    assert not await storage.jobs.wait_for_work(QUEUES, SHORT)
+
+
+async def test_a_hint_for_a_queue_not_waited_for_stays_until_it_is(storage: Storage) -> None:
+    await enqueue_one(storage)
+    assert not await storage.jobs.wait_for_work(frozenset({"other"}), SHORT)
+    assert (await storage.jobs.wait_for_work(QUEUES, LONG)).queues == QUEUES
+
+
+async def test_a_ring_from_another_thread_wakes(storage: Storage) -> None:
+    async with anyio.create_task_group() as group:
+        group.start_soon(anyio.to_thread.run_sync, storage.jobs.ring, Wake(beat=True))
+        assert await storage.jobs.wait_for_work(QUEUES, LONG) == Wake(beat=True)
+
+
+async def test_a_wait_may_be_cancelled_at_any_moment(storage: Storage) -> None:
+    for number in range(50):
+        with anyio.move_on_after(number * 0.001):
+            await storage.jobs.wait_for_work(QUEUES, LONG)
+    await enqueue_one(storage)
+    assert (await storage.jobs.wait_for_work(QUEUES, LONG)).queues == QUEUES
