@@ -66,8 +66,11 @@ async def clean_up(storage: Storage) -> int:
 async def test_a_finished_job_goes_at_the_age_of_its_status(
     storage: Storage, clock: ManualClock, status: str
 ) -> None:
-    ages = {"done": FOR_EVER, "dead": FOR_EVER, "cancelled": FOR_EVER, status: DAY}
-    await keep(storage, Retention(**ages))
+    ages = dict.fromkeys(("done", "dead", "cancelled"), FOR_EVER) | {status: DAY}
+    await keep(
+        storage,
+        Retention(done=ages["done"], dead=ages["dead"], cancelled=ages["cancelled"]),
+    )
     jobs = {
         "done": await finished(storage),
         "dead": await finished(storage, dead()),
