@@ -155,7 +155,9 @@ class Lane(Generic[Item, Result]):
             # Only the end of the event loop comes here: nobody may be left waiting.
             for entry in (*(part.entry for part in batch), *self._waiting):
                 if not entry.future.done():
-                    entry.future.cancel()
+                    entry.future.set_exception(
+                        Unavailable("the event loop ended while a call was under way")
+                    )
             self._waiting.clear()
             self._settled = self._accepted
             if not isinstance(error, asyncio.CancelledError):

@@ -182,7 +182,10 @@ class TestSharedCalls:
             jobs.gate.set()
 
         assert [len(call) for call in jobs.calls] == [1, 49]
-        assert len({task.result().job_id for task in tasks}) == 49
+        for number, task in enumerate(tasks, start=1):
+            job = await client.get(task.result().job_id)
+            assert job is not None
+            assert job.payload == f'{{"numbers":[{number}]}}'
 
     async def test_nobody_sees_the_error_of_another(
         self, client: JobClient, storage: Storage

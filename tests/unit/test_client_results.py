@@ -168,6 +168,21 @@ class TestFailures:
         with pytest.raises(ResultTimeout, match="pending"):
             await client.result(job_id, timeout=0.03)
 
+    async def test_the_time_is_up_at_the_very_moment_it_was_given(
+        self, storage: Storage, clock: ManualClock
+    ) -> None:
+        async with JobClient(storage, clock=clock) as client:
+            job_id = await enqueue(client)
+            waiting = asyncio.ensure_future(client.result(job_id, timeout=10))
+            await asyncio.wait([waiting], timeout=0.03)
+            clock.advance(9.999)
+            await asyncio.wait([waiting], timeout=0.1)
+            assert not waiting.done()
+            clock.advance(0.001)
+
+            with pytest.raises(ResultTimeout, match="after 10 seconds"):
+                await waiting
+
     @pytest.mark.parametrize("timeout", [-1, "5", float("nan")])
     async def test_a_timeout_must_be_a_duration(self, client: JobClient, timeout: float) -> None:
         with pytest.raises(InvalidInput, match="timeout"):

@@ -24,6 +24,11 @@ def opens(folder: Path) -> Callable[[], Awaitable[Storage]]:
     return lambda: open_storage(f"sqlite:///{folder}/app.db")
 
 
+def is_closed_cleanly(folder: Path) -> bool:
+    """SQLite removes its log when the last connection closes properly."""
+    return (folder / "app.db").exists() and not (folder / "app.db-wal").exists()
+
+
 def threads() -> list[str]:
     return [thread.name for thread in threading.enumerate() if "forge-jobs" in thread.name]
 
@@ -47,6 +52,7 @@ def test_a_program_without_an_event_loop_enqueues_looks_up_and_changes(tmp_path:
         assert client.requeue([outcome.job_id]).changed == 1
         assert client.delete([each.job_id for each in many]).changed == 2
     assert threads() == []
+    assert is_closed_cleanly(tmp_path)
 
 
 def test_threads_share_one_client(tmp_path: Path) -> None:
@@ -126,6 +132,7 @@ def test_a_program_that_forgets_to_close_ends_and_its_job_is_stored(tmp_path: Pa
     )
 
     assert finished.stderr == ""
+    assert is_closed_cleanly(tmp_path)
     with SyncJobClient(opens(tmp_path)) as client:
         assert client.get(finished.stdout.strip()) is not None
 

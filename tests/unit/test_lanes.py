@@ -343,6 +343,22 @@ class TestCancellation:
 
         assert store.applied == [1, 2]
 
+    async def test_the_end_of_the_lanes_own_task_is_told_to_all_who_wait(self) -> None:
+        store = Store()
+        store.gate.clear()
+        lane = Lane(store.call, max_items=1)
+        waiters = [asyncio.ensure_future(lane.submit(item)) for item in (1, 2)]
+        await wait_until(lambda: store.calls, description="the call is under way")
+        for task in asyncio.all_tasks():
+            if getattr(task.get_coro(), "__qualname__", "") == "Lane._run":
+                task.cancel()
+
+        outcomes = await asyncio.gather(*waiters, return_exceptions=True)
+
+        assert [type(outcome) for outcome in outcomes] == [Unavailable, Unavailable]
+        store.gate.set()
+        assert await lane.submit(3) == "answer 3"
+
     def test_the_end_of_the_loop_leaves_nobody_waiting(self) -> None:
         async def main() -> None:
             store = Store()
