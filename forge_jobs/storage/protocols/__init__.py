@@ -1,0 +1,47 @@
+"""The contract between the runtime and a store: four protocols, and the bundle of them.
+
+A fourth backend can be written from this page. ``tests/conformance`` is its executable form:
+each "must" below has a test there, run against every backend.
+
+Rules for every method
+----------------------
+**One atomic step.** A call happens wholly or not at all, unless its text says "per item".
+Items of one call are independent in their outcome, and outcomes come in the order of the items.
+
+**The runtime decides, the store applies.** What happens to a job next arrives as a value
+(:class:`~forge_jobs.model.transitions.Transition`). A store must check only the conditions that
+need its transaction: ownership, uniqueness, compare-and-set, a live lease.
+
+**One clock.** Every comparison of times must use the store's own clock, once per call.
+Callers pass durations; the only instants they pass are those a user gave, and those computed
+from the ``now`` a store returned. A store opened with ``clock=`` uses that clock instead.
+Boundaries: a job is due when ``run_at <= now``; a lease has run out when ``until <= now``; a
+claim is stale when ``heartbeat_at + stale_after <= now``; a job has expired when
+``expires_at <= now``.
+
+**Fenced and repeatable.** What concerns a claimed job acts only where the job is in_progress
+under the same token. Any call may be repeated after :class:`Unavailable`.
+
+**Errors.** Only :class:`~forge_jobs.errors.StorageError` and its subclasses leave a method.
+Driver exceptions never escape, nor do driver texts, paths, host names or credentials.
+Names and payloads have been checked by the caller with ``model.names`` and ``model.payloads``; a
+store must keep what passed those checks byte for byte.
+
+**Never cancelled half way.** A caller must not cancel a call; it may stop waiting for one. Every
+call has a time limit of the store's own, after which it raises ``Unavailable``.
+
+**Exact counts.** Each change of a job must add to the counter of its queue, minute (of the
+store's clock) and pod, in the same step. Counter names: ``enqueued``, ``deduplicated``,
+``claimed``, and the ``Cause`` of each transition, revival and operator's change. A change that
+was refused counts nothing.
+
+**Wake-ups** shorten a wait and nothing else: see :meth:`JobStore.wait_for_work`.
+"""
+
+from forge_jobs.storage.protocols.bundle import Storage as Storage
+from forge_jobs.storage.protocols.config import ConfigStore as ConfigStore
+from forge_jobs.storage.protocols.cron import CronStore as CronStore
+from forge_jobs.storage.protocols.jobs import JobStore as JobStore
+from forge_jobs.storage.protocols.procs import ProcStore as ProcStore
+
+__all__ = ["ConfigStore", "CronStore", "JobStore", "ProcStore", "Storage"]

@@ -1,0 +1,74 @@
+"""Queue settings, pauses, cool-downs, rate limits."""
+
+from typing import Protocol
+
+from forge_jobs.model.queues import (
+    QueueChange,
+    QueueSettings,
+    QueueState,
+    RateLimit,
+    RateLimitState,
+    TokenGrant,
+)
+
+
+class ConfigStore(Protocol):
+    """Queue settings, pauses, cool-downs, rate limits."""
+
+    store_id: str
+
+    async def ensure_queue(self, name: str, settings: QueueSettings) -> QueueState:
+        """Declare a queue from code: settings an operator has set stay as they are."""
+        ...
+
+    async def set_queue(self, name: str, change: QueueChange) -> QueueState:
+        """An operator's edit; creates the queue. Wakes beats and the coordinator."""
+        ...
+
+    async def set_paused(self, name: str, paused: bool) -> QueueState:
+        """Pause or resume: running jobs finish, nothing new is claimed. Wakes beats.
+
+        :raises NotFound: no such queue
+        """
+        ...
+
+    async def clear_cooldown(self, name: str) -> QueueState:
+        """End a cool-down and forget its level.
+
+        :raises NotFound: no such queue
+        """
+        ...
+
+    async def queues(self) -> list[QueueState]:
+        """Every known queue, by name."""
+        ...
+
+    async def ensure_rate_limit(self, scope: str, limit: RateLimit) -> None:
+        """Declare a bucket from code; one that an operator has set stays as it is."""
+        ...
+
+    async def set_rate_limit(self, scope: str, limit: RateLimit) -> None:
+        """An operator's edit. Tokens already taken stay taken."""
+        ...
+
+    async def rate_limits(self) -> list[RateLimitState]:
+        """Every bucket, by scope."""
+        ...
+
+    async def take_tokens(self, scope: str, count: int) -> TokenGrant:
+        """Take ``count`` tokens, or none.
+
+        Must be exact for any number of concurrent callers, and must not stay short
+        of tokens for longer than the bucket's period after the store's clock stepped back.
+
+        :raises NotFound: no such bucket
+        :raises InvalidInput: ``count`` below 1 or above the capacity
+        """
+        ...
+
+    async def drain_tokens(self, scope: str) -> None:
+        """Empty the bucket: the upstream said that the budget is used up.
+
+        :raises NotFound: no such bucket
+        """
+        ...

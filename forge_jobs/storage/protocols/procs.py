@@ -1,0 +1,82 @@
+"""Pods with leases, slot targets and grants, workers."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Protocol
+
+from forge_jobs.model.ids import HostId
+from forge_jobs.model.metrics import PodMinute
+from forge_jobs.model.processes import (
+    Allocation,
+    AllocationChange,
+    Pod,
+    PodGauges,
+    PodLease,
+    PodState,
+    WorkerState,
+)
+
+
+class ProcStore(Protocol):
+    """Pods with leases, slot targets and grants, workers."""
+
+    store_id: str
+
+    async def register(self, pod: Pod, lease_for: timedelta) -> PodLease:
+        """Admit a pod, or admit it again after its lease ran out: a new epoch, no grants.
+
+        Frees held jobs whose kind it knows and declares its queues (created with default settings
+        when unknown). Wakes the coordinator.
+        """
+        ...
+
+    async def set_draining(self, lease: PodLease) -> None:
+        """The pod takes no new work: its targets count as zero. Wakes the coordinator."""
+        ...
+
+    async def unregister(self, lease: PodLease) -> None:
+        """Forget the pod and void its grants. No-op for another epoch. Wakes the coordinator."""
+        ...
+
+    async def pods(self) -> list[PodState]:
+        """Every pod not yet dropped, oldest first; those with a lease that ran out too."""
+        ...
+
+    async def workers(self, host_id: HostId | None = None) -> list[WorkerState]:
+        """Workers whose start is known, of one pod or all."""
+        ...
+
+    async def drop_dead_pods(self, dead_for: timedelta, limit: int) -> list[HostId]:
+        """Forget pods whose lease ran out at least ``dead_for`` ago and that hold no claim."""
+        ...
+
+    async def allocations(self) -> list[Allocation]:
+        """Every queue that a pod with a live lease declares, or that has jobs waiting, by name.
+
+        Grants of a pod whose lease ran out do not appear: they are void.
+        """
+        ...
+
+    async def allocate(self, changes: Sequence[AllocationChange]) -> list[bool]:
+        """Write targets and raise grants. Per item False, and nothing written, when the version has
+        moved on, a pod's lease ran out since, a grant would sink, or the sum of grants would
+        exceed the queue's ``max_workers`` as stored now.
+
+        An exception to the last: grants that do not rise may exceed a lowered maximum.
+        Void grants are removed in the same step. A change that would write what is there
+        writes nothing and is True. Wakes beats when anything was written.
+        """
+        ...
+
+    async def lower_grants(self, lease: PodLease, grants: Mapping[str, int]) -> None:
+        """The pod gives slots back: each grant becomes at most the given number. Never raises
+        one. Wakes the coordinator when any sank."""
+        ...
+
+    async def record_gauges(self, lease: PodLease, minute: datetime, gauges: PodGauges) -> None:
+        """The pod's own measurements of one minute."""
+        ...
+
+    async def gauges(self, since: datetime, until: datetime) -> list[PodMinute]:
+        """Pod minutes in [``since``, ``until``), oldest first."""
+        ...
