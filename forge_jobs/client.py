@@ -177,7 +177,8 @@ class JobClient:
         :param timeout: a timedelta or seconds; zero looks once
         :raises JobDead: it gave up; with the remote traceback
         :raises JobCancelled: it was cancelled or expired
-        :raises NotFound: there is no such job (any more), or its result is no longer kept
+        :raises NotFound: there is no such job (any more), or its result is no longer kept, or was
+            nothing that JSON can carry
         :raises ResultTimeout: it had not ended in time
         """
         wanted = check_job_id(job_id, "job_id")
@@ -346,6 +347,9 @@ def _returned(job: Job) -> Any:
     if not job.keep_result:
         return None
     if job.result is None:
+        last = job.errors[-1] if job.errors else None
+        if last is not None and last.cause is Cause.SUCCEEDED:
+            raise NotFound(f"job {job.id} succeeded, but its result is no JSON: {last.message}")
         raise NotFound(f"the result of job {job.id} is no longer kept")
     return msgspec.json.decode(job.result)
 

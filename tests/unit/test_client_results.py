@@ -18,7 +18,7 @@ from forge_jobs.errors import (
 )
 from forge_jobs.handlers.requests import EnqueueRequest
 from forge_jobs.model.ids import JobId, new_job_id
-from forge_jobs.model.jobs import JobStatus
+from forge_jobs.model.jobs import Cause, JobStatus
 from forge_jobs.model.processes import PodLease
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
@@ -159,6 +159,16 @@ class TestFailures:
 
         with pytest.raises(NotFound, match="no longer kept"):
             await client.result(job_id, timeout=3600)
+
+    async def test_a_result_that_could_not_be_stored_says_so(
+        self, client: JobClient, storage: Storage, lease: PodLease
+    ) -> None:
+        job_id = await enqueue(client)
+        unencodable = error("result: cannot be written as JSON", cause=Cause.SUCCEEDED)
+        await run_one(storage, lease, done(error=unencodable))
+
+        with pytest.raises(NotFound, match="succeeded, but its result is no JSON"):
+            await client.result(job_id, timeout=0)
 
     async def test_time_that_runs_out_says_in_which_state_the_job_was_left(
         self, client: JobClient
