@@ -26,11 +26,11 @@ _context.set_forkserver_preload(["tests.support.pods", "forge_jobs.storage.sql.j
 
 
 def quick_settings(**overrides: object) -> RuntimeSettings:
-    """Settings with which a death is noticed in about two seconds."""
+    """Settings with which a death is noticed in about three seconds."""
     settings = RuntimeSettings(
-        heartbeat_interval=timedelta(seconds=0.25),
-        lease=timedelta(seconds=1.5),
-        fence_margin=timedelta(seconds=0.5),
+        heartbeat_interval=timedelta(seconds=0.3),
+        lease=timedelta(seconds=2),
+        fence_margin=timedelta(seconds=0.6),
         leader_lease=timedelta(seconds=1),
         grace=timedelta(seconds=5),
         reap_interval=timedelta(seconds=0.2),

@@ -13,7 +13,7 @@ async def wait_until(
     predicate: Callable[[], Any | Awaitable[Any]],
     *,
     description: str,
-    timeout: float = 10,
+    timeout: float = 30,
 ) -> Any:
     """Poll ``predicate`` until it gives something true, and return that.
 
