@@ -10,8 +10,8 @@ from sqlalchemy import create_engine, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
-from forge_jobs.errors import Conflict, InvalidInput
-from forge_jobs.model.jobs import Unique
+from forge_jobs.errors import Conflict, InvalidInput, NotFound
+from forge_jobs.model.jobs import After, Unique
 from forge_jobs.model.queues import Wake
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
@@ -129,8 +129,12 @@ async def test_a_refused_call_leaves_the_callers_other_work_alone(
         await storage.jobs.enqueue([kept], connection=connection)
         with pytest.raises(Conflict):
             await storage.jobs.enqueue([new_job(), refused], connection=connection)
+        orphan = new_job(queue="new", after=(After(new_job().id),))
+        with pytest.raises(NotFound):
+            await storage.jobs.enqueue([orphan], connection=connection)
         await end(True)
-    counts = await storage.jobs.counts([QUEUE])
+    counts = await storage.jobs.counts()
+    assert counts.keys() == {QUEUE}
     assert counts[QUEUE].by_status["pending"] == 2
     assert kept.id in await storage.jobs.get([kept.id])
 

@@ -119,6 +119,24 @@ async def test_closing_ends_the_threads_and_closing_twice_is_fine(tmp_path: Path
         await storage.jobs.enqueue([new_job()])
 
 
+async def test_a_store_closes_wholly_in_a_cancelled_scope(tmp_path: Path) -> None:
+    before = threading.active_count()
+    with anyio.CancelScope() as scope:
+        async with opened(tmp_path / "jobs.db"):
+            scope.cancel()
+            await anyio.lowlevel.checkpoint()
+    assert threading.active_count() == before
+
+
+async def test_an_opening_that_is_cancelled_leaves_no_thread(tmp_path: Path) -> None:
+    before = threading.active_count()
+    for number in range(20):
+        with anyio.move_on_after(number * 0.001):
+            async with opened(tmp_path / f"{number}.db"):
+                await anyio.sleep_forever()
+    assert threading.active_count() == before
+
+
 async def test_calls_in_flight_finish_before_the_store_closes(tmp_path: Path) -> None:
     storage = await open_storage(url_of(tmp_path / "jobs.db"))
     jobs = [new_job() for _ in range(20)]

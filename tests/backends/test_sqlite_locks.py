@@ -12,7 +12,8 @@ import aiosqlite
 import anyio
 import pytest
 
-from forge_jobs.errors import Unavailable
+from forge_jobs.errors import InvalidInput, Unavailable
+from forge_jobs.model.jobs import JobFilter
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.storage.sql.database import on_driver_thread
@@ -65,6 +66,17 @@ async def test_a_lock_held_for_too_long_is_unavailable_and_says_so(
         assert await pending(storage) == 0
         await storage.jobs.enqueue([new_job()])
         assert await pending(storage) == 1
+
+
+async def test_a_call_refused_before_its_first_statement_leaves_no_transaction_open(
+    tmp_path: Path,
+) -> None:
+    async with opened(tmp_path / "jobs.db") as storage:
+        with pytest.raises(InvalidInput, match="limit"):
+            await storage.jobs.cancel(JobFilter(), limit=0)
+        with closing(hold_write_lock(tmp_path / "jobs.db")) as rival:
+            rival.execute("ROLLBACK")
+        await storage.jobs.enqueue([new_job()])
 
 
 async def test_a_long_reader_stops_no_writer(tmp_path: Path) -> None:

@@ -104,6 +104,8 @@ async def test_a_newer_schema_is_refused_with_what_to_do(
     for migrate in (False, True):
         with pytest.raises(SchemaMismatch, match="upgrade forge-jobs"):
             await open_storage(url, migrate=migrate)
+    with pytest.raises(SchemaMismatch, match="upgrade forge-jobs"):
+        await open_migrator(url).up()
     newest = (await open_migrator(url).status())[-1]
     assert (newest.version, newest.known) == (2, False)
 

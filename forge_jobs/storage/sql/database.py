@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import aiosqlite
+import anyio
 from sqlalchemy import Connection, Engine, create_engine
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import StaticPool
@@ -218,6 +219,7 @@ class Database:
         reader: SqliteConnection,
         flavor: Flavor,
         notices: Notices,
+        *,
         store_id: str,
         path: Path,
     ) -> None:
@@ -270,9 +272,11 @@ class Database:
         if self._closed:
             return
         self._closed = True
-        try:
-            await self._reader.close()
-        finally:
-            await self._writer.close()
-            if self.on_closed is not None:
-                self.on_closed()
+        # Also in a scope that is cancelled, which is when most stores are closed.
+        with anyio.CancelScope(shield=True):
+            try:
+                await self._reader.close()
+            finally:
+                await self._writer.close()
+                if self.on_closed is not None:
+                    self.on_closed()

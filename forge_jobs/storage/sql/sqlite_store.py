@@ -5,6 +5,8 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+import anyio
+
 from forge_jobs.clock import Clock, SystemClock
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.storage.sql.config_store import SqlConfigStore
@@ -129,15 +131,22 @@ async def open_database(options: SqliteOptions, clock: Clock) -> Database:
 
     :raises StorageError: the file cannot be opened or is not a database
     """
-    writer = await SqliteConnection.open(options)
-    try:
-        reader = await SqliteConnection.open(options, read_only=True)
-    except BaseException:
-        await writer.close()
-        raise
+    # Half-open connections would keep their threads.
+    with anyio.CancelScope(shield=True):
+        writer = await SqliteConnection.open(options)
+        try:
+            reader = await SqliteConnection.open(options, read_only=True)
+        except BaseException:
+            await writer.close()
+            raise
     store_id = file_identity(options.path)
     return Database(
-        writer, reader, SqliteFlavor(clock), notices_of(store_id), store_id, options.path
+        writer,
+        reader,
+        SqliteFlavor(clock),
+        notices_of(store_id),
+        store_id=store_id,
+        path=options.path,
     )
 
 
