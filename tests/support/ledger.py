@@ -49,7 +49,8 @@ class Ledger:
         starts: dict[tuple[str, int, int], tuple[int, int]] = {}
         ends: dict[tuple[str, int, int], int] = {}
         text = Path(path).read_text() if Path(path).exists() else ""
-        for line in text.splitlines():
+        # A reader may meet a line that is being written: the last one, and not yet whole.
+        for line in text[: text.rfind("\n") + 1].splitlines():
             event, job_id, attempt, token, process_id, at = line.split()
             key = (job_id, int(token), int(process_id))
             if event == "start":
