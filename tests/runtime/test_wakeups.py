@@ -1,0 +1,154 @@
+"""Who is woken by what: workers at once, and nobody who has nothing to do."""
+
+import asyncio
+from collections import Counter
+from typing import Any
+
+import anyio
+import pytest
+from sqlalchemy import Engine, event
+
+from forge_jobs.handlers.registry import HandlerRegistry
+from forge_jobs.handlers.requests import EnqueueRequest
+from forge_jobs.runtime.handle import QueueHandle
+from forge_jobs.runtime.runtime import QueueRuntime
+from forge_jobs.storage.protocols import Storage
+from tests.support.faulty import Faults, faulty
+from tests.support.runtimes import a_runtime, ended, quick_settings, seconds
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.anyio
+
+RARE = quick_settings(
+    heartbeat_interval=seconds(60),
+    lease=seconds(600),
+    reap_interval=seconds(60),
+    coordinate_interval=seconds(0.05),
+    claim_ahead=seconds(0),
+)
+"""Between two beats so much time passes that what happens did not wait for one."""
+
+
+def noting_handlers() -> HandlerRegistry:
+    handlers = HandlerRegistry()
+
+    @handlers.job("nothing", keep_result=False)
+    async def nothing() -> None:
+        """Only its claim and its end cost anything."""
+
+    return handlers
+
+
+async def settled(handle: QueueHandle, slots: int) -> None:
+    """The pod has all its slots, and no further beat is on its way to look for them."""
+    await wait_until(
+        lambda: all(queue.grant == slots for queue in handle.health().queues.values()),
+        description=f"{slots} slots of each queue",
+    )
+    await wait_until(lambda: handle._pod._eager is None, description="the pod looks no more")
+
+
+async def test_the_end_of_a_job_wakes_the_next_claim(storage: Storage) -> None:
+    faults = Faults()
+    handlers = noting_handlers()
+    jobs = 30
+    async with a_runtime(faulty(storage, faults), handlers, settings=RARE).start() as handle:
+        await settled(handle, 1)
+        before = faults.calls["exchange"]
+        outcomes = await handle.enqueue_many([EnqueueRequest("nothing")] * jobs)
+        for outcome in outcomes:
+            await ended(storage, outcome.job_id)
+        calls = faults.calls["exchange"] - before
+    # An end and the next claim share a round trip.
+    assert jobs <= calls <= jobs + 3
+
+
+async def test_a_list_of_jobs_wakes_every_idle_worker_of_every_queue(storage: Storage) -> None:
+    handlers = HandlerRegistry()
+    meeting = asyncio.Barrier(9)
+
+    @handlers.job("meets")
+    async def meets() -> None:
+        await meeting.wait()
+
+    runtime = QueueRuntime(storage, handlers, settings=RARE).with_queues(a=3, b=3, c=3)
+    async with runtime.start() as handle:
+        await settled(handle, 3)
+        requests = [meets.request().options(queue=queue) for queue in "abc" for _ in range(3)]
+        for outcome in await handle.enqueue_many(requests):
+            assert (await ended(storage, outcome.job_id)).attempt == 1
+
+
+async def test_fifty_enqueues_ring_no_other_loop(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rung: list[str] = []
+    handlers = noting_handlers()
+
+    def listen_to(bell: Any, name: str) -> None:
+        ring = bell.ring
+
+        def heard() -> None:
+            rung.append(name)
+            ring()
+
+        monkeypatch.setattr(bell, "ring", heard)
+
+    async with a_runtime(storage, handlers, 4, settings=RARE).start() as handle:
+        await settled(handle, 4)
+        listen_to(handle._pod.heartbeat, "heartbeat")
+        for loop in handle._pod.loops.all:
+            listen_to(loop.wakeup, loop.name)
+        for _ in range(50):
+            outcome = await handle.enqueue(EnqueueRequest("nothing"))
+        await ended(storage, outcome.job_id)
+        assert rung == []
+
+
+async def statements_of_an_idle_pod(storage: Storage, workers: int) -> Counter[str]:
+    """How often each statement was executed during ten beats of a pod without work."""
+    statements: Counter[str] = Counter()
+    faults = Faults()
+
+    def count(_c: object, _k: object, text: str, parameters: object, *_: object) -> None:
+        statements[text] += len(parameters) if isinstance(parameters, list) else 1
+
+    runtime = a_runtime(faulty(storage, faults), noting_handlers(), workers)
+    async with runtime.start() as handle:
+        await settled(handle, workers)
+        event.listen(Engine, "before_cursor_execute", count)
+        try:
+            beats = faults.calls["heartbeat"]
+            await wait_until(
+                lambda: faults.calls["heartbeat"] >= beats + 10, description="ten beats"
+            )
+        finally:
+            event.remove(Engine, "before_cursor_execute", count)
+    return statements
+
+
+async def test_the_statements_of_an_idle_pod_do_not_grow_with_its_workers(
+    storage: Storage,
+) -> None:
+    few = await statements_of_an_idle_pod(storage, 1)
+    async with await storage.reopen() as again:
+        many = await statements_of_an_idle_pod(again, 200)
+    assert few, "no statement was seen"
+    for text, count in many.items():
+        # The loops are not in step, so a window holds one pass of each more or less.
+        assert count <= 3 * few[text] + 12, text
+
+
+async def test_a_hint_that_comes_during_an_empty_claim_is_not_lost(storage: Storage) -> None:
+    faults = Faults()
+    handlers = noting_handlers()
+    async with a_runtime(faulty(storage, faults), handlers, settings=RARE).start() as handle:
+        await settled(handle, 1)
+        faults.hold_replies("exchange")
+        first = await handle.enqueue(EnqueueRequest("nothing"))
+        await wait_until(lambda: faults.waiting["exchange"], description="a claim is under way")
+        second = await handle.enqueue(EnqueueRequest("nothing"))
+        faults.let_go("exchange")
+        with anyio.fail_after(10):
+            await ended(storage, first.job_id)
+            await ended(storage, second.job_id)
