@@ -23,6 +23,7 @@ class ScheduleSpec(Struct, frozen=True, kw_only=True):
     :param overlap: ``skip`` an occurrence while a job of the schedule is active
     :param payload: JSON text
     :param metadata: JSON text
+    :param keep_result: as of a request; ``result_ttl`` too
     """
 
     name: str
@@ -40,6 +41,8 @@ class ScheduleSpec(Struct, frozen=True, kw_only=True):
     timeout: timedelta | None = None
     tags: tuple[str, ...] = ()
     metadata: str = "{}"
+    keep_result: bool = True
+    result_ttl: timedelta | None = None
 
 
 class Schedule(Struct, frozen=True, kw_only=True):

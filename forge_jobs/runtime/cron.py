@@ -192,6 +192,8 @@ def _new_job(spec: ScheduleSpec) -> NewJob:
         timeout=spec.timeout,
         tags=spec.tags,
         metadata=spec.metadata,
+        keep_result=spec.keep_result,
+        result_ttl=spec.result_ttl,
         schedule=spec.name,
     )
 

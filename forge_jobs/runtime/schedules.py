@@ -17,7 +17,9 @@ from forge_jobs.model.schedules import CatchUp, Overlap, Schedule, ScheduleSpec
 from forge_jobs.policy.cron import first_occurrence, parse_cron
 from forge_jobs.storage.protocols import CronStore
 
-SCHEDULE_OPTIONS = frozenset({"queue", "priority", "max_attempts", "timeout", "tags", "metadata"})
+SCHEDULE_OPTIONS = frozenset(
+    {"queue", "priority", "max_attempts", "timeout", "tags", "metadata", "keep_result"}
+)
 """Options of a request that a schedule gives to each of its jobs."""
 
 MAX_JITTER = timedelta(days=1)
@@ -45,7 +47,8 @@ def schedule(
 
     :param name: unique in the store; to change a schedule, declare it again under its name
     :param what: the request each occurrence enqueues, with the options queue, priority,
-        max_attempts, timeout, tags and metadata; or a handler, or a kind, without arguments
+        max_attempts, timeout, tags, metadata and keep_result; or a handler, or a kind, without
+        arguments
     :param expression: five cron fields, six with seconds last, ``@daily`` and the like, or
         ``@every 90s``
     :param timezone: IANA name
@@ -78,6 +81,8 @@ def schedule(
         timeout=job.timeout,
         tags=job.tags,
         metadata=job.metadata,
+        keep_result=job.keep_result,
+        result_ttl=job.result_ttl,
     )
     parse_cron(spec.expression, spec.timezone)
     return spec

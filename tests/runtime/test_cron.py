@@ -82,6 +82,23 @@ async def test_an_occurrence_fires_when_it_comes_and_not_before(
     assert job.status is JobStatus.PENDING
 
 
+async def test_a_job_carries_the_options_of_its_schedule(
+    manual_storage: Storage, manual_clock: ManualClock
+) -> None:
+    request = EnqueueRequest(
+        KIND, queue=QUEUE, priority=-3, max_attempts=2, tags=["nightly"], keep_result=False
+    )
+    await ensure_schedules(manual_storage.cron, [schedule("tick", request, "* * * * *")])
+    manual_clock.advance(MINUTE)
+    await fire(manual_storage)
+
+    [fired] = await jobs(manual_storage)
+    job = (await manual_storage.jobs.get([fired.id]))[fired.id]
+
+    assert (job.priority, job.max_attempts, job.tags) == (-3, 2, ("nightly",))
+    assert not job.keep_result
+
+
 async def test_a_yearly_schedule_does_not_fire_at_its_first_start(
     manual_storage: Storage, manual_clock: ManualClock
 ) -> None:

@@ -29,6 +29,12 @@ def test_a_handler_without_arguments_may_stand_for_its_request() -> None:
     assert schedule("nightly", report, "@daily").kind == "report"
 
 
+def test_a_handler_whose_result_is_not_kept_keeps_none_of_its_schedule_either() -> None:
+    assert not schedule("nightly", EnqueueRequest("r", keep_result=False), "@daily").keep_result
+    kept = schedule("nightly", EnqueueRequest("r", keep_result=timedelta(hours=1)), "@daily")
+    assert (kept.keep_result, kept.result_ttl) == (True, timedelta(hours=1))
+
+
 def test_what_the_request_says_wins_over_the_handler() -> None:
     request = report.request().options(queue="other", max_attempts=None, priority=-1)
     spec = schedule("nightly", request, "@daily")
@@ -66,7 +72,6 @@ def test_a_kind_is_looked_up_and_its_payload_checked_where_the_registry_is_at_ha
         ("delay", {"what": EnqueueRequest("report", delay=1)}),
         ("unique_key", {"what": EnqueueRequest("report", unique_key="k")}),
         ("run_at", {"what": EnqueueRequest("report", run_at=datetime(2026, 1, 1, tzinfo=UTC))}),
-        ("keep_result", {"what": EnqueueRequest("report", keep_result=False)}),
     ],
 )
 def test_what_is_wrong_is_named(field: str, values: dict[str, Any]) -> None:
