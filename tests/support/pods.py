@@ -21,8 +21,8 @@ from msgspec import Struct, structs
 from forge_jobs import QueueRuntime, RuntimeSettings, open_storage
 from tests.support.ledger_handlers import handlers
 
-_context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(["tests.support.pods", "forge_jobs.storage.sql.job_store"])
+forkserver = multiprocessing.get_context("forkserver")
+forkserver.set_forkserver_preload(["tests.support.pods", "forge_jobs.storage.sql.job_store"])
 
 
 def quick_settings(**overrides: object) -> RuntimeSettings:
@@ -75,7 +75,9 @@ class PodProcess:
     """One worker process. Whatever a test does to it, it is gone when the test ends."""
 
     def __init__(self, plan: PodPlan) -> None:
-        self._process: ForkServerProcess = _context.Process(target=_run, args=(plan,), daemon=True)
+        self._process: ForkServerProcess = forkserver.Process(
+            target=_run, args=(plan,), daemon=True
+        )
         self._process.start()
 
     @property
