@@ -18,7 +18,16 @@ from forge_jobs.policy.cron import first_occurrence, parse_cron
 from forge_jobs.storage.protocols import CronStore
 
 SCHEDULE_OPTIONS = frozenset(
-    {"queue", "priority", "max_attempts", "timeout", "tags", "metadata", "keep_result"}
+    {
+        "queue",
+        "priority",
+        "max_attempts",
+        "timeout",
+        "tags",
+        "metadata",
+        "keep_result",
+        "result_ttl",
+    }
 )
 """Options of a request that a schedule gives to each of its jobs."""
 
@@ -47,8 +56,8 @@ def schedule(
 
     :param name: unique in the store; to change a schedule, declare it again under its name
     :param what: the request each occurrence enqueues, with the options queue, priority,
-        max_attempts, timeout, tags, metadata and keep_result; or a handler, or a kind, without
-        arguments
+        max_attempts, timeout, tags, metadata, keep_result and result_ttl; or a handler, or a
+        kind, without arguments
     :param expression: five cron fields, six with seconds last, ``@daily`` and the like, or
         ``@every 90s``
     :param timezone: IANA name

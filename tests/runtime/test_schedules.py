@@ -31,7 +31,7 @@ def test_a_handler_without_arguments_may_stand_for_its_request() -> None:
 
 def test_a_handler_whose_result_is_not_kept_keeps_none_of_its_schedule_either() -> None:
     assert not schedule("nightly", EnqueueRequest("r", keep_result=False), "@daily").keep_result
-    kept = schedule("nightly", EnqueueRequest("r", keep_result=timedelta(hours=1)), "@daily")
+    kept = schedule("nightly", EnqueueRequest("r", result_ttl=timedelta(hours=1)), "@daily")
     assert (kept.keep_result, kept.result_ttl) == (True, timedelta(hours=1))
 
 
