@@ -1,0 +1,121 @@
+"""A stop that falls into a claim, into the end of a job, or into an outage."""
+
+import anyio
+import pytest
+
+from forge_jobs.handlers.registry import HandlerRegistry
+from forge_jobs.model.jobs import JobStatus
+from forge_jobs.runtime.handle import QueueHandle
+from forge_jobs.runtime.stopping import StopReport
+from forge_jobs.storage.protocols import Storage
+from tests.support.factories import get_job
+from tests.support.faulty import Faults, faulty
+from tests.support.runtimes import QUEUE, a_runtime, in_progress, quick_settings, seconds
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.anyio
+
+
+class Stage:
+    """A store behind a switch, and a handler that ends when it is told to."""
+
+    def __init__(self, storage: Storage) -> None:
+        self.faults = Faults()
+        self.storage = faulty(storage, self.faults)
+        self.handlers = HandlerRegistry()
+        self.started, self.finish = anyio.Event(), anyio.Event()
+
+        @self.handlers.job("slow")
+        async def slow() -> str:
+            self.started.set()
+            await self.finish.wait()
+            return "finished"
+
+        self.request = slow.request()
+
+    async def started_pod(self) -> QueueHandle:
+        """A pod with its slot that makes no calls but its beats."""
+        settings = quick_settings(claim_ahead=seconds(0))
+        handle = await a_runtime(self.storage, self.handlers, settings=settings).start()
+        supervisor = handle._pod.supervisors[QUEUE]
+
+        def is_idle() -> bool:
+            asked = supervisor.grant and supervisor.lane.calls_begun
+            return bool(asked and supervisor.lane.is_idle and not supervisor._may_have_work)
+
+        await wait_until(is_idle, description="it has found no work")
+        return handle
+
+
+async def stopped_meanwhile(handle: QueueHandle, stage: Stage) -> StopReport:
+    """Ask for a stop, and let the store answer once that is under way."""
+    reports: list[StopReport] = []
+
+    async def stop() -> None:
+        reports.append(await handle.stop())
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(stop)
+        await wait_until(lambda: handle.health().draining, description="it drains")
+        stage.faults.down = False
+        if stage.faults.waiting["exchange"]:
+            stage.faults.let_go("exchange")
+    [report] = reports
+    return report
+
+
+async def test_a_job_claimed_while_the_pod_begins_to_stop_is_given_back(storage: Storage) -> None:
+    stage = Stage(storage)
+    handle = await stage.started_pod()
+    stage.faults.hold_replies("exchange")
+    outcome = await handle.enqueue(stage.request)
+    await wait_until(lambda: stage.faults.waiting["exchange"], description="it is claimed")
+    assert await in_progress(storage) == 1
+
+    report = await stopped_meanwhile(handle, stage)
+
+    job = await get_job(storage, outcome.job_id)
+    assert report.is_clean
+    assert (job.status, job.attempt, job.crashes) == (JobStatus.PENDING, 0, 0)
+    assert not stage.started.is_set()
+    assert await storage.procs.pods() == []
+
+
+async def test_an_end_under_way_when_the_pod_begins_to_stop_is_stored_once(
+    storage: Storage,
+) -> None:
+    stage = Stage(storage)
+    handle = await stage.started_pod()
+    outcome = await handle.enqueue(stage.request)
+    await stage.started.wait()
+    stage.faults.hold_replies("exchange")
+    stage.finish.set()
+    await wait_until(lambda: stage.faults.waiting["exchange"], description="its end is sent")
+
+    report = await stopped_meanwhile(handle, stage)
+
+    job = await get_job(storage, outcome.job_id)
+    assert report.is_clean
+    assert (job.status, job.result, job.attempt) == (JobStatus.DONE, '"finished"', 1)
+    assert handle.health().lost_claims == 0
+
+
+async def test_an_outage_that_ends_within_the_grace_leaves_nothing_behind(
+    storage: Storage,
+) -> None:
+    stage = Stage(storage)
+    handle = await stage.started_pod()
+    outcome = await handle.enqueue(stage.request)
+    await stage.started.wait()
+    stage.faults.down = True
+    stage.finish.set()
+    await wait_until(
+        lambda: handle.health().queues[QUEUE].store_failures, description="its end fails"
+    )
+
+    report = await stopped_meanwhile(handle, stage)
+
+    job = await get_job(storage, outcome.job_id)
+    assert report.is_clean
+    assert (job.status, job.attempt, job.crashes) == (JobStatus.DONE, 1, 0)
+    assert await storage.procs.pods() == []
