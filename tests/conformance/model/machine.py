@@ -307,9 +307,14 @@ class StoreMachine(RuleBasedStateMachine):
 
     # -- adversaries
 
+    def _stock(self, name: str) -> None:
+        """Something to claim, or the rare order would be tried on nothing."""
+        self._enqueue([NewJob(id=new_job_id(), queue=name, kind=KIND, payload="{}", priority=-1)])
+
     @rule(name=queue, how=ending)
     def zombie(self, name: str, how: str) -> None:
         """A pod freezes, others revive and claim its jobs, then it ends them, twice."""
+        self._stock(name)
         frozen = self._claim(name, self._register(None), 2, 2)
         self.clock.advance(LEASE)
         self._scan()
@@ -324,6 +329,7 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(name=queue, meanwhile=st.sampled_from(["finalize", "cancel", "beat", "release"]))
     def reap_race(self, name: str, meanwhile: str) -> None:
         """Something happens to stale claims between the reaper's scan and its write."""
+        self._stock(name)
         lease = self._register(None)
         claims = self._claim(name, lease, 2, 2)
         self.clock.advance(LEASE)
@@ -342,6 +348,7 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(name=queue)
     def late_claim(self, name: str) -> None:
         """A reaper sleeps after its scan; its claims are revived, claimed and stale again."""
+        self._stock(name)
         self._claim(name, self._register(None), 2, 2)
         self.clock.advance(LEASE)
         self._scan()
@@ -366,6 +373,42 @@ class StoreMachine(RuleBasedStateMachine):
         self._enqueue([keyed()])
         for each in claims:
             self._operate("requeue", each.job_id)
+
+    @rule(name=queue, how=ending)
+    def cancel_race(self, name: str, how: str) -> None:
+        """Jobs are asked to cancel, end all the same, are asked back and claimed again."""
+        self._stock(name)
+        lease = self._register(None)
+        claims = self._claim(name, lease, 2, 2)
+        for each in claims:
+            self._operate("cancel", each.job_id)
+        if claims:
+            self._finalize(claims, _ENDINGS[how])
+        for each in claims:
+            self._operate("requeue", each.job_id)
+        self._beat(lease, self._claim(name, lease, 2, 2))
+
+    @rule(name=queue, ahead=st.integers(1, 4))
+    def crash_loop(self, name: str, ahead: int) -> None:
+        """The owner dies; a pod then asks for work to hold ahead."""
+        self._stock(name)
+        self._claim(name, self._register(None), 2, 2)
+        self.clock.advance(LEASE)
+        self._scan()
+        self._revive(crashed())
+        self._claim(name, self._register(None), ahead, 0)
+
+    @rule(name=queue)
+    def pod_name_used_again(self, name: str) -> None:
+        """A pod registers again; the beats of its former self keep neither lease alive."""
+        former = self._register(None)
+        lease = self._register(former)
+        self.clock.advance(LEASE - SECOND)
+        self._beat(former, [])
+        self.clock.advance(SECOND)
+        self._claim(name, former, 1, 1)
+        self._claim(name, lease, 1, 1)
+        self._beat(lease, [])
 
     # -- what must hold after every step
 
