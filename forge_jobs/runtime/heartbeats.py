@@ -91,8 +91,9 @@ class Heartbeat:
             hung_after=settings.hung_after,
             tick=timedelta(seconds=self._tick),
         )
+        self.failures = 0
+        """Beats in a row that the store did not answer."""
         self._rng = random.Random()
-        self._failures = 0
         self._fence_told = False
         self._stopping = False
         self._ended = asyncio.Event()
@@ -186,9 +187,9 @@ class Heartbeat:
 
     async def _beat(self, storage: Storage, sent_at: float) -> None:
         beat = await storage.jobs.heartbeat(self.lease, self._held.snapshot(), self._settings.lease)
-        if self._failures:
+        if self.failures:
             logger.info("heartbeat: the store answers again")
-        self._failures = 0
+        self.failures = 0
         self.lease_held = beat.lease_held
         if beat.lease_held:
             self._fence.renewed(sent_at)
@@ -218,8 +219,8 @@ class Heartbeat:
 
     def _failed(self, error: Exception) -> float:
         """Report a failed beat; how long until the next try."""
-        self._failures += 1
-        if self._failures == 1:
+        self.failures += 1
+        if self.failures == 1:
             logger.warning(
                 "heartbeat: %s: %s; handlers are stopped in %s unless the store answers",
                 type(error).__name__,
@@ -228,7 +229,7 @@ class Heartbeat:
                 exc_info=None if isinstance(error, Unavailable) else error,
             )
         longest = min(_LONGEST_RETRY, self._settings.heartbeat_interval.total_seconds())
-        pause: float = min(longest, 0.05 * 2 ** min(self._failures - 1, 10))
+        pause: float = min(longest, 0.05 * 2 ** min(self.failures - 1, 10))
         return pause * self._rng.uniform(0.5, 1.0)
 
     async def _watch(self) -> None:

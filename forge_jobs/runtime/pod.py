@@ -218,6 +218,8 @@ class RunningPod:
             yield "fenced: no beat has reached the store for too long"
         if beat.last_success is None:
             yield "no beat yet"
+        if beat.failures:
+            yield "the store does not answer the heartbeat"
         if beat.watchdog.is_blocked:
             yield "the event loop is blocked"
         if beat.is_hung:

@@ -14,6 +14,7 @@ from tests.support.runtimes import (
     QUEUE,
     a_runtime,
     ended,
+    found_no_work,
     in_progress,
     job_because,
     quick_settings,
@@ -100,7 +101,7 @@ async def test_claims_on_their_way_are_not_given_back(storage: Storage) -> None:
     faults = Faults()
     handlers = echo_handlers()
     async with a_runtime(faulty(storage, faults), handlers).start() as handle:
-        await wait_until(lambda: handle.health().queues["default"].grant, description="a slot")
+        await found_no_work(handle)
         async with JobClient(storage, handlers) as client:
             faults.hold_replies("exchange")
             outcome = await client.enqueue(next(iter(handlers)).request(1))

@@ -10,7 +10,14 @@ from forge_jobs.runtime.stopping import StopReport
 from forge_jobs.storage.protocols import Storage
 from tests.support.factories import get_job
 from tests.support.faulty import Faults, faulty
-from tests.support.runtimes import QUEUE, a_runtime, in_progress, quick_settings, seconds
+from tests.support.runtimes import (
+    QUEUE,
+    a_runtime,
+    found_no_work,
+    in_progress,
+    quick_settings,
+    seconds,
+)
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
@@ -37,13 +44,7 @@ class Stage:
         """A pod with its slot that makes no calls but its beats."""
         settings = quick_settings(claim_ahead=seconds(0))
         handle = await a_runtime(self.storage, self.handlers, settings=settings).start()
-        supervisor = handle._pod.supervisors[QUEUE]
-
-        def is_idle() -> bool:
-            asked = supervisor.grant and supervisor.lane.calls_begun
-            return bool(asked and supervisor.lane.is_idle and not supervisor._may_have_work)
-
-        await wait_until(is_idle, description="it has found no work")
+        await found_no_work(handle)
         return handle
 
 

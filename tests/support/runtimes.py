@@ -9,6 +9,7 @@ from forge_jobs.config import RuntimeSettings
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import Cause, Job, JobStatus
+from forge_jobs.runtime.handle import QueueHandle
 from forge_jobs.runtime.runtime import QueueRuntime
 from forge_jobs.storage.protocols import Storage
 from tests.support.waiting import wait_until
@@ -82,3 +83,17 @@ async def in_progress(storage: Storage, queue: str = QUEUE) -> int:
     """How many claims the store knows of."""
     counts = await storage.jobs.counts([queue])
     return counts[queue].by_status.get(JobStatus.IN_PROGRESS, 0) if queue in counts else 0
+
+
+async def found_no_work(handle: QueueHandle, queue: str = QUEUE) -> None:
+    """Wait until the pod has slots of the queue, has looked, and has no call under way.
+
+    The next call for the queue is then one that the test causes.
+    """
+    supervisor = handle._pod.supervisors[queue]
+
+    def is_idle() -> bool:
+        asked = supervisor.grant and supervisor.lane.calls_begun
+        return bool(asked and supervisor.lane.is_idle and not supervisor._may_have_work)
+
+    await wait_until(is_idle, description="it has found no work")
