@@ -122,17 +122,24 @@ def deployment_options(command: Callable[..., T]) -> Callable[..., T]:
     return with_deployment
 
 
-def with_store(deployment: Deployment, work: Callable[[Storage], Coroutine[Any, Any, T]]) -> T:
+def with_store(
+    deployment: Deployment,
+    work: Callable[[Storage], Coroutine[Any, Any, T]],
+    *,
+    create: bool = False,
+) -> T:
     """Run ``work`` on the deployment's store, opened for it and closed after it.
 
+    :param create: a store that is not there yet is made; else a mistyped URL is told as such
     :raises ConfigError: the deployment names no store
+    :raises NotFound: there is no such store
     """
     import anyio
 
     from forge_jobs.storage.opening import open_storage
 
     async def opened() -> T:
-        async with await open_storage(storage_url(deployment)) as storage:
+        async with await open_storage(storage_url(deployment), create=create) as storage:
             return await work(storage)
 
     return anyio.run(opened)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, unquote
 
 from forge_jobs.clock import Clock
-from forge_jobs.errors import InvalidInput
+from forge_jobs.errors import InvalidInput, NotFound
 from forge_jobs.storage.protocols import Storage
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ _SYNCHRONOUS = ("full", "normal", "extra", "off")
 
 
 async def open_storage(
-    url: str, *, clock: Clock | None = None, migrate: bool | None = None
+    url: str, *, clock: Clock | None = None, migrate: bool | None = None, create: bool = True
 ) -> Storage:
     """Open the store that ``url`` names.
 
@@ -41,6 +41,8 @@ async def open_storage(
 
     :param clock: the store's clock in place of the machine's own, for tests
     :param migrate: True: bring an older schema up to date
+    :param create: False: a database that does not exist is ``NotFound``, not a new one
+    :raises NotFound: there is no such database, and ``create`` is False
     :raises InvalidInput: the URL is wrong (field ``url``)
     :raises SchemaMismatch: the schema is older (and ``migrate`` is not True) or newer
     :raises Unavailable: the store cannot be reached
@@ -48,6 +50,11 @@ async def open_storage(
     address = _parse(url)
     from forge_jobs.storage.sql.sqlite_store import open_sqlite
 
+    if not create and address.path is not None and not address.path.exists():
+        raise NotFound(
+            "there is no database at this URL; correct it, or create one with "
+            "'forge-jobs migrate up'"
+        )
     return await open_sqlite(address, clock=clock, migrate=bool(migrate))
 
 

@@ -60,7 +60,9 @@ def no_deployment(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def forge(tmp_path: Path) -> CommandLine:
     """The command line on an empty store."""
-    return CommandLine(f"sqlite:///{tmp_path / 'jobs.db'}")
+    command_line = CommandLine(f"sqlite:///{tmp_path / 'jobs.db'}")
+    command_line("migrate", "up")
+    return command_line
 
 
 @pytest.fixture

@@ -157,3 +157,13 @@ def test_what_does_not_exist_is_exit_code_1(forge: CommandLine, args: list[str])
     text = forge.refuse(*args, code=1)
 
     assert "nowhere" in text or UNKNOWN_ID in text
+
+
+def test_a_mistyped_url_makes_no_database(tmp_path: Path) -> None:
+    there_is_none = CommandLine(f"sqlite:///{tmp_path / 'nowhere.db'}")
+
+    for command in (("queues", "list"), ("jobs", "list"), ("pods",), ("cron", "pause", "x")):
+        assert "forge-jobs migrate up" in there_is_none.refuse(*command, code=1)
+    there_is_none("doctor", code=1)
+
+    assert list(tmp_path.iterdir()) == []

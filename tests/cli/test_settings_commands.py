@@ -105,7 +105,8 @@ def test_handlers_may_come_from_the_environment(
     assert len(forge.json("kinds")["kinds"]) == 4
 
 
-def test_migrations_are_applied_once_and_their_state_is_shown(forge: CommandLine) -> None:
+def test_migrations_are_applied_once_and_their_state_is_shown(tmp_path: Path) -> None:
+    forge = CommandLine(f"sqlite:///{tmp_path / 'nobody-opened-it.db'}")
     missing = forge.json("migrate", "status", code=1)["migrations"]
     assert missing
     assert all(each["applied_at"] is None for each in missing)

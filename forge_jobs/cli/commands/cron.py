@@ -126,7 +126,7 @@ def add(
             raise Conflict(f"a schedule is named {name!r}; change it with 'cron set'")
         return await put_schedule(store.cron, spec)
 
-    _tell(with_store(deployment, create), as_json)
+    _tell(with_store(deployment, create, create=True), as_json)
 
 
 def _spec(name: str, *, kind: str, expression: str, **parts: Any) -> ScheduleSpec:

@@ -75,7 +75,7 @@ async def _examine(deployment: Deployment) -> list[Finding]:
     from forge_jobs.storage.opening import open_storage
 
     try:
-        storage = await open_storage(storage_url(deployment))
+        storage = await open_storage(storage_url(deployment), create=False)
     except ForgeJobsError as error:
         return [Finding(check="store", state="fail", text=str(error))]
     async with storage:

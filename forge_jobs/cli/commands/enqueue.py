@@ -63,7 +63,7 @@ def enqueue(
         finally:
             await client.aclose()
 
-    outcome = with_store(deployment, store_it)
+    outcome = with_store(deployment, store_it, create=True)
     if as_json:
         emit_json(outcome)
         return

@@ -137,7 +137,7 @@ def set_queue(deployment: Deployment, name: str, as_json: bool, **options: Any) 
         settings = states[name].settings if name in states else QueueSettings()
         return await store.config.set_queue(name, _changed(settings, given))
 
-    state = with_store(deployment, change)
+    state = with_store(deployment, change, create=True)
     if as_json:
         emit_json(state)
     else:
