@@ -311,6 +311,19 @@ async def test_items_of_one_batch_are_independent_and_answered_in_order(
     }
 
 
+@pytest.mark.parametrize("newer_first", [True, False])
+async def test_a_repeat_does_not_see_the_newer_end_in_its_own_call(
+    storage: Storage, lease: PodLease, newer_first: bool
+) -> None:
+    older = await claimed_one(storage, lease)
+    assert await finish(storage, older, failed())
+    newer = await claim_one(storage, lease)
+    items = [Finalization(older.claim, failed()), Finalization(newer.claim, done())]
+    order = items[::-1] if newer_first else items
+    assert await storage.jobs.finalize(order) == [True, True]
+    assert (await get_job(storage, older.claim.job_id)).status is JobStatus.DONE
+
+
 async def test_one_call_may_end_claims_of_several_queues(storage: Storage) -> None:
     lease = await register(storage, queues=["a", "b"])
     claimed = []

@@ -145,12 +145,22 @@ class ReferenceStore:
             taken.append(job)
         return taken
 
-    def settle(self, claim: Claim, transition: Transition) -> bool:
+    def finalize(self, claims: list[Claim], transition: Transition) -> list[bool]:
+        before = self._settled()
+        return [self._settle(each, transition, before) for each in claims]
+
+    def _settled(self) -> dict[JobId, int | None]:
+        """The settled tokens as a call finds them: its items do not see each other."""
+        return {job.id: job.settled for job in self.jobs.values()}
+
+    def _settle(
+        self, claim: Claim, transition: Transition, before: dict[JobId, int | None]
+    ) -> bool:
         job = self.jobs.get(claim.job_id)
         if job is None or job.queue != claim.queue:
             return False
         if not job.is_current(claim):
-            return job.settled == claim.token
+            return claim.token in {job.settled, before[job.id]}
         overruled = job.asked and transition.status is not JobStatus.DONE
         self._apply(job, _CANCELLED if overruled else transition, blurred=overruled)
         job.settled = claim.token
@@ -159,7 +169,11 @@ class ReferenceStore:
             self.cooling[job.queue] = max(self.cooling.get(job.queue, until), until)
         return True
 
-    def release(self, claim: Claim) -> bool:
+    def release(self, claims: list[Claim]) -> list[bool]:
+        before = self._settled()
+        return [self._release(each, before) for each in claims]
+
+    def _release(self, claim: Claim, before: dict[JobId, int | None]) -> bool:
         job = self.jobs.get(claim.job_id)
         due = job.due if job else self.clock.now()
         handed_back = Transition(
@@ -169,7 +183,7 @@ class ReferenceStore:
             hand_back=True,
             result=job.result if job else None,
         )
-        return self.settle(claim, handed_back)
+        return self._settle(claim, handed_back, before)
 
     def is_stale(self, job: ModelJob) -> bool:
         return (
