@@ -47,6 +47,8 @@ class BeatReceiver:
                 if supervisor := self._supervisors.get(queue):
                     supervisor.apply(news, sent_at)
         else:
+            # The slots of this pod may be others' by now, and with them the right to run.
+            self._fence(True)
             self._void_grants(self._services.clock.elapsed())
         self._reconcile(beat)
         if beat.handovers:

@@ -197,11 +197,16 @@ def _warn(allocations: Sequence[Allocation], memory: CoordinatorMemory) -> None:
             queue,
             extra={"queue": queue},
         )
+    switched_off = {each.queue for each in allocations if each.max_workers == 0}
     for queue in _new(slotless, memory.slotless):
-        logger.warning(
-            "queue %r is declared and no pod has a slot of it: its max_workers is 0, or every "
-            "pod that declares it is stopping",
+        # The last pod's stop is no trouble; a maximum of zero under a pod that serves it may be.
+        logger.log(
+            logging.WARNING if queue in switched_off else logging.INFO,
+            "queue %r is declared and no pod has a slot of it: %s",
             queue,
+            "its max_workers is 0"
+            if queue in switched_off
+            else "every pod that declares it is stopping",
             extra={"queue": queue},
         )
     memory.unserved, memory.slotless = unserved, slotless

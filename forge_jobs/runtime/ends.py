@@ -1,6 +1,7 @@
 """What an ended run means: the transition, the log line, the event, the latency."""
 
 import logging
+from datetime import timedelta
 
 from forge_jobs.clock import to_us
 from forge_jobs.model.events import EventKind
@@ -17,24 +18,36 @@ _NO_RULES = Rules()
 
 
 def decide(
-    end: AttemptEnd, job: ClaimedJob, state: QueueState | None, services: PodServices
+    end: AttemptEnd,
+    job: ClaimedJob,
+    state: QueueState | None,
+    seconds: float,
+    services: PodServices,
 ) -> Transition:
-    """Where the job goes, by its handler's rules and the queue's as the last beat saw them."""
+    """Where the job goes, by its handler's rules and its queue's.
+
+    :param state: the queue as it was known when the run began. Runs that were on their way
+        when the queue was throttled raise its cool-down by one level together, not each by one
+    :param seconds: how long the run took
+    """
     if end.cause is Cause.SUCCEEDED:
         # No rule has a say in it, and most ends are of this kind.
         return next_transition(end, job, _NO_RULES, services.rng)
-    return next_transition(end, job, _rules(job, state, services), services.rng)
+    return next_transition(end, job, _rules(job, state, seconds, services), services.rng)
 
 
-def _rules(job: ClaimedJob, state: QueueState | None, services: PodServices) -> Rules:
+def _rules(
+    job: ClaimedJob, state: QueueState | None, seconds: float, services: PodServices
+) -> Rules:
     handler = services.handlers.get(job.kind)
+    ended_for = None if state is None else state.cooldown_ended_for
     rules = Rules(max_snoozes=services.settings.max_snoozes)
     return Rules(
         retry=rules.retry if handler is None else handler.options.retry,
         max_snoozes=rules.max_snoozes,
         cooldown=_DEFAULT_COOLDOWN if state is None else state.settings.cooldown,
         cooldown_level=0 if state is None else state.cooldown_level,
-        cooldown_ended_for=None if state is None else state.cooldown_ended_for,
+        cooldown_ended_for=None if ended_for is None else ended_for + timedelta(seconds=seconds),
     )
 
 

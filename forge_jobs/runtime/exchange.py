@@ -165,7 +165,13 @@ class ExchangeLane:
 
     async def _hand_back(self) -> None:
         claims = list(itertools.islice(self._releases, BATCH))
-        await self._services.jobs.release(claims)
+        try:
+            await self._services.jobs.release(claims)
+        except (Unavailable, SchemaMismatch):
+            raise
+        except Exception:
+            # Kept, they would hold up all other calls; dropped, they are revived once stale.
+            logger.exception("queue %s: %d claims cannot be given back", self._queue, len(claims))
         for _ in claims:
             self._releases.popleft()
         self._services.held.remove(claims)

@@ -19,6 +19,9 @@ from forge_jobs.runtime.rollup import roll_up_once
 from forge_jobs.runtime.service import PeriodicLoop
 from forge_jobs.runtime.startup import RuntimePlan
 
+_RUNG = timedelta(minutes=1)
+"""Pause of a loop that is rung when it has something to do."""
+
 _SWEEP_EVERY = 5
 """Reaper passes between two that also look for expired jobs and dead pods."""
 
@@ -95,8 +98,9 @@ class PodLoops:
         return None
 
     async def _hand_over(self) -> timedelta | None:
-        await hand_over_once(self._plan.storage.jobs)
-        return None
+        # Ends of parents ring, and a beat tells of news whose ring was lost.
+        applied = await hand_over_once(self._plan.storage.jobs)
+        return None if applied else _RUNG
 
     async def _fire(self) -> timedelta | None:
         if not self.memory.is_leader():

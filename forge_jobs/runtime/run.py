@@ -7,6 +7,7 @@ from typing import Any
 
 from forge_jobs.handlers.handler import Handler
 from forge_jobs.model.jobs import ClaimedJob
+from forge_jobs.model.queues import QueueState
 
 logger = logging.getLogger(__name__)
 
@@ -31,6 +32,7 @@ class Run:
     Belongs to the event loop's thread, but for ``stop_reason``, which any thread may read.
 
     :param started_at: ``Clock.elapsed`` when the worker took it
+    :param queue_state: its queue as known at that time
     """
 
     __slots__ = (
@@ -43,6 +45,7 @@ class Run:
         "handler",
         "in_thread",
         "job",
+        "queue_state",
         "started_at",
         "stop_reason",
         "worker_id",
@@ -55,11 +58,14 @@ class Run:
         worker_id: str,
         started_at: float,
         loop: asyncio.AbstractEventLoop,
+        *,
+        queue_state: QueueState | None = None,
     ) -> None:
         self.job = job
         self.handler = handler
         self.worker_id = worker_id
         self.started_at = started_at
+        self.queue_state = queue_state
         self.stop_reason: StopReason | None = None
         self.in_thread = False
         """A thread runs the handler, and nothing can stop it."""

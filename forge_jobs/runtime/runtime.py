@@ -21,7 +21,7 @@ from forge_jobs.model.queues import MAX_WORKERS_LIMIT, QueueSettings, RateLimit
 from forge_jobs.model.schedules import ScheduleSpec
 from forge_jobs.runtime.handle import QueueHandle
 from forge_jobs.runtime.pod import start_pod
-from forge_jobs.runtime.routing import Router, default_router
+from forge_jobs.runtime.routing import Router, checked_router, default_router
 from forge_jobs.runtime.signals import on_stop_signals
 from forge_jobs.runtime.startup import RuntimePlan
 from forge_jobs.runtime.stopping import PodStopper
@@ -80,7 +80,7 @@ class QueueRuntime:
         self._queues: dict[str, QueueSettings | None] = {}
         self._other_queues: dict[str, QueueSettings] = {}
 
-    def with_queues(self, *names: str, **queues: QueueSettings | int | None) -> "QueueRuntime":
+    def with_queues(self, /, *names: str, **queues: QueueSettings | int | None) -> "QueueRuntime":
         """Serve these queues too; returns the runtime itself.
 
         :param names: with the settings the store has, else the defaults (one worker)
@@ -159,7 +159,7 @@ class QueueRuntime:
             other_queues=dict(self._other_queues),
             rate_limits=self._rate_limits,
             schedules=tuple(self._schedules),
-            router=self._router or default_router(self._queues),
+            router=checked_router(self._router or default_router(self._queues)),
             clock=self._clock,
             label=self._label,
             version=self._version,

@@ -265,7 +265,7 @@ class Supervisor:
             elif job.kind not in self._services.kinds:
                 self.lane.release([job.claim])
             else:
-                self._free.pop().take(job)
+                self._free.pop().take(job, self.state)
 
     def _end_unstarted(self, job: ClaimedJob, reason: StopReason) -> None:
         if reason is StopReason.LOST:
@@ -273,7 +273,7 @@ class Supervisor:
             self._services.claim_lost(self.queue, job.claim.job_id, "lost before its start")
             return
         end = AttemptEnd(cause=Cause.CANCELLED)
-        transition = decide(end, job, self.state, self._services)
+        transition = decide(end, job, self.state, 0.0, self._services)
         tell(job, end, transition, 0.0, self._services)
         self.lane.settle(Finalization(job.claim, transition))
 
@@ -284,7 +284,7 @@ class Supervisor:
             self._services.held.remove([job.claim])
             self._services.claim_lost(self.queue, job.claim.job_id, "lost while it ran")
         else:
-            transition = decide(end, job, self.state, self._services)
+            transition = decide(end, job, run.queue_state, seconds, self._services)
             tell(job, end, transition, seconds, self._services)
             if transition.cooldown is not None:
                 until = self._services.clock.elapsed() + transition.cooldown.length.total_seconds()

@@ -9,6 +9,7 @@ from forge_jobs.errors import Unavailable
 from forge_jobs.model.events import EventKind
 from forge_jobs.model.ids import WorkerId, new_worker_id
 from forge_jobs.model.jobs import Cause, ClaimedJob
+from forge_jobs.model.queues import QueueState
 from forge_jobs.policy.transitions import AttemptEnd
 from forge_jobs.runtime.execution import execute
 from forge_jobs.runtime.failures import error_record
@@ -43,14 +44,19 @@ class Worker:
         self._task: asyncio.Task[None] | None = None
         self._thread: HandlerThread | None = None
 
-    def take(self, job: ClaimedJob) -> None:
-        """Run a claimed job; the worker must be free."""
+    def take(self, job: ClaimedJob, queue_state: QueueState | None) -> None:
+        """Run a claimed job; the worker must be free.
+
+        :param queue_state: its queue as the last beat saw it
+        """
         services = self._services
         handler = services.handlers.get(job.kind)
         if handler is None:
             raise LookupError(f"no handler for kind {job.kind!r}")
         started_at = services.clock.elapsed()
-        self.run = Run(job, handler, self.worker_id, started_at, services.loop)
+        self.run = Run(
+            job, handler, self.worker_id, started_at, services.loop, queue_state=queue_state
+        )
         self._task = services.loop.create_task(
             self._work(self.run), context=services.context.copy()
         )

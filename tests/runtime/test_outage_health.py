@@ -45,7 +45,7 @@ async def test_loops_count_what_an_outage_cost_them_and_go_on(storage: Storage) 
     async with a_runtime(faulty(storage, faults), echo_handlers()).start() as handle:
         await wait_until(lambda: handle.health().queues[QUEUE].grant, description="a slot")
         faults.down = True
-        loops = ("coordinator", "handover", "reaper")
+        loops = ("coordinator", "reaper")
         await wait_until(
             lambda: all(handle.health().loops[name].failures for name in loops),
             description="passes have failed",
