@@ -4,6 +4,7 @@ import argparse
 import json
 import tempfile
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -31,6 +32,10 @@ class Bench:
         """One figure of several runs, printed as soon as it is there."""
         self._add(Figure(name, unit, tuple([await run() for _ in range(self._runs)])))
 
+    async def drain(self, jobs: int, workers: int) -> float:
+        """One run of the drain, on a fresh store."""
+        return await workloads.drain(self.url(), jobs, workers)
+
     async def measure_pickup(self, jobs: int) -> None:
         """Two figures of the same runs."""
         pairs = [await workloads.pickup(self.url(), jobs) for _ in range(self._runs)]
@@ -51,7 +56,7 @@ async def run_all(bench: Bench, scale: float) -> None:
         await bench.measure(
             f"drain {jobs:,} no-ops, {workers} workers",
             "jobs/s",
-            lambda workers=workers: workloads.drain(bench.url(), jobs, workers),
+            partial(bench.drain, jobs, workers),
         )
     few = int(2_000 * scale)
     await bench.measure(

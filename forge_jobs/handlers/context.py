@@ -79,6 +79,11 @@ class JobContext(Protocol):
         ...
 
     @property
+    def token(self) -> int:
+        """Grows with every claim of the job: a fencing token for systems that check one."""
+        ...
+
+    @property
     def worker_id(self) -> WorkerId: ...
 
     @property

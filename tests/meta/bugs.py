@@ -462,14 +462,14 @@ FLEET = [
     _bug(
         "a term that stays when the holder changes",
         "cron_store",
-        "cron_store",
+        "leader",
         "else_=leader.c.term + 1",
         "else_=leader.c.term",
     ),
     _bug(
         "a leader lease that lasts a microsecond too long",
         "cron_store",
-        "cron_store",
+        "leader",
         "(leader.c.lease_until <= _NOW)",
         "(leader.c.lease_until < _NOW)",
     ),

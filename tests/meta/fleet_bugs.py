@@ -150,14 +150,14 @@ FLEET_BUGS: tuple[Bug, ...] = (
     _bug(
         "leader: term not growing for the old holder",
         "cron_store",
-        "cron_store",
+        "leader",
         "case((leader.c.lease_until > _NOW, leader.c.term)",
         "case((leader.c.host_id == _BY, leader.c.term)",
     ),
     _bug(
         "resign of an old term",
         "cron_store",
-        "cron_store",
+        "leader",
         '        leader.c.term == bindparam("of_term"),\n',
         "",
     ),
