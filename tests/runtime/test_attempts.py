@@ -1,0 +1,46 @@
+"""``max_attempts`` is a number of runs."""
+
+import pytest
+
+from forge_jobs.handlers.outcomes import Failed
+from forge_jobs.handlers.registry import HandlerRegistry
+from forge_jobs.model.jobs import JobStatus
+from forge_jobs.storage.protocols import Storage
+from tests.support.runtimes import a_runtime, ended
+
+pytestmark = pytest.mark.anyio
+
+UNTIL_IT_WORKS = 40
+
+
+@pytest.mark.parametrize(
+    ("max_attempts", "runs", "status"),
+    [(1, 1, "dead"), (2, 2, "dead"), (5, 5, "dead"), (None, UNTIL_IT_WORKS, "done")],
+)
+@pytest.mark.parametrize("shape", ["coroutine", "function"])
+async def test_a_job_that_fails_runs_as_often_as_allowed_and_not_once_more(
+    storage: Storage, shape: str, max_attempts: int | None, runs: int, status: str
+) -> None:
+    handlers = HandlerRegistry()
+    attempts: list[int] = []
+
+    def fail() -> None:
+        attempts.append(len(attempts) + 1)
+        if len(attempts) < UNTIL_IT_WORKS:
+            raise Failed("not yet", retry_in=0)
+
+    @handlers.job("coroutine", max_attempts=max_attempts)
+    async def coroutine() -> None:
+        fail()
+
+    @handlers.job("function", max_attempts=max_attempts)
+    def function() -> None:
+        fail()
+
+    handler = coroutine if shape == "coroutine" else function
+    async with a_runtime(storage, handlers).start() as handle:
+        job = await ended(storage, (await handle.enqueue(handler.request())).job_id)
+    assert job.status is JobStatus(status)
+    assert (len(attempts), job.attempt, job.token) == (runs, runs, runs)
+    failures = runs - (status == "done")
+    assert [error.attempt for error in job.errors] == list(range(1, failures + 1))[-32:]
