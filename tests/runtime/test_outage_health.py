@@ -47,7 +47,7 @@ async def test_loops_count_what_an_outage_cost_them_and_go_on(storage: Storage) 
         faults.down = True
         loops = ("coordinator", "reaper")
         await wait_until(
-            lambda: all(handle.health().loops[name].failures for name in loops),
+            lambda: all(handle.health().loops[name].failures_total for name in loops),
             description="passes have failed",
         )
         faults.down = False
