@@ -4,7 +4,7 @@ import importlib
 import inspect
 from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast, overload
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, TypeVarTuple, cast, overload
 
 from forge_jobs.errors import ConfigError, InvalidInput, RegistrationError
 from forge_jobs.handlers.context import JobContext
@@ -19,29 +19,24 @@ from forge_jobs.policy.backoff import Exponential, RetryPolicy
 P = ParamSpec("P")
 R = TypeVar("R")
 A = TypeVar("A")
-B = TypeVar("B")
-C = TypeVar("C")
-D = TypeVar("D")
+Ts = TypeVarTuple("Ts")
 
 Errors = type[BaseException] | Iterable[type[BaseException]]
 
 
 class Registering(Protocol):
-    """The decorator. A context as first parameter leaves the rest checkable by a type checker;
-    anywhere else ``request`` is checked when it is called, but not before."""
+    """The decorator. With the context as first parameter, or with none, a type checker holds
+    ``request`` to the signature; elsewhere among the positional ones it is checked only when it
+    is called, and a keyword-only context is asked for by the type checker by mistake."""
 
     @overload  # Only a function of several contexts fits both, and registering refuses it.
     def __call__(  # type: ignore[overload-overlap]
         self, function: Callable[Concatenate[JobContext, P], R], /
     ) -> Handler[P, R]: ...
     @overload
-    def __call__(self, function: Callable[[A, JobContext], R], /) -> Handler[..., R]: ...
+    def __call__(self, function: Callable[[*Ts, JobContext], R], /) -> Handler[..., R]: ...
     @overload
-    def __call__(self, function: Callable[[A, B, JobContext], R], /) -> Handler[..., R]: ...
-    @overload
-    def __call__(self, function: Callable[[A, B, C, JobContext], R], /) -> Handler[..., R]: ...
-    @overload
-    def __call__(self, function: Callable[[A, B, C, D, JobContext], R], /) -> Handler[..., R]: ...
+    def __call__(self, function: Callable[[A, JobContext, *Ts], R], /) -> Handler[..., R]: ...
     @overload
     def __call__(self, function: Callable[P, R], /) -> Handler[P, R]: ...
 
