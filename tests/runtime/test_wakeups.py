@@ -8,8 +8,10 @@ import anyio
 import pytest
 from sqlalchemy import Engine, event
 
+from forge_jobs.client import JobClient
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.handlers.requests import EnqueueRequest
+from forge_jobs.model.jobs import JobStatus
 from forge_jobs.runtime.handle import QueueHandle
 from forge_jobs.runtime.runtime import QueueRuntime
 from forge_jobs.storage.protocols import Storage
@@ -152,3 +154,21 @@ async def test_a_hint_that_comes_during_an_empty_claim_is_not_lost(storage: Stor
         with anyio.fail_after(10):
             await ended(storage, first.job_id)
             await ended(storage, second.job_id)
+
+
+async def test_a_cancel_does_not_wait_for_the_next_beat(storage: Storage) -> None:
+    handlers = HandlerRegistry()
+    started = anyio.Event()
+
+    @handlers.job("waits")
+    async def waits() -> None:
+        started.set()
+        await anyio.sleep_forever()
+
+    async with a_runtime(storage, handlers, settings=RARE).start() as handle:
+        await settled(handle, 1)
+        outcome = await handle.enqueue(EnqueueRequest("waits"))
+        await started.wait()
+        async with await storage.reopen() as elsewhere, JobClient(elsewhere) as other:
+            assert (await other.cancel(outcome.job_id)).requested == 1
+        assert (await ended(storage, outcome.job_id)).status is JobStatus.CANCELLED

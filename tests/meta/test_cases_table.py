@@ -1,0 +1,74 @@
+"""The table of cases and the table of features name tests that exist."""
+
+import ast
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parents[1]
+ROOT = TESTS.parent
+
+OWED = {*range(1, 36), *range(41, 44), *range(45, 58), 64, 65}
+"""Cases that this release owes."""
+
+_NAMED = re.compile(r"`((?:\w+/)*\w+\.py)::(test_\w+)`")
+_LINKED = re.compile(r"\[`(test_\w+)`\]\(\.\./tests/((?:\w+/)*\w+\.py)\)")
+
+
+@cache
+def names_in(file: Path) -> frozenset[str]:
+    """The names of all test functions in a file, in classes too."""
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+    return frozenset(
+        node.name
+        for node in ast.walk(tree)
+        if isinstance(node, functions) and node.name.startswith("test_")
+    )
+
+
+def rows(document: str) -> dict[str, list[str]]:
+    """Number -> the other cells, of each table row that begins with a number."""
+    found: dict[str, list[str]] = {}
+    for line in (ROOT / document).read_text(encoding="utf-8").splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if line.startswith("|") and cells[0].isdigit():
+            assert cells[0] not in found, f"{document} has row {cells[0]} twice"
+            found[cells[0]] = cells[1:]
+    return found
+
+
+def is_there(path: str, name: str) -> bool:
+    """Whether a test exists, without collecting it."""
+    file = TESTS / path
+    return file.exists() and name in names_in(file)
+
+
+CASES = rows("tests/CASES.md")
+FEATURES = rows("docs/features.md")
+
+
+def test_no_case_is_left_out() -> None:
+    assert {str(number) for number in OWED} - CASES.keys() == set()
+
+
+@pytest.mark.parametrize("number", CASES)
+def test_each_case_names_tests_that_exist(number: str) -> None:
+    behaviour, tests = CASES[number]
+    assert behaviour
+    named = _NAMED.findall(tests)
+    assert named or tests.startswith("not before "), "a case names a test or what it waits for"
+    assert tests.count("::") == len(named), "a test is written `path.py::test_name`"
+    assert [f"{path}::{name}" for path, name in named if not is_there(path, name)] == []
+
+
+@pytest.mark.parametrize("number", FEATURES)
+def test_each_feature_that_is_done_links_to_tests_that_exist(number: str) -> None:
+    _, status, tests = FEATURES[number]
+    linked = _LINKED.findall(tests)
+    assert status in {"done", "in part", "later"}
+    assert bool(linked) == (status != "later"), "what is done is shown by a test"
+    assert tests.count("](") == len(linked), "a test is linked as [`test_name`](../tests/path.py)"
+    assert [f"{path}::{name}" for name, path in linked if not is_there(path, name)] == []
