@@ -24,7 +24,7 @@ async def test_the_late_result_of_a_frozen_process_is_refused(
     frozen = pods.start({"work": 1})
     await wait_until(lambda: len(Ledger.read(ledger).runs) == 1, description="the job runs")
 
-    frozen.send(signal.SIGSTOP)
+    await frozen.freeze()
     other = pods.start({"work": 1})
     await wait_until(
         lambda: len(Ledger.read(ledger).runs) == 2, description="it runs again elsewhere"

@@ -76,7 +76,7 @@ async def test_slots_are_split_and_rebalanced_and_never_exceed_the_maximum(
         await wait_until(lambda: grants_are(storage, [2, 2, 2]), description="three pods share")
         third.kill()
         await wait_until(lambda: grants_are(storage, [3, 3]), description="a killed pod's go back")
-        second.send(signal.SIGSTOP)
+        await second.freeze()
         await wait_until(lambda: grants_are(storage, [6]), description="a frozen pod's too")
         second.send(signal.SIGCONT)
         await wait_until(lambda: grants_are(storage, [3, 3]), description="it gets its share again")

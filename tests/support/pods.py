@@ -8,18 +8,21 @@ import logging
 import multiprocessing
 import os
 import signal
+import sqlite3
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import timedelta
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
 import anyio
+import psutil
 from msgspec import Struct, structs
 
 from forge_jobs import QueueRuntime, RuntimeSettings, open_storage
 from tests.support.ledger_handlers import handlers
+from tests.support.waiting import wait_until
 
 forkserver = multiprocessing.get_context("forkserver")
 forkserver.set_forkserver_preload(["tests.support.pods", "forge_jobs.storage.sql.job_store"])
@@ -75,6 +78,7 @@ class PodProcess:
     """One worker process. Whatever a test does to it, it is gone when the test ends."""
 
     def __init__(self, plan: PodPlan) -> None:
+        self._plan = plan
         self._process: ForkServerProcess = forkserver.Process(
             target=_run, args=(plan,), daemon=True
         )
@@ -99,6 +103,18 @@ class PodProcess:
         """SIGKILL, and wait until it is gone."""
         self._process.kill()
         self._process.join()
+
+    async def freeze(self) -> None:
+        """SIGSTOP, while the test holds the store's write lock: a process that stops inside a
+        transaction of its own would hold back every other writer for as long as it is frozen."""
+        database = self._plan.url.removeprefix("sqlite:///")
+        with closing(sqlite3.connect(database, timeout=30, isolation_level=None)) as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            self.send(signal.SIGSTOP)
+            process = psutil.Process(self.process_id)
+            await wait_until(
+                lambda: process.status() == psutil.STATUS_STOPPED, description="it is frozen"
+            )
 
     async def wait(self, at_most: float = 30) -> int:
         """Wait for its end; its exit code."""
