@@ -1,0 +1,82 @@
+"""The page of settings says what the code reads."""
+
+import re
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from forge_jobs.config import (
+    SETTINGS_VARIABLE,
+    Deployment,
+    RuntimeSettings,
+    format_duration,
+    variable_of,
+)
+from forge_jobs.storage.opening import open_storage
+
+PAGE = (Path(__file__).parents[2] / "docs" / "settings.md").read_text(encoding="utf-8")
+NOTHING = "(none)"
+
+
+def table(heading: str) -> dict[str, tuple[str, str, str]]:
+    """Name -> (unit, default, meaning), of the table under a heading."""
+    section = PAGE.split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    found = re.findall(r"^\| `(\w+)` \| (.+?) \| (.+?) \| (.+?) \|$", section, re.MULTILINE)
+    return {name: (unit, default, meaning) for name, unit, default, meaning in found}
+
+
+def defaults(struct: Any) -> dict[str, Any]:
+    """Field -> default of a settings struct."""
+    empty = struct()
+    return {field.name: getattr(empty, field.name) for field in msgspec.structs.fields(struct)}
+
+
+def test_the_runtime_table_has_each_setting_with_its_unit_and_default() -> None:
+    shown = {name: (unit, default) for name, (unit, default, _) in table("The runtime").items()}
+    expected = {
+        name: ("duration", format_duration(value))
+        if isinstance(value, timedelta)
+        else ("count", str(value))
+        for name, value in defaults(RuntimeSettings).items()
+    }
+    assert shown == expected
+    assert list(shown) == list(expected)
+
+
+def test_the_deployment_table_has_each_variable_with_its_default() -> None:
+    shown = {name: default for name, (_, default, _) in table("The deployment").items()}
+    fields = defaults(Deployment)
+    del fields["runtime"]
+    assert shown == {name: str(value or NOTHING) for name, value in fields.items()}
+    assert SETTINGS_VARIABLE in PAGE
+
+
+def test_variables_named_on_the_page_are_read() -> None:
+    names = {variable_of(name) for name in defaults(RuntimeSettings) | defaults(Deployment)}
+    assert set(re.findall(r"FORGE_[A-Z_]*[A-Z]", PAGE)) - names == {SETTINGS_VARIABLE}
+
+
+def test_the_settings_file_shown_is_read(tmp_path: Path) -> None:
+    [example] = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
+    file = tmp_path / "forge.toml"
+    file.write_text(example, encoding="utf-8")
+    assert Deployment.from_environment({}, file) == Deployment(
+        storage_url="sqlite:///jobs.db",
+        handlers="app.jobs:handlers",
+        queues={"mail": 4, "reports": 1},
+    )
+
+
+@pytest.mark.anyio
+async def test_the_options_of_the_url_are_accepted_and_no_others(tmp_path: Path) -> None:
+    options = table("Options of the storage URL")
+    assert set(options) == {"synchronous", "timeout"}
+    written = "&".join(f"{name}={default}" for name, (_, default, _) in options.items())
+    async with (
+        await open_storage(f"sqlite:///{tmp_path}/one.db?{written}") as spelt_out,
+        await open_storage(f"sqlite:///{tmp_path}/other.db") as left_out,
+    ):
+        assert spelt_out.durability == left_out.durability
