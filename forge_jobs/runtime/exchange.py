@@ -11,6 +11,7 @@ from msgspec import structs
 
 from forge_jobs.errors import SchemaMismatch, Unavailable
 from forge_jobs.model.jobs import Claim
+from forge_jobs.model.processes import PodLease
 from forge_jobs.model.transitions import Demand, Exchange, Finalization
 from forge_jobs.runtime.service import Wakeup
 from forge_jobs.runtime.services import PodServices
@@ -18,6 +19,9 @@ from forge_jobs.runtime.services import PodServices
 logger = logging.getLogger(__name__)
 
 BATCH = 1_000
+BATCH_BYTES = 4 * 1024 * 1024
+"""Results in one call at most; a larger one travels alone."""
+
 BACKLOG = 1_000
 """Ends that may wait for the store before no further job is started."""
 
@@ -31,8 +35,12 @@ class Desk(Protocol):
         """How much may be claimed now; ``piggyback``: a call is made anyway."""
         ...
 
-    def arrived(self, exchange: Exchange, demand: Demand, age: float) -> None:
-        """New claims; ``age`` is seconds since before they were asked for."""
+    def arrived(self, exchange: Exchange, demand: Demand, asked_at: float, lease: PodLease) -> None:
+        """New claims, asked for at ``asked_at`` (``Clock.elapsed``) under ``lease``."""
+        ...
+
+    def unanswered(self, demand: Demand) -> None:
+        """The call that was to bring claims failed."""
         ...
 
     def next_look(self) -> timedelta | None:
@@ -137,23 +145,36 @@ class ExchangeLane:
             )
             self._desk.lowered()
             busy = True
-        ends = list(itertools.islice(self._ends, BATCH))
+        ends = self._next_ends()
         demand = self._desk.demand(piggyback=bool(ends))
         if ends or demand.limit:
             await self._exchange(ends, demand)
             busy = True
         return busy
 
+    def _next_ends(self) -> list[Finalization]:
+        """The oldest ends, as many as one call may carry."""
+        ends: list[Finalization] = []
+        size = 0
+        for end in itertools.islice(self._ends, BATCH):
+            size += len(end.transition.result or "")
+            if size > BATCH_BYTES and ends:
+                break
+            ends.append(end)
+        return ends
+
     async def _exchange(self, ends: Sequence[Finalization], demand: Demand) -> None:
         services = self._services
-        asked_at = services.clock.elapsed()
+        asked_at, lease = services.clock.elapsed(), services.lease
         self.calls_begun += 1
         self.in_flight = True
         try:
-            exchange = await services.jobs.exchange(self._queue, ends, demand, services.lease)
+            exchange = await services.jobs.exchange(self._queue, ends, demand, lease)
         except (Unavailable, SchemaMismatch):
+            self._desk.unanswered(demand)
             raise
         except Exception:
+            self._desk.unanswered(demand)
             if not ends:
                 raise
             await self._settle_apart(ends)
@@ -161,7 +182,7 @@ class ExchangeLane:
         finally:
             self.in_flight = False
         self._settled(ends, exchange.settled)
-        self._desk.arrived(exchange, demand, services.clock.elapsed() - asked_at)
+        self._desk.arrived(exchange, demand, asked_at, lease)
 
     async def _hand_back(self) -> None:
         claims = list(itertools.islice(self._releases, BATCH))
@@ -209,7 +230,7 @@ class ExchangeLane:
         )
         try:
             self._settled(ends, await self._services.jobs.finalize([_bare(end)]))
-        except Unavailable:
+        except (Unavailable, SchemaMismatch):
             raise
         except Exception:
             logger.exception("the end of job %s cannot be stored", claim.job_id)

@@ -80,6 +80,12 @@ class PodServices:
             self._routine_events += 1
             self.events.record(kind, queue=queue, job_id=job_id, detail=detail)
 
+    def claims_lapsed(self, asked_at: float, lease: PodLease) -> bool:
+        """Claims asked for then, under ``lease``, may be somebody else's by now."""
+        allowed = self.settings.lease - self.settings.fence_margin
+        late = self.clock.elapsed() - asked_at >= allowed.total_seconds()
+        return late or lease != self.lease
+
     def claim_lost(self, queue: str, job_id: str, detail: str) -> None:
         """Count a claim that is somebody else's now; nothing else is done about it."""
         self.lost_claims += 1

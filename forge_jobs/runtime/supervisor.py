@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 from forge_jobs.model.jobs import Cause, Claim, ClaimedJob
-from forge_jobs.model.processes import ClaimState, QueueBeat
+from forge_jobs.model.processes import ClaimState, PodLease, QueueBeat
 from forge_jobs.model.queues import QueueState
 from forge_jobs.model.transitions import Demand, Exchange, Finalization
 from forge_jobs.policy.claim_ahead import MAX_CLAIMS_PER_CALL, ahead_limit
@@ -68,13 +68,12 @@ class Supervisor:
     @property
     def accepts(self) -> bool:
         """New jobs may be claimed and started."""
-        return not (self._draining or self._fenced or self._is_held_up)
-
-    @property
-    def _is_held_up(self) -> bool:
-        if self.state is None or self.state.paused:
-            return True
-        return self._services.clock.elapsed() < self._cooling_until
+        if self._draining or self._fenced or self.state is None or self.state.paused:
+            return False
+        # The fence is asked and not only waited for: a process that was frozen may come here
+        # before it is told.
+        now = self._services.clock.elapsed()
+        return now >= self._cooling_until and not self._services.fence.must_stop(now)
 
     @property
     def _desired(self) -> int:
@@ -100,6 +99,7 @@ class Supervisor:
         self._cooling_until = sent_at + beat.state.cooldown_remaining.total_seconds()
         self._look_within(beat.next_due_in)
         self._fit()
+        self._go_on()
 
     def void_grant(self, at: float) -> None:
         """The pod's lease ran out, and the grant with it; running handlers go on."""
@@ -132,6 +132,7 @@ class Supervisor:
         if fenced:
             self.stop_runs(StopReason.SHUTDOWN)
         self._fit()
+        self._go_on()
 
     def stop_runs(self, reason: StopReason) -> None:
         """Ask all running handlers to end, at once."""
@@ -158,17 +159,24 @@ class Supervisor:
             kinds=self._services.kinds,
         )
 
-    def arrived(self, exchange: Exchange, demand: Demand, age: float) -> None:
+    def unanswered(self, demand: Demand) -> None:
+        """The call failed: whatever was to be claimed still may be there."""
+        if demand.limit:
+            self._may_have_work = True
+
+    def arrived(self, exchange: Exchange, demand: Demand, asked_at: float, lease: PodLease) -> None:
         """Start the new claims, or hold them ahead.
 
-        :param age: seconds since before they were asked for
+        :param asked_at: ``Clock.elapsed`` before they were asked for
+        :param lease: they were asked for under this one
         """
+        services = self._services
         claimed = exchange.claimed
-        self._services.held.add(job.claim for job in claimed)
-        settings = self._services.settings
-        if age >= (settings.lease - settings.fence_margin).total_seconds():
-            # So late that somebody may be about to revive them.
+        services.held.add(job.claim for job in claimed)
+        if services.claims_lapsed(asked_at, lease):
+            # Somebody may be about to revive them, or has the slots they were meant for.
             self.lane.release(job.claim for job in claimed)
+            self.unanswered(demand)
             return
         self._ahead.extend(claimed)
         if demand.limit and len(claimed) >= demand.limit:
@@ -217,8 +225,15 @@ class Supervisor:
             return
         pause = min(_SHORTEST_LOOK * 2 ** min(self._fruitless, 10), _LONGEST_LOOK)
         look_at = self._services.loop.time() + max(due_in.total_seconds(), pause)
-        if self._look_at is None or look_at < self._look_at:
+        # One that has passed may have been slept through, while the queue was held up.
+        passed = self._look_at is not None and self._look_at <= self._services.loop.time()
+        if self._look_at is None or passed or look_at < self._look_at:
             self._look_at = look_at
+            self.lane.wakeup.ring()
+
+    def _go_on(self) -> None:
+        """Let the lane look, which may have gone to sleep while the queue was held up."""
+        if self._may_have_work and self.accepts:
             self.lane.wakeup.ring()
 
     def _fit(self) -> None:

@@ -1,0 +1,245 @@
+"""One queue's supervisor and lane, with beats that the test gives."""
+
+import asyncio
+import random
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any
+
+import anyio
+import pytest
+from msgspec import structs
+
+from forge_jobs.clock import Clock, ManualClock, SystemClock
+from forge_jobs.errors import Unavailable
+from forge_jobs.handlers.registry import HandlerRegistry
+from forge_jobs.model.ids import new_worker_id
+from forge_jobs.model.jobs import Cause, ClaimedJob, JobStatus
+from forge_jobs.model.processes import PodLease, QueueBeat, Slots
+from forge_jobs.model.queues import QueueState
+from forge_jobs.model.transitions import Demand, Exchange
+from forge_jobs.policy.liveness import Fence
+from forge_jobs.runtime.events import EventBuffer
+from forge_jobs.runtime.latencies import LatencyRecorder
+from forge_jobs.runtime.services import PodServices
+from forge_jobs.runtime.supervisor import Supervisor
+from forge_jobs.storage.protocols import Storage
+from tests.support.factories import enqueue_one, get_job, register
+from tests.support.faulty import Faults, faulty
+from tests.support.runtimes import QUEUE, in_progress, quick_settings, seconds
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.anyio
+
+
+class Bench:
+    """A supervisor that nobody but the test tells anything."""
+
+    def __init__(self, storage: Storage, lease: PodLease, state: QueueState, clock: Clock) -> None:
+        self.storage = storage
+        self.state = state
+        self.clock = clock
+        self.handlers = HandlerRegistry()
+        self.started: list[int] = []
+        self.doors = [anyio.Event() for _ in range(5)]
+
+        @self.handlers.job("enters")
+        async def enters(n: int) -> None:
+            self.started.append(n)
+            await self.doors[n].wait()
+
+        settings = quick_settings(lease=seconds(15), fence_margin=seconds(3))
+        self.services = PodServices(
+            storage=storage,
+            host_id=lease.host_id,
+            lease=lease,
+            handlers=self.handlers,
+            settings=settings,
+            clock=clock,
+            fence=Fence(settings.lease, settings.fence_margin, clock.elapsed()),
+            events=EventBuffer(storage.jobs, clock=clock),
+            latencies=LatencyRecorder(storage.jobs, lease.host_id, clock=clock),
+            job_context=lambda run: None,
+            rng=random.Random(1),
+        )
+        self.supervisor = Supervisor(QUEUE, self.services)
+
+    def beat(
+        self, slots: int = 1, *, paused: bool = False, due_in: timedelta | None = None
+    ) -> None:
+        """What a beat sent now would say."""
+        settings = structs.replace(self.state, paused=paused)
+        news = QueueBeat(slots=Slots(slots, slots), state=settings, next_due_in=due_in)
+        self.supervisor.apply(news, self.clock.elapsed())
+
+    async def claim(self, count: int) -> list[ClaimedJob]:
+        """Claims of this pod that its supervisor does not know."""
+        for n in range(count):
+            await enqueue_one(self.storage, kind="enters", payload=f'{{"n":{n}}}')
+        workers = [new_worker_id() for _ in range(count)]
+        kinds = frozenset({"enters"})
+        return await self.storage.jobs.claim(QUEUE, workers, count, kinds, self.services.lease)
+
+    def arrive(self, claimed: Sequence[ClaimedJob]) -> None:
+        """The reply to a call that brings ``claimed``."""
+        demand = Demand(worker_ids=(), limit=len(claimed) + 1, kinds=self.services.kinds)
+        exchange = Exchange((), tuple(claimed), None)
+        self.supervisor.arrived(exchange, demand, self.clock.elapsed(), self.services.lease)
+
+    async def at_rest(self) -> None:
+        """The lane has seen every ring and waits for the next."""
+        lane = self.supervisor.lane
+        await wait_until(
+            lambda: lane.is_idle and not lane.wakeup._rung.is_set(), description="the lane rests"
+        )
+        for _ in range(5):
+            await anyio.lowlevel.checkpoint()
+
+
+@asynccontextmanager
+async def bench(storage: Storage, clock: Clock | None = None) -> AsyncGenerator[Bench]:
+    lease = await register(storage, kinds=("enters",))
+    [state] = await storage.config.queues()
+    made = Bench(storage, lease, state, clock or SystemClock())
+    lane = asyncio.ensure_future(made.supervisor.lane.run())
+    try:
+        yield made
+    finally:
+        for door in made.doors:
+            door.set()
+        await wait_until(lambda: made.supervisor.running == 0, description="nothing runs")
+        made.supervisor.drain()
+        made.supervisor.lane.close()
+        await lane
+
+
+async def test_a_queue_that_goes_on_after_a_pause_is_looked_at(storage: Storage) -> None:
+    async with bench(storage) as it:
+        it.beat(due_in=seconds(0.2))
+        await it.at_rest()
+        it.beat(paused=True)
+        it.supervisor.hint()
+        await it.at_rest()
+        it.supervisor._may_have_work = False
+        look_at = it.supervisor._look_at
+        assert look_at is not None
+        await wait_until(lambda: it.services.loop.time() > look_at, description="that time passes")
+
+        await enqueue_one(storage, kind="enters", payload='{"n":0}')
+        it.beat(due_in=seconds(0))
+
+        await wait_until(lambda: it.started == [0], description="the job runs")
+
+
+async def test_work_that_was_hinted_at_during_a_fence_is_claimed_after_it(
+    storage: Storage,
+) -> None:
+    async with bench(storage) as it:
+        it.beat()
+        await it.at_rest()
+        it.supervisor.fence(True)
+        await enqueue_one(storage, kind="enters", payload='{"n":0}')
+        it.supervisor.hint()
+        await it.at_rest()
+        assert it.started == []
+
+        it.supervisor.fence(False)
+
+        await wait_until(lambda: it.started == [0], description="the job runs")
+
+
+async def test_claims_of_a_lease_that_ran_out_meanwhile_are_given_back(storage: Storage) -> None:
+    faults = Faults()
+    async with bench(faulty(storage, faults)) as it:
+        job_id = await enqueue_one(storage, kind="enters", payload='{"n":0}')
+        faults.hold_replies("exchange")
+        it.beat()
+        await wait_until(lambda: faults.waiting["exchange"], description="it is claimed")
+        it.supervisor.void_grant(it.clock.elapsed())
+        it.services.lease = PodLease(it.services.lease.host_id, "another epoch")
+        it.beat()
+        faults.let_go("exchange")
+
+        await wait_until(lambda: released(storage, job_id), description="it is given back")
+        assert it.started == []
+
+
+async def released(storage: Storage, job_id: Any) -> bool:
+    return (await get_job(storage, job_id)).cause is Cause.RELEASED
+
+
+async def test_a_pod_that_slept_too_long_starts_nothing_before_it_has_beaten(
+    manual_storage: Storage, manual_clock: ManualClock
+) -> None:
+    async with bench(manual_storage, manual_clock) as it:
+        it.supervisor._mean_seconds = 0.001
+        it.beat()
+        await it.at_rest()
+        [first, second] = await it.claim(2)
+        it.arrive([first, second])
+        await wait_until(lambda: it.started == [0], description="the first runs")
+        assert it.supervisor.held_ahead == 1
+
+        manual_clock.advance(13)
+        it.doors[0].set()
+
+        await wait_until(
+            lambda: released(manual_storage, second.claim.job_id), description="it is given back"
+        )
+        assert it.started == [0]
+
+
+async def test_a_claim_that_the_store_did_not_answer_is_asked_for_again(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    behind = faulty(storage, Faults())
+    exchange = behind.jobs.exchange
+    refusals = iter([Unavailable("the test"), Unavailable("the test")])
+
+    async def refuse_twice(*args: Any) -> Any:
+        for refusal in refusals:
+            raise refusal
+        return await exchange(*args)
+
+    monkeypatch.setattr(behind.jobs, "exchange", refuse_twice, raising=False)
+    async with bench(behind) as it:
+        await enqueue_one(storage, kind="enters", payload='{"n":0}')
+        it.beat()
+        await wait_until(lambda: it.started == [0], description="it runs without another beat")
+
+
+async def test_ends_with_large_results_travel_in_several_calls(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    behind = faulty(storage, Faults())
+    exchange = behind.jobs.exchange
+    sizes: list[int] = []
+
+    async def note(*args: Any) -> Any:
+        sizes.append(sum(len(end.transition.result or "") for end in args[1]))
+        return await exchange(*args)
+
+    monkeypatch.setattr(behind.jobs, "exchange", note, raising=False)
+    text = "x" * (1024 * 1024 - 10)
+    async with bench(behind) as it:
+
+        @it.handlers.job("gives")
+        async def gives() -> str:
+            await it.doors[0].wait()
+            return text
+
+        it.services.kinds = it.handlers.kinds()
+        it.beat(10)
+        for _ in range(10):
+            await enqueue_one(storage, kind="gives")
+        it.supervisor.hint()
+        await wait_until(lambda: it.supervisor.running == 10, description="all run")
+        it.doors[0].set()
+        await wait_until(lambda: done(storage, 10), description="all are stored")
+    assert max(sizes) <= 4 * 1024 * 1024
+
+
+async def done(storage: Storage, wanted: int) -> bool:
+    counts = (await storage.jobs.counts([QUEUE]))[QUEUE]
+    return counts.by_status.get(JobStatus.DONE, 0) == wanted and await in_progress(storage) == 0
