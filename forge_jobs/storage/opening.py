@@ -2,6 +2,7 @@
 uses one store does not load the drivers of the others."""
 
 import difflib
+import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -50,7 +51,7 @@ async def open_storage(
     address = _parse(url)
     from forge_jobs.storage.sql.sqlite_store import open_sqlite
 
-    if not create and address.path is not None and not address.path.exists():
+    if not create and not _exists(address):
         raise NotFound(
             "there is no database at this URL; correct it, or create one with "
             "'forge-jobs migrate up'"
@@ -67,6 +68,11 @@ def open_migrator(url: str, *, clock: Clock | None = None) -> "Migrator":
     from forge_jobs.storage.sql.migrations.migrator import Migrator
 
     return Migrator(address, clock=clock)
+
+
+def _exists(address: "SqliteAddress") -> bool:
+    # os.path also takes names that no file can have, for which Path.exists raises.
+    return address.path is None or os.path.exists(address.path)
 
 
 def _parse(url: str) -> "SqliteAddress":
@@ -87,6 +93,8 @@ def _parse(url: str) -> "SqliteAddress":
     from forge_jobs.storage.sql.sqlite_store import SqliteAddress
 
     path = unquote(location[1:])
+    if "\0" in path:
+        raise InvalidInput("url", "names a file with a NUL character", "remove %00")
     return SqliteAddress(
         path=None if path == ":memory:" else Path(path),
         synchronous=_choice("synchronous", options.get("synchronous", "full"), _SYNCHRONOUS),

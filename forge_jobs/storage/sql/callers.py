@@ -8,12 +8,12 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from sqlalchemy import Connection
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 from sqlalchemy.orm import Session
 
 from forge_jobs.errors import InvalidInput, StorageError
-from forge_jobs.storage.sql.driver_errors import translate
+from forge_jobs.storage.sql.driver_errors import TRANSLATED, translate
 from forge_jobs.storage.sql.flavor import Flavor
 from forge_jobs.storage.sql.transaction import Tx
 
@@ -48,7 +48,7 @@ async def run_in_callers_transaction(
                 return await connection.run_sync(on_connection)
             case AsyncSession():
                 return await connection.run_sync(on_session)
-    except (DBAPIError, OSError) as error:
+    except (*TRANSLATED, OSError) as error:
         raise translate(error) from None
     except SQLAlchemyError as error:
         raise StorageError(f"the transaction cannot be used ({type(error).__name__})") from None

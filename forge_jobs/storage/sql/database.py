@@ -12,8 +12,9 @@ import sqlite3
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import aiosqlite
 import anyio
@@ -24,7 +25,7 @@ from sqlalchemy.pool import StaticPool
 from forge_jobs.clock import SystemClock
 from forge_jobs.errors import StorageError, Unavailable
 from forge_jobs.model.ids import new_job_id
-from forge_jobs.storage.sql.driver_errors import is_busy, translate
+from forge_jobs.storage.sql.driver_errors import TRANSLATED, is_busy, translate
 from forge_jobs.storage.sql.flavor import Flavor
 from forge_jobs.storage.sql.notices import Inbox, Notices
 from forge_jobs.storage.sql.transaction import Tx
@@ -86,6 +87,9 @@ class SqliteConnection:
         :raises StorageError: the file cannot be opened or is not a database
         """
         driver = aiosqlite.connect(options.path, isolation_level=None, timeout=0)
+        # Else a program that forgets to close its storage would never end. Killing the thread
+        # then is no worse than killing the process: what was not committed did not happen.
+        driver._thread.daemon = True
         try:
             await driver
         except sqlite3.Error as error:
@@ -102,7 +106,7 @@ class SqliteConnection:
         return self
 
     def _prepare(self, options: SqliteOptions, read_only: bool, deadline: float) -> None:
-        self._until(deadline, lambda: self._raw.execute("PRAGMA journal_mode = WAL").fetchone())
+        self.repeated(deadline, lambda: self._raw.execute("PRAGMA journal_mode = WAL").fetchone())
         for pragma in (
             f"synchronous = {options.synchronous}",
             f"journal_size_limit = {_WAL_LIMIT}",
@@ -111,7 +115,8 @@ class SqliteConnection:
             "cache_size = -16000",
             f"query_only = {'ON' if read_only else 'OFF'}",
         ):
-            self._raw.execute(f"PRAGMA {pragma}")
+            # Some look at the file, which another process may be recovering.
+            self.repeated(deadline, partial(self._raw.execute, f"PRAGMA {pragma}"))
         raw = self._raw
         self._engine = create_engine("sqlite://", creator=lambda: raw, poolclass=StaticPool)
         self._connection = self._engine.connect()
@@ -135,7 +140,7 @@ class SqliteConnection:
             raise Unavailable(f"the store was busy for {self._timeout:g} s")
         try:
             return work(deadline)
-        except (DBAPIError, sqlite3.Error) as error:
+        except TRANSLATED as error:
             raise translate(error) from None
 
     def transaction(self, begin: str, deadline: float, work: Callable[[Connection], R]) -> R:
@@ -145,10 +150,10 @@ class SqliteConnection:
         """
         connection = self._connection
         assert connection is not None
-        self._until(deadline, lambda: self._raw.execute(begin))
+        self.repeated(deadline, lambda: self._raw.execute(begin))
         try:
             result = work(connection)
-            self._until(deadline, lambda: self._raw.execute("COMMIT"))
+            self.repeated(deadline, lambda: self._raw.execute("COMMIT"))
         except BaseException:
             # Some failures (a full disk) have rolled back already.
             if self._raw.in_transaction:
@@ -163,19 +168,19 @@ class SqliteConnection:
         """Changes when another connection has committed; called on the thread."""
         return int(self._raw.execute("PRAGMA data_version").fetchone()[0])
 
-    def _until(self, deadline: float, step: Callable[[], Any]) -> None:
+    def repeated(self, deadline: float, step: Callable[[], R]) -> R:
         """Repeat ``step`` while another connection's lock is in the way."""
         start = _elapsed()
         pause = _SHORTEST_PAUSE_S
         while True:
             try:
-                step()
-            except sqlite3.OperationalError as error:
+                outcome = step()
+            except (DBAPIError, sqlite3.OperationalError) as error:
                 if not is_busy(error):
                     raise
             else:
                 self._waited_long = self._waited_long and _elapsed() - start > _LOCK_WARNING_S
-                return
+                return outcome
             waited = _elapsed() - start
             self._warn_once(waited)
             if _elapsed() >= deadline:
@@ -234,7 +239,6 @@ class Database:
         self._part = new_job_id()
         self._known_queues: set[str] = set()
         self._closed = False
-        notices.join(self.inbox)
 
     async def write(self, script: Script[R]) -> R:
         """Run ``script`` in one write transaction and tell waiters of its news.
@@ -257,11 +261,16 @@ class Database:
 
     async def read(self, script: Script[R]) -> R:
         """Run ``script`` on one consistent view of the store; it must not write."""
-        return await self._reader.run(
-            lambda deadline: self._reader.transaction(
+        reader = self._reader
+
+        def once(deadline: float) -> R:
+            return reader.transaction(
                 "BEGIN", deadline, lambda connection: script(Tx(connection, self.flavor, ""))
             )
-        )
+
+        # A reader is in nobody's way, but for a moment while another process recovers the log of
+        # a killed one, or closes the file as the last: then the whole of it is read again.
+        return await reader.run(lambda deadline: reader.repeated(deadline, lambda: once(deadline)))
 
     async def data_version(self) -> int:
         """Changes when any other connection, the own writer included, has committed."""
@@ -272,6 +281,7 @@ class Database:
         if self._closed:
             return
         self._closed = True
+        self.notices.leave(self.inbox)
         # Also in a scope that is cancelled, which is when most stores are closed.
         with anyio.CancelScope(shield=True):
             try:

@@ -4,9 +4,10 @@ import sqlite3
 
 from sqlalchemy.exc import DBAPIError
 
-from forge_jobs.errors import StorageError, Unavailable
+from forge_jobs.errors import InvalidInput, StorageError, Unavailable
 
-_BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
+# SQLITE_PROTOCOL: the log changed hands too often while a reader wanted to begin.
+_BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL}
 
 _UNAVAILABLE = {
     sqlite3.SQLITE_FULL: "the disk, or the size limit of the database, is full",
@@ -38,8 +39,16 @@ def is_busy(error: BaseException) -> bool:
     return primary_code(error) in _BUSY
 
 
+TRANSLATED = (DBAPIError, sqlite3.Error, OverflowError, UnicodeError)
+"""What a driver raises: its own errors, and those of values it cannot bind."""
+
+
 def translate(error: Exception) -> StorageError:
     """The error to raise in place of a driver's."""
+    if isinstance(error, OverflowError):
+        return InvalidInput("value", "is beyond 64 bits", "give a smaller number or duration")
+    if isinstance(error, UnicodeError):
+        return InvalidInput("value", "contains a lone surrogate", "give valid Unicode text")
     code = primary_code(error)
     if code in _BUSY:
         return Unavailable("the database is locked by another writer")

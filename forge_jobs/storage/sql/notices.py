@@ -71,16 +71,21 @@ class Notices:
         self._known: dict[str, int] = {}
         self._inboxes: weakref.WeakSet[Inbox] = weakref.WeakSet()
 
-    def join(self, inbox: Inbox) -> None:
-        """Let ``inbox`` hear of what comes; it leaves when it is no longer referenced."""
+    def join(self, inbox: Inbox, signals: Iterable[tuple[str, int]]) -> None:
+        """Let ``inbox`` hear of what comes after ``signals``, which it has just read."""
+        signals = list(signals)
         with self._lock:
+            if not self._inboxes:
+                # Whatever was known of the file before is of no use: it may have been restored.
+                self._known = dict(signals)
             self._inboxes.add(inbox)
+        # Others who listen already may not have seen these.
+        self.tell(signals)
 
-    def start_from(self, signals: Iterable[tuple[str, int]]) -> None:
-        """Take numbers as known that were there before anybody listened."""
+    def leave(self, inbox: Inbox) -> None:
+        """Stop telling ``inbox``; also done when it is no longer referenced."""
         with self._lock:
-            for topic, seq in signals:
-                self._known.setdefault(topic, seq)
+            self._inboxes.discard(inbox)
 
     def tell(self, signals: Iterable[tuple[str, int]]) -> None:
         """Pass on the topics whose number is higher than any told before."""

@@ -1,7 +1,5 @@
 """Opens a SQLite file as a :class:`Storage`."""
 
-import shutil
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +14,7 @@ from forge_jobs.storage.sql.flavor import SqliteFlavor, file_identity, known_sig
 from forge_jobs.storage.sql.job_store import SqlJobStore
 from forge_jobs.storage.sql.migrations import runner
 from forge_jobs.storage.sql.notices import notices_of
+from forge_jobs.storage.sql.private_files import PrivateFile
 from forge_jobs.storage.sql.procs import SqlProcStore
 from forge_jobs.storage.sql.transaction import Tx
 
@@ -45,41 +44,11 @@ class SqliteAddress:
         return SqliteOptions(path or self.path or Path(), self.synchronous, self.timeout)
 
 
-class TemporaryFile:
-    """A private database file that goes with the last bundle that uses it."""
-
-    def __init__(self) -> None:
-        shared_memory = Path("/dev/shm")
-        self._folder = tempfile.mkdtemp(
-            prefix="forge-jobs-", dir=shared_memory if _is_writable(shared_memory) else None
-        )
-        self._users = 0
-        self.path = Path(self._folder) / "jobs.db"
-
-    def acquire(self) -> None:
-        """One more bundle uses the file."""
-        self._users += 1
-
-    def release(self) -> None:
-        """One bundle less; the last one removes the file."""
-        self._users -= 1
-        if self._users == 0:
-            shutil.rmtree(self._folder, ignore_errors=True)
-
-
-def _is_writable(folder: Path) -> bool:
-    try:
-        with tempfile.TemporaryFile(dir=folder):
-            return True
-    except OSError:
-        return False
-
-
 async def open_sqlite(
     address: SqliteAddress, *, clock: Clock | None = None, migrate: bool = False
 ) -> Storage:
     """Open the file, create or check its schema, and wire the four views."""
-    temporary = TemporaryFile() if address.path is None else None
+    temporary = PrivateFile() if address.path is None else None
     options = address.options(temporary.path if temporary else None)
     used_clock = clock or SystemClock()
     if temporary:
@@ -94,9 +63,7 @@ async def open_sqlite(
 class _Opener:
     """Opens bundles on one file: the first, and those for other event loops."""
 
-    def __init__(
-        self, options: SqliteOptions, clock: Clock, temporary: TemporaryFile | None
-    ) -> None:
+    def __init__(self, options: SqliteOptions, clock: Clock, temporary: PrivateFile | None) -> None:
         self._options = options
         self._clock = clock
         self._temporary = temporary
@@ -109,7 +76,7 @@ class _Opener:
         except BaseException:
             await database.close()
             raise
-        database.notices.start_from(signals)
+        database.notices.join(database.inbox, signals)
         if self._temporary:
             self._temporary.acquire()
             database.on_closed = self._temporary.release
