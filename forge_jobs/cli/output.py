@@ -49,6 +49,11 @@ def plain(value: object) -> Any:
     return value
 
 
+def is_terminal() -> bool:
+    """Whether people watch stdout; a closed one is no terminal."""
+    return sys.stdout is not None and sys.stdout.isatty()
+
+
 def emit_json(document: object) -> None:
     """Print one JSON document, on one line."""
     click.echo(msgspec.json.encode(plain(document)).decode())
@@ -60,7 +65,7 @@ def talk(text: str) -> None:
 
 
 def emit_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, none: str) -> None:
-    """Print rows under their columns: boxed on a terminal, else aligned by spaces.
+    """Print rows under their columns, or as records on a terminal too narrow for that.
 
     :param none: said on stderr when there are no rows
     """
@@ -68,7 +73,7 @@ def emit_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, none
         talk(none)
         return
     cells = [[printable(str(cell)) for cell in row] for row in rows]
-    if sys.stdout.isatty():
+    if is_terminal():
         _print_rich(columns, cells)
     else:
         _print_aligned([[column.upper() for column in columns], *cells])
@@ -92,11 +97,31 @@ def _print_rich(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     from rich.table import Table
     from rich.text import Text
 
+    console = Console()
+    if _narrowest(columns, rows) > console.width:
+        _print_records(columns, rows)
+        return
     table = Table(*columns, box=None, header_style="bold", pad_edge=False)
     for row in rows:
         # Text, not str: a payload with [brackets] is shown as it is, not read as markup.
         table.add_row(*(Text(cell) for cell in row))
-    Console().print(table)
+    console.print(table)
+
+
+def _narrowest(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> int:
+    """The width below which a word, and so an id, would have to be cut."""
+    words = (
+        (word for cell in column for word in cell.split())
+        for column in zip(columns, *rows, strict=True)
+    )
+    return sum(max(map(len, each), default=0) + 2 for each in words) - 2
+
+
+def _print_records(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    for at, row in enumerate(rows):
+        if at:
+            click.echo()
+        emit_fields(list(zip(columns, row, strict=True)))
 
 
 def instant(value: datetime | None) -> str:

@@ -39,9 +39,9 @@ class Migrator:
         return await self._look(runner.sql)
 
     async def _look(self, script: Callable[[Tx], R]) -> R:
-        path = self._address.path
-        found = path if path and os.path.exists(path) else None
-        return await self._run(found, lambda database: database.read(script))
+        return await self._run(
+            _existing(self._address.path), lambda database: database.read(script)
+        )
 
     async def _run(self, path: Path | None, work: Callable[[Database], Awaitable[R]]) -> R:
         """Work on the file, or on an empty one that is gone afterwards: looking makes none."""
@@ -58,3 +58,8 @@ class Migrator:
         finally:
             if empty:
                 empty.release()
+
+
+def _existing(path: Path | None) -> Path | None:
+    # os.path also takes names that no file can have, for which Path.exists raises.
+    return path if path and os.path.exists(path) else None
