@@ -98,23 +98,22 @@ def _print_rich(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     from rich.text import Text
 
     console = Console()
-    if _narrowest(columns, rows) > console.width:
+    widths = [_longest_word(column) for column in zip(columns, *rows, strict=True)]
+    if sum(widths) + 2 * (len(widths) - 1) > console.width:
         _print_records(columns, rows)
         return
-    table = Table(*columns, box=None, header_style="bold", pad_edge=False)
+    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
+    for column, width in zip(columns, widths, strict=True):
+        table.add_column(column, min_width=width)
     for row in rows:
         # Text, not str: a payload with [brackets] is shown as it is, not read as markup.
         table.add_row(*(Text(cell) for cell in row))
     console.print(table)
 
 
-def _narrowest(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> int:
-    """The width below which a word, and so an id, would have to be cut."""
-    words = (
-        (word for cell in column for word in cell.split())
-        for column in zip(columns, *rows, strict=True)
-    )
-    return sum(max(map(len, each), default=0) + 2 for each in words) - 2
+def _longest_word(cells: Sequence[str]) -> int:
+    # Narrower than this, an id would be cut.
+    return max((len(word) for cell in cells for word in cell.split()), default=0)
 
 
 def _print_records(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
