@@ -1,5 +1,6 @@
 """The hot statements use their indexes, so that finished and scheduled jobs cost them nothing."""
 
+import re
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -9,7 +10,10 @@ from typing import Any
 import pytest
 from sqlalchemy import event
 
-from forge_jobs.model.jobs import Unique
+from forge_jobs.clock import ManualClock
+from forge_jobs.model.ids import HostId
+from forge_jobs.model.jobs import JobFilter, Unique
+from forge_jobs.model.metrics import Histogram, LatencySample
 from forge_jobs.model.transitions import Demand
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
@@ -110,3 +114,34 @@ async def test_each_look_at_the_jobs_has_its_index(storage: Storage, verb: str, 
                 await storage.jobs.heartbeat(lease, [], LEASE)
     assert [plan for plan in of_jobs(found) if index in plan], found
     assert not [plan for plan in of_jobs(found) if "SCAN forge_jobs" in plan]
+
+
+async def test_many_keys_are_looked_up_by_the_index_too(storage: Storage) -> None:
+    await register(storage)
+    keyed = [
+        new_job(unique=Unique(key), queue=queue) for key in ("k", "l", "m") for queue in ("a", "b")
+    ]
+    await storage.jobs.enqueue(keyed)
+    await storage.jobs.cancel(JobFilter())
+    with plans(storage) as found:
+        await storage.jobs.enqueue([new_job(unique=Unique(key)) for key in ("k", "l", "m")])
+        await storage.jobs.requeue(JobFilter(ids=tuple(job.id for job in keyed)))
+    assert not [each for each in found if "SCAN forge_jobs" in each[1]]
+    assert [plan for plan in of_jobs(found) if "(queue=? AND unique_key=?)" in plan]
+
+
+async def test_rolling_up_and_cleaning_never_scan_what_is_rolled_up_already(tmp_path: Path) -> None:
+    clock = ManualClock()
+    url = f"sqlite:///{tmp_path}/jobs.db?synchronous=off"
+    async with await open_storage(url, clock=clock) as storage:
+        for queue in ("a", "b"):
+            await enqueue_one(storage, queue=queue)
+            sample = LatencySample(
+                queue=queue, minute=clock.now(), processing=Histogram({}), total=Histogram({})
+            )
+            await storage.jobs.add_latencies(HostId("pod"), [sample])
+        clock.advance(timedelta(minutes=2))
+        with plans(storage) as found:
+            assert await storage.jobs.roll_up(100) == 4
+            await storage.jobs.cleanup(10)
+    assert not [each for each in found if re.search("SCAN forge_(?!queues)", each[1])]

@@ -1,5 +1,7 @@
 """Jobs whose kind a claimer, or everybody, does not know."""
 
+from datetime import timedelta
+
 import pytest
 
 from forge_jobs.clock import ManualClock
@@ -103,6 +105,17 @@ async def test_held_jobs_do_not_stand_in_the_way(storage: Storage, lease: PodLea
             break
     assert claimed == mine
     assert (await storage.jobs.counts())[QUEUE].held == len(strangers)
+
+
+async def test_any_number_of_held_jobs_is_freed(storage: Storage, lease: PodLease) -> None:
+    await storage.jobs.enqueue([new_job(kind="unknown") for _ in range(2_001)])
+    for _ in range(3):
+        assert await claim(storage, lease) == []
+    assert (await storage.jobs.counts([QUEUE]))[QUEUE].held == 2_001
+    await storage.jobs.wait_for_work(frozenset({QUEUE}), timedelta(0))
+    await register(storage, kinds=["unknown"])
+    assert (await storage.jobs.counts([QUEUE]))[QUEUE].held == 0
+    assert (await storage.jobs.wait_for_work(frozenset({QUEUE}), timedelta(0))).queues == {QUEUE}
 
 
 async def test_a_held_job_can_be_cancelled_and_deleted(storage: Storage, lease: PodLease) -> None:

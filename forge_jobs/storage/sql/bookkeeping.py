@@ -9,13 +9,12 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
-from sqlalchemy import Table, bindparam, delete, func, insert, select, text, tuple_, update
+from sqlalchemy import Table, bindparam, delete, func, insert, select, text, update
 
 from forge_jobs.clock import from_us, to_us
 from forge_jobs.model.events import EventKind, TimelineEvent
 from forge_jobs.model.ids import HostId, JobId
 from forge_jobs.model.metrics import Histogram, LatencySample, MetricBucket
-from forge_jobs.storage.sql.chunks import portions
 from forge_jobs.storage.sql.tables import counters, events, latencies
 from forge_jobs.storage.sql.transaction import MINUTE_US, Tx
 
@@ -206,7 +205,7 @@ def _fold_latencies(tx: Tx, closed: int, limit: int) -> int:
 
 
 def _delete_keys(tx: Tx, table: Table, key: Sequence[str], rows: Sequence[Any]) -> None:
-    columns = tuple_(*(table.c[name] for name in key))
-    for portion in portions(rows):
-        keys = [tuple(getattr(row, name) for name in key) for row in portion]
-        tx.execute(delete(table).where(columns.in_(keys)))
+    if rows:
+        # Row by row: SQLite would look up a list of keys of several columns by scanning.
+        one = delete(table).where(*(table.c[name] == bindparam(f"its_{name}") for name in key))
+        tx.execute(one, [{f"its_{name}": getattr(row, name) for name in key} for row in rows])

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import BindParameter, Row, bindparam, insert, select, text, tuple_, update
+from sqlalchemy import BindParameter, Row, bindparam, insert, select, update
 
 from forge_jobs.errors import Conflict, NotFound
 from forge_jobs.model.ids import JobId
@@ -12,8 +12,9 @@ from forge_jobs.storage.sql.children import OPEN, TOLD
 from forge_jobs.storage.sql.chunks import portions
 from forge_jobs.storage.sql.config_store import declare_queues
 from forge_jobs.storage.sql.job_rows import due_at, new_job_values
-from forge_jobs.storage.sql.tables import ACTIVE, edges, handovers, jobs
+from forge_jobs.storage.sql.tables import edges, handovers, jobs
 from forge_jobs.storage.sql.transaction import Tx
+from forge_jobs.storage.sql.unique_keys import key_holders
 
 DEDUPLICATED = "deduplicated"
 
@@ -21,10 +22,6 @@ _ids: BindParameter[Any] = bindparam("ids", expanding=True)
 _STORED = select(
     jobs.c.id, jobs.c.queue, jobs.c.kind, jobs.c.payload, jobs.c.status, jobs.c.fingerprint
 ).where(jobs.c.id.in_(_ids))
-_HOLDERS = select(jobs.c.queue, jobs.c.unique_key, jobs.c.id).where(
-    tuple_(jobs.c.queue, jobs.c.unique_key).in_(bindparam("keys", expanding=True)),
-    text(f"unique_key IS NOT NULL AND {ACTIVE}"),
-)
 _PARENTS = (
     select(jobs.c.id, jobs.c.status).where(jobs.c.id.in_(_ids)).order_by(jobs.c.id)
 ).with_for_update()
@@ -32,8 +29,6 @@ _MARK_PARENTS = update(jobs).where(jobs.c.id.in_(_ids)).values(has_children=True
 _INSERT_JOBS = insert(jobs)
 _INSERT_EDGES = insert(edges)
 _INSERT_HANDOVERS = insert(handovers)
-
-_Key = tuple[str, str]
 
 
 def enqueue(tx: Tx, requests: Sequence[NewJob]) -> list[EnqueueOutcome]:
@@ -56,7 +51,9 @@ class _Batch:
     def __init__(self, tx: Tx, requests: Sequence[NewJob]) -> None:
         self._tx = tx
         self._stored = _read_stored(tx, [request.id for request in requests])
-        self._holders = _read_holders(tx, requests)
+        self._holders = key_holders(
+            tx, ((one.queue, one.unique.key) for one in requests if one.unique is not None)
+        )
         self._accepted: dict[str, NewJob] = {}
         # A request that was dropped stands for the job that holds its key, also as a parent.
         self._stands_for: dict[str, JobId] = {}
@@ -182,15 +179,6 @@ def _check_same(request: NewJob, fingerprint: str, content: tuple[str, str, str]
 def _read_stored(tx: Tx, ids: Iterable[JobId]) -> dict[str, Row[tuple[str, ...]]]:
     return {
         row.id: row for portion in portions(ids) for row in tx.execute(_STORED, {"ids": portion})
-    }
-
-
-def _read_holders(tx: Tx, requests: Sequence[NewJob]) -> dict[_Key, JobId]:
-    keys = sorted({(one.queue, one.unique.key) for one in requests if one.unique is not None})
-    return {
-        (row.queue, row.unique_key): JobId(row.id)
-        for portion in portions(keys)
-        for row in tx.execute(_HOLDERS, {"keys": portion})
     }
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import BindParameter, bindparam, delete, select, text, tuple_, update
+from sqlalchemy import BindParameter, bindparam, delete, select, text, update
 
 from forge_jobs.errors import InvalidInput
 from forge_jobs.model.ids import JobId
@@ -21,8 +21,9 @@ from forge_jobs.storage.sql.chunks import portions
 from forge_jobs.storage.sql.endings import end_waiting
 from forge_jobs.storage.sql.filters import check_cursor, conditions, oldest_ids
 from forge_jobs.storage.sql.job_rows import JobRow
-from forge_jobs.storage.sql.tables import ACTIVE, WAITING, jobs
+from forge_jobs.storage.sql.tables import WAITING, jobs
 from forge_jobs.storage.sql.transaction import Tx
+from forge_jobs.storage.sql.unique_keys import key_holders
 
 MAX_VISITED = 1000
 """How many jobs one call visits at most, because it holds the write lock all the while."""
@@ -39,10 +40,6 @@ _VISITED = select(
 ).with_for_update()
 _ASK = update(jobs).where(jobs.c.id.in_(_ids)).values(cancel_requested=True)
 _DELETE = delete(jobs).where(jobs.c.id.in_(_ids))
-_KEY_HOLDERS = select(jobs.c.queue, jobs.c.unique_key, jobs.c.id).where(
-    tuple_(jobs.c.queue, jobs.c.unique_key).in_(bindparam("keys", expanding=True)),
-    text(f"unique_key IS NOT NULL AND {ACTIVE}"),
-)
 _REQUEUE = (
     update(jobs)
     .where(jobs.c.id == bindparam("job"))
@@ -226,12 +223,9 @@ _NOT_REQUEUED = {
 def _requeue(tx: Tx, rows: Sequence[JobRow]) -> _Changes:
     changes = _Changes()
     left = changes.sort(rows, _NOT_REQUEUED)
-    keys = sorted({(row.queue, row.unique_key) for row in left if row.unique_key is not None})
-    holders = {
-        (row.queue, row.unique_key): row.id
-        for portion in portions(keys)
-        for row in tx.execute(_KEY_HOLDERS, {"keys": portion})
-    }
+    holders = key_holders(
+        tx, ((row.queue, row.unique_key) for row in left if row.unique_key is not None)
+    )
     requeued = []
     for row in left:
         if row.is_dropped:

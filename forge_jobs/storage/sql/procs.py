@@ -42,6 +42,9 @@ from forge_jobs.storage.sql.database import Database
 from forge_jobs.storage.sql.tables import CLAIMED, READY, gauges, jobs, pods, queues, slots
 from forge_jobs.storage.sql.transaction import Tx
 
+FREED_AT_ONCE = 1000
+"""How many held jobs one transaction frees, so that it stays short."""
+
 _names = msgspec.json.Decoder(tuple[str, ...])
 _gauges = msgspec.json.Decoder(PodGauges)
 
@@ -72,6 +75,18 @@ _WORKERS = (
     .where(text(CLAIMED), jobs.c.started_at.is_not(None))
     .order_by(jobs.c.host_id, jobs.c.queue, jobs.c.id)
 )
+# The literal lets the planner see that the partial index of held jobs applies.
+_HELD_OF_KINDS = (
+    select(jobs.c.id, jobs.c.queue)
+    .where(
+        text("hold IS NOT NULL"),
+        jobs.c.hold == Hold.UNKNOWN_KIND.value,
+        jobs.c.kind.in_(bindparam("kinds", expanding=True)),
+    )
+    .limit(bindparam("at_most"))
+    .with_for_update()
+)
+_FREE = update(jobs).where(jobs.c.id.in_(bindparam("ids", expanding=True))).values(hold=None)
 _DEAD = (
     select(pods.c.host_id)
     .where(
@@ -215,7 +230,6 @@ def _register(tx: Tx, pod: Pod, lease_for: timedelta) -> PodLease:
             ],
         )
     allocations.move_versions(tx, [*left, *declared])
-    _free_held_jobs(tx, pod.kinds)
     tx.wake_fleet()
     return lease
 
@@ -228,16 +242,18 @@ def _forget_slots(tx: Tx, host_id: HostId) -> list[str]:
     return left
 
 
-def _free_held_jobs(tx: Tx, kinds: Sequence[str]) -> None:
+def _free_held_jobs(tx: Tx, kinds: Sequence[str]) -> bool:
+    """Free at most :data:`FREED_AT_ONCE`; False when that was all."""
+    left = FREED_AT_ONCE
     for portion in portions(kinds):
-        # The literal lets the planner see that the partial index of held jobs applies.
-        held = (
-            text("hold IS NOT NULL"),
-            jobs.c.hold == Hold.UNKNOWN_KIND.value,
-            jobs.c.kind.in_(portion),
-        )
-        tx.wake_queues(tx.execute(select(jobs.c.queue).where(*held).distinct()).scalars().all())
-        tx.execute(update(jobs).where(*held).values(hold=None))
+        found = tx.execute(_HELD_OF_KINDS, {"kinds": portion, "at_most": left}).all()
+        for ids in portions(row.id for row in found):
+            tx.execute(_FREE, {"ids": ids})
+        tx.wake_queues({row.queue for row in found})
+        left -= len(found)
+        if left == 0:
+            return True
+    return False
 
 
 def _set_draining(tx: Tx, lease: PodLease) -> None:
@@ -344,7 +360,12 @@ class SqlProcStore:
         self._database = database
 
     async def register(self, pod: Pod, lease_for: timedelta) -> PodLease:
-        return await self._database.write(lambda tx: _register(tx, pod, lease_for))
+        lease = await self._database.write(lambda tx: _register(tx, pod, lease_for))
+        # From here on the pod's kinds are known, so nothing more of them is put on hold. Were it
+        # to die half way, what is left would be freed by the next pod that knows them.
+        while await self._database.write(lambda tx: _free_held_jobs(tx, pod.kinds)):
+            pass
+        return lease
 
     async def set_draining(self, lease: PodLease) -> None:
         await self._database.write(lambda tx: _set_draining(tx, lease))

@@ -1,0 +1,33 @@
+"""Who holds a unique key: the active job of the queue that has it."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Any
+
+from sqlalchemy import BindParameter, bindparam, select, text
+
+from forge_jobs.model.ids import JobId
+from forge_jobs.storage.sql.chunks import portions
+from forge_jobs.storage.sql.tables import ACTIVE, jobs
+from forge_jobs.storage.sql.transaction import Tx
+
+_keys: BindParameter[Any] = bindparam("keys", expanding=True)
+# Queue by queue: SQLite looks up a list of pairs by scanning.
+_HOLDERS = select(jobs.c.unique_key, jobs.c.id).where(
+    jobs.c.queue == bindparam("queue"),
+    jobs.c.unique_key.in_(_keys),
+    text(f"unique_key IS NOT NULL AND {ACTIVE}"),
+)
+
+
+def key_holders(tx: Tx, pairs: Iterable[tuple[str, str]]) -> dict[tuple[str, str], JobId]:
+    """The holders of those (queue, key) that are held."""
+    by_queue: defaultdict[str, set[str]] = defaultdict(set)
+    for queue, key in pairs:
+        by_queue[queue].add(key)
+    return {
+        (queue, key): JobId(job_id)
+        for queue, keys in sorted(by_queue.items())
+        for portion in portions(sorted(keys))
+        for key, job_id in tx.execute(_HOLDERS, {"queue": queue, "keys": portion})
+    }
