@@ -17,7 +17,7 @@ from forge_jobs.storage.protocols import CronStore, ProcStore, Storage
 
 logger = logging.getLogger(__name__)
 
-LOOK_EVERY = timedelta(seconds=10)
+LOOK_EVERY = timedelta(seconds=60)
 """The slots are looked at this often although nothing seems to have changed."""
 
 _TRIES = 3
@@ -33,10 +33,12 @@ class CoordinateReport(Struct, frozen=True, kw_only=True):
     :param refused: writes that lost a race to the end; the next pass plans them again
     :param unserved: queues with jobs that no live pod declares
     :param slotless: queues that live pods declare, and none of them has or gets a slot
+    :param next_in: until the next pass, unless somebody rings
     """
 
     leading: bool
     term: int
+    next_in: timedelta
     looked: bool = False
     changed: int = 0
     refused: int = 0
@@ -59,6 +61,8 @@ class CoordinatorMemory:
         """The term this pod leads or last led; None when it never did or has resigned."""
         self.unserved: tuple[str, ...] = ()
         self.slotless: tuple[str, ...] = ()
+        self.is_alone = False
+        """No pod but this one had a live lease when the allocations were last read."""
 
     def elapsed(self) -> float:
         """The clock this memory counts on."""
@@ -125,20 +129,24 @@ async def coordinate_once(
         if events is not None:
             events.record(EventKind.LEADER, detail=f"term {leadership.term}")
     if not memory.is_leader():
-        return CoordinateReport(leading=False, term=leadership.term)
+        next_in = _until_free(leadership, host_id, settings)
+        return CoordinateReport(leading=False, term=leadership.term, next_in=next_in)
     if not memory.must_look(leadership.fleet_version):
         return CoordinateReport(
             leading=True,
             term=leadership.term,
+            next_in=_until_renewal(memory, settings),
             unserved=memory.unserved,
             slotless=memory.slotless,
         )
     allocations, changed, refused = await _share_out(storage.procs, memory)
     memory.looked(None if refused else leadership.fleet_version)
+    memory.is_alone = not refused and all({host_id}.issuperset(a.pods) for a in allocations)
     _warn(allocations, memory)
     return CoordinateReport(
         leading=True,
         term=leadership.term,
+        next_in=_until_renewal(memory, settings),
         looked=True,
         changed=changed,
         refused=refused,
@@ -164,6 +172,30 @@ def _margin(settings: RuntimeSettings) -> timedelta:
     A fifth: two passes still fit into the rest, as ``leader_lease`` allows for two at least.
     """
     return settings.leader_lease / 5
+
+
+def _until_renewal(memory: CoordinatorMemory, settings: RuntimeSettings) -> timedelta:
+    """How long a leader may rest: a pass renews its lease and notices pods that died.
+
+    With nobody else there, only the lease has to be renewed, and whoever joins rings.
+    """
+    if not memory.is_alone:
+        return settings.coordinate_interval
+    # So that, as otherwise, two passes fit into the time that a leader trusts its lease.
+    least = (settings.leader_lease - _margin(settings)) / 2
+    return max(min(2 * settings.coordinate_interval, least), settings.coordinate_interval)
+
+
+def _until_free(leadership: Leadership, host_id: HostId, settings: RuntimeSettings) -> timedelta:
+    """How long a pod that does not lead may rest: trying sooner than the lease ends is in vain.
+
+    Not as long as that, though: a leader that resigns rings, and a ring may be lost.
+    """
+    interval = settings.coordinate_interval
+    if leadership.host_id == host_id:
+        return interval
+    longest = max(min(2 * interval, settings.leader_lease / 2), interval)
+    return max(min(leadership.remaining, longest), interval / 10)
 
 
 async def _share_out(

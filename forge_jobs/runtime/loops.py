@@ -95,7 +95,7 @@ class PodLoops:
             self._slots_changed()
         if report.leading and not led:
             self.cron.wakeup.ring()
-        return None
+        return report.next_in
 
     async def _hand_over(self) -> timedelta | None:
         # Ends of parents ring, and a beat tells of news whose ring was lost.

@@ -339,3 +339,30 @@ async def test_beginning_a_term_is_one_event(a_coordinator: Coordinator) -> None
 
     found = await a_coordinator.storage.jobs.events()
     assert [event.kind for event in found] == [EventKind.LEADER]
+
+
+async def test_a_leader_that_is_alone_rests_longer_and_not_once_another_pod_is_there(
+    manual_storage: Storage, manual_clock: ManualClock
+) -> None:
+    mine = await register(manual_storage)
+    one = Coordinator(manual_storage, manual_clock, mine.host_id)
+    await one.once()
+    alone = (await one.once()).next_in
+    assert alone > SETTINGS.coordinate_interval
+    # Should one renewal fail, there is time for another before another pod may lead.
+    assert 2 * alone <= LEADER_LEASE - LEADER_LEASE / 5
+    await register(manual_storage)
+    assert (await one.once()).next_in == SETTINGS.coordinate_interval
+
+
+async def test_a_pod_that_does_not_lead_tries_when_the_lease_ends(
+    manual_storage: Storage, manual_clock: ManualClock
+) -> None:
+    one, two = (Coordinator(manual_storage, manual_clock) for _ in range(2))
+    await one.once()
+    report = await two.once()
+    while not report.leading:
+        assert report.next_in > timedelta(0)
+        manual_clock.advance(report.next_in)
+        report = await two.once()
+    assert manual_clock.elapsed() == LEADER_LEASE.total_seconds()
