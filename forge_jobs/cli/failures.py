@@ -1,5 +1,7 @@
 """How a failure ends a command: one line on stderr, and an exit code."""
 
+import errno
+import os
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -67,5 +69,7 @@ def describe(error: Exception) -> tuple[str, int]:
         return str(error), BAD_INPUT
     if isinstance(error, ForgeJobsError):
         return str(error), FAILED
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EIO, errno.EBADF):
+        return f"the output cannot be written: {os.strerror(error.errno)}", FAILED
     # The text of a foreign exception may hold a path, a host name or a password.
     return f"unexpected {type(error).__name__}; this is a defect, please report it", FAILED

@@ -28,10 +28,17 @@ def load_handlers(reference: str | None, deployment: Deployment) -> HandlerRegis
         return load_registry(named)
     except ForgeJobsError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a script without a main guard may exit
         # Where, not what: the text of a stranger's exception may hold anything.
-        [*_, frame] = traceback.extract_tb(error.__traceback__)
+        file, line = _place(error)
         raise ConfigError(
-            f"importing {named} failed: {type(error).__name__} in {Path(frame.filename).name} "
-            f"line {frame.lineno}; see it whole with 'forge-jobs --traceback ...'"
+            f"importing {named} failed: {type(error).__name__} in {Path(file).name} "
+            f"line {line}; see it whole with 'forge-jobs --traceback ...'"
         ) from error
+
+
+def _place(error: BaseException) -> tuple[str, int | None]:
+    if isinstance(error, SyntaxError) and error.filename:
+        return error.filename, error.lineno  # its traceback ends in the importer
+    [*_, frame] = traceback.extract_tb(error.__traceback__)
+    return frame.filename, frame.lineno

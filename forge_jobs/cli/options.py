@@ -20,7 +20,10 @@ T = TypeVar("T")
 
 
 def _field(parameter: click.Parameter | None) -> str:
-    return (parameter.name or "value").replace("_", "-") if parameter else "value"
+    if parameter is None:
+        return "value"
+    # As it is typed: --keep-done is stored under the shorter name of a setting.
+    return max(parameter.opts, key=len).lstrip("-").replace("_", "-")
 
 
 class DurationType(click.ParamType):  # type: ignore[type-arg] # generic only in newer click

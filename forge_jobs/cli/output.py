@@ -51,6 +51,11 @@ def plain(value: object) -> Any:
     return value
 
 
+def is_terminal() -> bool:
+    """Whether people watch stdout; a closed one is no terminal."""
+    return sys.stdout is not None and sys.stdout.isatty()
+
+
 def emit_json(document: object) -> None:
     """Print one JSON document, on one line."""
     click.echo(msgspec.json.encode(plain(document)).decode())
@@ -62,7 +67,7 @@ def talk(text: str) -> None:
 
 
 def emit_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, none: str) -> None:
-    """Print rows under their columns: boxed on a terminal, else aligned by spaces.
+    """Print rows under their columns, or as records on a terminal too narrow for that.
 
     :param none: said on stderr when there are no rows
     """
@@ -70,7 +75,7 @@ def emit_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, none
         talk(none)
         return
     cells = [[printable(str(cell)) for cell in row] for row in rows]
-    if sys.stdout.isatty():
+    if is_terminal():
         _print_rich(columns, cells)
     else:
         _print_aligned([[column.upper() for column in columns], *cells])
@@ -94,11 +99,30 @@ def _print_rich(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(*columns, box=None, header_style="bold", pad_edge=False)
+    console = Console()
+    widths = [_longest_word(column) for column in zip(columns, *rows, strict=True)]
+    if sum(widths) + 2 * (len(widths) - 1) > console.width:
+        _print_records(columns, rows)
+        return
+    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
+    for column, width in zip(columns, widths, strict=True):
+        table.add_column(column, min_width=width)
     for row in rows:
         # Text, not str: a payload with [brackets] is shown as it is, not read as markup.
         table.add_row(*(Text(cell) for cell in row))
-    Console().print(table)
+    console.print(table)
+
+
+def _longest_word(cells: Sequence[str]) -> int:
+    # Narrower than this, an id would be cut.
+    return max((len(word) for cell in cells for word in cell.split()), default=0)
+
+
+def _print_records(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    for at, row in enumerate(rows):
+        if at:
+            click.echo()
+        emit_fields(list(zip(columns, row, strict=True)))
 
 
 def instant(value: datetime | None) -> str:

@@ -54,13 +54,16 @@ async def _open_patiently(url: str) -> Storage:
     """The store, also when it starts at the same time as this process."""
     clock = SystemClock()
     until = clock.elapsed() + _READY_WITHIN.total_seconds()
+    told = ""
     while True:
         try:
             return await open_storage(url)
         except Unavailable as error:
             if clock.elapsed() > until:
                 raise
-            logger.warning("the store is not ready, waiting for it: %s", error)
+            if str(error) != told:
+                told = str(error)
+                logger.warning("the store is not ready, tried again for a minute at most: %s", told)
             await Wakeup().wait(_TRY_AGAIN_AFTER)
 
 

@@ -225,7 +225,7 @@ def load_registry(target: str) -> HandlerRegistry:
     :raises ConfigError: there is no such module or attribute, or it is no registry
     """
     module_name, _, path = target.partition(":")
-    if not module_name or not path:
+    if not module_name or not path or not all(module_name.split(".")):
         raise ConfigError(f"{target!r} is not of the form package.module:attribute")
     try:
         found: Any = importlib.import_module(module_name)
@@ -238,7 +238,7 @@ def load_registry(target: str) -> HandlerRegistry:
             raise ConfigError(f"{target!r}: {module_name} has no attribute {path!r}")
         found = getattr(found, name)
     if not isinstance(found, HandlerRegistry):
-        raise ConfigError(f"{target!r} is a {type(found).__name__}, not a HandlerRegistry")
+        raise ConfigError(f"{target!r} is of type {type(found).__name__}, not a HandlerRegistry")
     return found
 
 

@@ -91,7 +91,7 @@ def _ask(policy: DelayFunction, attempt: int, error: BaseException | None) -> ti
         if not isinstance(answer, bool) and 0 <= answer < math.inf:  # type: ignore[operator]
             return _duration(min(answer, LONGEST_DELAY.total_seconds()))
         problem = f"returned {answer!r:.100}"
-    except Exception as failure:
+    except BaseException as failure:  # whatever the caller's code raises ends no event loop
         problem = f"raised {type(failure).__name__}"
     logger.warning("retry policy %s; the default policy is used", problem)
     return None

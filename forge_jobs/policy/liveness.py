@@ -28,6 +28,10 @@ class Fence:
         """A beat (or registration) sent at ``sent_at`` succeeded. Late answers are harmless."""
         self._renewed_at = max(self._renewed_at, sent_at)
 
+    def close(self) -> None:
+        """There will be no further beat: :meth:`must_stop` from now on, for good."""
+        self._allowed = float("-inf")
+
     def must_stop(self, elapsed: float) -> bool:
         """True: cancel the handlers now, before anyone else may revive their jobs."""
         return elapsed - self._renewed_at >= self._allowed

@@ -84,9 +84,12 @@ class BeatReceiver:
         when a second beat finds it too and no call that could bring it is under way any more.
         """
         seen: dict[Claim, int] = {}
+        services = self._services
+        if services.given_up:
+            services.given_up.intersection_update((*beat.unknown, *beat.claims))
         for claim in beat.unknown:
             supervisor = self._supervisors.get(claim.queue)
-            if supervisor is None or claim in self._services.held:
+            if supervisor is None or claim in services.held or claim in services.given_up:
                 continue
             lane = supervisor.lane
             carrier = self._unknown.get(claim)

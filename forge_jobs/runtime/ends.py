@@ -1,5 +1,6 @@
 """What an ended run means: the transition, the log line, the event, the latency."""
 
+import contextlib
 import logging
 from datetime import timedelta
 from typing import Any
@@ -68,7 +69,21 @@ def tell(
     seconds: float,
     services: PodServices,
 ) -> None:
-    """Log, record and measure the end of a run that took ``seconds``."""
+    """Log, record and measure the end of a run that took ``seconds``. Never raises."""
+    try:
+        _tell(job, end, transition, seconds, services)
+    except Exception:  # filters of the log are the program's code
+        with contextlib.suppress(Exception):
+            logger.exception("the end of job %s could not be told", job.claim.job_id)
+
+
+def _tell(
+    job: ClaimedJob,
+    end: AttemptEnd,
+    transition: Transition,
+    seconds: float,
+    services: PodServices,
+) -> None:
     queue, job_id = job.claim.queue, job.claim.job_id
     if end.cause is Cause.SUCCEEDED:
         services.routine_event(EventKind.FINISHED, queue, job_id, end.cause)

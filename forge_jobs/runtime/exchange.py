@@ -235,6 +235,7 @@ class ExchangeLane:
         except Exception:
             logger.exception("the end of job %s cannot be stored", claim.job_id)
             self._ends.popleft()
+            self._services.given_up.add(claim)
             self._services.held.remove([claim])
 
     def _worked(self) -> None:

@@ -165,7 +165,7 @@ class Heartbeat:
         while not self._stopping:
             try:
                 return await self._storage.reopen()
-            except Unavailable as error:
+            except Exception as error:  # without beats the pod is of no use to anybody
                 await self._pause(self._failed(error))
         return None
 
@@ -263,4 +263,7 @@ class Heartbeat:
             self._settings.hung_after,
             self.watchdog.stack(),
         )
+        # Should the process go on nevertheless, then without handlers that nobody beats for.
+        self._fence.close()
+        self._tell(self._listener.fenced)
         self._exit_process(HUNG_EXIT_CODE)

@@ -252,8 +252,8 @@ async def start_pod(plan: RuntimePlan) -> RunningPod:
     pod = describe_pod(plan, new_host_id())
     lease, asked_at = await join(plan, pod)
     fence = Fence(plan.settings.lease, plan.settings.fence_margin, asked_at)
-    running = RunningPod(plan, pod, lease, fence)
     try:
+        running = RunningPod(plan, pod, lease, fence)
         running.start()
     except BaseException:
         with contextlib.suppress(Exception):

@@ -141,9 +141,12 @@ class QueueRuntime:
                         return 0
                 handle = start.result()
                 await waiter
+                report = await handle.stop()
+            except BaseException:
+                await _take_down(start)
+                raise
             finally:
                 waiter.cancel()
-            report = await handle.stop()
         return 0 if report.is_clean else 1
 
     def _plan(self) -> RuntimePlan:
@@ -211,6 +214,15 @@ class Starting:
             # An enclosing scope that was cancelled would cancel the way out at every step.
             with anyio.CancelScope(shield=True):
                 await self._handle.stop()
+
+
+async def _take_down(start: "asyncio.Future[QueueHandle]") -> None:
+    """Stop what ``start`` has made or will have made, whoever cancels the caller meanwhile."""
+    with anyio.CancelScope(shield=True):
+        start.cancel()
+        await asyncio.wait({start})
+        if not start.cancelled() and start.exception() is None:
+            await start.result().stop()
 
 
 def _queue_settings(name: str, given: QueueSettings | int | None) -> QueueSettings | None:

@@ -10,6 +10,7 @@ from forge_jobs.config import RuntimeSettings
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.model.events import EventKind
 from forge_jobs.model.ids import HostId
+from forge_jobs.model.jobs import Claim
 from forge_jobs.model.processes import PodLease
 from forge_jobs.policy.liveness import Fence
 from forge_jobs.runtime.events import EventBuffer
@@ -68,6 +69,9 @@ class PodServices:
         self.run_ended = Wakeup()
         """Rung whenever a handler has ended."""
         self.lost_claims = 0
+        self.given_up: set[Claim] = set()
+        """Claims held no more whose end the store refuses. Only a reaper may end them: given back,
+        their jobs would run again and again, and no attempt would ever count."""
         self._routine_second = 0
         self._routine_events = 0
 

@@ -1,5 +1,7 @@
 """Joining the fleet: declare what code declares, register the pod, with patience."""
 
+import asyncio
+import contextlib
 import logging
 import os
 import random
@@ -7,11 +9,12 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import TypeVar
 
+import anyio
 from msgspec import Struct
 
 from forge_jobs.clock import Clock
 from forge_jobs.config import RuntimeSettings
-from forge_jobs.errors import Unavailable
+from forge_jobs.errors import StorageError, Unavailable
 from forge_jobs.handlers.preparing import Router
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.model.ids import HostId
@@ -27,6 +30,7 @@ logger = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0
+_TO_UNDO = 1.0
 
 
 class RuntimePlan(Struct, frozen=True, kw_only=True):
@@ -76,10 +80,24 @@ async def join(plan: RuntimePlan, pod: Pod) -> tuple[PodLease, float]:
     async def register() -> PodLease:
         nonlocal asked_at
         asked_at = plan.clock.elapsed()
-        return await plan.storage.procs.register(pod, plan.settings.lease)
+        call = asyncio.ensure_future(plan.storage.procs.register(pod, plan.settings.lease))
+        try:
+            return await asyncio.shield(call)
+        except asyncio.CancelledError:
+            await _undo(plan, call)
+            raise
 
     lease = await _patiently(plan, register)
     return lease, asked_at
+
+
+async def _undo(plan: RuntimePlan, registering: "asyncio.Future[PodLease]") -> None:
+    """Unregister a pod that nobody waits for, which would keep its slots for a lease."""
+    with anyio.CancelScope(shield=True):
+        await asyncio.wait({registering}, timeout=_TO_UNDO)
+        if registering.done() and not registering.cancelled() and not registering.exception():
+            with contextlib.suppress(StorageError):
+                await plan.storage.procs.unregister(registering.result())
 
 
 async def _declare(plan: RuntimePlan) -> None:

@@ -152,6 +152,7 @@ class PodStopper:
         store knows that the pod is gone."""
         pod = self._pod
         pod.events.record(EventKind.POD_STOPPED)
+        loops_until = self._loop.time() + _TO_STORE
         for loop in pod.loops.all:
             loop.stop()
         if pod.listener is not None:
@@ -159,7 +160,7 @@ class PodStopper:
         for supervisor in pod.supervisors.values():
             supervisor.lane.close()
         await self._lanes_end()
-        await self._within(_TO_STORE, pod.loop_tasks)
+        await self._within(loops_until - self._loop.time(), pod.loop_tasks)
         unstored: list[JobId] = []
         for supervisor in pod.supervisors.values():
             supervisor.lane.give_up()
@@ -199,7 +200,7 @@ class PodStopper:
     async def _within(self, seconds: float, tasks: Iterable["asyncio.Future[Any]"]) -> None:
         pending = [task for task in tasks if not task.done()]
         if pending:
-            await asyncio.wait(pending, timeout=seconds)
+            await asyncio.wait(pending, timeout=max(seconds, 0.0))
 
     def _report(self, stuck: Iterable[Run]) -> None:
         for run in stuck:

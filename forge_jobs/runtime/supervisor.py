@@ -289,8 +289,8 @@ class Supervisor:
             return
         end = AttemptEnd(cause=Cause.CANCELLED)
         transition = decide(end, job, self.state, 0.0, self._services)
-        tell(job, end, transition, 0.0, self._services)
         self.lane.settle(Finalization(job.claim, transition))
+        tell(job, end, transition, 0.0, self._services)
 
     def _ended(self, worker: Worker, run: Run, end: AttemptEnd | None) -> None:
         job = run.job
@@ -300,11 +300,11 @@ class Supervisor:
             self._services.claim_lost(self.queue, job.claim.job_id, "lost while it ran")
         else:
             transition = decide(end, job, run.queue_state, seconds, self._services)
-            tell(job, end, transition, seconds, self._services)
             if transition.cooldown is not None:
                 until = self._services.clock.elapsed() + transition.cooldown.length.total_seconds()
                 self._cooling_until = max(self._cooling_until, until)
             self.lane.settle(Finalization(job.claim, transition))
+            tell(job, end, transition, seconds, self._services)
         if end is not None and end.cause is Cause.SUCCEEDED:
             mean = self._mean_seconds
             weight = 1.0 if mean is None else _PACE_WEIGHT

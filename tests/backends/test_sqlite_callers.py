@@ -171,3 +171,18 @@ async def test_a_connection_of_another_database_is_refused(
 async def test_something_that_is_no_connection_is_refused(storage: Storage) -> None:
     with pytest.raises(InvalidInput, match="int"):
         await storage.jobs.enqueue([new_job()], connection=7)
+
+
+async def test_a_connection_that_commits_each_statement_by_itself_is_refused(
+    storage: Storage, tmp_path: Path
+) -> None:
+    engine = create_engine(f"sqlite:///{tmp_path}/jobs.db", isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        with pytest.raises(InvalidInput, match="autocommit"):
+            await storage.jobs.enqueue([new_job()], connection=connection)
+        connection.execute(text("BEGIN"))
+        job = new_job()
+        await storage.jobs.enqueue([job], connection=connection)
+        connection.execute(text("COMMIT"))
+    engine.dispose()
+    assert job.id in await storage.jobs.get([job.id])

@@ -172,3 +172,13 @@ asyncio.run(main())
                 command = [sys.executable, "-c", program, f"sqlite:///{tmp_path}/jobs.db"]
                 group.start_soon(anyio.run_process, command)
         assert await pending(storage) == 400
+
+
+@pytest.mark.parametrize("verb", ["cancel", "delete", "requeue", "run_now"])
+async def test_looking_for_jobs_that_do_not_exist_takes_no_lock(tmp_path: Path, verb: str) -> None:
+    async with opened(tmp_path / "jobs.db", "?timeout=1") as storage:
+        await storage.jobs.enqueue([new_job()])
+        with closing(hold_write_lock(tmp_path / "jobs.db")):
+            outcome = await getattr(storage.jobs, verb)(JobFilter(kinds=("other",)))
+        assert not outcome.changed
+        assert outcome.cursor is None

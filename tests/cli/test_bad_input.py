@@ -1,5 +1,10 @@
 """Bad input is one clear line on stderr and exit code 2, whatever the command."""
 
+import importlib
+import os
+import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -46,6 +51,8 @@ UNKNOWN_ID = "01J00000000000000000000000"
         (["cron", "set", "n"], "schedule: is given no change"),
         (["kinds"], "FORGE_HANDLERS is not set; set it, or name the registry"),
         (["kinds", "nonsense"], "'nonsense' is not of the form package.module:attribute"),
+        (["kinds", "..up:handlers"], "'..up:handlers' is not of the form package.module:"),
+        (["queues", "set", "a", "--keep-done", "x"], "keep-done: 'x' is not a duration"),
         (["explain", "x"], "job-id: is not a ULID"),
         (["worker"], "FORGE_QUEUES is not set; set it, or give --queues gh,slack=2"),
         (["worker", "--queues", "a=x"], "queues: 'x' is not a whole number; give one like 3"),
@@ -101,16 +108,60 @@ def test_a_misspelt_variable_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None
     )
 
 
+@pytest.mark.parametrize(
+    ("source", "problem"),
+    [
+        ("raise ValueError('hunter2')", "ValueError in broken_handlers.py line 3"),
+        ("hunter2 = (", "SyntaxError in broken_handlers.py line 3"),
+        ("raise SystemExit('hunter2')", "SystemExit in broken_handlers.py line 3"),
+    ],
+)
 def test_handlers_that_cannot_be_imported_are_located_and_nothing_of_them_is_shown(
-    forge: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    forge: CommandLine,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    source: str,
+    problem: str,
 ) -> None:
-    (tmp_path / "broken_handlers.py").write_text("\n\nraise ValueError('hunter2')\n")
+    (tmp_path / "broken_handlers.py").write_text(f"\n\n{source}\n")
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    importlib.invalidate_caches()
 
     text = forge.refuse("kinds", "broken_handlers:handlers")
 
-    assert "ValueError in broken_handlers.py line 3" in text
+    assert problem in text
     assert "hunter2" not in text
+
+
+def test_a_full_disk_under_the_output_is_told_as_such(forge: CommandLine) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "forge_jobs", "queues", "list", "--json"],
+            env=os.environ | {"FORGE_STORAGE_URL": forge.url},
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+
+    assert done.returncode == 1
+    assert done.stderr == "Error: the output cannot be written: No space left on device\n"
+
+
+def test_a_closed_output_is_no_defect(forge: CommandLine) -> None:
+    forge("queues", "set", "mail", "--max-workers", "1")
+    command = f"{shlex.quote(sys.executable)} -m forge_jobs queues list >&-"
+    done = subprocess.run(
+        command,
+        shell=True,
+        env=os.environ | {"FORGE_STORAGE_URL": forge.url},
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_a_file_that_is_no_database_is_one_line_without_its_path(
@@ -165,5 +216,7 @@ def test_a_mistyped_url_makes_no_database(tmp_path: Path) -> None:
     for command in (("queues", "list"), ("jobs", "list"), ("pods",), ("cron", "pause", "x")):
         assert "forge-jobs migrate up" in there_is_none.refuse(*command, code=1)
     there_is_none("doctor", code=1)
+    assert "missing" in there_is_none("migrate", "status", code=1).stdout
+    assert "CREATE TABLE forge_jobs" in there_is_none("migrate", "sql").stdout
 
     assert list(tmp_path.iterdir()) == []

@@ -8,11 +8,13 @@ import pytest
 from forge_jobs.clock import ManualClock
 from forge_jobs.errors import InvalidInput
 from forge_jobs.model.ids import JobId, new_job_id
-from forge_jobs.model.jobs import Cause, JobFilter, JobStatus, Refusal, Unique
+from forge_jobs.model.jobs import After, Cause, JobFilter, JobStatus, Refusal, Unique
 from forge_jobs.model.processes import PodLease
+from forge_jobs.model.transitions import Delivery
 from forge_jobs.storage.protocols import Storage
 from tests.support.factories import (
     DAY,
+    KIND,
     MICROSECOND,
     SECOND,
     claim,
@@ -230,3 +232,57 @@ async def test_a_bulk_operation_touches_only_what_its_filter_means(storage: Stor
     assert outcome.changed == tuple(mine)
     assert (await get_job(storage, other)).status is JobStatus.DEAD
     assert (await get_job(storage, scheduled)).cause is Cause.ENQUEUED
+
+
+@pytest.mark.parametrize("tag", ['a"b', 'a["b', '"b"', 'b"', "ab", 'a\\"b', "b\\"])
+async def test_a_tag_inside_another_tag_is_not_meant(storage: Storage, tag: str) -> None:
+    job_id = await enqueue_one(storage, tags=("x", tag))
+    assert (await storage.jobs.delete(JobFilter(tag="b"))).changed == ()
+    assert (await storage.jobs.list(JobFilter(tag="b"))).jobs == ()
+    assert (await storage.jobs.delete(JobFilter(tag=tag))).changed == (job_id,)
+
+
+async def test_a_deleted_child_may_be_stored_again(storage: Storage, lease: PodLease) -> None:
+    parent = await enqueue_one(storage)
+    child = new_job(after=(After(parent),))
+    await storage.jobs.enqueue([child])
+    await run_one(storage, lease, done())
+    await storage.jobs.deliver(
+        [Delivery(news, "settle") for news in await storage.jobs.handovers(10)]
+    )
+    await run_one(storage, lease, done())
+    assert (await storage.jobs.delete(only(child.id))).changed == (child.id,)
+    await storage.jobs.enqueue([child])
+    assert (await get_job(storage, child.id)).waits_for == (parent,)
+
+
+@pytest.mark.parametrize(
+    "which",
+    [
+        JobFilter(),
+        JobFilter(queues=("b", "a")),
+        JobFilter(statuses=(JobStatus.PENDING, JobStatus.DEAD)),
+        JobFilter(queues=("a", "b"), statuses=(JobStatus.DEAD, JobStatus.PENDING)),
+        JobFilter(queues=("a", "b", "a"), kinds=(KIND,)),
+    ],
+)
+async def test_several_queues_and_statuses_are_visited_as_one_list(
+    storage: Storage, which: JobFilter
+) -> None:
+    lease = await register(storage, queues=["a", "b"])
+    ids = [await enqueue_one(storage, queue="ab"[number % 2]) for number in range(8)]
+    await run_one(storage, lease, dead(), queue="a")
+    await run_one(storage, lease, dead(), queue="b")
+    seen: list[JobId] = []
+    cursor = None
+    for _ in range(4):
+        page = await storage.jobs.list(which, cursor=cursor, limit=2)
+        seen += [job.id for job in page.jobs]
+        cursor = page.cursor
+    assert (seen, cursor) == (ids[::-1], None)
+    assert (await through(storage, "delete", which, 3))[0] == ids
+
+
+async def test_a_bulk_call_is_bounded(storage: Storage) -> None:
+    with pytest.raises(InvalidInput):
+        await storage.jobs.delete(JobFilter(), limit=1_001)

@@ -224,11 +224,13 @@ async def test_run_now_makes_a_job_due_and_leaves_its_attempts(
 async def test_run_now_moves_nothing_back_that_is_due_already(
     storage: Storage, lease: PodLease, clock: ManualClock
 ) -> None:
+    due_at = clock.now()
     first, second = await enqueue_one(storage), await enqueue_one(storage)
     clock.advance(1)
-    await storage.jobs.run_now(only(second))
-    order = [c.claim.job_id for c in await claim(storage, lease, limit=2)]
-    assert sorted(order) == [first, second]
+    outcome = await storage.jobs.run_now(only(first))
+    assert outcome.changed == (first,)
+    assert (await get_job(storage, first)).due_at == due_at
+    assert [c.claim.job_id for c in await claim(storage, lease, limit=2)] == [first, second]
 
 
 @pytest.mark.parametrize("status", [BLOCKED, PENDING, FAILED])

@@ -184,3 +184,11 @@ class TestReaperGuard:
 
             quiet = reaper.clock.elapsed() - disturbed_at
             assert not allowed or quiet >= LEASE.total_seconds() - 1e-6
+
+
+def test_a_closed_fence_stays_closed() -> None:
+    fence = Fence(timedelta(seconds=15), timedelta(seconds=3), 0.0)
+    fence.close()
+    fence.renewed(100.0)
+    assert fence.must_stop(100.0)
+    assert fence.remaining(100.0) == timedelta(0)

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import sys
 import sysconfig
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +10,7 @@ from urllib.parse import quote
 import click
 
 from forge_jobs.cli.failures import FAILED
-from forge_jobs.cli.output import emit_json
+from forge_jobs.cli.output import emit_json, is_terminal
 from forge_jobs.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -65,7 +64,7 @@ def _view(as_json: bool) -> "View":
 
     if as_json:
         return SilentView()
-    return LiveView() if sys.stdout.isatty() else PlainView()
+    return LiveView() if is_terminal() else PlainView()
 
 
 def _files(folder: Path | None) -> tuple[Path, ...]:

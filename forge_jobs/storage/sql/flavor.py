@@ -9,7 +9,7 @@ from sqlalchemy.dialects import sqlite
 from sqlalchemy.sql.dml import Insert
 
 from forge_jobs.clock import Clock
-from forge_jobs.errors import Unavailable
+from forge_jobs.errors import InvalidInput, Unavailable
 from forge_jobs.storage.sql.tables import signals
 
 
@@ -27,7 +27,10 @@ class Flavor(Protocol):
         ...
 
     def begin(self, connection: Connection) -> None:
-        """Make sure that a caller's connection is inside a transaction, in the database too."""
+        """Make sure that a caller's connection is inside a transaction, in the database too.
+
+        :raises InvalidInput: the connection commits each statement by itself
+        """
         ...
 
     def insert_ignore(self, table: Table) -> Insert:
@@ -85,8 +88,14 @@ class SqliteFlavor:
         # Python's driver begins at the first write only. A savepoint would come before that and
         # become the transaction itself: its release would commit behind the caller's back.
         driver: Any = connection.connection.driver_connection
-        if not driver.in_transaction:
-            connection.exec_driver_sql("BEGIN IMMEDIATE")
+        if driver.in_transaction:
+            return
+        if driver.isolation_level is None:
+            # Nobody would ever commit what began here.
+            raise InvalidInput(
+                "connection", "is in autocommit mode, outside a transaction", "begin one first"
+            )
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
 
     def insert_ignore(self, table: Table) -> Insert:
         found = self._inserts.get(table.name)

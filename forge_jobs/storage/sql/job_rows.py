@@ -89,12 +89,14 @@ def encode_tags(tags: Sequence[str]) -> str:
     return _encode(tags).decode() if tags else "[]"
 
 
-def tag_pattern(tag: str) -> str:
-    """What the column ``tags`` contains when the tag is among them, and only then.
+def tag_patterns(tag: str) -> tuple[str, str]:
+    """One of these is in the column ``tags`` when the tag is among them, and only then.
 
-    Quotes inside a tag are escaped, so this can only match a whole one.
+    Inside a tag a quote follows a backslash, and no tag holds a comma: so a quote that follows a
+    bracket or a comma begins a tag, and the next one that follows no backslash ends it.
     """
-    return _encode(tag).decode()
+    quoted = _encode(tag).decode()
+    return f"[{quoted}", f",{quoted}"
 
 
 def append_error(errors: str, error: ErrorRecord, now: int) -> str:

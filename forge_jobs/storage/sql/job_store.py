@@ -1,6 +1,6 @@
 """The jobs of a SQL store: each method is one transaction script."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 
 from forge_jobs.model.events import TimelineEvent
@@ -32,7 +32,6 @@ from forge_jobs.storage.sql import (
     bookkeeping,
     children,
     claims,
-    deliveries,
     operators,
     reads,
     retention,
@@ -40,6 +39,7 @@ from forge_jobs.storage.sql import (
 )
 from forge_jobs.storage.sql.callers import run_in_callers_transaction
 from forge_jobs.storage.sql.database import Database
+from forge_jobs.storage.sql.deliveries import deliver
 from forge_jobs.storage.sql.enqueue import enqueue
 from forge_jobs.storage.sql.transaction import Tx
 from forge_jobs.storage.sql.waiting import Waiter
@@ -121,24 +121,34 @@ class SqlJobStore:
     async def cancel(
         self, which: JobFilter, *, cursor: str | None = None, limit: int = 500
     ) -> BulkOutcome:
-        return await self._database.write(lambda tx: operators.cancel(tx, which, cursor, limit))
+        return await self._visit(operators.cancel, which, cursor, limit)
 
     async def delete(
         self, which: JobFilter, *, cursor: str | None = None, limit: int = 500
     ) -> BulkOutcome:
-        return await self._database.write(
-            lambda tx: operators.delete_jobs(tx, which, cursor, limit)
-        )
+        return await self._visit(operators.delete_jobs, which, cursor, limit)
 
     async def requeue(
         self, which: JobFilter, *, cursor: str | None = None, limit: int = 500
     ) -> BulkOutcome:
-        return await self._database.write(lambda tx: operators.requeue(tx, which, cursor, limit))
+        return await self._visit(operators.requeue, which, cursor, limit)
 
     async def run_now(
         self, which: JobFilter, *, cursor: str | None = None, limit: int = 500
     ) -> BulkOutcome:
-        return await self._database.write(lambda tx: operators.run_now(tx, which, cursor, limit))
+        return await self._visit(operators.run_now, which, cursor, limit)
+
+    async def _visit(
+        self,
+        verb: Callable[[Tx, operators.Visit], BulkOutcome],
+        which: JobFilter,
+        cursor: str | None,
+        limit: int,
+    ) -> BulkOutcome:
+        visit = await self._database.read(lambda tx: operators.find(tx, which, cursor, limit))
+        if not visit.ids:
+            return BulkOutcome((), (), {}, None)
+        return await self._database.write(lambda tx: verb(tx, visit))
 
     async def expire(self, limit: int) -> int:
         return await self._database.write(lambda tx: operators.expire(tx, limit))
@@ -148,8 +158,8 @@ class SqlJobStore:
     async def handovers(self, limit: int) -> list[Handover]:
         return await self._database.read(lambda tx: children.list_handovers(tx, limit))
 
-    async def deliver(self, deliveries_: Sequence[Delivery]) -> int:
-        return await self._database.write(lambda tx: deliveries.deliver(tx, deliveries_))
+    async def deliver(self, deliveries: Sequence[Delivery]) -> int:
+        return await self._database.write(lambda tx: deliver(tx, deliveries))
 
     # -- reads -------------------------------------------------------------------------------
 

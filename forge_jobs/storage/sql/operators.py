@@ -1,6 +1,7 @@
 """What operators do to jobs, in bounded batches that visit in id order."""
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import BindParameter, bindparam, delete, select, text, tuple_, update
@@ -21,10 +22,13 @@ from forge_jobs.storage.sql.bookkeeping import append_events
 from forge_jobs.storage.sql.children import forget_edges, tell_children
 from forge_jobs.storage.sql.chunks import portions
 from forge_jobs.storage.sql.endings import end_waiting
-from forge_jobs.storage.sql.filters import check_cursor, conditions
+from forge_jobs.storage.sql.filters import check_cursor, conditions, oldest_ids
 from forge_jobs.storage.sql.job_rows import JobRow
 from forge_jobs.storage.sql.tables import ACTIVE, WAITING, jobs
 from forge_jobs.storage.sql.transaction import Tx
+
+MAX_VISITED = 1000
+"""How many jobs one call visits at most, because it holds the write lock all the while."""
 
 _ids: BindParameter[Any] = bindparam("ids", expanding=True)
 _VISITED = select(
@@ -60,7 +64,11 @@ _REQUEUE = (
         result_expires_at=None,
     )
 )
-_RUN_NOW = update(jobs).where(jobs.c.id.in_(_ids)).values(run_at=bindparam("now"))
+_RUN_NOW = (
+    update(jobs)
+    .where(jobs.c.id.in_(_ids), jobs.c.run_at > bindparam("now"))
+    .values(run_at=bindparam("now"))
+)
 _EXPIRED = (
     select(jobs.c.id)
     .where(jobs.c.expires_at <= bindparam("now"), text(f"expires_at IS NOT NULL AND {WAITING}"))
@@ -92,24 +100,50 @@ class _Changes:
         return left
 
 
-def cancel(tx: Tx, which: JobFilter, cursor: str | None, limit: int) -> BulkOutcome:
+@dataclass(frozen=True)
+class Visit:
+    """Which jobs one call visits; found without a lock, so looked at again by the write.
+
+    :param ids: ascending
+    :param cursor: where the next call goes on
+    """
+
+    which: JobFilter
+    ids: Sequence[JobId]
+    cursor: JobId | None
+
+
+def find(tx: Tx, which: JobFilter, cursor: str | None, limit: int) -> Visit:
+    """The jobs to visit, at most ``limit``. Looking may take long: it needs no write lock."""
+    if not 1 <= limit <= MAX_VISITED:
+        raise InvalidInput("limit", f"is {limit}", f"give 1 to {MAX_VISITED}")
+    after = check_cursor(cursor) or ""
+    if which.ids:
+        ids = sorted({job_id for job_id in which.ids if job_id > after})
+    else:
+        ids = oldest_ids(tx, which, after, limit + 1)
+    visited = ids[:limit]
+    return Visit(which, visited, visited[-1] if len(ids) > limit else None)
+
+
+def cancel(tx: Tx, visit: Visit) -> BulkOutcome:
     """See ``JobStore.cancel``."""
-    return _visit(tx, which, cursor, limit, _cancel)
+    return _visit(tx, visit, _cancel)
 
 
-def delete_jobs(tx: Tx, which: JobFilter, cursor: str | None, limit: int) -> BulkOutcome:
+def delete_jobs(tx: Tx, visit: Visit) -> BulkOutcome:
     """See ``JobStore.delete``."""
-    return _visit(tx, which, cursor, limit, _delete)
+    return _visit(tx, visit, _delete)
 
 
-def requeue(tx: Tx, which: JobFilter, cursor: str | None, limit: int) -> BulkOutcome:
+def requeue(tx: Tx, visit: Visit) -> BulkOutcome:
     """See ``JobStore.requeue``."""
-    return _visit(tx, which, cursor, limit, _requeue)
+    return _visit(tx, visit, _requeue)
 
 
-def run_now(tx: Tx, which: JobFilter, cursor: str | None, limit: int) -> BulkOutcome:
+def run_now(tx: Tx, visit: Visit) -> BulkOutcome:
     """See ``JobStore.run_now``."""
-    return _visit(tx, which, cursor, limit, _run_now)
+    return _visit(tx, visit, _run_now)
 
 
 def expire(tx: Tx, limit: int) -> int:
@@ -119,35 +153,21 @@ def expire(tx: Tx, limit: int) -> int:
     return len(ids)
 
 
-def _visit(tx: Tx, which: JobFilter, cursor: str | None, limit: int, verb: _Verb) -> BulkOutcome:
-    if limit < 1:
-        raise InvalidInput("limit", f"is {limit}", "give at least 1")
-    after = check_cursor(cursor) or ""
-    statement = _VISITED.where(*conditions(which, tx.flavor)).order_by(jobs.c.id)
-    missing: list[JobId] = []
-    if which.ids:
-        wanted = sorted({job_id for job_id in which.ids if job_id > after})
-        is_more = len(wanted) > limit
-        wanted = wanted[:limit]
-        rows = [
-            row
-            for portion in portions(wanted)
-            for row in tx.execute(statement.where(jobs.c.id.in_(portion)))
-        ]
-        missing = _missing(tx, wanted, {row.id for row in rows})
-        last = wanted[-1] if wanted else None
-    else:
-        rows = list(tx.execute(statement.where(jobs.c.id > after).limit(limit + 1)))
-        is_more = len(rows) > limit
-        rows = rows[:limit]
-        last = rows[-1].id if rows else None
+def _visit(tx: Tx, visit: Visit, verb: _Verb) -> BulkOutcome:
+    statement = _VISITED.where(*conditions(visit.which, tx.flavor)).order_by(jobs.c.id)
+    rows = [
+        row
+        for portion in portions(visit.ids)
+        for row in tx.execute(statement.where(jobs.c.id.in_(portion)))
+    ]
+    missing = _missing(tx, visit.ids, {row.id for row in rows}) if visit.which.ids else []
     changes = verb(tx, rows)
     changes.refused.update(dict.fromkeys(missing, Refusal.NOT_FOUND))
     return BulkOutcome(
         changed=tuple(changes.changed),
         requested=tuple(changes.requested),
         refused=changes.refused,
-        cursor=last if is_more else None,
+        cursor=visit.cursor,
     )
 
 
@@ -193,7 +213,7 @@ def _delete(tx: Tx, rows: Sequence[JobRow]) -> _Changes:
         },
     )
     ids = [row.id for row in left]
-    forget_edges(tx, (row.id for row in left if row.status == JobStatus.BLOCKED.value))
+    forget_edges(tx, ids)
     for portion in portions(ids):
         tx.execute(_DELETE, {"ids": portion})
     changes.changed = ids

@@ -12,7 +12,7 @@ from forge_jobs.model.jobs import Job, JobFilter, JobStatus, Page
 from forge_jobs.model.queues import QueueCounts
 from forge_jobs.storage.sql.children import unsettled_parents
 from forge_jobs.storage.sql.chunks import portions
-from forge_jobs.storage.sql.filters import check_cursor, conditions
+from forge_jobs.storage.sql.filters import check_cursor, newest_ids
 from forge_jobs.storage.sql.job_rows import job, job_summary
 from forge_jobs.storage.sql.tables import CLAIMED, READY, jobs, queues
 from forge_jobs.storage.sql.transaction import Tx
@@ -20,24 +20,28 @@ from forge_jobs.storage.sql.transaction import Tx
 MAX_PAGE = 1000
 
 _WHOLE = select(jobs).where(jobs.c.id.in_(bindparam("ids", expanding=True)))
-_LINES = select(
-    jobs.c.id,
-    jobs.c.queue,
-    jobs.c.kind,
-    jobs.c.status,
-    jobs.c.cause,
-    jobs.c.priority,
-    jobs.c.attempt,
-    jobs.c.max_attempts,
-    jobs.c.enqueued_at,
-    jobs.c.run_at,
-    jobs.c.finished_at,
-    jobs.c.hold,
-    jobs.c.host_id,
-    jobs.c.started_at,
-    jobs.c.tags,
-    jobs.c.errors,
-).order_by(jobs.c.id.desc())
+_LINES = (
+    select(
+        jobs.c.id,
+        jobs.c.queue,
+        jobs.c.kind,
+        jobs.c.status,
+        jobs.c.cause,
+        jobs.c.priority,
+        jobs.c.attempt,
+        jobs.c.max_attempts,
+        jobs.c.enqueued_at,
+        jobs.c.run_at,
+        jobs.c.finished_at,
+        jobs.c.hold,
+        jobs.c.host_id,
+        jobs.c.started_at,
+        jobs.c.tags,
+        jobs.c.errors,
+    )
+    .where(jobs.c.id.in_(bindparam("ids", expanding=True)))
+    .order_by(jobs.c.id.desc())
+)
 _QUEUE_NAMES = select(queues.c.name).order_by(queues.c.name)
 _names: BindParameter[Any] = bindparam("names", expanding=True)
 _now: BindParameter[Any] = bindparam("now")
@@ -81,14 +85,9 @@ def list_jobs(tx: Tx, which: JobFilter, cursor: str | None, limit: int) -> Page:
     if not 1 <= limit <= MAX_PAGE:
         raise InvalidInput("limit", f"is {limit}", f"give 1 to {MAX_PAGE}")
     before = check_cursor(cursor)
-    statement = _LINES.where(*conditions(which, tx.flavor)).limit(limit + 1)
-    if which.ids:
-        statement = statement.where(jobs.c.id.in_(which.ids))
-    if before is not None:
-        statement = statement.where(jobs.c.id < before)
-    rows = tx.execute(statement).all()
-    page = tuple(job_summary(row) for row in rows[:limit])
-    return Page(page, page[-1].id if len(rows) > limit else None)
+    ids = newest_ids(tx, which, before, limit + 1)
+    page = tuple(job_summary(row) for row in tx.execute(_LINES, {"ids": ids[:limit]}))
+    return Page(page, page[-1].id if len(ids) > limit else None)
 
 
 def counts(tx: Tx, names: Sequence[str] | None) -> dict[str, QueueCounts]:

@@ -1,0 +1,97 @@
+"""The end of a run fails itself: in the rules of its handler, in the log, or in the store."""
+
+import logging
+from typing import Any
+
+import pytest
+
+from forge_jobs.handlers.registry import HandlerRegistry
+from forge_jobs.model.jobs import Cause, JobStatus
+from forge_jobs.model.transitions import Exchange
+from forge_jobs.storage.protocols import Storage
+from tests.support.factories import get_job
+from tests.support.faulty import Faults, faulty
+from tests.support.runtimes import a_runtime, ended, job_when, quick_settings, seconds
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.mark.parametrize("trouble", [SystemExit(3), KeyboardInterrupt(), RuntimeError("rules")])
+async def test_a_retry_policy_that_raises_anything_ends_nothing_but_its_run(
+    storage: Storage, trouble: BaseException
+) -> None:
+    handlers = HandlerRegistry()
+
+    def policy(attempt: int, error: BaseException | None) -> float:
+        raise trouble
+
+    @handlers.job("fails", retry=policy)
+    async def fails() -> None:
+        raise ValueError("boom")
+
+    @handlers.job("fine")
+    async def fine() -> str:
+        return "fine"
+
+    async with a_runtime(storage, handlers).start() as handle:
+        failing = (await handle.enqueue(fails.request())).job_id
+        job = await job_when(storage, failing, JobStatus.FAILED)
+        assert job.errors[-1].message == "boom"
+        assert await handle.result((await handle.enqueue(fine.request())).job_id, 10) == "fine"
+
+
+async def test_a_log_that_raises_does_not_keep_a_job_from_ending(storage: Storage) -> None:
+    handlers = HandlerRegistry()
+
+    @handlers.job("fails", max_attempts=1)
+    async def fails() -> None:
+        raise ValueError("boom")
+
+    def refuse(record: logging.LogRecord) -> bool:
+        raise RuntimeError("a filter with a defect")
+
+    ends = logging.getLogger("forge_jobs.runtime.ends")
+    ends.addFilter(refuse)
+    try:
+        async with a_runtime(storage, handlers).start() as handle:
+            for _ in range(2):
+                job_id = (await handle.enqueue(fails.request())).job_id
+                job = await ended(storage, job_id)
+                assert (job.status, job.errors[-1].message) == (JobStatus.DEAD, "boom")
+    finally:
+        ends.removeFilter(refuse)
+
+
+async def test_a_job_whose_end_no_store_takes_is_a_crash_and_runs_no_more_than_that(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    behind = faulty(storage, Faults())
+    exchange = behind.jobs.exchange
+    runs: list[int] = []
+
+    async def refuse_ends(queue: str, ends: Any, *others: Any) -> Exchange:
+        if ends:
+            raise RuntimeError("a defect of the store")
+        answer: Exchange = await exchange(queue, ends, *others)
+        return answer
+
+    async def refuse(ends: Any) -> list[bool]:
+        raise RuntimeError("a defect of the store")
+
+    monkeypatch.setattr(behind.jobs, "exchange", refuse_ends, raising=False)
+    monkeypatch.setattr(behind.jobs, "finalize", refuse, raising=False)
+    handlers = HandlerRegistry()
+
+    @handlers.job("counts")
+    async def counts() -> None:
+        runs.append(1)
+
+    settings = quick_settings(lease=seconds(0.6), fence_margin=seconds(0.2))
+    async with a_runtime(behind, handlers, settings=settings).start() as handle:
+        job_id = (await handle.enqueue(counts.request())).job_id
+        job = await job_when(storage, job_id, JobStatus.DEAD)
+        assert (job.cause, job.crashes, len(runs)) == (Cause.CRASHED, 3, 3)
+        services = handle._pod.services
+        await wait_until(lambda: not services.given_up, description="nothing of it is kept")
+    assert (await get_job(storage, job_id)).status is JobStatus.DEAD

@@ -1,0 +1,155 @@
+"""A stop, a start and a cancelled program while the store says nothing at all."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import pytest
+
+from forge_jobs.errors import StorageError
+from forge_jobs.handlers.context import JobContext
+from forge_jobs.handlers.registry import HandlerRegistry
+from forge_jobs.storage.protocols import Storage
+from tests.support.faulty import Faults, faulty
+from tests.support.runtimes import a_runtime, found_no_work, quick_settings, seconds
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.anyio
+
+
+class Silence(Faults):
+    """Calls are begun and get no answer until the end of the silence."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.silent = False
+        self.unanswered = 0
+
+    async def call(self, method: str, function: Any, args: Any, kwargs: Any) -> Any:
+        if self.silent and method != "wait_for_work":
+            self.unanswered += 1
+            try:
+                while self.silent:  # noqa: ASYNC110 - callers are in two event loops
+                    await anyio.sleep(0.01)
+            finally:
+                self.unanswered -= 1
+        return await super().call(method, function, args, kwargs)
+
+
+@asynccontextmanager
+async def silence() -> AsyncGenerator[Silence]:
+    made = Silence()
+    yield made
+    made.silent = False
+    await wait_until(lambda: made.unanswered == 0, description="all calls are answered")
+
+
+@pytest.mark.parametrize("stubborn", [False, True])
+async def test_a_stop_ends_although_no_call_is_answered(storage: Storage, stubborn: bool) -> None:
+    async with silence() as faults:
+        handlers = HandlerRegistry()
+        started, let_go = anyio.Event(), anyio.Event()
+
+        @handlers.job("slow")
+        async def slow() -> None:
+            started.set()
+            while not let_go.is_set():
+                try:
+                    await let_go.wait()
+                except asyncio.CancelledError:
+                    if not stubborn:
+                        raise
+
+        runtime = a_runtime(faulty(storage, faults), handlers, exit_abandons_threads=True)
+        handle = await runtime.start()
+        outcome = await handle.enqueue(slow.request())
+        await started.wait()
+        faults.silent = True
+        await wait_until(lambda: faults.unanswered, description="a beat gets no answer")
+
+        with anyio.fail_after(20):
+            report = await handle.stop(timeout=0.2)
+
+        assert report.unstored == (outcome.job_id,)
+        assert not report.left
+        assert report.abandoned == ((outcome.job_id,) if stubborn else ())
+        let_go.set()
+        await wait_until(lambda: not list(handle._pod.runs()), description="the handler ends")
+    await wait_until(lambda: gone(storage), description="the store hears of the end")
+
+
+async def gone(storage: Storage) -> bool:
+    return await storage.procs.pods() == []
+
+
+async def test_the_steps_of_a_stop_fit_into_a_second() -> None:
+    from forge_jobs.runtime import stopping
+
+    steps = (stopping._TO_END, stopping._TO_STORE, stopping._TO_LEAVE, stopping._TO_LEAVE)
+    assert sum(steps) < 1
+
+
+async def test_a_run_that_is_cancelled_takes_its_pod_down(storage: Storage) -> None:
+    handlers = HandlerRegistry()
+    reasons: list[str | None] = []
+    started = anyio.Event()
+
+    @handlers.job("waits")
+    async def waits(ctx: JobContext) -> None:
+        started.set()
+        try:
+            await anyio.sleep_forever()
+        finally:
+            reasons.append(ctx.stop_reason)
+
+    runtime = a_runtime(storage, handlers, settings=quick_settings(grace=seconds(0.01)))
+    run = asyncio.ensure_future(runtime.run())
+    await wait_until(lambda: has_pods(storage, 1), description="the pod is there")
+    from forge_jobs.client import JobClient
+
+    async with JobClient(storage, handlers) as client:
+        await client.enqueue(waits.request())
+    await started.wait()
+    run.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await run
+    assert reasons == ["shutdown"]
+    assert await storage.procs.pods() == []
+
+
+async def has_pods(storage: Storage, count: int) -> bool:
+    return len(await storage.procs.pods()) == count
+
+
+async def test_a_start_that_is_cancelled_leaves_no_pod(storage: Storage) -> None:
+    faults = Faults()
+    faults.hold_replies("register")
+    starting = a_runtime(faulty(storage, faults), HandlerRegistry()).start()
+    start = asyncio.ensure_future(starting.open())
+    await wait_until(lambda: faults.waiting["register"], description="it registers")
+    start.cancel()
+    faults.let_go("register")
+    await asyncio.wait({start})
+    assert start.cancelled()
+    await wait_until(lambda: gone(storage), description="the pod is gone")
+
+
+async def test_a_heartbeat_that_cannot_open_its_connection_tries_again(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    behind = faulty(storage, Faults())
+    reopen = behind.reopen
+    troubles = iter([StorageError("the test"), OSError("the test")])
+
+    async def reopen_at_last() -> Storage:
+        for trouble in troubles:
+            raise trouble
+        return await reopen()
+
+    monkeypatch.setattr(behind, "reopen", reopen_at_last)
+    handlers = HandlerRegistry()
+    async with a_runtime(behind, handlers).start() as handle:
+        await found_no_work(handle)
+        assert handle.health().able_to_claim
