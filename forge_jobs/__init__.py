@@ -42,10 +42,10 @@ from forge_jobs.model.queues import CooldownPolicy as CooldownPolicy
 from forge_jobs.model.queues import QueueSettings as QueueSettings
 from forge_jobs.model.queues import RateLimit as RateLimit
 from forge_jobs.model.queues import Retention as Retention
-from forge_jobs.policy.backoff import Delays as Delays
-from forge_jobs.policy.backoff import Exponential as Exponential
-from forge_jobs.policy.backoff import Fixed as Fixed
-from forge_jobs.policy.backoff import Linear as Linear
+from forge_jobs.model.retries import Delays as Delays
+from forge_jobs.model.retries import Exponential as Exponential
+from forge_jobs.model.retries import Fixed as Fixed
+from forge_jobs.model.retries import Linear as Linear
 from forge_jobs.storage.opening import open_storage as open_storage
 from forge_jobs.storage.protocols import Storage as Storage
 

@@ -12,6 +12,7 @@ import msgspec
 from forge_jobs.config import Deployment, parse_duration, read_queues
 from forge_jobs.errors import ConfigError, InvalidInput
 from forge_jobs.model.jobs import MAX_MAX_ATTEMPTS
+from forge_jobs.model.retries import Delays, Exponential, Fixed, Linear, Retry
 from forge_jobs.storage.protocols import Storage
 
 P = ParamSpec("P")
@@ -60,6 +61,35 @@ class InstantType(click.ParamType):  # type: ignore[type-arg] # as above
         return parsed
 
 
+class RetryType(click.ParamType):  # type: ignore[type-arg] # as above
+    """A retry policy in one word: ``exponential:1s:10m``, ``fixed:30s``, ``delays:1s,5s``."""
+
+    name = "retry"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Retry:
+        if not isinstance(value, str):
+            policy: Retry = value
+            return policy
+        form, *parts = value.split(":")
+        try:
+            return _RETRY_FORMS[form](*parts)
+        except (KeyError, TypeError, ValueError):
+            fix = "give exponential[:BASE[:CAP]], linear:STEP[:CAP], fixed:DELAY or delays:1s,5s"
+            raise InvalidInput(_field(param), f"is {value[:40]!r}", fix) from None
+
+
+_RETRY_FORMS: dict[str, Callable[..., Retry]] = {
+    "exponential": lambda base="1s", cap="1h": Exponential(
+        base=parse_duration(base), cap=parse_duration(cap)
+    ),
+    "linear": lambda step, cap="1h": Linear(parse_duration(step), parse_duration(cap)),
+    "fixed": lambda delay: Fixed(parse_duration(delay)),
+    "delays": lambda delays: Delays(tuple(parse_duration(each) for each in delays.split(","))),
+}
+
+
 class AttemptsType(click.ParamType):  # type: ignore[type-arg] # as above
     """A number from 1, or ``unlimited``, which is read as 0."""
 
@@ -99,6 +129,7 @@ ATTEMPTS = AttemptsType()
 QUEUES = QueuesType()
 DURATION = DurationType()
 INSTANT = InstantType()
+RETRY = RetryType()
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 

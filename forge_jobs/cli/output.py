@@ -33,7 +33,9 @@ def plain(value: object) -> Any:
     """``value`` in JSON types: records become objects, instants ISO texts in UTC, durations
     seconds, sets sorted lists."""
     if isinstance(value, msgspec.Struct):
-        return {name: plain(getattr(value, name)) for name in value.__struct_fields__}
+        fields = {name: plain(getattr(value, name)) for name in value.__struct_fields__}
+        tag = value.__struct_config__.tag
+        return fields if tag is None else {"type": tag, **fields}
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, datetime):

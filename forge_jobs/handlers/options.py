@@ -5,7 +5,7 @@ from datetime import timedelta
 from msgspec import Struct
 
 from forge_jobs.model.jobs import DEFAULT_MAX_ATTEMPTS
-from forge_jobs.policy.backoff import Exponential, RetryPolicy
+from forge_jobs.policy.backoff import RetryPolicy
 
 
 class HandlerOptions(Struct, frozen=True, kw_only=True):
@@ -14,7 +14,7 @@ class HandlerOptions(Struct, frozen=True, kw_only=True):
     :param queue: None: the router chooses
     :param max_attempts: None means no bound
     :param timeout: of one run; None means no limit
-    :param retry: how long to wait before the next attempt
+    :param retry: how long to wait before the next attempt; None: as the queue's settings say
     :param retry_on: only these exceptions are retried; None: all
     :param never_retry_on: these make the job dead at once, also where ``retry_on`` lists them
     :param max_crashes: the crash that makes the job dead; None: the runtime's setting
@@ -24,7 +24,7 @@ class HandlerOptions(Struct, frozen=True, kw_only=True):
     priority: int = 0
     max_attempts: int | None = DEFAULT_MAX_ATTEMPTS
     timeout: timedelta | None = None
-    retry: RetryPolicy = Exponential()
+    retry: RetryPolicy | None = None
     retry_on: tuple[type[BaseException], ...] | None = None
     never_retry_on: tuple[type[BaseException], ...] = ()
     tags: tuple[str, ...] = ()

@@ -2,7 +2,7 @@
 
 import importlib
 import inspect
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import timedelta
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, TypeVarTuple, cast, overload
 
@@ -12,9 +12,11 @@ from forge_jobs.handlers.durations import check_duration
 from forge_jobs.handlers.handler import Handler
 from forge_jobs.handlers.options import HandlerOptions
 from forge_jobs.handlers.preparing import check_attempts, check_priority, check_tags
+from forge_jobs.handlers.recurring import Recurring
 from forge_jobs.model.jobs import DEFAULT_MAX_ATTEMPTS
 from forge_jobs.model.names import check_name
-from forge_jobs.policy.backoff import Exponential, RetryPolicy
+from forge_jobs.policy.backoff import RetryPolicy
+from forge_jobs.policy.cron import parse_cron
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -47,6 +49,7 @@ class HandlerRegistry:
 
     def __init__(self) -> None:
         self._by_kind: dict[str, Handler[..., Any]] = {}
+        self._recurring: dict[str, Recurring] = {}
 
     def job(
         self,
@@ -68,7 +71,8 @@ class HandlerRegistry:
 
         :param aliases: further kinds it runs, so that a rename strands no stored job
         :param timeout: of one run, a timedelta or seconds
-        :param retry: pause before the next attempt; exponential with jitter when left out
+        :param retry: pause before the next attempt; when left out as the queue's settings say, else
+            exponential with jitter
         :param retry_on: retry only these exceptions
         :param never_retry_on: a job that ends with one of these is dead at once
         :param max_crashes: the crash of its process that makes a job dead
@@ -81,7 +85,7 @@ class HandlerRegistry:
             priority=priority,
             max_attempts=max_attempts,
             timeout=timeout,
-            retry=Exponential() if retry is None else retry,
+            retry=retry,
             retry_on=None if retry_on is None else _error_types(kind, "retry_on", retry_on),
             never_retry_on=_error_types(kind, "never_retry_on", never_retry_on),
             tags=tags,
@@ -99,6 +103,60 @@ class HandlerRegistry:
     def register(self, function: Callable[..., R], kind: str, **options: Any) -> Handler[..., R]:
         """The plain form of :meth:`job`, for functions defined elsewhere; same options."""
         return self.job(kind, **options)(function)
+
+    def cron(
+        self,
+        expression: str,
+        *,
+        name: str | None = None,
+        arguments: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> Callable[[Handler[P, R]], Handler[P, R]]:
+        """Decorate a handler to run by the clock, above :meth:`job`::
+
+            @handlers.cron("30 2 * * *", timezone="Europe/Berlin")
+            @handlers.job("report.daily")
+            def build_report() -> None: ...
+
+        The schedule is declared when a runtime with this registry starts; what an operator has
+        changed in the store stays.
+
+        :param expression: five cron fields, six with seconds last, ``@daily``, ``@every 90s``
+        :param name: of the schedule; the handler's kind when left out
+        :param arguments: of the handler
+        :param options: timezone, jitter, catch_up, window, overlap; see ``schedule``
+        :raises RegistrationError: what is decorated is no handler, or the name is taken
+        :raises InvalidInput: the expression or the time zone is wrong
+        """
+        parse_cron(expression, str(options.get("timezone", "UTC")))
+
+        def decorate(handler: Handler[P, R]) -> Handler[P, R]:
+            if not isinstance(handler, Handler):
+                raise RegistrationError("cron decorates a handler: put it above @handlers.job(...)")
+            self._schedule(
+                Recurring(
+                    name=handler.kind if name is None else name,
+                    handler=handler,
+                    expression=expression,
+                    arguments=dict(arguments or {}),
+                    options=options,
+                )
+            )
+            return handler
+
+        return decorate
+
+    def recurring(self) -> Iterator[Recurring]:
+        """The schedules that were declared with :meth:`cron`, in that order."""
+        return iter(tuple(self._recurring.values()))
+
+    def _schedule(self, recurring: Recurring) -> None:
+        holder = self._recurring.get(recurring.name)
+        if holder is not None and not holder.handler.same_function(recurring.handler):
+            raise RegistrationError(
+                f"schedule {recurring.name!r} belongs to {holder.handler!r} already; give it a name"
+            )
+        self._recurring[recurring.name] = recurring
 
     def add(self, handler: Handler[P, R]) -> Handler[P, R]:
         """Take a handler under its kind and aliases.
@@ -124,7 +182,7 @@ class HandlerRegistry:
         return handler
 
     def include(self, other: "HandlerRegistry") -> None:
-        """Take every handler of another registry, or none.
+        """Take every handler and schedule of another registry, or none.
 
         :raises RegistrationError: a kind belongs to another function here
         """
@@ -132,7 +190,10 @@ class HandlerRegistry:
         merged._by_kind = dict(self._by_kind)
         for handler in other:
             merged.add(handler)
-        self._by_kind = merged._by_kind
+        merged._recurring = dict(self._recurring)
+        for recurring in other.recurring():
+            merged._schedule(recurring)
+        self._by_kind, self._recurring = merged._by_kind, merged._recurring
 
     def get(self, kind: str) -> Handler[..., Any] | None:
         """The handler of a kind or alias."""

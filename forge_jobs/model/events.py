@@ -7,7 +7,6 @@ from msgspec import Struct
 
 
 class EventKind(StrEnum):
-    ENQUEUED = "enqueued"
     STARTED = "started"
     FINISHED = "finished"
     CANCEL_REQUESTED = "cancel_requested"

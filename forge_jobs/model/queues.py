@@ -7,6 +7,7 @@ from typing import Literal
 from msgspec import Struct
 
 from forge_jobs.errors import InvalidInput
+from forge_jobs.model.retries import Retry
 
 MAX_WORKERS_LIMIT = 100_000
 
@@ -44,11 +45,13 @@ class QueueSettings(Struct, frozen=True, kw_only=True):
     """The settings of one queue.
 
     :param max_workers: running handlers in the whole cluster, 0 to 100,000
+    :param retry: for jobs whose handler brings no policy of its own; None: exponential
     """
 
     max_workers: int = 1
     cooldown: CooldownPolicy = CooldownPolicy()
     retention: Retention = Retention()
+    retry: Retry | None = None
 
 
 class QueueState(Struct, frozen=True, kw_only=True):
@@ -76,6 +79,7 @@ class QueueChange(Struct, frozen=True, kw_only=True):
     max_workers: int | None = None
     cooldown: CooldownPolicy | None = None
     retention: Retention | None = None
+    retry: Retry | None = None
 
 
 class RateLimit(Struct, frozen=True):

@@ -10,89 +10,22 @@ import math
 from collections.abc import Callable
 from datetime import timedelta
 
-from msgspec import Struct
-
-from forge_jobs.errors import InvalidInput
+from forge_jobs.model.retries import LONGEST_DELAY, Delays, Exponential, Fixed, Linear, Retry
 from forge_jobs.policy.randomness import Randomness, draw
 
 logger = logging.getLogger(__name__)
 
-LONGEST_DELAY = timedelta(days=3650)
-"""No delay is longer, whatever asked for it: sums with any present time stay valid dates."""
-
 _ZERO = timedelta(0)
-_HOUR = timedelta(hours=1)
 
 
 def _duration(value: timedelta | float) -> timedelta:
     return value if isinstance(value, timedelta) else timedelta(seconds=value)
 
 
-def _check(field: str, value: timedelta | float) -> None:
-    seconds = value.total_seconds() if isinstance(value, timedelta) else value
-    if not 0 <= seconds <= LONGEST_DELAY.total_seconds():
-        raise InvalidInput(field, f"is {value}", f"give a duration from 0 to {LONGEST_DELAY}")
-
-
-class Exponential(Struct, frozen=True, kw_only=True):
-    """``base`` x ``factor`` ^ (attempt - 1), up to ``cap``.
-
-    :param base: ceiling of the first delay; a number is seconds
-    :param factor: at least 1
-    :param jitter: draw from zero to the ceiling; else wait for the ceiling itself
-    """
-
-    base: timedelta | float = timedelta(seconds=1)
-    factor: float = 2.0
-    cap: timedelta | float = _HOUR
-    jitter: bool = True
-
-    def __post_init__(self) -> None:
-        _check("base", self.base)
-        _check("cap", self.cap)
-        if not 1.0 <= self.factor < math.inf:
-            raise InvalidInput("factor", f"is {self.factor}", "give a number from 1")
-
-
-class Linear(Struct, frozen=True):
-    """``step`` x attempt, up to ``cap``. Jitter as in :class:`Exponential`."""
-
-    step: timedelta | float
-    cap: timedelta | float = _HOUR
-    jitter: bool = True
-
-    def __post_init__(self) -> None:
-        _check("step", self.step)
-        _check("cap", self.cap)
-
-
-class Fixed(Struct, frozen=True):
-    """The same ceiling every time. Jitter as in :class:`Exponential`."""
-
-    delay: timedelta | float
-    jitter: bool = True
-
-    def __post_init__(self) -> None:
-        _check("delay", self.delay)
-
-
-class Delays(Struct, frozen=True):
-    """One ceiling per attempt; the last repeats. Jitter as in :class:`Exponential`."""
-
-    delays: tuple[timedelta | float, ...]
-    jitter: bool = True
-
-    def __post_init__(self) -> None:
-        if not self.delays:
-            raise InvalidInput("delays", "is empty", "give at least one delay")
-        for delay in self.delays:
-            _check("delays", delay)
-
-
 DelayFunction = Callable[[int, BaseException | None], timedelta | float]
 """From the attempt that failed (from 1) and its exception, if known, to a delay or seconds."""
 
-RetryPolicy = Exponential | Linear | Fixed | Delays | DelayFunction
+RetryPolicy = Retry | DelayFunction
 
 DEFAULT_RETRY = Exponential()
 
@@ -129,7 +62,7 @@ def bounded_delay(delay: timedelta) -> timedelta:
     return min(max(delay, _ZERO), LONGEST_DELAY)
 
 
-def _ceiling(policy: Exponential | Linear | Fixed | Delays, attempt: int) -> timedelta:
+def _ceiling(policy: Retry, attempt: int) -> timedelta:
     if isinstance(policy, Exponential):
         return _exponential(_duration(policy.base), policy.factor, _duration(policy.cap), attempt)
     if isinstance(policy, Linear):

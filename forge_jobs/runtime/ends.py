@@ -3,12 +3,15 @@
 import contextlib
 import logging
 from datetime import timedelta
+from typing import Any
 
 from forge_jobs.clock import to_us
+from forge_jobs.handlers.handler import Handler
 from forge_jobs.model.events import EventKind
 from forge_jobs.model.jobs import Cause, ClaimedJob, JobStatus
 from forge_jobs.model.queues import CooldownPolicy, QueueState
 from forge_jobs.model.transitions import Transition
+from forge_jobs.policy.backoff import RetryPolicy
 from forge_jobs.policy.transitions import AttemptEnd, Rules, next_transition
 from forge_jobs.runtime.services import PodServices
 
@@ -44,12 +47,19 @@ def _rules(
     ended_for = None if state is None else state.cooldown_ended_for
     rules = Rules(max_snoozes=services.settings.max_snoozes)
     return Rules(
-        retry=rules.retry if handler is None else handler.options.retry,
+        retry=_retry(handler, state) or rules.retry,
         max_snoozes=rules.max_snoozes,
         cooldown=_DEFAULT_COOLDOWN if state is None else state.settings.cooldown,
         cooldown_level=0 if state is None else state.cooldown_level,
         cooldown_ended_for=None if ended_for is None else ended_for + timedelta(seconds=seconds),
     )
+
+
+def _retry(handler: Handler[..., Any] | None, state: QueueState | None) -> RetryPolicy | None:
+    """The handler's own policy, else its queue's."""
+    if handler is not None and handler.options.retry is not None:
+        return handler.options.retry
+    return None if state is None else state.settings.retry
 
 
 def tell(

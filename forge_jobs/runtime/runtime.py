@@ -22,6 +22,7 @@ from forge_jobs.model.schedules import ScheduleSpec
 from forge_jobs.runtime.handle import QueueHandle
 from forge_jobs.runtime.pod import start_pod
 from forge_jobs.runtime.routing import Router, checked_router, default_router
+from forge_jobs.runtime.schedules import declared_schedules
 from forge_jobs.runtime.signals import on_stop_signals
 from forge_jobs.runtime.startup import RuntimePlan
 from forge_jobs.runtime.stopping import PodStopper
@@ -154,6 +155,7 @@ class QueueRuntime:
                 "no queue is declared, so there is nothing to run: name queues with "
                 "with_queues(...), or in FORGE_QUEUES for the worker command"
             )
+        router = checked_router(self._router or default_router(self._queues))
         return RuntimePlan(
             storage=self._storage,
             handlers=self._handlers,
@@ -161,8 +163,8 @@ class QueueRuntime:
             queues=dict(self._queues),
             other_queues=dict(self._other_queues),
             rate_limits=self._rate_limits,
-            schedules=tuple(self._schedules),
-            router=checked_router(self._router or default_router(self._queues)),
+            schedules=(*declared_schedules(self._handlers, router), *self._schedules),
+            router=router,
             clock=self._clock,
             label=self._label,
             version=self._version,

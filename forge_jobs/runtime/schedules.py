@@ -97,6 +97,23 @@ def schedule(
     return spec
 
 
+def declared_schedules(handlers: HandlerRegistry, router: Router | None) -> list[ScheduleSpec]:
+    """What the registry's ``cron`` decorators declare.
+
+    :raises InvalidInput: an option or argument is wrong; names the field and the fix
+    """
+    return [
+        schedule(
+            recurring.name,
+            recurring.handler.request(**recurring.arguments),
+            recurring.expression,
+            router=router,
+            **recurring.options,
+        )
+        for recurring in handlers.recurring()
+    ]
+
+
 async def ensure_schedules(cron: CronStore, specs: Sequence[ScheduleSpec]) -> list[Schedule]:
     """Declare schedules from code, at every start of a process.
 

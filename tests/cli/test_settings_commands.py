@@ -49,6 +49,45 @@ def test_a_queue_is_paused_and_resumed(forge: CommandLine) -> None:
     assert forge.json("queues", "list")["queues"][0]["standing"] == "open"
 
 
+def test_all_queues_are_paused_and_resumed_at_once(forge: CommandLine) -> None:
+    for name in ("x", "y"):
+        forge("queues", "set", name, "--max-workers", "1")
+
+    assert forge("queues", "pause", "--all", "--wait").stderr == "x: paused\ny: paused\n"
+    assert {each["paused"] for each in forge.json("queues", "list")["queues"]} == {True}
+    forge("queues", "resume", "y", "x")
+    assert {each["paused"] for each in forge.json("queues", "list")["queues"]} == {False}
+
+    assert "--all" in forge.refuse("queues", "pause")
+    assert "--all" in forge.refuse("queues", "pause", "x", "--all")
+    assert "nowhere" in forge.refuse("queues", "pause", "x", "nowhere", code=1)
+    assert {each["paused"] for each in forge.json("queues", "list")["queues"]} == {False}
+
+
+@pytest.mark.parametrize(
+    ("word", "stored"),
+    [
+        ("exponential", {"type": "exponential", "base": 1, "factor": 2, "cap": 3600}),
+        ("exponential:2s:1m", {"type": "exponential", "base": 2, "cap": 60}),
+        ("linear:5s", {"type": "linear", "step": 5, "cap": 3600}),
+        ("fixed:30s", {"type": "fixed", "delay": 30}),
+        ("delays:1s,1m", {"type": "delays", "delays": [1, 60]}),
+    ],
+)
+def test_a_queue_is_given_a_retry_policy(
+    forge: CommandLine, word: str, stored: dict[str, object]
+) -> None:
+    state = forge.json("queues", "set", "x", "--retry", word)
+
+    retry = state["settings"]["retry"]
+    assert {name: retry[name] for name in stored} == stored
+
+
+@pytest.mark.parametrize("word", ["", "never", "fixed", "linear:x", "delays:", "fixed:1s:2s"])
+def test_a_retry_policy_that_is_none_is_refused(forge: CommandLine, word: str) -> None:
+    assert forge.refuse("queues", "set", "x", "--retry", word).startswith("retry: ")
+
+
 def test_a_schedule_is_added_changed_paused_triggered_and_deleted(forge: CommandLine) -> None:
     added = forge.json(
         *("cron", "add", "nightly", "shop.report", "30 2 * * *", "--queue", "reports"),

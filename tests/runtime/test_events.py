@@ -165,8 +165,8 @@ async def test_a_batch_the_store_refuses_for_good_does_not_hold_up_later_ones() 
 
 async def test_flushed_events_are_in_the_store(manual_storage: Storage) -> None:
     buffer = EventBuffer(manual_storage.jobs, clock=ManualClock())
-    buffer.record(EventKind.ENQUEUED, queue="gh", detail="a producer without a pod")
+    buffer.record(EventKind.THROTTLED, queue="gh", detail="a producer without a pod")
     await buffer.flush_once()
 
     [event] = await manual_storage.jobs.events(queue="gh")
-    assert event.kind is EventKind.ENQUEUED
+    assert event.kind is EventKind.THROTTLED

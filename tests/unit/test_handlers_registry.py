@@ -13,7 +13,7 @@ from forge_jobs.errors import ConfigError, RegistrationError
 from forge_jobs.handlers.context import JobContext
 from forge_jobs.handlers.handler import Handler
 from forge_jobs.handlers.registry import HandlerRegistry, load_registry
-from forge_jobs.policy.backoff import Exponential, Fixed
+from forge_jobs.model.retries import Fixed
 
 
 def run(number: int) -> None: ...
@@ -138,7 +138,7 @@ class TestDefaults:
 
         assert (options.queue, options.priority, options.max_attempts) == (None, 0, 5)
         assert options.timeout is None
-        assert options.retry == Exponential()
+        assert options.retry is None
         assert (options.retry_on, options.never_retry_on) == (None, ())
         assert (options.tags, options.keep_result, options.max_crashes) == ((), True, None)
 

@@ -12,16 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forge_jobs.errors import InvalidInput
-from forge_jobs.policy.backoff import (
-    LONGEST_DELAY,
-    Delays,
-    Exponential,
-    Fixed,
-    Linear,
-    RetryPolicy,
-    bounded_delay,
-    retry_delay,
-)
+from forge_jobs.model.retries import LONGEST_DELAY, Delays, Exponential, Fixed, Linear
+from forge_jobs.policy.backoff import RetryPolicy, bounded_delay, retry_delay
 
 SECOND = timedelta(seconds=1)
 HOUR = timedelta(hours=1)

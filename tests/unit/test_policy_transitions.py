@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from forge_jobs.model.ids import new_host_id, new_job_id
 from forge_jobs.model.jobs import Cause, Claim, ClaimedJob, ErrorRecord, JobStatus
 from forge_jobs.model.queues import CooldownPolicy
+from forge_jobs.model.retries import LONGEST_DELAY, Fixed
 from forge_jobs.model.transitions import Cooldown, StaleClaim, Transition
-from forge_jobs.policy.backoff import LONGEST_DELAY, Fixed
 from forge_jobs.policy.transitions import AttemptEnd, Rules, next_transition, stale_transition
 
 SECOND = timedelta(seconds=1)

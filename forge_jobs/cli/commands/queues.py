@@ -6,10 +6,11 @@ from typing import Any
 import click
 import msgspec
 
-from forge_jobs.cli.options import DURATION, deployment_options, json_option, with_store
+from forge_jobs.cli.options import DURATION, RETRY, deployment_options, json_option, with_store
 from forge_jobs.cli.output import duration, emit_json, emit_table, plain, talk
 from forge_jobs.config import Deployment
-from forge_jobs.errors import InvalidInput
+from forge_jobs.errors import InvalidInput, NotFound
+from forge_jobs.model.jobs import JobStatus
 from forge_jobs.model.names import check_name
 from forge_jobs.model.processes import Allocation
 from forge_jobs.model.queues import (
@@ -24,6 +25,7 @@ from forge_jobs.model.queues import (
 from forge_jobs.storage.protocols import Storage
 
 _NO_COUNTS = QueueCounts(by_status={}, due=0, held=0, running=0, oldest_due_for=None)
+_LOOK_AGAIN = 0.2
 _COUNTED = ("blocked", "pending", "in_progress", "failed", "done", "dead", "cancelled")
 
 
@@ -105,6 +107,12 @@ _POLICY_OPTIONS = (
     ),
     click.option("--cooldown-base", "base", type=DURATION, help="Length of the first pause."),
     click.option("--cooldown-cap", "cap", type=DURATION, help="Length of the longest pause."),
+    click.option(
+        "--retry",
+        type=RETRY,
+        help="Of handlers without a policy: exponential[:BASE[:CAP]], linear:STEP[:CAP], "
+        "fixed:DELAY, or delays:1s,5s,1m.",
+    ),
     click.option("--keep-done", "done", type=DURATION, help="How long done jobs stay."),
     click.option("--keep-dead", "dead", type=DURATION, help="How long dead jobs stay."),
     click.option("--keep-cancelled", "cancelled", type=DURATION, help="The same of cancelled."),
@@ -157,29 +165,77 @@ def _changed(settings: QueueSettings, given: dict[str, Any]) -> QueueChange:
         max_workers=given.get("max_workers"),
         cooldown=msgspec.structs.replace(settings.cooldown, **cooldown) if cooldown else None,
         retention=msgspec.structs.replace(settings.retention, **retention) if retention else None,
+        retry=given.get("retry"),
     )
 
 
-@queues.command()
-@click.argument("name")
-@deployment_options
-def pause(deployment: Deployment, name: str) -> None:
-    """Stop claiming from a queue; running jobs finish."""
-    check_name("queue", name)
-    with_store(deployment, lambda store: store.config.set_paused(name, True))
-    talk(f"{name}: paused")
+_which = (
+    click.argument("names", nargs=-1, metavar="NAME..."),
+    click.option("--all", "every", is_flag=True, help="Every known queue."),
+)
+
+
+def _which_queues(command: Any) -> Any:
+    for option in reversed(_which):
+        command = option(command)
+    return command
 
 
 @queues.command()
-@click.argument("name")
+@_which_queues
+@click.option("--wait", is_flag=True, help="Return when their running jobs have finished.")
 @deployment_options
-def resume(deployment: Deployment, name: str) -> None:
-    """Claim from a paused queue again; ends a cool-down too."""
-    check_name("queue", name)
+def pause(deployment: Deployment, names: tuple[str, ...], every: bool, wait: bool) -> None:
+    """Stop claiming from queues; running jobs finish."""
 
-    async def reopen(store: Storage) -> QueueState:
-        await store.config.set_paused(name, False)
-        return await store.config.clear_cooldown(name)
+    async def stop_claims(store: Storage) -> list[str]:
+        chosen = await _chosen(store, names, every)
+        for name in chosen:
+            await store.config.set_paused(name, True)
+        if wait:
+            await _until_idle(store, chosen)
+        return chosen
 
-    with_store(deployment, reopen)
-    talk(f"{name}: open")
+    for name in with_store(deployment, stop_claims):
+        talk(f"{name}: paused")
+
+
+@queues.command()
+@_which_queues
+@deployment_options
+def resume(deployment: Deployment, names: tuple[str, ...], every: bool) -> None:
+    """Claim from paused queues again; ends a cool-down too."""
+
+    async def reopen(store: Storage) -> list[str]:
+        chosen = await _chosen(store, names, every)
+        for name in chosen:
+            await store.config.set_paused(name, False)
+            await store.config.clear_cooldown(name)
+        return chosen
+
+    for name in with_store(deployment, reopen):
+        talk(f"{name}: open")
+
+
+async def _chosen(store: Storage, names: tuple[str, ...], every: bool) -> list[str]:
+    """The queues that are meant; each must exist before any is touched."""
+    if every == bool(names):
+        raise InvalidInput("name", "is missing or beside the point", "give names, or else --all")
+    known = [state.name for state in await store.config.queues()]
+    for name in names:
+        check_name("queue", name)
+        if name not in known:
+            raise NotFound(f"there is no queue {name!r}")
+    return known if every else list(dict.fromkeys(names))
+
+
+async def _until_idle(store: Storage, names: list[str]) -> None:
+    import anyio
+
+    while await _running(store, names):  # noqa: ASYNC110 - other processes' jobs ring nothing here
+        await anyio.sleep(_LOOK_AGAIN)
+
+
+async def _running(store: Storage, names: list[str]) -> int:
+    counts = await store.jobs.counts(names)
+    return sum(each.by_status.get(JobStatus.IN_PROGRESS.value, 0) for each in counts.values())

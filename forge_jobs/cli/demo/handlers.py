@@ -12,7 +12,7 @@ from forge_jobs.cli.demo.ledger import SEEN, Seen, append, balance, read_handed_
 from forge_jobs.clock import SystemClock
 from forge_jobs.handlers.context import JobContext
 from forge_jobs.handlers.registry import HandlerRegistry
-from forge_jobs.policy.backoff import Fixed
+from forge_jobs.model.retries import Fixed
 
 FILES, REPORTS, PINGS, TICKS = "demo-files", "demo-reports", "demo-pings", "demo-ticks"
 

@@ -185,7 +185,8 @@ class JobStore(Protocol):
         """Cancel waiting jobs; ask the owners of running ones (``requested``).
 
         Refuses what has ended (``finished``). The flag of a running job is durable, reaches its
-        owner by wake-up or beat, and never outlives that life: a requeue clears it.
+        owner by wake-up or beat, and never outlives that life: a requeue clears it. A request
+        is put on the job's timeline in the same step.
 
         Visits matching jobs in id order, at most ``limit`` per call; going on with ``cursor``
         ends although every visited job was refused. Ids in ``which.ids`` that do not exist
@@ -207,7 +208,8 @@ class JobStore(Protocol):
     ) -> BulkOutcome:
         """Give failed, dead and cancelled jobs their whole budget again, due now.
 
-        Attempt, crashes and snoozes from zero, cancel flag cleared; the token goes on. Refuses done
+        Attempt, crashes and snoozes from zero, cancel flag cleared; the token goes on; an event
+        on the timeline. Refuses done
         (``finished``), running, and waiting ones. The unique key is checked again: of two
         jobs with one key, one is requeued and the other refused (``key_taken``).
         """

@@ -18,6 +18,7 @@ from forge_jobs.model.queues import (
     Retention,
     TokenGrant,
 )
+from forge_jobs.model.retries import Retry
 from forge_jobs.storage.sql import rate_limits
 from forge_jobs.storage.sql.database import Database
 from forge_jobs.storage.sql.tables import queues
@@ -28,6 +29,7 @@ STATE_COLUMNS: tuple[ColumnElement[Any], ...] = (
     queues.c.max_workers,
     queues.c.cooldown,
     queues.c.retention,
+    queues.c.retry,
     queues.c.overridden,
     queues.c.paused,
     queues.c.cooldown_until,
@@ -39,6 +41,7 @@ _ZERO = timedelta(0)
 _DEFAULTS = QueueSettings()
 _cooldown = msgspec.json.Decoder(CooldownPolicy)
 _retention = msgspec.json.Decoder(Retention)
+_retry = msgspec.json.Decoder(Retry | None)
 _names = msgspec.json.Decoder(tuple[str, ...])
 
 _ONE = select(*STATE_COLUMNS).where(queues.c.name == bindparam("queue"))
@@ -57,6 +60,7 @@ def queue_state(row: Row[Any], now: int) -> QueueState:
             max_workers=row.max_workers,
             cooldown=_cooldown.decode(row.cooldown),
             retention=_retention.decode(row.retention),
+            retry=_retry.decode(row.retry),
         ),
         overridden=frozenset(_names.decode(row.overridden)),
         paused=bool(row.paused),

@@ -6,7 +6,9 @@ from typing import Any
 
 from sqlalchemy import BindParameter, bindparam, delete, select, text, update
 
+from forge_jobs.clock import from_us
 from forge_jobs.errors import InvalidInput
+from forge_jobs.model.events import EventKind, TimelineEvent
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import (
     TERMINAL,
@@ -16,6 +18,7 @@ from forge_jobs.model.jobs import (
     JobStatus,
     Refusal,
 )
+from forge_jobs.storage.sql.bookkeeping import append_events
 from forge_jobs.storage.sql.children import forget_edges, tell_children
 from forge_jobs.storage.sql.chunks import portions
 from forge_jobs.storage.sql.endings import end_waiting
@@ -187,6 +190,8 @@ def _cancel(tx: Tx, rows: Sequence[JobRow]) -> _Changes:
     for ids in portions(running):
         tx.execute(_ASK, {"ids": ids})
     if running:
+        asked = (row for row in left if row.status == JobStatus.IN_PROGRESS.value)
+        _note(tx, EventKind.CANCEL_REQUESTED, asked)
         tx.wake_beats()
     end_waiting(tx, waiting, Cause.CANCELLED)
     changes.changed, changes.requested = waiting, running
@@ -258,9 +263,18 @@ def _write_requeued(tx: Tx, rows: Sequence[JobRow]) -> None:
             for row in rows
         ],
     )
+    _note(tx, EventKind.REQUEUED, rows)
     for row in rows:
         tx.count(row.queue, Cause.REQUEUED)
         tx.wake_queue(row.queue)
+
+
+def _note(tx: Tx, kind: EventKind, rows: Iterable[JobRow]) -> None:
+    """Put what an operator did on the jobs' timelines."""
+    at = from_us(tx.now)
+    append_events(
+        tx, [TimelineEvent(at=at, kind=kind, queue=row.queue, job_id=row.id) for row in rows]
+    )
 
 
 _NOT_STARTED = {

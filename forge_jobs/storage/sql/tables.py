@@ -140,6 +140,8 @@ queues = Table(
     # JSON of CooldownPolicy and Retention, durations as ISO 8601 to the microsecond.
     Column("cooldown", Text, nullable=False),
     Column("retention", Text, nullable=False),
+    # JSON of a retry policy; null: the runtime's own.
+    Column("retry", Text, nullable=False),
     # JSON list of setting names.
     Column("overridden", Text, nullable=False, server_default="[]"),
     Column("paused", Boolean, nullable=False, server_default=text("false")),

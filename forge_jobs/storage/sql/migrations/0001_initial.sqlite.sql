@@ -162,6 +162,7 @@ CREATE TABLE forge_queues (
     max_workers INTEGER NOT NULL,
     cooldown TEXT NOT NULL,
     retention TEXT NOT NULL,
+    retry TEXT NOT NULL,
     overridden TEXT DEFAULT '[]' NOT NULL,
     paused BOOLEAN DEFAULT false NOT NULL,
     cooldown_until BIGINT,

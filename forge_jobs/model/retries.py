@@ -1,0 +1,81 @@
+"""How long to wait between attempts, as values: stored with a queue or kept with a handler.
+
+``policy.backoff`` turns them into delays.
+"""
+
+import math
+from datetime import timedelta
+
+from msgspec import Struct
+
+from forge_jobs.errors import InvalidInput
+
+LONGEST_DELAY = timedelta(days=3650)
+"""No delay is longer, whatever asked for it: sums with any present time stay valid dates."""
+
+_HOUR = timedelta(hours=1)
+
+
+def _check(field: str, value: timedelta | float) -> None:
+    seconds = value.total_seconds() if isinstance(value, timedelta) else value
+    if not 0 <= seconds <= LONGEST_DELAY.total_seconds():
+        raise InvalidInput(field, f"is {value}", f"give a duration from 0 to {LONGEST_DELAY}")
+
+
+class Exponential(Struct, frozen=True, kw_only=True, tag="exponential"):
+    """``base`` x ``factor`` ^ (attempt - 1), up to ``cap``.
+
+    :param base: ceiling of the first delay; a number is seconds
+    :param factor: at least 1
+    :param jitter: draw from zero to the ceiling; else wait for the ceiling itself
+    """
+
+    base: timedelta | float = timedelta(seconds=1)
+    factor: float = 2.0
+    cap: timedelta | float = _HOUR
+    jitter: bool = True
+
+    def __post_init__(self) -> None:
+        _check("base", self.base)
+        _check("cap", self.cap)
+        if not 1.0 <= self.factor < math.inf:
+            raise InvalidInput("factor", f"is {self.factor}", "give a number from 1")
+
+
+class Linear(Struct, frozen=True, tag="linear"):
+    """``step`` x attempt, up to ``cap``. Jitter as in :class:`Exponential`."""
+
+    step: timedelta | float
+    cap: timedelta | float = _HOUR
+    jitter: bool = True
+
+    def __post_init__(self) -> None:
+        _check("step", self.step)
+        _check("cap", self.cap)
+
+
+class Fixed(Struct, frozen=True, tag="fixed"):
+    """The same ceiling every time. Jitter as in :class:`Exponential`."""
+
+    delay: timedelta | float
+    jitter: bool = True
+
+    def __post_init__(self) -> None:
+        _check("delay", self.delay)
+
+
+class Delays(Struct, frozen=True, tag="delays"):
+    """One ceiling per attempt; the last repeats. Jitter as in :class:`Exponential`."""
+
+    delays: tuple[timedelta | float, ...]
+    jitter: bool = True
+
+    def __post_init__(self) -> None:
+        if not self.delays:
+            raise InvalidInput("delays", "is empty", "give at least one delay")
+        for delay in self.delays:
+            _check("delays", delay)
+
+
+Retry = Exponential | Linear | Fixed | Delays
+"""A retry policy that can be stored."""
