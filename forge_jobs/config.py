@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from forge_jobs.errors import ConfigError, InvalidInput
 from forge_jobs.model.names import check_name
-from forge_jobs.model.queues import MAX_WORKERS_LIMIT
+from forge_jobs.model.queues import MAX_WORKERS_LIMIT, RateLimit
 
 BEATS_PER_LEASE = 3
 """A lease outlives this many beats, so that one lost to a hiccup of the store costs nothing."""
@@ -155,6 +155,7 @@ class Deployment(Struct, frozen=True, kw_only=True):
         stored, else the default). ``FORGE_QUEUES=gh,slack=2``; a name that holds ``=`` needs
         its number
     :param storage_url: may hold a password, so it is left out of ``repr``
+    :param rate_limits: token buckets by name: ``FORGE_RATE_LIMITS=smtp=100/1m,gh=5000/1h``
     :param handlers: ``module:attribute`` of the registry
     :param worker_prefix, worker_version, worker_id: parts of the pod's label
     :param log: ``FORGE_LOG``
@@ -164,6 +165,7 @@ class Deployment(Struct, frozen=True, kw_only=True):
     queues: Mapping[str, int | None] = {}
     storage_url: str = ""
     handlers: str = ""
+    rate_limits: Mapping[str, RateLimit] = {}
     worker_prefix: str = ""
     worker_version: str = ""
     worker_id: str = ""
@@ -309,6 +311,25 @@ def read_queues(value: object) -> dict[str, int | None]:
     return queues
 
 
+def _as_rate_limits(value: object) -> dict[str, RateLimit]:
+    if isinstance(value, str):
+        pairs = [item.rpartition("=")[::2] for item in value.split(",")]
+    elif isinstance(value, Mapping):
+        pairs = list(value.items())
+    else:
+        raise ValueError("is neither a text nor a table; give limits like smtp=100/1m")
+    limits: dict[str, RateLimit] = {}
+    for scope, text in pairs:
+        name = check_name("rate_limits", scope.strip())
+        if name in limits:
+            raise ValueError(f"names the limit {name!r} twice; name each once")
+        count, separator, period = _as_text(text).partition("/")
+        if not separator:
+            raise ValueError(f"{text[:40]!r} is not a limit; give a count per duration: 100/1m")
+        limits[name] = RateLimit(_as_count(count), parse_duration(period.strip()))
+    return limits
+
+
 def _as_workers(value: object) -> int:
     count = _as_count(value)
     if count > MAX_WORKERS_LIMIT:
@@ -322,6 +343,7 @@ _READERS: dict[str, Callable[[object], Any]] = {
     "queues": read_queues,
     "storage_url": _as_text,
     "handlers": _as_text,
+    "rate_limits": _as_rate_limits,
     "worker_prefix": _as_text,
     "worker_version": _as_text,
     "worker_id": _as_text,

@@ -77,6 +77,7 @@ def _runtime(deployment: Deployment, registry: HandlerRegistry, storage: Storage
     runtime = QueueRuntime(
         storage,
         registry,
+        rate_limits=deployment.rate_limits,
         settings=deployment.runtime,
         label=label,
         version=deployment.worker_version,

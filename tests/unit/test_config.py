@@ -17,6 +17,7 @@ from forge_jobs.config import (
     variable_of,
 )
 from forge_jobs.errors import ConfigError
+from forge_jobs.model.queues import RateLimit
 
 durations = st.timedeltas(min_value=timedelta(0), max_value=timedelta(days=999_999_999))
 
@@ -87,6 +88,7 @@ def test_every_part_of_a_deployment_has_a_variable() -> None:
             "FORGE_QUEUES": "gh, slack=2",
             "FORGE_STORAGE_URL": "sqlite:///jobs.db",
             "FORGE_HANDLERS": "app.jobs:handlers",
+            "FORGE_RATE_LIMITS": "smtp=100/1m, gh = 5000/1h",
             "FORGE_WORKER_PREFIX": "shop",
             "FORGE_WORKER_VERSION": "1.2",
             "FORGE_WORKER_ID": "7",
@@ -101,6 +103,10 @@ def test_every_part_of_a_deployment_has_a_variable() -> None:
         queues={"gh": None, "slack": 2},
         storage_url="sqlite:///jobs.db",
         handlers="app.jobs:handlers",
+        rate_limits={
+            "smtp": RateLimit(100, per=timedelta(minutes=1)),
+            "gh": RateLimit(5000, per=timedelta(hours=1)),
+        },
         worker_prefix="shop",
         worker_version="1.2",
         worker_id="7",
@@ -197,6 +203,35 @@ def test_the_environment_wins_over_the_file_that_it_names(tmp_path: Path) -> Non
     assert deployment.runtime.grace == timedelta(seconds=7)
 
 
+def test_rate_limits_of_a_settings_file_may_be_a_table(tmp_path: Path) -> None:
+    file = write(tmp_path, '[rate_limits]\nsmtp = "100/1m"\n')
+
+    assert Deployment.from_environment({}, file).rate_limits == {
+        "smtp": RateLimit(100, per=timedelta(minutes=1))
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("smtp", "is empty"),
+        ("smtp=", "'' is not a limit; give a count per duration: 100/1m"),
+        ("smtp=100", "'100' is not a limit; give a count per duration: 100/1m"),
+        ("smtp=x/1m", "'x' is not a whole number; give one like 3"),
+        ("smtp=0/1m", "is 0; give at least 1"),
+        ("smtp=1/soon", "'soon' is not a duration; give seconds (90)"),
+        ("smtp=1/0", "give a duration above zero"),
+        ("smtp=1/1m,smtp=2/1m", "names the limit 'smtp' twice; name each once"),
+    ],
+)
+def test_a_wrong_rate_limit_is_refused_by_its_variable(text: str, problem: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        Deployment.from_environment({"FORGE_RATE_LIMITS": text})
+
+    assert str(refused.value).startswith("FORGE_RATE_LIMITS: ")
+    assert problem in str(refused.value)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -207,6 +242,8 @@ def test_the_environment_wins_over_the_file_that_it_names(tmp_path: Path) -> Non
         ("max_crashes = 1.5", "max_crashes: '1.5' is not a whole number"),
         ("max_crashes = -1", "max_crashes: '-1' is not a whole number"),
         ("queues = 3", "queues: is neither a text nor a list"),
+        ("rate_limits = 3", "rate_limits: is neither a text nor a table"),
+        ("rate_limits = { a = 3 }", "rate_limits: is a int; give a text"),
         ("storage_url = 3", "storage_url: is a int; give a text"),
         ("= nonsense", "settings file forge_jobs.toml: is not TOML"),
     ],
