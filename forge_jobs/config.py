@@ -23,6 +23,8 @@ from forge_jobs.model.queues import MAX_WORKERS_LIMIT, RateLimit
 BEATS_PER_LEASE = 3
 """A lease outlives this many beats, so that one lost to a hiccup of the store costs nothing."""
 
+MAX_PROCESSES = 1_000
+
 PREFIX = "FORGE_"
 SETTINGS_VARIABLE = "FORGE_SETTINGS"
 
@@ -158,6 +160,7 @@ class Deployment(Struct, frozen=True, kw_only=True):
     :param rate_limits: token buckets by name: ``FORGE_RATE_LIMITS=smtp=100/1m,gh=5000/1h``
     :param handlers: ``module:attribute`` of the registry
     :param worker_prefix, worker_version, worker_id: parts of the pod's label
+    :param processes: worker processes that the ``worker`` command keeps alive, 1 to 1,000
     :param log: ``FORGE_LOG``
     :param runtime: each of its fields has a variable of its own, as ``FORGE_LEASE=15s``
     """
@@ -169,6 +172,7 @@ class Deployment(Struct, frozen=True, kw_only=True):
     worker_prefix: str = ""
     worker_version: str = ""
     worker_id: str = ""
+    processes: int = 1
     log: LogLevel = "INFO"
     log_format: LogFormat = "text"
     runtime: RuntimeSettings = RuntimeSettings()
@@ -272,6 +276,13 @@ def _as_count(value: object) -> int:
     raise ValueError(f"{str(value)[:40]!r} is not a whole number; give one like 3")
 
 
+def _as_processes(value: object) -> int:
+    count = _as_count(value)
+    if not 1 <= count <= MAX_PROCESSES:
+        raise ValueError(f"is {count}; give 1 to {MAX_PROCESSES}")
+    return count
+
+
 def _as_text(value: object) -> str:
     if not isinstance(value, str):
         raise ValueError(f"is a {type(value).__name__}; give a text")
@@ -341,6 +352,7 @@ _RUNTIME_FIELDS = {field.name: field.type for field in msgspec.structs.fields(Ru
 
 _READERS: dict[str, Callable[[object], Any]] = {
     "queues": read_queues,
+    "processes": _as_processes,
     "storage_url": _as_text,
     "handlers": _as_text,
     "rate_limits": _as_rate_limits,

@@ -11,7 +11,7 @@ import msgspec
 from forge_jobs.cli.loading import load_handlers
 from forge_jobs.cli.logs import configure_logging
 from forge_jobs.cli.options import QUEUES, deployment_options, storage_url
-from forge_jobs.config import Deployment
+from forge_jobs.config import MAX_PROCESSES, Deployment, variable_of
 from forge_jobs.errors import ConfigError
 
 
@@ -19,6 +19,11 @@ from forge_jobs.errors import ConfigError
 @click.argument("handlers", metavar="[MODULE:ATTR]", required=False)
 @click.option(
     "--queues", type=QUEUES, metavar="NAMES", help="As gh,slack=2: name=workers (FORGE_QUEUES)."
+)
+@click.option(
+    "--processes",
+    type=click.IntRange(1, MAX_PROCESSES),
+    help="Keep so many worker processes alive (FORGE_PROCESSES).",
 )
 @click.option("--once", is_flag=True, help="Work off what is due, then end.")
 @click.option("--until-empty", is_flag=True, help="End when no job of the queues waits any more.")
@@ -29,13 +34,15 @@ def worker(
     *,
     handlers: str | None,
     queues: dict[str, int | None] | None,
+    processes: int | None,
     once: bool,
     until_empty: bool,
     stop_on_eof: bool,
 ) -> None:
     """Run jobs until a signal: the first drains, a second one hurries.
 
-    MODULE:ATTR is the registry, as myapp.jobs:handlers; FORGE_HANDLERS when left out.
+    MODULE:ATTR is the registry, as myapp.jobs:handlers; FORGE_HANDLERS when left out. Each of
+    several processes is a pod of its own; one that dies is started again.
     """
     if once and until_empty:
         raise click.UsageError("--once and --until-empty exclude each other.")
@@ -44,6 +51,9 @@ def worker(
     if not deployment.queues:
         raise ConfigError("FORGE_QUEUES is not set; set it, or give --queues gh,slack=2")
     storage_url(deployment)
+    if (processes or deployment.processes) > 1:
+        count = processes or deployment.processes
+        raise click.exceptions.Exit(_keep(count, deployment, restart=not (once or until_empty)))
     registry = load_handlers(handlers, deployment)
     configure_logging(deployment)
     if stop_on_eof:
@@ -56,7 +66,30 @@ def worker(
     raise click.exceptions.Exit(anyio.run(serve, deployment, registry, mode))
 
 
+def _keep(count: int, deployment: Deployment, *, restart: bool) -> int:
+    """Run this very command line in ``count`` processes; the exit code."""
+    configure_logging(deployment)
+    import anyio
+
+    from forge_jobs.cli.processes import run_processes
+
+    command = [sys.executable, "-m", "forge_jobs", *sys.argv[1:], "--processes=1", "--stop-on-eof"]
+    identity = deployment.worker_id
+    environs = [
+        {**os.environ, **({variable_of("worker_id"): f"{identity}-{n}"} if identity else {})}
+        for n in range(1, count + 1)
+    ]
+
+    async def run() -> int:
+        grace = deployment.runtime.grace
+        return await run_processes(command, environs, grace=grace, restart=restart)
+
+    return anyio.run(run)
+
+
 def _stop_on_eof() -> None:
     """Ask this process to stop once whoever started it is gone."""
-    sys.stdin.buffer.read()
+    # Not through sys.stdin: its lock, held by a thread that waits, aborts the interpreter's end.
+    while os.read(0, 4096):
+        pass
     os.kill(os.getpid(), signal.SIGTERM)

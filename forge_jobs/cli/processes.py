@@ -1,0 +1,143 @@
+"""Several worker processes under one command: kept alive, and stopped together."""
+
+import asyncio
+import contextlib
+import logging
+import signal
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+
+from forge_jobs.cli.failures import BAD_INPUT
+from forge_jobs.clock import SystemClock
+from forge_jobs.runtime.service import Wakeup
+from forge_jobs.runtime.signals import on_stop_signals
+
+logger = logging.getLogger(__name__)
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 30.0
+_SETTLED_AFTER = 60.0
+"""Seconds; a process that lived so long starts the pauses from the first again."""
+
+_BEYOND_GRACE = timedelta(seconds=5)
+
+
+class Slot:
+    """One of the processes, and its successors.
+
+    :param command: started anew each time; it is to stop when its stdin closes, so that no
+        worker outlives a parent that was killed
+    :param restart: start it again when it ends by itself with 0, too
+    """
+
+    def __init__(
+        self, number: int, command: Sequence[str], environ: Mapping[str, str], *, restart: bool
+    ) -> None:
+        self.number = number
+        self.exit_code: int | None = None
+        """Of the last process; None before one has ended."""
+        self._command = command
+        self._environ = environ
+        self._restart = restart
+        self._process: asyncio.subprocess.Process | None = None
+        self._stopping = False
+        self._pause = Wakeup()
+
+    async def run(self) -> None:
+        """Start the process, again whenever it dies, until it is stopped or done."""
+        clock, failures = SystemClock(), 0
+        while not self._stopping:
+            started_at = clock.elapsed()
+            self.exit_code = await self._run_once()
+            lived = clock.elapsed() - started_at
+            if self._stopping or self.exit_code == BAD_INPUT:
+                return
+            if self.exit_code == 0 and not self._restart:
+                return
+            failures = 0 if lived >= _SETTLED_AFTER else failures + 1
+            pause = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** max(failures - 1, 0))
+            logger.warning(
+                "worker process %d ended with %s after %.1f s; it is started again in %.0f s",
+                self.number,
+                _told(self.exit_code),
+                lived,
+                pause,
+            )
+            await self._pause.wait(timedelta(seconds=pause))
+
+    async def _run_once(self) -> int:
+        self._process = await asyncio.create_subprocess_exec(
+            *self._command,
+            stdin=asyncio.subprocess.PIPE,
+            env=self._environ,
+            # Ctrl-C in a terminal goes to all its processes; ours hear of it from the parent.
+            start_new_session=True,
+        )
+        if self._stopping:
+            self.send(signal.SIGTERM)
+        return await self._process.wait()
+
+    def stop(self) -> None:
+        """Ask the process to stop, and start no other. A second time: to hurry."""
+        self._stopping = True
+        self._pause.ring()
+        self.send(signal.SIGTERM)
+
+    def send(self, signum: signal.Signals) -> None:
+        """Send a signal to the process, if it runs."""
+        if self._process is not None and self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.send_signal(signum)
+
+
+async def run_processes(
+    command: Sequence[str],
+    environs: Sequence[Mapping[str, str]],
+    *,
+    grace: timedelta,
+    restart: bool,
+) -> int:
+    """Keep one process per environment until a stop signal, or until all are done.
+
+    A process that dies is started again, after a pause that doubles from 1 s to 30 s. The first
+    signal stops all at once, a second one hurries them; who still runs a little after ``grace``
+    is killed. A process that ends for bad input ends all: starting it again would not help.
+
+    :param grace: what the processes themselves give their handlers
+    :returns: 0 when the last of each ended with 0; 2 for bad input; else 1
+    """
+    slots = [
+        Slot(number, command, environ, restart=restart)
+        for number, environ in enumerate(environs, start=1)
+    ]
+    asked = asyncio.Event()
+
+    def stop() -> None:
+        asked.set()
+        for slot in slots:
+            slot.stop()
+
+    with on_stop_signals(stop, stop):
+        tasks = {asyncio.ensure_future(slot.run()) for slot in slots}
+        killer = asyncio.ensure_future(_kill_after(asked, grace + _BEYOND_GRACE, slots))
+        try:
+            while tasks:
+                done, tasks = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    task.result()
+                if any(slot.exit_code == BAD_INPUT for slot in slots) and not asked.is_set():
+                    stop()
+        finally:
+            killer.cancel()
+    codes = {slot.exit_code for slot in slots}
+    return BAD_INPUT if BAD_INPUT in codes else int(codes != {0})
+
+
+async def _kill_after(asked: asyncio.Event, delay: timedelta, slots: Sequence[Slot]) -> None:
+    await asked.wait()
+    await Wakeup().wait(delay)
+    for slot in slots:
+        slot.send(signal.SIGKILL)
+
+
+def _told(exit_code: int) -> str:
+    return f"signal {-exit_code}" if exit_code < 0 else f"exit code {exit_code}"
