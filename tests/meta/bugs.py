@@ -461,15 +461,15 @@ FLEET = [
     ),
     _bug(
         "a term that stays when the holder changes",
-        "cron_store",
         "leader",
+        "cron_store",
         "else_=leader.c.term + 1",
         "else_=leader.c.term",
     ),
     _bug(
         "a leader lease that lasts a microsecond too long",
-        "cron_store",
         "leader",
+        "cron_store",
         "(leader.c.lease_until <= _NOW)",
         "(leader.c.lease_until < _NOW)",
     ),

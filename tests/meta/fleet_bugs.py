@@ -35,8 +35,8 @@ FLEET_BUGS: tuple[Bug, ...] = (
         "register frees nothing",
         "proc_store",
         "procs",
-        "    _free_held_jobs(tx, pod.kinds)\n",
-        "",
+        "expanding=True))).values(hold=None)",
+        "expanding=True))).values(hold=jobs.c.hold)",
     ),
     _bug(
         "next due: first priority only",
