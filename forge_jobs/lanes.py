@@ -151,6 +151,8 @@ class Lane(Generic[Item, Result]):
             while self._waiting:
                 batch = self._next_batch()
                 await self._send(batch)
+                # Only now: within a batch a later item may end before an earlier one.
+                self._finish_flushes()
         except BaseException as error:
             # Only the end of the event loop comes here: nobody may be left waiting.
             for entry in (*(part.entry for part in batch), *self._waiting):
@@ -251,10 +253,10 @@ class Lane(Generic[Item, Result]):
                 entry.future.set_result(entry.results)
             else:
                 entry.future.set_exception(entry.error)
-        if self._flushes:
-            self._finish_flushes()
 
     def _finish_flushes(self) -> None:
+        if not self._flushes:
+            return
         for wanted, done in self._flushes:
             if wanted <= self._settled and not done.done():
                 done.set_result(None)

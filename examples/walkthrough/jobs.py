@@ -6,7 +6,7 @@ handlers = HandlerRegistry()
 
 
 @handlers.job("mail.receipt", queue="mail", max_attempts=8, timeout=30)
-async def send_receipt(order: int, address: str, ctx: JobContext) -> str:
+async def send_receipt(ctx: JobContext, order: int, address: str) -> str:
     """Send the receipt of one order."""
     if not await ctx.rate_limit.acquire("smtp"):
         raise Snoozed(5)  # no attempt is used up, the worker is free meanwhile

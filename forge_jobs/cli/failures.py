@@ -56,6 +56,15 @@ class CommandLine(click.Group):
         sys.exit(outcome if isinstance(outcome, int) else 0)
 
 
+_OF_OUTPUT = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EBADF)
+
+
+def _drop_output() -> None:
+    # What is still buffered would fail once more when the interpreter ends, with a code of its own.
+    with open(os.devnull, "w") as nothing:
+        os.dup2(nothing.fileno(), sys.stdout.fileno())
+
+
 def describe(error: Exception) -> tuple[str, int]:
     """The line that people get for ``error``, and the exit code."""
     while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
@@ -69,7 +78,8 @@ def describe(error: Exception) -> tuple[str, int]:
         return str(error), BAD_INPUT
     if isinstance(error, ForgeJobsError):
         return str(error), FAILED
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EIO, errno.EBADF):
+    if isinstance(error, OSError) and error.errno in _OF_OUTPUT:
+        _drop_output()
         return f"the output cannot be written: {os.strerror(error.errno)}", FAILED
     # The text of a foreign exception may hold a path, a host name or a password.
     return f"unexpected {type(error).__name__}; this is a defect, please report it", FAILED

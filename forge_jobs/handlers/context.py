@@ -55,7 +55,12 @@ class SyncJobContext(Protocol):
 
 
 class JobContext(Protocol):
-    """The running job. A handler gets it by annotating one parameter with this class."""
+    """The running job. A handler gets it by annotating one parameter with this class.
+
+    Put it first: ``async def sync(ctx: JobContext, repo: str)``. Then a type checker holds
+    ``sync.request(...)`` to the other parameters. Elsewhere it works the same, but a wrong
+    argument is refused only when the request is made.
+    """
 
     @property
     def job_id(self) -> JobId: ...

@@ -209,7 +209,7 @@ class Job(Struct, frozen=True, kw_only=True):
     :param token: how often it was claimed
     :param host_id: the pod that holds it, or held it last; "" before the first claim
     :param started_at: when the running attempt is known to have started; None while its
-        claim is only held ahead
+        claim is only held ahead, and until a beat or a recorded start brings the news
     :param result: JSON text, None when there is none (yet, any more, or not asked for)
     :param payload: "" once a job that is not to be kept has ended
     """

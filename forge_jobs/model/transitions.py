@@ -14,7 +14,8 @@ class Cooldown(Struct, frozen=True):
     """A pause of a whole queue after its upstream throttled.
 
     A store keeps the later end and the higher level of what it has and what it is given, so
-    workers that are throttled together raise the level once.
+    workers that are throttled together raise the level once. A stored level counts until its
+    pause has been over for the queue's ``quiet`` time.
 
     :param length: from the store's now
     :param level: how many throttles in a row this one is, from 1; input of the next length

@@ -18,6 +18,8 @@ logger = logging.getLogger(__name__)
 
 _FIRST_PAUSE = 0.1
 _SHORTEST_CAP, _LONGEST_CAP = 1.0, 30.0
+_CAUSES = 100
+"""Told apart while failures go on; texts with numbers in them have no end."""
 
 
 class Wakeup:
@@ -173,6 +175,8 @@ class PeriodicLoop:
         self._last_error = f"{type(error).__name__}: {error}"
         cause = f"{type(error).__qualname__}:{str(error)[:200]}"
         if cause not in self._logged:
+            if len(self._logged) >= _CAUSES:
+                self._logged.clear()
             self._logged.add(cause)
             # An outage is told in one line; anything else is a defect and needs its traceback.
             logger.warning(

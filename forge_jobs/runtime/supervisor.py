@@ -19,6 +19,7 @@ from forge_jobs.runtime.worker import Worker
 _NO_DEMAND = Demand(worker_ids=(), limit=0, kinds=frozenset())
 _SHORTEST_LOOK, _LONGEST_LOOK = 0.005, 1.0
 _PACE_WEIGHT = 0.1
+_AFTER_COOLING = 1.0
 
 
 class Supervisor:
@@ -96,7 +97,9 @@ class Supervisor:
             self.grant = min(self.grant, beat.slots.grant)
         else:
             self.grant = beat.slots.grant
-        self._cooling_until = sent_at + beat.state.cooldown_remaining.total_seconds()
+        cooling = beat.state.cooldown_remaining.total_seconds()
+        # When it ended stays known: a moment after it, an empty claim is repeated.
+        self._cooling_until = sent_at + cooling if cooling else min(self._cooling_until, sent_at)
         self._look_within(beat.next_due_in)
         self._fit()
         self._go_on()
@@ -185,6 +188,9 @@ class Supervisor:
         elif demand.limit:
             self._fruitless = 0 if claimed else self._fruitless + 1
             self._look_within(exchange.next_due_in)
+            if not claimed and services.clock.elapsed() < self._cooling_until + _AFTER_COOLING:
+                # Counted by two clocks, the cool-down may have ended here a moment early.
+                self._look_within(timedelta(0))
         self._fit()
 
     def next_look(self) -> timedelta | None:

@@ -138,7 +138,7 @@ def test_a_full_disk_under_the_output_is_told_as_such(forge: CommandLine) -> Non
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
             [sys.executable, "-m", "forge_jobs", "queues", "list", "--json"],
-            env=os.environ | {"FORGE_STORAGE_URL": forge.url},
+            env=os.environ | {"FORGE_STORAGE_URL": forge.url, "PYTHONUNBUFFERED": ""},
             stdout=full,
             stderr=subprocess.PIPE,
             text=True,

@@ -444,3 +444,15 @@ async def test_a_delay_longer_than_any_counter_of_seconds_is_kept(
     await finish(storage, claimed, failed(36_500 * DAY))
     job = await get_job(storage, claimed.claim.job_id)
     assert job.due_at == clock.now() + 36_500 * DAY
+
+
+async def test_only_the_end_of_the_last_ended_claim_is_remembered(
+    storage: Storage, lease: PodLease
+) -> None:
+    first = await claimed_one(storage, lease)
+    assert await finish(storage, first, snoozed())
+    second = await claim_one(storage, lease)
+    assert await finish(storage, first, snoozed()), "the newer claim has not ended yet"
+    assert await finish(storage, second, snoozed())
+    assert not await finish(storage, first, snoozed())
+    assert await finish(storage, second, snoozed())

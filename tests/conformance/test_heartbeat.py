@@ -309,3 +309,30 @@ async def test_a_start_belongs_to_its_claim_and_not_to_the_next(
     clock.advance(DAY)
     [stale] = await storage.jobs.stale_claims(LEASE, 10)
     assert not stale.started
+
+
+async def test_a_claim_belongs_to_the_pod_that_made_it(
+    storage: Storage, lease: PodLease, clock: ManualClock
+) -> None:
+    await enqueue_one(storage)
+    claimed = await claim_one(storage, lease)
+    other = await register(storage)
+    clock.advance(1)
+    beat = await storage.jobs.heartbeat(other, [held(claimed, "w")], LEASE)
+    assert beat.claims == {claimed.claim: ClaimState.LOST}
+    assert beat.unknown == ()
+    job = await get_job(storage, claimed.claim.job_id)
+    assert (job.heartbeat_at, job.started_at) == (job.claimed_at, None)
+
+
+async def test_the_start_of_a_claim_for_a_worker_is_unknown_until_it_is_told(
+    storage: Storage, lease: PodLease, clock: ManualClock
+) -> None:
+    await enqueue_one(storage)
+    claimed = await claim_one(storage, lease)
+    assert (await get_job(storage, claimed.claim.job_id)).started_at is None
+    assert await storage.procs.workers() == []
+    assert (await storage.jobs.counts([QUEUE]))[QUEUE].running == 0
+    clock.advance(1)
+    await storage.jobs.heartbeat(lease, [held(claimed, "w")], LEASE)
+    assert (await get_job(storage, claimed.claim.job_id)).started_at == clock.now()

@@ -14,11 +14,13 @@ from forge_jobs.model.jobs import (
     Refusal,
 )
 from forge_jobs.model.processes import ClaimState, PodLease
+from forge_jobs.model.queues import QueueChange, Retention
 from forge_jobs.storage.protocols import Storage
 from tests.support.factories import (
     DAY,
     LEASE,
     MICROSECOND,
+    QUEUE,
     SECOND,
     claim,
     claim_one,
@@ -275,3 +277,26 @@ async def test_an_expired_parent_hands_its_end_over(storage: Storage, clock: Man
     await storage.jobs.expire(10)
     [news] = await storage.jobs.handovers(10)
     assert news.parent_status is CANCELLED
+
+
+async def test_a_requeue_clears_the_result_and_an_expiry_that_has_passed(
+    storage: Storage, lease: PodLease, clock: ManualClock
+) -> None:
+    soon, later = clock.now() + 10 * SECOND, clock.now() + DAY
+    jobs = [await enqueue_one(storage, expires_at=expiry) for expiry in (soon, later, None)]
+    for _ in jobs:
+        await run_one(storage, lease, dead(result="1"))
+    clock.advance(10)
+    assert (await storage.jobs.requeue(only(*jobs))).changed == tuple(jobs)
+    requeued = [await get_job(storage, job_id) for job_id in jobs]
+    assert [job.expires_at for job in requeued] == [None, later, None]
+    assert [job.result for job in requeued] == [None] * 3
+    assert len(await claim(storage, lease, limit=3)) == 3
+
+
+async def test_a_job_whose_payload_was_not_kept_cannot_be_requeued(storage: Storage) -> None:
+    await storage.config.set_queue(QUEUE, QueueChange(retention=Retention(cancelled=0 * DAY)))
+    job_id = await enqueue_one(storage)
+    await storage.jobs.cancel(only(job_id))
+    assert refused(await storage.jobs.requeue(only(job_id)), job_id, Refusal.FINISHED)
+    assert (await get_job(storage, job_id)).status is CANCELLED

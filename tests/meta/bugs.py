@@ -368,7 +368,7 @@ OPERATORS = [
     _bug(
         "a page that repeats the last line of the one before",
         "reads",
-        "reads",
+        "filters",
         "jobs.c.id < before",
         "jobs.c.id <= before",
     ),
@@ -376,8 +376,8 @@ OPERATORS = [
         "a tag found inside another",
         "bulk hostile_input",
         "job_rows",
-        "    return _encode(tag).decode()\n",
-        "    return _encode(tag).decode()[1:-1]\n",
+        "    quoted = _encode(tag).decode()\n",
+        "    quoted = _encode(tag).decode()[:-1]\n",
     ),
 ]
 
@@ -407,8 +407,8 @@ FLEET = [
         "jobs of kinds nobody knows freed by any pod",
         "unknown_kinds",
         "procs",
-        "jobs.c.kind.in_(portion),",
-        "jobs.c.kind.is_not(None),",
+        '        jobs.c.kind.in_(bindparam("kinds", expanding=True)),\n    )\n    .limit',
+        "        jobs.c.kind.is_not(None),\n    )\n    .limit",
     ),
     _bug(
         "grants above the queue's maximum",
@@ -461,15 +461,15 @@ FLEET = [
     ),
     _bug(
         "a term that stays when the holder changes",
-        "cron_store",
         "leader",
+        "cron_store",
         "else_=leader.c.term + 1",
         "else_=leader.c.term",
     ),
     _bug(
         "a leader lease that lasts a microsecond too long",
-        "cron_store",
         "leader",
+        "cron_store",
         "(leader.c.lease_until <= _NOW)",
         "(leader.c.lease_until < _NOW)",
     ),

@@ -35,8 +35,8 @@ FLEET_BUGS: tuple[Bug, ...] = (
         "register frees nothing",
         "proc_store",
         "procs",
-        "    _free_held_jobs(tx, pod.kinds)\n",
-        "",
+        "expanding=True))).values(hold=None)",
+        "expanding=True))).values(hold=jobs.c.hold)",
     ),
     _bug(
         "next due: first priority only",
@@ -149,15 +149,15 @@ FLEET_BUGS: tuple[Bug, ...] = (
     ),
     _bug(
         "leader: term not growing for the old holder",
-        "cron_store",
         "leader",
+        "cron_store",
         "case((leader.c.lease_until > _NOW, leader.c.term)",
         "case((leader.c.host_id == _BY, leader.c.term)",
     ),
     _bug(
         "resign of an old term",
-        "cron_store",
         "leader",
+        "cron_store",
         '        leader.c.term == bindparam("of_term"),\n',
         "",
     ),

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from tests.meta.bugs import BUGS, Bug, Edit
 from tests.meta.fleet_bugs import FLEET_BUGS
+from tests.meta.odd_bugs import ODD_BUGS
 
 ROOT = Path(__file__).parents[2]
 _PACKAGE = "forge_jobs"
@@ -84,9 +85,8 @@ def main() -> int:
     parser.add_argument("--only", metavar="NAME", help="bugs whose name contains this")
     parser.add_argument("--list", action="store_true", help="print the names and stop")
     arguments = parser.parse_args()
-    chosen = [
-        bug for bug in (*BUGS, *FLEET_BUGS) if not arguments.only or arguments.only in bug.name
-    ]
+    every = (*BUGS, *FLEET_BUGS, *ODD_BUGS)
+    chosen = [bug for bug in every if not arguments.only or arguments.only in bug.name]
     if arguments.list:
         print("\n".join(bug.name for bug in chosen))
         return 0

@@ -121,3 +121,11 @@ async def test_a_failed_migration_leaves_the_schema_as_it_was(
     with pytest.raises(Exception, match="refused the statement"):
         await open_migrator(url).up()
     assert schema_of(path) == before
+
+
+async def test_a_schema_by_another_text_of_a_migration_is_refused(path: Path, url: str) -> None:
+    await open_migrator(url).up()
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE forge_migrations SET checksum = 'other'")
+    with pytest.raises(SchemaMismatch, match="never released"):
+        await open_storage(url)

@@ -209,6 +209,27 @@ async def test_a_claim_that_the_store_did_not_answer_is_asked_for_again(
         await wait_until(lambda: it.started == [0], description="it runs without another beat")
 
 
+async def test_a_claim_a_moment_before_the_store_ends_a_cool_down_is_repeated(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    behind = faulty(storage, Faults())
+    exchange = behind.jobs.exchange
+    too_early = iter(range(3))
+
+    async def still_cooling(*args: Any) -> Exchange:
+        for _ in too_early:
+            return Exchange((), (), None)
+        answer: Exchange = await exchange(*args)
+        return answer
+
+    monkeypatch.setattr(behind.jobs, "exchange", still_cooling, raising=False)
+    async with bench(behind) as it:
+        await enqueue_one(storage, kind="enters", payload='{"n":0}')
+        it.state = structs.replace(it.state, cooldown_remaining=seconds(0.1))
+        it.beat(due_in=seconds(0))
+        await wait_until(lambda: it.started == [0], description="it runs without another beat")
+
+
 async def test_ends_with_large_results_travel_in_several_calls(
     storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,7 +12,7 @@ handlers = HandlerRegistry()
 
 
 @handlers.job("ledger.work", keep_result=False)
-async def work(ledger: str, seconds: float, ctx: JobContext) -> None:
+async def work(ctx: JobContext, ledger: str, seconds: float) -> None:
     """Take ``seconds``, with a line before and one after."""
     note(ledger, "start", ctx.job_id, ctx.attempt, ctx.token)
     await anyio.sleep(seconds)
@@ -20,7 +20,7 @@ async def work(ledger: str, seconds: float, ctx: JobContext) -> None:
 
 
 @handlers.job("ledger.wait_for_file", keep_result=False)
-async def wait_for_file(ledger: str, gate: str, ctx: JobContext) -> None:
+async def wait_for_file(ctx: JobContext, ledger: str, gate: str) -> None:
     """End as soon as the file ``gate`` exists."""
     note(ledger, "start", ctx.job_id, ctx.attempt, ctx.token)
     while not await anyio.Path(gate).exists():  # noqa: ASYNC110 - another process makes it
@@ -29,7 +29,7 @@ async def wait_for_file(ledger: str, gate: str, ctx: JobContext) -> None:
 
 
 @handlers.job("ledger.wait_in_thread", keep_result=False)
-def wait_in_thread(ledger: str, gate: str, ctx: JobContext) -> None:
+def wait_in_thread(ctx: JobContext, ledger: str, gate: str) -> None:
     """As ``wait_for_file``, in a thread: no cancellation can stop it."""
     note(ledger, "start", ctx.job_id, ctx.attempt, ctx.token)
     while not Path(gate).exists():

@@ -378,6 +378,24 @@ class TestFlush:
     async def test_flush_of_an_idle_lane_returns_at_once(self) -> None:
         await Lane(Store().call).flush()
 
+    async def test_flush_waits_for_its_own_items_also_when_later_ones_end_first(self) -> None:
+        store = Store(guilty=frozenset({9}))
+        lane = Lane(store.call, sort_key=lambda item: -item)
+        store.gate.clear()
+        async with asyncio.TaskGroup() as callers:
+            callers.create_task(lane.submit(0))
+            await wait_until(lambda: store.running, description="the lane is busy")
+            first = callers.create_task(lane.submit(1))
+            await anyio.lowlevel.checkpoint()
+            flushing = callers.create_task(lane.flush())
+            await anyio.lowlevel.checkpoint()
+            for item in (9, 8, 7):
+                callers.create_task(outcome_of(lane, item))
+            await anyio.lowlevel.checkpoint()
+            store.gate.set()
+            await flushing
+            assert first.done()
+
     async def test_flush_waits_for_what_was_submitted_before_and_not_for_what_comes_later(
         self,
     ) -> None:

@@ -57,7 +57,7 @@ def _seen(ctx: JobContext, **fields: object) -> Seen:
 @handlers.job(
     "demo.count_file", queue=FILES, max_attempts=4, retry=Fixed(timedelta(seconds=1), jitter=False)
 )
-async def count_file(path: str, ledger: str, pace: float, ctx: JobContext) -> FileFacts:
+async def count_file(ctx: JobContext, path: str, ledger: str, pace: float) -> FileFacts:
     """Hash one file and count its lines and words.
 
     :param pace: seconds to rest afterwards, so that people can watch
@@ -75,7 +75,7 @@ async def count_file(path: str, ledger: str, pace: float, ctx: JobContext) -> Fi
 
 
 @handlers.job("demo.report", queue=REPORTS)
-def report(ledger: str, name: str, ctx: JobContext) -> dict[str, int]:
+def report(ctx: JobContext, ledger: str, name: str) -> dict[str, int]:
     """Sum up the ledger as it stands, once the jobs it waits for have settled."""
     folder = Path(ledger)
     books = balance(read_handed_out(folder), read_seen(folder))
@@ -86,12 +86,12 @@ def report(ledger: str, name: str, ctx: JobContext) -> dict[str, int]:
 
 
 @handlers.job("demo.ping", queue=PINGS)
-async def ping(ledger: str, ctx: JobContext) -> None:
+async def ping(ctx: JobContext, ledger: str) -> None:
     """Note when it was picked up."""
     append(Path(ledger) / SEEN, [_seen(ctx)])
 
 
 @handlers.job("demo.tick", queue=TICKS)
-async def tick(ledger: str, ctx: JobContext) -> None:
+async def tick(ctx: JobContext, ledger: str) -> None:
     """Run by the demo's schedule, every second."""
     append(Path(ledger) / SEEN, [_seen(ctx)])

@@ -102,6 +102,9 @@ class JobStore(Protocol):
         The first claims carry ``worker_ids``, in order; claims beyond them are held ahead. A
         job with a crash on record is only claimed for a worker id, never ahead.
 
+        A claim records no start, also not one for a worker: ``started_at`` is None until a
+        beat or :meth:`record_start` brings the news.
+
         :param limit: at least 1, at most 1,000; fewer come back when fewer are due
         """
         ...
@@ -111,13 +114,21 @@ class JobStore(Protocol):
 
         A False item changes nothing: not the row, not the queue's cool-down, no counter.
         The token of an applied item is kept as ``settled_token``; a repeat with that token
-        is True and changes nothing, whatever has become of the job since.
+        is True and changes nothing, whatever has become of the job since. Only the last such
+        token is kept: once a newer claim has ended, a repeat of an older end is False.
 
         Applies the transition: status, cause, due time (now + delay), result (replaces an older
         one, also by None), error (stamped with now, appended, the newest 32 stay), the attempt
         (one less when handed back), snooze and crash counts, cool-down of the queue.
+
+        Of two cool-downs the later end counts, and the higher level: what is stored counts
+        until its pause has been over for the queue's ``quiet`` time, then the given level replaces
+        it, also by a lower one.
+
         A job that was asked to cancel ends as cancelled (cause cancelled) instead, unless its
-        transition is done: a result that arrives after success was reported stands.
+        transition is done: a result that arrives after success was reported stands. The rest
+        of the transition stands too: its error is appended, attempt, snoozes and crashes count
+        as it says, its cool-down applies. Only its result is not stored.
         A terminal job frees its unique key, drops what retention does not keep, and hands its
         end over to waiting children.
         """
@@ -147,6 +158,9 @@ class JobStore(Protocol):
         self, lease: PodLease, claims: Sequence[HeldClaim], lease_for: timedelta
     ) -> Beat:
         """Renew the pod's lease and all its claims; bring back what supervisors need.
+
+        A claim belongs to the pod that made it: one that another pod lists is lost to it, and
+        is not renewed by it, whatever its token.
 
         A claim that is current is renewed although a rival holds its row's lock, and its start is
         recorded when it carries a worker id. A lost claim changes nothing. A lease that ran
@@ -190,7 +204,10 @@ class JobStore(Protocol):
 
         Visits matching jobs in id order, at most ``limit`` per call; going on with ``cursor``
         ends although every visited job was refused. Ids in ``which.ids`` that do not exist
-        are refused as ``not_found``.
+        are refused as ``not_found``. A store may look for matching jobs before the atomic step,
+        so as not to keep others waiting, but must check in it that they still match.
+
+        :param limit: 1 to 1,000
         """
         ...
 
@@ -199,7 +216,8 @@ class JobStore(Protocol):
     ) -> BulkOutcome:
         """Remove jobs for good. Refuses running ones. Bounded as :meth:`cancel`.
 
-        Children of a deleted job that had not ended are told that it was cancelled.
+        Children of a deleted job that had not ended are told that it was cancelled. Nothing
+        of it stays: its id may be stored again.
         """
         ...
 
@@ -212,13 +230,19 @@ class JobStore(Protocol):
         on the timeline. Refuses done
         (``finished``), running, and waiting ones. The unique key is checked again: of two
         jobs with one key, one is requeued and the other refused (``key_taken``).
+
+        The result is cleared, and an ``expires_at`` that has passed. A job whose payload was not
+        kept is refused (``finished``).
         """
         ...
 
     async def run_now(
         self, which: JobFilter, *, cursor: str | None = None, limit: int = 500
     ) -> BulkOutcome:
-        """Make pending and failed jobs due now; attempts stay. Refuses all others."""
+        """Make pending and failed jobs due now; attempts stay. Refuses all others.
+
+        One that is due already keeps its place in the order, and counts as changed.
+        """
         ...
 
     async def expire(self, limit: int) -> int:

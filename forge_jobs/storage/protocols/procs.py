@@ -25,8 +25,9 @@ class ProcStore(Protocol):
     async def register(self, pod: Pod, lease_for: timedelta) -> PodLease:
         """Admit a pod, or admit it again after its lease ran out: a new epoch, no grants.
 
-        Frees held jobs whose kind it knows and declares its queues (created with default settings
-        when unknown). Wakes the coordinator.
+        Declares its queues (created with default settings when unknown), and frees held jobs
+        whose kind it knows, all before it returns but not in the same step: they may be many.
+        Wakes the coordinator.
         """
         ...
 

@@ -12,11 +12,12 @@ from forge_jobs.storage.sql.tables import ACTIVE, jobs
 from forge_jobs.storage.sql.transaction import Tx
 
 _keys: BindParameter[Any] = bindparam("keys", expanding=True)
-# Queue by queue: SQLite looks up a list of pairs by scanning.
+# Queue by queue: SQLite looks up a list of pairs by scanning. And without IS NOT NULL, which it
+# would take for a range to scan; the list of keys implies it.
 _HOLDERS = select(jobs.c.unique_key, jobs.c.id).where(
     jobs.c.queue == bindparam("queue"),
     jobs.c.unique_key.in_(_keys),
-    text(f"unique_key IS NOT NULL AND {ACTIVE}"),
+    text(ACTIVE),
 )
 
 

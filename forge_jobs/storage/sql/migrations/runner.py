@@ -127,6 +127,13 @@ def check(tx: Tx) -> None:
     entries = status(tx)
     _refuse_newer(entries)
     missing = [entry.version for entry in entries if entry.applied_at is None]
+    checksums = _read_checksums(tx)
+    for migration in known_migrations(tx.flavor.name):
+        if checksums.get(migration.version, migration.checksum) != migration.checksum:
+            raise SchemaMismatch(
+                f"the store's schema was made by another text of migration {migration.version} "
+                "than this program's, one that was never released; start with a new database"
+            )
     if missing:
         raise SchemaMismatch(
             f"the store's schema is older than this program: it lacks migration {missing[0]}; "
@@ -148,6 +155,13 @@ def _read_applied(tx: Tx) -> dict[int, tuple[str, int]]:
         return {}
     rows = tx.execute(select(_applied.c.version, _applied.c.name, _applied.c.applied_at))
     return {row.version: (row.name, row.applied_at) for row in rows}
+
+
+def _read_checksums(tx: Tx) -> dict[int, str]:
+    if not inspect(tx.connection).has_table(_applied.name):
+        return {}
+    rows = tx.execute(select(_applied.c.version, _applied.c.checksum))
+    return {row.version: row.checksum for row in rows}
 
 
 def _apply(tx: Tx, migration: Migration) -> None:

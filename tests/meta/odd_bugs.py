@@ -1,0 +1,84 @@
+"""Bugs in corners: tags, edges and places in bulk, overruled ends, levels of cool-downs."""
+
+from tests.meta.bugs import _bug
+
+ODD_BUGS = [
+    _bug(
+        "a tag found behind a quote in another",
+        "bulk",
+        "job_rows",
+        'return f"[{quoted}", f",{quoted}"',
+        "return quoted, quoted",
+    ),
+    _bug(
+        "a deleted child that leaves its edges behind",
+        "bulk",
+        "operators",
+        "    forget_edges(tx, ids)\n",
+        "",
+    ),
+    _bug(
+        "a due job sent to the back by run_now",
+        "operators",
+        "operators",
+        '.where(jobs.c.id.in_(_ids), jobs.c.run_at > bindparam("now"))',
+        ".where(jobs.c.id.in_(_ids))",
+    ),
+    _bug(
+        "of several queues only the first is visited",
+        "bulk",
+        "filters",
+        "for name in sorted(names)",
+        "for name in sorted(names)[:1]",
+    ),
+    _bug(
+        "some held jobs are forgotten when their kind appears",
+        "unknown_kinds",
+        "procs",
+        "        while await self._database.write(lambda tx: _free_held_jobs(tx, pod.kinds)):\n"
+        "            pass\n",
+        "        await self._database.write(lambda tx: _free_held_jobs(tx, pod.kinds))\n",
+    ),
+    _bug(
+        "a cancel that forgets why the attempt ended",
+        "overruled",
+        "settle",
+        "            error=wished.error,\n",
+        "",
+    ),
+    _bug(
+        "a cancel that swallows the cool-down",
+        "overruled",
+        "settle",
+        "            cooldown=wished.cooldown,\n",
+        "",
+    ),
+    _bug(
+        "an attempt handed back that a cancel counts",
+        "overruled",
+        "settle",
+        "            hand_back=wished.hand_back,\n",
+        "",
+    ),
+    _bug(
+        "a cool-down's level that outlives the quiet time",
+        "cooldowns",
+        "cooldowns",
+        "if tx.now < quiet_until:",
+        "if tx.now <= quiet_until:",
+    ),
+    _bug(
+        "a cool-down's level forgotten when the pause ends",
+        "cooldowns",
+        "cooldowns",
+        "if tx.now < quiet_until:",
+        "if tx.now < (row.cooldown_until or 0):",
+    ),
+    _bug(
+        "a beat that renews another pod's claim",
+        "heartbeat",
+        "beats",
+        'text(CLAIMED), jobs.c.host_id == bindparam("host")',
+        'text(CLAIMED), jobs.c.host_id != bindparam("host")',
+    ),
+]
