@@ -11,7 +11,7 @@ demo: $(READY)
 	$(BIN)/forge-jobs demo $(if $(STORAGE),--storage "$(STORAGE)") $(FOLDER)
 
 test: $(READY)
-	$(BIN)/pytest -n 2 -q
+	$(BIN)/pytest -n 2 --dist worksteal -q
 
 check: $(READY)
 	$(BIN)/ruff check .
