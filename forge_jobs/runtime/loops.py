@@ -14,7 +14,7 @@ from forge_jobs.runtime.events import EventBuffer
 from forge_jobs.runtime.gauges import PodMeter, gauges_once
 from forge_jobs.runtime.handover import hand_over_once
 from forge_jobs.runtime.latencies import LatencyRecorder
-from forge_jobs.runtime.reaper import reap_once
+from forge_jobs.runtime.reaper import reap_once, rest_of
 from forge_jobs.runtime.rollup import roll_up_once
 from forge_jobs.runtime.service import PeriodicLoop
 from forge_jobs.runtime.startup import RuntimePlan
@@ -23,7 +23,7 @@ _RUNG = timedelta(minutes=1)
 """Pause of a loop that is rung when it has something to do."""
 
 _SWEEP_EVERY = 5
-"""Reaper passes between two that also look for expired jobs and dead pods."""
+"""Reaper intervals between two passes that also look for expired jobs and dead pods."""
 
 _Pass = Callable[[], Awaitable[timedelta | None]]
 
@@ -56,8 +56,8 @@ class PodLoops:
         self._running = running
         self._lease = lease
         self._rng = random.Random()
-        self._reaps = 0
-        self.guard = ReaperGuard(settings.lease, settings.reap_interval)
+        self._swept_at = plan.clock.elapsed()
+        self.guard = ReaperGuard(settings.lease, rest_of(settings))
         self.memory = CoordinatorMemory(plan.clock)
         self.meter = PodMeter(clock=plan.clock)
         self.coordinator = self._loop("coordinator", self._coordinate, settings.coordinate_interval)
@@ -112,8 +112,9 @@ class PodLoops:
 
     async def _reap(self) -> timedelta | None:
         plan = self._plan
-        self._reaps += 1
-        await reap_once(
+        now = plan.clock.elapsed()
+        sweep = now - self._swept_at >= _SWEEP_EVERY * plan.settings.reap_interval.total_seconds()
+        report = await reap_once(
             plan.storage.jobs,
             plan.storage.procs,
             plan.settings,
@@ -121,9 +122,11 @@ class PodLoops:
             plan.handlers,
             clock=plan.clock,
             events=self._events,
-            sweep=self._reaps % _SWEEP_EVERY == 0,
+            sweep=sweep,
         )
-        return None
+        if sweep:
+            self._swept_at = now
+        return report.next_in
 
     async def _roll_up(self) -> timedelta | None:
         if self.memory.is_leader():

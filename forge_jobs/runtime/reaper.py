@@ -1,6 +1,7 @@
 """Gives the jobs of dead processes to others, and clears away what nobody will come back for."""
 
 import logging
+from datetime import timedelta
 
 from msgspec import Struct
 
@@ -31,9 +32,11 @@ class ReapReport(Struct, frozen=True, kw_only=True):
     :param came_back: claims that beat, ended or were revived elsewhere after they were read
     :param expired: waiting jobs cancelled because their ``expires_at`` came
     :param dropped: pods forgotten
+    :param next_in: until the next pass
     """
 
     allowed: bool
+    next_in: timedelta
     revived: tuple[Claim, ...] = ()
     came_back: int = 0
     expired: int = 0
@@ -62,10 +65,13 @@ async def reap_once(
     :param sweep: also expire waiting jobs and forget dead pods, which can wait for a later pass
     """
     clock = clock or SystemClock()
-    allowed = True
+    rest = rest_of(settings)
+    # A claim that has beaten this lately cannot go stale before the rest is over.
+    is_quiet = not await jobs.stale_claims(settings.lease - rest, 1)
+    allowed = guard.may_revive(clock)
     revived: list[Claim] = []
     came_back = 0
-    while True:
+    while not is_quiet:
         stale = await jobs.stale_claims(settings.lease, REAP_BATCH)
         # Asked after the reading: whatever this process slept through before the reading shows
         # now, and after it the write looks at the staleness of these claims alone.
@@ -84,11 +90,23 @@ async def reap_once(
     _tell(revived, dropped, events)
     return ReapReport(
         allowed=allowed,
+        next_in=rest if is_quiet else settings.reap_interval,
         revived=tuple(revived),
         came_back=came_back,
         expired=expired,
         dropped=tuple(dropped),
     )
+
+
+def rest_of(settings: RuntimeSettings) -> timedelta:
+    """How long a reaper may rest after a pass that found every claim beating.
+
+    Twice its interval, where the lease leaves room for that: even after the longest gap that a
+    guard of this interval passes over, the claims of a living pod are younger than a lease.
+    """
+    rest = 2 * settings.reap_interval
+    has_room = rest + settings.lease / 3 + settings.heartbeat_interval < settings.lease
+    return rest if has_room else settings.reap_interval
 
 
 async def _revive(

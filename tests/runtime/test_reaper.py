@@ -16,7 +16,7 @@ from forge_jobs.policy.liveness import ReaperGuard
 from forge_jobs.policy.transitions import stale_transition
 from forge_jobs.runtime import reaper
 from forge_jobs.runtime.events import EventBuffer
-from forge_jobs.runtime.reaper import ReapReport, reap_once
+from forge_jobs.runtime.reaper import ReapReport, reap_once, rest_of
 from forge_jobs.storage.protocols import Storage
 from tests.support.factories import (
     KIND,
@@ -42,10 +42,11 @@ SETTINGS = RuntimeSettings()
 class Reaper:
     """A pod's reaper, with what it remembers from pass to pass."""
 
-    def __init__(self, storage: Storage, clock: ManualClock) -> None:
+    def __init__(self, storage: Storage, clock: ManualClock, *, rests: bool = False) -> None:
         self.storage = storage
         self.clock = clock
-        self.guard = ReaperGuard(SETTINGS.lease, SETTINGS.reap_interval)
+        interval = rest_of(SETTINGS) if rests else SETTINGS.reap_interval
+        self.guard = ReaperGuard(SETTINGS.lease, interval)
         self.events = EventBuffer(storage.jobs, clock=clock)
         self.registry: HandlerRegistry | None = None
 
@@ -308,3 +309,42 @@ async def test_a_dead_pod_is_forgotten_and_told_after_another_lease(a_reaper: Re
     await a_reaper.events.flush_once()
     kinds = {event.kind for event in await a_reaper.storage.jobs.events()}
     assert EventKind.POD_LOST in kinds
+
+
+@pytest.mark.parametrize("offset", range(6))
+async def test_a_reaper_that_rests_finds_a_crash_as_soon_as_one_that_does_not(
+    manual_storage: Storage, manual_clock: ManualClock, offset: int
+) -> None:
+    living = await register(manual_storage)
+    await enqueue_one(manual_storage)
+    kept = await claim_one(manual_storage, living)
+    a_reaper = Reaper(manual_storage, manual_clock, rests=True)
+    rests: list[timedelta] = []
+    dies_at = SETTINGS.lease.total_seconds() * 2 + offset
+    lost = None
+    next_pass, revived_after = 0.0, None
+    while revived_after is None:
+        await beat(manual_storage, living, [kept])
+        if lost is None and manual_clock.elapsed() >= dies_at:
+            doomed = await register(manual_storage)
+            await enqueue_one(manual_storage)
+            lost = await claim_one(manual_storage, doomed)
+        if manual_clock.elapsed() >= next_pass:
+            report = await a_reaper.reap()
+            rests.append(report.next_in)
+            next_pass = manual_clock.elapsed() + report.next_in.total_seconds()
+            if report.revived:
+                assert lost is not None
+                assert report.revived == (lost.claim,)
+                revived_after = manual_clock.elapsed() - dies_at
+        manual_clock.advance(SECOND)
+    assert revived_after <= (SETTINGS.lease + SETTINGS.reap_interval).total_seconds()
+    assert rests[0] > SETTINGS.reap_interval
+
+
+async def test_a_reaper_of_a_short_lease_does_not_rest(
+    manual_storage: Storage, manual_clock: ManualClock
+) -> None:
+    short = RuntimeSettings(lease=3 * SETTINGS.heartbeat_interval, fence_margin=SECOND)
+    assert rest_of(short) == short.reap_interval
+    assert rest_of(SETTINGS) > SETTINGS.reap_interval
