@@ -456,3 +456,5 @@ async def test_only_the_end_of_the_last_ended_claim_is_remembered(
     assert await finish(storage, second, snoozed())
     assert not await finish(storage, first, snoozed())
     assert await finish(storage, second, snoozed())
+    await storage.jobs.delete(only(second.claim.job_id))
+    assert not await finish(storage, second, snoozed())

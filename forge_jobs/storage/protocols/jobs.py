@@ -115,7 +115,8 @@ class JobStore(Protocol):
         A False item changes nothing: not the row, not the queue's cool-down, no counter.
         The token of an applied item is kept as ``settled_token``; a repeat with that token
         is True and changes nothing, whatever has become of the job since. Only the last such
-        token is kept: once a newer claim has ended, a repeat of an older end is False.
+        token is kept, and only with the job: a repeat is False once a newer claim has ended or
+        an operator has deleted the job.
 
         Applies the transition: status, cause, due time (now + delay), result (replaces an older
         one, also by None), error (stamped with now, appended, the newest 32 stay), the attempt

@@ -31,12 +31,15 @@ class PrivateFile:
     def __init__(self) -> None:
         parent = _parent()
         remove_abandoned(parent)
+        self._lock: int | None = None
         try:
-            # Named only once it is locked, so that nobody takes it for abandoned before.
-            made = Path(tempfile.mkdtemp(prefix=_UNFINISHED, dir=parent))
-            self._lock = os.open(made / _LOCK, os.O_CREAT | os.O_RDWR, 0o600)
-            _lock(self._lock)
-            self._folder = made.rename(parent / made.name.replace(_UNFINISHED, _PREFIX, 1))
+            self._folder = Path(tempfile.mkdtemp(prefix=_UNFINISHED, dir=parent))
+            if sys.platform != "win32":
+                self._lock = os.open(self._folder / _LOCK, os.O_CREAT | os.O_RDWR, 0o600)
+                _lock(self._lock)
+                # Named only once it is locked, so that nobody takes it for abandoned before.
+                name = self._folder.name.replace(_UNFINISHED, _PREFIX, 1)
+                self._folder = self._folder.rename(parent / name)
         except OSError:
             raise Unavailable("the disk has no room for a private database file") from None
         self._users = 0
@@ -50,7 +53,8 @@ class PrivateFile:
         """One bundle less; the last one removes the file."""
         self._users -= 1
         if self._users == 0:
-            os.close(self._lock)
+            if self._lock is not None:
+                os.close(self._lock)
             shutil.rmtree(self._folder, ignore_errors=True)
 
 
