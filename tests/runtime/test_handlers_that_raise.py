@@ -123,14 +123,15 @@ async def test_an_outcome_means_the_same_raised_or_returned(
 async def test_a_payload_that_cannot_be_decoded_fails_its_job_alone(storage: Storage) -> None:
     handlers = HandlerRegistry()
 
-    @handlers.job("typed", max_attempts=1)
+    @handlers.job("typed")
     async def typed(number: int) -> int:
         return number
 
     async with a_runtime(storage, handlers).start() as handle:
         # Another program, without the handler at hand, stores what the signature refuses.
         async with JobClient(storage) as stranger:
-            bad = await stranger.enqueue(EnqueueRequest("typed", {"number": "seven"}))
+            request = EnqueueRequest("typed", {"number": "seven"}, max_attempts=1)
+            bad = await stranger.enqueue(request)
         good = await handle.enqueue(typed.request(7))
         job = await ended(storage, bad.job_id)
         assert job.status is JobStatus.DEAD
