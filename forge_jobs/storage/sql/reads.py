@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import BindParameter, bindparam, func, or_, select, text
+from sqlalchemy import BindParameter, bindparam, func, literal, or_, select, text, true, union_all
 
 from forge_jobs.errors import InvalidInput
 from forge_jobs.model.ids import JobId
@@ -45,10 +45,19 @@ _LINES = (
 _QUEUE_NAMES = select(queues.c.name).order_by(queues.c.name)
 _names: BindParameter[Any] = bindparam("names", expanding=True)
 _now: BindParameter[Any] = bindparam("now")
+_statuses = union_all(*(select(literal(each.value).label("status")) for each in JobStatus)).cte()
+# One count per queue and status, each a walk over a part of an index: grouping the rows takes
+# twice as long.
 _BY_STATUS = (
-    select(jobs.c.queue, jobs.c.status, func.count())
-    .where(jobs.c.queue.in_(_names))
-    .group_by(jobs.c.queue, jobs.c.status)
+    select(
+        queues.c.name,
+        _statuses.c.status,
+        select(func.count())
+        .where(jobs.c.queue == queues.c.name, jobs.c.status == _statuses.c.status)
+        .scalar_subquery(),
+    )
+    .join_from(queues, _statuses, true())
+    .where(queues.c.name.in_(_names))
 )
 _DUE = (
     select(jobs.c.queue, func.count(), func.min(jobs.c.run_at))
