@@ -273,13 +273,15 @@ class JobSummary(Struct, frozen=True, kw_only=True):
 
 
 class JobFilter(Struct, frozen=True, kw_only=True):
-    """Which jobs are meant; every part that is set must match. Empty tuples mean any.
+    """Which jobs are meant; every part that is set must match.
 
+    :param ids: None means any. An empty tuple means no job at all: a list that came out empty
+        must never stand for every job there is. Of the other parts empty tuples mean any
     :param enqueued_before: strictly before this instant
     :param enqueued_after: at or after this instant
     """
 
-    ids: tuple[JobId, ...] = ()
+    ids: tuple[JobId, ...] | None = None
     queues: tuple[str, ...] = ()
     kinds: tuple[str, ...] = ()
     statuses: tuple[JobStatus, ...] = ()

@@ -8,7 +8,15 @@ import pytest
 from forge_jobs.clock import ManualClock
 from forge_jobs.errors import InvalidInput
 from forge_jobs.model.ids import JobId, new_job_id
-from forge_jobs.model.jobs import After, Cause, JobFilter, JobStatus, Refusal, Unique
+from forge_jobs.model.jobs import (
+    After,
+    BulkOutcome,
+    Cause,
+    JobFilter,
+    JobStatus,
+    Refusal,
+    Unique,
+)
 from forge_jobs.model.processes import PodLease
 from forge_jobs.model.transitions import Delivery
 from forge_jobs.storage.protocols import Storage
@@ -286,3 +294,14 @@ async def test_several_queues_and_statuses_are_visited_as_one_list(
 async def test_a_bulk_call_is_bounded(storage: Storage) -> None:
     with pytest.raises(InvalidInput):
         await storage.jobs.delete(JobFilter(), limit=1_001)
+
+
+@pytest.mark.parametrize("verb", ["cancel", "delete", "requeue", "run_now"])
+async def test_an_empty_list_of_ids_means_no_job(storage: Storage, verb: str) -> None:
+    await enqueue_one(storage)
+
+    outcome = await getattr(storage.jobs, verb)(JobFilter(ids=()))
+
+    assert outcome == BulkOutcome((), (), {}, None)
+    assert (await storage.jobs.list(JobFilter(ids=()))).jobs == ()
+    assert len((await storage.jobs.list(JobFilter())).jobs) == 1

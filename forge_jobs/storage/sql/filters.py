@@ -57,7 +57,7 @@ def oldest_ids(tx: Tx, which: JobFilter, after: str, limit: int) -> list[JobId]:
 def newest_ids(tx: Tx, which: JobFilter, before: str | None, limit: int) -> list[JobId]:
     """Ids of matching jobs below ``before``, descending."""
     statement = select(jobs.c.id).order_by(jobs.c.id.desc()).limit(limit)
-    if which.ids:
+    if which.ids is not None:
         statement = statement.where(jobs.c.id.in_(which.ids))
     if before is not None:
         statement = statement.where(jobs.c.id < before)
@@ -78,7 +78,11 @@ def _parts(tx: Tx, which: JobFilter) -> list[JobFilter]:
     There is an index of the ids of each queue and status. A list over several would be sorted
     whole, however long, to show its first page.
     """
-    if which.ids or which.unique_key is not None or not (which.queues or which.statuses):
+    if (
+        which.ids is not None
+        or which.unique_key is not None
+        or not (which.queues or which.statuses)
+    ):
         return [which]
     names = set(which.queues or tx.execute(_QUEUE_NAMES).scalars())
     statuses = set(which.statuses or JobStatus)

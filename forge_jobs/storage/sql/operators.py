@@ -115,7 +115,7 @@ def find(tx: Tx, which: JobFilter, cursor: str | None, limit: int) -> Visit:
     if not 1 <= limit <= MAX_VISITED:
         raise InvalidInput("limit", f"is {limit}", f"give 1 to {MAX_VISITED}")
     after = check_cursor(cursor) or ""
-    if which.ids:
+    if which.ids is not None:
         ids = sorted({job_id for job_id in which.ids if job_id > after})
     else:
         ids = oldest_ids(tx, which, after, limit + 1)
