@@ -41,8 +41,10 @@ class Silence(Faults):
 @asynccontextmanager
 async def silence() -> AsyncGenerator[Silence]:
     made = Silence()
-    yield made
-    made.silent = False
+    try:
+        yield made
+    finally:
+        made.silent = False
     await wait_until(lambda: made.unanswered == 0, description="all calls are answered")
 
 
@@ -69,13 +71,15 @@ async def test_a_stop_ends_although_no_call_is_answered(storage: Storage, stubbo
         faults.silent = True
         await wait_until(lambda: faults.unanswered, description="a beat gets no answer")
 
-        with anyio.fail_after(20):
-            report = await handle.stop(timeout=0.2)
+        try:
+            with anyio.fail_after(20):
+                report = await handle.stop(timeout=0.2)
+        finally:
+            let_go.set()
 
         assert report.unstored == (outcome.job_id,)
         assert not report.left
         assert report.abandoned == ((outcome.job_id,) if stubborn else ())
-        let_go.set()
         await wait_until(lambda: not list(handle._pod.runs()), description="the handler ends")
     await wait_until(lambda: gone(storage), description="the store hears of the end")
 
