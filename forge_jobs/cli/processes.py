@@ -49,6 +49,9 @@ class Slot:
             started_at = clock.elapsed()
             self.exit_code = await self._run_once()
             lived = clock.elapsed() - started_at
+            if self._stopping and self.exit_code == -signal.SIGTERM:
+                # Stopped before it could listen to signals, and so before it held anything.
+                self.exit_code = 0
             if self._stopping or self.exit_code == BAD_INPUT:
                 return
             if self.exit_code == 0 and not self._restart:
