@@ -22,6 +22,9 @@ _TO_END = 0.3
 
 _TO_STORE = 0.3
 _TO_LEAVE = 0.15
+_TO_LEAVE_IN_GRACE = 5.0
+"""A store that is merely slow is waited for while the grace lasts."""
+
 _LOOK_EVERY = 0.1
 
 
@@ -171,14 +174,19 @@ class PodStopper:
             self._spawn(_quietly(pod.loops.flush())),
             self._spawn(_quietly(pod.client.aclose())),
             self._spawn(_quietly(resign(pod.plan.storage.cron, pod.host_id, pod.loops.memory))),
-            self._spawn(pod.heartbeat.stop(timedelta(seconds=_TO_LEAVE))),
+            self._spawn(pod.heartbeat.stop(timedelta(seconds=self._to_leave()))),
         )
-        await self._within(_TO_LEAVE, last)
+        await self._within(self._to_leave(), last)
         lease = pod.heartbeat.lease
         leaving = self._spawn(_quietly(pod.plan.storage.procs.unregister(lease)))
-        await self._within(_TO_LEAVE, [leaving])
+        await self._within(self._to_leave(), [leaving])
         left = leaving.done() and bool(leaving.result())
         return unstored, left
+
+    def _to_leave(self) -> float:
+        """Seconds for one of the last steps."""
+        grace = 0.0 if self._hurried else self._grace_until - self._loop.time()
+        return max(_TO_LEAVE, min(grace, _TO_LEAVE_IN_GRACE))
 
     async def _lanes_end(self) -> None:
         """Wait until all ends are stored: for the rest of the grace, and a moment after it."""

@@ -157,3 +157,17 @@ async def test_a_heartbeat_that_cannot_open_its_connection_tries_again(
     async with a_runtime(behind, handlers).start() as handle:
         await found_no_work(handle)
         assert handle.health().able_to_claim
+
+
+async def test_a_slow_store_is_waited_for_while_the_grace_lasts(storage: Storage) -> None:
+    faults = Faults()
+    handle = await a_runtime(faulty(storage, faults), HandlerRegistry()).start()
+    faults.hold_replies("unregister")
+
+    stop = asyncio.ensure_future(handle.stop(timeout=60))
+    await wait_until(lambda: faults.waiting["unregister"], description="the pod says goodbye")
+    done, _ = await asyncio.wait({stop}, timeout=0.5)
+    faults.let_go("unregister")
+
+    assert not done
+    assert (await stop).is_clean
