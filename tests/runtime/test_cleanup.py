@@ -26,9 +26,9 @@ async def test_finished_jobs_past_retention_go_and_the_others_stay(
     report = await clean_up_once(manual_storage.jobs, clock=manual_clock, batch=2)
 
     assert report.finished
-    assert report.removed >= 5
+    assert report.rows >= 5
     assert set(await manual_storage.jobs.get([*old, waiting, young])) == {waiting, young}
-    assert (await clean_up_once(manual_storage.jobs, clock=manual_clock)).removed == 0
+    assert (await clean_up_once(manual_storage.jobs, clock=manual_clock)).rows == 0
 
 
 async def test_a_pass_ends_when_its_time_is_used_up(
@@ -44,4 +44,4 @@ async def test_a_pass_ends_when_its_time_is_used_up(
         manual_storage.jobs, clock=manual_clock, batch=10, budget=timedelta(seconds=3)
     )
 
-    assert (report.removed, report.finished) == (30, False)
+    assert (report.rows, report.finished) == (30, False)

@@ -36,10 +36,10 @@ async def test_folding_in_small_batches_changes_no_sum(
     report = await roll_up_once(manual_storage.jobs, clock=manual_clock, batch=2)
 
     assert report.finished
-    assert report.folded > 0
+    assert report.rows > 0
     assert await counters(manual_storage) == before
     assert before["succeeded"] == 12
-    assert (await roll_up_once(manual_storage.jobs, clock=manual_clock)).folded == 0
+    assert (await roll_up_once(manual_storage.jobs, clock=manual_clock)).rows == 0
 
 
 async def test_a_gap_of_days_without_a_coordinator_is_made_up_for(
@@ -69,7 +69,7 @@ async def test_a_roll_up_ends_when_its_time_is_used_up(
         manual_storage.jobs, clock=manual_clock, batch=10, budget=timedelta(seconds=3)
     )
 
-    assert (report.folded, report.finished) == (30, False)
+    assert (report.rows, report.finished) == (30, False)
 
 
 @pytest.fixture
