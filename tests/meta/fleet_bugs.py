@@ -297,7 +297,7 @@ FLEET_BUGS: tuple[Bug, ...] = (
     _bug(
         "gauges minute range closed",
         "proc_store",
-        "procs",
+        "gauges",
         'gauges.c.minute < bindparam("until")',
         'gauges.c.minute <= bindparam("until")',
     ),

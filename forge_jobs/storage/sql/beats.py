@@ -10,7 +10,7 @@ from forge_jobs.model.processes import Beat, ClaimState, HeldClaim, PodLease
 from forge_jobs.storage.sql.job_rows import JobRow
 from forge_jobs.storage.sql.procs import queue_beats, renew_lease
 from forge_jobs.storage.sql.settle import current_rows, is_current
-from forge_jobs.storage.sql.tables import CLAIMED, handovers, jobs
+from forge_jobs.storage.sql.tables import CLAIMED, jobs
 from forge_jobs.storage.sql.transaction import Tx
 
 _OWNED = select(jobs.c.id, jobs.c.queue, jobs.c.token, jobs.c.cancel_requested).where(
@@ -29,12 +29,11 @@ _START = (
     .where(jobs.c.id == bindparam("job"))
     .values(started_at=func.coalesce(jobs.c.started_at, bindparam("now")))
 )
-_ANY_HANDOVER = select(handovers.c.id).limit(1)
 
 
 def heartbeat(tx: Tx, lease: PodLease, claims: Sequence[HeldClaim], lease_for: timedelta) -> Beat:
     """See ``JobStore.heartbeat``."""
-    lease_held = renew_lease(tx, lease, lease_for)
+    lease_held, handovers_wait = renew_lease(tx, lease, lease_for)
     owned = {
         Claim(row.queue, row.id, row.token): row
         for row in tx.execute(_OWNED, {"host": lease.host_id})
@@ -46,7 +45,7 @@ def heartbeat(tx: Tx, lease: PodLease, claims: Sequence[HeldClaim], lease_for: t
         claims=states,
         unknown=tuple(claim for claim in owned if claim not in states),
         queues=queue_beats(tx, lease),
-        handovers=tx.execute(_ANY_HANDOVER).first() is not None,
+        handovers=handovers_wait,
     )
 
 

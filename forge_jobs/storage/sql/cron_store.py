@@ -26,6 +26,8 @@ _spec = msgspec.json.Decoder(ScheduleSpec)
 _NOW: Any = bindparam("now")
 _BY: Any = bindparam("by")
 
+_STANDS = (leader.c.host_id, leader.c.term, leader.c.lease_until, *FLEET)
+
 # One statement for all: renewing keeps the term; a new holder, and one whose own lease ran out,
 # starts another.
 _LEAD = (
@@ -36,8 +38,9 @@ _LEAD = (
         term=case((leader.c.lease_until > _NOW, leader.c.term), else_=leader.c.term + 1),
         lease_until=bindparam("until"),
     )
+    .returning(*_STANDS)
 )
-_STANDING = select(leader.c.host_id, leader.c.term, leader.c.lease_until, *FLEET)
+_STANDING = select(*_STANDS)
 _RESIGN = (
     update(leader)
     .where(
@@ -63,8 +66,8 @@ _WRITE = update(schedules).where(schedules.c.name == bindparam("of"))
 
 def _lead(tx: Tx, host_id: HostId, lease_for: timedelta) -> Leadership:
     until = tx.now + duration_us(lease_for)
-    tx.execute(_LEAD, {"by": host_id, "now": tx.now, "until": until})
-    standing = _leader(tx)
+    row = tx.execute(_LEAD, {"by": host_id, "now": tx.now, "until": until}).first()
+    standing = _leader(tx) if row is None else _leadership(tx, row)
     if standing is None:
         first = {"name": _ROW, "host_id": host_id, "term": 1, "lease_until": until}
         tx.execute(tx.flavor.insert_ignore(leader), first)
@@ -75,8 +78,10 @@ def _lead(tx: Tx, host_id: HostId, lease_for: timedelta) -> Leadership:
 
 def _leader(tx: Tx) -> Leadership | None:
     row = tx.execute(_STANDING, {"now": tx.now}).first()
-    if row is None:
-        return None
+    return None if row is None else _leadership(tx, row)
+
+
+def _leadership(tx: Tx, row: Row[Any]) -> Leadership:
     return Leadership(
         host_id=row.host_id,
         term=row.term,

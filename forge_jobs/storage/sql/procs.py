@@ -1,4 +1,4 @@
-"""Pods, their leases, workers and gauges."""
+"""Pods, their leases, and workers."""
 
 import secrets
 from collections import defaultdict
@@ -20,7 +20,7 @@ from sqlalchemy import (
     update,
 )
 
-from forge_jobs.clock import duration_us, from_us, to_us
+from forge_jobs.clock import duration_us, from_us
 from forge_jobs.model.ids import HostId
 from forge_jobs.model.jobs import Hold
 from forge_jobs.model.metrics import PodMinute
@@ -39,14 +39,22 @@ from forge_jobs.storage.sql import allocations
 from forge_jobs.storage.sql.chunks import portions
 from forge_jobs.storage.sql.config_store import STATE_COLUMNS, declare_queues, queue_state
 from forge_jobs.storage.sql.database import Database
-from forge_jobs.storage.sql.tables import CLAIMED, READY, gauges, jobs, pods, queues, slots
+from forge_jobs.storage.sql.gauges import decode_gauges, read_gauges, record_gauges
+from forge_jobs.storage.sql.tables import (
+    CLAIMED,
+    READY,
+    handovers,
+    jobs,
+    pods,
+    queues,
+    slots,
+)
 from forge_jobs.storage.sql.transaction import Tx
 
 FREED_AT_ONCE = 1000
 """How many held jobs one transaction frees, so that it stays short."""
 
 _names = msgspec.json.Decoder(tuple[str, ...])
-_gauges = msgspec.json.Decoder(PodGauges)
 
 _NOW: Any = bindparam("now")
 _OF_LEASE = (pods.c.host_id == bindparam("by"), pods.c.epoch == bindparam("at_epoch"))
@@ -54,7 +62,9 @@ _RENEW = (
     update(pods)
     .where(*_OF_LEASE, pods.c.lease_until > _NOW)
     .values(last_beat_at=_NOW, lease_until=bindparam("until"))
+    .returning(select(handovers.c.id).exists().label("handovers"))
 )
+_ANY_HANDOVER = select(handovers.c.id).limit(1)
 _DRAIN = update(pods).where(*_OF_LEASE, pods.c.draining.is_(False)).values(draining=True)
 _FORGET = delete(pods).where(*_OF_LEASE)
 _QUEUES_OF = select(slots.c.queue).where(slots.c.host_id == bindparam("by"))
@@ -95,21 +105,6 @@ _DEAD = (
     )
     .order_by(pods.c.lease_until, pods.c.host_id)
     .limit(bindparam("at_most"))
-)
-_MINUTES = (
-    select(gauges)
-    .where(gauges.c.minute >= bindparam("since"), gauges.c.minute < bindparam("until"))
-    .order_by(gauges.c.minute, gauges.c.host_id)
-)
-_MINUTE = (gauges.c.minute == bindparam("at"), gauges.c.host_id == bindparam("by"))
-_KEEP_MINUTE = update(gauges).where(*_MINUTE).values(gauges=bindparam("measured"))
-_SHOW_NEWEST = (
-    update(pods)
-    .where(
-        *_OF_LEASE,
-        ~exists().where(gauges.c.minute > bindparam("at"), gauges.c.host_id == pods.c.host_id),
-    )
-    .values(gauges=bindparam("measured"))
 )
 
 
@@ -171,10 +166,17 @@ def _queue_beats() -> Any:
 _QUEUE_BEATS = _queue_beats()
 
 
-def renew_lease(tx: Tx, lease: PodLease, lease_for: timedelta) -> bool:
-    """Renew a pod's lease to now + ``lease_for``; False when it ran out or is of another epoch."""
+def renew_lease(tx: Tx, lease: PodLease, lease_for: timedelta) -> tuple[bool, bool]:
+    """Renew a pod's lease to now + ``lease_for``.
+
+    :returns: False when it ran out or is of another epoch; and whether any hand-over waits,
+        which an idle pod must not pay a statement of its own for
+    """
     until = tx.now + duration_us(lease_for)
-    return tx.execute(_RENEW, {**_of(lease), "now": tx.now, "until": until}).rowcount == 1
+    row = tx.execute(_RENEW, {**_of(lease), "now": tx.now, "until": until}).first()
+    if row is None:
+        return False, tx.execute(_ANY_HANDOVER).first() is not None
+    return True, bool(row.handovers)
 
 
 def queue_beats(tx: Tx, lease: PodLease) -> dict[str, QueueBeat]:
@@ -298,7 +300,7 @@ def _pod_state(
         draining=bool(row.draining),
         slots=of_pod if remaining else dict.fromkeys(of_pod, Slots(0, 0)),
         in_progress=held,
-        gauges=None if row.gauges is None else _gauges.decode(row.gauges),
+        gauges=None if row.gauges is None else decode_gauges(row.gauges),
     )
 
 
@@ -330,26 +332,6 @@ def _drop_dead_pods(tx: Tx, dead_for: timedelta, limit: int) -> list[HostId]:
     if dropped:
         tx.wake_fleet()
     return dropped
-
-
-def _record_gauges(tx: Tx, lease: PodLease, minute: datetime, measured: PodGauges) -> None:
-    stored = {"at": to_us(minute), "measured": msgspec.json.encode(measured).decode()}
-    if tx.execute(_KEEP_MINUTE, {**stored, "by": lease.host_id}).rowcount == 0:
-        tx.execute(
-            tx.flavor.insert_ignore(gauges),
-            {"minute": stored["at"], "host_id": lease.host_id, "gauges": stored["measured"]},
-        )
-    tx.execute(_SHOW_NEWEST, {**stored, **_of(lease)})
-
-
-def _read_gauges(tx: Tx, since: datetime, until: datetime) -> list[PodMinute]:
-    rows = tx.execute(_MINUTES, {"since": to_us(since), "until": to_us(until)})
-    return [
-        PodMinute(
-            host_id=row.host_id, minute=from_us(row.minute), gauges=_gauges.decode(row.gauges)
-        )
-        for row in rows
-    ]
 
 
 class SqlProcStore:
@@ -392,7 +374,7 @@ class SqlProcStore:
         await self._database.write(lambda tx: allocations.lower_grants(tx, lease, grants))
 
     async def record_gauges(self, lease: PodLease, minute: datetime, gauges: PodGauges) -> None:
-        await self._database.write(lambda tx: _record_gauges(tx, lease, minute, gauges))
+        await self._database.write(lambda tx: record_gauges(tx, lease, minute, gauges))
 
     async def gauges(self, since: datetime, until: datetime) -> list[PodMinute]:
-        return await self._database.read(lambda tx: _read_gauges(tx, since, until))
+        return await self._database.read(lambda tx: read_gauges(tx, since, until))

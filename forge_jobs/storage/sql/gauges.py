@@ -1,0 +1,51 @@
+"""What pods measured of themselves, minute by minute."""
+
+from datetime import datetime
+
+import msgspec
+from sqlalchemy import bindparam, exists, select, update
+
+from forge_jobs.clock import from_us, to_us
+from forge_jobs.model.metrics import PodMinute
+from forge_jobs.model.processes import PodGauges, PodLease
+from forge_jobs.storage.sql.tables import gauges, pods
+from forge_jobs.storage.sql.transaction import Tx
+
+decode_gauges = msgspec.json.Decoder(PodGauges).decode
+
+_MINUTES = (
+    select(gauges)
+    .where(gauges.c.minute >= bindparam("since"), gauges.c.minute < bindparam("until"))
+    .order_by(gauges.c.minute, gauges.c.host_id)
+)
+_MINUTE = (gauges.c.minute == bindparam("at"), gauges.c.host_id == bindparam("by"))
+_KEEP_MINUTE = update(gauges).where(*_MINUTE).values(gauges=bindparam("measured"))
+_SHOW_NEWEST = (
+    update(pods)
+    .where(
+        pods.c.host_id == bindparam("by"),
+        pods.c.epoch == bindparam("at_epoch"),
+        ~exists().where(gauges.c.minute > bindparam("at"), gauges.c.host_id == pods.c.host_id),
+    )
+    .values(gauges=bindparam("measured"))
+)
+
+
+def record_gauges(tx: Tx, lease: PodLease, minute: datetime, measured: PodGauges) -> None:
+    """See ``ProcStore.record_gauges``."""
+    stored = {"at": to_us(minute), "measured": msgspec.json.encode(measured).decode()}
+    if tx.execute(_KEEP_MINUTE, {**stored, "by": lease.host_id}).rowcount == 0:
+        tx.execute(
+            tx.flavor.insert_ignore(gauges),
+            {"minute": stored["at"], "host_id": lease.host_id, "gauges": stored["measured"]},
+        )
+    tx.execute(_SHOW_NEWEST, {**stored, "by": lease.host_id, "at_epoch": lease.epoch})
+
+
+def read_gauges(tx: Tx, since: datetime, until: datetime) -> list[PodMinute]:
+    """See ``ProcStore.gauges``."""
+    rows = tx.execute(_MINUTES, {"since": to_us(since), "until": to_us(until)})
+    return [
+        PodMinute(host_id=row.host_id, minute=from_us(row.minute), gauges=decode_gauges(row.gauges))
+        for row in rows
+    ]
