@@ -19,7 +19,7 @@ from tests.support.ledger import Ledger
 from tests.support.pods import Fleet, PodProcess, quick_settings
 from tests.support.waiting import wait_until
 
-ROUNDS = int(os.environ.get("FORGE_CHAOS_ROUNDS", "8"))
+ROUNDS = int(os.environ.get("FORGE_CHAOS_ROUNDS", "5"))
 SEED = int(os.environ.get("FORGE_CHAOS_SEED", random.SystemRandom().randrange(10**9)))
 QUEUES = {"work": 8}
 

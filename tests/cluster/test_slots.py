@@ -12,7 +12,7 @@ import pytest
 from forge_jobs import EnqueueRequest, JobClient
 from forge_jobs.model.queues import QueueChange
 from forge_jobs.storage.protocols import Storage
-from tests.support.ledger import Ledger
+from tests.support.ledger import Ledger, Run
 from tests.support.pods import Fleet, quick_settings
 from tests.support.waiting import wait_until
 
@@ -21,25 +21,67 @@ pytestmark = [pytest.mark.anyio, pytest.mark.processes]
 SLOTS = 6
 
 
+_NOW_MS = "(julianday('now') - 2440587.5) * 86400000.0"
+_CLOCKS_APART_MS = 2.0
+"""SQLite's clock shows milliseconds."""
+
+
 class GrantLog:
-    """The sum of grants at every write of a grant, recorded by triggers inside the store."""
+    """Every write of a grant, and the sum of all after it, recorded by triggers in the store."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
-        connection.execute("CREATE TABLE grant_log (queue TEXT, granted INT)")
-        for event, row in (("INSERT", "NEW"), ("UPDATE", "NEW"), ("DELETE", "OLD")):
+        connection.execute("CREATE TABLE grant_log (at REAL, host_id TEXT, granted INT, total INT)")
+        connection.execute("CREATE TABLE pod_log (host_id TEXT, process_id INT)")
+        connection.execute(
+            "CREATE TRIGGER pods_on_insert AFTER INSERT ON forge_pods BEGIN"
+            " INSERT INTO pod_log VALUES (NEW.host_id, NEW.process_id); END"
+        )
+        for event, row, granted in (
+            ("INSERT", "NEW", "NEW.granted"),
+            ("UPDATE", "NEW", "NEW.granted"),
+            ("DELETE", "OLD", "0"),
+        ):
             connection.execute(
                 f"CREATE TRIGGER grants_on_{event} AFTER {event} ON forge_slots BEGIN"
-                f" INSERT INTO grant_log SELECT {row}.queue, coalesce(sum(granted), 0)"
-                f" FROM forge_slots WHERE queue = {row}.queue; END"
+                f" INSERT INTO grant_log SELECT {_NOW_MS}, {row}.host_id, {granted},"
+                f" coalesce(sum(granted), 0) FROM forge_slots WHERE queue = {row}.queue; END"
             )
         connection.commit()
 
     def sums(self) -> list[int]:
         """Every sum so far, in order."""
-        return [
-            n for (n,) in self._connection.execute("SELECT granted FROM grant_log ORDER BY rowid")
-        ]
+        rows = self._connection.execute("SELECT total FROM grant_log ORDER BY rowid")
+        return [total for (total,) in rows]
+
+    def exceeded(self, ran: Ledger) -> list[Run]:
+        """Runs that began although their pod had as many open as it was granted at that time.
+
+        Runs that never said that they ended, of killed and frozen processes, are not counted.
+        """
+        ended = [run for run in ran.runs if run.ended_ns is not None]
+        return [run for run in ended if _open_beside(run, ended) > self._granted(run)]
+
+    def _granted(self, run: Run) -> int:
+        """The pod's grant when the run began; the larger one if it changed just then."""
+        rows = self._connection.execute(
+            "SELECT at, granted FROM grant_log WHERE host_id IN"
+            " (SELECT host_id FROM pod_log WHERE process_id = ?) ORDER BY rowid",
+            (run.process_id,),
+        ).fetchall()
+        before = [granted for at, granted in rows if at < run.wall_ms - _CLOCKS_APART_MS][-1:]
+        just = [granted for at, granted in rows if abs(at - run.wall_ms) <= _CLOCKS_APART_MS]
+        return max([*before, *just], default=0)
+
+
+def _open_beside(run: Run, runs: list[Run]) -> int:
+    """How many of its process's runs were open when it began, itself included."""
+    return sum(
+        other.process_id == run.process_id
+        and other.started_ns <= run.started_ns
+        and (other.ended_ns or 0) > run.started_ns
+        for other in runs
+    )
 
 
 @contextmanager
@@ -84,9 +126,11 @@ async def test_slots_are_split_and_rebalanced_and_never_exceed_the_maximum(
         assert await first.wait() == 0
         await wait_until(lambda: grants_are(storage, [6]), description="a stopped pod's at once")
         sums = log.sums()
+        ran = Ledger.read(ledger)
+        exceeded = log.exceeded(ran)
 
     assert max(sums) == SLOTS
-    ran = Ledger.read(ledger)
+    assert exceeded == []
     assert ran.most_at_once() <= SLOTS
     assert ran.most_at_once(third.process_id) <= 2
 

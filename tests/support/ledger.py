@@ -17,7 +17,8 @@ def note(path: str | Path, event: str, job_id: str, attempt: int, token: int) ->
 
     :param event: ``start`` or ``end``
     """
-    line = f"{event} {job_id} {attempt} {token} {os.getpid()} {time.monotonic_ns()}\n"
+    clocks = f"{time.monotonic_ns()} {time.time_ns()}"
+    line = f"{event} {job_id} {attempt} {token} {os.getpid()} {clocks}\n"
     descriptor = os.open(path, os.O_APPEND | os.O_CREAT | os.O_WRONLY, 0o644)
     try:
         os.write(descriptor, line.encode())
@@ -27,7 +28,11 @@ def note(path: str | Path, event: str, job_id: str, attempt: int, token: int) ->
 
 @dataclass(frozen=True)
 class Run:
-    """One run of one job; ``ended_ns`` is None when it never said that it ended."""
+    """One run of one job.
+
+    :ivar ended_ns: None when it never said that it ended
+    :ivar wall_ms: its start on the wall clock, to be held against what a store recorded
+    """
 
     job_id: str
     attempt: int
@@ -35,6 +40,7 @@ class Run:
     process_id: int
     started_ns: int
     ended_ns: int | None
+    wall_ms: float
 
 
 @dataclass
@@ -46,15 +52,15 @@ class Ledger:
     @classmethod
     def read(cls, path: str | Path) -> "Ledger":
         """Every run noted so far; a missing file is an empty ledger."""
-        starts: dict[tuple[str, int, int], tuple[int, int]] = {}
+        starts: dict[tuple[str, int, int], tuple[int, int, float]] = {}
         ends: dict[tuple[str, int, int], int] = {}
         text = Path(path).read_text() if Path(path).exists() else ""
         # A reader may meet a line that is being written: the last one, and not yet whole.
         for line in text[: text.rfind("\n") + 1].splitlines():
-            event, job_id, attempt, token, process_id, at = line.split()
+            event, job_id, attempt, token, process_id, at, wall = line.split()
             key = (job_id, int(token), int(process_id))
             if event == "start":
-                starts[key] = (int(attempt), int(at))
+                starts[key] = (int(attempt), int(at), int(wall) / 1_000_000)
             else:
                 ends[key] = int(at)
         return cls(
@@ -66,8 +72,9 @@ class Ledger:
                     process_id,
                     started,
                     ends.get((job_id, token, process_id)),
+                    wall,
                 )
-                for (job_id, token, process_id), (attempt, started) in starts.items()
+                for (job_id, token, process_id), (attempt, started, wall) in starts.items()
             ]
         )
 
