@@ -25,6 +25,13 @@ class CooldownPolicy(Struct, frozen=True, kw_only=True):
     cap: timedelta = timedelta(minutes=30)
     quiet: timedelta = timedelta(seconds=120)
 
+    def __post_init__(self) -> None:
+        for name in ("base", "cap", "quiet"):
+            if getattr(self, name) < timedelta(0):
+                raise InvalidInput(name, f"is {getattr(self, name)}", "give zero or more")
+        if self.cap < self.base:
+            raise InvalidInput("cap", f"is {self.cap}, below base", f"give at least {self.base}")
+
 
 class Retention(Struct, frozen=True, kw_only=True):
     """How long finished jobs stay, by age since they ended, and how many at most.
@@ -40,6 +47,15 @@ class Retention(Struct, frozen=True, kw_only=True):
     max_dead: int | None = None
     max_cancelled: int | None = None
 
+    def __post_init__(self) -> None:
+        for name in ("done", "dead", "cancelled"):
+            if getattr(self, name) < timedelta(0):
+                raise InvalidInput(name, f"is {getattr(self, name)}", "give zero or more")
+        for name in ("max_done", "max_dead", "max_cancelled"):
+            bound = getattr(self, name)
+            if bound is not None and bound < 0:
+                raise InvalidInput(name, f"is {bound}", "give zero or more, or None")
+
 
 class QueueSettings(Struct, frozen=True, kw_only=True):
     """The settings of one queue.
@@ -52,6 +68,12 @@ class QueueSettings(Struct, frozen=True, kw_only=True):
     cooldown: CooldownPolicy = CooldownPolicy()
     retention: Retention = Retention()
     retry: Retry | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.max_workers <= MAX_WORKERS_LIMIT:
+            raise InvalidInput(
+                "max_workers", f"is {self.max_workers}", f"give 0 to {MAX_WORKERS_LIMIT}"
+            )
 
 
 class QueueState(Struct, frozen=True, kw_only=True):

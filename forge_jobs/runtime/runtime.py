@@ -12,12 +12,12 @@ import anyio
 
 from forge_jobs.clock import Clock, SystemClock
 from forge_jobs.config import RuntimeSettings
-from forge_jobs.errors import ConfigError
+from forge_jobs.errors import ConfigError, InvalidInput
 from forge_jobs.handlers.durations import check_duration
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.model.ids import HostId
 from forge_jobs.model.names import check_name
-from forge_jobs.model.queues import MAX_WORKERS_LIMIT, QueueSettings, RateLimit
+from forge_jobs.model.queues import QueueSettings, RateLimit
 from forge_jobs.model.schedules import ScheduleSpec
 from forge_jobs.runtime.handle import QueueHandle
 from forge_jobs.runtime.pod import start_pod
@@ -229,11 +229,10 @@ def _queue_settings(name: str, given: QueueSettings | int | None) -> QueueSettin
     if given is None or isinstance(given, QueueSettings):
         settings = given
     elif isinstance(given, int) and not isinstance(given, bool):
-        settings = QueueSettings(max_workers=given)
+        try:
+            settings = QueueSettings(max_workers=given)
+        except InvalidInput as error:
+            raise ConfigError(f"queue {name}: {error}") from None
     else:
         raise ConfigError(f"queue {name}: give max_workers or QueueSettings, not {given!r}")
-    if settings is not None and not 0 <= settings.max_workers <= MAX_WORKERS_LIMIT:
-        raise ConfigError(
-            f"queue {name}: max_workers is {settings.max_workers}; give 0 to {MAX_WORKERS_LIMIT}"
-        )
     return settings

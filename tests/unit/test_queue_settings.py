@@ -1,0 +1,38 @@
+"""Settings of a queue that no store should ever see are refused where they are made."""
+
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+
+from forge_jobs.errors import InvalidInput
+from forge_jobs.model.queues import CooldownPolicy, QueueSettings, Retention
+
+BEFORE = timedelta(microseconds=-1)
+
+
+@pytest.mark.parametrize(
+    ("field", "make"),
+    [
+        ("base", lambda: CooldownPolicy(base=BEFORE)),
+        ("quiet", lambda: CooldownPolicy(quiet=BEFORE)),
+        ("cap", lambda: CooldownPolicy(base=timedelta(hours=2), cap=timedelta(hours=1))),
+        ("done", lambda: Retention(done=BEFORE)),
+        ("dead", lambda: Retention(dead=BEFORE)),
+        ("cancelled", lambda: Retention(cancelled=BEFORE)),
+        ("max_done", lambda: Retention(max_done=-1)),
+        ("max_workers", lambda: QueueSettings(max_workers=-1)),
+        ("max_workers", lambda: QueueSettings(max_workers=100_001)),
+    ],
+)
+def test_a_wrong_setting_is_named(field: str, make: Callable[[], object]) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        make()
+
+    assert refused.value.field == field
+
+
+def test_the_bounds_themselves_are_settings() -> None:
+    CooldownPolicy(base=timedelta(0), cap=timedelta(0), quiet=timedelta(0))
+    Retention(done=timedelta(0), max_done=0)
+    assert [QueueSettings(max_workers=n).max_workers for n in (0, 100_000)] == [0, 100_000]
