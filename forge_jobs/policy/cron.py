@@ -223,6 +223,14 @@ class _Fields:
 
     def next_after(self, instant: datetime) -> datetime | None:
         start = instant.astimezone(self._zone).replace(microsecond=0)
+        found = self._first(start)
+        if self._every_hour:
+            again = self._second_pass(start)
+            if again is not None and (found is None or again < found):
+                return again
+        return found
+
+    def _first(self, start: datetime) -> datetime | None:
         try:
             times = self._times(start)
             found: datetime = times.get_next(datetime)
@@ -232,10 +240,40 @@ class _Fields:
             return None
         return found.astimezone(UTC)
 
+    def _second_pass(self, start: datetime) -> datetime | None:
+        """The next occurrence in the second pass through the doubled hour, for a start inside it.
+
+        croniter loses it where the next date that matches is months away.
+        """
+        overlap = _overlap(start)
+        if not overlap:
+            return None
+        wall = start.replace(tzinfo=None, fold=0)
+        end = wall + overlap
+        try:
+            # From the first pass, look from before the doubled hour; in the second, go on.
+            times = self._times(wall if start.fold else wall - overlap - _ONE_SECOND)
+            while (upcoming := times.get_next(datetime)) < end:
+                again = upcoming.replace(tzinfo=self._zone, fold=1)
+                if _overlap(again):
+                    return again.astimezone(UTC)
+        except (CroniterError, OverflowError):
+            pass
+        return None
+
     def _times(self, start: datetime) -> croniter:
         # "The cron bug" is what every cron does: days of month and week are alternatives only
         # when neither of the two fields starts with a star.
         return croniter(self._expression, start, implement_cron_bug=True)
+
+
+def _overlap(local: datetime) -> timedelta:
+    """How far the clock is set back at the end of the doubled hour that ``local`` is in; zero
+    outside of one."""
+    first, second = local.replace(fold=0).utcoffset(), local.replace(fold=1).utcoffset()
+    assert first is not None
+    assert second is not None
+    return max(first - second, timedelta(0))
 
 
 def _zone(name: str) -> ZoneInfo:

@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 from cronsim import CronSim
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from forge_jobs.errors import InvalidInput
@@ -296,7 +296,19 @@ def test_the_process_s_own_time_zone_changes_nothing() -> None:
     assert len(seen) == 1
 
 
+@pytest.mark.parametrize(
+    "expression", ["*/30 1 1 11 *", "*/30 1,1 1 */2 */4", "*/30 1 1 * */4", "*/30 1 * 11 0"]
+)
+def test_a_starred_minute_runs_in_both_passes_although_its_next_date_is_far(
+    expression: str,
+) -> None:
+    found = upcoming(expression, "2020-11-01 00:00", 4, NEW_YORK)
+
+    assert found == upcoming("*/30 1 * * *", "2020-11-01 00:00", 4, NEW_YORK)
+
+
 @given(EXPRESSIONS, ZONES, INSTANTS)
+@example("*/30 1,1 1 */2 */4", NEW_YORK, datetime(2020, 1, 1, tzinfo=UTC))
 def test_occurrences_are_those_of_an_independent_implementation(
     expression: str, timezone: str, start: datetime
 ) -> None:
