@@ -8,7 +8,6 @@ order of adding, and how the samples were spread over pods, change nothing.
 
 import math
 from bisect import bisect_right
-from collections.abc import Mapping
 
 from forge_jobs.model.metrics import Histogram
 
@@ -18,8 +17,6 @@ _BUCKETS = 362
 # A table rather than a logarithm at each sample: the bounds of two neighbours are the same
 # float, and a duration that equals one falls on the same side everywhere.
 _BOUNDS = tuple(_SMALLEST * _RATIO**index for index in range(_BUCKETS))
-
-EMPTY = Histogram(counts={})
 
 
 def bucket_of(seconds: float) -> int:
@@ -39,11 +36,6 @@ def add(histogram: Histogram, other: Histogram) -> Histogram:
     for index, count in other.counts.items():
         counts[index] = counts.get(index, 0) + count
     return Histogram(counts=counts)
-
-
-def histogram_of(counts: Mapping[int, int]) -> Histogram:
-    """A record of counts that were collected bucket by bucket."""
-    return Histogram(counts=dict(counts))
 
 
 def percentile(histogram: Histogram, q: float) -> float | None:

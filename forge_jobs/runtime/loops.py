@@ -31,7 +31,6 @@ _Pass = Callable[[], Awaitable[timedelta | None]]
 class PodLoops:
     """Makes the loops of one pod and holds what they remember.
 
-    :param slots_changed: called when this pod, as coordinator, has changed slots
     :param running: how many handlers run now
     :param lease: the pod's lease as it is now
     """
@@ -43,7 +42,6 @@ class PodLoops:
         *,
         events: EventBuffer,
         latencies: LatencyRecorder,
-        slots_changed: Callable[[], None],
         running: Callable[[], int],
         lease: Callable[[], PodLease],
     ) -> None:
@@ -52,7 +50,6 @@ class PodLoops:
         self._host_id = host_id
         self._events = events
         self._latencies = latencies
-        self._slots_changed = slots_changed
         self._running = running
         self._lease = lease
         self._rng = random.Random()
@@ -91,8 +88,6 @@ class PodLoops:
         report = await coordinate_once(
             plan.storage, self._host_id, plan.settings, self.memory, events=self._events
         )
-        if report.changed:
-            self._slots_changed()
         if report.leading and not led:
             self.cron.wakeup.ring()
         return report.next_in

@@ -64,7 +64,6 @@ class RunningPod:
             pod.host_id,
             events=self.events,
             latencies=latencies,
-            slots_changed=self._beat_now,
             running=self.running,
             lease=lambda: self.services.lease,
         )
@@ -82,7 +81,6 @@ class RunningPod:
             clock=plan.clock,
             exit_process=plan.exit_process,
         )
-        self.services.ring_heartbeat = self.heartbeat.ring
         self.draining = False
         self._eager_until = 0.0
         self._eager: asyncio.TimerHandle | None = None
@@ -139,9 +137,6 @@ class RunningPod:
 
     def _be_eager(self) -> None:
         self._eager = None
-        self.heartbeat.ring()
-
-    def _beat_now(self) -> None:
         self.heartbeat.ring()
 
     # -- wake-ups ----------------------------------------------------------------------------

@@ -29,7 +29,6 @@ class PodServices:
     """One pod's surroundings, as its supervisors and workers see them.
 
     :ivar lease: changes when the pod registers again
-    :ivar ring_heartbeat: asks for a beat out of turn; callable from any thread
     :ivar lost_claims: claims that turned out to be somebody else's
     """
 
@@ -65,7 +64,6 @@ class PodServices:
         self.loop = asyncio.get_running_loop()
         self.context = contextvars.copy_context()
         """Handlers run in copies of this, so that none sees another's variables."""
-        self.ring_heartbeat: Callable[[], None] = lambda: None
         self.run_ended = Wakeup()
         """Rung whenever a handler has ended."""
         self.lost_claims = 0

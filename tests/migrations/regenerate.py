@@ -8,8 +8,8 @@ from pathlib import Path
 from sqlalchemy.dialects import sqlite
 
 from forge_jobs.storage.sql import migrations
-from forge_jobs.storage.sql.migrations.ddl import schema_ddl
 from forge_jobs.storage.sql.tables import metadata
+from tests.migrations.ddl import schema_ddl
 
 if __name__ == "__main__":
     folder = Path(migrations.__path__[0])

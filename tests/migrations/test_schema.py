@@ -11,9 +11,9 @@ from sqlalchemy.dialects import sqlite
 from forge_jobs.errors import SchemaMismatch
 from forge_jobs.storage.opening import open_migrator, open_storage
 from forge_jobs.storage.sql.migrations import runner
-from forge_jobs.storage.sql.migrations.ddl import schema_ddl
 from forge_jobs.storage.sql.migrations.runner import Migration, known_migrations
 from forge_jobs.storage.sql.tables import metadata
+from tests.migrations.ddl import schema_ddl
 
 pytestmark = pytest.mark.anyio
 

@@ -9,11 +9,9 @@ from hypothesis import strategies as st
 
 from forge_jobs.model.metrics import Histogram
 from forge_jobs.policy.percentiles import (
-    EMPTY,
     add,
     bucket_bounds,
     bucket_of,
-    histogram_of,
     percentile,
 )
 
@@ -23,7 +21,7 @@ QUANTILES = st.floats(0, 1)
 
 
 def histogram(samples: list[float]) -> Histogram:
-    return histogram_of(Counter(bucket_of(each) for each in samples))
+    return Histogram(counts=Counter(bucket_of(each) for each in samples))
 
 
 @given(st.floats(0, 1e12))
@@ -84,7 +82,7 @@ def test_adding_gives_the_same_in_any_order_and_grouping(
 
     assert add(add(a, b), c) == together
     assert add(a, add(c, b)) == together
-    assert add(EMPTY, together) == together
+    assert add(histogram([]), together) == together
     assert sum(together.counts.values()) == len(one + two + three)
 
 
@@ -97,8 +95,8 @@ def test_adding_leaves_its_inputs_alone() -> None:
 
 
 def test_without_samples_there_is_no_percentile() -> None:
-    assert percentile(EMPTY, 0.5) is None
-    assert percentile(histogram_of({4: 0}), 0.5) is None
+    assert percentile(Histogram({}), 0.5) is None
+    assert percentile(Histogram({4: 0}), 0.5) is None
 
 
 @pytest.mark.parametrize("q", [-0.1, 1.1, 50, math.nan])
@@ -108,4 +106,4 @@ def test_a_quantile_is_from_zero_to_one(q: float) -> None:
 
 
 def test_a_bucket_of_a_later_version_is_read_as_the_last() -> None:
-    assert percentile(histogram_of({10_000: 1}), 0.5) == percentile(histogram_of({362: 1}), 0.5)
+    assert percentile(Histogram({10_000: 1}), 0.5) == percentile(Histogram({362: 1}), 0.5)
