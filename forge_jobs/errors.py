@@ -8,6 +8,7 @@
     │   ├── Conflict              the value is fine, but contradicts what is stored
     │   ├── NotFound              no such job, queue, schedule or rate-limit scope
     │   ├── Unavailable           the store cannot be reached or is busy; repeating may help
+    │   │   └── Locked            somebody's open transaction holds what this call needs
     │   └── SchemaMismatch        the store's schema is older or newer than this program
     ├── ConfigError               settings, environment or a settings file are wrong
     ├── RegistrationError         a handler cannot be registered as written
@@ -64,6 +65,14 @@ class Unavailable(StorageError):
 
     The outcome of the call is unknown: it may have been applied although no answer came.
     Every method of the storage protocols can be repeated after it.
+    """
+
+
+class Locked(Unavailable):
+    """Somebody's open transaction holds what the call needs, a unique key for example.
+
+    Nothing of the call was applied. It may go well as soon as that transaction has ended; calls
+    that need something else go well now.
     """
 
 

@@ -16,7 +16,7 @@ from datetime import timedelta
 from typing import Any, Generic, TypeVar
 
 from forge_jobs.clock import Clock, SystemClock
-from forge_jobs.errors import SchemaMismatch, Unavailable
+from forge_jobs.errors import Locked, SchemaMismatch, Unavailable
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -63,7 +63,9 @@ class Lane(Generic[Item, Result]):
     fault stands alone, so that no caller sees another's error: at most
     ``2 x ceil(log2 n) + 1`` calls for one such item among ``n``. :class:`SchemaMismatch` concerns
     all alike and is not searched for. :class:`Unavailable` is repeated with growing, jittered
-    pauses for ``repeat_for``, then raised to all callers of the batch.
+    pauses for ``repeat_for``, then raised to all callers of the batch. :class:`Locked` is not
+    repeated at once, which others would have to wait for: the item is searched for, and
+    :meth:`submit` sends it again later.
 
     Belongs to the event loop of its first use.
 
@@ -100,6 +102,7 @@ class Lane(Generic[Item, Result]):
         self._in_flight = 0
         self._accepted = 0
         self._settled = 0
+        self._locked: set[asyncio.Future[None]] = set()
         self._flushes: list[tuple[int, asyncio.Future[None]]] = []
 
     @property
@@ -114,8 +117,31 @@ class Lane(Generic[Item, Result]):
 
     async def submit(self, item: Item) -> Result:
         """Send one item; its own result, or its own error."""
-        [result] = await self._accept((item,))
+        try:
+            [result] = await self._accept((item,))
+        except Locked as error:
+            return await self._submit_again(item, error)
         return result
+
+    async def _submit_again(self, item: Item, error: Locked) -> Result:
+        """Send it now and then for ``repeat_for``; between its calls others have theirs."""
+        over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._locked.add(over)
+        deadline, pause = self._clock.elapsed() + self._repeat_for, _FIRST_PAUSE
+        try:
+            while (left := deadline - self._clock.elapsed()) > 0:
+                await _wait(min(random.uniform(pause / 2, pause), left))
+                pause = min(2 * pause, _LONGEST_PAUSE)
+                try:
+                    [result] = await self._accept((item,))
+                except Locked as again:
+                    error = again
+                else:
+                    return result
+            raise error
+        finally:
+            self._locked.discard(over)
+            over.set_result(None)
 
     async def submit_many(self, items: Sequence[Item]) -> list[Result]:
         """Send several, results in their order. They may be spread over calls.
@@ -133,6 +159,8 @@ class Lane(Generic[Item, Result]):
             done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._flushes.append((self._accepted, done))
             await done
+        if self._locked:
+            await asyncio.wait(set(self._locked))
 
     def _accept(self, items: Sequence[Item]) -> "asyncio.Future[list[Result]]":
         loop = asyncio.get_running_loop()
@@ -203,7 +231,7 @@ class Lane(Generic[Item, Result]):
                 results = await self._repeated(items)
             except Exception as error:
                 self._in_flight = 0
-                if len(items) == 1 or isinstance(error, Unavailable | SchemaMismatch):
+                if len(items) == 1 or _concerns_all(error):
                     self._settle_failed(part, error)
                 else:
                     first, second = _halves(part, len(items))
@@ -221,6 +249,8 @@ class Lane(Generic[Item, Result]):
         while True:
             try:
                 return await self._call(items)
+            except Locked:
+                raise
             except Unavailable:
                 now = self._clock.elapsed()
                 deadline = now + self._repeat_for if deadline is None else deadline
@@ -261,6 +291,10 @@ class Lane(Generic[Item, Result]):
             if wanted <= self._settled and not done.done():
                 done.set_result(None)
         self._flushes = [flush for flush in self._flushes if not flush[1].done()]
+
+
+def _concerns_all(error: Exception) -> bool:
+    return isinstance(error, Unavailable | SchemaMismatch) and not isinstance(error, Locked)
 
 
 def _items(part: _Batch[Item, Result]) -> Sequence[Item]:

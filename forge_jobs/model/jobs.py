@@ -205,10 +205,13 @@ class ErrorRecord(Struct, frozen=True, kw_only=True):
 class Job(Struct, frozen=True, kw_only=True):
     """A stored job, whole.
 
+    :param cause: while in_progress that of the status before
     :param due_at: when it may be claimed; for a failed job the time of its retry
     :param token: how often it was claimed
+    :param claimed_at: of the last claim, as heartbeat_at, host_id and worker_id: all stay as they
+        are when the claim ends
     :param host_id: the pod that holds it, or held it last; "" before the first claim
-    :param started_at: when the running attempt is known to have started; None while its
+    :param started_at: when the last attempt is known to have started; None while its
         claim is only held ahead, and until a beat or a recorded start brings the news
     :param result: JSON text, None when there is none (yet, any more, or not asked for)
     :param payload: "" once a job that is not to be kept has ended

@@ -40,7 +40,12 @@ class Pod(Struct, frozen=True, kw_only=True):
 
 
 class PodGauges(Struct, frozen=True, kw_only=True):
-    """A pod's own measurements, of the last minute."""
+    """A pod's own measurements, of the last minute; counts are since it opened its store.
+
+    :param listening: hints of other pods arrive at once; False: it polls
+    :param silences: how often its listening was interrupted
+    :param unreplicated: writes that fewer replicas confirmed in time than were asked for
+    """
 
     cpu_percent: float
     memory_bytes: int
@@ -49,15 +54,20 @@ class PodGauges(Struct, frozen=True, kw_only=True):
     """Mean round trip of its store calls."""
     loop_lag_ms: float
     running: int
+    listening: bool = True
+    silences: int = 0
+    unreplicated: int = 0
 
 
 class PodState(Struct, frozen=True, kw_only=True):
     """A pod as the store knows it.
 
+    :param started_at: when it first registered
     :param lease_remaining: zero once the lease ran out
     :param draining: it takes no new work and gives its slots back
-    :param slots: per queue, what it may run and should run
-    :param in_progress: claims it holds, per queue
+    :param slots: per queue, what it may run and should run; zeros or nothing once the lease
+        ran out
+    :param in_progress: claims it holds, per queue where it holds any
     """
 
     pod: Pod
@@ -114,7 +124,8 @@ class Leadership(Struct, frozen=True, kw_only=True):
     :param term: grows by one with each change of holder, never goes back
     :param remaining: zero once it ran out
     :param fleet_version: differs whenever what ``ProcStore.allocations`` returns differs;
-        so a coordinator that has seen it need not read them again
+        so a coordinator that has seen it need not read them again. "" in the answer of
+        ``CronStore.lead`` to a pod that does not lead, which has no use for it
     """
 
     host_id: HostId
@@ -162,7 +173,8 @@ class Beat(Struct, frozen=True, kw_only=True):
     :param claims: per claim of the call
     :param unknown: claims the store holds for this pod that the call did not list
     :param queues: per queue the pod declares
-    :param handovers: some wait to be delivered
+    :param handovers: some wait to be delivered. As ``queues`` it means nothing when the lease is
+        not held
     """
 
     lease_held: bool

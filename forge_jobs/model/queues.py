@@ -154,6 +154,7 @@ class RateLimitState(Struct, frozen=True, kw_only=True):
 class QueueCounts(Struct, frozen=True, kw_only=True):
     """How many jobs a queue holds, by status, and how long the oldest due one has waited.
 
+    :param by_status: every status, also where the count is zero
     :param due: pending or failed jobs that could be claimed now
     :param held: waiting jobs kept out of the ready index
     :param running: jobs in progress whose start is known

@@ -82,10 +82,11 @@ class Revival(Struct, frozen=True):
 class Handover(Struct, frozen=True, kw_only=True):
     """News that one parent has ended, still to be told to one child.
 
+    :param id: opaque; of all news that wait, only this has it
     :param parent_status: done, dead or cancelled
     """
 
-    id: int
+    id: str
     queue: str
     """The child's queue."""
     child_id: JobId

@@ -1,35 +1,36 @@
 """From a URL to a :class:`Storage`. The only importer of backends, and lazily: a program that
 uses one store does not load the drivers of the others."""
 
-import difflib
-import os
-import re
-from collections.abc import Iterable
-from pathlib import Path
-from typing import TYPE_CHECKING
-from urllib.parse import parse_qsl, unquote
+from importlib import import_module
 
 from forge_jobs.clock import Clock
-from forge_jobs.errors import InvalidInput, NotFound
+from forge_jobs.errors import InvalidInput
+from forge_jobs.storage.backend import Backend, Migrator
 from forge_jobs.storage.protocols import Storage
+from forge_jobs.storage.urls import unknown
 
-if TYPE_CHECKING:
-    from forge_jobs.storage.sql.migrations.migrator import Migrator
-    from forge_jobs.storage.sql.sqlite_store import SqliteAddress
-
-_SCHEMES = ("sqlite",)
-_OPTIONS = ("synchronous", "timeout")
-_SYNCHRONOUS = ("full", "normal", "extra", "off")
+_SQL = "forge_jobs.storage.sql"
+_REDIS = "forge_jobs.storage.redis.opening"
+_MODULES = {
+    "sqlite": f"{_SQL}.sqlite.opening",
+    "postgresql": f"{_SQL}.postgres.opening",
+    "postgres": f"{_SQL}.postgres.opening",
+    "redis": _REDIS,
+    "rediss": _REDIS,
+    "redis+sentinel": _REDIS,
+    "rediss+sentinel": _REDIS,
+    "redis+cluster": _REDIS,
+    "rediss+cluster": _REDIS,
+}
 
 
 async def open_storage(
     url: str, *, clock: Clock | None = None, migrate: bool | None = None, create: bool = True
 ) -> Storage:
-    """Open the store that ``url`` names.
+    """Open the store that ``url`` names. Options follow as ``?name=value&...``.
 
-    ``sqlite:///jobs.db`` (relative), ``sqlite:////srv/jobs.db`` (absolute), or
-    ``sqlite:///:memory:``, a private temporary file that is removed at close. Options follow as
-    ``?name=value&...``:
+    **SQLite**: ``sqlite:///jobs.db`` (relative), ``sqlite:////srv/jobs.db`` (absolute), or
+    ``sqlite:///:memory:``, a private temporary file that is removed at close.
 
     ``synchronous``
         What "durable" means for a commit. ``full`` (default): it survives a crash of the process
@@ -37,6 +38,39 @@ async def open_storage(
         undo the last ones; about twice as fast. ``extra`` and ``off`` as SQLite documents them.
     ``timeout``
         Seconds after which a call gives up with ``Unavailable``; 30 by default.
+
+    **PostgreSQL** 15 or newer: ``postgresql://user:password@host:5432/database``. The database
+    must be there, the tables are made in it.
+
+    ``schema``
+        Where the tables are, ``public`` by default; made when it is missing and the role may.
+    ``pool_size``
+        Connections of one bundle at most, 10 by default, opened as they are needed. A pod opens
+        two bundles (the heartbeat has its own) and one connection that listens. Calls are
+        batched, so a pod of a hundred workers needs no more than one of ten.
+    ``timeout``
+        As above, 5 by default; statements end by themselves in the server, too. Well below a pod's
+        lease, so that a call that gets no answer leaves time for another try.
+    ``wake``
+        ``listen`` (default): commits ring those who wait. ``poll``: they look once a second.
+    ``pgbouncer``
+        ``true``: the URL leads to a pooler that gives each transaction to another session.
+        Prepared statements are not kept, and without ``direct`` waiters will poll.
+    ``direct``
+        ``host:port`` past the pooler, for the connection that listens.
+    ``sslmode``, ``sslrootcert``, ``sslcert``, ``sslkey``, ``host``, ...
+        As libpq documents them.
+
+    **Redis** 7.0, **Valkey** 7.2 or newer: ``redis://:password@host:6379/0``,
+    ``redis+sentinel://host,host/service/0``, ``redis+cluster://host,host``; with ``rediss`` by TLS.
+    A server that drops keys when memory is short is refused. All options: ``docs/redis.md``.
+
+    ``prefix``
+        What every key begins with, ``forge`` by default; two prefixes are two stores.
+    ``timeout``
+        As above, 5 by default.
+    ``wait_replicas``
+        How many replicas each write waits for, 0 by default, at most ``wait_timeout`` seconds.
 
     A new database gets its schema at once. Any number of processes may do that together.
 
@@ -47,75 +81,25 @@ async def open_storage(
     :raises InvalidInput: the URL is wrong (field ``url``)
     :raises SchemaMismatch: the schema is older (and ``migrate`` is not True) or newer
     :raises Unavailable: the store cannot be reached
+    :raises StorageError: the server is too old, may lose jobs, or refuses this user
     """
-    address = _parse(url)
-    from forge_jobs.storage.sql.sqlite_store import open_sqlite
-
-    if not create and not _exists(address):
-        raise NotFound(
-            "there is no database at this URL; correct it, or create one with "
-            "'forge-jobs migrate up'"
-        )
-    return await open_sqlite(address, clock=clock, migrate=bool(migrate))
+    return await _backend(url).open(clock=clock, migrate=bool(migrate), create=create)
 
 
-def open_migrator(url: str, *, clock: Clock | None = None) -> "Migrator":
+def open_migrator(url: str, *, clock: Clock | None = None) -> Migrator:
     """The schema of the store that ``url`` names: its state, its missing changes, its upgrade.
 
     :raises InvalidInput: the URL is wrong (field ``url``)
     """
-    address = _parse(url)
-    from forge_jobs.storage.sql.migrations.migrator import Migrator
-
-    return Migrator(address, clock=clock)
+    return _backend(url).migrator(clock)
 
 
-def _exists(address: "SqliteAddress") -> bool:
-    # os.path also takes names that no file can have, for which Path.exists raises.
-    return address.path is None or os.path.exists(address.path)
-
-
-def _parse(url: str) -> "SqliteAddress":
-    scheme, separator, rest = url.partition("://")
+def _backend(url: str) -> Backend:
+    scheme, separator, _ = url.partition("://")
     if not separator:
         raise InvalidInput("url", "has no scheme", "give for example sqlite:///jobs.db")
-    if scheme not in _SCHEMES:
-        raise _unknown("scheme", scheme, _SCHEMES)
-    location, _, query = rest.partition("?")
-    if not location.startswith("/") or location == "/":
-        raise InvalidInput(
-            "url", "names no file", "give sqlite:///relative.db or sqlite:////absolute.db"
-        )
-    options = dict(parse_qsl(query, keep_blank_values=True))
-    for name in options:
-        if name not in _OPTIONS:
-            raise _unknown("option", name, _OPTIONS)
-    from forge_jobs.storage.sql.sqlite_store import SqliteAddress
-
-    path = unquote(location[1:])
-    if "\0" in path:
-        raise InvalidInput("url", "names a file with a NUL character", "remove %00")
-    return SqliteAddress(
-        path=None if path == ":memory:" else Path(path),
-        synchronous=_choice("synchronous", options.get("synchronous", "full"), _SYNCHRONOUS),
-        timeout=_seconds(options.get("timeout", "30")),
-    )
-
-
-def _choice(name: str, value: str, choices: tuple[str, ...]) -> str:
-    if value.lower() not in choices:
-        raise _unknown(name, value, choices)
-    return value.lower()
-
-
-def _seconds(value: str) -> float:
-    if not re.fullmatch(r"\d+(\.\d+)?", value) or not 0 < float(value) <= 3600:
-        raise InvalidInput("url", "has a timeout that is no duration", "give 1 to 3600 seconds")
-    return float(value)
-
-
-def _unknown(what: str, value: str, known: Iterable[str]) -> InvalidInput:
-    names = list(known)
-    nearest = difflib.get_close_matches(value, names, 1)
-    fix = f"did you mean {nearest[0]}?" if nearest else f"give one of: {', '.join(names)}"
-    return InvalidInput("url", f"has the unknown {what} {value!r}", fix)
+    module = _MODULES.get(scheme)
+    if module is None:
+        raise unknown("scheme", scheme, _MODULES)
+    found: Backend = import_module(module).parse(url)
+    return found

@@ -39,9 +39,10 @@ was refused counts nothing.
 """
 
 from forge_jobs.storage.protocols.bundle import Storage as Storage
+from forge_jobs.storage.protocols.bundle import StoreHealth as StoreHealth
 from forge_jobs.storage.protocols.config import ConfigStore as ConfigStore
 from forge_jobs.storage.protocols.cron import CronStore as CronStore
 from forge_jobs.storage.protocols.jobs import JobStore as JobStore
 from forge_jobs.storage.protocols.procs import ProcStore as ProcStore
 
-__all__ = ["ConfigStore", "CronStore", "JobStore", "ProcStore", "Storage"]
+__all__ = ["ConfigStore", "CronStore", "JobStore", "ProcStore", "Storage", "StoreHealth"]

@@ -2,11 +2,27 @@
 
 from collections.abc import Awaitable, Callable
 
+from msgspec import Struct
+
 from forge_jobs.errors import InvalidInput
 from forge_jobs.storage.protocols.config import ConfigStore
 from forge_jobs.storage.protocols.cron import CronStore
 from forge_jobs.storage.protocols.jobs import JobStore
 from forge_jobs.storage.protocols.procs import ProcStore
+
+
+class StoreHealth(Struct, frozen=True, kw_only=True):
+    """How the connections of one bundle do; read without asking the store.
+
+    :param wakes: hints of other processes arrive at once; False: they are found by polling,
+        because listening was not asked for, is not possible, or has just been interrupted
+    :param silences: how often listening was found interrupted, since the bundle was opened
+    :param unreplicated: writes that fewer replicas confirmed in time than were asked for
+    """
+
+    wakes: bool = True
+    silences: int = 0
+    unreplicated: int = 0
 
 
 class Storage:
@@ -15,7 +31,12 @@ class Storage:
     :param reopen: opens an independent bundle on the same store, for another event loop
     :param close: ends the bundle; calls in flight finish first
     :param name: the backend and what of its address may be shown, without credentials
+    :param server: product and version of what keeps the data, as it says itself; '' if it may
+        not be asked
     :param durability: one line for people: what a commit survives, and what it does not
+    :param is_durable: a commit survives a loss of power, as far as the disk keeps its word
+    :param health: the state of its connections; callable from any thread
+    :param pool_size: how many calls can be under way at once, others wait; None: enough
     :raises InvalidInput: the views belong to different stores
     """
 
@@ -29,7 +50,11 @@ class Storage:
         reopen: Callable[[], Awaitable["Storage"]],
         close: Callable[[], Awaitable[None]],
         name: str,
+        server: str = "",
         durability: str = "",
+        is_durable: bool = True,
+        health: Callable[[], StoreHealth] = StoreHealth,
+        pool_size: int | None = None,
     ) -> None:
         if len({view.store_id for view in (jobs, procs, config, cron)}) != 1:
             raise InvalidInput(
@@ -42,7 +67,11 @@ class Storage:
         self.config = config
         self.cron = cron
         self.name = name
+        self.server = server
         self.durability = durability
+        self.is_durable = is_durable
+        self.health = health
+        self.pool_size = pool_size
         self._reopen = reopen
         self._close = close
 

@@ -51,6 +51,9 @@ class JobStore(Protocol):
         """Store the requests; when it returns they are durable by the store's own rules.
 
         All or nothing, in order, so of two requests with one unique key the earlier wins.
+        Only where the queues of one call lie on different servers is it all or nothing per queue:
+        every queue's part must be found acceptable before any is stored, so a refusal leaves some
+        of the call stored only when another caller comes in between.
 
         A request whose ``unique`` key is held by an active job of its queue is dropped
         (``keep``: the outcome names the holder) or fails the call (``error``). The check must
@@ -67,12 +70,15 @@ class JobStore(Protocol):
         default settings. Wakes whoever waits for the queues of due jobs, after the commit.
 
         :param connection: store in the caller's open transaction instead: an SQLAlchemy
-            Connection, AsyncConnection, Session or AsyncSession of the same database. The jobs
-            commit, roll back and wake with it.
+            Connection, AsyncConnection, Session or AsyncSession of the same database, or a
+            connection of the store's own driver inside a transaction. The jobs commit, roll back
+            and wake with it. A call that fails leaves the transaction as it was, and usable.
         :raises Conflict: an id is stored with another fingerprint (both not empty) or, when
             either is empty, another kind, queue or payload; or a held key in mode ``error``.
             The text names the id or key
         :raises NotFound: a parent does not exist
+        :raises Locked: somebody's open transaction held a key or id of the call, or began its
+            queue, for longer than others should be kept waiting
         :raises InvalidInput: ``connection`` is not of this database, or this store has none
         """
         ...
@@ -93,7 +99,8 @@ class JobStore(Protocol):
         sort before one that was. Due: pending or failed, not held, ``run_at`` has come,
         not expired. Attempt and token grow by one; the claim's heartbeat starts now.
         Gives nothing when the queue is paused or cooling down, and nothing when ``lease`` has run
-        out or its epoch is not the pod's. No job must go to two callers.
+        out, its epoch is not the pod's, or the pod does not declare the queue. No job must go to
+        two callers.
 
         A due job whose kind is not in ``kinds`` is passed over; when no pod with a live lease
         publishes its kind it must be put on hold (``unknown_kind``), so that later claims do
@@ -109,7 +116,9 @@ class JobStore(Protocol):
         """
         ...
 
-    async def finalize(self, finalizations: Sequence[Finalization]) -> list[bool]:
+    async def finalize(
+        self, finalizations: Sequence[Finalization], *, connection: object | None = None
+    ) -> list[bool]:
         """End claims. Per item: False when the claim is not the job's current one.
 
         A False item changes nothing: not the row, not the queue's cool-down, no counter.
@@ -132,6 +141,11 @@ class JobStore(Protocol):
         as it says, its cool-down applies. Only its result is not stored.
         A terminal job frees its unique key, drops what retention does not keep, and hands its
         end over to waiting children.
+
+        :param connection: end them in the caller's open transaction instead, as :meth:`enqueue`
+            does. Until it has ended the jobs are locked: nobody revives them, and beats count
+            their claims as held. After a rollback the claims are as they were
+        :raises InvalidInput: ``connection`` is not of this database, or this store has none
         """
         ...
 
@@ -163,11 +177,14 @@ class JobStore(Protocol):
         A claim belongs to the pod that made it: one that another pod lists is lost to it, and
         is not renewed by it, whatever its token.
 
-        A claim that is current is renewed although a rival holds its row's lock, and its start is
-        recorded when it carries a worker id. A lost claim changes nothing. A lease that ran
-        out, or of another epoch, is not renewed (``lease_held`` False), but claims are. A
-        lease must be renewed to now + ``lease_for``. Must never wait for another transaction's
-        row lock: a locked row counts as held.
+        A claim that is current is renewed, and its start is recorded when it carries a worker
+        id. A lost claim changes nothing. A lease that ran out, or of another epoch, is not
+        renewed (``lease_held`` False), but claims are. A lease must be renewed to now +
+        ``lease_for``.
+
+        Must never wait for a caller's open transaction: a claim whose job such a one has
+        locked counts as held, is not revived while it is locked, and is renewed by the first
+        beat after.
         """
         ...
 
@@ -186,7 +203,8 @@ class JobStore(Protocol):
     async def revive(self, revivals: Sequence[Revival], stale_after: timedelta) -> list[bool]:
         """Apply a transition to stale claims. Per item: False when it is not stale any more.
 
-        Staleness and token must be checked again by the write itself. ``settled_token`` is
+        Staleness and token must be checked again by the write itself. A job that another
+        transaction has locked is in use, so not stale. ``settled_token`` is
         not set, so a late result of the old owner is refused. A job that was asked to cancel
         becomes cancelled, whatever its transition.
         """
@@ -253,7 +271,8 @@ class JobStore(Protocol):
     # -- children ----------------------------------------------------------------------------
 
     async def handovers(self, limit: int) -> list[Handover]:
-        """News of ended parents not yet delivered to their children, oldest first."""
+        """News of ended parents not yet delivered to their children, oldest first. News for a
+        child that has ended or gone since may be among them; delivering it applies nothing."""
         ...
 
     async def deliver(self, deliveries: Sequence[Delivery]) -> int:
@@ -298,7 +317,8 @@ class JobStore(Protocol):
     async def events(
         self, *, job_id: JobId | None = None, queue: str | None = None, limit: int = 100
     ) -> list[TimelineEvent]:
-        """The newest events, newest first."""
+        """The newest events, newest first. A store where they are dear may keep as few as the
+        newest 100,000 of a queue."""
         ...
 
     async def add_latencies(self, host_id: HostId, samples: Sequence[LatencySample]) -> None:

@@ -1,0 +1,71 @@
+"""Folders of one program, and those that killed programs have left behind.
+
+Each holds a file that its program keeps locked. The system gives the lock back however the
+program ends, and sees through process ids that mean nothing in another container, so a folder
+whose lock is free belongs to nobody.
+"""
+
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+if sys.platform != "win32":
+    import fcntl
+
+_LOCK = "in-use"
+
+
+class PrivateFolder:
+    """A fresh folder ``forge-jobs-<kind>-...`` in ``parent``, this program's until it removes it.
+
+    :raises OSError: it cannot be made
+    """
+
+    def __init__(self, kind: str, parent: Path) -> None:
+        unfinished = Path(tempfile.mkdtemp(prefix=f".{_prefix(kind)}", dir=parent))
+        self._lock = os.open(unfinished / _LOCK, os.O_CREAT | os.O_RDWR, 0o600)
+        _lock(self._lock)
+        # Named only once it is locked, so that nobody takes it for abandoned before.
+        self.path = unfinished.rename(parent / unfinished.name.removeprefix("."))
+
+    def remove(self) -> None:
+        """Remove the folder with all that is in it."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        os.close(self._lock)
+
+
+def remove_abandoned(
+    kind: str, parent: Path, before: Callable[[Path], None] = lambda _: None
+) -> None:
+    """Remove the folders of programs that have ended without doing so.
+
+    :param before: called with each, just before it is removed
+    """
+    for folder in parent.glob(f"{_prefix(kind)}*"):
+        with suppress(OSError):
+            lock = os.open(folder / _LOCK, os.O_RDWR)
+            try:
+                if _lock(lock):
+                    before(folder)
+                    shutil.rmtree(folder, ignore_errors=True)
+            finally:
+                os.close(lock)
+
+
+def _prefix(kind: str) -> str:
+    return f"forge-jobs-{kind}-"
+
+
+def _lock(descriptor: int) -> bool:
+    """Whether the lock was free. Where there are no such locks it never is."""
+    if sys.platform == "win32":
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True

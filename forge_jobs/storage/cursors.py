@@ -1,0 +1,28 @@
+"""Bounds and cursors of calls that go through many jobs, the same for every store."""
+
+from forge_jobs.errors import InvalidInput
+from forge_jobs.model.ids import JobId, check_job_id
+
+MOST_AT_ONCE = 1000
+"""How many jobs one call visits or shows at most, because a visit holds others up all the while."""
+
+
+def check_limit(limit: int) -> None:
+    """:raises InvalidInput: ``limit`` is out of range"""
+    if not 1 <= limit <= MOST_AT_ONCE:
+        raise InvalidInput("limit", f"is {limit}", f"give 1 to {MOST_AT_ONCE}")
+
+
+def check_cursor(cursor: str | None) -> JobId | None:
+    """The cursor, once it is known to be one that was given out.
+
+    :raises InvalidInput: it is not
+    """
+    if cursor is None:
+        return None
+    try:
+        return check_job_id(cursor, "cursor")
+    except InvalidInput:
+        raise InvalidInput(
+            "cursor", "is not one that a page has given", "pass the cursor of the last page"
+        ) from None

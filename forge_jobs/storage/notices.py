@@ -1,0 +1,140 @@
+"""How waiters learn of commits: the bell of one process, shared by all bundles on one store.
+
+Where commits raise the sequence number of their topics, news may come on two ways, and
+:meth:`Notices.tell` passes each number on once. News without a number is passed on as it comes,
+by :meth:`Notices.ring`.
+"""
+
+import asyncio
+import threading
+import weakref
+from collections.abc import Iterable
+
+from forge_jobs.model.queues import Wake
+
+BEAT = "beat"
+FLEET = "fleet"
+HANDOVER = "handover"
+QUEUE = "queue:"
+EVERYTHING = "*"
+"""Stands for every topic there is: for those who may have missed some."""
+
+
+class Inbox:
+    """The hints that one bundle has not taken yet. Its waiter lives in one event loop."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._topics: set[str] = set()
+        self._waiter: tuple[asyncio.AbstractEventLoop, asyncio.Event] | None = None
+
+    def put(self, topics: Iterable[str]) -> None:
+        """Add hints; from any thread."""
+        with self._lock:
+            self._topics.update(topics)
+            waiter = self._waiter
+            if waiter is not None:
+                loop, event = waiter
+                try:
+                    loop.call_soon_threadsafe(event.set)
+                except RuntimeError:  # its loop has ended: nobody waits any more
+                    self._waiter = None
+
+    def take(self, queues: frozenset[str]) -> Wake:
+        """The hints that concern ``queues``, which are then forgotten; others stay."""
+        with self._lock:
+            topics = self._topics
+            missed = EVERYTHING in topics
+            woken = frozenset(queue for queue in queues if missed or QUEUE + queue in topics)
+            wake = Wake(
+                queues=woken,
+                handover=missed or HANDOVER in topics,
+                beat=missed or BEAT in topics,
+                fleet=missed or FLEET in topics,
+            )
+            topics.difference_update(QUEUE + queue for queue in woken)
+            topics.difference_update((HANDOVER, BEAT, FLEET, EVERYTHING))
+        return wake
+
+    def listen(self) -> asyncio.Event:
+        """An event that is set with each new hint, until :meth:`unlisten`."""
+        event = asyncio.Event()
+        with self._lock:
+            self._waiter = (asyncio.get_running_loop(), event)
+        return event
+
+    def unlisten(self, event: asyncio.Event) -> None:
+        """Stop setting ``event``."""
+        with self._lock:
+            if self._waiter is not None and self._waiter[1] is event:
+                self._waiter = None
+
+
+class Notices:
+    """What this process knows of one database's signals."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._known: dict[str, int] = {}
+        self._inboxes: weakref.WeakSet[Inbox] = weakref.WeakSet()
+
+    def join(self, inbox: Inbox, signals: Iterable[tuple[str, int]]) -> None:
+        """Let ``inbox`` hear of what comes after ``signals``, which it has just read."""
+        signals = list(signals)
+        with self._lock:
+            if not self._inboxes:
+                # Whatever was known of the file before is of no use: it may have been restored.
+                self._known = dict(signals)
+            self._inboxes.add(inbox)
+        # Others who listen already may not have seen these.
+        self.tell(signals)
+
+    def leave(self, inbox: Inbox) -> None:
+        """Stop telling ``inbox``; also done when it is no longer referenced."""
+        with self._lock:
+            self._inboxes.discard(inbox)
+
+    def tell(self, signals: Iterable[tuple[str, int]]) -> None:
+        """Pass on the topics whose number is higher than any told before."""
+        with self._lock:
+            fresh = [topic for topic, seq in signals if seq > self._known.get(topic, 0)]
+            self._known.update((topic, seq) for topic, seq in signals if topic in fresh)
+            inboxes = list(self._inboxes) if fresh else []
+        for inbox in inboxes:
+            inbox.put(fresh)
+
+    def ring(self, topics: Iterable[str]) -> None:
+        """Pass topics on without a number."""
+        topics = list(topics)
+        with self._lock:
+            inboxes = list(self._inboxes)
+        for inbox in inboxes:
+            inbox.put(topics)
+
+
+_all: "weakref.WeakValueDictionary[str, Notices]" = weakref.WeakValueDictionary()
+_all_lock = threading.Lock()
+
+
+def notices_of(store_id: str) -> Notices:
+    """The one object of this process for that store, while anybody holds it."""
+    with _all_lock:
+        found = _all.get(store_id)
+        if found is None:
+            found = _all[store_id] = Notices()
+        return found
+
+
+def topics_of(wake: Wake) -> list[str]:
+    """The topics that a wake stands for."""
+    named = ((HANDOVER, wake.handover), (BEAT, wake.beat), (FLEET, wake.fleet))
+    return [QUEUE + queue for queue in wake.queues] + [topic for topic, rung in named if rung]
+
+
+async def until_set(event: asyncio.Event, seconds: float) -> None:
+    """Wait until the event is set, at most so long."""
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        return
