@@ -27,6 +27,7 @@ from sqlalchemy import (
 from forge_jobs.model.ids import HostId
 from forge_jobs.model.processes import Allocation, AllocationChange, PodLease, Slots
 from forge_jobs.storage.sql.chunks import portions
+from forge_jobs.storage.sql.lists import one_of
 from forge_jobs.storage.sql.tables import WAITING, jobs, pods, queues, slots
 from forge_jobs.storage.sql.transaction import Tx
 
@@ -52,9 +53,29 @@ _LIVE_SLOTS = select(
     ),
 )
 _LIVE_SLOTS_OF = _LIVE_SLOTS.where(slots.c.queue == bindparam("of"))
-_QUEUE_LOCKED = (
-    select(queues.c.max_workers, queues.c.allocation_version)
-    .where(queues.c.name == bindparam("of"))
+_QUEUE = select(queues.c.max_workers, queues.c.allocation_version).where(
+    queues.c.name == bindparam("of")
+)
+_LOCK_QUEUES = (
+    select(queues.c.name)
+    .where(one_of(queues.c.name, "names"))
+    .order_by(queues.c.name)
+    .with_for_update()
+)
+_MOVE = (
+    update(queues)
+    .where(one_of(queues.c.name, "names"))
+    .values(allocation_version=queues.c.allocation_version + 1)
+)
+# A beat that is about to renew such a lease is waited for, and one that comes later finds the
+# slots gone: so a void grant never comes back to life.
+_LOCK_LAPSED = (
+    select(pods.c.host_id)
+    .where(
+        pods.c.lease_until <= _NOW,
+        pods.c.host_id.in_(select(slots.c.host_id).where(slots.c.queue == bindparam("of"))),
+    )
+    .order_by(pods.c.host_id)
     .with_for_update()
 )
 _DELETE_VOID = delete(slots).where(slots.c.queue == bindparam("of"), ~_is_live)
@@ -94,14 +115,19 @@ def fleet_version(written: int | None, lapsed: str | None, orphaned: str | None)
     return hashlib.blake2b("\n".join(parts).encode(), digest_size=12).hexdigest()
 
 
+def lock_queues(tx: Tx, names: Iterable[str]) -> None:
+    """Keep others from changing the allocations of these queues until the end.
+
+    Whoever changes slots comes here first: queues are locked before pods and slots.
+    """
+    for portion in portions(sorted(set(names))):
+        tx.execute(_LOCK_QUEUES, {"names": portion}).all()
+
+
 def move_versions(tx: Tx, names: Iterable[str]) -> None:
     """Note that the allocations of these queues are being written."""
     for portion in portions(sorted(set(names))):
-        tx.execute(
-            update(queues)
-            .where(queues.c.name.in_(portion))
-            .values(allocation_version=queues.c.allocation_version + 1)
-        )
+        tx.execute(_MOVE, {"names": portion})
 
 
 def read_allocations(tx: Tx) -> list[Allocation]:
@@ -127,13 +153,15 @@ def read_allocations(tx: Tx) -> list[Allocation]:
 
 def allocate(tx: Tx, changes: Sequence[AllocationChange]) -> list[bool]:
     """Write targets and raise grants; see ``ProcStore.allocate``."""
+    lock_queues(tx, (change.queue for change in changes))
     return [_allocate_one(tx, change) for change in changes]
 
 
 def _allocate_one(tx: Tx, change: AllocationChange) -> bool:
-    queue = tx.execute(_QUEUE_LOCKED, {"of": change.queue}).first()
+    queue = tx.execute(_QUEUE, {"of": change.queue}).first()
     if queue is None or queue.allocation_version != change.version:
         return False
+    tx.execute(_LOCK_LAPSED, {"of": change.queue, "now": tx.now}).all()
     stored = {
         row.host_id: Slots(row.target, row.granted)
         for row in tx.execute(_LIVE_SLOTS_OF, {"of": change.queue, "now": tx.now})
@@ -171,6 +199,7 @@ def _is_allowed(
 
 def lower_grants(tx: Tx, lease: PodLease, grants: Mapping[str, int]) -> None:
     """Lower a pod's own grants; see ``ProcStore.lower_grants``."""
+    lock_queues(tx, grants)
     sunk = [
         queue
         for queue, most in sorted(grants.items())

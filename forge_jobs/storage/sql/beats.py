@@ -1,6 +1,6 @@
 """The heartbeat of a pod, and the record of a start."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 
 from sqlalchemy import bindparam, func, select, text, update
@@ -11,18 +11,10 @@ from forge_jobs.storage.sql.job_rows import JobRow
 from forge_jobs.storage.sql.procs import queue_beats, renew_lease
 from forge_jobs.storage.sql.settle import current_rows, is_current
 from forge_jobs.storage.sql.tables import CLAIMED, jobs
-from forge_jobs.storage.sql.transaction import Tx
+from forge_jobs.storage.sql.transaction import REVIVALS, Tx
 
 _OWNED = select(jobs.c.id, jobs.c.queue, jobs.c.token, jobs.c.cancel_requested).where(
     text(CLAIMED), jobs.c.host_id == bindparam("host")
-)
-_RENEW = (
-    update(jobs)
-    .where(jobs.c.id == bindparam("job"), jobs.c.token == bindparam("held"), text(CLAIMED))
-    .values(heartbeat_at=bindparam("now"))
-)
-_RENEW_RUNNING = _RENEW.values(
-    worker_id=bindparam("worker"), started_at=func.coalesce(jobs.c.started_at, bindparam("now"))
 )
 _START = (
     update(jobs)
@@ -34,12 +26,16 @@ _START = (
 def heartbeat(tx: Tx, lease: PodLease, claims: Sequence[HeldClaim], lease_for: timedelta) -> Beat:
     """See ``JobStore.heartbeat``."""
     lease_held, handovers_wait = renew_lease(tx, lease, lease_for)
-    owned = {
-        Claim(row.queue, row.id, row.token): row
-        for row in tx.execute(_OWNED, {"host": lease.host_id})
-    }
+    owned = _owned(tx, lease)
     states = {held.claim: _state(owned.get(held.claim)) for held in claims}
-    _renew(tx, claims, states)
+    locked = _renew(tx, [held for held in claims if states[held.claim] is not ClaimState.LOST])
+    if locked:
+        # By a user's transaction, which is not waited for: the claim counts as held. Or by
+        # somebody who revives it; that is over in a moment, and then its end is seen here.
+        tx.flavor.lock(tx.connection, REVIVALS)
+        _renew(tx, locked)
+        owned = _owned(tx, lease)
+        states |= {held.claim: _state(owned.get(held.claim)) for held in locked}
     return Beat(
         lease_held=lease_held,
         claims=states,
@@ -49,33 +45,29 @@ def heartbeat(tx: Tx, lease: PodLease, claims: Sequence[HeldClaim], lease_for: t
     )
 
 
+def _owned(tx: Tx, lease: PodLease) -> dict[Claim, JobRow]:
+    return {
+        Claim(row.queue, row.id, row.token): row
+        for row in tx.execute(_OWNED, {"host": lease.host_id})
+    }
+
+
 def _state(row: JobRow | None) -> ClaimState:
     if row is None:
         return ClaimState.LOST
     return ClaimState.CANCEL_REQUESTED if row.cancel_requested else ClaimState.HELD
 
 
-def _renew(tx: Tx, claims: Sequence[HeldClaim], states: Mapping[Claim, ClaimState]) -> None:
-    current = [held for held in claims if states[held.claim] is not ClaimState.LOST]
-    running = [
-        {
-            "job": held.claim.job_id,
-            "held": held.claim.token,
-            "worker": held.worker_id,
-            "now": tx.now,
-        }
-        for held in current
-        if held.worker_id
-    ]
-    ahead = [
-        {"job": held.claim.job_id, "held": held.claim.token, "now": tx.now}
-        for held in current
-        if not held.worker_id
-    ]
-    if running:
-        tx.execute(_RENEW_RUNNING, running)
-    if ahead:
-        tx.execute(_RENEW, ahead)
+def _renew(tx: Tx, claims: Sequence[HeldClaim]) -> list[HeldClaim]:
+    """Renew the claims; those whose jobs somebody has locked."""
+    renewed = tx.flavor.renew_claims(
+        tx,
+        [
+            {"job": held.claim.job_id, "held": held.claim.token, "worker": held.worker_id}
+            for held in claims
+        ],
+    )
+    return [held for held in claims if held.claim.job_id not in renewed]
 
 
 def record_start(tx: Tx, claims: Sequence[Claim]) -> list[bool]:

@@ -27,14 +27,15 @@ _UNFOLDED = (
     .where(text("part <> ''"), counters.c.minute <= bindparam("closed"))
     .order_by(counters.c.minute)
     .limit(bindparam("at_most"))
-    .with_for_update()
+    # What somebody is still writing is folded next time.
+    .with_for_update(skip_locked=True)
 )
 _UNFOLDED_LATENCIES = (
     select(latencies)
     .where(text("host_id <> ''"), latencies.c.minute <= bindparam("closed"))
     .order_by(latencies.c.minute)
     .limit(bindparam("at_most"))
-    .with_for_update()
+    .with_for_update(skip_locked=True)
 )
 _LATENCY_LOCKED = (
     select(latencies.c.processing, latencies.c.total)
@@ -94,7 +95,7 @@ def read_events(tx: Tx, job_id: JobId | None, queue: str | None, limit: int) -> 
 
 def add_latencies(tx: Tx, host_id: HostId, samples: Sequence[LatencySample]) -> None:
     """Add one pod's histograms to their minutes."""
-    for sample in samples:
+    for sample in sorted(samples, key=lambda sample: (sample.queue, sample.minute)):
         _add_latency(
             tx,
             (sample.queue, to_us(sample.minute), host_id),
@@ -189,7 +190,7 @@ def _fold_counters(tx: Tx, closed: int, limit: int) -> int:
                 for (queue, minute, name), count in sorted(sums.items())
             ],
         )
-    _delete_keys(tx, counters, _COUNTER_KEY, rows)
+    delete_keys(tx, counters, _COUNTER_KEY, rows)
     return len(rows)
 
 
@@ -197,14 +198,15 @@ def _fold_latencies(tx: Tx, closed: int, limit: int) -> int:
     if limit <= 0:
         return 0
     rows = tx.execute(_UNFOLDED_LATENCIES, {"closed": closed, "at_most": limit}).all()
-    for row in rows:
+    for row in sorted(rows, key=lambda row: (row.queue, row.minute)):
         key = (row.queue, row.minute, "")
         _add_latency(tx, key, _counts.decode(row.processing), _counts.decode(row.total))
-    _delete_keys(tx, latencies, _LATENCY_KEY, rows)
+    delete_keys(tx, latencies, _LATENCY_KEY, rows)
     return len(rows)
 
 
-def _delete_keys(tx: Tx, table: Table, key: Sequence[str], rows: Sequence[Any]) -> None:
+def delete_keys(tx: Tx, table: Table, key: Sequence[str], rows: Sequence[Any]) -> None:
+    """Delete the rows of these primary keys."""
     if rows:
         # Row by row: SQLite would look up a list of keys of several columns by scanning.
         one = delete(table).where(*(table.c[name] == bindparam(f"its_{name}") for name in key))

@@ -1,7 +1,7 @@
 """Runs a transaction script inside a transaction that a caller holds open.
 
 The script commits or rolls back with the caller. A script that fails leaves nothing behind in
-the caller's transaction either: it runs in a savepoint.
+the caller's transaction either, and the transaction can go on: it runs in a savepoint.
 """
 
 from collections.abc import Callable
@@ -12,19 +12,21 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 from sqlalchemy.orm import Session
 
-from forge_jobs.errors import InvalidInput, StorageError
-from forge_jobs.storage.sql.driver_errors import TRANSLATED, translate
+from forge_jobs.errors import InvalidInput, StorageError, Unavailable
 from forge_jobs.storage.sql.flavor import Flavor
-from forge_jobs.storage.sql.transaction import Tx
+from forge_jobs.storage.sql.transaction import Again, Tx
 
 R = TypeVar("R")
 Script = Callable[[Tx], R]
+
+_TRIES = 20
 
 
 async def run_in_callers_transaction(
     connection: object, script: Script[R], flavor: Flavor, store_id: str
 ) -> R:
-    """Run ``script`` on an SQLAlchemy Connection, AsyncConnection, Session or AsyncSession.
+    """Run ``script`` on an SQLAlchemy Connection, AsyncConnection, Session or AsyncSession, or on a
+    connection of the store's own driver.
 
     On the synchronous ones it runs in the calling thread, without awaiting anything.
 
@@ -38,6 +40,7 @@ async def run_in_callers_transaction(
         # Connecting flushes nothing; it begins the session's transaction if none is open.
         return on_connection(session.connection())
 
+    expected: tuple[type[Exception], ...] = (*flavor.driver_errors, OSError)
     try:
         match connection:
             case Connection():
@@ -48,8 +51,11 @@ async def run_in_callers_transaction(
                 return await connection.run_sync(on_connection)
             case AsyncSession():
                 return await connection.run_sync(on_session)
-    except (*TRANSLATED, OSError) as error:
-        raise translate(error) from None
+        if (lent := flavor.borrow(connection)) is not None:
+            async with lent as its_own:
+                return await its_own.run_sync(on_connection)
+    except expected as error:
+        raise flavor.translate(error) from None
     except SQLAlchemyError as error:
         raise StorageError(f"the transaction cannot be used ({type(error).__name__})") from None
     raise InvalidInput(
@@ -60,14 +66,24 @@ async def run_in_callers_transaction(
 
 
 def _run(connection: Connection, script: Script[R], flavor: Flavor, store_id: str) -> R:
-    if connection.dialect.name != flavor.name or flavor.identity(connection) != store_id:
-        raise InvalidInput(
-            "connection", "is not of this store's database", "connect to the same database"
-        )
+    foreign = InvalidInput(
+        "connection", "is not of this store's database", "connect to the same database"
+    )
+    if connection.dialect.name != flavor.name:
+        raise foreign
     flavor.begin(connection)
-    with connection.begin_nested():
-        tx = Tx(connection, flavor, None)
-        result = script(tx)
-        # The news is read from the database by whoever watches it, after the caller's commit.
-        tx.finish()
-    return result
+    for _ in range(_TRIES):
+        try:
+            with connection.begin_nested():
+                if flavor.identity(connection) != store_id:
+                    raise foreign
+                with flavor.inside(connection):
+                    tx = Tx(connection, flavor, None)
+                    result = script(tx)
+                    # The news is read from the database by whoever watches it, after the
+                    # caller's commit.
+                    tx.finish()
+                    return result
+        except Again:
+            continue
+    raise Unavailable("other transactions were faster all the time")

@@ -1,31 +1,40 @@
 """Edges between jobs, and the handovers that bring a parent's end to its children."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
-from sqlalchemy import BindParameter, bindparam, delete, insert, select, text, update
+from sqlalchemy import bindparam, delete, insert, select, text, update
 
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import JobStatus
 from forge_jobs.model.transitions import Handover
 from forge_jobs.storage.sql.chunks import portions
+from forge_jobs.storage.sql.lists import one_of
 from forge_jobs.storage.sql.tables import edges, handovers
 from forge_jobs.storage.sql.transaction import Tx
 
 OPEN, TOLD, SETTLED, HELD = "open", "told", "settled", "held"
 
-_ids: BindParameter[Any] = bindparam("ids", expanding=True)
 _OPEN_EDGES = (
     select(edges)
-    .where(edges.c.parent_id.in_(_ids), text("state = 'open'"))
-    .order_by(edges.c.child_id)
+    .where(one_of(edges.c.parent_id, "ids"), text("state = 'open'"))
+    .order_by(edges.c.child_id, edges.c.parent_id)
+    # Whoever ends a parent and whoever ends its child meet here: both in this order.
+    .with_for_update()
 )
-_TELL = update(edges).where(edges.c.parent_id.in_(_ids), text("state = 'open'")).values(state=TOLD)
+_OF_CHILDREN = (
+    select(edges.c.child_id)
+    .where(one_of(edges.c.child_id, "ids"))
+    .order_by(edges.c.child_id, edges.c.parent_id)
+    .with_for_update()
+)
+_TELL = (
+    update(edges).where(one_of(edges.c.parent_id, "ids"), text("state = 'open'")).values(state=TOLD)
+)
 _ADD = insert(handovers)
-_FORGET_EDGES = delete(edges).where(edges.c.child_id.in_(_ids))
+_FORGET_EDGES = delete(edges).where(one_of(edges.c.child_id, "ids"))
 _UNSETTLED = (
     select(edges.c.child_id, edges.c.parent_id)
-    .where(edges.c.child_id.in_(_ids), edges.c.state != SETTLED)
+    .where(one_of(edges.c.child_id, "ids"), edges.c.state != SETTLED)
     .order_by(edges.c.child_id, edges.c.parent_id)
 )
 _OLDEST = select(handovers).order_by(handovers.c.id).limit(bindparam("count"))
@@ -63,7 +72,8 @@ def tell_children(tx: Tx, ended: Mapping[str, JobStatus]) -> None:
 def forget_edges(tx: Tx, children: Iterable[str]) -> None:
     """The jobs wait for nobody any more."""
     for ids in portions(children):
-        tx.execute(_FORGET_EDGES, {"ids": ids})
+        if tx.execute(_OF_CHILDREN, {"ids": ids}).all():
+            tx.execute(_FORGET_EDGES, {"ids": ids})
 
 
 def unsettled_parents(tx: Tx, children: Iterable[str]) -> dict[str, list[str]]:
@@ -79,7 +89,7 @@ def list_handovers(tx: Tx, limit: int) -> list[Handover]:
     """The oldest handovers."""
     return [
         Handover(
-            id=row.id,
+            id=str(row.id),
             queue=row.queue,
             child_id=JobId(row.child_id),
             parent_id=JobId(row.parent_id),

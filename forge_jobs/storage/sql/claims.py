@@ -5,19 +5,21 @@ not take (not due yet, in a later priority) is skipped by seeking: priority by p
 one only the range that is due. So 100,000 jobs scheduled for later cost a claim nothing.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
 import msgspec
-from sqlalchemy import BindParameter, Select, bindparam, or_, select, text, tuple_, update
+from sqlalchemy import BindParameter, Select, bindparam, func, or_, select, text, tuple_, update
 
 from forge_jobs.model.jobs import ClaimedJob, Hold, JobStatus
 from forge_jobs.model.processes import PodLease
 from forge_jobs.model.transitions import Demand
 from forge_jobs.storage.sql.job_rows import JobRow, claimed_job
-from forge_jobs.storage.sql.tables import READY, jobs, pods, queues
-from forge_jobs.storage.sql.transaction import Tx
+from forge_jobs.storage.sql.lists import one_of
+from forge_jobs.storage.sql.tables import READY, jobs, pods, queues, slots
+from forge_jobs.storage.sql.transaction import KINDS, Tx
 
 CLAIMED_COUNTER = "claimed"
 
@@ -32,8 +34,9 @@ _now: BindParameter[int] = bindparam("now")
 _GATE = (
     select(pods.c.epoch, pods.c.lease_until, queues.c.paused, queues.c.cooldown_until)
     .select_from(pods)
-    .join(queues, queues.c.name == _queue)
-    .where(pods.c.host_id == bindparam("host"))
+    .join(slots, (slots.c.host_id == pods.c.host_id) & (slots.c.epoch == pods.c.epoch))
+    .join(queues, queues.c.name == slots.c.queue)
+    .where(pods.c.host_id == bindparam("host"), slots.c.queue == _queue)
 )
 _NEXT_LEVEL = (
     select(jobs.c.priority, jobs.c.run_at)
@@ -41,13 +44,41 @@ _NEXT_LEVEL = (
     .order_by(jobs.c.priority, jobs.c.run_at)
     .limit(1)
 )
-_NEXT_DUE = (
-    select(jobs.c.run_at)
-    .where(jobs.c.queue == _queue, jobs.c.priority == _level, jobs.c.run_at > _now, text(READY))
-    .order_by(jobs.c.run_at)
-    .limit(1)
-)
 _LIVE_KINDS = select(pods.c.kinds).where(pods.c.lease_until > _now)
+
+
+def _next_due() -> Select[Any]:
+    """The least ``run_at`` to come, looked up once for each priority in use."""
+
+    def lowest(*above: Any) -> Any:
+        return (
+            select(jobs.c.priority)
+            .where(jobs.c.queue == _queue, *above, text(READY))
+            .order_by(jobs.c.priority)
+            .limit(1)
+            .scalar_subquery()
+        )
+
+    levels = select(lowest().label("priority")).cte("levels", recursive=True)
+    higher = lowest(jobs.c.priority > levels.c.priority)
+    levels = levels.union_all(select(higher).where(levels.c.priority.is_not(None)))
+    first = (
+        select(jobs.c.run_at)
+        .where(
+            jobs.c.queue == _queue,
+            jobs.c.priority == levels.c.priority,
+            jobs.c.run_at > _now,
+            text(READY),
+        )
+        .order_by(jobs.c.run_at)
+        .limit(1)
+        .scalar_subquery()
+    )
+    firsts = select(first.label("run_at")).select_from(levels).subquery("firsts")
+    return select(func.min(firsts.c.run_at))
+
+
+_NEXT_DUE = _next_due()
 
 
 def _due(*columns: Any) -> Select[Any]:
@@ -88,19 +119,14 @@ _HEAD_COLUMNS = (
     jobs.c.cancel_requested,
     jobs.c.schedule,
 )
-_kinds: BindParameter[Any] = bindparam("kinds", expanding=True)
 _HEAD = _due(*_HEAD_COLUMNS)
-_HEAD_OF_KINDS = _due(*_HEAD_COLUMNS).where(jobs.c.kind.in_(_kinds))
+_HEAD_OF_KINDS = _due(*_HEAD_COLUMNS).where(one_of(jobs.c.kind, "kinds"))
 _HEAD_AFTER = _HEAD_OF_KINDS.where(
     jobs.c.crashes == 0,
     tuple_(jobs.c.run_at, jobs.c.id) > tuple_(bindparam("after_run_at"), bindparam("after_id")),
 )
-_UNKNOWN = _due(jobs.c.id).where(jobs.c.kind.in_(_kinds))
-_PUT_ON_HOLD = (
-    update(jobs)
-    .where(jobs.c.id.in_(bindparam("ids", expanding=True)))
-    .values(hold=Hold.UNKNOWN_KIND.value)
-)
+_UNKNOWN = _due(jobs.c.id).where(one_of(jobs.c.kind, "kinds"))
+_PUT_ON_HOLD = update(jobs).where(one_of(jobs.c.id, "ids")).values(hold=Hold.UNKNOWN_KIND.value)
 _TAKE = (
     update(jobs)
     .where(jobs.c.id == bindparam("job"))
@@ -144,25 +170,8 @@ def next_due_in(tx: Tx, queue: str) -> timedelta | None:
 
     Jobs that are due already do not count: a claim has just passed them over.
     """
-    earliest: int | None = None
-    for level, first_run_at in _levels(tx, queue):
-        due: int | None = first_run_at
-        if first_run_at <= tx.now:
-            at = {"queue": queue, "level": level, "now": tx.now}
-            due = tx.execute(_NEXT_DUE, at).scalar()
-        if due is not None and (earliest is None or due < earliest):
-            earliest = due
+    earliest = tx.execute(_NEXT_DUE, {"queue": queue, "now": tx.now}).scalar()
     return None if earliest is None else timedelta(microseconds=earliest - tx.now)
-
-
-def _levels(tx: Tx, queue: str) -> "list[tuple[int, int]]":
-    """The priorities in use among ready jobs, ascending, each with its earliest due time."""
-    found: list[tuple[int, int]] = []
-    level = _BELOW_ALL
-    while (row := tx.execute(_NEXT_LEVEL, {"queue": queue, "level": level}).first()) is not None:
-        level = row.priority
-        found.append((level, row.run_at))
-    return found
 
 
 _BELOW_ALL = -(2**31)
@@ -179,6 +188,34 @@ def _is_open(tx: Tx, queue: str, lease: PodLease) -> bool:
     )
 
 
+class Strangers:
+    """Jobs of kinds that no live pod knows, as one claim puts them aside."""
+
+    def __init__(self, tx: Tx, queue: str) -> None:
+        self._tx = tx
+        self._queue = queue
+        self._live_kinds: frozenset[str] | None = None
+        self._may_hold = HOLD_BATCH
+
+    def hold(self, level: int, kinds: Iterable[str]) -> bool:
+        """Put due jobs of one priority aside whose kind nobody knows; whether there were any."""
+        tx = self._tx
+        if self._live_kinds is None:
+            # A pod that registers meanwhile waits, and frees afterwards what is held here.
+            tx.flavor.lock(tx.connection, KINDS, shared=True)
+            published = tx.execute(_LIVE_KINDS, {"now": tx.now}).scalars()
+            self._live_kinds = frozenset(name for text in published for name in _decode_names(text))
+        unknown = sorted(set(kinds) - self._live_kinds)
+        if not unknown or not self._may_hold:
+            return False
+        found = {"queue": self._queue, "level": level, "now": tx.now}
+        ids = tx.execute(_UNKNOWN, {**found, "kinds": unknown, "count": self._may_hold})
+        held = ids.scalars().all()
+        tx.execute(_PUT_ON_HOLD, {"ids": held})
+        self._may_hold -= len(held)
+        return True
+
+
 @dataclass
 class _Search:
     """The walk of one claim over the ready jobs of a queue.
@@ -192,8 +229,9 @@ class _Search:
     limit: int
     kinds: frozenset[str]
     picked: list[JobRow] = field(default_factory=list)
-    _live_kinds: frozenset[str] | None = None
-    _may_hold: int = HOLD_BATCH
+
+    def __post_init__(self) -> None:
+        self._strangers = Strangers(self.tx, self.queue)
 
     def run(self) -> list[JobRow]:
         level = _BELOW_ALL
@@ -211,7 +249,7 @@ class _Search:
         at = {"queue": self.queue, "level": level, "now": self.tx.now, "count": self._wanted}
         rows = self.tx.execute(_HEAD, at).all()
         while strange := {row.kind for row in rows} - self.kinds:
-            if not self._hold_unknown(at, strange):
+            if not self._strangers.hold(level, strange):
                 # Others know these kinds, or enough has been put aside for one claim.
                 of_kinds = {**at, "kinds": sorted(self.kinds)}
                 rows = self.tx.execute(_HEAD_OF_KINDS, of_kinds).all()
@@ -244,18 +282,3 @@ class _Search:
     @property
     def _wanted(self) -> int:
         return self.limit - len(self.picked)
-
-    def _hold_unknown(self, at: dict[str, Any], kinds: set[str]) -> bool:
-        """Put jobs aside whose kind no live pod knows; whether there were any."""
-        tx = self.tx
-        if self._live_kinds is None:
-            published = tx.execute(_LIVE_KINDS, {"now": tx.now}).scalars()
-            self._live_kinds = frozenset(name for text in published for name in _decode_names(text))
-        unknown = sorted(kinds - self._live_kinds)
-        if not unknown or not self._may_hold:
-            return False
-        found = {**at, "kinds": unknown, "count": self._may_hold}
-        ids = tx.execute(_UNKNOWN, found).scalars().all()
-        tx.execute(_PUT_ON_HOLD, {"ids": ids})
-        self._may_hold -= len(ids)
-        return True

@@ -73,6 +73,8 @@ def _lead(tx: Tx, host_id: HostId, lease_for: timedelta) -> Leadership:
         tx.execute(tx.flavor.insert_ignore(leader), first)
         standing = _leader(tx)
     assert standing is not None
+    if standing.host_id != host_id:
+        return msgspec.structs.replace(standing, fleet_version="")
     return standing
 
 

@@ -2,23 +2,22 @@
 
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
-from typing import Any
 
 import msgspec
-from sqlalchemy import BindParameter, bindparam, select, update
+from sqlalchemy import bindparam, select, update
 
 from forge_jobs.model.jobs import Cause, JobStatus
 from forge_jobs.model.queues import Retention
 from forge_jobs.storage.sql.children import forget_edges, tell_children
 from forge_jobs.storage.sql.chunks import portions
+from forge_jobs.storage.sql.lists import one_of
 from forge_jobs.storage.sql.tables import jobs, queues
 from forge_jobs.storage.sql.transaction import Tx
 
 _decode = msgspec.json.Decoder(Retention).decode
-_ids: BindParameter[Any] = bindparam("ids", expanding=True)
 _WAITING = select(
     jobs.c.id, jobs.c.queue, jobs.c.status, jobs.c.payload, jobs.c.has_children
-).where(jobs.c.id.in_(_ids))
+).where(one_of(jobs.c.id, "ids"))
 _END = (
     update(jobs)
     .where(jobs.c.id == bindparam("job"))
@@ -30,9 +29,7 @@ _END = (
         payload=bindparam("new_payload"),
     )
 )
-_RETENTIONS = select(queues.c.name, queues.c.retention).where(
-    queues.c.name.in_(bindparam("names", expanding=True))
-)
+_RETENTIONS = select(queues.c.name, queues.c.retention).where(one_of(queues.c.name, "names"))
 
 
 def retentions(tx: Tx, names: Iterable[str]) -> Mapping[str, Retention]:

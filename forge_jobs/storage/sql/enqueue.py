@@ -1,9 +1,8 @@
 """Stores requests: ids first, then unique keys, then parents, then the rows."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
-from sqlalchemy import BindParameter, Row, bindparam, insert, select, update
+from sqlalchemy import Row, insert, select, update
 
 from forge_jobs.errors import Conflict, NotFound
 from forge_jobs.model.ids import JobId
@@ -12,21 +11,20 @@ from forge_jobs.storage.sql.children import OPEN, TOLD
 from forge_jobs.storage.sql.chunks import portions
 from forge_jobs.storage.sql.config_store import declare_queues
 from forge_jobs.storage.sql.job_rows import due_at, new_job_values
+from forge_jobs.storage.sql.lists import one_of
 from forge_jobs.storage.sql.tables import edges, handovers, jobs
-from forge_jobs.storage.sql.transaction import Tx
+from forge_jobs.storage.sql.transaction import Again, Tx
 from forge_jobs.storage.sql.unique_keys import key_holders
 
 DEDUPLICATED = "deduplicated"
 
-_ids: BindParameter[Any] = bindparam("ids", expanding=True)
 _STORED = select(
     jobs.c.id, jobs.c.queue, jobs.c.kind, jobs.c.payload, jobs.c.status, jobs.c.fingerprint
-).where(jobs.c.id.in_(_ids))
+).where(one_of(jobs.c.id, "ids"))
 _PARENTS = (
-    select(jobs.c.id, jobs.c.status).where(jobs.c.id.in_(_ids)).order_by(jobs.c.id)
+    select(jobs.c.id, jobs.c.status).where(one_of(jobs.c.id, "ids")).order_by(jobs.c.id)
 ).with_for_update()
-_MARK_PARENTS = update(jobs).where(jobs.c.id.in_(_ids)).values(has_children=True)
-_INSERT_JOBS = insert(jobs)
+_MARK_PARENTS = update(jobs).where(one_of(jobs.c.id, "ids")).values(has_children=True)
 _INSERT_EDGES = insert(edges)
 _INSERT_HANDOVERS = insert(handovers)
 
@@ -34,8 +32,7 @@ _INSERT_HANDOVERS = insert(handovers)
 def enqueue(tx: Tx, requests: Sequence[NewJob]) -> list[EnqueueOutcome]:
     """Store the requests, all or none, in order. See ``JobStore.enqueue``.
 
-    The caller holds what keeps others from storing the same ids and keys meanwhile: SQLite's
-    write lock.
+    :raises Again: another transaction has stored one of the ids or keys meanwhile
     """
     if not requests:
         return []
@@ -103,13 +100,13 @@ class _Batch:
         _ensure_queues(tx, {request.queue for request in accepted})
         parents = self._parents(accepted)
         ended = _read_parents(tx, set(parents) - self._accepted.keys())
-        tx.execute(
-            _INSERT_JOBS,
-            [
-                new_job_values(request, tx.now, has_children=request.id in parents)
-                for request in accepted
-            ],
-        )
+        # In one order for everybody: two batches with the same keys never wait for each other.
+        rows = [
+            new_job_values(request, tx.now, has_children=request.id in parents)
+            for request in sorted(accepted, key=_place)
+        ]
+        if tx.flavor.insert_jobs(tx.connection, rows) < len(rows):
+            raise Again
         for request in accepted:
             if request.after:
                 self._store_edges(request, ended)
@@ -161,6 +158,10 @@ class _Batch:
         if news:
             self._tx.execute(_INSERT_HANDOVERS, news)
             self._tx.wake_handover()
+
+
+def _place(request: NewJob) -> tuple[str, str, str]:
+    return request.queue, "" if request.unique is None else request.unique.key, request.id
 
 
 def _content(request: NewJob) -> tuple[str, str, str]:

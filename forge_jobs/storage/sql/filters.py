@@ -5,18 +5,20 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
-from sqlalchemy import ColumnElement, Select, or_, select
+from sqlalchemy import Column, ColumnElement, Select, literal, or_, select, tuple_
 
 from forge_jobs.clock import to_us
-from forge_jobs.errors import InvalidInput
-from forge_jobs.model.ids import JobId, check_job_id
+from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import JobFilter, JobStatus
 from forge_jobs.storage.sql.flavor import Flavor
 from forge_jobs.storage.sql.job_rows import tag_patterns
-from forge_jobs.storage.sql.tables import jobs, queues
+from forge_jobs.storage.sql.tables import TEXT, jobs, queues
 from forge_jobs.storage.sql.transaction import Tx
 
 _MOST_LISTS = 256
+_BEYOND_ALL = "~"
+"""Sorts after every id."""
+
 _QUEUE_NAMES = select(queues.c.name)
 
 
@@ -50,26 +52,61 @@ def _is_one_of(column: ColumnElement[Any], values: Sequence[str]) -> ColumnEleme
 
 def oldest_ids(tx: Tx, which: JobFilter, after: str, limit: int) -> list[JobId]:
     """Ids of matching jobs beyond ``after``, ascending. ``which.ids`` is not looked at."""
-    statement = select(jobs.c.id).where(jobs.c.id > after).order_by(jobs.c.id).limit(limit)
-    return heapq.nsmallest(limit, _ids(tx, which, statement))
+    which = msgspec.structs.replace(which, ids=None)
+    found = (
+        tx.execute(_page(part, tx.flavor, after, None).order_by(*_index(part)).limit(limit))
+        for part in _parts(tx, which)
+    )
+    return heapq.nsmallest(limit, (job_id for rows in found for job_id in rows.scalars()))
 
 
 def newest_ids(tx: Tx, which: JobFilter, before: str | None, limit: int) -> list[JobId]:
     """Ids of matching jobs below ``before``, descending."""
-    statement = select(jobs.c.id).order_by(jobs.c.id.desc()).limit(limit)
-    if which.ids is not None:
-        statement = statement.where(jobs.c.id.in_(which.ids))
-    if before is not None:
-        statement = statement.where(jobs.c.id < before)
-    return heapq.nlargest(limit, _ids(tx, which, statement))
-
-
-def _ids(tx: Tx, which: JobFilter, statement: Select[Any]) -> list[JobId]:
-    return [
-        job_id
+    found = (
+        tx.execute(
+            _page(part, tx.flavor, "", before)
+            .order_by(*(column.desc() for column in _index(part)))
+            .limit(limit)
+        )
         for part in _parts(tx, which)
-        for job_id in tx.execute(statement.where(*conditions(part, tx.flavor))).scalars()
-    ]
+    )
+    return heapq.nlargest(limit, (job_id for rows in found for job_id in rows.scalars()))
+
+
+def _page(part: JobFilter, flavor: Flavor, after: str, before: str | None) -> Select[Any]:
+    """Ids of one part between the two, neither included."""
+    statement = select(jobs.c.id)
+    if part.ids is not None:
+        statement = statement.where(jobs.c.id.in_(part.ids))
+    if _is_list(part):
+        key = tuple_(*_index(part))
+        fixed = (literal(part.queues[0], TEXT), literal(part.statuses[0].value, TEXT))
+        statement = statement.where(
+            key > tuple_(*fixed, literal(after, TEXT)),
+            key < tuple_(*fixed, literal(before or _BEYOND_ALL, TEXT)),
+        )
+        part = msgspec.structs.replace(part, queues=(), statuses=())
+    else:
+        if after:
+            statement = statement.where(jobs.c.id > after)
+        if before is not None:
+            statement = statement.where(jobs.c.id < before)
+    return statement.where(*conditions(part, flavor))
+
+
+def _index(part: JobFilter) -> tuple[Column[Any], ...]:
+    """What a page is sorted by: the whole of an index, spelled out.
+
+    Were queue and status compared for themselves, a planner could take the ids of the whole table
+    for as quick a way, and walk over all that is newer than the first match.
+    """
+    return (jobs.c.queue, jobs.c.status, jobs.c.id) if _is_list(part) else (jobs.c.id,)
+
+
+def _is_list(part: JobFilter) -> bool:
+    """Whether it is of one queue and status."""
+    alone = part.ids is None and part.unique_key is None
+    return alone and len(part.queues) == len(part.statuses) == 1
 
 
 def _parts(tx: Tx, which: JobFilter) -> list[JobFilter]:
@@ -93,18 +130,3 @@ def _parts(tx: Tx, which: JobFilter) -> list[JobFilter]:
         for name in sorted(names)
         for status in sorted(statuses)
     ]
-
-
-def check_cursor(cursor: str | None) -> str | None:
-    """The cursor, once it is known to be one that was given out.
-
-    :raises InvalidInput: it is not
-    """
-    if cursor is None:
-        return None
-    try:
-        return check_job_id(cursor, "cursor")
-    except InvalidInput:
-        raise InvalidInput(
-            "cursor", "is not one that a page has given", "pass the cursor of the last page"
-        ) from None

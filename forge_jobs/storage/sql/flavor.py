@@ -1,22 +1,32 @@
 """Every difference between the SQL databases that shared statements meet."""
 
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any, Protocol
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from typing import TYPE_CHECKING, Protocol
 
-from sqlalchemy import ColumnElement, Connection, Table, func, select
-from sqlalchemy.dialects import sqlite
+from sqlalchemy import ColumnElement, Connection, Table
+from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.sql.dml import Insert
 
-from forge_jobs.clock import Clock
-from forge_jobs.errors import InvalidInput, Unavailable
-from forge_jobs.storage.sql.tables import signals
+from forge_jobs.errors import StorageError
+from forge_jobs.model.jobs import ClaimedJob
+from forge_jobs.model.processes import PodLease
+from forge_jobs.model.transitions import Demand
+
+if TYPE_CHECKING:
+    from forge_jobs.storage.sql.transaction import Tx
 
 
 class Flavor(Protocol):
     """What one database does its own way."""
 
     name: str
+    driver_errors: tuple[type[Exception], ...]
+    """What drivers raise: their own errors, and those of values they cannot bind."""
+
+    def translate(self, error: Exception) -> StorageError:
+        """The error to raise in place of a driver's. No text of the driver is in it."""
+        ...
 
     def now_us(self, connection: Connection) -> int:
         """The store's own clock."""
@@ -33,12 +43,46 @@ class Flavor(Protocol):
         """
         ...
 
+    def inside(self, connection: Connection) -> AbstractContextManager[None]:
+        """What a script needs set in a caller's transaction; as it was before once it succeeds."""
+        ...
+
+    def borrow(self, connection: object) -> AbstractAsyncContextManager[AsyncConnection] | None:
+        """A caller's connection of the driver's own, for use by SQLAlchemy; None when it is
+        something else. It must be inside a transaction.
+        """
+        ...
+
     def insert_ignore(self, table: Table) -> Insert:
         """An INSERT that drops rows which break a unique constraint."""
         ...
 
     def insert_add(self, table: Table, keys: Sequence[str], column: str) -> Insert:
         """An INSERT that adds ``column`` to the row that is there already."""
+        ...
+
+    def insert_jobs(self, connection: Connection, rows: Sequence[Mapping[str, object]]) -> int:
+        """Store jobs, in the order of the rows; how many. Those whose id or unique key
+        another transaction has stored meanwhile are left out."""
+        ...
+
+    def claim(self, tx: "Tx", queue: str, demand: Demand, lease: PodLease) -> list[ClaimedJob]:
+        """See ``JobStore.claim``."""
+        ...
+
+    def renew_claims(self, tx: "Tx", renewals: Sequence[Mapping[str, object]]) -> set[str]:
+        """Renew claims without waiting for anybody's row lock; the jobs that were not locked.
+
+        :param renewals: ``job``, ``held`` (the token), ``worker`` ("" when held ahead)
+        """
+        ...
+
+    def lock(self, connection: Connection, name: str, *, shared: bool = False) -> None:
+        """Keep others from taking the same lock until the end of the transaction."""
+        ...
+
+    def place(self, connection: Connection) -> Sequence[str]:
+        """Statements that make the place for the tables, none when it is there."""
         ...
 
     def contains(self, column: ColumnElement[str], part: str) -> ColumnElement[bool]:
@@ -49,85 +93,3 @@ class Flavor(Protocol):
         """Tell other processes, with the commit, that these topics have news. Returns the
         new sequence number of each, empty when others are told by the database itself."""
         ...
-
-
-def file_identity(path: Path) -> str:
-    """Equal for all names of one file, different for a copy.
-
-    :raises Unavailable: there is no such file
-    """
-    try:
-        found = path.stat()
-    except OSError:
-        raise Unavailable("the database file cannot be opened") from None
-    return f"sqlite:{found.st_dev}:{found.st_ino}"
-
-
-class SqliteFlavor:
-    """SQLite: the host's clock, and a table of sequence numbers that others watch."""
-
-    name = "sqlite"
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._inserts: dict[str, Insert] = {}
-        insert = sqlite.insert(signals)
-        self._signal = insert.on_conflict_do_update(
-            index_elements=["topic"], set_={"seq": signals.c.seq + 1}
-        ).returning(signals.c.seq)
-
-    def now_us(self, connection: Connection) -> int:
-        return self._clock.time_us()
-
-    def identity(self, connection: Connection) -> str:
-        rows = connection.exec_driver_sql("PRAGMA database_list")
-        path = next(row[2] for row in rows if row[1] == "main")
-        return file_identity(Path(path)) if path else ""
-
-    def begin(self, connection: Connection) -> None:
-        # Python's driver begins at the first write only. A savepoint would come before that and
-        # become the transaction itself: its release would commit behind the caller's back.
-        driver: Any = connection.connection.driver_connection
-        if driver.in_transaction:
-            return
-        if driver.isolation_level is None:
-            # Nobody would ever commit what began here.
-            raise InvalidInput(
-                "connection", "is in autocommit mode, outside a transaction", "begin one first"
-            )
-        connection.exec_driver_sql("BEGIN IMMEDIATE")
-
-    def insert_ignore(self, table: Table) -> Insert:
-        found = self._inserts.get(table.name)
-        if found is None:
-            found = self._inserts[table.name] = sqlite.insert(table).on_conflict_do_nothing()
-        return found
-
-    def insert_add(self, table: Table, keys: Sequence[str], column: str) -> Insert:
-        name = f"{table.name}.{column}"
-        found = self._inserts.get(name)
-        if found is None:
-            insert = sqlite.insert(table)
-            found = self._inserts[name] = insert.on_conflict_do_update(
-                index_elements=list(keys),
-                set_={column: table.c[column] + insert.excluded[column]},
-            )
-        return found
-
-    def contains(self, column: ColumnElement[str], part: str) -> ColumnElement[bool]:
-        return func.instr(column, part) > 0
-
-    def signal(self, connection: Connection, topics: Sequence[str]) -> list[tuple[str, int]]:
-        return [
-            (topic, connection.execute(self._signal, {"topic": topic, "seq": 1}).scalar_one())
-            for topic in topics
-        ]
-
-
-def known_signals(connection: Connection) -> list[tuple[str, int]]:
-    """Every topic with its sequence number."""
-    rows: Any = connection.execute(_ALL_SIGNALS)
-    return [(topic, seq) for topic, seq in rows]
-
-
-_ALL_SIGNALS = select(signals.c.topic, signals.c.seq)

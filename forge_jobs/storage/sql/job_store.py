@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
+from typing import TypeVar
 
 from forge_jobs.model.events import TimelineEvent
 from forge_jobs.model.ids import HostId, JobId
@@ -42,7 +43,8 @@ from forge_jobs.storage.sql.database import Database
 from forge_jobs.storage.sql.deliveries import deliver
 from forge_jobs.storage.sql.enqueue import enqueue
 from forge_jobs.storage.sql.transaction import Tx
-from forge_jobs.storage.sql.waiting import Waiter
+
+R = TypeVar("R")
 
 
 class SqlJobStore:
@@ -51,19 +53,22 @@ class SqlJobStore:
     def __init__(self, database: Database) -> None:
         self.store_id = database.store_id
         self._database = database
-        self._waiter = Waiter(database)
 
     # -- in ----------------------------------------------------------------------------------
 
     async def enqueue(
         self, requests: Sequence[NewJob], *, connection: object | None = None
     ) -> list[EnqueueOutcome]:
-        def script(tx: Tx) -> list[EnqueueOutcome]:
-            return enqueue(tx, requests)
+        # Others share the call, and need not wait for what somebody's transaction holds of it.
+        return await self._write(lambda tx: enqueue(tx, requests), connection, patient=False)
 
-        if connection is None:
-            return await self._database.write(script)
+    async def _write(
+        self, script: Callable[[Tx], R], connection: object | None, *, patient: bool = True
+    ) -> R:
+        """Run it in a transaction of its own, or in the caller's."""
         database = self._database
+        if connection is None:
+            return await database.write(script, patient=patient)
         return await run_in_callers_transaction(
             connection, script, database.flavor, database.store_id
         )
@@ -79,17 +84,19 @@ class SqlJobStore:
         lease: PodLease,
     ) -> list[ClaimedJob]:
         demand = Demand(worker_ids=tuple(worker_ids), limit=limit, kinds=kinds)
-        return await self._database.write(lambda tx: claims.claim(tx, queue, demand, lease))
+        return await self._database.write(lambda tx: tx.flavor.claim(tx, queue, demand, lease))
 
-    async def finalize(self, finalizations: Sequence[Finalization]) -> list[bool]:
-        return await self._database.write(lambda tx: settle.finalize(tx, finalizations))
+    async def finalize(
+        self, finalizations: Sequence[Finalization], *, connection: object | None = None
+    ) -> list[bool]:
+        return await self._write(lambda tx: settle.finalize(tx, finalizations), connection)
 
     async def exchange(
         self, queue: str, finalizations: Sequence[Finalization], demand: Demand, lease: PodLease
     ) -> Exchange:
         def script(tx: Tx) -> Exchange:
             settled = settle.finalize(tx, finalizations)
-            claimed = claims.claim(tx, queue, demand, lease)
+            claimed = tx.flavor.claim(tx, queue, demand, lease)
             is_short = len(claimed) < demand.limit
             return Exchange(
                 tuple(settled),
@@ -170,10 +177,10 @@ class SqlJobStore:
         return await self._database.read(lambda tx: reads.counts(tx, queues))
 
     async def wait_for_work(self, queues: frozenset[str], at_most: timedelta) -> Wake:
-        return await self._waiter.wait(queues, at_most)
+        return await self._database.wait(queues, at_most)
 
     def ring(self, wake: Wake) -> None:
-        self._waiter.ring(wake)
+        self._database.ring(wake)
 
     # -- bookkeeping -------------------------------------------------------------------------
 

@@ -2,12 +2,10 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from sqlalchemy import BindParameter, bindparam, delete, select, text, update
+from sqlalchemy import bindparam, delete, select, text, update
 
 from forge_jobs.clock import from_us
-from forge_jobs.errors import InvalidInput
 from forge_jobs.model.events import EventKind, TimelineEvent
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import (
@@ -18,20 +16,18 @@ from forge_jobs.model.jobs import (
     JobStatus,
     Refusal,
 )
+from forge_jobs.storage.cursors import check_cursor, check_limit
 from forge_jobs.storage.sql.bookkeeping import append_events
 from forge_jobs.storage.sql.children import forget_edges, tell_children
 from forge_jobs.storage.sql.chunks import portions
 from forge_jobs.storage.sql.endings import end_waiting
-from forge_jobs.storage.sql.filters import check_cursor, conditions, oldest_ids
+from forge_jobs.storage.sql.filters import conditions, oldest_ids
 from forge_jobs.storage.sql.job_rows import JobRow
+from forge_jobs.storage.sql.lists import one_of
 from forge_jobs.storage.sql.tables import WAITING, jobs
 from forge_jobs.storage.sql.transaction import Tx
 from forge_jobs.storage.sql.unique_keys import key_holders
 
-MAX_VISITED = 1000
-"""How many jobs one call visits at most, because it holds the write lock all the while."""
-
-_ids: BindParameter[Any] = bindparam("ids", expanding=True)
 _VISITED = select(
     jobs.c.id,
     jobs.c.queue,
@@ -41,8 +37,8 @@ _VISITED = select(
     jobs.c.expires_at,
     (jobs.c.payload == "").label("is_dropped"),
 ).with_for_update()
-_ASK = update(jobs).where(jobs.c.id.in_(_ids)).values(cancel_requested=True)
-_DELETE = delete(jobs).where(jobs.c.id.in_(_ids))
+_ASK = update(jobs).where(one_of(jobs.c.id, "ids")).values(cancel_requested=True)
+_DELETE = delete(jobs).where(one_of(jobs.c.id, "ids"))
 _REQUEUE = (
     update(jobs)
     .where(jobs.c.id == bindparam("job"))
@@ -63,7 +59,7 @@ _REQUEUE = (
 )
 _RUN_NOW = (
     update(jobs)
-    .where(jobs.c.id.in_(_ids), jobs.c.run_at > bindparam("now"))
+    .where(one_of(jobs.c.id, "ids"), jobs.c.run_at > bindparam("now"))
     .values(run_at=bindparam("now"))
 )
 _EXPIRED = (
@@ -112,8 +108,7 @@ class Visit:
 
 def find(tx: Tx, which: JobFilter, cursor: str | None, limit: int) -> Visit:
     """The jobs to visit, at most ``limit``. Looking may take long: it needs no write lock."""
-    if not 1 <= limit <= MAX_VISITED:
-        raise InvalidInput("limit", f"is {limit}", f"give 1 to {MAX_VISITED}")
+    check_limit(limit)
     after = check_cursor(cursor) or ""
     if which.ids is not None:
         ids = sorted({job_id for job_id in which.ids if job_id > after})
@@ -155,7 +150,7 @@ def _visit(tx: Tx, visit: Visit, verb: _Verb) -> BulkOutcome:
     rows = [
         row
         for portion in portions(visit.ids)
-        for row in tx.execute(statement.where(jobs.c.id.in_(portion)))
+        for row in tx.execute(statement.where(one_of(jobs.c.id, "ids")), {"ids": portion})
     ]
     missing = _missing(tx, visit.ids, {row.id for row in rows}) if visit.which.ids else []
     changes = verb(tx, rows)
@@ -179,7 +174,7 @@ def _missing(tx: Tx, wanted: Sequence[JobId], found: set[str]) -> list[JobId]:
     return [job_id for job_id in unseen if job_id not in existing]
 
 
-_EXISTING = select(jobs.c.id).where(jobs.c.id.in_(_ids))
+_EXISTING = select(jobs.c.id).where(one_of(jobs.c.id, "ids"))
 
 
 def _cancel(tx: Tx, rows: Sequence[JobRow]) -> _Changes:
@@ -260,7 +255,8 @@ def _write_requeued(tx: Tx, rows: Sequence[JobRow]) -> None:
                 # An expiry that has passed would end it again at once.
                 "new_expires_at": None if (row.expires_at or 0) <= now else row.expires_at,
             }
-            for row in rows
+            # Each takes its key, in the order in which new jobs take theirs.
+            for row in sorted(rows, key=lambda row: (row.queue, row.unique_key or "", row.id))
         ],
     )
     _note(tx, EventKind.REQUEUED, rows)

@@ -40,6 +40,7 @@ from forge_jobs.storage.sql.chunks import portions
 from forge_jobs.storage.sql.config_store import STATE_COLUMNS, declare_queues, queue_state
 from forge_jobs.storage.sql.database import Database
 from forge_jobs.storage.sql.gauges import decode_gauges, read_gauges, record_gauges
+from forge_jobs.storage.sql.lists import one_of
 from forge_jobs.storage.sql.tables import (
     CLAIMED,
     READY,
@@ -49,7 +50,7 @@ from forge_jobs.storage.sql.tables import (
     queues,
     slots,
 )
-from forge_jobs.storage.sql.transaction import Tx
+from forge_jobs.storage.sql.transaction import KINDS, Tx
 
 FREED_AT_ONCE = 1000
 """How many held jobs one transaction frees, so that it stays short."""
@@ -91,12 +92,12 @@ _HELD_OF_KINDS = (
     .where(
         text("hold IS NOT NULL"),
         jobs.c.hold == Hold.UNKNOWN_KIND.value,
-        jobs.c.kind.in_(bindparam("kinds", expanding=True)),
+        one_of(jobs.c.kind, "kinds"),
     )
     .limit(bindparam("at_most"))
     .with_for_update()
 )
-_FREE = update(jobs).where(jobs.c.id.in_(bindparam("ids", expanding=True))).values(hold=None)
+_FREE = update(jobs).where(one_of(jobs.c.id, "ids")).values(hold=None)
 _DEAD = (
     select(pods.c.host_id)
     .where(
@@ -205,6 +206,10 @@ def _register(tx: Tx, pod: Pod, lease_for: timedelta) -> PodLease:
     lease = PodLease(pod.host_id, secrets.token_hex(8))
     declared = list(dict.fromkeys(pod.queues))
     declare_queues(tx, declared)
+    # Whoever has just looked at the kinds that are known, and puts jobs of others on hold, ends
+    # first: then the freeing that follows sees what it held.
+    tx.flavor.lock(tx.connection, KINDS)
+    allocations.lock_queues(tx, [*declared, *_declared_by(tx, pod.host_id)])
     left = _forget_slots(tx, pod.host_id)
     fields = {
         "epoch": lease.epoch,
@@ -236,12 +241,16 @@ def _register(tx: Tx, pod: Pod, lease_for: timedelta) -> PodLease:
     return lease
 
 
+def _declared_by(tx: Tx, host_id: HostId) -> Sequence[str]:
+    return tx.execute(_QUEUES_OF, {"by": host_id}).scalars().all()
+
+
 def _forget_slots(tx: Tx, host_id: HostId) -> list[str]:
     """Remove a pod's declarations and grants; of which queues."""
-    left = [row.queue for row in tx.execute(_QUEUES_OF, {"by": host_id})]
+    left = _declared_by(tx, host_id)
     if left:
         tx.execute(_FORGET_SLOTS, {"by": host_id})
-    return left
+    return list(left)
 
 
 def _free_held_jobs(tx: Tx, kinds: Sequence[str]) -> bool:
@@ -259,12 +268,15 @@ def _free_held_jobs(tx: Tx, kinds: Sequence[str]) -> bool:
 
 
 def _set_draining(tx: Tx, lease: PodLease) -> None:
+    declared = _declared_by(tx, lease.host_id)
+    allocations.lock_queues(tx, declared)
     if tx.execute(_DRAIN, _of(lease)).rowcount:
-        allocations.move_versions(tx, tx.execute(_QUEUES_OF, {"by": lease.host_id}).scalars().all())
+        allocations.move_versions(tx, declared)
         tx.wake_fleet()
 
 
 def _unregister(tx: Tx, lease: PodLease) -> None:
+    allocations.lock_queues(tx, _declared_by(tx, lease.host_id))
     if tx.execute(_FORGET, _of(lease)).rowcount:
         allocations.move_versions(tx, _forget_slots(tx, lease.host_id))
         tx.wake_fleet()
@@ -324,6 +336,7 @@ def _drop_dead_pods(tx: Tx, dead_for: timedelta, limit: int) -> list[HostId]:
     dead: Sequence[HostId] = tx.execute(_DEAD, {"before": before, "at_most": limit}).scalars().all()
     dropped = []
     for host_id in dead:
+        allocations.lock_queues(tx, _declared_by(tx, host_id))
         # Asked again: the pod may have registered since the reading.
         gone = delete(pods).where(pods.c.host_id == host_id, pods.c.lease_until <= before)
         if tx.execute(gone).rowcount:

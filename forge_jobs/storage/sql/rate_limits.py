@@ -17,38 +17,22 @@ the future is therefore taken as of now: the bucket is full again one period lat
 from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import Row, bindparam, case, select, update
+from sqlalchemy import Row, bindparam, select, update
 
 from forge_jobs.clock import duration_us
 from forge_jobs.errors import InvalidInput, NotFound
 from forge_jobs.model.queues import RateLimit, RateLimitState, TokenGrant
+from forge_jobs.storage.buckets import bucket_units
 from forge_jobs.storage.sql.tables import rate_limits
 from forge_jobs.storage.sql.transaction import Tx
-
-_MAX_LEVEL = 2**62
-"""A full bucket in its own units; twice as much still fits 64 bits."""
 
 _ZERO = timedelta(0)
 
 _limits = rate_limits.c
 _NOW: Any = bindparam("now")
-_elapsed = _NOW - _limits.updated_at
-# The first branch keeps the product below capacity * period_us, which fits.
-_leaked = case(
-    (_elapsed >= _limits.period_us, 0),
-    (_elapsed * _limits.capacity >= _limits.level, 0),
-    else_=_limits.level - _elapsed * _limits.capacity,
-)
 _BY_SCOPE = update(rate_limits).where(_limits.scope == bindparam("of"))
-_TAKE = (
-    _BY_SCOPE.where(
-        _limits.updated_at <= _NOW,
-        _leaked <= (_limits.capacity - bindparam("count")) * _limits.period_us,
-    )
-    .values(level=_leaked + bindparam("count") * _limits.period_us, updated_at=_NOW)
-    .returning(_limits.level)
-)
-_TAKE_AS_OF_NOW = _BY_SCOPE.values(updated_at=_NOW)
+_FILL = _BY_SCOPE.values(level=bindparam("to"), updated_at=_NOW)
+_AS_OF_NOW = _BY_SCOPE.values(updated_at=_NOW)
 _DRAIN = _BY_SCOPE.values(level=_limits.capacity * _limits.period_us, updated_at=_NOW)
 _ALL = select(rate_limits)
 _ONE_LOCKED = _ALL.where(_limits.scope == bindparam("of")).with_for_update()
@@ -58,27 +42,29 @@ def take(tx: Tx, scope: str, count: int) -> TokenGrant:
     """Take ``count`` tokens or none; see ``ConfigStore.take_tokens``."""
     if count < 1:
         raise InvalidInput("count", f"is {count}", "give at least 1")
-    parameters = {"of": scope, "count": count, "now": tx.now}
-    if tx.execute(_TAKE, parameters).first() is not None:
-        return TokenGrant(True, _ZERO)
+    # The clock is read under the lock, so that of two takers the later one has the later time.
     row = _locked(tx, scope)
+    now = tx.now
     if row is None:
         raise _unknown(scope)
     if count > row.capacity:
         raise InvalidInput(
             "count", f"is {count}, and {scope!r} never holds that many", f"give 1 to {row.capacity}"
         )
-    if row.updated_at > tx.now:
-        tx.execute(_TAKE_AS_OF_NOW, {"of": scope, "now": tx.now})
-        if tx.execute(_TAKE, parameters).first() is not None:
-            return TokenGrant(True, _ZERO)
-    surplus = _level(row, tx.now) - (row.capacity - count) * row.period_us
-    # A taker that raced past the first statement may have left room by now: ask again at once.
+    level = _level(row, now)
+    surplus = level - (row.capacity - count) * row.period_us
+    if surplus <= 0:
+        filled = level + count * row.period_us
+        tx.execute(_FILL, {"of": scope, "to": filled, "now": now})
+        return TokenGrant(True, _ZERO)
+    if row.updated_at > now:
+        tx.execute(_AS_OF_NOW, {"of": scope, "now": now})
     return TokenGrant(False, timedelta(microseconds=max(1, -(-surplus // row.capacity))))
 
 
 def drain(tx: Tx, scope: str) -> None:
     """Leave no token in the bucket."""
+    _locked(tx, scope)
     if tx.execute(_DRAIN, {"of": scope, "now": tx.now}).rowcount == 0:
         raise _unknown(scope)
 
@@ -113,13 +99,8 @@ def states(tx: Tx) -> list[RateLimitState]:
 
 def _insert_or_lock(tx: Tx, scope: str, limit: RateLimit, *, overridden: bool) -> Row[Any] | None:
     """The row that was there already, None when this made it."""
+    bucket_units(limit)  # raises where another backend could not count this limit
     period_us = duration_us(limit.period)
-    if limit.capacity * period_us > _MAX_LEVEL:
-        raise InvalidInput(
-            "capacity",
-            f"is {limit.capacity} per {limit.period}, finer than a bucket can count",
-            "give the same rate over a shorter period",
-        )
     row = _locked(tx, scope)
     if row is not None:
         return row

@@ -6,20 +6,19 @@ from typing import Any
 
 from sqlalchemy import BindParameter, bindparam, func, literal, or_, select, text, true, union_all
 
-from forge_jobs.errors import InvalidInput
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import Job, JobFilter, JobStatus, Page
 from forge_jobs.model.queues import QueueCounts
+from forge_jobs.storage.cursors import check_cursor, check_limit
 from forge_jobs.storage.sql.children import unsettled_parents
 from forge_jobs.storage.sql.chunks import portions
-from forge_jobs.storage.sql.filters import check_cursor, newest_ids
+from forge_jobs.storage.sql.filters import newest_ids
 from forge_jobs.storage.sql.job_rows import job, job_summary
+from forge_jobs.storage.sql.lists import one_of
 from forge_jobs.storage.sql.tables import CLAIMED, READY, jobs, queues
 from forge_jobs.storage.sql.transaction import Tx
 
-MAX_PAGE = 1000
-
-_WHOLE = select(jobs).where(jobs.c.id.in_(bindparam("ids", expanding=True)))
+_WHOLE = select(jobs).where(one_of(jobs.c.id, "ids"))
 _LINES = (
     select(
         jobs.c.id,
@@ -39,11 +38,10 @@ _LINES = (
         jobs.c.tags,
         jobs.c.errors,
     )
-    .where(jobs.c.id.in_(bindparam("ids", expanding=True)))
+    .where(one_of(jobs.c.id, "ids"))
     .order_by(jobs.c.id.desc())
 )
 _QUEUE_NAMES = select(queues.c.name).order_by(queues.c.name)
-_names: BindParameter[Any] = bindparam("names", expanding=True)
 _now: BindParameter[Any] = bindparam("now")
 _statuses = union_all(*(select(literal(each.value).label("status")) for each in JobStatus)).cte()
 # One count per queue and status, each a walk over a part of an index: grouping the rows takes
@@ -57,12 +55,12 @@ _BY_STATUS = (
         .scalar_subquery(),
     )
     .join_from(queues, _statuses, true())
-    .where(queues.c.name.in_(_names))
+    .where(one_of(queues.c.name, "names"))
 )
 _DUE = (
     select(jobs.c.queue, func.count(), func.min(jobs.c.run_at))
     .where(
-        jobs.c.queue.in_(_names),
+        one_of(jobs.c.queue, "names"),
         jobs.c.run_at <= _now,
         text(READY),
         or_(jobs.c.expires_at.is_(None), jobs.c.expires_at > _now),
@@ -71,12 +69,12 @@ _DUE = (
 )
 _HELD = (
     select(jobs.c.queue, func.count())
-    .where(jobs.c.queue.in_(_names), text("hold IS NOT NULL"))
+    .where(one_of(jobs.c.queue, "names"), text("hold IS NOT NULL"))
     .group_by(jobs.c.queue)
 )
 _RUNNING = (
     select(jobs.c.queue, func.count())
-    .where(jobs.c.queue.in_(_names), jobs.c.started_at.is_not(None), text(CLAIMED))
+    .where(one_of(jobs.c.queue, "names"), jobs.c.started_at.is_not(None), text(CLAIMED))
     .group_by(jobs.c.queue)
 )
 
@@ -91,8 +89,7 @@ def get(tx: Tx, ids: Iterable[JobId]) -> dict[JobId, Job]:
 
 def list_jobs(tx: Tx, which: JobFilter, cursor: str | None, limit: int) -> Page:
     """See ``JobStore.list``."""
-    if not 1 <= limit <= MAX_PAGE:
-        raise InvalidInput("limit", f"is {limit}", f"give 1 to {MAX_PAGE}")
+    check_limit(limit)
     before = check_cursor(cursor)
     ids = newest_ids(tx, which, before, limit + 1)
     page = tuple(job_summary(row) for row in tx.execute(_LINES, {"ids": ids[:limit]}))

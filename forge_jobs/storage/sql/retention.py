@@ -1,17 +1,19 @@
 """Retention: removes what is no longer kept, in bounded batches, oldest first."""
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
 import msgspec
-from sqlalchemy import ColumnElement, Table, bindparam, delete, select, text, tuple_, update
+from sqlalchemy import Column, ColumnElement, Table, bindparam, delete, select, text, update
 
 from forge_jobs.clock import duration_us
 from forge_jobs.model.jobs import JobStatus
 from forge_jobs.model.queues import Retention
+from forge_jobs.storage.sql.bookkeeping import delete_keys
 from forge_jobs.storage.sql.chunks import portions
+from forge_jobs.storage.sql.lists import one_of
 from forge_jobs.storage.sql.tables import (
     FINISHED,
     counters,
@@ -56,7 +58,20 @@ _EXPIRED_RESULTS = (
     .where(text("result_expires_at IS NOT NULL"), jobs.c.result_expires_at <= bindparam("before"))
     .order_by(jobs.c.result_expires_at)
     .limit(bindparam("at_most"))
+    .with_for_update(skip_locked=True)
 )
+_CLEAR_RESULTS = (
+    update(jobs).where(one_of(jobs.c.id, "ids")).values(result=None, result_expires_at=None)
+)
+# Asked again: a requeue may have come in between, or may be under way.
+_STILL_FINISHED = (
+    select(jobs.c.id)
+    .where(one_of(jobs.c.id, "ids"), text(FINISHED), jobs.c.finished_at <= bindparam("before"))
+    .order_by(jobs.c.id)
+    .with_for_update(skip_locked=True)
+)
+_REMOVE = delete(jobs).where(one_of(jobs.c.id, "ids"))
+_REMOVE_EDGES = delete(edges).where(one_of(edges.c.child_id, "ids"))
 
 
 def cleanup(tx: Tx, limit: int) -> int:
@@ -87,12 +102,13 @@ def _remove_jobs(tx: Tx, limit: int) -> int:
     oldest = heapq.nsmallest(limit, set(found))
     ids = sorted(job_id for _, job_id in oldest)
     removed = 0
+    before = tx.now - duration_us(KEPT_AT_LEAST)
     for portion in portions(ids):
-        # Asked again: a requeue may have come in between.
-        gone = delete(jobs).where(jobs.c.id.in_(portion), text(FINISHED)).returning(jobs.c.id)
-        gone_ids: Sequence[str] = tx.execute(gone).scalars().all()
-        tx.execute(delete(edges).where(edges.c.child_id.in_(gone_ids)))
-        removed += len(gone_ids)
+        gone = tx.execute(_STILL_FINISHED, {"ids": portion, "before": before}).scalars().all()
+        if gone:
+            tx.execute(_REMOVE, {"ids": gone})
+            tx.execute(_REMOVE_EDGES, {"ids": gone})
+        removed += len(gone)
     return removed
 
 
@@ -136,9 +152,7 @@ def _ended_before(
 def _clear_results(tx: Tx, limit: int) -> int:
     ids = tx.execute(_EXPIRED_RESULTS, {"before": tx.now, "at_most": limit}).scalars().all()
     for portion in portions(ids):
-        tx.execute(
-            update(jobs).where(jobs.c.id.in_(portion)).values(result=None, result_expires_at=None)
-        )
+        tx.execute(_CLEAR_RESULTS, {"ids": portion})
     return len(ids)
 
 
@@ -146,10 +160,18 @@ def _remove_old(
     tx: Tx,
     table: Table,
     column: ColumnElement[int],
-    key: tuple[ColumnElement[Any], ...],
+    key: tuple[Column[Any], ...],
     *,
     before: int,
     limit: int,
 ) -> int:
-    oldest = select(*key).where(column <= before).order_by(column).limit(limit)
-    return tx.execute(delete(table).where(tuple_(*key).in_(oldest))).rowcount
+    oldest = (
+        select(*key)
+        .where(column <= before)
+        .order_by(column)
+        .limit(limit)
+        .with_for_update(skip_locked=True)
+    )
+    rows = tx.execute(oldest).all()
+    delete_keys(tx, table, [part.name for part in key], rows)
+    return len(rows)

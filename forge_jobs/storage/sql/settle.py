@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import bindparam, select, text, update
+from sqlalchemy import Select, bindparam, select, text, update
 
 from forge_jobs.clock import duration_us
 from forge_jobs.model.ids import HostId
@@ -16,8 +16,9 @@ from forge_jobs.storage.sql.chunks import portions
 from forge_jobs.storage.sql.cooldowns import start_cooldown
 from forge_jobs.storage.sql.endings import keeps_payload, retentions
 from forge_jobs.storage.sql.job_rows import JobRow, append_error
+from forge_jobs.storage.sql.lists import one_of
 from forge_jobs.storage.sql.tables import CLAIMED, jobs
-from forge_jobs.storage.sql.transaction import Tx
+from forge_jobs.storage.sql.transaction import REVIVALS, Tx
 
 _CURRENT = (
     select(
@@ -39,11 +40,13 @@ _CURRENT = (
         jobs.c.result_expires_at,
         jobs.c.errors,
     )
-    .where(jobs.c.id.in_(bindparam("ids", expanding=True)))
+    .where(one_of(jobs.c.id, "ids"))
     # In id order, as every write of many jobs, so that two of them never wait for each other.
     .order_by(jobs.c.id)
-    .with_for_update()
 )
+_LOCKED = _CURRENT.with_for_update()
+# A row that somebody has locked is in use: it counts as held.
+_NOT_IN_USE = _CURRENT.with_for_update(skip_locked=True)
 _SETTLE = (
     update(jobs)
     .where(jobs.c.id == bindparam("job"))
@@ -62,9 +65,7 @@ _SETTLE = (
         errors=bindparam("new_errors"),
     )
 )
-_DROP_PAYLOAD = (
-    update(jobs).where(jobs.c.id.in_(bindparam("ids", expanding=True))).values(payload="")
-)
+_DROP_PAYLOAD = update(jobs).where(one_of(jobs.c.id, "ids")).values(payload="")
 _STALE = (
     select(
         jobs.c.id,
@@ -92,18 +93,20 @@ class _Mode:
     """What tells the three ways to end a claim apart.
 
     :param by_owner: its repeat is known by the token; a revival's is not
+    :param read: how the jobs are read and locked
     :param keep_due: due as before, whatever the transition's delay
     :param cancel_spares_done: success stands against a cancel
     """
 
     by_owner: bool
+    read: Select[Any] = _LOCKED
     keep_due: bool = False
     cancel_spares_done: bool = True
 
 
 _FINALIZE = _Mode(by_owner=True)
 _RELEASE = _Mode(by_owner=True, keep_due=True)
-_REVIVE = _Mode(by_owner=False, cancel_spares_done=False)
+_REVIVE = _Mode(by_owner=False, read=_NOT_IN_USE, cancel_spares_done=False)
 
 
 def finalize(tx: Tx, finalizations: Sequence[Finalization]) -> list[bool]:
@@ -118,6 +121,7 @@ def release(tx: Tx, claims: Sequence[Claim]) -> list[bool]:
 
 def revive(tx: Tx, revivals: Sequence[Revival], stale_after: timedelta) -> list[bool]:
     """See ``JobStore.revive``."""
+    tx.flavor.lock(tx.connection, REVIVALS, shared=True)
     silent_since = tx.now - duration_us(stale_after)
     return _settle(
         tx,
@@ -145,12 +149,10 @@ def stale_claims(tx: Tx, stale_after: timedelta, limit: int) -> list[StaleClaim]
     ]
 
 
-def current_rows(tx: Tx, claims: Iterable[Claim]) -> dict[str, JobRow]:
+def current_rows(tx: Tx, claims: Iterable[Claim], read: Select[Any] = _LOCKED) -> dict[str, JobRow]:
     """The jobs of the claims, locked, by id."""
     ids = sorted({claim.job_id for claim in claims})
-    return {
-        row.id: row for portion in portions(ids) for row in tx.execute(_CURRENT, {"ids": portion})
-    }
+    return {row.id: row for portion in portions(ids) for row in tx.execute(read, {"ids": portion})}
 
 
 def is_current(row: JobRow | None, claim: Claim) -> bool:
@@ -171,7 +173,7 @@ def _settle(
 ) -> list[bool]:
     if not items:
         return []
-    rows = current_rows(tx, (claim for claim, _ in items))
+    rows = current_rows(tx, (claim for claim, _ in items), mode.read)
     batch = _Batch(tx, mode)
     outcomes = []
     for claim, transition in items:
@@ -271,7 +273,7 @@ class _Batch:
             return
         tx = self._tx
         tx.execute(_SETTLE, self._updates)
-        for queue, cooldown in self._cooldowns:
+        for queue, cooldown in sorted(self._cooldowns, key=lambda pair: pair[0]):
             start_cooldown(tx, queue, cooldown)
         ended = [(row, status) for row, status in self._rows if status in TERMINAL]
         if ended:

@@ -19,11 +19,32 @@ from sqlalchemy import (
     Text,
     text,
 )
+from sqlalchemy.dialects import postgresql
 
 metadata = MetaData()
 
 _SERIAL = BigInteger().with_variant(Integer, "sqlite")
 """SQLite numbers rows by itself only under the plain name INTEGER."""
+
+TEXT = Text().with_variant(postgresql.TEXT(collation="C"), "postgresql")
+"""Compared byte by byte, as SQLite and Python do, whatever the locale of the database."""
+
+_HOT = {
+    # Room on each page for the next versions of its rows, so that a beat writes to no index.
+    "fillfactor": 70,
+    # By count, not by share: a tenth of a million finished jobs would be a long time coming.
+    "autovacuum_vacuum_scale_factor": 0.0,
+    "autovacuum_vacuum_threshold": 2000,
+    "autovacuum_analyze_scale_factor": 0.0,
+    "autovacuum_analyze_threshold": 2000,
+    "autovacuum_vacuum_cost_delay": 0,
+}
+_CHURNED = {
+    "fillfactor": 50,
+    "autovacuum_vacuum_scale_factor": 0.0,
+    "autovacuum_vacuum_threshold": 500,
+    "autovacuum_vacuum_cost_delay": 0,
+}
 
 READY = "status IN ('pending', 'failed') AND hold IS NULL"
 WAITING = "status IN ('blocked', 'pending', 'failed')"
@@ -34,13 +55,13 @@ FINISHED = "status IN ('done', 'dead', 'cancelled')"
 jobs = Table(
     "forge_jobs",
     metadata,
-    Column("id", Text, primary_key=True),
-    Column("queue", Text, nullable=False),
-    Column("kind", Text, nullable=False),
-    Column("payload", Text, nullable=False),
-    Column("status", Text, nullable=False),
-    Column("cause", Text, nullable=False),
-    Column("hold", Text),
+    Column("id", TEXT, primary_key=True),
+    Column("queue", TEXT, nullable=False),
+    Column("kind", TEXT, nullable=False),
+    Column("payload", TEXT, nullable=False),
+    Column("status", TEXT, nullable=False),
+    Column("cause", TEXT, nullable=False),
+    Column("hold", TEXT),
     Column("priority", Integer, nullable=False),
     # When it may be claimed. Blocked: what was asked for, or the time of the enqueue.
     Column("run_at", BigInteger, nullable=False),
@@ -56,26 +77,27 @@ jobs = Table(
     # its owner, so that a repeat of that end is known.
     Column("token", Integer, nullable=False, server_default="0"),
     Column("settled_token", Integer, nullable=False, server_default="0"),
-    Column("host_id", Text, nullable=False, server_default=""),
-    Column("worker_id", Text, nullable=False, server_default=""),
+    Column("host_id", TEXT, nullable=False, server_default=""),
+    Column("worker_id", TEXT, nullable=False, server_default=""),
     Column("claimed_at", BigInteger),
     Column("started_at", BigInteger),
     Column("heartbeat_at", BigInteger),
     Column("finished_at", BigInteger),
     Column("cancel_requested", Boolean, nullable=False, server_default=text("false")),
-    Column("unique_key", Text),
+    Column("unique_key", TEXT),
     Column("has_children", Boolean, nullable=False, server_default=text("false")),
-    Column("tags", Text, nullable=False, server_default="[]"),
-    Column("metadata", Text, nullable=False, server_default="{}"),
-    Column("trace", Text, nullable=False, server_default=""),
-    Column("schedule", Text, nullable=False, server_default=""),
-    Column("fingerprint", Text, nullable=False, server_default=""),
+    Column("tags", TEXT, nullable=False, server_default="[]"),
+    Column("metadata", TEXT, nullable=False, server_default="{}"),
+    Column("trace", TEXT, nullable=False, server_default=""),
+    Column("schedule", TEXT, nullable=False, server_default=""),
+    Column("fingerprint", TEXT, nullable=False, server_default=""),
     Column("keep_result", Boolean, nullable=False, server_default=text("true")),
     Column("result_ttl_us", BigInteger),
-    Column("result", Text),
+    Column("result", TEXT),
     Column("result_expires_at", BigInteger),
     # JSON list of ErrorRecord, oldest first.
-    Column("errors", Text, nullable=False, server_default="[]"),
+    Column("errors", TEXT, nullable=False, server_default="[]"),
+    postgresql_with=_HOT,
 )
 
 
@@ -94,7 +116,7 @@ _job_index("held", "queue", "kind", where="hold IS NOT NULL")
 _job_index(
     "unique", "queue", "unique_key", where=f"unique_key IS NOT NULL AND {ACTIVE}", unique=True
 )
-_job_index("claimed", "heartbeat_at", "id", where=CLAIMED)
+# No index on heartbeat_at: every beat would have to write to it. The claims are few.
 _job_index("owned", "host_id", "queue", "id", where=CLAIMED)
 _job_index("expiring", "expires_at", "id", where=f"expires_at IS NOT NULL AND {WAITING}")
 _job_index("finished", "queue", "status", "finished_at", "id", where=FINISHED)
@@ -106,12 +128,13 @@ Index("forge_jobs_by_queue", jobs.c.queue, jobs.c.status, jobs.c.id)
 edges = Table(
     "forge_edges",
     metadata,
-    Column("child_id", Text, primary_key=True),
-    Column("parent_id", Text, primary_key=True),
-    Column("child_queue", Text, nullable=False),
-    Column("on_failure", Text, nullable=False),
+    Column("child_id", TEXT, primary_key=True),
+    Column("parent_id", TEXT, primary_key=True),
+    Column("child_queue", TEXT, nullable=False),
+    Column("on_failure", TEXT, nullable=False),
     # open: the parent has not ended. told: a handover is under way. settled, held.
-    Column("state", Text, nullable=False, server_default="open"),
+    Column("state", TEXT, nullable=False, server_default="open"),
+    postgresql_with=_CHURNED,
 )
 Index(
     "forge_edges_by_parent",
@@ -124,61 +147,65 @@ handovers = Table(
     "forge_handovers",
     metadata,
     Column("id", _SERIAL, primary_key=True, autoincrement=True),
-    Column("queue", Text, nullable=False),
-    Column("child_id", Text, nullable=False),
-    Column("parent_id", Text, nullable=False),
-    Column("parent_status", Text, nullable=False),
-    Column("on_failure", Text, nullable=False),
+    Column("queue", TEXT, nullable=False),
+    Column("child_id", TEXT, nullable=False),
+    Column("parent_id", TEXT, nullable=False),
+    Column("parent_status", TEXT, nullable=False),
+    Column("on_failure", TEXT, nullable=False),
+    postgresql_with=_CHURNED,
     sqlite_autoincrement=True,
 )
 
 queues = Table(
     "forge_queues",
     metadata,
-    Column("name", Text, primary_key=True),
+    Column("name", TEXT, primary_key=True),
     Column("max_workers", Integer, nullable=False),
     # JSON of CooldownPolicy and Retention, durations as ISO 8601 to the microsecond.
-    Column("cooldown", Text, nullable=False),
-    Column("retention", Text, nullable=False),
+    Column("cooldown", TEXT, nullable=False),
+    Column("retention", TEXT, nullable=False),
     # JSON of a retry policy; null: the runtime's own.
-    Column("retry", Text, nullable=False),
+    Column("retry", TEXT, nullable=False),
     # JSON list of setting names.
-    Column("overridden", Text, nullable=False, server_default="[]"),
+    Column("overridden", TEXT, nullable=False, server_default="[]"),
     Column("paused", Boolean, nullable=False, server_default=text("false")),
     # End of the current or last cool-down, NULL before the first.
     Column("cooldown_until", BigInteger),
     Column("cooldown_level", Integer, nullable=False, server_default="0"),
     Column("allocation_version", BigInteger, nullable=False, server_default="0"),
+    postgresql_with=_CHURNED,
 )
 
 pods = Table(
     "forge_pods",
     metadata,
-    Column("host_id", Text, primary_key=True),
-    Column("epoch", Text, nullable=False),
-    Column("label", Text, nullable=False),
-    Column("version", Text, nullable=False),
+    Column("host_id", TEXT, primary_key=True),
+    Column("epoch", TEXT, nullable=False),
+    Column("label", TEXT, nullable=False),
+    Column("version", TEXT, nullable=False),
     Column("process_id", Integer, nullable=False),
     # JSON lists.
-    Column("queues", Text, nullable=False),
-    Column("kinds", Text, nullable=False),
+    Column("queues", TEXT, nullable=False),
+    Column("kinds", TEXT, nullable=False),
     Column("started_at", BigInteger, nullable=False),
     Column("last_beat_at", BigInteger, nullable=False),
     Column("lease_until", BigInteger, nullable=False),
     Column("draining", Boolean, nullable=False, server_default=text("false")),
     # JSON of PodGauges, NULL before the first.
-    Column("gauges", Text),
+    Column("gauges", TEXT),
+    postgresql_with=_CHURNED,
 )
 
 slots = Table(
     "forge_slots",
     metadata,
-    Column("queue", Text, primary_key=True),
-    Column("host_id", Text, primary_key=True),
+    Column("queue", TEXT, primary_key=True),
+    Column("host_id", TEXT, primary_key=True),
     # Of which registration; a row of an older epoch is void.
-    Column("epoch", Text, nullable=False),
+    Column("epoch", TEXT, nullable=False),
     Column("target", Integer, nullable=False, server_default="0"),
     Column("granted", Integer, nullable=False, server_default="0"),
+    postgresql_with=_CHURNED,
 )
 Index("forge_slots_by_pod", slots.c.host_id)
 
@@ -186,30 +213,32 @@ leader = Table(
     "forge_leader",
     metadata,
     # One row, "leader".
-    Column("name", Text, primary_key=True),
-    Column("host_id", Text, nullable=False),
+    Column("name", TEXT, primary_key=True),
+    Column("host_id", TEXT, nullable=False),
     Column("term", BigInteger, nullable=False),
     Column("lease_until", BigInteger, nullable=False),
+    postgresql_with=_CHURNED,
 )
 
 rate_limits = Table(
     "forge_rate_limits",
     metadata,
-    Column("scope", Text, primary_key=True),
+    Column("scope", TEXT, primary_key=True),
     Column("capacity", BigInteger, nullable=False),
     Column("period_us", BigInteger, nullable=False),
     # The state of the bucket; see the module rate_limits.
     Column("level", BigInteger, nullable=False),
     Column("updated_at", BigInteger, nullable=False),
     Column("overridden", Boolean, nullable=False, server_default=text("false")),
+    postgresql_with=_CHURNED,
 )
 
 schedules = Table(
     "forge_schedules",
     metadata,
-    Column("name", Text, primary_key=True),
+    Column("name", TEXT, primary_key=True),
     # JSON of ScheduleSpec.
-    Column("spec", Text, nullable=False),
+    Column("spec", TEXT, nullable=False),
     Column("version", BigInteger, nullable=False, server_default="1"),
     Column("paused", Boolean, nullable=False, server_default=text("false")),
     Column("edited", Boolean, nullable=False, server_default=text("false")),
@@ -218,21 +247,22 @@ schedules = Table(
     Column("last_fired_at", BigInteger),
     Column("fired", BigInteger, nullable=False, server_default="0"),
     Column("skipped", BigInteger, nullable=False, server_default="0"),
-    Column("error", Text, nullable=False, server_default=""),
+    Column("error", TEXT, nullable=False, server_default=""),
 )
 Index("forge_schedules_due", schedules.c.next_at)
 
 counters = Table(
     "forge_counters",
     metadata,
-    Column("queue", Text, primary_key=True),
+    Column("queue", TEXT, primary_key=True),
     Column("minute", BigInteger, primary_key=True),
     # "" once rolled up, and for what no pod did.
-    Column("host_id", Text, primary_key=True),
+    Column("host_id", TEXT, primary_key=True),
     # Which writer's row: concurrent writers never wait for each other's. "" once rolled up.
-    Column("part", Text, primary_key=True),
-    Column("name", Text, primary_key=True),
+    Column("part", TEXT, primary_key=True),
+    Column("name", TEXT, primary_key=True),
     Column("count", BigInteger, nullable=False),
+    postgresql_with=_CHURNED,
 )
 Index("forge_counters_by_minute", counters.c.minute)
 # What a roll-up has still to fold, however much has been folded before.
@@ -246,13 +276,13 @@ Index(
 latencies = Table(
     "forge_latencies",
     metadata,
-    Column("queue", Text, primary_key=True),
+    Column("queue", TEXT, primary_key=True),
     Column("minute", BigInteger, primary_key=True),
     # "" once rolled up.
-    Column("host_id", Text, primary_key=True),
+    Column("host_id", TEXT, primary_key=True),
     # JSON of Histogram counts.
-    Column("processing", Text, nullable=False),
-    Column("total", Text, nullable=False),
+    Column("processing", TEXT, nullable=False),
+    Column("total", TEXT, nullable=False),
 )
 Index("forge_latencies_by_minute", latencies.c.minute)
 Index(
@@ -266,9 +296,9 @@ gauges = Table(
     "forge_gauges",
     metadata,
     Column("minute", BigInteger, primary_key=True),
-    Column("host_id", Text, primary_key=True),
+    Column("host_id", TEXT, primary_key=True),
     # JSON of PodGauges.
-    Column("gauges", Text, nullable=False),
+    Column("gauges", TEXT, nullable=False),
 )
 
 events = Table(
@@ -276,11 +306,11 @@ events = Table(
     metadata,
     Column("id", _SERIAL, primary_key=True, autoincrement=True),
     Column("at", BigInteger, nullable=False),
-    Column("kind", Text, nullable=False),
-    Column("queue", Text, nullable=False),
-    Column("job_id", Text, nullable=False),
-    Column("host_id", Text, nullable=False),
-    Column("detail", Text, nullable=False),
+    Column("kind", TEXT, nullable=False),
+    Column("queue", TEXT, nullable=False),
+    Column("job_id", TEXT, nullable=False),
+    Column("host_id", TEXT, nullable=False),
+    Column("detail", TEXT, nullable=False),
 )
 Index("forge_events_by_time", events.c.at, events.c.id)
 Index("forge_events_by_job", events.c.job_id, events.c.at, events.c.id)
@@ -290,7 +320,7 @@ signals = Table(
     "forge_signals",
     metadata,
     # "handover", "beat", "fleet", or "queue:" and a queue's name.
-    Column("topic", Text, primary_key=True),
+    Column("topic", TEXT, primary_key=True),
     # Grows by one with each commit that has news; how other processes notice.
     Column("seq", BigInteger, nullable=False),
 )

@@ -13,17 +13,23 @@ from sqlalchemy import Connection, CursorResult
 from sqlalchemy.sql.base import Executable
 
 from forge_jobs.model.ids import new_job_id
+from forge_jobs.storage.notices import BEAT, FLEET, HANDOVER, QUEUE
 from forge_jobs.storage.sql.flavor import Flavor
 from forge_jobs.storage.sql.tables import counters
 
 MINUTE_US = 60_000_000
 
-BEAT = "beat"
-FLEET = "fleet"
-HANDOVER = "handover"
-QUEUE = "queue:"
+KINDS = "kinds"
+"""A lock by name: of the kinds that live pods know."""
+
+REVIVALS = "revivals"
+"""A lock by name: of claims that are being taken from silent owners."""
 
 _COUNTER_KEY = ("queue", "minute", "host_id", "part", "name")
+
+
+class Again(Exception):
+    """Another transaction was faster. The script must run again, in a new transaction."""
 
 
 class Tx:
@@ -92,6 +98,11 @@ class Tx:
     def wake_handover(self) -> None:
         """A handover waits to be delivered."""
         self._topics[HANDOVER] = None
+
+    @property
+    def topics(self) -> list[str]:
+        """What has news."""
+        return list(self._topics)
 
     def finish(self) -> list[tuple[str, int]]:
         """Write what was collected; the topics that have news, with their sequence numbers."""

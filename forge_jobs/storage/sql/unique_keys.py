@@ -2,21 +2,20 @@
 
 from collections import defaultdict
 from collections.abc import Iterable
-from typing import Any
 
-from sqlalchemy import BindParameter, bindparam, select, text
+from sqlalchemy import bindparam, select, text
 
 from forge_jobs.model.ids import JobId
 from forge_jobs.storage.sql.chunks import portions
+from forge_jobs.storage.sql.lists import one_of
 from forge_jobs.storage.sql.tables import ACTIVE, jobs
 from forge_jobs.storage.sql.transaction import Tx
 
-_keys: BindParameter[Any] = bindparam("keys", expanding=True)
 # Queue by queue: SQLite looks up a list of pairs by scanning. And without IS NOT NULL, which it
 # would take for a range to scan; the list of keys implies it.
 _HOLDERS = select(jobs.c.unique_key, jobs.c.id).where(
     jobs.c.queue == bindparam("queue"),
-    jobs.c.unique_key.in_(_keys),
+    one_of(jobs.c.unique_key, "keys"),
     text(ACTIVE),
 )
 

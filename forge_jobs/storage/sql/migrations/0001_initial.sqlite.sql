@@ -100,8 +100,6 @@ CREATE TABLE forge_jobs (
 
 CREATE INDEX forge_jobs_by_queue ON forge_jobs (queue, status, id);
 
-CREATE INDEX forge_jobs_claimed ON forge_jobs (heartbeat_at, id) WHERE status = 'in_progress';
-
 CREATE INDEX forge_jobs_expiring ON forge_jobs (expires_at, id) WHERE expires_at IS NOT NULL AND status IN ('blocked', 'pending', 'failed');
 
 CREATE INDEX forge_jobs_finished ON forge_jobs (queue, status, finished_at, id) WHERE status IN ('done', 'dead', 'cancelled');

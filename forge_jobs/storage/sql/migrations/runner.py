@@ -1,13 +1,13 @@
 """Applies numbered migrations, safely when many processes start at once.
 
 A migration is a file ``NNNN_name.<flavor>.sql`` beside this module; its statements end with a
-semicolon at the end of a line. What has been applied is recorded in ``forge_migrations``.
+semicolon at the end of a line outside of ``$$``. What has been applied is recorded in
+``forge_migrations``.
 """
 
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from functools import cache
 from importlib.resources import files
 
@@ -16,6 +16,7 @@ from sqlalchemy.schema import CreateTable
 
 from forge_jobs.clock import from_us
 from forge_jobs.errors import SchemaMismatch
+from forge_jobs.storage.backend import MigrationStatus
 from forge_jobs.storage.sql.transaction import Tx
 
 _applied = Table(
@@ -42,22 +43,13 @@ class Migration:
 
     @property
     def statements(self) -> list[str]:
-        parts = (part.strip() for part in self.text.split(";\n"))
-        return [part for part in parts if part]
-
-
-@dataclass(frozen=True)
-class MigrationStatus:
-    """A migration this program knows, or one that a newer program has applied.
-
-    :param applied_at: None: not yet
-    :param known: False: the program that applied it is newer than this one
-    """
-
-    version: int
-    name: str
-    applied_at: datetime | None
-    known: bool = True
+        found = [""]
+        for part in self.text.split(";\n"):
+            if found[-1].count("$$") % 2:
+                found[-1] += f";\n{part}"
+            else:
+                found.append(part)
+        return [part.strip() for part in found if part.strip()]
 
 
 @cache
@@ -89,14 +81,17 @@ def status(tx: Tx) -> list[MigrationStatus]:
 
 
 def up(tx: Tx) -> list[MigrationStatus]:
-    """Apply what is missing; what was applied now. The caller holds the write lock.
+    """Apply what is missing; what was applied now.
 
     :raises SchemaMismatch: the schema is newer than this program
     """
+    tx.flavor.lock(tx.connection, "schema")
     before = status(tx)
     _refuse_newer(before)
     missing = {entry.version for entry in before if entry.applied_at is None}
     if not before or len(missing) == len(before):
+        for statement in tx.flavor.place(tx.connection):
+            tx.connection.exec_driver_sql(statement)
         tx.execute(CreateTable(_applied, if_not_exists=True))
     for migration in known_migrations(tx.flavor.name):
         if migration.version in missing:
@@ -107,7 +102,8 @@ def up(tx: Tx) -> list[MigrationStatus]:
 def sql(tx: Tx) -> str:
     """What :func:`up` would run, as text; empty when the schema is up to date."""
     missing = {entry.version for entry in status(tx) if entry.applied_at is None}
-    return "\n".join(
+    place = "".join(f"{statement};\n" for statement in tx.flavor.place(tx.connection))
+    return place + "\n".join(
         f"-- {migration.version:04} {migration.name}\n{migration.text}"
         for migration in known_migrations(tx.flavor.name)
         if migration.version in missing

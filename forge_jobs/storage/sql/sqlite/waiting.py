@@ -1,14 +1,16 @@
 """Waits for work: this process's bell, and a look at what other processes have committed."""
 
-import asyncio
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from forge_jobs.clock import SystemClock
 from forge_jobs.errors import Unavailable
 from forge_jobs.model.queues import Wake
-from forge_jobs.storage.sql.database import Database
-from forge_jobs.storage.sql.flavor import known_signals
-from forge_jobs.storage.sql.notices import topics_of
+from forge_jobs.storage.notices import until_set
+from forge_jobs.storage.sql.sqlite.flavor import known_signals
+
+if TYPE_CHECKING:
+    from forge_jobs.storage.sql.sqlite.database import SqliteDatabase
 
 _LOOK_EVERY_S = 0.025
 """Between two looks at the file while somebody waits: others' commits are seen within 50 ms."""
@@ -23,7 +25,7 @@ class Waiter:
     so when somebody has committed, the signals are read.
     """
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: "SqliteDatabase") -> None:
         self._database = database
         self._version: int | None = None
 
@@ -41,7 +43,7 @@ class Waiter:
                 left = end - _elapsed()
                 if left <= 0:
                     return Wake()
-                await _wait(event, min(left, _LOOK_EVERY_S))
+                await until_set(event, min(left, _LOOK_EVERY_S))
         finally:
             inbox.unlisten(event)
 
@@ -55,15 +57,3 @@ class Waiter:
         except Unavailable:
             # A hint is not worth an error: callers poll, and meet the trouble themselves.
             return
-
-    def ring(self, wake: Wake) -> None:
-        """See ``JobStore.ring``."""
-        self._database.notices.ring(topics_of(wake))
-
-
-async def _wait(event: asyncio.Event, seconds: float) -> None:
-    try:
-        async with asyncio.timeout(seconds):
-            await event.wait()
-    except TimeoutError:
-        return

@@ -1,22 +1,31 @@
 """Opens a SQLite file as a :class:`Storage`."""
 
+import os
+import sqlite3
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import anyio
 
 from forge_jobs.clock import Clock, SystemClock
+from forge_jobs.errors import NotFound
+from forge_jobs.storage.notices import notices_of
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.storage.sql.config_store import SqlConfigStore
 from forge_jobs.storage.sql.cron_store import SqlCronStore
-from forge_jobs.storage.sql.database import Database, SqliteConnection, SqliteOptions
-from forge_jobs.storage.sql.flavor import SqliteFlavor, file_identity, known_signals
+from forge_jobs.storage.sql.database import Database
 from forge_jobs.storage.sql.job_store import SqlJobStore
-from forge_jobs.storage.sql.migrations import runner
-from forge_jobs.storage.sql.notices import notices_of
-from forge_jobs.storage.sql.private_files import PrivateFile
+from forge_jobs.storage.sql.migrations.migrator import SqlMigrator, settle_schema
 from forge_jobs.storage.sql.procs import SqlProcStore
-from forge_jobs.storage.sql.transaction import Tx
+from forge_jobs.storage.sql.sqlite.database import (
+    SqliteConnection,
+    SqliteDatabase,
+    SqliteOptions,
+)
+from forge_jobs.storage.sql.sqlite.flavor import SqliteFlavor, file_identity, known_signals
+from forge_jobs.storage.sql.sqlite.private_files import PrivateFile
 
 _DURABILITY = {
     "extra": "a commit survives a crash and a loss of power (synchronous=extra)",
@@ -38,6 +47,42 @@ class SqliteAddress:
     path: Path | None
     synchronous: str
     timeout: float
+
+    async def open(self, *, clock: Clock | None, migrate: bool, create: bool) -> Storage:
+        """See ``Backend.open``."""
+        if not create and not self._exists():
+            raise NotFound(
+                "there is no database at this URL; correct it, or create one with "
+                "'forge-jobs migrate up'"
+            )
+        return await open_sqlite(self, clock=clock, migrate=migrate)
+
+    def migrator(self, clock: Clock | None) -> SqlMigrator:
+        """See ``Backend.migrator``."""
+
+        @asynccontextmanager
+        async def connect(to_change: bool) -> AsyncGenerator[Database]:
+            # Looking makes no file: an empty one that is gone afterwards stands for it.
+            path = self.path if to_change or self._exists() else None
+            private = PrivateFile() if path is None else None
+            if private:
+                private.acquire()
+            try:
+                options = self.options(private.path if private else path)
+                database = await open_database(options, clock or SystemClock())
+                try:
+                    yield database
+                finally:
+                    await database.close()
+            finally:
+                if private:
+                    private.release()
+
+        return SqlMigrator(connect)
+
+    def _exists(self) -> bool:
+        # os.path also takes names that no file can have, for which Path.exists raises.
+        return self.path is None or os.path.exists(self.path)
 
     def options(self, path: Path | None = None) -> SqliteOptions:
         """The options of a connection to the file, or to ``path`` in its place."""
@@ -71,7 +116,7 @@ class _Opener:
     async def open(self, migrate: bool = False) -> Storage:
         database = await open_database(self._options, self._clock)
         try:
-            await _settle_schema(database, migrate)
+            await settle_schema(database, migrate)
             signals = await database.read(lambda tx: known_signals(tx.connection))
         except BaseException:
             await database.close()
@@ -89,11 +134,13 @@ class _Opener:
             reopen=self.open,
             close=database.close,
             name=f"sqlite {shown} (synchronous={self._options.synchronous})",
+            server=f"SQLite {sqlite3.sqlite_version}",
             durability=_DURABILITY[self._options.synchronous],
+            is_durable=self._options.synchronous in ("extra", "full"),
         )
 
 
-async def open_database(options: SqliteOptions, clock: Clock) -> Database:
+async def open_database(options: SqliteOptions, clock: Clock) -> SqliteDatabase:
     """Connect a writer and a reader.
 
     :raises StorageError: the file cannot be opened or is not a database
@@ -107,7 +154,7 @@ async def open_database(options: SqliteOptions, clock: Clock) -> Database:
             await writer.close()
             raise
     store_id = file_identity(options.path)
-    return Database(
+    return SqliteDatabase(
         writer,
         reader,
         SqliteFlavor(clock),
@@ -115,16 +162,3 @@ async def open_database(options: SqliteOptions, clock: Clock) -> Database:
         store_id=store_id,
         path=options.path,
     )
-
-
-async def _settle_schema(database: Database, migrate: bool) -> None:
-    """Create the schema of an empty database, else check it."""
-    if migrate or await database.read(runner.is_empty):
-        await database.write(runner.up if migrate else _create)
-    await database.read(runner.check)
-
-
-def _create(tx: Tx) -> None:
-    # Looked at again under the write lock: another process may have been first.
-    if runner.is_empty(tx):
-        runner.up(tx)

@@ -1,0 +1,164 @@
+"""How a transaction script runs on Postgres.
+
+Each call is a task of its own. A caller that is cancelled stops waiting, and the script ends by
+itself: cut off half way, a claim would go on in the server with nobody to know of it.
+"""
+
+import asyncio
+import random
+from collections.abc import Coroutine
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import anyio
+from sqlalchemy import Connection
+
+from forge_jobs.clock import SystemClock
+from forge_jobs.errors import Locked, StorageError, Unavailable
+from forge_jobs.model.queues import Wake
+from forge_jobs.storage.sql.database import Script
+from forge_jobs.storage.sql.postgres.connections import (
+    Connections,
+    PostgresOptions,
+    Stale,
+    begin_read,
+    begin_write,
+)
+from forge_jobs.storage.sql.postgres.driver_errors import (
+    DRIVER_ERRORS,
+    LOCK_TIMEOUT,
+    may_go_better,
+    sqlstate_of,
+    translate,
+)
+from forge_jobs.storage.sql.postgres.flavor import PostgresFlavor
+from forge_jobs.storage.sql.postgres.listening import Bell
+from forge_jobs.storage.sql.transaction import Again, Tx
+
+R = TypeVar("R")
+
+_elapsed = SystemClock().elapsed
+_LONGEST_PAUSE_S = 0.05
+_MOMENT_S = 0.5
+"""How long a call waits for locks that is not to hold up others which need none of them."""
+
+_MORE_S = 2.0
+"""How much longer than the server's own limit a silent one is waited for."""
+
+
+class PostgresDatabase:
+    """The connections of one bundle, for one event loop."""
+
+    def __init__(self, options: PostgresOptions, flavor: PostgresFlavor) -> None:
+        self.flavor = flavor
+        self.store_id = ""
+        self.options = options
+        self.bell: Bell | None = None
+        self._connections = Connections(options)
+        self._begin_write = begin_write(options)
+        self._begin_impatiently = begin_write(options, _MOMENT_S)
+        self._begin_read = begin_read(options)
+        self._known_queues: set[str] = set()
+        self._running: set[asyncio.Task[Any]] = set()
+        self._closed = False
+
+    async def write(self, script: Script[R], *, patient: bool = True) -> R:
+        """Run ``script`` in one write transaction; see ``Database.write``."""
+        begin = self._begin_write if patient else self._begin_impatiently
+        result, tx = await self._call(script, begin)
+        self._known_queues |= tx.ensured_queues
+        if self.bell is not None and tx.topics:
+            self.bell.tell(tx.topics)
+        return result
+
+    async def read(self, script: Script[R]) -> R:
+        """Run ``script`` on one snapshot; see ``Database.read``."""
+        result, _ = await self._call(script, self._begin_read)
+        return result
+
+    async def _call(self, script: Script[R], begin: str) -> tuple[R, Tx]:
+        if self._closed:
+            raise StorageError("the storage is closed")
+        return await self._to_the_end(self._limited(script, begin))
+
+    async def _to_the_end(self, call: Coroutine[Any, Any, R]) -> R:
+        task = asyncio.ensure_future(call)
+        self._running.add(task)
+        task.add_done_callback(self._ended)
+        return await asyncio.shield(task)
+
+    def _ended(self, task: "asyncio.Task[Any]") -> None:
+        self._running.discard(task)
+        if not task.cancelled():
+            # Seen, also when nobody waits for it any more.
+            task.exception()
+
+    async def _limited(self, script: Script[R], begin: str) -> tuple[R, Tx]:
+        timeout = self.options.timeout
+        deadline = _elapsed() + timeout
+        try:
+            async with asyncio.timeout(timeout + _MORE_S):
+                return await self._repeated(script, begin, deadline)
+        except TimeoutError:
+            raise Unavailable(f"no answer within {timeout:g} s") from None
+        except DRIVER_ERRORS as error:
+            raise translate(error) from None
+
+    async def _repeated(self, script: Script[R], begin: str, deadline: float) -> tuple[R, Tx]:
+        """Run the script again while other transactions are in its way."""
+        pause = 0.001
+        fresh = False
+        while True:
+            try:
+                return await self._once(script, begin, deadline)
+            except Stale as stale:
+                if fresh:
+                    raise stale.__cause__ or stale from None
+                # Most likely the server has restarted, and the others are lost as well.
+                fresh = True
+                await self._connections.forget_idle()
+            except Again:
+                if _elapsed() >= deadline:
+                    raise Unavailable("other transactions were faster all the time") from None
+            except DRIVER_ERRORS as error:
+                if begin is self._begin_impatiently and sqlstate_of(error) == LOCK_TIMEOUT:
+                    raise Locked("another transaction holds what the call needs") from None
+                if not may_go_better(error) or _elapsed() >= deadline:
+                    raise
+            await anyio.sleep(random.uniform(0, pause))
+            pause = min(2 * pause, _LONGEST_PAUSE_S)
+
+    async def _once(self, script: Script[R], begin: str, deadline: float) -> tuple[R, Tx]:
+        async with self._connections.one(deadline) as connection:
+            part = connection.part
+
+            def work(plain: Connection) -> tuple[R, Tx]:
+                tx = Tx(plain, self.flavor, part, self._known_queues)
+                result = script(tx)
+                tx.finish()
+                return result, tx
+
+            return await connection.transaction(begin, work)
+
+    async def wait(self, queues: frozenset[str], at_most: timedelta) -> Wake:
+        """See ``JobStore.wait_for_work``."""
+        assert self.bell is not None
+        return await self.bell.wait(queues, at_most)
+
+    def ring(self, wake: Wake) -> None:
+        """See ``JobStore.ring``."""
+        assert self.bell is not None
+        self.bell.ring(wake)
+
+    async def close(self) -> None:
+        """Let calls in flight finish and close the connections. Closing twice is fine."""
+        if self._closed:
+            return
+        self._closed = True
+        # Also in a scope that is cancelled, which is when most stores are closed.
+        with anyio.CancelScope(shield=True):
+            if self.bell is not None:
+                await self.bell.close()
+            if self._running:
+                await asyncio.wait(set(self._running))
+            await self._connections.close()

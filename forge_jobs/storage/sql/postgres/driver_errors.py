@@ -1,0 +1,124 @@
+"""What an error of Postgres means, by its SQLSTATE. Driver texts stay here: they may hold hosts."""
+
+import ssl
+
+import asyncpg
+from asyncpg.exceptions import ClientConfigurationError
+from sqlalchemy.exc import DBAPIError
+
+from forge_jobs.errors import InvalidInput, NotFound, StorageError, Unavailable
+
+DRIVER_ERRORS: tuple[type[Exception], ...] = (
+    DBAPIError,
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+    OSError,
+    TimeoutError,
+    OverflowError,
+    UnicodeError,
+)
+
+LOCK_TIMEOUT = "55P03"
+
+# Deadlock, serialization failure, lock timeout, and unique violation: another transaction took an
+# id or key.
+_AGAIN = {"40P01", "40001", LOCK_TIMEOUT, "23505"}
+
+_BY_CODE: dict[str, str] = {
+    "57014": "the statement took too long",
+    LOCK_TIMEOUT: "another transaction holds what the call needs",
+    "40P01": "the database gave way to another transaction",
+    "40001": "the database gave way to another transaction",
+    "23505": "another transaction was faster",
+    "25006": "the database only takes reads; is it a standby?",
+    "53100": "the database's disk is full",
+    "53200": "the database is out of memory",
+    "53300": "the database has no connection left",
+}
+_BY_CLASS = {
+    "08": "the connection to the database was lost",
+    "53": "the database is out of resources",
+    "57": "the database server is starting, stopping or has ended the connection",
+    "25": "the database ended the transaction",
+    "58": "the database server reported a system error",
+}
+_REFUSED = {
+    "28": "the database refused the login; check user and password in the URL",
+    "42501": "the role of the URL lacks a privilege in the database or schema",
+    "3F000": "the schema of the URL does not exist and may not be created",
+    "42P01": "the tables of the store are missing; run `forge-jobs migrate up`",
+}
+
+
+def sqlstate_of(error: BaseException) -> str:
+    """The five characters of a Postgres error, empty when it is none."""
+    original = error.orig if isinstance(error, DBAPIError) else error
+    for name in ("sqlstate", "pgcode"):
+        code = getattr(original, name, None)
+        if isinstance(code, str):
+            return code
+    return ""
+
+
+def _original(error: BaseException) -> BaseException:
+    if not isinstance(error, DBAPIError):
+        return error
+    # SQLAlchemy wraps the error of an asynchronous driver twice.
+    return (error.orig and error.orig.__cause__) or error.orig or error
+
+
+def may_go_better(error: BaseException) -> bool:
+    """Whether the same script may succeed when it is run again."""
+    # A statement may have been prepared before the schema changed.
+    outdated = isinstance(_original(error), asyncpg.InvalidCachedStatementError)
+    return outdated or sqlstate_of(error) in _AGAIN
+
+
+def translate(error: Exception) -> StorageError:
+    """The error to raise in place of a driver's."""
+    original = _original(error)
+    found = _of_setup(original)
+    if found is not None:
+        return found
+    if isinstance(original, OverflowError | asyncpg.DataError):
+        found = InvalidInput("value", "is beyond 64 bits", "give a smaller number or duration")
+    elif isinstance(original, UnicodeError):
+        found = InvalidInput("value", "contains a lone surrogate", "give valid Unicode text")
+    elif code := sqlstate_of(error):
+        found = _of_code(code)
+    elif isinstance(original, TimeoutError):
+        found = Unavailable("the database did not answer in time")
+    elif isinstance(original, OSError | asyncpg.InterfaceError | asyncpg.InternalClientError):
+        found = Unavailable("the database cannot be reached")
+    return found or StorageError(f"the database refused the call ({type(original).__name__})")
+
+
+def _of_setup(error: BaseException) -> StorageError | None:
+    """What no retry can mend: the URL, or the server's certificate, has to be changed."""
+    if isinstance(error, ClientConfigurationError):
+        return InvalidInput(
+            "url", "has an option that cannot be met", "check the options that begin with ssl"
+        )
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return StorageError("the server's certificate is not trusted; see sslrootcert and sslmode")
+    # Its subclasses are what the system says of connections; this one is the driver's own.
+    if type(error) is ConnectionError:
+        return StorageError("the server has no TLS, which the URL's sslmode asks for")
+    return None
+
+
+def _of_code(code: str) -> StorageError:
+    if code == "3D000":
+        return NotFound("there is no database of this name on the server; create it first")
+    if code == "25P01":
+        return InvalidInput(
+            "connection", "is in autocommit mode, outside a transaction", "begin one first"
+        )
+    unavailable = _BY_CODE.get(code) or _BY_CLASS.get(code[:2])
+    if unavailable is not None:
+        return Unavailable(unavailable)
+    refused = _REFUSED.get(code) or _REFUSED.get(code[:2])
+    if refused is not None:
+        return StorageError(refused)
+    return StorageError(f"the database refused the statement (SQLSTATE {code})")

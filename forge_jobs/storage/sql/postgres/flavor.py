@@ -1,0 +1,158 @@
+"""What Postgres does its own way."""
+
+import hashlib
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager
+
+from sqlalchemy import ColumnElement, Connection, column, func, select, table, text
+from sqlalchemy.dialects import postgresql
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from forge_jobs.clock import Clock
+from forge_jobs.errors import StorageError
+from forge_jobs.model.jobs import ClaimedJob
+from forge_jobs.model.processes import PodLease
+from forge_jobs.model.transitions import Demand
+from forge_jobs.storage.sql.postgres import claims
+from forge_jobs.storage.sql.postgres.borrowed import borrowed, is_of_driver
+from forge_jobs.storage.sql.postgres.connections import LOCK_S
+from forge_jobs.storage.sql.postgres.driver_errors import DRIVER_ERRORS, translate
+from forge_jobs.storage.sql.postgres.many import insert_many
+from forge_jobs.storage.sql.postgres.renewals import renew_claims
+from forge_jobs.storage.sql.tables import jobs
+from forge_jobs.storage.sql.transaction import Tx
+from forge_jobs.storage.sql.upserts import Upserts
+
+_MOST_BYTES = 7900
+"""In one notice; the server's own limit is 8,000."""
+
+_NOW = text("SELECT (extract(epoch FROM statement_timestamp()) * 1000000)::bigint")
+_NOTIFY = text("SELECT pg_notify(:channel, news) FROM unnest(CAST(:news AS text[])) AS news")
+_LOCK = text("SELECT pg_advisory_xact_lock(:key)")
+_LOCK_SHARED = text("SELECT pg_advisory_xact_lock_shared(:key)")
+_INSERT_JOBS = insert_many(jobs)
+_SET = text(
+    "SELECT set_config('search_path', :path, true), set_config('lock_timeout', :patience, true)"
+)
+# A caller who limits waiting keeps that limit; nobody waits for a lock without one.
+_SET_INSIDE = text(
+    """
+    WITH before AS MATERIALIZED (
+        SELECT current_setting('search_path') AS path, current_setting('lock_timeout') AS patience
+    )
+    SELECT before.path, before.patience, set_config('search_path', :path, true),
+        CASE before.patience WHEN '0' THEN set_config('lock_timeout', :patience, true) END
+    FROM before
+    """
+)
+
+
+def quoted_name(name: str) -> str:
+    """A name as an identifier."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def channel_of(schema: str) -> str:
+    """Where the news of a store's commits goes; a database's channels are its own."""
+    return "forge_jobs_" + hashlib.md5(schema.encode(), usedforsecurity=False).hexdigest()
+
+
+class PostgresFlavor(Upserts):
+    """Postgres: the server's clock unless told otherwise, and notices that come with commits.
+
+    :param clock: in place of the server's, for tests
+    """
+
+    name = "postgresql"
+    driver_errors: tuple[type[Exception], ...] = DRIVER_ERRORS
+
+    def __init__(self, schema: str, clock: Clock | None) -> None:
+        super().__init__(postgresql.insert)
+        self.channel = channel_of(schema)
+        self._schema = schema
+        self._migrations = table("forge_migrations", column("applied_at"), schema=schema)
+        self._clock = clock
+
+    def translate(self, error: Exception) -> StorageError:
+        return translate(error)
+
+    def now_us(self, connection: Connection) -> int:
+        if self._clock is not None:
+            return self._clock.time_us()
+        now: int = connection.execute(_NOW).scalar_one()
+        return now
+
+    def identity(self, connection: Connection) -> str:
+        # Without the tables the second look would be an error, and end a caller's transaction.
+        quoted = quoted_name(self._schema)
+        found = connection.execute(
+            select(
+                func.current_database(),
+                func.to_regclass(f"{quoted}.forge_migrations").cast(postgresql.OID),
+                select(text("oid FROM pg_database"))
+                .where(text("datname = current_database()"))
+                .scalar_subquery(),
+            )
+        ).one()
+        if found[1] is None:
+            return ""
+        made = connection.execute(select(func.min(self._migrations.c.applied_at))).scalar()
+        return f"postgresql:{found[0]}:{found[2]}:{found[1]}:{made}"
+
+    def begin(self, connection: Connection) -> None:
+        """Nothing to do: outside a transaction the database refuses the savepoint."""
+
+    @contextmanager
+    def inside(self, connection: Connection) -> Generator[None]:
+        # Temporary tables of the caller's come last: else one could stand for a table of ours.
+        path = f"{quoted_name(self._schema)}, pg_temp"
+        before = connection.execute(_SET_INSIDE, {"path": path, "patience": f"{LOCK_S}s"}).one()
+        yield
+        # When the script fails, its savepoint takes these back.
+        connection.execute(_SET, {"path": before.path, "patience": before.patience})
+
+    def borrow(self, connection: object) -> AbstractAsyncContextManager[AsyncConnection] | None:
+        return borrowed(connection) if is_of_driver(connection) else None
+
+    def insert_jobs(self, connection: Connection, rows: Sequence[Mapping[str, object]]) -> int:
+        return _INSERT_JOBS.run(connection, rows)
+
+    def claim(self, tx: Tx, queue: str, demand: Demand, lease: PodLease) -> list[ClaimedJob]:
+        return claims.claim(tx, queue, demand, lease)
+
+    def renew_claims(self, tx: Tx, renewals: Sequence[Mapping[str, object]]) -> set[str]:
+        return renew_claims(tx, renewals)
+
+    def lock(self, connection: Connection, name: str, *, shared: bool = False) -> None:
+        key = hashlib.blake2b(f"forge_jobs:{self._schema}:{name}".encode(), digest_size=8).digest()
+        connection.execute(
+            _LOCK_SHARED if shared else _LOCK, {"key": int.from_bytes(key, "big", signed=True)}
+        )
+
+    def place(self, connection: Connection) -> Sequence[str]:
+        # Looked for first: a role may use a schema that it may not create.
+        quoted = quoted_name(self._schema)
+        there = connection.execute(select(func.to_regnamespace(quoted).is_not(None))).scalar()
+        return () if there else (f"CREATE SCHEMA {quoted}", f"SET LOCAL search_path = {quoted}")
+
+    def contains(self, column: ColumnElement[str], part: str) -> ColumnElement[bool]:
+        return func.strpos(column, part) > 0
+
+    def signal(self, connection: Connection, topics: Sequence[str]) -> list[tuple[str, int]]:
+        connection.execute(_NOTIFY, {"channel": self.channel, "news": _payloads(topics)})
+        return []
+
+
+def _payloads(topics: Sequence[str]) -> list[str]:
+    """The topics, joined by commas, in as few notices as they fit."""
+    payloads: list[str] = []
+    size = _MOST_BYTES
+    for topic in topics:
+        added = len(topic.encode()) + 1
+        if size + added > _MOST_BYTES:
+            payloads.append(topic)
+            size = added
+        else:
+            payloads[-1] += "," + topic
+            size += added
+    return payloads

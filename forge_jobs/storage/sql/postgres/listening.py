@@ -1,0 +1,231 @@
+"""The bell of one process: a connection that listens, and polling while it cannot.
+
+The listener has a thread and an event loop of its own, so that it serves the bundles of all event
+loops of the process and none of them can hold it up. It sends itself a notice every few seconds:
+a connection that has gone silent, or a pooler that passes no notices on, is noticed by its
+absence. Until one comes through again, waiters poll.
+"""
+
+import asyncio
+import logging
+import secrets
+import threading
+import weakref
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import Any
+
+import anyio.to_thread
+
+from forge_jobs.clock import SystemClock
+from forge_jobs.model.queues import Wake
+from forge_jobs.storage.notices import EVERYTHING, Inbox, Notices, notices_of, topics_of, until_set
+from forge_jobs.storage.protocols import StoreHealth
+from forge_jobs.storage.sql.postgres.connections import PostgresOptions, connect
+from forge_jobs.storage.sql.postgres.driver_errors import DRIVER_ERRORS
+
+logger = logging.getLogger(__name__)
+
+PING_EVERY_S = 4.0
+PING_ANSWER_S = 3.0
+"""Together the longest time for which a silent listener goes unnoticed."""
+
+POLL_EVERY_S = 1.0
+_RETRY_S = 2.0
+_START_S = 3.0
+_elapsed = SystemClock().elapsed
+
+
+class Bell:
+    """``wait_for_work`` and ``ring`` of one bundle."""
+
+    def __init__(self, options: PostgresOptions, store_id: str, channel: str) -> None:
+        self._options = options
+        self._store_id = store_id
+        self._channel = channel
+        self._notices = notices_of(store_id)
+        self._inbox = Inbox()
+        self._notices.join(self._inbox, [])
+        self._listener: Listener | None = None
+        self._next_poll = 0.0
+
+    @property
+    def is_listening(self) -> bool:
+        """Whether notices come through; else waiters poll."""
+        return self._listener is not None and self._listener.works
+
+    def health(self) -> StoreHealth:
+        """Whether it hears at this moment, and how often it has ceased to."""
+        silences = 0 if self._listener is None else self._listener.silences
+        return StoreHealth(wakes=self.is_listening, silences=silences)
+
+    def tell(self, topics: Iterable[str]) -> None:
+        """A transaction of this process has news. A listener hears of it from the database."""
+        if not self.is_listening:
+            self._notices.ring(topics)
+
+    def ring(self, wake: Wake) -> None:
+        """See ``JobStore.ring``."""
+        self._notices.ring(topics_of(wake))
+
+    async def wait(self, queues: frozenset[str], at_most: timedelta) -> Wake:
+        """See ``JobStore.wait_for_work``."""
+        event = self._inbox.listen()
+        try:
+            await self._started(event)
+            end = _elapsed() + at_most.total_seconds()
+            while True:
+                event.clear()
+                if wake := self._inbox.take(queues):
+                    return wake
+                now = _elapsed()
+                if not self.is_listening and now >= self._next_poll > 0:
+                    self._next_poll = now + POLL_EVERY_S
+                    return Wake(queues=queues, handover=True)
+                self._next_poll = self._next_poll or now + POLL_EVERY_S
+                if now >= end:
+                    return Wake()
+                until = end if self.is_listening else min(end, self._next_poll)
+                await until_set(event, until - now)
+        finally:
+            self._inbox.unlisten(event)
+
+    async def _started(self, event: asyncio.Event) -> None:
+        """Wait for the listener's first success or failure, of which it rings."""
+        if not self._options.listens:
+            return
+        if self._listener is None:
+            self._listener = listener_of(self._store_id, self._options, self._channel)
+            self._listener.join(self)
+        until = _elapsed() + _START_S
+        while not self._listener.is_settled and (left := until - _elapsed()) > 0:
+            event.clear()
+            if not self._listener.is_settled:
+                await until_set(event, left)
+
+    async def close(self) -> None:
+        """Wait for nothing any more. The last bundle of the process ends the listener."""
+        self._notices.leave(self._inbox)
+        if self._listener is not None:
+            await self._listener.leave(self)
+
+
+class Listener:
+    """The connection of one process that listens for one store."""
+
+    def __init__(self, notices: Notices, options: PostgresOptions, channel: str) -> None:
+        self.works = False
+        self.is_settled = False
+        self.silences = 0
+        self._notices = notices
+        self._options = options
+        self._channel = channel
+        self._own_channel = f"forge_jobs_{secrets.token_hex(8)}"
+        self._lock = threading.Lock()
+        self._users: set[int] = set()
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stop = asyncio.Event()
+        self._echo = asyncio.Event()
+        self._was_told = False
+
+    def join(self, user: object) -> None:
+        """Listen for one more bundle."""
+        with self._lock:
+            self._users.add(id(user))
+            if self._thread is None:
+                self._stop = asyncio.Event()
+                self._loop = asyncio.new_event_loop()
+                name = "forge-jobs-listener"
+                self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+                self._thread.start()
+
+    async def leave(self, user: object) -> None:
+        """Listen for one bundle less; nobody left: stop."""
+        with self._lock:
+            self._users.discard(id(user))
+            thread, loop = self._thread, self._loop
+            if self._users or thread is None or loop is None:
+                return
+            self._thread = None
+            loop.call_soon_threadsafe(self._stop.set)
+        await anyio.to_thread.run_sync(thread.join, 5.0)
+
+    def _work(self) -> None:
+        assert self._loop is not None
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:  # type: ignore[arg-type,return-value]
+            runner.run(self._main(self._stop))
+
+    async def _main(self, stop: asyncio.Event) -> None:
+        while not stop.is_set():
+            try:
+                await self._listen(stop)
+            except DRIVER_ERRORS as error:
+                self._lost(error)
+                await until_set(stop, _RETRY_S)
+        self.works = self.is_settled = False
+
+    async def _listen(self, stop: asyncio.Event) -> None:
+        connection = await connect(self._options, direct=True)
+        try:
+            await connection.add_listener(self._channel, self._hear)
+            await connection.add_listener(self._own_channel, self._hear_echo)
+            while not stop.is_set():
+                await self._ping(connection)
+                self._found()
+                await until_set(stop, PING_EVERY_S)
+        finally:
+            try:
+                await connection.close(timeout=1)
+            except DRIVER_ERRORS:
+                connection.terminate()
+
+    async def _ping(self, connection: Any) -> None:
+        self._echo.clear()
+        async with asyncio.timeout(PING_ANSWER_S):
+            await connection.execute(f'NOTIFY "{self._own_channel}"')
+            await self._echo.wait()
+
+    def _found(self) -> None:
+        if self.works:
+            return
+        if self._was_told:
+            logger.info("notices from the database come through again")
+            self._was_told = False
+        self.works = self.is_settled = True
+        # Whatever was committed before is heard of by nobody else.
+        self._notices.ring([EVERYTHING])
+
+    def _lost(self, error: BaseException) -> None:
+        if not self._was_told:
+            self._was_told = True
+            logger.warning(
+                "no notices come from the database (%s); looking for work every %g s instead",
+                type(error).__name__,
+                POLL_EVERY_S,
+            )
+        if self.works or not self.is_settled:
+            self.works = False
+            self.is_settled = True
+            self.silences += 1
+            self._notices.ring([EVERYTHING])
+
+    def _hear(self, _connection: Any, _pid: int, _channel: str, payload: str) -> None:
+        self._notices.ring(payload.split(","))
+
+    def _hear_echo(self, _connection: Any, _pid: int, _channel: str, _payload: str) -> None:
+        self._echo.set()
+
+
+_all: "weakref.WeakValueDictionary[tuple[str, str], Listener]" = weakref.WeakValueDictionary()
+_all_lock = threading.Lock()
+
+
+def listener_of(store_id: str, options: PostgresOptions, channel: str) -> Listener:
+    """The one listener of this process for that store, while anybody holds it."""
+    with _all_lock:
+        key = (store_id, options.dsn)
+        found = _all.get(key)
+        if found is None:
+            found = _all[key] = Listener(notices_of(store_id), options, channel)
+        return found

@@ -1,0 +1,45 @@
+"""The renewal of claims by a beat, which waits for nobody."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import ARRAY, BigInteger, Integer, Text, bindparam, text
+
+from forge_jobs.storage.sql.tables import CLAIMED
+from forge_jobs.storage.sql.transaction import Tx
+
+# A row that somebody has locked is in use: it counts as held, and whoever looks for silent claims
+# passes it over too.
+_RENEW = text(
+    f"""
+    WITH free AS (
+        SELECT id FROM forge_jobs
+        WHERE id = ANY (CAST(:job AS text[])) AND {CLAIMED}
+        ORDER BY id
+        FOR NO KEY UPDATE SKIP LOCKED
+    )
+    UPDATE forge_jobs AS jobs
+    SET heartbeat_at = :now,
+        worker_id = CASE WHEN beat.worker = '' THEN jobs.worker_id ELSE beat.worker END,
+        started_at = CASE
+            WHEN beat.worker = '' THEN jobs.started_at ELSE coalesce(jobs.started_at, :now) END
+    FROM unnest(CAST(:job AS text[]), CAST(:held AS integer[]), CAST(:worker AS text[]))
+        AS beat (job, held, worker)
+    WHERE jobs.id = ANY (ARRAY(SELECT id FROM free))
+        AND jobs.id = beat.job AND jobs.token = beat.held AND jobs.{CLAIMED}
+    RETURNING jobs.id
+    """
+).bindparams(
+    bindparam("job", type_=ARRAY(Text)),
+    bindparam("held", type_=ARRAY(Integer)),
+    bindparam("worker", type_=ARRAY(Text)),
+    bindparam("now", type_=BigInteger),
+)
+
+
+def renew_claims(tx: Tx, renewals: Sequence[Mapping[str, Any]]) -> set[str]:
+    """See ``Flavor.renew_claims``."""
+    if not renewals:
+        return set()
+    columns = {name: [one[name] for one in renewals] for name in ("job", "held", "worker")}
+    return set(tx.execute(_RENEW, {**columns, "now": tx.now}).scalars())

@@ -1,0 +1,143 @@
+"""Opens a Postgres database as a :class:`Storage`."""
+
+import logging
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+
+from sqlalchemy import text
+
+from forge_jobs.clock import Clock
+from forge_jobs.errors import NotFound
+from forge_jobs.storage.protocols import Storage
+from forge_jobs.storage.sql.config_store import SqlConfigStore
+from forge_jobs.storage.sql.cron_store import SqlCronStore
+from forge_jobs.storage.sql.database import Database
+from forge_jobs.storage.sql.job_store import SqlJobStore
+from forge_jobs.storage.sql.migrations import runner
+from forge_jobs.storage.sql.migrations.migrator import SqlMigrator, settle_schema
+from forge_jobs.storage.sql.postgres.connections import PostgresOptions
+from forge_jobs.storage.sql.postgres.database import PostgresDatabase
+from forge_jobs.storage.sql.postgres.flavor import PostgresFlavor
+from forge_jobs.storage.sql.postgres.listening import POLL_EVERY_S, Bell
+from forge_jobs.storage.sql.procs import SqlProcStore
+from forge_jobs.storage.sql.transaction import Tx
+
+logger = logging.getLogger(__name__)
+
+_SETTINGS = text("SELECT name, setting FROM pg_settings WHERE name = ANY (:names)")
+_NAMES = [
+    "server_version",
+    "synchronous_commit",
+    "fsync",
+    "full_page_writes",
+    "synchronous_standby_names",
+]
+_MIGRATION_S = 3600.0
+_DURABLE = ("on", "remote_write", "remote_apply", "local")
+
+
+@dataclass(frozen=True)
+class PostgresAddress:
+    """What a ``postgresql:`` URL says."""
+
+    options: PostgresOptions
+
+    async def open(self, *, clock: Clock | None, migrate: bool, create: bool) -> Storage:
+        """See ``Backend.open``."""
+        return await _Opener(self.options, clock).open(migrate, create)
+
+    def migrator(self, clock: Clock | None) -> SqlMigrator:
+        """See ``Backend.migrator``."""
+
+        return SqlMigrator(lambda _: _to_migrate(self.options, clock))
+
+
+@asynccontextmanager
+async def _to_migrate(options: PostgresOptions, clock: Clock | None) -> AsyncGenerator[Database]:
+    """A connection for changes that may take long: of big tables, or after other programs'."""
+    patient = replace(options, timeout=max(options.timeout, _MIGRATION_S))
+    database = PostgresDatabase(patient, PostgresFlavor(options.schema, clock))
+    try:
+        yield database
+    finally:
+        await database.close()
+
+
+class _Opener:
+    """Opens bundles on one database: the first, and those for other event loops."""
+
+    def __init__(self, options: PostgresOptions, clock: Clock | None) -> None:
+        self._options = options
+        self._clock = clock
+        self._was_told = False
+
+    async def open(self, migrate: bool = False, create: bool = True) -> Storage:
+        flavor = PostgresFlavor(self._options.schema, self._clock)
+        database = PostgresDatabase(self._options, flavor)
+        try:
+            if not create and await database.read(runner.is_empty):
+                raise NotFound(
+                    "there is no store in this database and schema; correct the URL, or create "
+                    "one with 'forge-jobs migrate up'"
+                )
+            if migrate or await database.read(runner.is_empty):
+                async with _to_migrate(self._options, self._clock) as patient:
+                    await settle_schema(patient, migrate)
+            else:
+                await settle_schema(database, migrate=False)
+            database.store_id = await database.read(lambda tx: flavor.identity(tx.connection))
+            settings = await database.read(_settings)
+        except BaseException:
+            await database.close()
+            raise
+        if self._options.wakes and not self._options.listens and not self._was_told:
+            self._was_told = True
+            logger.warning(
+                "a pooler passes no notices on; looking for work every %g s instead. Give "
+                "direct=host:port in the URL to listen past it",
+                POLL_EVERY_S,
+            )
+        database.bell = Bell(self._options, database.store_id, flavor.channel)
+        return Storage(
+            SqlJobStore(database),
+            SqlProcStore(database),
+            SqlConfigStore(database),
+            SqlCronStore(database),
+            reopen=self.open,
+            close=database.close,
+            name=f"postgresql {self._options.shown}",
+            server=f"PostgreSQL {settings['server_version']}",
+            durability=_durability(settings),
+            is_durable=_is_durable(settings),
+            health=database.bell.health,
+            pool_size=self._options.pool_size,
+        )
+
+
+def _settings(tx: Tx) -> dict[str, str]:
+    """The server's settings, as they hold for this role."""
+    return {row.name: row.setting for row in tx.execute(_SETTINGS, {"names": _NAMES})}
+
+
+def _is_durable(found: Mapping[str, str]) -> bool:
+    is_whole = "off" not in (found["fsync"], found["full_page_writes"])
+    return is_whole and found["synchronous_commit"] in _DURABLE
+
+
+def _durability(found: Mapping[str, str]) -> str:
+    """What the settings make of a commit."""
+    commit = found["synchronous_commit"]
+    if "off" in (found["fsync"], found["full_page_writes"]):
+        return (
+            "a commit survives a crash of the database server only; a loss of power may damage "
+            "the database (fsync or full_page_writes is off)"
+        )
+    if commit not in _DURABLE:
+        return (
+            "a crash of the database server or a loss of power may undo the last commits "
+            f"(synchronous_commit={commit})"
+        )
+    if commit != "local" and found["synchronous_standby_names"]:
+        return f"a commit survives the loss of the server (synchronous_commit={commit}, standbys)"
+    return f"a commit survives a crash and a loss of power (synchronous_commit={commit})"

@@ -1,0 +1,304 @@
+"""The connections of one bundle to a SQLite file, and how a transaction script runs on them.
+
+One writer and one reader, each with a thread of its own. A script runs there from its first
+statement to the commit without coming back to the event loop, so a transaction is never open
+while something else is awaited, and a caller that is cancelled leaves nothing half done: it stops
+waiting, and the script ends by itself.
+"""
+
+import asyncio
+import logging
+import sqlite3
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+import aiosqlite
+import anyio
+from sqlalchemy import Connection, Engine, create_engine
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.pool import StaticPool
+
+from forge_jobs.clock import SystemClock
+from forge_jobs.errors import StorageError, Unavailable
+from forge_jobs.model.ids import new_job_id
+from forge_jobs.model.queues import Wake
+from forge_jobs.storage.notices import Inbox, Notices, topics_of
+from forge_jobs.storage.sql.database import Script
+from forge_jobs.storage.sql.flavor import Flavor
+from forge_jobs.storage.sql.sqlite.driver_errors import TRANSLATED, is_busy, translate
+from forge_jobs.storage.sql.sqlite.waiting import Waiter
+from forge_jobs.storage.sql.transaction import Tx
+
+logger = logging.getLogger(__name__)
+
+R = TypeVar("R")
+
+_WAL_LIMIT = 16 * 1024 * 1024
+"""The log shrinks to this after a checkpoint; a checkpoint is tried at every 4 MB."""
+
+_LOCK_WARNING_S = 1.0
+_SHORTEST_PAUSE_S = 0.0005
+_LONGEST_PAUSE_S = 0.01
+_elapsed = SystemClock().elapsed
+
+
+@dataclass(frozen=True)
+class SqliteOptions:
+    """How a file is opened.
+
+    :param path: of the database file
+    :param synchronous: SQLite's pragma: full, normal, extra or off
+    :param timeout: seconds after which any call gives up
+    """
+
+    path: Path
+    synchronous: str = "full"
+    timeout: float = 30.0
+
+
+async def on_driver_thread(driver: aiosqlite.Connection, work: Callable[[], R]) -> R:
+    """Run ``work`` on the connection's own thread, in one hop.
+
+    aiosqlite offers one hop per statement only. ``_execute``, by which it runs its own functions
+    there, is private: hence the pinned version, and a test that guards what is used of it.
+    """
+    result: R = await driver._execute(work)  # type: ignore[no-untyped-call]
+    return result
+
+
+class SqliteConnection:
+    """One connection with its thread, and a synchronous SQLAlchemy connection on top of it."""
+
+    def __init__(self, driver: aiosqlite.Connection, timeout: float) -> None:
+        self._driver = driver
+        self._timeout = timeout
+        self._raw: sqlite3.Connection = driver._conn
+        self._engine: Engine | None = None
+        self._connection: Connection | None = None
+        self._waited_long = False
+        self._closing = False
+
+    @classmethod
+    async def open(cls, options: SqliteOptions, *, read_only: bool = False) -> "SqliteConnection":
+        """Connect and set the pragmas.
+
+        :raises StorageError: the file cannot be opened or is not a database
+        """
+        driver = aiosqlite.connect(options.path, isolation_level=None, timeout=0)
+        # Else a program that forgets to close its storage would never end. Killing the thread
+        # then is no worse than killing the process: what was not committed did not happen.
+        driver._thread.daemon = True
+        try:
+            await driver
+        except sqlite3.Error as error:
+            # It has told its thread to stop, but would not wait for that: the thread's last word
+            # could then meet an event loop that has ended.
+            driver._thread.join()
+            raise translate(error) from None
+        self = cls(driver, options.timeout)
+        try:
+            await self.run(lambda deadline: self._prepare(options, read_only, deadline))
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    def _prepare(self, options: SqliteOptions, read_only: bool, deadline: float) -> None:
+        self.repeated(deadline, lambda: self._raw.execute("PRAGMA journal_mode = WAL").fetchone())
+        for pragma in (
+            f"synchronous = {options.synchronous}",
+            f"journal_size_limit = {_WAL_LIMIT}",
+            "wal_autocheckpoint = 1000",
+            "temp_store = MEMORY",
+            "cache_size = -16000",
+            f"query_only = {'ON' if read_only else 'OFF'}",
+        ):
+            # Some look at the file, which another process may be recovering.
+            self.repeated(deadline, partial(self._raw.execute, f"PRAGMA {pragma}"))
+        raw = self._raw
+        self._engine = create_engine("sqlite://", creator=lambda: raw, poolclass=StaticPool)
+        self._connection = self._engine.connect()
+
+    async def run(self, work: Callable[[float], R]) -> R:
+        """Run ``work(deadline)`` on the thread, driver errors translated.
+
+        :raises Unavailable: the time limit is up
+        """
+        if self._closing:
+            raise StorageError("the storage is closed")
+        deadline = _elapsed() + self._timeout
+        try:
+            async with asyncio.timeout(self._timeout + 1):
+                return await on_driver_thread(self._driver, lambda: self._guarded(work, deadline))
+        except TimeoutError:
+            raise Unavailable(f"no answer within {self._timeout:g} s") from None
+
+    def _guarded(self, work: Callable[[float], R], deadline: float) -> R:
+        if _elapsed() >= deadline:
+            raise Unavailable(f"the store was busy for {self._timeout:g} s")
+        try:
+            return work(deadline)
+        except TRANSLATED as error:
+            raise translate(error) from None
+
+    def transaction(self, begin: str, deadline: float, work: Callable[[Connection], R]) -> R:
+        """Run ``work`` in one transaction; called on the thread.
+
+        ``BEGIN IMMEDIATE`` asks for the write lock first, so nothing inside can find it taken.
+        """
+        connection = self._connection
+        assert connection is not None
+        self.repeated(deadline, lambda: self._raw.execute(begin))
+        try:
+            result = work(connection)
+            self.repeated(deadline, lambda: self._raw.execute("COMMIT"))
+        except BaseException:
+            # Some failures (a full disk) have rolled back already.
+            if self._raw.in_transaction:
+                self._raw.execute("ROLLBACK")
+            raise
+        finally:
+            # The transaction was ours; SQLAlchemy only has to forget that it saw statements.
+            connection.rollback()
+        return result
+
+    def data_version(self) -> int:
+        """Changes when another connection has committed; called on the thread."""
+        return int(self._raw.execute("PRAGMA data_version").fetchone()[0])
+
+    def repeated(self, deadline: float, step: Callable[[], R]) -> R:
+        """Repeat ``step`` while another connection's lock is in the way."""
+        start = _elapsed()
+        pause = _SHORTEST_PAUSE_S
+        while True:
+            try:
+                outcome = step()
+            except (DBAPIError, sqlite3.OperationalError) as error:
+                if not is_busy(error):
+                    raise
+            else:
+                self._waited_long = self._waited_long and _elapsed() - start > _LOCK_WARNING_S
+                return outcome
+            waited = _elapsed() - start
+            self._warn_once(waited)
+            if _elapsed() >= deadline:
+                raise Unavailable(f"another writer has held the database file for {waited:.0f} s")
+            time.sleep(pause)
+            pause = min(pause * 2, _LONGEST_PAUSE_S)
+
+    def _warn_once(self, waited: float) -> None:
+        if waited > _LOCK_WARNING_S and not self._waited_long:
+            self._waited_long = True
+            logger.warning(
+                "another transaction has held the write lock of the database for %.1f s; "
+                "while it does, nothing is claimed, finished or kept alive",
+                waited,
+            )
+
+    async def close(self) -> None:
+        """Let calls in flight finish, then close. The thread has ended afterwards."""
+        self._closing = True
+        try:
+            if self._engine is not None:
+                await on_driver_thread(self._driver, self._let_go)
+        finally:
+            await self._driver.close()
+            # It has answered and is at its end; without this a caller may see it for a moment.
+            self._driver._thread.join()
+
+    def _let_go(self) -> None:
+        assert self._connection is not None
+        assert self._engine is not None
+        self._connection.close()
+        self._engine.dispose()
+
+
+class SqliteDatabase:
+    """A writer and a reader on one file, for one event loop."""
+
+    def __init__(
+        self,
+        writer: SqliteConnection,
+        reader: SqliteConnection,
+        flavor: Flavor,
+        notices: Notices,
+        *,
+        store_id: str,
+        path: Path,
+    ) -> None:
+        self.flavor = flavor
+        self.notices = notices
+        self.store_id = store_id
+        self.path = path
+        self.on_closed: Callable[[], None] | None = None
+        self.inbox = Inbox()
+        self._writer = writer
+        self._reader = reader
+        self._part = new_job_id()
+        self._known_queues: set[str] = set()
+        self._closed = False
+        self._waiter = Waiter(self)
+
+    async def write(self, script: Script[R], *, patient: bool = True) -> R:
+        """Run ``script`` in one write transaction and tell waiters of its news.
+
+        It happens wholly or not at all, also when the caller is cancelled meanwhile.
+        """
+        return await self._writer.run(lambda deadline: self._write(script, deadline))
+
+    def _write(self, script: Script[R], deadline: float) -> R:
+        def work(connection: Connection) -> tuple[R, Tx, list[tuple[str, int]]]:
+            tx = Tx(connection, self.flavor, self._part, self._known_queues)
+            result = script(tx)
+            return result, tx, tx.finish()
+
+        result, tx, news = self._writer.transaction("BEGIN IMMEDIATE", deadline, work)
+        self._known_queues |= tx.ensured_queues
+        if news:
+            self.notices.tell(news)
+        return result
+
+    async def read(self, script: Script[R]) -> R:
+        """Run ``script`` on one consistent view of the store; it must not write."""
+        reader = self._reader
+
+        def once(deadline: float) -> R:
+            return reader.transaction(
+                "BEGIN", deadline, lambda connection: script(Tx(connection, self.flavor, ""))
+            )
+
+        # A reader is in nobody's way, but for a moment while another process recovers the log of
+        # a killed one, or closes the file as the last: then the whole of it is read again.
+        return await reader.run(lambda deadline: reader.repeated(deadline, lambda: once(deadline)))
+
+    async def wait(self, queues: frozenset[str], at_most: timedelta) -> Wake:
+        """See ``JobStore.wait_for_work``."""
+        return await self._waiter.wait(queues, at_most)
+
+    def ring(self, wake: Wake) -> None:
+        """See ``JobStore.ring``."""
+        self.notices.ring(topics_of(wake))
+
+    async def data_version(self) -> int:
+        """Changes when any other connection, the own writer included, has committed."""
+        return await self._reader.run(lambda _: self._reader.data_version())
+
+    async def close(self) -> None:
+        """Let calls in flight finish and close both connections. Closing twice is fine."""
+        if self._closed:
+            return
+        self._closed = True
+        self.notices.leave(self.inbox)
+        # Also in a scope that is cancelled, which is when most stores are closed.
+        with anyio.CancelScope(shield=True):
+            try:
+                await self._reader.close()
+            finally:
+                await self._writer.close()
+                if self.on_closed is not None:
+                    self.on_closed()

@@ -1,0 +1,138 @@
+"""What SQLite does its own way."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    bindparam,
+    func,
+    insert,
+    select,
+    text,
+    update,
+)
+from sqlalchemy.dialects import sqlite
+
+from forge_jobs.clock import Clock
+from forge_jobs.errors import InvalidInput, StorageError, Unavailable
+from forge_jobs.model.jobs import ClaimedJob
+from forge_jobs.model.processes import PodLease
+from forge_jobs.model.transitions import Demand
+from forge_jobs.storage.sql import claims
+from forge_jobs.storage.sql.sqlite.driver_errors import TRANSLATED, translate
+from forge_jobs.storage.sql.tables import CLAIMED, jobs, signals
+from forge_jobs.storage.sql.transaction import Tx
+from forge_jobs.storage.sql.upserts import Upserts
+
+
+def file_identity(path: Path) -> str:
+    """Equal for all names of one file, different for a copy.
+
+    :raises Unavailable: there is no such file
+    """
+    try:
+        found = path.stat()
+    except OSError:
+        raise Unavailable("the database file cannot be opened") from None
+    return f"sqlite:{found.st_dev}:{found.st_ino}"
+
+
+_INSERT_JOBS = insert(jobs)
+_RENEW = (
+    update(jobs)
+    .where(jobs.c.id == bindparam("job"), jobs.c.token == bindparam("held"), text(CLAIMED))
+    .values(heartbeat_at=bindparam("now"))
+)
+_RENEW_RUNNING = _RENEW.values(
+    worker_id=bindparam("worker"), started_at=func.coalesce(jobs.c.started_at, bindparam("now"))
+)
+
+
+class SqliteFlavor(Upserts):
+    """SQLite: the host's clock, and a table of sequence numbers that others watch."""
+
+    name = "sqlite"
+    driver_errors: tuple[type[Exception], ...] = TRANSLATED
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(sqlite.insert)
+        self._clock = clock
+        add = sqlite.insert(signals)
+        self._signal = add.on_conflict_do_update(
+            index_elements=["topic"], set_={"seq": signals.c.seq + 1}
+        ).returning(signals.c.seq)
+
+    def translate(self, error: Exception) -> StorageError:
+        return translate(error)
+
+    def now_us(self, connection: Connection) -> int:
+        return self._clock.time_us()
+
+    def identity(self, connection: Connection) -> str:
+        rows = connection.exec_driver_sql("PRAGMA database_list")
+        path = next(row[2] for row in rows if row[1] == "main")
+        return file_identity(Path(path)) if path else ""
+
+    def begin(self, connection: Connection) -> None:
+        # Python's driver begins at the first write only. A savepoint would come before that and
+        # become the transaction itself: its release would commit behind the caller's back.
+        driver: Any = connection.connection.driver_connection
+        if driver.in_transaction:
+            return
+        if driver.isolation_level is None:
+            # Nobody would ever commit what began here.
+            raise InvalidInput(
+                "connection", "is in autocommit mode, outside a transaction", "begin one first"
+            )
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+    def inside(self, connection: Connection) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def borrow(self, connection: object) -> None:
+        return None
+
+    def insert_jobs(self, connection: Connection, rows: Sequence[Mapping[str, object]]) -> int:
+        # Nobody can have been faster: the write lock is ours.
+        connection.execute(_INSERT_JOBS, rows)
+        return len(rows)
+
+    def claim(self, tx: Tx, queue: str, demand: Demand, lease: PodLease) -> list[ClaimedJob]:
+        return claims.claim(tx, queue, demand, lease)
+
+    def renew_claims(self, tx: Tx, renewals: Sequence[Mapping[str, object]]) -> set[str]:
+        running = [{**one, "now": tx.now} for one in renewals if one["worker"]]
+        ahead = [{**one, "now": tx.now} for one in renewals if not one["worker"]]
+        if running:
+            tx.execute(_RENEW_RUNNING, running)
+        if ahead:
+            tx.execute(_RENEW, ahead)
+        return {str(one["job"]) for one in renewals}
+
+    def lock(self, connection: Connection, name: str, *, shared: bool = False) -> None:
+        """The write lock keeps everybody out already."""
+
+    def place(self, connection: Connection) -> Sequence[str]:
+        return ()
+
+    def contains(self, column: ColumnElement[str], part: str) -> ColumnElement[bool]:
+        return func.instr(column, part) > 0
+
+    def signal(self, connection: Connection, topics: Sequence[str]) -> list[tuple[str, int]]:
+        return [
+            (topic, connection.execute(self._signal, {"topic": topic, "seq": 1}).scalar_one())
+            for topic in topics
+        ]
+
+
+def known_signals(connection: Connection) -> list[tuple[str, int]]:
+    """Every topic with its sequence number."""
+    rows: Any = connection.execute(_ALL_SIGNALS)
+    return [(topic, seq) for topic, seq in rows]
+
+
+_ALL_SIGNALS = select(signals.c.topic, signals.c.seq)
