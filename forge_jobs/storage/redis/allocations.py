@@ -1,0 +1,97 @@
+"""Slots: targets and grants per queue and pod.
+
+All that speaks for and against a grant lies with its queue: the maximum, the version, and a copy
+of the lease of each pod that declares it. So the sum of grants holds at every instant, and no
+queue waits for another.
+"""
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from forge_jobs.model.ids import HostId
+from forge_jobs.model.processes import Allocation, AllocationChange, PodLease, Slots
+from forge_jobs.storage.redis.database import Database
+from forge_jobs.storage.redis.fleet import in_each_queue, queue_names
+
+
+class StoredAllocation(msgspec.Struct, frozen=True, array_like=True):
+    """What ``lua/lib/allocation.lua`` answers.
+
+    :param has_waiting: jobs wait here
+    :param pods: those with a live lease: host, target, grant, whether it drains
+    """
+
+    version: int
+    max_workers: int
+    has_waiting: bool
+    pods: list[tuple[str, int, int, bool]]
+
+
+MaybeStored = list[StoredAllocation]
+"""One, or none where there is no such queue."""
+
+
+async def read_allocations(database: Database) -> list[Allocation]:
+    """Every queue that a live pod declares or that has waiting jobs, by name."""
+    return to_allocations(await read_queues(database, await queue_names(database)))
+
+
+async def read_queues(database: Database, queues: Sequence[str]) -> dict[str, MaybeStored]:
+    """What is stored of these queues."""
+    return await in_each_queue(database, "allocations", queues, [], MaybeStored)
+
+
+def to_allocations(stored: Mapping[str, MaybeStored]) -> list[Allocation]:
+    """The answer of ``ProcStore.allocations``."""
+    return [
+        Allocation(
+            queue=queue,
+            version=found.version,
+            max_workers=found.max_workers,
+            pods={HostId(host): Slots(target, grant) for host, target, grant, _ in found.pods},
+            draining=frozenset(HostId(host) for host, _, _, draining in found.pods if draining),
+        )
+        for queue, maybe in sorted(stored.items())
+        for found in maybe
+        if found.pods or found.has_waiting
+    ]
+
+
+def fleet_version(stored: Mapping[str, MaybeStored]) -> str:
+    """An opaque text that differs whenever :func:`to_allocations` does."""
+    digest = hashlib.blake2b(digest_size=12)
+    for allocation in to_allocations(stored):
+        pods = sorted((host, slots.target, slots.grant) for host, slots in allocation.pods.items())
+        draining = sorted(allocation.draining)
+        shown = (allocation.queue, allocation.version, allocation.max_workers, pods, draining)
+        digest.update(msgspec.msgpack.encode(shown))
+    return digest.hexdigest()
+
+
+async def allocate(database: Database, changes: Sequence[AllocationChange]) -> list[bool]:
+    """Write targets and raise grants; see ``ProcStore.allocate``."""
+    of_queue: defaultdict[str, list[int]] = defaultdict(list)
+    requests: defaultdict[str, list[object]] = defaultdict(list)
+    for index, change in enumerate(changes):
+        of_queue[change.queue].append(index)
+        wished = [(host, slots.target, slots.grant) for host, slots in change.slots.items()]
+        requests[database.keys.queue(change.queue)].append((change.version, wished))
+    answers = await database.run("allocate", requests, list[bool])
+    written = [False] * len(changes)
+    for queue, indexes in of_queue.items():
+        given = answers[database.keys.queue(queue)]
+        for index, was_written in zip(indexes, given, strict=True):
+            written[index] = was_written
+    return written
+
+
+async def lower_grants(database: Database, lease: PodLease, grants: Mapping[str, int]) -> None:
+    """Lower a pod's own grants; see ``ProcStore.lower_grants``."""
+    requests = {
+        database.keys.queue(queue): (lease.host_id, lease.epoch, most)
+        for queue, most in grants.items()
+    }
+    await database.run("lower_grants", requests, bool)

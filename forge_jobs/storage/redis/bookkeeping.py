@@ -1,0 +1,164 @@
+"""Timeline events, counters, histograms and roll-ups."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from itertools import count
+
+import msgspec
+
+from forge_jobs.clock import from_us, to_us
+from forge_jobs.model.events import EventKind, TimelineEvent
+from forge_jobs.model.ids import HostId, JobId
+from forge_jobs.model.metrics import Histogram, LatencySample, MetricBucket
+from forge_jobs.storage.redis.database import Database
+from forge_jobs.storage.redis.fleet import in_each_queue, note_queues, queue_names
+from forge_jobs.storage.redis.keys import queue_of
+from forge_jobs.storage.redis.lists import portions
+
+_EVENTS_AT_ONCE = 500
+_MINUTES_AT_ONCE = 200
+
+_appended = count(1)
+"""Puts events of one instant that this process appends to several queues in order."""
+
+
+class _StoredEvent(msgspec.Struct, frozen=True, array_like=True):
+    """What ``events.lua`` answers."""
+
+    at: int
+    number: int
+    kind: EventKind
+    job_id: str
+    host_id: str
+    detail: str
+
+
+class _Minute(msgspec.Struct, frozen=True, array_like=True):
+    """What ``metrics.lua`` answers: names or buckets and their counts, in turn."""
+
+    minute: int
+    counts: list[str | int]
+    processing: list[int]
+    total: list[int]
+
+
+# -- timeline ----------------------------------------------------------------------------------
+
+
+async def append_events(db: Database, events: Sequence[TimelineEvent]) -> None:
+    """See ``JobStore.append_events``."""
+    await _note_queues(db, (event.queue for event in events))
+    for portion in portions(events, _EVENTS_AT_ONCE):
+        requests: defaultdict[str, list[tuple[object, ...]]] = defaultdict(list)
+        for event in portion:
+            requests[_base(db, event.queue)].append(
+                (
+                    next(_appended),
+                    to_us(event.at),
+                    event.kind.value,
+                    event.job_id,
+                    event.host_id,
+                    event.detail,
+                )
+            )
+        await db.run("append_events", requests, bool)
+
+
+async def read_events(
+    db: Database, job_id: JobId | None, queue: str | None, limit: int
+) -> list[TimelineEvent]:
+    """See ``JobStore.events``."""
+    queues = ["", *await queue_names(db)] if queue is None else [queue]
+    requests = {_base(db, name): (job_id or "", limit) for name in queues}
+    answers = await db.run("events", requests, list[_StoredEvent])
+    found = sorted(
+        ((event, base) for base, events in answers.items() for event in events),
+        key=lambda each: (each[0].at, each[0].number),
+        reverse=True,
+    )
+    return [
+        TimelineEvent(
+            at=from_us(event.at),
+            kind=event.kind,
+            queue="" if base == db.keys.fleet else queue_of(base),
+            job_id=event.job_id,
+            host_id=event.host_id,
+            detail=event.detail,
+        )
+        for event, base in found[:limit]
+    ]
+
+
+def _base(db: Database, queue: str) -> str:
+    return db.keys.queue(queue) if queue else db.keys.fleet
+
+
+async def _note_queues(db: Database, names: Iterable[str]) -> None:
+    """Let what is written of queues be found, whether they have a record or not."""
+    fresh = {name for name in names if name}
+    if fresh:
+        await note_queues(db, fresh)
+
+
+# -- metrics -----------------------------------------------------------------------------------
+
+
+async def add_latencies(db: Database, host_id: HostId, samples: Sequence[LatencySample]) -> None:
+    """See ``JobStore.add_latencies``."""
+    await _note_queues(db, (sample.queue for sample in samples))
+    measured: defaultdict[str, list[tuple[object, ...]]] = defaultdict(list)
+    for sample in samples:
+        measured[db.keys.queue(sample.queue)].append(
+            (to_us(sample.minute), _flat(sample.processing), _flat(sample.total))
+        )
+    requests = {base: (host_id, found) for base, found in measured.items()}
+    await db.run("add_latencies", requests, bool)
+
+
+async def metrics(db: Database, queue: str, since: datetime, until: datetime) -> list[MetricBucket]:
+    """See ``JobStore.metrics``."""
+    base = db.keys.queue(queue)
+    first, last = to_us(since), to_us(until) - 1
+    buckets: list[MetricBucket] = []
+    while True:
+        minutes = await db.run_one("metrics", base, (first, last, _MINUTES_AT_ONCE), list[_Minute])
+        buckets += (_bucket(queue, each) for each in minutes if each.counts or each.processing)
+        if len(minutes) < _MINUTES_AT_ONCE:
+            return buckets
+        first = minutes[-1].minute + 1
+
+
+async def roll_up(db: Database, limit: int) -> int:
+    """See ``JobStore.roll_up``."""
+    answers = await in_each_queue(db, "unfolded", await queue_names(db), limit, list[int])
+    folded = 0
+    # One after the other, because only so many in all are folded, and the oldest first.
+    for minute, queue in sorted(
+        (minute, queue) for queue, minutes in answers.items() for minute in minutes
+    ):
+        if folded == limit:
+            break
+        request = (minute, limit - folded)
+        folded += await db.run_one("fold", db.keys.queue(queue), request, int)
+    return folded
+
+
+def _bucket(queue: str, stored: _Minute) -> MetricBucket:
+    counts = stored.counts
+    return MetricBucket(
+        queue=queue,
+        minute=from_us(stored.minute),
+        counts={str(name): int(each) for name, each in zip(counts[::2], counts[1::2], strict=True)},
+        processing=_histogram(stored.processing),
+        total=_histogram(stored.total),
+    )
+
+
+def _flat(histogram: Histogram) -> list[int]:
+    counts: Mapping[int, int] = histogram.counts
+    return [number for pair in counts.items() for number in pair]
+
+
+def _histogram(flat: Sequence[int]) -> Histogram:
+    return Histogram(dict(zip(flat[::2], flat[1::2], strict=True)))

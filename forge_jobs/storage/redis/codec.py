@@ -1,0 +1,191 @@
+"""Jobs as scripts take and give them, and as their hashes hold them."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+
+import msgspec
+
+from forge_jobs.clock import duration_us, from_us, to_us
+from forge_jobs.model.ids import HostId, JobId, WorkerId
+from forge_jobs.model.jobs import (
+    Cause,
+    Claim,
+    ClaimedJob,
+    ErrorRecord,
+    Hold,
+    Job,
+    JobStatus,
+    NewJob,
+)
+
+
+class Doc(msgspec.Struct, frozen=True, array_like=True):
+    """The field ``doc``: what no script looks at, as JSON.
+
+    :param timeout: microseconds
+    """
+
+    max_attempts: int | None
+    timeout: int | None
+    keep_result: bool
+    metadata: str
+    trace: str
+
+
+class StoredClaim(msgspec.Struct, frozen=True, array_like=True):
+    """A claim as ``lua/lib/claiming.lua`` gives it."""
+
+    id: str
+    kind: str
+    payload: str
+    doc: str
+    token: int
+    attempt: int
+    crashes: int
+    snoozes: int
+    priority: int
+    run_at: str
+    enqueued: str
+    tags: str
+    schedule: str
+    cancel: bool
+
+
+decode_doc = msgspec.json.Decoder(Doc).decode
+_decode_metadata = msgspec.json.Decoder(dict[str, str]).decode
+_decode_error = msgspec.json.Decoder(ErrorRecord).decode
+_encode = msgspec.json.encode
+
+
+def new_job_fields(
+    request: NewJob, parents: Collection[str], *, has_children: bool
+) -> tuple[object, ...]:
+    """A request as ``lua/lib/planning.lua`` takes it. Not set is False.
+
+    :param parents: the jobs it waits for
+    :param has_children: another request of the same call waits for it
+    """
+    timeout, ttl, unique = request.timeout, request.result_ttl, request.unique
+    doc = Doc(
+        max_attempts=request.max_attempts,
+        timeout=None if timeout is None else duration_us(timeout),
+        keep_result=request.keep_result,
+        metadata=request.metadata,
+        trace=request.trace,
+    )
+    return (
+        request.id,
+        request.kind,
+        request.payload,
+        _encode(doc).decode(),
+        request.priority,
+        # As texts, which stay exact however far away they are.
+        False if request.run_at is None else str(to_us(request.run_at)),
+        False if request.delay is None else duration_us(request.delay),
+        False if request.expires_at is None else str(to_us(request.expires_at)),
+        False if unique is None else unique.key,
+        unique is not None and unique.mode == "error",
+        "\n".join(request.tags) or False,
+        request.schedule or False,
+        request.fingerprint or False,
+        False if ttl is None else duration_us(ttl),
+        list(parents) or False,
+        has_children,
+    )
+
+
+def claimed_job(queue: str, stored: StoredClaim) -> ClaimedJob:
+    """A claim that has just been made."""
+    doc = decode_doc(stored.doc)
+    return ClaimedJob(
+        claim=Claim(queue, JobId(stored.id), stored.token),
+        kind=stored.kind,
+        payload=stored.payload,
+        attempt=stored.attempt,
+        max_attempts=doc.max_attempts,
+        crashes=stored.crashes,
+        snoozes=stored.snoozes,
+        priority=stored.priority,
+        timeout=None if doc.timeout is None else timedelta(microseconds=doc.timeout),
+        tags=_tags(stored.tags),
+        metadata=doc.metadata,
+        trace=doc.trace,
+        run_at=from_us(int(stored.run_at)),
+        enqueued_at=from_us(int(stored.enqueued)),
+        keep_result=doc.keep_result,
+        cancel_requested=stored.cancel,
+        schedule=stored.schedule,
+    )
+
+
+def error_json(error: ErrorRecord) -> str:
+    """A record as the list ``err:<id>`` holds it, behind the time that a script puts there."""
+    return _encode(error).decode()
+
+
+def decode_error(stored: bytes | str) -> ErrorRecord:
+    """An element of the list ``err:<id>``."""
+    text = stored.decode() if isinstance(stored, bytes) else stored
+    at, _, record = text.partition(" ")
+    return msgspec.structs.replace(_decode_error(record), at=from_us(int(at)))
+
+
+def job(
+    queue: str,
+    job_id: str,
+    fields: Mapping[str, str],
+    errors: Iterable[bytes | str],
+    waits_for: Sequence[str],
+) -> Job:
+    """A whole job.
+
+    :param fields: its hash
+    :param errors: its list of errors, oldest first
+    """
+    doc = decode_doc(fields["doc"])
+
+    def number(name: str) -> int:
+        return int(fields.get(name, 0))
+
+    def instant(name: str) -> datetime | None:
+        return from_us(int(fields[name])) if name in fields else None
+
+    return Job(
+        id=JobId(job_id),
+        queue=queue,
+        kind=fields["kind"],
+        payload=fields["payload"],
+        status=JobStatus(fields["status"]),
+        cause=Cause(fields["cause"]),
+        priority=number("priority"),
+        attempt=number("attempt"),
+        max_attempts=doc.max_attempts,
+        token=number("token"),
+        crashes=number("crashes"),
+        snoozes=number("snoozes"),
+        enqueued_at=from_us(number("enqueued")),
+        due_at=from_us(number("run_at")),
+        claimed_at=instant("claimed"),
+        started_at=instant("started"),
+        heartbeat_at=instant("beat"),
+        finished_at=instant("finished"),
+        expires_at=instant("expires"),
+        timeout=None if doc.timeout is None else timedelta(microseconds=doc.timeout),
+        unique_key=fields.get("key"),
+        hold=Hold(fields["hold"]) if "hold" in fields else None,
+        host_id=HostId(fields.get("host", "")),
+        worker_id=WorkerId(fields.get("worker", "")),
+        cancel_requested="cancel" in fields,
+        tags=_tags(fields.get("tags", "")),
+        metadata=_decode_metadata(doc.metadata),
+        trace=doc.trace,
+        schedule=fields.get("schedule", ""),
+        keep_result=doc.keep_result,
+        result=fields.get("result"),
+        errors=tuple(decode_error(each) for each in errors),
+        waits_for=tuple(JobId(parent) for parent in sorted(waits_for)),
+    )
+
+
+def _tags(joined: str) -> tuple[str, ...]:
+    return tuple(joined.split("\n")) if joined else ()

@@ -1,0 +1,88 @@
+"""Queue settings, pauses and cool-downs; the rate limits are next door."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from forge_jobs.errors import NotFound
+from forge_jobs.model.queues import (
+    QueueChange,
+    QueueSettings,
+    QueueState,
+    RateLimit,
+    RateLimitState,
+    TokenGrant,
+)
+from forge_jobs.storage.redis import rate_limits
+from forge_jobs.storage.redis.database import Database
+from forge_jobs.storage.redis.fleet import in_each_queue, note_queues, queue_names
+from forge_jobs.storage.redis.queue_records import DEFAULT_FIELDS, QueueRecord, setting_fields
+
+_MaybeRecord = list[QueueRecord]
+"""One, or none where there is no such queue."""
+
+
+async def _declare(
+    database: Database, name: str, settings: Mapping[str, Any], *, by_operator: bool
+) -> QueueState:
+    await note_queues(database, [name])
+    request = (DEFAULT_FIELDS, setting_fields(settings), by_operator)
+    record = await database.run_one(
+        "declare_queue", database.keys.queue(name), request, QueueRecord
+    )
+    return record.state(name)
+
+
+async def _change_known(database: Database, script: str, name: str, request: object) -> QueueState:
+    found = await database.run_one(script, database.keys.queue(name), request, _MaybeRecord)
+    if not found:
+        raise NotFound(f"there is no queue {name!r}")
+    return found[0].state(name)
+
+
+async def _queues(database: Database) -> list[QueueState]:
+    names = await queue_names(database)
+    found = await in_each_queue(database, "queue_states", names, [], _MaybeRecord)
+    return [record.state(name) for name, records in sorted(found.items()) for record in records]
+
+
+class RedisConfigStore:
+    """The ``ConfigStore`` on Redis."""
+
+    def __init__(self, database: Database) -> None:
+        self.store_id = database.store_id
+        self._database = database
+
+    async def ensure_queue(self, name: str, settings: QueueSettings) -> QueueState:
+        declared = msgspec.structs.asdict(settings)
+        return await _declare(self._database, name, declared, by_operator=False)
+
+    async def set_queue(self, name: str, change: QueueChange) -> QueueState:
+        fields = msgspec.structs.asdict(change)
+        wished = {key: value for key, value in fields.items() if value is not None}
+        return await _declare(self._database, name, wished, by_operator=True)
+
+    async def set_paused(self, name: str, paused: bool) -> QueueState:
+        return await _change_known(self._database, "pause_queue", name, [paused])
+
+    async def clear_cooldown(self, name: str) -> QueueState:
+        return await _change_known(self._database, "clear_cooldown", name, [])
+
+    async def queues(self) -> list[QueueState]:
+        return await _queues(self._database)
+
+    async def ensure_rate_limit(self, scope: str, limit: RateLimit) -> None:
+        await rate_limits.declare(self._database, scope, limit, by_operator=False)
+
+    async def set_rate_limit(self, scope: str, limit: RateLimit) -> None:
+        await rate_limits.declare(self._database, scope, limit, by_operator=True)
+
+    async def rate_limits(self) -> list[RateLimitState]:
+        return await rate_limits.states(self._database)
+
+    async def take_tokens(self, scope: str, count: int) -> TokenGrant:
+        return await rate_limits.take(self._database, scope, count)
+
+    async def drain_tokens(self, scope: str) -> None:
+        await rate_limits.drain(self._database, scope)

@@ -1,0 +1,114 @@
+"""The leader lease and schedules."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+
+import msgspec
+
+from forge_jobs.clock import duration_us, from_us
+from forge_jobs.model.ids import HostId
+from forge_jobs.model.jobs import EnqueueOutcome, NewJob
+from forge_jobs.model.processes import Leadership
+from forge_jobs.model.schedules import DueSchedules, Firing, Schedule, ScheduleSpec
+from forge_jobs.storage.redis import firing, schedules
+from forge_jobs.storage.redis.allocations import MaybeStored, fleet_version, read_queues
+from forge_jobs.storage.redis.database import Database
+
+_decode_allocation = msgspec.msgpack.Decoder(MaybeStored).decode
+
+
+class _Standing(msgspec.Struct, frozen=True, array_like=True):
+    """How the leader lease stands, and what queues there are."""
+
+    host: str
+    term: int
+    remaining: int
+    queues: list[str]
+
+
+_decode_standing = msgspec.msgpack.Decoder(_Standing).decode
+
+
+class RedisCronStore:
+    """The ``CronStore`` on Redis."""
+
+    def __init__(self, database: Database) -> None:
+        self.store_id = database.store_id
+        self._database = database
+        # The queues there were when this pod last led. Asked for in the step that renews the
+        # lease, so that a leader's pass costs one command on one server.
+        self._queues: Sequence[str] = ()
+
+    async def lead(self, host_id: HostId, lease_for: timedelta) -> Leadership:
+        keys, asked = self._database.keys, self._queues
+        requests: dict[str, object] = {keys.fleet: (host_id, duration_us(lease_for))}
+        requests |= {keys.queue(name): () for name in asked}
+        answers = await self._database.run("lead", requests, msgspec.Raw)
+        standing = _decode_standing(answers[keys.fleet])
+        if standing.host != host_id:
+            self._queues = ()
+            return _leadership(standing, "")
+        seen = {name: _decode_allocation(answers[keys.queue(name)]) for name in asked}
+        self._queues = standing.queues
+        return _leadership(standing, await self._fleet_version(standing, seen))
+
+    async def resign(self, host_id: HostId, term: int) -> None:
+        fleet = self._database.keys.fleet
+        await self._database.run_one("resign", fleet, (host_id, term), bool)
+
+    async def leader(self) -> Leadership | None:
+        fleet = self._database.keys.fleet
+        found = await self._database.run_one("leader", fleet, [], list[_Standing])
+        if not found:
+            return None
+        return _leadership(found[0], await self._fleet_version(found[0], {}))
+
+    async def _fleet_version(self, standing: _Standing, seen: Mapping[str, MaybeStored]) -> str:
+        unseen = [name for name in standing.queues if name not in seen]
+        return fleet_version({**seen, **await read_queues(self._database, unseen)})
+
+    async def now(self) -> datetime:
+        return from_us(await self._database.run_one("time", self._database.keys.fleet, [], int))
+
+    async def ensure_schedule(self, spec: ScheduleSpec, next_at: datetime | None) -> Schedule:
+        return await schedules.ensure(self._database, spec, next_at)
+
+    async def put_schedule(self, spec: ScheduleSpec, next_at: datetime | None) -> Schedule:
+        return await schedules.put(self._database, spec, next_at)
+
+    async def pause_schedule(self, name: str, paused: bool, next_at: datetime | None) -> Schedule:
+        return await schedules.pause(self._database, name, paused, next_at)
+
+    async def delete_schedule(self, name: str) -> None:
+        await schedules.delete(self._database, name)
+
+    async def schedules(self) -> list[Schedule]:
+        found = await schedules.read(self._database)
+        return [stored.public() for _, stored in sorted(found.items()) if not stored.deleted]
+
+    async def get_schedule(self, name: str) -> Schedule | None:
+        found = (await schedules.read(self._database, [name])).get(name)
+        return None if found is None or found.deleted else found.public()
+
+    async def due_schedules(self, limit: int) -> DueSchedules:
+        due = await schedules.read_due(self._database, limit)
+        if due.has_outbox:
+            # A leader that died, or somebody who is about to do the same.
+            await firing.deliver_outbox(self._database)
+            due = await schedules.read_due(self._database, limit)
+        return due.public()
+
+    async def fire(self, firings: Sequence[Firing]) -> list[bool]:
+        return await firing.fire(self._database, firings)
+
+    async def trigger(self, name: str, job: NewJob) -> EnqueueOutcome:
+        return await firing.trigger(self._database, name, job)
+
+
+def _leadership(standing: _Standing, version: str) -> Leadership:
+    return Leadership(
+        host_id=HostId(standing.host),
+        term=standing.term,
+        remaining=timedelta(microseconds=standing.remaining),
+        fleet_version=version,
+    )

@@ -1,0 +1,226 @@
+"""How scripts and commands run on the servers of one store."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import msgspec
+from redis.exceptions import NoScriptError
+
+from forge_jobs.clock import Clock
+from forge_jobs.errors import StorageError, Unavailable
+from forge_jobs.model.queues import Wake
+from forge_jobs.storage.protocols.bundle import StoreHealth
+from forge_jobs.storage.redis.address import RedisUrl
+from forge_jobs.storage.redis.connections import Command
+from forge_jobs.storage.redis.errors import TRANSLATED, translate
+from forge_jobs.storage.redis.listening import Ear
+from forge_jobs.storage.redis.scripts import script
+from forge_jobs.storage.redis.servers import servers_of
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+BASES_AT_ONCE = 100
+"""Over how many queues one step goes at most, so that it stays short."""
+
+_Group = Sequence[tuple[str, object]]
+"""Bases, each with its request, that one script takes in one step."""
+
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class Database:
+    """What the views of one bundle share, for one event loop.
+
+    A call is made by a task of its own: a caller that is cancelled stops waiting for it, and it
+    ends by itself. So a script whose caller went away has run wholly or not at all, like any.
+
+    :param clock: the store's clock in place of the server's
+    :param ear: what this bundle hears of wake-ups
+    """
+
+    def __init__(self, url: RedisUrl, *, store_id: str, ear: Ear, clock: Clock | None) -> None:
+        self.keys = url.keys
+        self.store_id = store_id
+        self.is_cluster = url.kind == "cluster"
+        self.servers = servers_of(url)
+        self._url = url
+        self._clock = clock
+        self._ear = ear
+        self._calls: set[asyncio.Task[Any]] = set()
+        self._closed = False
+        self._short_waits = 0
+        self._unreplicated = 0
+
+    async def run(
+        self,
+        name: str,
+        requests: Mapping[str, object],
+        answer: type[T],
+        *,
+        also: Collection[str] = (),
+    ) -> dict[str, T]:
+        """Run the script ``name`` for each base with its request; base -> decoded answer.
+
+        On one server the bases of a call change together, a hundred at a time; in a cluster
+        each base is a step of its own. False stands for no answer.
+
+        :param also: further keys, on the same server as every base
+        :raises StorageError: translated; after :class:`Unavailable` the outcome is unknown
+        """
+        if not requests:
+            return {}
+        items = list(requests.items())
+        size = 1 if self.is_cluster else BASES_AT_ONCE
+        groups = [items[start : start + size] for start in range(0, len(items), size)]
+        replies = await self.guarded(lambda: self._run(name, groups, also))
+        decoded: dict[str, T] = {}
+        decoder = msgspec.msgpack.Decoder(list[answer])  # type: ignore[valid-type]
+        for group, reply in zip(groups, replies, strict=True):
+            decoded.update(zip((base for base, _ in group), decoder.decode(reply), strict=True))
+        return decoded
+
+    async def run_one(
+        self, name: str, base: str, request: object, answer: type[T], *, also: Collection[str] = ()
+    ) -> T:
+        """:meth:`run` for one base."""
+        return (await self.run(name, {base: request}, answer, also=also))[base]
+
+    async def commands(self, commands: Sequence[Command]) -> list[Any]:
+        """Run plain commands of one key each, the first argument, in as few round trips as may be.
+
+        Each is a step of its own.
+
+        :raises StorageError: translated, also when only some were refused
+        """
+        if not commands:
+            return []
+        return await self.guarded(lambda: self._commands(commands))
+
+    @property
+    def clock_argument(self) -> str:
+        """The time to pass to a script: '' for the server's."""
+        return "" if self._clock is None else str(self._clock.time_us())
+
+    async def wait(self, queues: frozenset[str], at_most: timedelta) -> Wake:
+        """See ``JobStore.wait_for_work``."""
+        return await self._ear.wait(queues, at_most)
+
+    def ring(self, wake: Wake) -> None:
+        """See ``JobStore.ring``."""
+        self._ear.ring(wake)
+
+    def health(self) -> StoreHealth:
+        """See ``Storage``."""
+        heard = self._ear.health()
+        return msgspec.structs.replace(heard, unreplicated=self._unreplicated)
+
+    async def _commands(self, commands: Sequence[Command]) -> list[Any]:
+        replies = await self.servers.take([[command] for command in commands])
+        return [_value(reply) for [reply] in replies]
+
+    async def _run(self, name: str, groups: Sequence[_Group], also: Collection[str]) -> list[bytes]:
+        """The replies of all groups, which share as few round trips as may be."""
+        wanted = script(name)
+        calls = [self._arguments(group, also) for group in groups]
+        waits = self._url.wait_replicas if wanted.writes else 0
+        replies = await self._take([("EVALSHA", wanted.sha, *call) for call in calls], waits)
+        # Not on a new, restarted or flushed server. Nothing has run there.
+        unknown = [n for n, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
+        if unknown:
+            again = await self._take([("EVAL", wanted.text, *calls[n]) for n in unknown], waits)
+            for n, reply in zip(unknown, again, strict=True):
+                replies[n] = reply
+        return [_value(reply) for reply in replies]
+
+    def _arguments(self, group: _Group, also: Collection[str]) -> Command:
+        keys = [*(base for base, _ in group), *also]
+        return (
+            len(keys),
+            *keys,
+            self.clock_argument,
+            _encode([request for _, request in group]),
+            self.keys.channel,
+        )
+
+    async def _take(self, commands: Sequence[Command], waits: int) -> list[Any]:
+        if not waits:
+            return [reply for [reply] in await self.servers.take([[each] for each in commands])]
+        wait = ("WAIT", waits, int(self._url.wait_timeout * 1000))
+        # Each on a connection of its own: so replicas that are missing cost one limit, not many.
+        taken = await asyncio.gather(
+            *(self.servers.take([[command, wait]]) for command in commands), return_exceptions=True
+        )
+        replies = []
+        for each in taken:
+            if isinstance(each, BaseException):
+                raise each
+            [[reply, reached]] = each
+            replies.append(reply)
+            if not isinstance(reply, Exception):
+                self._note_wait(_value(reached))
+        return replies
+
+    def _note_wait(self, reached: int) -> None:
+        wanted = self._url.wait_replicas
+        if reached < wanted:
+            self._short_waits += 1
+            self._unreplicated += 1
+            if self._short_waits == 1:
+                logger.warning(
+                    "a write reached %d of %d replicas within %g s; it stands, but a failover now "
+                    "may lose it",
+                    reached,
+                    wanted,
+                    self._url.wait_timeout,
+                )
+        elif self._short_waits:
+            logger.info("writes reach %d replicas again; %d have not", wanted, self._short_waits)
+            self._short_waits = 0
+
+    async def guarded(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Do ``work`` with the servers in a task of its own, within the time limit.
+
+        :raises StorageError: translated
+        """
+        if self._closed:
+            raise StorageError("the storage is closed")
+        task = asyncio.create_task(self._limited(work))
+        self._calls.add(task)
+        task.add_done_callback(self._ended)
+        return await asyncio.shield(task)
+
+    def _ended(self, task: "asyncio.Task[Any]") -> None:
+        self._calls.discard(task)
+        # Its caller may have gone; then nobody else looks at the error.
+        if not task.cancelled():
+            task.exception()
+
+    async def _limited(self, work: Callable[[], Awaitable[T]]) -> T:
+        try:
+            async with asyncio.timeout(self._url.timeout):
+                return await work()
+        except TimeoutError:
+            raise Unavailable(f"no answer within {self._url.timeout:g} s") from None
+        except TRANSLATED as error:
+            raise translate(error) from None
+
+    async def close(self) -> None:
+        """Let calls in flight finish, then disconnect. Closing twice is fine."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._calls:
+            await asyncio.wait(set(self._calls))
+        await self.servers.close()
+        await self._ear.close()
+
+
+def _value(reply: Any) -> Any:
+    if isinstance(reply, Exception):
+        raise reply
+    return reply

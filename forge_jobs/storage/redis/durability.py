@@ -1,0 +1,123 @@
+"""What a server is, and what it keeps: looked at once, when a store is opened."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from redis.exceptions import NoPermissionError, ResponseError
+
+from forge_jobs.errors import StorageError
+from forge_jobs.storage.redis.servers import Servers
+
+_SETTINGS = ("appendfsync", "save", "min-replicas-to-write")
+_OLDEST = (7, 0)
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What one server says of itself. Empty where it does not let this user look."""
+
+    info: Mapping[str, str]
+    settings: Mapping[str, str]
+
+    def check(self, *, in_cluster: bool) -> None:
+        """Refuse a server that cannot keep jobs.
+
+        :param in_cluster: the URL says that it is part of a cluster
+        :raises StorageError: the text says why and what to do
+        """
+        if self.info.get("cluster_enabled") == "1" and not in_cluster:
+            raise StorageError("the server is part of a cluster; give redis+cluster:// in its URL")
+        version = self.info.get("redis_version", "")
+        numbers = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
+        if numbers and numbers < _OLDEST:
+            raise StorageError(
+                f"the server is version {version}; forge-jobs needs Redis 7.0, Valkey 7.2 or newer"
+            )
+        policy = self.info.get("maxmemory_policy", "noeviction")
+        if policy != "noeviction":
+            raise StorageError(
+                f"the server drops keys when its memory is used up (maxmemory-policy {policy}), so "
+                "jobs would be lost; set maxmemory-policy noeviction"
+            )
+
+    def is_durable(self) -> bool:
+        """Whether an acknowledged write survives a loss of power; False when it cannot be told."""
+        return self.info.get("aof_enabled") == "1" and self.settings.get("appendfsync") == "always"
+
+    def product(self) -> str:
+        """Its name and version; '' when it may not be asked."""
+        if "valkey_version" in self.info:
+            return f"Valkey {self.info['valkey_version']}"
+        version = self.info.get("redis_version", "")
+        return f"Redis {version}" if version else ""
+
+    def survives(self) -> str:
+        """What an acknowledged write survives on this server alone."""
+        if "aof_enabled" not in self.info:
+            return "what survives a crash could not be looked at (INFO is not allowed)"
+        if self.info["aof_enabled"] == "1":
+            return _APPENDED[self.settings.get("appendfsync", "")]
+        if self.settings.get("save", "unknown"):
+            saves = "snapshots only" if self.settings else "no appendonly"
+            return f"a crash of the server loses all since its last snapshot ({saves})"
+        return "a crash of the server loses every job (neither appendonly nor snapshots)"
+
+    def replicas(self, wait: int) -> str:
+        """What an acknowledged write survives when a replica takes over; '' when there is none."""
+        number = int(self.info.get("connected_slaves", "0"))
+        least = int(self.settings.get("min-replicas-to-write") or 0)
+        if wait:
+            return f"each write waits for {wait} of {number} replicas"
+        if not number:
+            return ""
+        refusing = f", refused below {least} replicas" if least else ""
+        return f"a failover to one of {number} replicas may lose the last writes{refusing}"
+
+
+_APPENDED = {
+    "always": "a write survives a crash and a loss of power (appendonly, appendfsync always)",
+    "everysec": "a write survives a crash of the server; a loss of power may undo the last second "
+    "(appendonly, appendfsync everysec)",
+    "no": "a write survives a crash of the server; a loss of power may undo the last half minute "
+    "(appendonly, appendfsync no)",
+    "": "a write survives a crash of the server; whether a loss of power undoes the last second "
+    "could not be looked at (CONFIG is not allowed)",
+}
+
+
+async def look(servers: Servers) -> list[Findings]:
+    """Look at every server that takes writes, in one round trip each."""
+    found = []
+    for pool in await servers.each():
+        info, settings = await pool.converse([("INFO",), ("CONFIG", "GET", *_SETTINGS)])
+        found.append(Findings(_info(_allowed(info)), _pairs(_allowed(settings))))
+    return found
+
+
+def _allowed(reply: Any) -> Any:
+    """The reply; None when the user may not ask, or the provider has taken the command away."""
+    if isinstance(reply, NoPermissionError) or (
+        isinstance(reply, ResponseError) and str(reply).lower().startswith("unknown command")
+    ):
+        return None
+    if isinstance(reply, Exception):
+        raise reply
+    return reply
+
+
+def _info(reply: bytes | None) -> dict[str, str]:
+    lines = (reply or b"").decode(errors="replace").splitlines()
+    return dict(line.split(":", 1) for line in lines if ":" in line)
+
+
+def _pairs(reply: list[bytes] | None) -> dict[str, str]:
+    texts = [text.decode(errors="replace") for text in reply or []]
+    return dict(zip(texts[::2], texts[1::2], strict=True))
+
+
+def in_words(findings: list[Findings], wait_replicas: int) -> str:
+    """One line for people; of several servers, what holds for the weakest is said of each."""
+    lines = {each.survives(): each.replicas(wait_replicas) for each in findings}
+    return "; ".join(part for pair in lines.items() for part in pair if part)

@@ -1,0 +1,307 @@
+"""Stores requests: locators first, then each queue's jobs in one step.
+
+On one server a call is one step, which writes the locators too. What takes more steps (several
+queues of a cluster, edges between jobs) is planned first, so that a refusal stores nothing, and
+then stored queue by queue. A call that another one has overtaken begins again: what it has stored
+by then it finds as its own.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import msgspec
+
+from forge_jobs.errors import Conflict, NotFound, Unavailable
+from forge_jobs.model.ids import JobId
+from forge_jobs.model.jobs import EnqueueOutcome, NewJob
+from forge_jobs.storage.redis.codec import new_job_fields
+from forge_jobs.storage.redis.database import BASES_AT_ONCE, Database
+from forge_jobs.storage.redis.edges import Edges, register
+from forge_jobs.storage.redis.locators import mark_in, queue_in
+from forge_jobs.storage.redis.queue_records import DEFAULT_FIELDS
+
+_TRIES = 20
+
+_ATTEMPT_US = 30 * 1_000_000
+"""How long an attempt has to store its jobs. What its earlier steps have written, locators and
+edges, is kept for a minute at least: a caller that was stopped in between must begin again."""
+
+
+class Answer(msgspec.Struct, frozen=True, array_like=True):
+    """What the scripts say to a request for one queue.
+
+    ``stored``: per job ``new``, ``repeat`` or ``duplicate``, and the id it stands for.
+    ``elsewhere``: ids that are, or were, in another queue, with their locators.
+    ``other``: the id that is stored with another content. ``held``: a key and the job that holds
+    it. ``again``: another call was faster.
+    """
+
+    verdict: str
+    pairs: list[tuple[str, str]]
+
+
+class _Located(msgspec.Struct, frozen=True, array_like=True):
+    """What ``lua/locate.lua`` answers."""
+
+    elsewhere: list[tuple[str, str]]
+    marks: list[tuple[str, int]]
+    time: int
+
+
+Around = Callable[[str, object], object]
+
+
+def _unchanged(_base: str, request: object) -> object:
+    return request
+
+
+async def enqueue(
+    db: Database,
+    requests: Sequence[NewJob],
+    *,
+    script: str = "enqueue",
+    around: Around = _unchanged,
+) -> list[EnqueueOutcome]:
+    """See ``JobStore.enqueue``.
+
+    :param script: stores the jobs of one queue and answers as ``enqueue`` does
+    :param around: makes its request of a base and the request for ``enqueue``
+    """
+    call = _Call(db, requests, script, around)
+    for _ in range(_TRIES):
+        if await call.attempt():
+            return call.outcomes()
+    raise Unavailable("other calls keep storing the same jobs")
+
+
+class _Call:
+    """One call: what has become of its requests so far."""
+
+    def __init__(
+        self, db: Database, requests: Sequence[NewJob], script: str, around: Around
+    ) -> None:
+        self._db = db
+        self._requests = requests
+        self._script = script
+        self._around = around
+        self._outcomes: dict[int, EnqueueOutcome] = {}
+        # Ids whose locator names a queue that does not have them, with that locator.
+        self._known: dict[str, str] = {}
+        # Of the locators that this call has written in a step before.
+        self._marks: dict[str, int] = {}
+        # When the steps before were, of this attempt.
+        self._times: list[int] = []
+        self._check_queues()
+
+    def _check_queues(self) -> None:
+        """An id that comes twice must come to one queue; within it the script compares."""
+        first: dict[str, NewJob] = {}
+        for index, request in enumerate(self._requests):
+            earlier = first.setdefault(request.id, request)
+            if earlier.queue != request.queue:
+                if not _is_same(request.fingerprint, earlier.fingerprint):
+                    raise _other_content(request.id)
+                self._outcomes[index] = EnqueueOutcome(request.id)
+
+    def outcomes(self) -> list[EnqueueOutcome]:
+        """Per request, once an attempt has come to its end."""
+        return [self._outcomes[index] for index in range(len(self._requests))]
+
+    async def attempt(self) -> bool:
+        """Whether all is stored; else it must be tried again.
+
+        :raises StorageError: refused
+        """
+        self._times = []
+        open_ones = [i for i in range(len(self._requests)) if i not in self._outcomes]
+        groups: dict[str, list[int]] = {}
+        for index in open_ones:
+            groups.setdefault(self._requests[index].queue, []).append(index)
+        if self._db.is_cluster and not await self._locate(groups):
+            return False
+        at_once = 1 if self._db.is_cluster else BASES_AT_ONCE
+        if len(groups) <= at_once and not any(self._requests[i].after for i in open_ones):
+            return await self._store(groups, None)
+        planned = await self._ask("plan", groups, None)
+        if planned is None:
+            return False
+        edges = self._edges(planned)
+        self._times += await register(self._db, edges)
+        return await self._store(groups, _Plan(planned, edges))
+
+    async def _store(self, groups: Mapping[str, list[int]], plan: "_Plan | None") -> bool:
+        for wave in self._waves(groups, plan):
+            words = await self._ask(self._script, {name: groups[name] for name in wave}, plan)
+            if words is None:
+                return False
+            self._note(words)
+        if plan is not None:
+            self._note(plan.words)
+        return True
+
+    def _waves(self, groups: Mapping[str, list[int]], plan: "_Plan | None") -> Iterable[list[str]]:
+        at_once = 1 if self._db.is_cluster else BASES_AT_ONCE
+        if plan is None or len(groups) <= at_once:
+            return [list(groups)]
+        return plan.edges.waves(groups)
+
+    def _note(self, words: Mapping[int, tuple[str, str]]) -> None:
+        for index, (word, job_id) in words.items():
+            self._outcomes[index] = EnqueueOutcome(JobId(job_id), word == "duplicate")
+
+    async def _ask(
+        self, script: str, groups: Mapping[str, list[int]], plan: "_Plan | None"
+    ) -> dict[int, tuple[str, str]] | None:
+        """The words for the requests that took part; None: try again."""
+        keys = self._db.keys
+        around = self._around if script == self._script else _unchanged
+        sent: dict[str, list[int]] = {}
+        requests: dict[str, object] = {}
+        also: dict[str, None] = {}
+        for queue, indexes in groups.items():
+            base = keys.queue(queue)
+            sent[base] = indexes if plan is None else plan.new(indexes)
+            locators = {} if self._db.is_cluster else self._locators(sent[base])
+            also.update(dict.fromkeys(locators))
+            request = self._request(queue, indexes, sent[base], locators, plan)
+            requests[base] = around(base, request)
+        if not self._db.is_cluster:
+            also[f"{keys.fleet}:queues"] = None
+        answers = await self._db.run(script, requests, Answer, also=also)
+        words: dict[int, tuple[str, str]] = {}
+        refusals: list[Answer] = []
+        for base, answer in answers.items():
+            if answer.verdict == "stored":
+                words.update(zip(sent[base], answer.pairs, strict=True))
+            else:
+                refusals.append(answer)
+        if refusals:
+            if script == self._script:
+                self._note(words)
+            await self._heed(refusals)
+            return None
+        return words
+
+    def _request(
+        self,
+        queue: str,
+        indexes: Sequence[int],
+        sent: Sequence[int],
+        locators: Mapping[str, list[tuple[str, str]]],
+        plan: "_Plan | None",
+    ) -> object:
+        edges = Edges() if plan is None else plan.edges
+        jobs = [
+            new_job_fields(
+                request, edges.parents_of(request.id), has_children=request.id in edges.parents
+            )
+            for request in (self._requests[index] for index in sent)
+        ]
+        return (
+            queue,
+            DEFAULT_FIELDS,
+            list(locators.items()),
+            jobs,
+            0 if plan is None else plan.duplicates(indexes),
+            plan is not None,
+            False if self._db.is_cluster else f"{self._db.keys.fleet}:queues",
+            [self._marks[self._requests[i].id] for i in sent] if self._db.is_cluster else (),
+            min(self._times) + _ATTEMPT_US if self._times else False,
+        )
+
+    def _locators(self, indexes: Iterable[int]) -> dict[str, list[tuple[str, str]]]:
+        """Hash -> its ids, each with the locator that may be replaced."""
+        found: defaultdict[str, list[tuple[str, str]]] = defaultdict(list)
+        for index in indexes:
+            job_id = self._requests[index].id
+            found[self._db.keys.locators(job_id)].append((job_id, self._known.get(job_id, "")))
+        return found
+
+    async def _locate(self, groups: Mapping[str, list[int]]) -> bool:
+        """Write the locators, in a cluster a step before the jobs. False: try again."""
+        if not groups:
+            return True
+        keys = self._db.keys
+        await self._db.commands([("SADD", f"{keys.fleet}:queues", *groups)])
+        requests: defaultdict[str, list[object]] = defaultdict(list)
+        for queue, indexes in groups.items():
+            for key, entries in self._locators(indexes).items():
+                requests[key.removesuffix(":ids")].append((queue, entries))
+        answers = await self._db.run("locate", requests, _Located)
+        elsewhere = [pair for answer in answers.values() for pair in answer.elsewhere]
+        self._marks.update(pair for answer in answers.values() for pair in answer.marks)
+        self._times += (answer.time for answer in answers.values())
+        if elsewhere:
+            await self._heed([Answer("elsewhere", elsewhere)])
+        return not elsewhere
+
+    async def _heed(self, refusals: Iterable[Answer]) -> None:
+        """Raise, or prepare the next attempt."""
+        for refusal in refusals:
+            match refusal.verdict, refusal.pairs:
+                case "other", [(_, job_id)]:
+                    raise _other_content(job_id)
+                case "held", [(key, holder)]:
+                    raise Conflict(f"the unique key {key!r} is held by job {holder}")
+                case "elsewhere", pairs:
+                    await self._take_over(pairs)
+
+    async def _take_over(self, located: Iterable[tuple[str, str]]) -> None:
+        """Of ids that another queue has, or had: those it has are repeats or conflicts."""
+        by_base: defaultdict[str, list[tuple[str, int]]] = defaultdict(list)
+        for job_id, locator in located:
+            base = self._db.keys.queue(queue_in(locator.encode()))
+            by_base[base].append((job_id, mark_in(locator)))
+            self._known[job_id] = locator
+        answers = await self._db.run("bar", by_base, list[tuple[str, str]])
+        stored = {job_id: mark for pairs in answers.values() for job_id, mark in pairs}
+        for index, request in enumerate(self._requests):
+            if request.id in stored:
+                if not _is_same(request.fingerprint, stored[request.id]):
+                    raise _other_content(request.id)
+                self._outcomes[index] = EnqueueOutcome(request.id)
+
+    def _edges(self, words: Mapping[int, tuple[str, str]]) -> Edges:
+        """The edges of the new jobs.
+
+        A request that was dropped stands for the job that holds its key, also as a parent.
+        """
+        stands_for = {self._requests[i].id: JobId(job_id) for i, (_, job_id) in words.items()}
+        stands_for |= {self._requests[i].id: one.job_id for i, one in self._outcomes.items()}
+        new = {self._requests[i].id: i for i, (word, _) in words.items() if word == "new"}
+        edges = Edges()
+        for job_id, index in new.items():
+            for after in self._requests[index].after:
+                parent = stands_for.get(after.job_id, after.job_id)
+                if new.get(parent, -1) >= index:
+                    raise NotFound(
+                        f"job {job_id} comes after {parent}, which the same call enqueues later"
+                    )
+                queue = self._requests[new[parent]].queue if parent in new else None
+                edges.add(self._requests[index], parent, after.on_failure, queue)
+        return edges
+
+
+class _Plan:
+    """What the first step has found out.
+
+    :param words: per request
+    """
+
+    def __init__(self, words: Mapping[int, tuple[str, str]], edges: Edges) -> None:
+        self.words = words
+        self.edges = edges
+
+    def new(self, indexes: Iterable[int]) -> list[int]:
+        return [index for index in indexes if self.words[index][0] == "new"]
+
+    def duplicates(self, indexes: Iterable[int]) -> int:
+        return sum(self.words[index][0] == "duplicate" for index in indexes)
+
+
+def _is_same(fingerprint: str, other: str) -> bool:
+    return fingerprint != "" and fingerprint == other
+
+
+def _other_content(job_id: str) -> Conflict:
+    return Conflict(f"the id {job_id} is stored already, with another content")

@@ -1,0 +1,160 @@
+"""What schedules fire: an advance here, jobs in a queue, which may lie on another server.
+
+The step that advances a schedule also puts its jobs into the outbox. From there they are brought
+to their queue, where the same step notes that they came, and are then counted. Whoever reads the
+schedules that are due first brings what a pod that died has left, so no occurrence is lost; what
+has come once does not come again, so none is doubled.
+"""
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from forge_jobs.clock import to_us
+from forge_jobs.errors import Conflict, InvalidInput, NotFound
+from forge_jobs.model.jobs import EnqueueOutcome, NewJob
+from forge_jobs.model.schedules import Firing
+from forge_jobs.storage.redis import schedules
+from forge_jobs.storage.redis.database import Database
+from forge_jobs.storage.redis.enqueue import enqueue
+
+logger = logging.getLogger(__name__)
+
+_AT_ONCE = 100
+"""How many records one step reads."""
+
+_GONE = -1
+"""The answer of a step whose schedule is not there, or has moved on."""
+
+_encode = msgspec.json.encode
+_decode_jobs = msgspec.json.Decoder(tuple[NewJob, ...]).decode
+
+
+class _Record(msgspec.Struct, frozen=True, array_like=True):
+    """What waits in the outbox."""
+
+    number: int
+    jobs: str
+
+
+class _Note(msgspec.Struct, frozen=True, array_like=True):
+    """What ``fire_jobs`` notes of a record in a queue."""
+
+    stored: int
+    dropped: int
+
+
+_decode_note = msgspec.msgpack.Decoder(_Note).decode
+
+
+async def fire(database: Database, firings: Sequence[Firing]) -> list[bool]:
+    """See ``CronStore.fire``."""
+    if not firings:
+        return []
+    known = await schedules.read(database, [firing.name for firing in firings])
+    # A refusal must come before the advance. What changes after this look is seen on delivery.
+    await _check(
+        database,
+        [
+            job
+            for firing in firings
+            if firing.name in known and known[firing.name].version == firing.version
+            for job in firing.jobs
+        ],
+    )
+    numbers = await database.run_one(
+        "fire", database.keys.fleet, [_request(firing) for firing in firings], list[int]
+    )
+    fired = zip(numbers, firings, strict=True)
+    await _deliver_all(database, [(number, one.jobs) for number, one in fired if number > 0])
+    return [number != _GONE for number in numbers]
+
+
+async def trigger(database: Database, name: str, job: NewJob) -> EnqueueOutcome:
+    """See ``CronStore.trigger``."""
+    known = (await schedules.read(database, [name])).get(name)
+    if known is None or known.deleted:
+        raise schedules.unknown(name)
+    await _check(database, [job])
+    request = (name, _encode([job]).decode())
+    number = await database.run_one("trigger", database.keys.fleet, request, int)
+    if number == _GONE:
+        raise schedules.unknown(name)
+    [outcome] = await _deliver(database, number, [job])
+    return outcome
+
+
+async def deliver_outbox(database: Database) -> None:
+    """Bring to its queue whatever has been fired and has not come there."""
+    while records := await database.run_one(
+        "outbox", database.keys.fleet, [_AT_ONCE], list[_Record]
+    ):
+        await _deliver_all(
+            database, [(record.number, _decode_jobs(record.jobs)) for record in records]
+        )
+
+
+def _request(firing: Firing) -> tuple[object, ...]:
+    return (
+        firing.name,
+        firing.version,
+        False if firing.error else schedules.unset_or_us(firing.next_at),
+        firing.skipped,
+        firing.error,
+        False if firing.fired_at is None else to_us(firing.fired_at),
+        _encode(firing.jobs).decode() if firing.jobs else False,
+    )
+
+
+async def _check(database: Database, jobs: Sequence[NewJob]) -> None:
+    """Raise what an enqueue of the jobs would raise; store nothing."""
+    if jobs:
+        await enqueue(database, jobs, script="plan")
+
+
+async def _deliver_all(database: Database, records: Iterable[tuple[int, Sequence[NewJob]]]) -> None:
+    await asyncio.gather(*(_deliver_or_drop(database, *record) for record in records))
+
+
+async def _deliver_or_drop(database: Database, number: int, jobs: Sequence[NewJob]) -> None:
+    try:
+        await _deliver(database, number, jobs)
+    except (Conflict, InvalidInput, NotFound) as error:
+        # Somebody has taken an id since the check. The schedule has advanced, and other records
+        # must not wait for this one.
+        logger.error("an occurrence of schedule %r is dropped: %s", jobs[0].schedule, error)
+
+
+async def _deliver(database: Database, number: int, jobs: Sequence[NewJob]) -> list[EnqueueOutcome]:
+    """Bring the jobs of one record to their queues, count them, and remove the record.
+
+    :raises StorageError: refused; the record is removed all the same, what it holds is dropped
+    """
+    by_queue: defaultdict[str, list[NewJob]] = defaultdict(list)
+    for job in jobs:
+        by_queue[job.queue].append(job)
+    outcomes: list[EnqueueOutcome] = []
+    try:
+        for in_queue in by_queue.values():
+            outcomes += await enqueue(
+                database,
+                in_queue,
+                script="fire_jobs",
+                around=lambda _, request: (number, request),
+            )
+    except (Conflict, InvalidInput, NotFound):
+        await _settle(database, number, by_queue)
+        raise
+    await _settle(database, number, by_queue)
+    return outcomes
+
+
+async def _settle(database: Database, number: int, queues: Iterable[str]) -> None:
+    keys = [f"{database.keys.queue(queue)}:fired:{number}" for queue in queues]
+    found = await database.commands([("GET", key) for key in keys])
+    notes = [_decode_note(note) for note in found if note is not None]
+    count = (number, sum(note.stored for note in notes), sum(note.dropped for note in notes))
+    await database.run_one("fired", database.keys.fleet, [count], bool)

@@ -1,0 +1,41 @@
+"""What several views need of the fleet: its queues, and one step for each of them."""
+
+from collections.abc import Iterable
+from typing import TypeVar
+
+import msgspec
+
+from forge_jobs.model.processes import Pod
+from forge_jobs.storage.redis.database import Database
+from forge_jobs.storage.redis.keys import queue_of
+
+T = TypeVar("T")
+
+decode_pod = msgspec.json.Decoder(Pod).decode
+
+
+async def queue_names(database: Database) -> list[str]:
+    """The names of all queues, in any order. One may have no record."""
+    key = f"{database.keys.fleet}:queues"
+    [names] = await database.commands([("SMEMBERS", key)])
+    return [name.decode() for name in names]
+
+
+async def note_queues(database: Database, names: Iterable[str]) -> None:
+    """Add to the names of all queues, before anything is written under theirs."""
+    await database.run_one("note_queues", database.keys.fleet, sorted(set(names)), bool)
+
+
+async def in_each_queue(
+    database: Database, script: str, queues: Iterable[str], request: object, answer: type[T]
+) -> dict[str, T]:
+    """Run one script with one request in each of the queues; queue -> answer."""
+    requests = {database.keys.queue(name): request for name in queues}
+    answers = await database.run(script, requests, answer)
+    return {queue_of(base): given for base, given in answers.items()}
+
+
+async def live_kinds(database: Database) -> frozenset[str]:
+    """Every kind that a pod with a live lease has a handler for."""
+    docs = await database.run_one("live_kinds", database.keys.fleet, [], list[str])
+    return frozenset(kind for doc in docs for kind in decode_pod(doc).kinds)

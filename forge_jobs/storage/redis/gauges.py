@@ -1,0 +1,48 @@
+"""What pods measured of themselves, minute by minute."""
+
+from datetime import datetime
+
+import msgspec
+
+from forge_jobs.clock import from_us, to_us
+from forge_jobs.model.ids import HostId
+from forge_jobs.model.metrics import PodMinute
+from forge_jobs.model.processes import PodGauges, PodLease
+from forge_jobs.storage.redis.database import Database
+
+MINUTES_AT_ONCE = 500
+"""How many minutes one step reads, so that it stays short."""
+
+decode_gauges = msgspec.json.Decoder(PodGauges).decode
+
+
+async def record_gauges(
+    database: Database, lease: PodLease, minute: datetime, measured: PodGauges
+) -> None:
+    """See ``ProcStore.record_gauges``."""
+    text = msgspec.json.encode(measured).decode()
+    request = (lease.host_id, lease.epoch, to_us(minute), text)
+    await database.run_one("record_gauges", database.keys.fleet, request, bool)
+
+
+async def read_gauges(database: Database, since: datetime, until: datetime) -> list[PodMinute]:
+    """See ``ProcStore.gauges``."""
+    start, end = to_us(since), to_us(until)
+    found: list[PodMinute] = []
+    while start < end:
+        minutes = await database.run_one(
+            "gauges",
+            database.keys.fleet,
+            (start, end, MINUTES_AT_ONCE),
+            list[tuple[int, list[str]]],
+        )
+        for minute, flat in minutes:
+            by_host = sorted(zip(flat[::2], flat[1::2], strict=True))
+            found += [
+                PodMinute(host_id=HostId(host), minute=from_us(minute), gauges=decode_gauges(text))
+                for host, text in by_host
+            ]
+        if len(minutes) < MINUTES_AT_ONCE:
+            break
+        start = minutes[-1][0] + 1
+    return found

@@ -1,0 +1,180 @@
+"""The jobs of a Redis store: each method is one script per queue it concerns, or a few."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from forge_jobs.errors import InvalidInput
+from forge_jobs.model.events import TimelineEvent
+from forge_jobs.model.ids import HostId, JobId
+from forge_jobs.model.jobs import (
+    BulkOutcome,
+    Claim,
+    ClaimedJob,
+    EnqueueOutcome,
+    Job,
+    JobFilter,
+    NewJob,
+    Page,
+)
+from forge_jobs.model.metrics import LatencySample, MetricBucket
+from forge_jobs.model.processes import Beat, HeldClaim, PodLease
+from forge_jobs.model.queues import QueueCounts, Wake
+from forge_jobs.model.transitions import (
+    Delivery,
+    Demand,
+    Exchange,
+    Finalization,
+    Handover,
+    Revival,
+    StaleClaim,
+)
+from forge_jobs.storage.redis import (
+    beats,
+    bookkeeping,
+    children,
+    operators,
+    ownership,
+    reads,
+    retention,
+)
+from forge_jobs.storage.redis.database import Database
+from forge_jobs.storage.redis.enqueue import enqueue
+
+
+class RedisJobStore:
+    """:class:`~forge_jobs.storage.protocols.JobStore` on Redis and Valkey."""
+
+    def __init__(self, database: Database) -> None:
+        self.store_id = database.store_id
+        self._database = database
+        self._cleaner = retention.Cleaner(database)
+
+    # -- in ----------------------------------------------------------------------------------
+
+    async def enqueue(
+        self, requests: Sequence[NewJob], *, connection: object | None = None
+    ) -> list[EnqueueOutcome]:
+        _check_none(connection)
+        return await enqueue(self._database, requests)
+
+    # -- claims ------------------------------------------------------------------------------
+
+    async def claim(
+        self,
+        queue: str,
+        worker_ids: Sequence[str],
+        limit: int,
+        kinds: frozenset[str],
+        lease: PodLease,
+    ) -> list[ClaimedJob]:
+        demand = Demand(worker_ids=tuple(worker_ids), limit=limit, kinds=kinds)
+        return await ownership.claim(self._database, queue, demand, lease)
+
+    async def finalize(
+        self, finalizations: Sequence[Finalization], *, connection: object | None = None
+    ) -> list[bool]:
+        _check_none(connection)
+        return await ownership.finalize(self._database, finalizations)
+
+    async def exchange(
+        self, queue: str, finalizations: Sequence[Finalization], demand: Demand, lease: PodLease
+    ) -> Exchange:
+        return await ownership.exchange(self._database, queue, finalizations, demand, lease)
+
+    async def record_start(self, claims: Sequence[Claim]) -> list[bool]:
+        return await ownership.record_start(self._database, claims)
+
+    async def heartbeat(
+        self, lease: PodLease, claims: Sequence[HeldClaim], lease_for: timedelta
+    ) -> Beat:
+        return await beats.heartbeat(self._database, lease, claims, lease_for)
+
+    async def release(self, claims: Sequence[Claim]) -> list[bool]:
+        return await ownership.release(self._database, claims)
+
+    async def stale_claims(self, stale_after: timedelta, limit: int) -> list[StaleClaim]:
+        return await ownership.stale_claims(self._database, stale_after, limit)
+
+    async def revive(self, revivals: Sequence[Revival], stale_after: timedelta) -> list[bool]:
+        return await ownership.revive(self._database, revivals, stale_after)
+
+    # -- operators ---------------------------------------------------------------------------
+
+    async def cancel(
+        self, which: JobFilter, *, cursor: str | None = None, limit: int = 500
+    ) -> BulkOutcome:
+        return await operators.operate(self._database, "cancel", which, cursor, limit)
+
+    async def delete(
+        self, which: JobFilter, *, cursor: str | None = None, limit: int = 500
+    ) -> BulkOutcome:
+        return await operators.operate(self._database, "delete", which, cursor, limit)
+
+    async def requeue(
+        self, which: JobFilter, *, cursor: str | None = None, limit: int = 500
+    ) -> BulkOutcome:
+        return await operators.operate(self._database, "requeue", which, cursor, limit)
+
+    async def run_now(
+        self, which: JobFilter, *, cursor: str | None = None, limit: int = 500
+    ) -> BulkOutcome:
+        return await operators.operate(self._database, "run_now", which, cursor, limit)
+
+    async def expire(self, limit: int) -> int:
+        return await operators.expire(self._database, limit)
+
+    # -- children ----------------------------------------------------------------------------
+
+    async def handovers(self, limit: int) -> list[Handover]:
+        return await children.handovers(self._database, limit)
+
+    async def deliver(self, deliveries: Sequence[Delivery]) -> int:
+        return await children.deliver(self._database, deliveries)
+
+    # -- reads -------------------------------------------------------------------------------
+
+    async def get(self, ids: Sequence[JobId]) -> dict[JobId, Job]:
+        return await reads.get(self._database, ids)
+
+    async def counts(self, queues: Sequence[str] | None = None) -> dict[str, QueueCounts]:
+        return await reads.counts(self._database, queues)
+
+    async def wait_for_work(self, queues: frozenset[str], at_most: timedelta) -> Wake:
+        return await self._database.wait(queues, at_most)
+
+    def ring(self, wake: Wake) -> None:
+        self._database.ring(wake)
+
+    # -- bookkeeping -------------------------------------------------------------------------
+
+    async def append_events(self, events: Sequence[TimelineEvent]) -> None:
+        await bookkeeping.append_events(self._database, events)
+
+    async def events(
+        self, *, job_id: JobId | None = None, queue: str | None = None, limit: int = 100
+    ) -> list[TimelineEvent]:
+        return await bookkeeping.read_events(self._database, job_id, queue, limit)
+
+    async def add_latencies(self, host_id: HostId, samples: Sequence[LatencySample]) -> None:
+        await bookkeeping.add_latencies(self._database, host_id, samples)
+
+    async def metrics(self, queue: str, since: datetime, until: datetime) -> list[MetricBucket]:
+        return await bookkeeping.metrics(self._database, queue, since, until)
+
+    async def roll_up(self, limit: int) -> int:
+        return await bookkeeping.roll_up(self._database, limit)
+
+    async def cleanup(self, limit: int) -> int:
+        return await self._cleaner.cleanup(limit)
+
+    async def list(self, which: JobFilter, *, cursor: str | None = None, limit: int = 50) -> Page:
+        return await reads.list_jobs(self._database, which, cursor, limit)
+
+
+def _check_none(connection: object | None) -> None:
+    if connection is not None:
+        raise InvalidInput(
+            "connection",
+            "is given, and this store has no transactions of yours",
+            "leave it out, or keep jobs in your SQL database",
+        )

@@ -1,0 +1,111 @@
+"""The names of all keys.
+
+What must change in one step lives in one hash slot, so that a cluster can spread the rest: a
+queue with its jobs, unique keys, slots and counters; the fleet with its pods, leader, schedules
+and rate limits. A key begins with its *base*, ``prefix:{tag}``; scripts get bases as their
+declared keys and name what lies under them, always in the same slot.
+
+Under the base of a queue
+-------------------------
+===================== ========= ==================================================================
+``queue``             hash      settings, pause, cool-down, versions and sequence numbers
+``slots``             hash      pod -> its lease here, target and grant
+``j:<id>``            hash      a job
+``err:<id>``          list      its error records, oldest first
+``lines``             zset      the lines that hold ready jobs, by priority
+``ready:<line>``      zset      ready jobs of one line, by due time. A line is one priority and
+                                kind, split by whether the job has a crash on record: a claim
+                                looks at no job that it may not take
+``held``              zset      jobs on hold, ``held:<kind>`` those of one kind
+``claimed``           zset      claims, by their last beat
+``own:<host>``        set       claims of one pod; ``owners`` (hash) how many each has
+``started``           zset      claims whose start is known
+``s:<status>``        zset      jobs of one status, by id; also ``kind:``, ``tag:``, ``key:``,
+                                ``schedule:``, for lists
+``unique``            hash      unique key -> the active job that holds it
+``expiring``          zset      waiting jobs, by ``expires_at``
+``ended:<status>``    zset      jobs that have ended, by when
+``results``           zset      results with a time of their own, by its end
+``waits:<id>``        hash      parents a blocked job waits for -> ``open`` or ``held``
+``kids:<id>``         hash      children that wait for a job -> queue tag and failure policy
+``told:<seq>``        hash      the children of a job that has ended, still to be told;
+                                ``handovers`` (zset) lists these
+``m:<minute>``        hash      counters; ``l:<minute>`` histograms; both end by themselves.
+                                ``minutes`` (zset) all, ``unfolded`` those with rows of pods
+``fired:<number>``    string    what became of a record of the outbox here; ends by itself
+``events``            zset      timeline, by time; ``event_seq`` (string) the last number;
+                                ``ev:<id>`` (list) that of one job, ends by itself
+``gone``              zset      jobs removed, by when, until their locators are taken away
+``barred``            zset      jobs that go to another queue just now; ends by itself
+===================== ========= ==================================================================
+
+Under the base of the fleet
+---------------------------
+===================== ========= ==================================================================
+``queues``            set       the names of all queues, each added before its record is made
+``pods``              zset      pods, by when their lease runs out; ``pod:<host>`` (hash) each
+``leader``            hash      holder, term and end of the leader lease
+``schedules``         hash      name -> schedule, deleted ones too; ``due`` (zset) those that fire
+``outbox``            hash      number -> what a schedule has fired and no queue has got yet;
+                                ``outbox_seq`` the last number
+``limits``            hash      scope -> rate limit and the state of its bucket
+``g:<minute>``        hash      gauges of the pods, end by themselves; ``gauges`` (zset) the minutes
+``schema``            hash      number of a layout -> when it came
+``events``            zset      timeline of what concerns no queue, as above
+===================== ========= ==================================================================
+
+``prefix:{@n}:ids`` are hashes id -> queue and second, the locators. One is written before its job,
+and one without a job means nothing.
+"""
+
+import re
+import zlib
+from urllib.parse import quote, unquote
+
+from forge_jobs.errors import InvalidInput
+
+_LOCATORS = 256
+"""Over how many hash slots locators are spread."""
+
+_PREFIX = re.compile(r"[A-Za-z0-9_.:-]{1,100}")
+_BASE = re.compile(r"\{(?P<tag>[^}]*)\}")
+
+
+class Keys:
+    """The keys of one store.
+
+    :param prefix: what all of them begin with
+    :raises InvalidInput: the prefix could be mistaken for something else in a key
+    """
+
+    def __init__(self, prefix: str) -> None:
+        if not _PREFIX.fullmatch(prefix):
+            raise InvalidInput(
+                "url", "has an unusable prefix", "give 1 to 100 letters, digits, or any of _ . : -"
+            )
+        self.prefix = prefix
+        self.fleet = f"{prefix}:{{#}}"
+        self.channel = f"{prefix}:wake"
+
+    def queue(self, name: str) -> str:
+        """The base of a queue; its tag is the name, percent-encoded."""
+        return f"{self.prefix}:{{{quote(name, safe='')}}}"
+
+    def locators(self, job_id: str) -> str:
+        """The hash that says which queue the job is in."""
+        return f"{self.prefix}:{{@{zlib.crc32(job_id.encode()) % _LOCATORS}}}:ids"
+
+    def all_locators(self) -> list[str]:
+        """Every hash of locators."""
+        return [f"{self.prefix}:{{@{number}}}:ids" for number in range(_LOCATORS)]
+
+
+def queue_tag(name: str) -> str:
+    """A queue's name as it stands between the braces of its base."""
+    return quote(name, safe="")
+
+
+def queue_of(base_or_tag: str) -> str:
+    """The queue whose base or tag that is."""
+    found = _BASE.search(base_or_tag)
+    return unquote(found["tag"] if found else base_or_tag)

@@ -1,0 +1,269 @@
+"""Wake-ups: what scripts publish, heard on one connection for all bundles of this process.
+
+The connection has a thread and an event loop of its own, since bundles live in several. It is
+made when somebody first waits, so a program that only enqueues has none.
+"""
+
+import asyncio
+import logging
+import threading
+import weakref
+from concurrent.futures import Future
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any
+
+from redis.asyncio.connection import Connection
+from redis.exceptions import TimeoutError as NoAnswer
+
+from forge_jobs.clock import SystemClock
+from forge_jobs.model.queues import Wake
+from forge_jobs.storage.notices import (
+    EVERYTHING,
+    QUEUE,
+    Inbox,
+    Notices,
+    notices_of,
+    topics_of,
+    until_set,
+)
+from forge_jobs.storage.protocols.bundle import StoreHealth
+from forge_jobs.storage.redis.address import RedisUrl
+from forge_jobs.storage.redis.errors import TRANSLATED, translate
+from forge_jobs.storage.redis.keys import queue_of
+from forge_jobs.storage.redis.servers import servers_of
+
+logger = logging.getLogger(__name__)
+
+PING_AFTER_S = 4.0
+"""A connection that has been quiet for so long must answer, within as long again."""
+
+_FIRST_PAUSE_S = 0.1
+_LONGEST_PAUSE_S = 2.0
+_START_S = 1.0
+
+_elapsed = SystemClock().elapsed
+
+
+class Ear:
+    """What one bundle hears.
+
+    :param url: with ``wakes`` False only this process's own rings are heard
+    """
+
+    def __init__(self, url: RedisUrl, store_id: str) -> None:
+        self._notices = notices_of(store_id)
+        self._inbox = Inbox()
+        self._notices.join(self._inbox, ())
+        self._listener = listener_of(url, store_id, self._notices) if url.wakes else None
+        self._has_started = False
+        self._silences_before = 0
+
+    async def wait(self, queues: frozenset[str], at_most: timedelta) -> Wake:
+        """See ``JobStore.wait_for_work``. The first wait of a process begins by subscribing."""
+        await self._start()
+        event = self._inbox.listen()
+        try:
+            end = _elapsed() + at_most.total_seconds()
+            while True:
+                event.clear()
+                if wake := self._inbox.take(queues):
+                    return wake
+                left = end - _elapsed()
+                if left <= 0:
+                    return Wake()
+                await until_set(event, left)
+        finally:
+            self._inbox.unlisten(event)
+
+    async def _start(self) -> None:
+        if self._listener is None or self._has_started:
+            return
+        tried = self._listener.start(self)
+        self._silences_before = self._listener.silences
+        try:
+            async with asyncio.timeout(_START_S):
+                await asyncio.shield(asyncio.wrap_future(tried))
+        except TimeoutError:
+            pass  # its first success rings everybody
+        self._has_started = True
+
+    def ring(self, wake: Wake) -> None:
+        """See ``JobStore.ring``."""
+        self._notices.ring(topics_of(wake))
+
+    def health(self) -> StoreHealth:
+        """Whether it hears at this moment, and how often it has ceased to."""
+        if self._listener is None or not self._has_started:
+            return StoreHealth(wakes=False)
+        silences = self._listener.silences - self._silences_before
+        return StoreHealth(wakes=self._listener.is_heard, silences=silences)
+
+    async def close(self) -> None:
+        """Hear no more; the last one ends the connection."""
+        self._notices.leave(self._inbox)
+        if self._listener is not None:
+            await self._listener.stop(self)
+
+
+class Listener:
+    """The subscription of this process to one store."""
+
+    def __init__(self, url: RedisUrl, notices: Notices) -> None:
+        self._url = url
+        self._notices = notices
+        self._lock = threading.Lock()
+        self._users: weakref.WeakSet[Ear] = weakref.WeakSet()
+        self._running: _Running | None = None
+
+    @property
+    def is_heard(self) -> bool:
+        """Whether the subscription stands, as far as is known."""
+        return self._running is not None and self._running.is_heard
+
+    @property
+    def silences(self) -> int:
+        """How often it has ended without being asked to."""
+        return 0 if self._running is None else self._running.silences
+
+    def start(self, user: Ear) -> "Future[None]":
+        """Listen from now on, for ``user`` too; done once subscribing has succeeded or failed."""
+        with self._lock:
+            self._users.add(user)
+            if self._running is None:
+                self._running = _Running(self._url, self._notices)
+            return self._running.tried
+
+    async def stop(self, user: Ear) -> None:
+        """Not for ``user`` any more."""
+        with self._lock:
+            self._users.discard(user)
+            if self._users or self._running is None:
+                return
+            running, self._running = self._running, None
+        await asyncio.to_thread(running.stop)
+
+
+class _Running:
+    """A thread that listens until it is stopped."""
+
+    def __init__(self, url: RedisUrl, notices: Notices) -> None:
+        self.tried: Future[None] = Future()
+        self._url = url
+        self._notices = notices
+        self.is_heard = True
+        self.silences = 0
+        self._stopped = asyncio.Event()
+        self._loop = asyncio.new_event_loop()
+        # A program that forgets to close its storage ends all the same.
+        self._thread = threading.Thread(target=self._run, name="forge-jobs wake-ups", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Disconnect; returns when the thread has ended."""
+        self._loop.call_soon_threadsafe(self._stopped.set)
+        self._thread.join()
+
+    def _run(self) -> None:
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            runner.run(self._until_stopped())
+
+    async def _until_stopped(self) -> None:
+        listening = asyncio.create_task(self._live())
+        stopped = asyncio.create_task(self._stopped.wait())
+        await asyncio.wait({listening, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        if not listening.done():
+            listening.cancel()
+            await asyncio.wait({listening})
+        else:
+            listening.result()
+
+    async def _live(self) -> None:
+        pause = _FIRST_PAUSE_S
+        while True:
+            try:
+                await self._listen()
+            except TRANSLATED as error:
+                pause = _FIRST_PAUSE_S if self.is_heard else min(pause * 2, _LONGEST_PAUSE_S)
+                self._note_silence(error)
+            await until_set(asyncio.Event(), pause)
+
+    async def _listen(self) -> None:
+        servers = servers_of(self._url)
+        async with asyncio.timeout(PING_AFTER_S):
+            connection = await servers.connect()
+        try:
+            await _ask(connection, "SUBSCRIBE", self._url.keys.channel)
+            self._note_hearing()
+            while True:
+                self._pass_on(await _next(connection))
+        except asyncio.CancelledError:
+            # The loop ends now, so nothing would end a connection left half closed.
+            with suppress(*TRANSLATED):
+                await connection.disconnect()
+            raise
+        finally:
+            await connection.disconnect(nowait=True)
+
+    def _pass_on(self, message: Any) -> None:
+        if isinstance(message, list) and message[0] == b"message":
+            topics = message[2].decode().split("\n")
+            self._notices.ring(_topic(topic) for topic in topics)
+
+    def _note_hearing(self) -> None:
+        if not self.is_heard:
+            logger.info("wake-ups are heard again")
+        self.is_heard = True
+        # Something may have been published before.
+        self._notices.ring([EVERYTHING])
+        self._have_tried()
+
+    def _note_silence(self, error: Exception) -> None:
+        if self.is_heard:
+            logger.warning(
+                "wake-ups are not heard, work is found by polling until they are: %s",
+                translate(error),
+            )
+            self.silences += 1
+        self.is_heard = False
+        self._have_tried()
+
+    def _have_tried(self) -> None:
+        if not self.tried.done():
+            self.tried.set_result(None)
+
+
+def _topic(text: str) -> str:
+    kind, _, base = text.partition(" ")
+    return QUEUE + queue_of(base) if base else kind
+
+
+async def _ask(connection: Connection, *command: str) -> Any:
+    await connection.send_command(*command, check_health=False)
+    reply = await _read(connection)
+    if reply is None:
+        raise NoAnswer
+    return reply
+
+
+async def _next(connection: Connection) -> Any:
+    """The next message; a quiet connection must prove that it lives."""
+    message = await _read(connection)
+    return await _ask(connection, "PING") if message is None else message
+
+
+async def _read(connection: Connection) -> Any:
+    return await connection.read_response(timeout=PING_AFTER_S, disconnect_on_error=False)
+
+
+_all: "weakref.WeakValueDictionary[str, Listener]" = weakref.WeakValueDictionary()
+_all_lock = threading.Lock()
+
+
+def listener_of(url: RedisUrl, store_id: str, notices: Notices) -> Listener:
+    """The one of this process for that store, while anybody holds it."""
+    with _all_lock:
+        found = _all.get(store_id)
+        if found is None:
+            found = _all[store_id] = Listener(url, notices)
+        return found

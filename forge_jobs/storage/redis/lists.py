@@ -1,0 +1,100 @@
+"""Which jobs a filter means, in the order of their ids.
+
+A list is walked in steps, all queues at the same time: each looks at a bounded number of ids of its
+narrowest index. What the queues have found is merged here.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeVar
+
+import msgspec
+
+from forge_jobs.model.ids import JobId
+from forge_jobs.model.jobs import JobFilter
+from forge_jobs.storage.redis.database import Database
+from forge_jobs.storage.redis.filters import filter_parts
+from forge_jobs.storage.redis.fleet import queue_names
+from forge_jobs.storage.redis.locators import locate_by_queue
+
+Located = tuple[JobId, str]
+"""A job's id and the base of its queue."""
+
+PORTION = 1000
+"""How many ids one step takes at most."""
+
+_STEP = 4000
+"""How many ids the queues of one step look at together, at most."""
+
+_FEWEST, _USUAL = 20, 200
+"""How many ids one queue looks at in a step, with many queues and with few."""
+
+T = TypeVar("T")
+
+
+class _Step(msgspec.Struct, frozen=True, array_like=True):
+    """What ``find.lua`` answers.
+
+    :param position: where to go on; "" at the end of the list
+    """
+
+    ids: list[JobId]
+    position: str
+
+
+def portions(items: Sequence[T], size: int = PORTION) -> Iterator[Sequence[T]]:
+    """The items in runs of at most ``size``."""
+    return (items[start : start + size] for start in range(0, len(items), size))
+
+
+async def oldest(db: Database, which: JobFilter, after: str, limit: int) -> list[Located]:
+    """The first matching jobs beyond ``after``, ascending. ``which.ids`` is not looked at."""
+    return await _walk(db, which, after, limit, newest=False)
+
+
+async def newest(db: Database, which: JobFilter, before: str, limit: int) -> list[Located]:
+    """The first matching jobs below ``before`` ("": all), descending."""
+    if which.ids is None:
+        return await _walk(db, which, before, limit, newest=True)
+    named = sorted({job_id for job_id in which.ids if not before or job_id < before}, reverse=True)
+    found: list[Located] = []
+    for portion in portions(named):
+        found += sorted(await _matching(db, which, portion), reverse=True)
+        if len(found) >= limit:
+            break
+    return found[:limit]
+
+
+async def _walk(
+    db: Database, which: JobFilter, beyond: str, limit: int, *, newest: bool
+) -> list[Located]:
+    parts = filter_parts(which)
+    names = which.queues or await queue_names(db)
+    positions = {db.keys.queue(name): beyond for name in names}
+    found: list[Located] = []
+    while positions:
+        size = max(_FEWEST, min(_STEP // len(positions), max(limit, _USUAL)))
+        requests = {base: (parts, at, limit, size, newest) for base, at in positions.items()}
+        positions = {}
+        for base, step in (await db.run("find", requests, _Step)).items():
+            found += ((job_id, base) for job_id in step.ids)
+            if step.position:
+                positions[base] = step.position
+        found.sort(reverse=newest)
+        if len(found) >= limit:
+            # A queue that is past the last one of the page has no more for it.
+            last = found[limit - 1][0]
+            positions = {
+                base: at for base, at in positions.items() if (at > last if newest else at < last)
+            }
+    return found[:limit]
+
+
+async def _matching(db: Database, which: JobFilter, ids: Iterable[JobId]) -> list[Located]:
+    parts = filter_parts(which)
+    allowed = {db.keys.queue(name) for name in which.queues}
+    located = await locate_by_queue(db, ids)
+    requests = {
+        base: (parts, found) for base, found in located.items() if not allowed or base in allowed
+    }
+    answers = await db.run("match", requests, list[JobId])
+    return [(job_id, base) for base, matching in answers.items() for job_id in matching]

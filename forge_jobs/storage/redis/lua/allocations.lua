@@ -1,0 +1,6 @@
+-- no-writes
+-- The allocation of a queue, if there is such a queue.
+-- uses: queues slots allocation
+local function handle(base)
+  return { allocation(base) }
+end

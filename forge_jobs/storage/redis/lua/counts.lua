@@ -1,0 +1,66 @@
+-- no-writes
+-- Whether there is such a queue, its jobs by status, and how many are due, held, running; then how
+-- long the oldest due one has waited, -1 when none is.
+local STATUSES = { 'blocked', 'pending', 'in_progress', 'failed', 'done', 'dead', 'cancelled' }
+-- Expired jobs are swept away every few seconds; beyond this many the answer is an estimate.
+local MOST_EXPIRED = 2000
+
+-- Those that are in a line, due, and may not be claimed any more.
+local function expired_and_ready(base)
+  local expired, size = {}, 0
+  local ids = redis.call(
+    'ZRANGE', base .. ':expiring', '-inf', text(now), 'BYSCORE', 'LIMIT', 0, MOST_EXPIRED
+  )
+  for _, id in ipairs(ids) do
+    local status, hold, run_at =
+      unpack(redis.call('HMGET', base .. ':j:' .. id, 'status', 'hold', 'run_at'))
+    if status and status ~= 'blocked' and not hold and tonumber(run_at) <= now then
+      expired[id] = true
+      size = size + 1
+    end
+  end
+  return expired, size
+end
+
+-- The due time of the first job of a line that has not expired; nil when none is due.
+local function first_due(key, expired)
+  local start = 0
+  while true do
+    local found = redis.call('ZRANGE', key, start, start + 99, 'WITHSCORES')
+    for index = 1, #found, 2 do
+      local run_at = tonumber(found[index + 1])
+      if run_at > now then
+        return nil
+      elseif not expired[found[index]] then
+        return run_at
+      end
+    end
+    if #found == 0 then
+      return nil
+    end
+    start = start + 100
+  end
+end
+
+local function handle(base)
+  local by_status = {}
+  for index, status in ipairs(STATUSES) do
+    by_status[index] = redis.call('ZCARD', base .. ':s:' .. status)
+  end
+  local expired, due = expired_and_ready(base)
+  due = -due
+  local oldest
+  for _, line in ipairs(redis.call('ZRANGE', base .. ':lines', 0, -1)) do
+    local key = base .. ':ready:' .. line
+    due = due + redis.call('ZCOUNT', key, '-inf', text(now))
+    local first = first_due(key, expired)
+    if first and (not oldest or first < oldest) then
+      oldest = first
+    end
+  end
+  return {
+    redis.call('EXISTS', base .. ':queue') == 1, by_status, due,
+    redis.call('ZCARD', base .. ':held'), redis.call('ZCARD', base .. ':started'),
+    oldest and now - oldest or -1,
+  }
+end

@@ -1,0 +1,19 @@
+-- allow-oom
+-- Removes jobs for good.
+-- uses: jobs endings lists removal filters visits
+local function delete(base, job)
+  if job.status == 'in_progress' then
+    return 'running'
+  end
+  if WAITING[job.status] then
+    stop_waiting(base, job)
+    free_key(base, job)
+    tell_children(base, job.id, 'cancelled')
+  end
+  remove_job(base, job)
+  return 'changed'
+end
+
+local function handle(base, request)
+  return visit(base, request, delete)
+end

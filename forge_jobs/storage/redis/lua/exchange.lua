@@ -1,0 +1,17 @@
+-- allow-oom
+-- Ends claims, then makes new ones: { mode, items, stale_after, demand }; demand is false for none.
+-- Answers per item whether it is settled, the claims, and when there are fewer than asked for the
+-- time until the next job, -1 for none; then the other kinds that are due, and kinds_version.
+-- uses: jobs ready finding slots queues claims endings outcomes settling claiming
+local function handle(base, request)
+  local mode, items, stale_after, demand = unpack(request)
+  local settled = settle(base, items, mode, stale_after)
+  if not demand then
+    return { settled, {}, -1, {}, 0 }
+  end
+  flush_writes()
+  local claims, strange = claim(base, demand)
+  local next_in = #claims < demand[4] and next_due(base) or -1
+  local version = #strange > 0 and redis.call('HGET', base .. ':queue', 'kinds_version') or 0
+  return { settled, claims, next_in, strange, tonumber(version or 0) }
+end

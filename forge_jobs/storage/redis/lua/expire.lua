@@ -1,0 +1,11 @@
+-- allow-oom
+-- Cancels waiting jobs whose time has run out, the first first; how many.
+-- uses: jobs endings cancels
+local function handle(base, limit)
+  local ids =
+    redis.call('ZRANGE', base .. ':expiring', '-inf', text(now), 'BYSCORE', 'LIMIT', 0, limit)
+  for _, id in ipairs(ids) do
+    cancel_waiting(base, load(base, id), 'expired')
+  end
+  return #ids
+end

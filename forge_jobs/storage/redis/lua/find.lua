@@ -1,0 +1,68 @@
+-- no-writes
+-- Ids of matching jobs beyond one id, ascending or descending, by a walk over the narrowest lists
+-- that hold them all. Looks at a bounded number: answers { ids, where it stopped }, the latter ''
+-- at the end.
+-- uses: filters
+local STATUSES = { 'blocked', 'pending', 'in_progress', 'failed', 'done', 'dead', 'cancelled' }
+
+local function lists(base, prefix, values)
+  local keys, size = {}, 0
+  for index, value in ipairs(values) do
+    keys[index] = base .. prefix .. value
+    size = size + redis.call('ZCARD', keys[index])
+  end
+  return keys, size
+end
+
+local function narrowest(base, filter)
+  local keys, size = lists(base, ':s:', #filter.statuses > 0 and filter.statuses or STATUSES)
+  for prefix, values in pairs({
+    [':kind:'] = filter.kinds, [':tag:'] = { filter.tag or nil }, [':key:'] = { filter.key or nil },
+    [':schedule:'] = { filter.schedule or nil },
+  }) do
+    local others, smaller = lists(base, prefix, values)
+    if #values > 0 and smaller < size then
+      keys, size = others, smaller
+    end
+  end
+  return keys
+end
+
+local function from(key, beyond, is_descending, most)
+  local edge = beyond ~= '' and '(' .. beyond
+  if is_descending then
+    return redis.call('ZRANGE', key, edge or '+', '-', 'BYLEX', 'REV', 'LIMIT', 0, most)
+  end
+  return redis.call('ZRANGE', key, edge or '-', '+', 'BYLEX', 'LIMIT', 0, most)
+end
+
+-- The next ids of all the lists together, more than `most` when there are more.
+local function following(keys, beyond, is_descending, most)
+  local ids, seen = {}, {}
+  for _, key in ipairs(keys) do
+    for _, id in ipairs(from(key, beyond, is_descending, most + 1)) do
+      if not seen[id] then
+        seen[id] = true
+        ids[#ids + 1] = id
+      end
+    end
+  end
+  if #keys > 1 then
+    table.sort(ids, is_descending and function(a, b) return a > b end or nil)
+  end
+  return ids
+end
+
+local function handle(base, request)
+  local filter = read_filter(request[1])
+  local beyond, wanted, visited, is_descending = unpack(request, 2)
+  local ids = following(narrowest(base, filter), beyond, is_descending, visited)
+  local found, last = {}, 0
+  while last < visited and last < #ids and #found < wanted do
+    last = last + 1
+    if matches(base, filter, ids[last]) then
+      found[#found + 1] = ids[last]
+    end
+  end
+  return { found, last < #ids and ids[last] or '' }
+end

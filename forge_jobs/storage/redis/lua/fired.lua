@@ -1,0 +1,25 @@
+-- allow-oom
+-- The jobs of these records (number, how many were stored, how many dropped as duplicates) are in
+-- their queues: counts them, once, and removes the records.
+-- uses: schedules
+local function settle(base, number, fired, skipped)
+  local packed = redis.call('HGET', base .. ':outbox', number)
+  if not packed then
+    return
+  end
+  redis.call('HDEL', base .. ':outbox', number)
+  local name, fired_at = unpack(cmsgpack.unpack(packed))
+  local schedule = load_schedule(base, name)
+  if schedule and not schedule.deleted then
+    schedule.fired = schedule.fired + fired
+    schedule.skipped = schedule.skipped + skipped
+    schedule.last_fired_at = fired > 0 and fired_at or schedule.last_fired_at
+    store_schedule(base, schedule)
+  end
+end
+
+local function handle(base, records)
+  for _, record in ipairs(records) do
+    settle(base, unpack(record))
+  end
+end

@@ -1,0 +1,38 @@
+-- allow-oom
+-- Folds rows of pods of one minute into those of all pods, at most `limit`; how many.
+-- uses: histograms
+local function fold_counts(key, limit)
+  local folded = 0
+  for _, field in ipairs(redis.call('HKEYS', key)) do
+    local name = string.match(field, '^([^\n]*)\n')
+    if name and folded < limit then
+      -- In this order, because a hash that was empty in between would lose its time to live.
+      redis.call('HINCRBY', key, name, redis.call('HGET', key, field))
+      redis.call('HDEL', key, field)
+      folded = folded + 1
+    end
+  end
+  return folded
+end
+
+local function fold_latencies(key, limit)
+  local folded = 0
+  for _, host in ipairs(redis.call('HKEYS', key)) do
+    if host ~= '' and folded < limit then
+      add_latency(key, '', unpack_latency(redis.call('HGET', key, host)))
+      redis.call('HDEL', key, host)
+      folded = folded + 1
+    end
+  end
+  return folded
+end
+
+local function handle(base, request)
+  local minute, limit = unpack(request)
+  local folded = fold_counts(base .. ':m:' .. text(minute), limit)
+  folded = folded + fold_latencies(base .. ':l:' .. text(minute), limit - folded)
+  if folded < limit then
+    redis.call('ZREM', base .. ':unfolded', text(minute))
+  end
+  return folded
+end

@@ -1,0 +1,27 @@
+-- allow-oom
+-- Frees at most `most` jobs on hold of these kinds; answers how many.
+-- uses: jobs
+local function free(base, kind, id)
+  local job = load(base, id)
+  if job and job.hold then
+    stop_waiting(base, job)
+    start_waiting(base, job)
+  end
+  redis.call('ZREM', base .. ':held', id)
+  redis.call('ZREM', base .. ':held:' .. kind, id)
+end
+
+local function handle(base, request)
+  local most, kinds = unpack(request)
+  local freed = 0
+  for _, kind in ipairs(kinds) do
+    if freed < most then
+      local ids = redis.call('ZRANGE', base .. ':held:' .. kind, 0, most - freed - 1)
+      for _, id in ipairs(ids) do
+        free(base, kind, id)
+      end
+      freed = freed + #ids
+    end
+  end
+  return freed
+end

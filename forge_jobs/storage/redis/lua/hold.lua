@@ -1,0 +1,32 @@
+-- Puts at most `most` due jobs of kinds that nobody knows on hold, unless a pod has registered since
+-- `version` was read.
+-- uses: jobs ready
+local function hold_line(base, line, most)
+  local ids = redis.call(
+    'ZRANGE', base .. ':ready:' .. line.name, '-inf', text(now), 'BYSCORE', 'LIMIT', 0, most
+  )
+  for _, id in ipairs(ids) do
+    local job = load(base, id)
+    remove_ready(base, job)
+    redis.call('HSET', base .. ':j:' .. id, 'hold', 'unknown_kind')
+    redis.call('ZADD', base .. ':held', job.run_at, id)
+    redis.call('ZADD', base .. ':held:' .. job.kind, job.run_at, id)
+  end
+  return #ids
+end
+
+local function handle(base, request)
+  local version, kinds, most = unpack(request)
+  if tonumber(redis.call('HGET', base .. ':queue', 'kinds_version') or 0) ~= version then
+    return
+  end
+  local unknown = {}
+  for _, kind in ipairs(kinds) do
+    unknown[kind] = true
+  end
+  for _, line in ipairs(all_lines(base)) do
+    if unknown[line.kind] and most > 0 then
+      most = most - hold_line(base, line, most)
+    end
+  end
+end

@@ -1,0 +1,19 @@
+-- allow-oom
+-- Under the fleet's base: takes or renews the leader lease, and says how it stands, and what queues
+-- there are. Under a queue's base, with an empty request: its allocation.
+-- uses: pods queues slots allocation
+local function handle(base, request)
+  if #request == 0 then
+    return { allocation(base) }
+  end
+  local host, lease_for = unpack(request)
+  local key = base .. ':leader'
+  local holder, term, ends = unpack(redis.call('HMGET', key, 'host', 'term', 'until'))
+  term, ends = tonumber(term or 0), tonumber(ends or 0)
+  if ends <= now or holder == host then
+    term = ends <= now and term + 1 or term
+    holder, ends = host, now + lease_for
+    redis.call('HSET', key, 'host', holder, 'term', term, 'until', ends)
+  end
+  return { holder, term, math.max(0, ends - now), all_queues(base) }
+end

@@ -1,0 +1,11 @@
+-- no-writes
+-- The leader lease as it stands, if anyone led yet.
+-- uses: pods
+local function handle(base)
+  local holder, term, ends =
+    unpack(redis.call('HMGET', base .. ':leader', 'host', 'term', 'until'))
+  if not holder then
+    return {}
+  end
+  return { { holder, tonumber(term), math.max(0, tonumber(ends) - now), all_queues(base) } }
+end

@@ -1,0 +1,39 @@
+-- Rate limits by the generic cell rate algorithm: a level that leaks; see the module rate_limits.
+--
+-- Hash 'limits': scope -> msgpack of { capacity, period, token, leak, level, updated, overridden }.
+-- A token adds `token` to the level, a microsecond takes `leak`; all whole numbers below 2^53.
+
+local function load_bucket(base, scope)
+  local packed = redis.call('HGET', base .. ':limits', scope)
+  if not packed then
+    return nil
+  end
+  local capacity, period, token, leak, level, updated, overridden = unpack(cmsgpack.unpack(packed))
+  return {
+    capacity = capacity, period = period, token = token, leak = leak, level = level,
+    updated = updated, overridden = overridden,
+  }
+end
+
+local function store_bucket(base, scope, bucket)
+  redis.call('HSET', base .. ':limits', scope, cmsgpack.pack({
+    bucket.capacity, bucket.period, bucket.token, bucket.leak, bucket.level, bucket.updated,
+    bucket.overridden,
+  }))
+end
+
+-- The level now; as it was written when that lies in the future.
+local function level_of(bucket)
+  local elapsed = now - bucket.updated
+  if elapsed <= 0 then
+    return bucket.level
+  end
+  -- A product too large to be exact is larger than any level.
+  return math.max(0, bucket.level - elapsed * bucket.leak)
+end
+
+-- Quotient, rounded down, and rest; exact, which '/' and '%' alone are not for large numbers.
+local function divide(number, divisor)
+  local rest = math.fmod(number, divisor)
+  return (number - rest) / divisor, rest
+end

@@ -1,0 +1,7 @@
+-- The end of a job that nobody runs. Used with jobs.lua and endings.lua.
+
+local function cancel_waiting(base, job, cause)
+  stop_waiting(base, job)
+  end_job(base, job, 'cancelled', cause)
+  count(cause)
+end

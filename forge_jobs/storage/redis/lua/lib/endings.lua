@@ -1,0 +1,52 @@
+-- What every end of a job has in common, whoever decided it. Used with jobs.lua.
+
+local kept = {}
+
+-- Whether retention keeps jobs of this status; else the payload goes at once.
+local function keeps(base, status)
+  local name = base .. ' ' .. status
+  if kept[name] == nil then
+    local age = redis.call('HGET', base .. ':queue', 'keep_' .. status)
+    kept[name] = not age or tonumber(age) > 0
+  end
+  return kept[name]
+end
+
+-- Hands the end over to the children that wait for it, however many they are.
+local function tell_children(base, id, status)
+  local kids = base .. ':kids:' .. id
+  if redis.call('EXISTS', kids) == 0 then
+    return
+  end
+  local seq = redis.call('HINCRBY', base .. ':queue', 'handover_seq', 1)
+  redis.call('RENAME', kids, base .. ':told:' .. seq)
+  redis.call('ZADD', base .. ':handovers', now, seq .. ' ' .. id .. ' ' .. status)
+  ring('handover')
+end
+
+local function free_key(base, job)
+  if job.key and redis.call('HGET', base .. ':unique', job.key) == job.id then
+    redis.call('HDEL', base .. ':unique', job.key)
+  end
+end
+
+-- Into a terminal status; the job is in no index of waiting or claimed ones any more.
+local function end_job(base, job, status, cause)
+  local key = base .. ':j:' .. job.id
+  if job.status == 'blocked' then
+    redis.call('DEL', base .. ':waits:' .. job.id)
+  end
+  set_status(base, job, status)
+  redis.call('HSET', key, 'status', status, 'cause', cause, 'finished', now)
+  if job.cancel then
+    redis.call('HDEL', key, 'cancel')
+  end
+  if not keeps(base, status) then
+    redis.call('HSET', key, 'payload', '')
+  end
+  later('ZADD', base .. ':ended:' .. status, now, job.id)
+  free_key(base, job)
+  if job.kids then
+    tell_children(base, job.id, status)
+  end
+end

@@ -1,0 +1,32 @@
+-- The timeline: zset 'events' by time, list 'ev:<id>' that of one job. Of one instant the later
+-- appended comes later by a number its member begins with.
+
+local EVENTS_KEPT_MS = 31 * 86400000
+
+local function next_event(base, least)
+  local key = base .. ':event_seq'
+  local number = math.max(tonumber(redis.call('GET', key) or 0) + 1, least)
+  redis.call('SET', key, text(number))
+  return string.format('%016.0f', number)
+end
+
+-- How the list of one job names an event.
+local function named_event(at, member)
+  return text(at) .. ' ' .. member
+end
+
+-- least: the number it gets at least, so that events of several queues can be put in order
+local function append_event(base, at, kind, id, host, detail, least)
+  local member = next_event(base, least or 0) .. cmsgpack.pack({ kind, id, host, detail })
+  redis.call('ZADD', base .. ':events', at, member)
+  if id ~= '' then
+    redis.call('RPUSH', base .. ':ev:' .. id, named_event(at, member))
+    redis.call('PEXPIRE', base .. ':ev:' .. id, EVENTS_KEPT_MS)
+  end
+end
+
+-- at, number, kind, job, host, detail
+local function unpack_event(at, member)
+  local event = cmsgpack.unpack(string.sub(member, 17))
+  return { at, tonumber(string.sub(member, 1, 16)), unpack(event) }
+end

@@ -1,0 +1,78 @@
+-- A job and the indexes it is in. Nothing here decides; callers have checked.
+
+local FIELDS = {
+  'status', 'kind', 'host', 'cancel', 'key', 'tags', 'schedule', 'hold', 'kids', 'priority', 'run_at',
+  'token', 'settled', 'attempt', 'crashes', 'snoozes', 'requested', 'expires', 'result_ttl',
+  'started', 'beat', 'finished',
+}
+local WAITING = { blocked = true, pending = true, failed = true }
+local ENDED = { done = true, dead = true, cancelled = true }
+
+-- The job without its texts, nil when there is none. What is not set is nil, counts are zero then.
+local function load(base, id)
+  local v = redis.call('HMGET', base .. ':j:' .. id, unpack(FIELDS))
+  if not v[1] then
+    return nil
+  end
+  return {
+    id = id, status = v[1], kind = v[2], host = v[3] or nil, cancel = v[4] or nil, key = v[5] or nil,
+    tags = v[6] or nil, schedule = v[7] or nil, hold = v[8] or nil, kids = v[9] or nil,
+    priority = tonumber(v[10]), run_at = tonumber(v[11]), token = tonumber(v[12] or 0),
+    settled = tonumber(v[13] or 0), attempt = tonumber(v[14] or 0), crashes = tonumber(v[15] or 0),
+    snoozes = tonumber(v[16] or 0), requested = tonumber(v[17]), expires = tonumber(v[18]),
+    result_ttl = tonumber(v[19]), started = tonumber(v[20]), beat = tonumber(v[21]),
+    finished = tonumber(v[22]),
+  }
+end
+
+local function line_of(job)
+  return job.priority .. (job.crashes > 0 and ' c ' or ' n ') .. job.kind
+end
+
+local function add_ready(base, job)
+  local line = line_of(job)
+  redis.call('ZADD', base .. ':ready:' .. line, job.run_at, job.id)
+  redis.call('ZADD', base .. ':lines', job.priority, line)
+end
+
+local function remove_ready(base, job)
+  local line = line_of(job)
+  local key = base .. ':ready:' .. line
+  if redis.call('ZREM', key, job.id) == 1 and redis.call('EXISTS', key) == 0 then
+    redis.call('ZREM', base .. ':lines', line)
+  end
+end
+
+-- Out of all that lists it as waiting; before run_at, crashes or hold of the job change.
+local function stop_waiting(base, job)
+  if job.hold then
+    redis.call('ZREM', base .. ':held', job.id)
+    redis.call('ZREM', base .. ':held:' .. job.kind, job.id)
+    redis.call('HDEL', base .. ':j:' .. job.id, 'hold')
+    job.hold = nil
+  elseif job.status ~= 'blocked' then
+    remove_ready(base, job)
+  end
+  if job.expires then
+    redis.call('ZREM', base .. ':expiring', job.id)
+  end
+end
+
+-- Into what lists it as waiting; after status, run_at and crashes of the job are set.
+local function start_waiting(base, job)
+  if job.status ~= 'blocked' then
+    add_ready(base, job)
+    if job.run_at <= now then
+      ring_queue(base)
+    end
+  end
+  if job.expires then
+    redis.call('ZADD', base .. ':expiring', job.expires, job.id)
+  end
+end
+
+local function set_status(base, job, status)
+  later('ZREM', base .. ':s:' .. job.status, job.id)
+  later('ZADD', base .. ':s:' .. status, 0, job.id)
+  job.status = status
+end

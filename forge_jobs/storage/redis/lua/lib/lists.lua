@@ -1,0 +1,30 @@
+-- The indexes behind lists and bulk operations: zsets of ids, all of score 0, so in order of id.
+-- A job is in one for its status and each thing it can be looked up by. Used with jobs.lua, whose
+-- set_status keeps those of the status afterwards.
+
+-- The keys of the lists that the job is in. It needs status, kind, key, tags, schedule.
+local function lists_of(base, job)
+  local keys = { base .. ':s:' .. job.status, base .. ':kind:' .. job.kind }
+  if job.key then
+    keys[#keys + 1] = base .. ':key:' .. job.key
+  end
+  if job.schedule then
+    keys[#keys + 1] = base .. ':schedule:' .. job.schedule
+  end
+  for tag in string.gmatch(job.tags or '', '[^\n]+') do
+    keys[#keys + 1] = base .. ':tag:' .. tag
+  end
+  return keys
+end
+
+local function add_to_lists(base, job)
+  for _, key in ipairs(lists_of(base, job)) do
+    redis.call('ZADD', key, 0, job.id)
+  end
+end
+
+local function remove_from_lists(base, job)
+  for _, key in ipairs(lists_of(base, job)) do
+    redis.call('ZREM', key, job.id)
+  end
+end

@@ -1,0 +1,40 @@
+-- What is to become of the jobs of one request; see storing.lua. Writes nothing.
+
+local REFUSALS = { other = true, held = true, again = true }
+
+-- Whether one of the jobs has been taken to another queue since its locator was written.
+local function is_barred(base, request)
+  local barred, marks = base .. ':barred', request[8]
+  if #marks == 0 or redis.call('EXISTS', barred) == 0 then
+    return false
+  end
+  for index, fields in ipairs(request[4]) do
+    if redis.call('ZSCORE', barred, fields[1] .. ' ' .. marks[index]) then
+      return true
+    end
+  end
+  return false
+end
+
+-- What becomes of the jobs; sets request.plan. Answers the whole answer when it is a refusal.
+local function plan_jobs(base, request)
+  local elsewhere = foreign_locators(request[1], request[3])
+  if #elsewhere > 0 then
+    return { 'elsewhere', elsewhere }
+  elseif request[9] and now > request[9] or is_barred(base, request) then
+    return { 'again', {} }
+  end
+  local plan = { jobs = {}, words = {} }
+  local accepted, holders = {}, {}
+  request.is_any_stored = #request[4] > 0 and is_any_stored(base, request[4])
+  for index, fields in ipairs(request[4]) do
+    local job = to_job(fields)
+    local word, id = admit(base, job, accepted, holders, request)
+    if REFUSALS[word] then
+      return { word, { { job.key or '', word == 'held' and id or job.id } } }
+    end
+    job.is_new = word == 'new'
+    plan.jobs[index], plan.words[index] = job, { word, id }
+  end
+  request.plan = plan
+end

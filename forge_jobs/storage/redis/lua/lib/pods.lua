@@ -1,0 +1,31 @@
+-- The fleet's own records of pods. Every queue that a pod declares has its copy of the lease, which
+-- gates claims and grants there; see queues.lua.
+--
+-- Hash 'pod:<host>': epoch, doc (what the pod says of itself, JSON, opaque here), started, beat,
+-- lease_until, draining ('1'), gauges (JSON), gauges_minute. Zset 'pods': pods by lease_until.
+-- Set 'queues': the names of all queues.
+
+local function pod_key(base, host)
+  return base .. ':pod:' .. host
+end
+
+-- Whether the pod has the lease of this epoch, run out or not.
+local function is_of(base, host, epoch)
+  return redis.call('HGET', pod_key(base, host), 'epoch') == epoch
+end
+
+-- Renews the lease of a pod; false when it ran out or is of another epoch.
+local function renew_pod(base, host, epoch, lease_for)
+  local key = pod_key(base, host)
+  local found, lease_until = unpack(redis.call('HMGET', key, 'epoch', 'lease_until'))
+  if found ~= epoch or tonumber(lease_until) <= now then
+    return false
+  end
+  redis.call('HSET', key, 'beat', now, 'lease_until', now + lease_for)
+  redis.call('ZADD', base .. ':pods', now + lease_for, host)
+  return true
+end
+
+local function all_queues(base)
+  return redis.call('SMEMBERS', base .. ':queues')
+end

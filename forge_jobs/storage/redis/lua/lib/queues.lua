@@ -1,0 +1,51 @@
+-- A queue's own record.
+--
+-- Hash 'queue': max_workers, paused ('1'), cooldown_until, cooldown_level, cooldown_quiet,
+-- keep_done, keep_dead, keep_cancelled (microseconds), version (of the allocation), kinds_version,
+-- handover_seq; cooldown, retention, retry are JSON, opaque here; set_<setting> ('1')
+-- marks a setting that an operator has set.
+
+-- In the order of queue_records.py.
+local STATE = {
+  'max_workers', 'cooldown', 'retention', 'retry', 'paused', 'cooldown_until', 'cooldown_level',
+  'set_max_workers', 'set_cooldown', 'set_retention', 'set_retry',
+}
+
+-- Creates the queue when it is not there. settings: field, value, field, value ...
+local function ensure_queue(base, settings)
+  local key = base .. ':queue'
+  if redis.call('EXISTS', key) == 0 then
+    redis.call('HSET', key, unpack(settings))
+  end
+end
+
+-- The time and the record, '' for what is not set; nil when there is no such queue.
+local function queue_state(base)
+  local values = redis.call('HMGET', base .. ':queue', unpack(STATE))
+  if not values[1] then
+    return nil
+  end
+  local state = { now }
+  for index in ipairs(STATE) do
+    state[index + 1] = values[index] or ''
+  end
+  return state
+end
+
+-- Notes that the allocation of the queue is being written.
+local function move_version(base)
+  redis.call('HINCRBY', base .. ':queue', 'version', 1)
+end
+
+-- Pauses the queue after its upstream throttled. Keeps the later end and the higher level; a level
+-- that the queue's quiet time has outlived does not count any more.
+local function start_cooldown(base, length, level)
+  local key = base .. ':queue'
+  local values = redis.call('HMGET', key, 'cooldown_until', 'cooldown_level', 'cooldown_quiet')
+  local before = tonumber(values[1] or 0)
+  if now < before + tonumber(values[3] or 0) then
+    level = math.max(level, tonumber(values[2] or 0))
+  end
+  local ends = math.max(before, now + length)
+  redis.call('HSET', key, 'cooldown_until', ends, 'cooldown_level', level)
+end

@@ -1,0 +1,31 @@
+-- Ends every script: handle(base, request) for each base, all in one atomic step.
+--
+-- A script that writes under several bases, all or nothing, also sets check(base, request): its
+-- answer, when it has one, says why nothing may be written under any of them, and is then the
+-- answer of all that have none of their own.
+local requests = cmsgpack.unpack(ARGV[2])
+local answers = {}
+local refusal
+if check then
+  for index, request in ipairs(requests) do
+    answers[index] = check(KEYS[index], request)
+    refusal = refusal or answers[index]
+  end
+end
+if refusal then
+  for index = 1, #requests do
+    answers[index] = answers[index] or refusal
+  end
+else
+  for index, request in ipairs(requests) do
+    local answer = handle(KEYS[index], request)
+    if answer == nil then
+      answer = false
+    end
+    answers[index] = answer
+    flush_writes()
+    flush_counts(KEYS[index])
+  end
+end
+flush_topics()
+return cmsgpack.pack(answers)

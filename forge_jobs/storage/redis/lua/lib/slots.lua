@@ -1,0 +1,55 @@
+-- A pod's slot: its lease, target and grant in one queue that it declares.
+--
+-- Hash 'slots': pod -> msgpack of { epoch, lease_until, target, grant, draining }.
+
+local function unpack_slot(packed)
+  local epoch, lease_until, target, grant, draining = unpack(cmsgpack.unpack(packed))
+  return {
+    epoch = epoch, lease_until = lease_until, target = target, grant = grant, draining = draining,
+  }
+end
+
+-- nil when there is none
+local function load_slot(base, host)
+  local packed = redis.call('HGET', base .. ':slots', host)
+  return packed and unpack_slot(packed) or nil
+end
+
+local function load_slots(base)
+  local flat = redis.call('HGETALL', base .. ':slots')
+  local slots = {}
+  for index = 1, #flat, 2 do
+    slots[flat[index]] = unpack_slot(flat[index + 1])
+  end
+  return slots
+end
+
+local function store_slot(base, host, slot)
+  redis.call('HSET', base .. ':slots', host, cmsgpack.pack({
+    slot.epoch, slot.lease_until, slot.target, slot.grant, slot.draining,
+  }))
+end
+
+local function is_live(slot, epoch)
+  return slot ~= nil and slot.lease_until > now and (epoch == nil or slot.epoch == epoch)
+end
+
+-- Renews the lease of a pod here; false when it ran out or is of another epoch.
+local function renew_slot(base, host, epoch, lease_for)
+  local slot = load_slot(base, host)
+  if not is_live(slot, epoch) then
+    return false
+  end
+  slot.lease_until = now + lease_for
+  store_slot(base, host, slot)
+  return true
+end
+
+-- Whether a pod may claim from the queue now.
+local function is_open(base, host, epoch)
+  local paused, cooldown_until =
+    unpack(redis.call('HMGET', base .. ':queue', 'paused', 'cooldown_until'))
+  return not paused
+    and (not cooldown_until or tonumber(cooldown_until) <= now)
+    and is_live(load_slot(base, host), epoch)
+end

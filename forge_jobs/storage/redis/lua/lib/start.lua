@@ -1,0 +1,20 @@
+-- Begins every script: its clock.
+--
+-- KEYS: the bases the script works on, one per request, then any other keys.
+-- ARGV: the time in microseconds ('' for the server's), the requests (msgpack, in the order of the
+-- bases), the channel for wake-ups. Times stay below 2^53, so numbers hold them exactly.
+
+local DAY = 86400 * 1000000
+
+local function server_time()
+  local parts = redis.call('TIME')
+  return parts[1] * 1000000 + parts[2]
+end
+
+local now = ARGV[1] == '' and server_time() or tonumber(ARGV[1])
+local check -- see run.lua
+
+-- A whole number as text; '..' would round it to 14 digits.
+local function text(number)
+  return string.format('%.0f', number)
+end

@@ -1,0 +1,40 @@
+-- Stores new jobs: planned first, then written. Used with jobs, lists, queues, locators, admission,
+-- planning and inserting.
+--
+-- A request: { queue, default settings, locators, jobs, duplicates, is_strict, names, marks, until }.
+-- locators is a list of { hash, { { id, known } .. } }, empty when another step has written them;
+-- marks then has the mark of each job's. names is the set of all queues, false when another step has
+-- added this one. duplicates counts what was dropped before. A strict request stores each job it
+-- brings, or nothing. until: the time after which what steps before have written may be gone, false
+-- when there were none.
+-- An answer: { verdict, { { word, id } .. } }, see enqueue.py.
+
+local function store_planned(base, request)
+  local fresh = {}
+  local duplicates = request[5]
+  for index, job in ipairs(request.plan.jobs) do
+    if job.is_new then
+      fresh[#fresh + 1] = job
+    elseif request.plan.words[index][1] == 'duplicate' then
+      duplicates = duplicates + 1
+    end
+  end
+  if #fresh > 0 then
+    if request[7] then
+      redis.call('SADD', request[7], request[1])
+    end
+    ensure_queue(base, request[2])
+    put_locators(request[1], request[3])
+    insert(base, fresh)
+    count('enqueued', '', #fresh)
+  end
+  if duplicates > 0 then
+    count('deduplicated', '', duplicates)
+  end
+  return { 'stored', request.plan.words }
+end
+
+-- Plans and stores the jobs of one request.
+local function store_jobs(base, request)
+  return plan_jobs(base, request) or store_planned(base, request)
+end

@@ -1,0 +1,19 @@
+-- What operators do: one verb for each of the named jobs that the filter means. Used with jobs.lua
+-- and filters.lua.
+
+-- Answers { id, what became of it } in turn: 'changed', 'requested' or a refusal. What the filter
+-- does not mean is left out. request: the filter (false: any job), the ids. verb(base, job) changes
+-- the job, or refuses before it has changed anything.
+local function visit(base, request, verb)
+  local filter = request[1] and read_filter(request[1])
+  local outcomes = {}
+  for _, id in ipairs(request[2]) do
+    local job = load(base, id)
+    if not job then
+      outcomes[#outcomes + 1] = { id, 'not_found' }
+    elseif not filter or matches(base, filter, id) then
+      outcomes[#outcomes + 1] = { id, verb(base, job) }
+    end
+  end
+  return outcomes
+end

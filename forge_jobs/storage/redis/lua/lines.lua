@@ -1,0 +1,26 @@
+-- no-writes
+-- Per id what a line of a list shows, '' for what is not set; false for a job that is gone.
+local SHOWN = {
+  'status', 'cause', 'kind', 'priority', 'attempt', 'enqueued', 'run_at', 'finished', 'hold',
+  'host', 'started', 'tags', 'doc',
+}
+
+local function line(base, id)
+  local values = redis.call('HMGET', base .. ':j:' .. id, unpack(SHOWN))
+  if not values[1] then
+    return false
+  end
+  values[#SHOWN + 1] = redis.call('LINDEX', base .. ':err:' .. id, -1)
+  for index, value in ipairs(values) do
+    values[index] = value or ''
+  end
+  return values
+end
+
+local function handle(base, ids)
+  local lines = {}
+  for index, id in ipairs(ids) do
+    lines[index] = line(base, id)
+  end
+  return lines
+end

@@ -1,0 +1,11 @@
+-- no-writes
+-- What the pods with a live lease say of themselves.
+-- uses: pods
+local function handle(base)
+  local hosts = redis.call('ZRANGEBYSCORE', base .. ':pods', '(' .. text(now), '+inf')
+  local docs = {}
+  for index, host in ipairs(hosts) do
+    docs[index] = redis.call('HGET', pod_key(base, host), 'doc')
+  end
+  return docs
+end

@@ -1,0 +1,13 @@
+-- no-writes
+-- Which of the ids are jobs that the filter means.
+-- uses: filters
+local function handle(base, request)
+  local filter, ids = read_filter(request[1]), request[2]
+  local found = {}
+  for _, id in ipairs(ids) do
+    if matches(base, filter, id) then
+      found[#found + 1] = id
+    end
+  end
+  return found
+end

@@ -1,0 +1,46 @@
+-- no-writes
+-- What retention no longer keeps: the jobs first to go as { when they ended, id }, and how many
+-- each of the other lists holds. Rules: { status, age, how many stay at most (-1: any number) };
+-- then the age of history, and how many events stay at most.
+local KEPT_AT_LEAST = 60 * 1000000
+
+local function add(found, pairs_of, before)
+  for index = 1, #pairs_of, 2 do
+    local ended = tonumber(pairs_of[index + 1])
+    if ended <= before then
+      found[#found + 1] = { ended, pairs_of[index] }
+    end
+  end
+end
+
+-- The older ones, by either bound: both take from the front of one list.
+local function jobs_beyond(base, found, rule, limit)
+  local status, age, most = unpack(rule)
+  local key = base .. ':ended:' .. status
+  local surplus = most >= 0 and redis.call('ZCARD', key) - most or 0
+  local before = now - math.max(age, KEPT_AT_LEAST)
+  local overdue = redis.call('ZCOUNT', key, '-inf', text(before))
+  if surplus > overdue then
+    overdue, before = surplus, now - KEPT_AT_LEAST
+  end
+  local wanted = math.min(overdue, limit)
+  if wanted > 0 then
+    add(found, redis.call('ZRANGE', key, 0, wanted - 1, 'WITHSCORES'), before)
+  end
+end
+
+local function handle(base, request)
+  local rules, limit, history, most_events = unpack(request)
+  local found = {}
+  for _, rule in ipairs(rules) do
+    jobs_beyond(base, found, rule, limit)
+  end
+  local function older(list, age)
+    return redis.call('ZCOUNT', base .. list, '-inf', text(now - age))
+  end
+  local surplus = redis.call('ZCARD', base .. ':events') - most_events
+  return {
+    found, older(':results', 0), math.max(surplus, older(':events', history)), older(':minutes', history),
+    older(':gauges', history), older(':gone', KEPT_AT_LEAST),
+  }
+end

@@ -1,0 +1,16 @@
+-- allow-oom
+-- Pauses or resumes. Answers the state, none where there is no such queue.
+-- uses: queues
+local function handle(base, request)
+  local key = base .. ':queue'
+  if redis.call('EXISTS', key) == 0 then
+    return {}
+  end
+  if request[1] then
+    redis.call('HSET', key, 'paused', '1')
+  else
+    redis.call('HDEL', key, 'paused')
+  end
+  ring('beat')
+  return { queue_state(base) }
+end

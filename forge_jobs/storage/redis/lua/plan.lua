@@ -1,0 +1,7 @@
+-- no-writes
+-- What `enqueue` would answer now.
+-- uses: jobs lists queues locators admission planning
+local function handle(base, request)
+  local refusal = plan_jobs(base, request)
+  return refusal or { 'stored', request.plan.words }
+end

@@ -1,0 +1,24 @@
+-- allow-oom
+-- Forgets pods: the last step, once they have no slot. Per (host, epoch) whether it was there; with
+-- `dead_for` only one whose lease ran out at least that long ago.
+-- uses: pods
+local function is_due(base, host, dead_for)
+  return not dead_for
+    or tonumber(redis.call('HGET', pod_key(base, host), 'lease_until')) <= now - dead_for
+end
+
+local function handle(base, request)
+  local dead_for, pods = unpack(request)
+  local answers = {}
+  for index, pod in ipairs(pods) do
+    local host, epoch = unpack(pod)
+    local goes = is_of(base, host, epoch) and is_due(base, host, dead_for)
+    if goes then
+      redis.call('DEL', pod_key(base, host))
+      redis.call('ZREM', base .. ':pods', host)
+      ring('fleet')
+    end
+    answers[index] = goes
+  end
+  return answers
+end

@@ -1,0 +1,16 @@
+-- no-writes
+-- The time, all queues, and every pod, '' for what is not set.
+-- uses: pods
+local FIELDS = { 'epoch', 'doc', 'started', 'beat', 'lease_until', 'draining', 'gauges' }
+
+local function handle(base)
+  local pods = {}
+  for index, host in ipairs(redis.call('ZRANGE', base .. ':pods', 0, 9999)) do
+    local pod = redis.call('HMGET', pod_key(base, host), unpack(FIELDS))
+    for field in ipairs(FIELDS) do
+      pod[field] = pod[field] or ''
+    end
+    pods[index] = pod
+  end
+  return { now, all_queues(base), pods }
+end

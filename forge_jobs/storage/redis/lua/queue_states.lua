@@ -1,0 +1,6 @@
+-- no-writes
+-- The state, none where there is no such queue.
+-- uses: queues
+local function handle(base)
+  return { queue_state(base) }
+end

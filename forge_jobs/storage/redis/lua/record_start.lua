@@ -1,0 +1,14 @@
+-- allow-oom
+-- Records that the handlers of claims (id, token) start; per item false when it is lost.
+-- uses: jobs claims
+local function handle(base, claims)
+  local answers = {}
+  for index, one in ipairs(claims) do
+    local id, token = unpack(one)
+    answers[index] = is_current(load(base, id), token)
+    if answers[index] then
+      mark_started(base, id)
+    end
+  end
+  return answers
+end

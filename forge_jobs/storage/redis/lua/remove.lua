@@ -1,0 +1,15 @@
+-- allow-oom
+-- Removes jobs that ended when they are said to have, at least a minute ago; how many.
+-- uses: jobs lists removal
+local function handle(base, jobs)
+  local removed = 0
+  for _, each in ipairs(jobs) do
+    local ended, id = unpack(each)
+    local job = load(base, id)
+    if job and job.finished == ended and ENDED[job.status] and ended + 60 * 1000000 <= now then
+      remove_job(base, job)
+      removed = removed + 1
+    end
+  end
+  return removed
+end

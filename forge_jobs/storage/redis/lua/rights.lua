@@ -1,0 +1,21 @@
+-- no-writes
+-- Which commands this user may not run. A script that meets one in its middle would leave its
+-- earlier writes behind, so this is asked before any other runs.
+-- request: { { command, how many arguments follow its key } ... }; answer: { command ... }
+local function handle(base, request)
+  local key = base .. ':rights'
+  local missing = {}
+  if not redis.acl_check_cmd('PUBLISH', ARGV[3], key) then
+    missing[#missing + 1] = 'PUBLISH'
+  end
+  for _, entry in ipairs(request) do
+    local arguments = { key }
+    for _ = 1, entry[2] do
+      arguments[#arguments + 1] = key
+    end
+    if not redis.acl_check_cmd(entry[1], unpack(arguments)) then
+      missing[#missing + 1] = entry[1]
+    end
+  end
+  return missing
+end

@@ -1,0 +1,28 @@
+-- allow-oom
+-- Makes pending and failed jobs due now.
+-- uses: jobs filters visits
+local function run_now(base, job)
+  if job.status == 'blocked' then
+    return 'waiting'
+  elseif job.status == 'in_progress' then
+    return 'running'
+  elseif ENDED[job.status] then
+    return 'finished'
+  end
+  if job.run_at > now then
+    if not job.hold then
+      remove_ready(base, job)
+    end
+    job.run_at = now
+    redis.call('HSET', base .. ':j:' .. job.id, 'run_at', now)
+    if not job.hold then
+      add_ready(base, job)
+    end
+  end
+  ring_queue(base)
+  return 'changed'
+end
+
+local function handle(base, request)
+  return visit(base, request, run_now)
+end

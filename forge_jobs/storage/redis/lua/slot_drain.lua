@@ -1,0 +1,13 @@
+-- allow-oom
+-- What pod_drain said, in every queue that the pod declares.
+-- uses: queues slots
+local function handle(base, request)
+  local host, epoch = unpack(request)
+  local slot = load_slot(base, host)
+  if slot and slot.epoch == epoch and not slot.draining then
+    slot.draining = true
+    store_slot(base, host, slot)
+    move_version(base)
+    ring('fleet')
+  end
+end

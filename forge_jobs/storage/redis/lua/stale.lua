@@ -1,0 +1,19 @@
+-- no-writes
+-- At most `limit` claims without a beat for `stale_after`, the most silent first: beat, id, token, kind,
+-- host, attempt, crashes, whether a start is recorded, whether a cancel was asked for, doc.
+-- uses: jobs
+local function handle(base, request)
+  local stale_after, limit = unpack(request)
+  local ids = redis.call(
+    'ZRANGE', base .. ':claimed', '-inf', text(now - stale_after), 'BYSCORE', 'LIMIT', 0, limit
+  )
+  local found = {}
+  for index, id in ipairs(ids) do
+    local job = load(base, id)
+    found[index] = {
+      job.beat, id, job.token, job.kind, job.host, job.attempt, job.crashes, job.started ~= nil,
+      job.cancel ~= nil, redis.call('HGET', base .. ':j:' .. id, 'doc'),
+    }
+  end
+  return found
+end

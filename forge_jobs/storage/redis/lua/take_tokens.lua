@@ -1,0 +1,28 @@
+-- allow-oom
+-- Takes tokens, or none. Answers what happened, and what goes with it: 'granted'; 'wait', for how
+-- many microseconds; 'too many', the capacity; 'unknown'.
+-- uses: buckets
+local function handle(base, request)
+  local scope, count = unpack(request)
+  local bucket = load_bucket(base, scope)
+  if not bucket then
+    return { 'unknown', 0 }
+  end
+  if count > bucket.capacity then
+    return { 'too many', bucket.capacity }
+  end
+  local level = level_of(bucket)
+  local surplus = level - (bucket.capacity - count) * bucket.token
+  if surplus <= 0 then
+    bucket.level, bucket.updated = level + count * bucket.token, now
+    store_bucket(base, scope, bucket)
+    return { 'granted', 0 }
+  end
+  -- The clock stepped back: it leaks from now on, not from when the clock has caught up.
+  if bucket.updated > now then
+    bucket.updated = now
+    store_bucket(base, scope, bucket)
+  end
+  local wait, rest = divide(surplus, bucket.leak)
+  return { 'wait', rest > 0 and wait + 1 or wait }
+end

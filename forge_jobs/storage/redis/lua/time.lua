@@ -1,0 +1,5 @@
+-- no-writes
+-- The store's time.
+local function handle()
+  return now
+end

@@ -1,0 +1,124 @@
+"""``redis:`` URLs: parsed, and opened as a :class:`Storage`."""
+
+import hashlib
+import logging
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import anyio
+
+from forge_jobs.clock import Clock
+from forge_jobs.storage.protocols import Storage
+from forge_jobs.storage.redis.address import RedisUrl, parse_url
+from forge_jobs.storage.redis.config_store import RedisConfigStore
+from forge_jobs.storage.redis.cron_store import RedisCronStore
+from forge_jobs.storage.redis.database import Database
+from forge_jobs.storage.redis.durability import Findings, in_words, look
+from forge_jobs.storage.redis.job_store import RedisJobStore
+from forge_jobs.storage.redis.listening import Ear
+from forge_jobs.storage.redis.procs import RedisProcStore
+from forge_jobs.storage.redis.rights import check_rights
+from forge_jobs.storage.redis.schema import RedisMigrator, settle_schema
+
+logger = logging.getLogger(__name__)
+
+_KINDS = {"": "redis", "sentinel": "redis by sentinel", "cluster": "redis cluster"}
+
+
+def parse(url: str) -> "RedisAddress":
+    """The servers and the options that the URL names.
+
+    :raises InvalidInput: the URL is wrong (field ``url``)
+    """
+    return RedisAddress(parse_url(url))
+
+
+@dataclass(frozen=True)
+class RedisAddress:
+    """A ``Backend``: what a ``redis:`` URL says."""
+
+    url: RedisUrl
+
+    async def open(self, *, clock: Clock | None, migrate: bool, create: bool) -> Storage:
+        """See ``Backend.open``.
+
+        :raises StorageError: also when the server is too old, or drops keys
+        """
+        return await _Opener(self.url, clock).open(migrate=migrate, create=create)
+
+    def migrator(self, clock: Clock | None) -> RedisMigrator:
+        """See ``Backend.migrator``."""
+
+        @asynccontextmanager
+        async def connect() -> AsyncGenerator[Database]:
+            database = _database(self.url, clock)
+            try:
+                yield database
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await database.close()
+
+        return RedisMigrator(connect)
+
+
+class _Opener:
+    """Opens bundles on one store: the first, and those for other event loops."""
+
+    def __init__(self, url: RedisUrl, clock: Clock | None) -> None:
+        self._url = url
+        self._clock = clock
+        self._findings: list[Findings] = []
+
+    async def open(self, *, migrate: bool, create: bool) -> Storage:
+        database = _database(self._url, self._clock)
+        try:
+            self._findings = await database.guarded(lambda: look(database.servers))
+            for each in self._findings:
+                each.check(in_cluster=database.is_cluster)
+            await check_rights(database)
+            await settle_schema(database, migrate=migrate, create=create)
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                await database.close()
+            raise
+        storage = self._bundle(database)
+        logger.info("%s: %s", storage.name, storage.durability)
+        return storage
+
+    async def _reopen(self) -> Storage:
+        return self._bundle(_database(self._url, self._clock))
+
+    def _bundle(self, database: Database) -> Storage:
+        async def close() -> None:
+            # Also in a scope that is cancelled, which is when most stores are closed.
+            with anyio.CancelScope(shield=True):
+                await database.close()
+
+        url = self._url
+        number = "" if url.kind == "cluster" else f"database {url.database}, "
+        return Storage(
+            RedisJobStore(database),
+            RedisProcStore(database),
+            RedisConfigStore(database),
+            RedisCronStore(database),
+            reopen=self._reopen,
+            close=close,
+            name=f"{_KINDS[url.kind]} ({number}prefix {url.keys.prefix})",
+            server=", ".join(sorted({each.product() for each in self._findings} - {""})),
+            durability=in_words(self._findings, url.wait_replicas),
+            is_durable=all(each.is_durable() for each in self._findings),
+            health=database.health,
+            pool_size=url.pool_size,
+        )
+
+
+def _database(url: RedisUrl, clock: Clock | None) -> Database:
+    store_id = _identity(url)
+    return Database(url, store_id=store_id, ear=Ear(url, store_id), clock=clock)
+
+
+def _identity(url: RedisUrl) -> str:
+    """The same for every URL of one store as far as can be told, and showing nothing of it."""
+    parts = (url.kind, sorted(url.hosts), url.service, url.database, url.keys.prefix)
+    return f"redis {hashlib.sha256(repr(parts).encode()).hexdigest()[:16]}"

@@ -1,0 +1,121 @@
+"""What operators do to jobs, in bounded batches that visit in id order."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from forge_jobs.model.ids import JobId
+from forge_jobs.model.jobs import BulkOutcome, JobFilter, Refusal
+from forge_jobs.storage.cursors import check_cursor, check_limit
+from forge_jobs.storage.redis.database import Database
+from forge_jobs.storage.redis.filters import filter_parts
+from forge_jobs.storage.redis.fleet import in_each_queue, queue_names
+from forge_jobs.storage.redis.lists import Located, oldest
+from forge_jobs.storage.redis.locators import locate_by_queue
+
+_CHANGED, _REQUESTED = "changed", "requested"
+_Outcomes = list[tuple[JobId, str]]
+
+
+@dataclass(frozen=True)
+class _Visit:
+    """Which jobs one call visits, per base of a queue; looked at again by the step itself.
+
+    :param outside: named jobs in queues that are not meant
+    :param missing: named jobs that are nowhere
+    :param cursor: where the next call goes on
+    """
+
+    ids: dict[str, list[JobId]]
+    outside: dict[str, list[JobId]] = field(default_factory=dict)
+    missing: Sequence[JobId] = ()
+    cursor: str | None = None
+
+
+async def operate(
+    db: Database, verb: str, which: JobFilter, cursor: str | None, limit: int
+) -> BulkOutcome:
+    """Do ``verb`` (the name of its script) to the next matching jobs.
+
+    Atomic per queue, and on one server over up to a hundred queues.
+    """
+    check_limit(limit)
+    after = check_cursor(cursor) or ""
+    if which.ids is None:
+        visit = await _find(db, which, after, limit)
+    else:
+        visit = await _find_named(db, which, which.ids, after, limit)
+    parts = filter_parts(which)
+    requests = {base: (parts, ids) for base, ids in visit.ids.items()}
+    outcomes = [
+        outcome
+        for outcomes in (await db.run(verb, requests, _Outcomes)).values()
+        for outcome in outcomes
+    ]
+    outcomes += ((job_id, Refusal.NOT_FOUND.value) for job_id in await _gone(db, visit))
+    return _outcome(sorted(outcomes), visit.cursor, is_named=which.ids is not None)
+
+
+async def expire(db: Database, limit: int) -> int:
+    """See ``JobStore.expire``."""
+    waiting = await in_each_queue(db, "expirable", await queue_names(db), [], int)
+    expired = 0
+    # One after the other, because only so many in all are changed.
+    for queue, count in waiting.items():
+        if count and expired < limit:
+            expired += await db.run_one("expire", db.keys.queue(queue), limit - expired, int)
+    return expired
+
+
+async def _find(db: Database, which: JobFilter, after: str, limit: int) -> _Visit:
+    found: list[Located] = await oldest(db, which, after, limit + 1)
+    ids: dict[str, list[JobId]] = {}
+    for job_id, base in found[:limit]:
+        ids.setdefault(base, []).append(job_id)
+    return _Visit(ids, cursor=found[limit - 1][0] if len(found) > limit else None)
+
+
+async def _find_named(
+    db: Database, which: JobFilter, named: Sequence[JobId], after: str, limit: int
+) -> _Visit:
+    wanted = sorted({job_id for job_id in named if job_id > after})
+    visited = wanted[:limit]
+    located = await locate_by_queue(db, visited)
+    known = {job_id for ids in located.values() for job_id in ids}
+    meant = {db.keys.queue(name) for name in which.queues} or set(located)
+    return _Visit(
+        {base: ids for base, ids in located.items() if base in meant},
+        {base: ids for base, ids in located.items() if base not in meant},
+        [job_id for job_id in visited if job_id not in known],
+        visited[-1] if len(wanted) > limit else None,
+    )
+
+
+async def _gone(db: Database, visit: _Visit) -> list[JobId]:
+    """Named jobs that do not exist, other than those of the queues that are meant."""
+    every = filter_parts(JobFilter())
+    requests = {base: (every, ids) for base, ids in visit.outside.items()}
+    answers = await db.run("match", requests, list[JobId])
+    return [
+        *visit.missing,
+        *(
+            job_id
+            for base, ids in visit.outside.items()
+            for job_id in ids
+            if job_id not in answers[base]
+        ),
+    ]
+
+
+def _outcome(outcomes: _Outcomes, cursor: str | None, *, is_named: bool) -> BulkOutcome:
+    return BulkOutcome(
+        changed=tuple(job_id for job_id, what in outcomes if what == _CHANGED),
+        requested=tuple(job_id for job_id, what in outcomes if what == _REQUESTED),
+        refused={
+            job_id: Refusal(what)
+            for job_id, what in outcomes
+            if what not in (_CHANGED, _REQUESTED)
+            # A job that a filter found and that has gone since is nobody's business.
+            and (is_named or what != Refusal.NOT_FOUND)
+        },
+        cursor=cursor,
+    )

@@ -1,0 +1,208 @@
+"""Claims: made, ended and kept; each call is one step per queue."""
+
+import contextlib
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
+from operator import itemgetter
+
+import msgspec
+
+from forge_jobs.clock import duration_us
+from forge_jobs.errors import Unavailable
+from forge_jobs.model.ids import HostId, JobId
+from forge_jobs.model.jobs import Cause, Claim, ClaimedJob, JobStatus
+from forge_jobs.model.processes import PodLease
+from forge_jobs.model.transitions import (
+    Demand,
+    Exchange,
+    Finalization,
+    Revival,
+    StaleClaim,
+    Transition,
+)
+from forge_jobs.storage.redis.codec import StoredClaim, claimed_job, decode_doc, error_json
+from forge_jobs.storage.redis.database import Database
+from forge_jobs.storage.redis.fleet import in_each_queue, live_kinds, queue_names
+
+_HOLD_AT_ONCE = 1000
+"""How many jobs of unknown kinds one claim puts aside, so that it stays short."""
+
+_RELEASED = Transition(status=JobStatus.PENDING, cause=Cause.RELEASED, hand_back=True)
+
+_Pairs = Sequence[tuple[Claim, Transition]]
+
+
+class _Answer(msgspec.Struct, frozen=True, array_like=True):
+    """What ``lua/exchange.lua`` answers. Times are microseconds."""
+
+    settled: list[bool]
+    claims: list[StoredClaim]
+    next_in: int
+    strange: list[str]
+    kinds_version: int
+
+
+class _Stale(msgspec.Struct, frozen=True, array_like=True):
+    """What ``lua/stale.lua`` answers of one claim."""
+
+    beat: int
+    id: str
+    token: int
+    kind: str
+    host: str
+    attempt: int
+    crashes: int
+    started: bool
+    cancel: bool
+    doc: str
+
+
+async def claim(db: Database, queue: str, demand: Demand, lease: PodLease) -> list[ClaimedJob]:
+    """See ``JobStore.claim``."""
+    return list((await exchange(db, queue, (), demand, lease)).claimed)
+
+
+async def exchange(
+    db: Database,
+    queue: str,
+    finalizations: Sequence[Finalization],
+    demand: Demand,
+    lease: PodLease,
+) -> Exchange:
+    """See ``JobStore.exchange``."""
+    pairs = [(one.claim, one.transition) for one in finalizations]
+    asked = (lease.host_id, lease.epoch, demand.worker_ids, demand.limit, list(demand.kinds))
+    settled, answers = await _step(db, "finalize", pairs, claims={db.keys.queue(queue): asked})
+    answer = answers[db.keys.queue(queue)]
+    if answer.strange:
+        await _hold_unknown(db, queue, answer)
+    return Exchange(
+        tuple(settled),
+        tuple(claimed_job(queue, stored) for stored in answer.claims),
+        None if answer.next_in < 0 else timedelta(microseconds=answer.next_in),
+    )
+
+
+async def finalize(db: Database, finalizations: Sequence[Finalization]) -> list[bool]:
+    """See ``JobStore.finalize``."""
+    pairs = [(one.claim, one.transition) for one in finalizations]
+    return (await _step(db, "finalize", pairs))[0]
+
+
+async def release(db: Database, claims: Sequence[Claim]) -> list[bool]:
+    """See ``JobStore.release``."""
+    return (await _step(db, "release", [(claim, _RELEASED) for claim in claims]))[0]
+
+
+async def revive(db: Database, revivals: Sequence[Revival], stale_after: timedelta) -> list[bool]:
+    """See ``JobStore.revive``."""
+    pairs = [(one.claim, one.transition) for one in revivals]
+    return (await _step(db, "revive", pairs, stale_after=duration_us(stale_after)))[0]
+
+
+async def record_start(db: Database, claims: Sequence[Claim]) -> list[bool]:
+    """See ``JobStore.record_start``."""
+    places = by_queue(claims)
+    requests = {
+        db.keys.queue(queue): [(claims[i].job_id, claims[i].token) for i in indexes]
+        for queue, indexes in places.items()
+    }
+    answers = await db.run("record_start", requests, list[bool])
+    return _in_order(places, {queue: answers[db.keys.queue(queue)] for queue in places})
+
+
+async def stale_claims(db: Database, stale_after: timedelta, limit: int) -> list[StaleClaim]:
+    """See ``JobStore.stale_claims``."""
+    request = (duration_us(stale_after), limit)
+    found = await in_each_queue(db, "stale", await queue_names(db), request, list[_Stale])
+    all_of_them = [(one.beat, one.id, queue, one) for queue, many in found.items() for one in many]
+    return [
+        StaleClaim(
+            claim=Claim(queue, JobId(one.id), one.token),
+            kind=one.kind,
+            host_id=HostId(one.host),
+            attempt=one.attempt,
+            max_attempts=decode_doc(one.doc).max_attempts,
+            crashes=one.crashes,
+            started=one.started,
+            cancel_requested=one.cancel,
+        )
+        for _, _, queue, one in sorted(all_of_them, key=itemgetter(0, 1))[:limit]
+    ]
+
+
+def by_queue(claims: Iterable[Claim]) -> dict[str, list[int]]:
+    """The positions of the claims of each queue."""
+    places: defaultdict[str, list[int]] = defaultdict(list)
+    for index, claim in enumerate(claims):
+        places[claim.queue].append(index)
+    return places
+
+
+async def _step(
+    db: Database,
+    mode: str,
+    pairs: _Pairs,
+    *,
+    stale_after: int = 0,
+    claims: Mapping[str, object] | None = None,
+) -> tuple[list[bool], dict[str, _Answer]]:
+    """End claims and make others; per pair whether it is settled, and all that was answered.
+
+    :param claims: per base a demand
+    """
+    demands = claims or {}
+    places = by_queue(claim for claim, _ in pairs)
+    items = {
+        db.keys.queue(queue): [_item(*pairs[index]) for index in indexes]
+        for queue, indexes in places.items()
+    }
+    requests = {
+        base: (mode, items.get(base, ()), stale_after, demands.get(base, False))
+        for base in (*items, *(base for base in demands if base not in items))
+    }
+    answers = await db.run("exchange", requests, _Answer)
+    settled = {queue: answers[db.keys.queue(queue)].settled for queue in places}
+    return _in_order(places, settled), answers
+
+
+def _item(claim: Claim, transition: Transition) -> tuple[object, ...]:
+    cooldown, error = transition.cooldown, transition.error
+    return (
+        claim.job_id,
+        claim.token,
+        transition.status,
+        transition.cause,
+        duration_us(transition.delay),
+        int(transition.hand_back),
+        int(transition.count_snooze),
+        int(transition.count_crash),
+        False if error is None else error_json(error),
+        False if transition.result is None else transition.result,
+        False if cooldown is None else duration_us(cooldown.length),
+        0 if cooldown is None else cooldown.level,
+    )
+
+
+def _in_order(
+    places: Mapping[str, Sequence[int]], answers: Mapping[str, Sequence[bool]]
+) -> list[bool]:
+    ordered = [False] * sum(len(indexes) for indexes in places.values())
+    for queue, indexes in places.items():
+        for index, answer in zip(indexes, answers[queue], strict=True):
+            ordered[index] = answer
+    return ordered
+
+
+async def _hold_unknown(db: Database, queue: str, answer: _Answer) -> None:
+    """Put jobs aside whose kind no live pod knows, unless one has registered meanwhile.
+
+    The caller has an answer already, which must not be lost over this: the next claim that meets
+    such jobs tries again.
+    """
+    with contextlib.suppress(Unavailable):
+        unknown = sorted(set(answer.strange) - await live_kinds(db))
+        if unknown:
+            request = (answer.kinds_version, unknown, _HOLD_AT_ONCE)
+            await db.run_one("hold", db.keys.queue(queue), request, bool)

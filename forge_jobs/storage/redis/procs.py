@@ -1,0 +1,254 @@
+"""Pods, their leases, and workers.
+
+A pod's lease lies in two places: with the fleet, and with each queue that the pod declares, where
+it gates claims and grants. What changes both goes in the order that leaves, at a crash in
+between, a lease nobody renews, which then runs out.
+"""
+
+import secrets
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+
+import msgspec
+
+from forge_jobs.clock import duration_us, from_us
+from forge_jobs.model.ids import HostId, JobId, WorkerId
+from forge_jobs.model.metrics import PodMinute
+from forge_jobs.model.processes import (
+    Allocation,
+    AllocationChange,
+    Pod,
+    PodGauges,
+    PodLease,
+    PodState,
+    Slots,
+    WorkerState,
+)
+from forge_jobs.storage.redis import allocations
+from forge_jobs.storage.redis.database import Database
+from forge_jobs.storage.redis.fleet import decode_pod, in_each_queue, queue_names
+from forge_jobs.storage.redis.gauges import decode_gauges, read_gauges, record_gauges
+from forge_jobs.storage.redis.queue_records import DEFAULT_FIELDS
+
+FREED_AT_ONCE = 1000
+"""How many held jobs one step frees, so that it stays short; and how many kinds it looks at."""
+
+_LOOKED_AT = 1000
+"""How many dead pods, or claims in search of workers, one step looks at."""
+
+
+class _StoredPod(msgspec.Struct, frozen=True, array_like=True):
+    """What ``pod_list`` answers of a pod, "" for what is not set."""
+
+    epoch: str
+    doc: str
+    started: str
+    beat: str
+    lease_until: str
+    draining: str
+    gauges: str
+
+
+class _PodList(msgspec.Struct, frozen=True, array_like=True):
+    now: int
+    queues: list[str]
+    pods: list[_StoredPod]
+
+
+class _PodSlots(msgspec.Struct, frozen=True, array_like=True):
+    """What ``pod_slots`` answers of a queue.
+
+    :param slots: host, epoch, target, grant
+    :param owners: host and number of claims, in turn
+    """
+
+    slots: list[tuple[str, str, int, int]]
+    owners: list[str]
+
+
+class _DeadPods(msgspec.Struct, frozen=True, array_like=True):
+    queues: list[str]
+    pods: list[tuple[str, str]]
+
+
+class _Workers(msgspec.Struct, frozen=True, array_like=True):
+    """What ``workers`` answers of a queue.
+
+    :param looked_at: how many claims
+    :param workers: job, host, worker, kind, start
+    """
+
+    looked_at: int
+    workers: list[tuple[str, str, str, str, int]]
+
+
+async def _register(database: Database, pod: Pod, lease_for: timedelta) -> PodLease:
+    lease = PodLease(pod.host_id, secrets.token_hex(8))
+    declared = tuple(dict.fromkeys(pod.queues))
+    doc = msgspec.json.encode(msgspec.structs.replace(pod, queues=declared)).decode()
+    length = duration_us(lease_for)
+    # The fleet first: from here on the pod's kinds are known, so whoever puts a job of them on
+    # hold has looked before, and is refused once the next step has come to its queue.
+    queues = await database.run_one(
+        "pod_register",
+        database.keys.fleet,
+        (lease.host_id, lease.epoch, doc, length, declared),
+        list[str],
+    )
+    # All queues: an earlier registration may have left a slot in any of them.
+    requests = {
+        database.keys.queue(name): (
+            lease.host_id,
+            lease.epoch,
+            length,
+            DEFAULT_FIELDS if name in declared else False,
+        )
+        for name in queues
+    }
+    has_held = await database.run("pod_admit", requests, bool)
+    # Were the pod to die here, what is left would be freed by the next one that knows the kinds.
+    for base in (base for base, held in has_held.items() if held):
+        await _free_held_jobs(database, base, pod.kinds)
+    return lease
+
+
+async def _free_held_jobs(database: Database, base: str, kinds: Sequence[str]) -> None:
+    for start in range(0, len(kinds), FREED_AT_ONCE):
+        request = (FREED_AT_ONCE, kinds[start : start + FREED_AT_ONCE])
+        while await database.run_one("free_held", base, request, int) == FREED_AT_ONCE:
+            pass
+
+
+async def _set_draining(database: Database, lease: PodLease) -> None:
+    request = (lease.host_id, lease.epoch)
+    queues = await database.run_one("pod_drain", database.keys.fleet, request, list[str])
+    await in_each_queue(database, "slot_drain", queues, request, bool)
+
+
+async def _unregister(database: Database, lease: PodLease) -> None:
+    await _forget(database, await queue_names(database), [(lease.host_id, lease.epoch)], None)
+
+
+async def _forget(
+    database: Database,
+    queues: Sequence[str],
+    pods: Sequence[tuple[str, str]],
+    dead_for: int | None,
+) -> list[bool]:
+    """Void the slots of pods, then forget them; per pod whether it was known."""
+    await in_each_queue(database, "slot_leave", queues, pods, bool)
+    request = (False if dead_for is None else dead_for, pods)
+    return await database.run_one("pod_forget", database.keys.fleet, request, list[bool])
+
+
+async def _drop_dead_pods(database: Database, dead_for: timedelta, limit: int) -> list[HostId]:
+    at_least = max(0, duration_us(dead_for))
+    dead = await database.run_one(
+        "dead_pods", database.keys.fleet, (at_least, _LOOKED_AT), _DeadPods
+    )
+    if not dead.pods:
+        return []
+    hosts = [host for host, _ in dead.pods]
+    holding = await in_each_queue(database, "claim_holders", dead.queues, hosts, list[str])
+    busy = {host for found in holding.values() for host in found}
+    idle = [pod for pod in dead.pods if pod[0] not in busy][: max(0, limit)]
+    gone = await _forget(database, dead.queues, idle, at_least)
+    return [HostId(host) for (host, _), went in zip(idle, gone, strict=True) if went]
+
+
+async def _pods(database: Database) -> list[PodState]:
+    fleet = await database.run_one("pod_list", database.keys.fleet, [], _PodList)
+    by_pod: defaultdict[tuple[str, str], dict[str, Slots]] = defaultdict(dict)
+    held: defaultdict[str, dict[str, int]] = defaultdict(dict)
+    in_queues = await in_each_queue(database, "pod_slots", fleet.queues, [], _PodSlots)
+    for queue, found in in_queues.items():
+        for host, epoch, target, grant in found.slots:
+            by_pod[host, epoch][queue] = Slots(target, grant)
+        for host, claims in zip(found.owners[::2], found.owners[1::2], strict=True):
+            held[host][queue] = int(claims)
+    states = []
+    for stored in fleet.pods:
+        pod = decode_pod(stored.doc)
+        slots = by_pod[pod.host_id, stored.epoch]
+        states.append(_pod_state(pod, stored, slots, held[pod.host_id], fleet.now))
+    return sorted(states, key=lambda state: (state.started_at, state.pod.host_id))
+
+
+def _pod_state(
+    pod: Pod, record: _StoredPod, of_pod: Mapping[str, Slots], held: Mapping[str, int], now: int
+) -> PodState:
+    remaining = max(0, int(record.lease_until) - now)
+    return PodState(
+        pod=pod,
+        started_at=from_us(int(record.started)),
+        last_beat_at=from_us(int(record.beat)),
+        lease_remaining=timedelta(microseconds=remaining),
+        draining=bool(record.draining),
+        slots=of_pod if remaining else dict.fromkeys(of_pod, Slots(0, 0)),
+        in_progress=held,
+        gauges=decode_gauges(record.gauges) if record.gauges else None,
+    )
+
+
+async def _workers(database: Database, host_id: HostId | None) -> list[WorkerState]:
+    queues = await queue_names(database)
+    found: dict[str, WorkerState] = {}
+    start = 0
+    while queues:
+        request = (start, _LOOKED_AT, False if host_id is None else host_id)
+        answers = await in_each_queue(database, "workers", queues, request, _Workers)
+        for queue, answer in answers.items():
+            for job_id, host, worker, kind, started in answer.workers:
+                found[job_id] = WorkerState(
+                    worker_id=WorkerId(worker),
+                    host_id=HostId(host),
+                    queue=queue,
+                    job_id=JobId(job_id),
+                    kind=kind,
+                    started_at=from_us(started),
+                )
+        queues = [queue for queue, answer in answers.items() if answer.looked_at == _LOOKED_AT]
+        start += _LOOKED_AT
+    return sorted(found.values(), key=lambda each: (each.host_id, each.queue, each.job_id))
+
+
+class RedisProcStore:
+    """The ``ProcStore`` on Redis."""
+
+    def __init__(self, database: Database) -> None:
+        self.store_id = database.store_id
+        self._database = database
+
+    async def register(self, pod: Pod, lease_for: timedelta) -> PodLease:
+        return await _register(self._database, pod, lease_for)
+
+    async def set_draining(self, lease: PodLease) -> None:
+        await _set_draining(self._database, lease)
+
+    async def unregister(self, lease: PodLease) -> None:
+        await _unregister(self._database, lease)
+
+    async def pods(self) -> list[PodState]:
+        return await _pods(self._database)
+
+    async def workers(self, host_id: HostId | None = None) -> list[WorkerState]:
+        return await _workers(self._database, host_id)
+
+    async def drop_dead_pods(self, dead_for: timedelta, limit: int) -> list[HostId]:
+        return await _drop_dead_pods(self._database, dead_for, limit)
+
+    async def allocations(self) -> list[Allocation]:
+        return await allocations.read_allocations(self._database)
+
+    async def allocate(self, changes: Sequence[AllocationChange]) -> list[bool]:
+        return await allocations.allocate(self._database, changes)
+
+    async def lower_grants(self, lease: PodLease, grants: Mapping[str, int]) -> None:
+        await allocations.lower_grants(self._database, lease, grants)
+
+    async def record_gauges(self, lease: PodLease, minute: datetime, gauges: PodGauges) -> None:
+        await record_gauges(self._database, lease, minute, gauges)
+
+    async def gauges(self, since: datetime, until: datetime) -> list[PodMinute]:
+        return await read_gauges(self._database, since, until)

@@ -1,0 +1,79 @@
+"""Rate limits by the Generic Cell Rate Algorithm, exact in integers.
+
+The same algorithm as of the SQL backends, whose module explains it. Numbers of scripts are exact
+up to 2^53 only, so the level counts in the smallest units in which tokens and microseconds are
+both whole; see ``forge_jobs.storage.buckets``.
+"""
+
+from datetime import timedelta
+
+import msgspec
+
+from forge_jobs.clock import duration_us
+from forge_jobs.errors import InvalidInput, NotFound
+from forge_jobs.model.queues import RateLimit, RateLimitState, TokenGrant
+from forge_jobs.storage.buckets import bucket_units
+from forge_jobs.storage.redis.database import Database
+
+
+class _Taken(msgspec.Struct, frozen=True, array_like=True):
+    outcome: str
+    number: int
+
+
+class _Bucket(msgspec.Struct, frozen=True, array_like=True):
+    scope: str
+    capacity: int
+    period: int
+    available: int
+    overridden: bool
+
+
+async def take(database: Database, scope: str, count: int) -> TokenGrant:
+    """Take ``count`` tokens or none; see ``ConfigStore.take_tokens``."""
+    if count < 1:
+        raise InvalidInput("count", f"is {count}", "give at least 1")
+    # A count beyond any capacity, so that it is a number that scripts know exactly.
+    asked = min(count, 2**53)
+    taken = await database.run_one("take_tokens", database.keys.fleet, (scope, asked), _Taken)
+    if taken.outcome == "unknown":
+        raise _unknown(scope)
+    if taken.outcome == "too many":
+        raise InvalidInput(
+            "count",
+            f"is {count}, and {scope!r} never holds that many",
+            f"give 1 to {taken.number}",
+        )
+    return TokenGrant(taken.outcome == "granted", timedelta(microseconds=taken.number))
+
+
+async def drain(database: Database, scope: str) -> None:
+    """Leave no token in the bucket."""
+    if not await database.run_one("drain_tokens", database.keys.fleet, [scope], bool):
+        raise _unknown(scope)
+
+
+async def declare(database: Database, scope: str, limit: RateLimit, *, by_operator: bool) -> None:
+    """Declare a bucket from code, or set it by hand."""
+    units = bucket_units(limit)
+    period = duration_us(limit.period)
+    request = (scope, limit.capacity, period, units.token, units.leak, by_operator)
+    await database.run_one("set_limit", database.keys.fleet, request, bool)
+
+
+async def states(database: Database) -> list[RateLimitState]:
+    """Every bucket, by scope."""
+    found = await database.run_one("limits", database.keys.fleet, [], list[_Bucket])
+    return [
+        RateLimitState(
+            scope=bucket.scope,
+            limit=RateLimit(bucket.capacity, timedelta(microseconds=bucket.period)),
+            available=bucket.available,
+            overridden=bucket.overridden,
+        )
+        for bucket in sorted(found, key=lambda bucket: bucket.scope)
+    ]
+
+
+def _unknown(scope: str) -> NotFound:
+    return NotFound(f"there is no rate limit {scope!r}")

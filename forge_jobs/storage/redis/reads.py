@@ -1,0 +1,149 @@
+"""Reads of jobs."""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import Literal
+
+import msgspec
+
+from forge_jobs.clock import from_us
+from forge_jobs.model.ids import HostId, JobId
+from forge_jobs.model.jobs import Cause, Hold, Job, JobFilter, JobStatus, JobSummary, Page
+from forge_jobs.model.queues import QueueCounts
+from forge_jobs.storage.cursors import check_cursor, check_limit
+from forge_jobs.storage.redis import codec
+from forge_jobs.storage.redis.database import Database
+from forge_jobs.storage.redis.fleet import in_each_queue, queue_names
+from forge_jobs.storage.redis.keys import queue_of
+from forge_jobs.storage.redis.lists import Located, newest, portions
+from forge_jobs.storage.redis.locators import locate_by_queue
+
+_WHOLE_AT_ONCE = 100
+"""Whole jobs may be large."""
+
+
+class _Line(msgspec.Struct, frozen=True, array_like=True):
+    """What ``lines.lua`` answers of a job: texts, "" for what is not set."""
+
+    status: str
+    cause: str
+    kind: str
+    priority: str
+    attempt: str
+    enqueued: str
+    run_at: str
+    finished: str
+    hold: str
+    host: str
+    started: str
+    tags: str
+    doc: str
+    error: str
+
+
+class _Counts(msgspec.Struct, frozen=True, array_like=True):
+    """What ``counts.lua`` answers.
+
+    :param oldest_due_for: microseconds; -1: nothing is due
+    """
+
+    exists: bool
+    by_status: list[int]
+    due: int
+    held: int
+    running: int
+    oldest_due_for: int
+
+
+_Whole = tuple[list[str], list[str], list[str]]
+
+
+async def get(db: Database, ids: Sequence[JobId]) -> dict[JobId, Job]:
+    """See ``JobStore.get``."""
+    found: dict[JobId, Job] = {}
+    for portion in portions(ids, _WHOLE_AT_ONCE):
+        located = await locate_by_queue(db, portion)
+        answers = await db.run("get", located, list[_Whole | Literal[False]])
+        for base, wholes in answers.items():
+            for job_id, whole in zip(located[base], wholes, strict=True):
+                if whole:
+                    found[job_id] = _job(queue_of(base), job_id, whole)
+    return found
+
+
+async def list_jobs(db: Database, which: JobFilter, cursor: str | None, limit: int) -> Page:
+    """See ``JobStore.list``."""
+    check_limit(limit)
+    before = check_cursor(cursor) or ""
+    found = await newest(db, which, before, limit + 1)
+    lines = await _lines(db, found[:limit])
+    return Page(tuple(lines), found[limit - 1][0] if len(found) > limit else None)
+
+
+async def counts(db: Database, queues: Sequence[str] | None) -> dict[str, QueueCounts]:
+    """See ``JobStore.counts``."""
+    wanted = await queue_names(db) if queues is None else set(queues)
+    answers = await in_each_queue(db, "counts", sorted(wanted), [], _Counts)
+    return {
+        queue: _queue_counts(each)
+        for queue, each in answers.items()
+        if each.exists or queues is not None
+    }
+
+
+async def _lines(db: Database, found: Iterable[Located]) -> list[JobSummary]:
+    """Lines of the jobs that are still there, newest first."""
+    ids: dict[str, list[JobId]] = {}
+    for job_id, base in found:
+        ids.setdefault(base, []).append(job_id)
+    answers = await db.run("lines", ids, list[_Line | Literal[False]])
+    lines = [
+        _summary(queue_of(base), job_id, line)
+        for base, given in answers.items()
+        for job_id, line in zip(ids[base], given, strict=True)
+        if line
+    ]
+    return sorted(lines, key=lambda line: line.id, reverse=True)
+
+
+def _job(queue: str, job_id: JobId, whole: _Whole) -> Job:
+    flat, errors, waits_for = whole
+    fields = dict(zip(flat[::2], flat[1::2], strict=True))
+    return codec.job(queue, job_id, fields, errors, waits_for)
+
+
+def _summary(queue: str, job_id: JobId, line: _Line) -> JobSummary:
+    error = codec.decode_error(line.error) if line.error else None
+    return JobSummary(
+        id=job_id,
+        queue=queue,
+        kind=line.kind,
+        status=JobStatus(line.status),
+        cause=Cause(line.cause),
+        priority=int(line.priority),
+        attempt=int(line.attempt or 0),
+        max_attempts=codec.decode_doc(line.doc).max_attempts,
+        enqueued_at=from_us(int(line.enqueued)),
+        due_at=from_us(int(line.run_at)),
+        finished_at=_instant(line.finished),
+        hold=Hold(line.hold) if line.hold else None,
+        host_id=HostId(line.host),
+        started_at=_instant(line.started),
+        tags=tuple(line.tags.split("\n")) if line.tags else (),
+        last_error=f"{error.type}: {error.message}" if error else "",
+    )
+
+
+def _instant(text: str) -> datetime | None:
+    return from_us(int(text)) if text else None
+
+
+def _queue_counts(each: _Counts) -> QueueCounts:
+    waited = each.oldest_due_for
+    return QueueCounts(
+        by_status=dict(zip((status.value for status in JobStatus), each.by_status, strict=True)),
+        due=each.due,
+        held=each.held,
+        running=each.running,
+        oldest_due_for=None if waited < 0 else timedelta(microseconds=waited),
+    )

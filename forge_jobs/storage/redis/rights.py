@@ -1,0 +1,32 @@
+"""What a user of the server must be allowed to do, looked at when a store is opened."""
+
+from forge_jobs.errors import StorageError
+from forge_jobs.storage.redis.database import Database
+
+# Per command, how many arguments it needs after its key.
+_NEEDED = (
+    *[(name, 0) for name in ("GET", "INCR", "DEL", "EXISTS", "PERSIST")],
+    *[(name, 0) for name in ("HGETALL", "HKEYS", "HVALS", "SMEMBERS", "ZCARD")],
+    *[(name, 1) for name in ("SET", "RENAME", "PEXPIRE")],
+    *[(name, 1) for name in ("HGET", "HMGET", "HDEL", "HEXISTS", "HSCAN", "HSTRLEN")],
+    *[(name, 1) for name in ("RPUSH", "LINDEX", "SADD", "SREM", "ZREM", "ZSCORE")],
+    *[(name, 2) for name in ("HSET", "HSETNX", "HINCRBY", "LRANGE", "LREM", "LTRIM")],
+    *[(name, 2) for name in ("ZADD", "ZCOUNT", "ZRANGE", "ZRANGEBYSCORE", "ZREMRANGEBYSCORE")],
+)
+
+ON_KEYS = frozenset(name for name, _ in _NEEDED)
+"""Every command on a key that a script or this package runs."""
+
+
+async def check_rights(database: Database) -> None:
+    """Look whether the user may do all that scripts do.
+
+    :raises StorageError: it may not; the text names the commands
+    """
+    missing = await database.run_one("rights", database.keys.fleet, _NEEDED, list[str])
+    if missing:
+        raise StorageError(
+            "the server's access rules do not let this user run "
+            f"{', '.join(name.lower() for name in missing)} on the keys and the channel of the "
+            "prefix; see docs/redis.md for all it needs"
+        )

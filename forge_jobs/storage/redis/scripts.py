@@ -1,0 +1,59 @@
+"""The scripts of ``lua/``, each put together from its file and the parts of ``lua/lib`` it names.
+
+A script's file says ``-- uses: jobs claims``; the parts ``start``, ``writes`` and ``run`` go around
+every script. It defines ``handle(base, request)``; see ``lua/lib/run.lua``. Its first line may be
+one of
+
+``-- no-writes``
+    It only reads. The server holds it to that, and no replica is waited for.
+``-- allow-oom``
+    It runs although the server's memory is used up, for what must go on then. Every other script
+    that writes is refused then before it has begun.
+"""
+
+import hashlib
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+_LUA = files(__package__) / "lua"
+_FLAGS = ("no-writes", "allow-oom")
+
+
+@dataclass(frozen=True)
+class Script:
+    """One atomic step.
+
+    :param sha: by which the server knows the text
+    :param writes: False: it only reads
+    """
+
+    name: str
+    text: str
+    sha: str
+    writes: bool
+
+
+@cache
+def script(name: str) -> Script:
+    """The script ``lua/<name>.lua``, ready to be sent."""
+    own = (_LUA / f"{name}.lua").read_text("utf-8")
+    parts = ["start", "writes", *_uses(own)]
+    first = own.partition("\n")[0].removeprefix("-- ")
+    flags = f" flags={first}" if first in _FLAGS else ""
+    # Without this line the server would look at its memory and its role in mid-script.
+    text = "\n".join([f"#!lua{flags}", *(_part(part) for part in parts), own, _part("run")])
+    sha = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
+    return Script(name, text, sha, writes=first != "no-writes")
+
+
+@cache
+def _part(name: str) -> str:
+    return (_LUA / "lib" / f"{name}.lua").read_text("utf-8")
+
+
+def _uses(text: str) -> list[str]:
+    for line in text.splitlines():
+        if line.startswith("-- uses: "):
+            return line.removeprefix("-- uses: ").split()
+    return []
