@@ -16,6 +16,7 @@ from forge_jobs.errors import InvalidInput as InvalidInput
 from forge_jobs.errors import JobCancelled as JobCancelled
 from forge_jobs.errors import JobDead as JobDead
 from forge_jobs.errors import JobNotSuccessful as JobNotSuccessful
+from forge_jobs.errors import Locked as Locked
 from forge_jobs.errors import NotFound as NotFound
 from forge_jobs.errors import RegistrationError as RegistrationError
 from forge_jobs.errors import ResultTimeout as ResultTimeout
@@ -99,6 +100,7 @@ __all__ = [
     "JobNotSuccessful",
     "JobStatus",
     "Linear",
+    "Locked",
     "NotFound",
     "QueueHandle",
     "QueueRuntime",

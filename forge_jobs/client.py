@@ -66,7 +66,8 @@ class JobClient:
     :param handlers: payloads of their kinds are checked against their signatures, and their
         defaults hold also for requests made by kind
     :param router: chooses the queue where neither request nor handler names one
-    :param repeat_for: how long an enqueue is repeated while the store is unavailable
+    :param repeat_for: how long an enqueue is repeated while the store is unavailable, or somebody's
+        open transaction holds the unique key
     """
 
     def __init__(
@@ -111,8 +112,8 @@ class JobClient:
         Cancelled while it waits, the job may be stored nevertheless. Repeated while the
         store is unavailable, it stores one job: the id is chosen before.
 
-        :param connection: an SQLAlchemy connection or session of the same database: the job
-            commits and rolls back with it
+        :param connection: an SQLAlchemy connection or session of the same database, or one of
+            asyncpg's own: the job commits and rolls back with it
         :param options: put on the request, see ``EnqueueOptions``
         :raises InvalidInput: a value is wrong; names the option and the fix
         :raises Conflict: the id is stored with other content, or the key of a
@@ -286,6 +287,7 @@ class JobClient:
             raise StorageError("this client is closed")
 
     async def _pause(self, seconds: float) -> None:
+        self._check_open()
         if self._closed is None:
             self._closed = asyncio.Event()
         try:

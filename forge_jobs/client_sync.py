@@ -24,6 +24,34 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+def run_without_loop(connection: object, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Run a coroutine of a store that works on ``connection`` in the calling thread, by hand.
+
+    A store does all work on a synchronous connection in plain calls and awaits nothing, so the
+    coroutine ends at its first step and needs no event loop. The statements must run in this
+    thread: the connection belongs to it.
+
+    :raises InvalidInput: the connection is an asynchronous one
+    """
+    # Asynchronous connections and sessions have one of these, SQLAlchemy's synchronous have not.
+    # Told beforehand: a statement that waits cannot be abandoned in the middle.
+    if hasattr(connection, "run_sync") or hasattr(connection, "fetchrow"):
+        raise InvalidInput(
+            "connection",
+            f"is a {type(connection).__name__}, which waits",
+            "give a Connection or Session, or use the asynchronous client",
+        )
+    coroutine = call()
+    try:
+        coroutine.send(None)
+    except StopIteration as finished:
+        outcome: T = finished.value
+        return outcome
+    finally:
+        coroutine.close()
+    raise StorageError("the store waited while it used a synchronous connection")
+
+
 class SyncJobClient:
     """``JobClient`` in blocking calls, from any thread; the same names, errors and meanings.
 
@@ -146,29 +174,8 @@ class SyncJobClient:
         )
 
     def _enqueue_on(self, connection: object, jobs: list[NewJob]) -> list[EnqueueOutcome]:
-        """Run the store's coroutine here, by hand.
-
-        A store does all work on a synchronous connection in plain calls and awaits nothing, so the
-        coroutine ends at its first step and needs no event loop. The statements must run in
-        this thread: the connection belongs to it.
-        """
-        # SQLAlchemy's asynchronous connections and sessions have it, the synchronous have not.
-        # Told beforehand: a statement that waits cannot be abandoned in the middle.
-        if hasattr(connection, "run_sync"):
-            raise InvalidInput(
-                "connection",
-                f"is a {type(connection).__name__}, which waits",
-                "give a Connection or Session, or use the asynchronous client",
-            )
-        coroutine: Any = self._started().client.storage.jobs.enqueue(jobs, connection=connection)
-        try:
-            coroutine.send(None)
-        except StopIteration as finished:
-            outcomes: list[EnqueueOutcome] = finished.value
-            return outcomes
-        finally:
-            coroutine.close()
-        raise StorageError("the store waited while it used a synchronous connection")
+        store = self._started().client.storage.jobs
+        return run_without_loop(connection, lambda: store.enqueue(jobs, connection=connection))
 
     # Last, because the name hides the builtin from the annotations below it.
 

@@ -49,6 +49,8 @@ class SyncJobContext(Protocol):
     @property
     def rate_limit(self) -> SyncRateLimits: ...
 
+    def finish_in(self, connection: object, result: object = None) -> None: ...
+
     def enqueue(self, request: EnqueueRequest, **options: object) -> EnqueueOutcome: ...
 
     def enqueue_many(self, requests: Iterable[EnqueueRequest]) -> list[EnqueueOutcome]: ...
@@ -122,6 +124,25 @@ class JobContext(Protocol):
 
     def extend_timeout(self, by: timedelta | float) -> None:
         """Move the time limit of this run ``by`` that much, from now on."""
+        ...
+
+    async def finish_in(self, connection: object, result: object = None) -> None:
+        """End the job as done inside a transaction that the handler holds open.
+
+        What the handler has written and the end of its job are committed together, so that work
+        is never done twice, nor counted as done and lost. The handler commits, and should return
+        soon. Once committed, the job is done whatever the handler raises afterwards. After a
+        rollback nothing has happened: the job ends as the handler does.
+
+        While the transaction is open nobody takes the job away, however long that is.
+
+        :param connection: an SQLAlchemy connection or session, or a raw asyncpg connection, of
+            the store's own database
+        :param result: stored in place of what the handler returns
+        :raises Conflict: the claim was lost: somebody else may run the job, so roll back
+        :raises InvalidInput: ``connection`` is of another database, or the store (Redis) has none;
+            or the job keeps its result and this one is not of the handler's return type
+        """
         ...
 
     async def enqueue(self, request: EnqueueRequest, **options: object) -> EnqueueOutcome:

@@ -21,8 +21,9 @@ from forge_jobs.storage.protocols import CronStore, Storage
 
 logger = logging.getLogger(__name__)
 
-FIRE_BATCH = 100
-"""Bounds how many schedules one call fires."""
+FIRE_BATCH = 20
+"""Bounds how many schedules one call fires: a call that a busy store cannot finish within its time
+limit would be repeated for ever."""
 
 MAX_BATCHES = 1_000
 """Ends a pass that intervals shorter than itself would keep busy for ever."""

@@ -11,7 +11,9 @@ import anyio.lowlevel
 from forge_jobs.clock import Clock, SystemClock, to_us
 from forge_jobs.model.processes import PodGauges, PodLease
 from forge_jobs.runtime.latencies import minute_start
-from forge_jobs.storage.protocols import Storage
+from forge_jobs.storage.protocols import Storage, StoreHealth
+
+_ALL_WELL = StoreHealth()
 
 
 class _Mean:
@@ -109,7 +111,7 @@ class PodMeter:
         """The event loop came back to a task so much later than it was asked to."""
         self._loop_lag.add(seconds)
 
-    def measure(self, running: int) -> PodGauges:
+    def measure(self, running: int, store: StoreHealth = _ALL_WELL) -> PodGauges:
         """The gauges since the last call; a reading that fails is zero, and none raises."""
         return PodGauges(
             cpu_percent=self._cpu_percent(),
@@ -118,6 +120,9 @@ class PodMeter:
             store_latency_ms=(self._store_latency.take() or 0.0) * 1000,
             loop_lag_ms=(self._loop_lag.take() or 0.0) * 1000,
             running=running,
+            listening=store.wakes,
+            silences=store.silences,
+            unreplicated=store.unreplicated,
         )
 
     def _cpu_percent(self) -> float:
@@ -158,6 +163,6 @@ async def gauges_once(
     meter.observe_loop_lag(asked - before)
     now = await storage.cron.now()
     meter.observe_store_call(meter.clock.elapsed() - asked)
-    gauges = meter.measure(running)
+    gauges = meter.measure(running, storage.health())
     await storage.procs.record_gauges(lease, minute_start(to_us(now)), gauges)
     return gauges

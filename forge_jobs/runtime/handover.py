@@ -14,7 +14,7 @@ async def hand_over_once(jobs: JobStore) -> int:
     this at the same time: each piece of news is applied once.
     """
     applied = 0
-    seen_last: frozenset[int] = frozenset()
+    seen_last: frozenset[str] = frozenset()
     while batch := await jobs.handovers(HANDOVER_BATCH):
         seen = frozenset(handover.id for handover in batch)
         # The very same news again, although delivered: going on would never end.

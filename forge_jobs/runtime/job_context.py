@@ -8,12 +8,16 @@ from collections.abc import Coroutine, Iterable, Mapping
 from datetime import timedelta
 from typing import Any, Protocol, TypeVar
 
+from forge_jobs.client_sync import run_without_loop
+from forge_jobs.errors import Conflict
 from forge_jobs.handlers.context import RateLimits, StopReason
 from forge_jobs.handlers.durations import check_duration
 from forge_jobs.handlers.requests import EnqueueRequest
 from forge_jobs.model.ids import JobId, WorkerId
-from forge_jobs.model.jobs import EnqueueOutcome
+from forge_jobs.model.jobs import Cause, EnqueueOutcome, JobStatus
+from forge_jobs.model.transitions import Finalization, Transition
 from forge_jobs.runtime.run import Run
+from forge_jobs.storage.protocols import JobStore
 
 logger = logging.getLogger("forge_jobs.job")
 
@@ -54,10 +58,16 @@ class RunContext:
     """A JobContext over one run. Reading it is allowed from any thread."""
 
     def __init__(
-        self, run: Run, client: Enqueuer, rate_limit: RateLimits, home: LoopThread
+        self,
+        run: Run,
+        client: Enqueuer,
+        jobs: JobStore,
+        rate_limit: RateLimits,
+        home: LoopThread,
     ) -> None:
         self._run = run
         self._client = client
+        self._jobs = jobs
         self._rate_limit = rate_limit
         self._home = home
 
@@ -136,6 +146,16 @@ class RunContext:
         else:
             self._home.loop.call_soon_threadsafe(self._run.extend, seconds)
 
+    async def finish_in(self, connection: object, result: object = None) -> None:
+        job = self._run.job
+        text = self._run.handler.encode_result(result) if job.keep_result else None
+        done = Transition(status=JobStatus.DONE, cause=Cause.SUCCEEDED, result=text)
+        # Set first: a beat may find the job ended before this coroutine goes on.
+        self._run.may_be_settled = True
+        [held] = await self._jobs.finalize([Finalization(job.claim, done)], connection=connection)
+        if not held:
+            raise Conflict(f"the claim of job {job.claim.job_id} was lost; roll back")
+
     async def enqueue(self, request: EnqueueRequest, **options: object) -> EnqueueOutcome:
         return await self._client.enqueue(request, **options)
 
@@ -153,6 +173,9 @@ class SyncRunContext:
     @property
     def rate_limit(self) -> "SyncRunRateLimits":
         return SyncRunRateLimits(self._context.rate_limit, self._home)
+
+    def finish_in(self, connection: object, result: object = None) -> None:
+        run_without_loop(connection, lambda: self._context.finish_in(connection, result))
 
     def enqueue(self, request: EnqueueRequest, **options: object) -> EnqueueOutcome:
         return self._home.wait_for(self._context.enqueue(request, **options))

@@ -89,7 +89,7 @@ class RunningPod:
         self.loop_tasks: list[asyncio.Task[None]] = []
 
     def _job_context(self, run: Run) -> RunContext:
-        return RunContext(run, self.client, self.rate_limit, self._home)
+        return RunContext(run, self.client, self.plan.storage.jobs, self.rate_limit, self._home)
 
     def start(self) -> None:
         """Begin to beat, to listen, and to work."""
@@ -199,6 +199,7 @@ class RunningPod:
             lost_claims=self.services.lost_claims,
             blocked_count=beat.watchdog.blocked_count,
             stuck=sum(run.stop_reason is not None for run in self.runs()),
+            listening=self.plan.storage.health().wakes,
             queues={name: _queue_health(each) for name, each in self.supervisors.items()},
             loops={loop.name: loop.health() for loop in self.loops.all},
         )

@@ -45,6 +45,7 @@ class Run:
         "handler",
         "in_thread",
         "job",
+        "may_be_settled",
         "queue_state",
         "started_at",
         "stop_reason",
@@ -70,6 +71,9 @@ class Run:
         self.in_thread = False
         """A thread runs the handler, and nothing can stop it."""
         self.ended = False
+        self.may_be_settled = False
+        """The handler ends its job in a transaction of its own. That the claim is gone then means
+        most likely that it has committed."""
         self._loop = loop
         self._task: asyncio.Task[None] | None = None
         self._deadline: asyncio.TimerHandle | None = None

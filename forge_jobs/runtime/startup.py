@@ -74,6 +74,7 @@ async def join(plan: RuntimePlan, pod: Pod) -> tuple[PodLease, float]:
 
     :raises Unavailable: the store was not ready within ``plan.start_limit``
     """
+    _check_pool(plan)
     await _patiently(plan, lambda: _declare(plan))
     asked_at = plan.clock.elapsed()
 
@@ -89,6 +90,28 @@ async def join(plan: RuntimePlan, pod: Pod) -> tuple[PodLease, float]:
 
     lease = await _patiently(plan, register)
     return lease, asked_at
+
+
+def connections_wanted(queues: int) -> int:
+    """How many connections let no call of a pod wait for another.
+
+    All workers of a queue share its calls, so a pod needs no connection per worker: one per queue,
+    one for what handlers enqueue and one for its loops.
+    """
+    return queues + 2
+
+
+def _check_pool(plan: RuntimePlan) -> None:
+    """Say so when the workers' calls would wait for each other."""
+    size, wanted = plan.storage.pool_size, connections_wanted(len(plan.queues))
+    if size is not None and size < wanted:
+        logger.warning(
+            "the store's pool has %d connections and this pod has %d queues: their workers will "
+            "wait for each other; give the URL pool_size=%d or more",
+            size,
+            len(plan.queues),
+            wanted,
+        )
 
 
 async def _undo(plan: RuntimePlan, registering: "asyncio.Future[PodLease]") -> None:

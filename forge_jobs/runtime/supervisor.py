@@ -116,7 +116,8 @@ class Supervisor:
         reason = StopReason.LOST if news is ClaimState.LOST else StopReason.CANCEL
         for run in self.runs():
             if run.job.claim == claim:
-                run.stop(reason)
+                if reason is StopReason.CANCEL or not run.may_be_settled:
+                    run.stop(reason)
                 return
         for job in self._ahead:
             if job.claim == claim:

@@ -13,7 +13,7 @@ from forge_jobs.model.queues import QueueState
 from forge_jobs.policy.transitions import AttemptEnd
 from forge_jobs.runtime.execution import execute
 from forge_jobs.runtime.failures import error_record
-from forge_jobs.runtime.run import Run
+from forge_jobs.runtime.run import Run, StopReason
 from forge_jobs.runtime.service import Wakeup
 from forge_jobs.runtime.services import PodServices
 from forge_jobs.runtime.threads import HandlerThread
@@ -73,6 +73,9 @@ class Worker:
         try:
             if run.job.crashes and not await self._record_start(run):
                 return
+            if services.fence.must_stop(services.clock.elapsed()):
+                # The process stood still since it was given the job: others may have it by now.
+                run.stop(StopReason.SHUTDOWN)
             if run.stop_reason is None:
                 services.held.start(run.job.claim, self.worker_id)
                 services.routine_event(
