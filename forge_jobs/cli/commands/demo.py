@@ -3,20 +3,22 @@
 import os
 import signal
 import sysconfig
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import quote
 
 import click
 
 from forge_jobs.cli.failures import FAILED
-from forge_jobs.cli.output import emit_json, is_terminal
+from forge_jobs.cli.output import emit_json, is_terminal, talk
 from forge_jobs.errors import InvalidInput
 
 if TYPE_CHECKING:
     import anyio
 
     from forge_jobs.cli.demo.play import Plan
+    from forge_jobs.cli.demo.stage import ServerKind, Stage
     from forge_jobs.cli.demo.summary import Summary
     from forge_jobs.cli.demo.view import View
 
@@ -35,26 +37,44 @@ DEFAULT_PACE = 0.03
     help="Seconds each file's handler rests, so that one can watch; 0 is full speed.",
 )
 @click.option("--storage", metavar="URL", help="Use this store in place of a temporary file.")
-def demo(folder: Path | None, as_json: bool, pace: float, storage: str | None) -> None:
+@click.option("--postgres", "server", flag_value="postgres", help="Start a PostgreSQL for it.")
+@click.option("--redis", "server", flag_value="redis", help="Start a Valkey (Redis) for it.")
+def demo(
+    folder: Path | None,
+    *,
+    as_json: bool,
+    pace: float,
+    storage: str | None,
+    server: "ServerKind | None",
+) -> None:
     """Work through the files of FOLDER while a worker is killed, and lose nothing.
 
     One job per file hashes it and counts its lines and words; without FOLDER these are the
     files of Python's own library. Three files do not exist at first, and one never will. Two
     worker processes share the queue, and half way one of them is killed with SIGKILL. Each
     handler rests for --pace seconds after its work: that is the only thing in it that is not
-    real. It ends by itself within a minute and leaves nothing behind.
+    real. It ends by itself within a minute.
+
+    Without --storage it leaves nothing behind. In a store of yours it keeps apart, in the schema
+    forge_demo of a PostgreSQL database or under the prefix forge-demo of a Redis, removes its
+    jobs at the end, and says what stays.
     """
     import anyio
 
+    from forge_jobs.cli.demo.stage import NOTHING_LEFT, Stage, in_store
     from forge_jobs.cli.demo.summary import NEXT, sentences
 
-    summary = anyio.run(_perform, _files(folder), pace, storage, _view(as_json))
+    if storage and server:
+        raise click.UsageError("--storage, --postgres and --redis exclude each other.")
+    stage = in_store(storage) if storage else server
+    summary = anyio.run(_perform, _files(folder), pace, stage, _view(as_json))
     if summary is None:
         raise click.Abort
     if as_json:
         emit_json(summary)
     else:
-        click.echo("\n".join(["", *sentences(summary), "", NEXT]))
+        left = stage.leaves if isinstance(stage, Stage) else NOTHING_LEFT
+        click.echo("\n".join(["", *sentences(summary), left, "", NEXT]))
     if not summary.is_good:
         raise click.exceptions.Exit(FAILED)
 
@@ -90,21 +110,32 @@ def _is_passed_over(folder: str) -> bool:
 
 
 async def _perform(
-    files: tuple[Path, ...], pace: float, url: str | None, view: "View"
+    files: tuple[Path, ...], pace: float, stage: "Stage | ServerKind | None", view: "View"
 ) -> "Summary | None":
-    """Play the demo; None when a signal stopped it. Either way it has cleaned up."""
+    """Play the demo; None when a signal stopped it. Either way it has cleaned up.
+
+    :param stage: a store; or a server to start; None: a file in the demo's own folder
+    """
     import anyio
 
     from forge_jobs.cli.demo.crew import folder_for_now
     from forge_jobs.cli.demo.play import Plan
+    from forge_jobs.cli.demo.stage import in_folder, on_a_server
 
     stopped = anyio.Event()
     async with anyio.create_task_group() as group:
         await group.start(_stop_on_signal, stopped)
-        with folder_for_now() as folder:
-            used = url or f"sqlite:///{quote(str(folder / 'jobs.db'))}"
+        with folder_for_now() as folder, ExitStack() as stack:
+            url = in_folder(folder).url
+            if isinstance(stage, str):
+                # In a thread, so that a signal meanwhile is not missed.
+                start = partial(stack.enter_context, on_a_server(stage))
+                url = (await anyio.to_thread.run_sync(start)).url
+                talk(f"Until the demo ends, there is a server at {url}")
+            elif stage:
+                url = stage.url
             plan = Plan(files=files, folder=folder, pace=pace)
-            summary = await _play(plan, used, view, stopped)
+            summary = await _play(plan, url, view, stopped)
         group.cancel_scope.cancel()
     return None if stopped.is_set() else summary
 
@@ -112,9 +143,11 @@ async def _perform(
 async def _play(plan: "Plan", url: str, view: "View", stopped: "anyio.Event") -> "Summary":
     from forge_jobs.cli.demo.crew import two_workers
     from forge_jobs.cli.demo.play import Play, clear
+    from forge_jobs.cli.demo.stage import check_unused
     from forge_jobs.storage.opening import open_storage
 
     async with await open_storage(url) as storage:
+        await check_unused(storage)
         try:
             with view, two_workers(url, plan.folder) as members:
                 return await Play(storage, plan, members, view).run(stopped)

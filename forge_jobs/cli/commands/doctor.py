@@ -7,6 +7,7 @@ from datetime import timedelta
 from importlib.metadata import version
 from typing import Literal
 
+import anyio
 import click
 from msgspec import Struct
 
@@ -17,13 +18,26 @@ from forge_jobs.clock import SystemClock, from_us
 from forge_jobs.config import Deployment
 from forge_jobs.errors import ForgeJobsError
 from forge_jobs.model.processes import PodState
+from forge_jobs.runtime.startup import connections_wanted
 from forge_jobs.storage.protocols import Storage
 
-_PACKAGES = ("forge-jobs", "anyio", "SQLAlchemy", "aiosqlite", "msgspec", "croniter", "click")
+_PACKAGES = (
+    "forge-jobs",
+    "anyio",
+    "SQLAlchemy",
+    "aiosqlite",
+    "asyncpg",
+    "redis",
+    "msgspec",
+    "croniter",
+    "click",
+)
 _State = Literal["ok", "warn", "fail"]
 _Result = tuple[_State, str]
 
 _TOLERATED_SKEW = timedelta(seconds=2)
+_TO_LISTEN = 3.0
+_MOMENT = timedelta(milliseconds=50)
 _ZERO = timedelta(0)
 
 
@@ -43,8 +57,6 @@ class Finding(Struct, frozen=True, kw_only=True):
 @deployment_options
 def doctor(deployment: Deployment, as_json: bool) -> None:
     """Check this installation and its store; exit code 1 when something must be put right."""
-    import anyio
-
     findings = [_check_python(), _check_packages()]
     findings += anyio.run(_examine, deployment)
     if as_json:
@@ -80,7 +92,8 @@ async def _examine(deployment: Deployment) -> list[Finding]:
         return [Finding(check="store", state="fail", text=str(error))]
     async with storage:
         findings = [
-            Finding(check="store", state="ok", text=f"reachable, schema current: {storage.name}")
+            Finding(check="store", state="ok", text=_about(storage)),
+            _check_pool(storage, deployment),
         ]
         for name, examine in _CHECKS.items():
             try:
@@ -91,8 +104,38 @@ async def _examine(deployment: Deployment) -> list[Finding]:
         return findings
 
 
+def _about(storage: Storage) -> str:
+    server = f", {storage.server}" if storage.server else ""
+    return f"reachable, schema current: {storage.name}{server}"
+
+
 async def _check_durability(storage: Storage) -> _Result:
-    return "ok", storage.durability or storage.name
+    return "ok" if storage.is_durable else "warn", storage.durability
+
+
+async def _check_wakeups(storage: Storage) -> _Result:
+    # Nobody listens before somebody waits.
+    with anyio.move_on_after(_TO_LISTEN):
+        while not storage.health().wakes:
+            await storage.jobs.wait_for_work(frozenset(), _MOMENT)
+    if storage.health().wakes:
+        return "ok", "new work is heard of at once"
+    return "warn", (
+        "new work is found by polling, up to a second late: listening is not possible, or the "
+        "URL says wake=poll, or it leads to a pooler and gives no direct=host:port"
+    )
+
+
+def _check_pool(storage: Storage, deployment: Deployment) -> Finding:
+    size, wanted = storage.pool_size, connections_wanted(len(deployment.queues))
+    if size is None:
+        return Finding(check="pool", state="ok", text="one writer, one reader")
+    if size >= wanted:
+        return Finding(check="pool", state="ok", text=f"{size} connections, {wanted} wanted")
+    text = (
+        f"{size} connections for {len(deployment.queues)} queues; give the URL pool_size={wanted}"
+    )
+    return Finding(check="pool", state="warn", text=text)
 
 
 async def _check_clock(storage: Storage) -> _Result:
@@ -153,6 +196,7 @@ async def _check_schedules(storage: Storage) -> _Result:
 
 _CHECKS: dict[str, Callable[[Storage], Awaitable[_Result]]] = {
     "durability": _check_durability,
+    "wake-ups": _check_wakeups,
     "clock": _check_clock,
     "pods": _check_pods,
     "queues": _check_queues,

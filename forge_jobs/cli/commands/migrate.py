@@ -11,7 +11,7 @@ from forge_jobs.config import Deployment
 from forge_jobs.storage.opening import open_migrator
 
 if TYPE_CHECKING:
-    from forge_jobs.storage.sql.migrations.runner import MigrationStatus
+    from forge_jobs.storage.backend import MigrationStatus
 
 
 @click.group()

@@ -95,6 +95,7 @@ def sentences(summary: Summary) -> list[str]:
 
 NEXT = """Try next:
   forge-jobs demo --pace 0                     the same without resting between files
+  forge-jobs demo --postgres                   the same on a server of its own; or --redis
   export FORGE_STORAGE_URL=sqlite:///jobs.db   a store of your own
   forge-jobs enqueue my.kind --payload '{"n": 1}'
   forge-jobs worker myapp.jobs:handlers --queues default

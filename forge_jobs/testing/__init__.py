@@ -1,0 +1,1 @@
+"""What tests, demos and experiments need besides the library: servers that start by themselves."""
