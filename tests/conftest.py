@@ -5,6 +5,8 @@ import os
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.support import servers
+
 _COMMON = settings(
     deadline=None,
     print_blob=True,
@@ -21,3 +23,11 @@ settings.load_profile(os.environ.get("FORGE_HYPOTHESIS_PROFILE", "quick"))
 def anyio_backend() -> str:
     """forge_jobs runs on asyncio; its drivers know no other loop."""
     return "asyncio"
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """A cluster takes two seconds to start, so it begins while other tests run."""
+    if servers.are_ours("redis-cluster") and any(
+        "redis-cluster" in item.nodeid for item in session.items
+    ):
+        servers.begin_redis_cluster()

@@ -8,7 +8,8 @@ import pytest
 from forge_jobs.clock import ManualClock
 from forge_jobs.model.processes import PodLease
 from forge_jobs.storage.protocols import Storage
-from tests.support.backends import BACKENDS
+from tests.support.aftermath import problems_of
+from tests.support.backends import BACKENDS, forget
 from tests.support.factories import register
 
 
@@ -22,9 +23,11 @@ def clock() -> ManualClock:
 async def storage(
     request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock
 ) -> AsyncIterator[Storage]:
-    """An empty store."""
+    """An empty store, looked over from outside after the test."""
     async with BACKENDS[request.param](tmp_path, clock) as opened:
         yield opened
+        assert await problems_of(request.param, tmp_path) == []
+    await forget(request.param, tmp_path)
 
 
 @pytest.fixture

@@ -112,6 +112,25 @@ async def test_the_order_is_priority_then_due_time_then_id(
     assert await claimed_ids(storage, lease, limit) == [request.id for request in expected]
 
 
+@pytest.mark.parametrize("limit", [1, 2, 3, 50])
+async def test_kinds_change_nothing_about_the_order(
+    storage: Storage, clock: ManualClock, limit: int
+) -> None:
+    kinds = ("a", "b", "c")
+    lease = await register(storage, kinds=(*kinds, "unwanted"))
+    now = clock.now()
+    early = [new_job(kind=kind, run_at=now - SECOND) for kind in reversed(kinds)]
+    tied = [new_job(kind=kind, run_at=now) for kind in (*kinds, "a", "c")]
+    earliest = new_job(kind="b", run_at=now - SECOND - MICROSECOND)
+    urgent = new_job(kind="c", run_at=now, priority=-1)
+    unwanted = [new_job(kind="unwanted", run_at=now - DAY, priority=-2) for _ in range(3)]
+    await storage.jobs.enqueue([*tied[::-1], *unwanted, *early[::-1], urgent, earliest])
+    order: list[JobId] = []
+    while batch := await claim(storage, lease, kinds=kinds, limit=limit):
+        order += [claimed.claim.job_id for claimed in batch]
+    assert order == [request.id for request in (urgent, earliest, *early, *tied)]
+
+
 @pytest.mark.parametrize("limit", [1, 2, 50])
 async def test_a_retry_takes_its_place_by_its_own_due_time(
     storage: Storage, lease: PodLease, clock: ManualClock, limit: int
@@ -214,7 +233,7 @@ async def test_a_queue_that_cools_down_gives_nothing_until_the_exact_end(
     await storage.jobs.enqueue([new_job(), new_job(), new_job(queue="other")])
     await run_one(storage, lease, snoozed(cooldown=Cooldown(60 * SECOND, 1)))
     clock.advance(60 * SECOND - MICROSECOND)
-    lease = await register(storage)
+    lease = await register(storage, queues=(QUEUE, "other"))
     assert await claim(storage, lease, limit=5) == []
     assert len(await claim(storage, lease, queue="other")) == 1
     clock.advance(MICROSECOND)
@@ -255,6 +274,13 @@ async def test_an_unknown_or_unregistered_pod_gets_nothing(
     assert await claim(storage, PodLease(HostId(new_host_id()), lease.epoch)) == []
     await storage.procs.unregister(lease)
     assert await claim(storage, lease) == []
+
+
+async def test_a_pod_gets_nothing_of_a_queue_that_it_does_not_declare(storage: Storage) -> None:
+    stranger, declares = await register(storage, queues=("other",)), await register(storage)
+    await enqueue_one(storage)
+    assert await claim(storage, stranger) == []
+    assert len(await claim(storage, declares)) == 1
 
 
 async def test_a_refused_claim_puts_nothing_on_hold(storage: Storage, lease: PodLease) -> None:

@@ -414,6 +414,17 @@ async def test_an_error_disables_the_schedule_alone_until_it_is_edited(
     assert len((await storage.cron.due_schedules(10)).schedules) == 2
 
 
+async def test_resuming_a_disabled_schedule_does_not_enable_it(
+    storage: Storage, clock: ManualClock
+) -> None:
+    made = await declared(storage, clock, due_in=timedelta(0))
+    assert await fire(storage, made, next_at=None, error="bad expression")
+    await storage.cron.pause_schedule(NAME, True, None)
+    resumed = await storage.cron.pause_schedule(NAME, False, clock.now())
+    assert resumed.error == "bad expression"
+    assert (await storage.cron.due_schedules(10)).schedules == ()
+
+
 async def test_a_firing_whose_jobs_cannot_be_stored_advances_nothing(
     storage: Storage, clock: ManualClock
 ) -> None:

@@ -147,6 +147,20 @@ async def test_a_lost_claim_does_not_renew_or_start_its_successor(
     assert [s.claim for s in await storage.jobs.stale_claims(LEASE, 10)] == [new.claim]
 
 
+async def test_a_beat_without_a_worker_keeps_the_one_of_the_claim(
+    storage: Storage, lease: PodLease, clock: ManualClock
+) -> None:
+    claimed = await claimed_one(storage, lease)
+    before = await get_job(storage, claimed.claim.job_id)
+    assert before.worker_id
+    clock.advance(1)
+    beat = await storage.jobs.heartbeat(lease, [held(claimed)], LEASE)
+    assert beat.claims == {claimed.claim: ClaimState.HELD}
+    after = await get_job(storage, claimed.claim.job_id)
+    assert (after.worker_id, after.started_at) == (before.worker_id, before.started_at)
+    assert after.heartbeat_at == clock.now()
+
+
 async def test_a_beat_with_a_worker_records_the_start_once(
     storage: Storage, lease: PodLease, clock: ManualClock
 ) -> None:

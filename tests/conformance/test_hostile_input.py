@@ -133,7 +133,7 @@ async def test_names_are_told_apart_exactly(storage: Storage) -> None:
             JobFilter(schedule=name),
         ):
             assert [line.id for line in (await storage.jobs.list(which)).jobs] == [job_id]
-    lease = await register(storage)
+    lease = await register(storage, queues=NAMES)
     for name, job_id in ids.items():
         claimed = await claim(storage, lease, queue=name, limit=1_000)
         assert [c.claim.job_id for c in claimed] == [job_id]

@@ -32,6 +32,15 @@ async def test_the_first_to_ask_leads_and_the_others_see_who(storage: Storage) -
     assert await storage.cron.leader() == mine
 
 
+async def test_only_the_leader_is_told_the_version_of_the_fleet(storage: Storage) -> None:
+    leader, other = new_host_id(), new_host_id()
+    assert (await storage.cron.lead(leader, LEASE)).fleet_version != ""
+    assert (await storage.cron.lead(other, LEASE)).fleet_version == ""
+    standing = await storage.cron.leader()
+    assert standing is not None
+    assert standing.fleet_version != ""
+
+
 async def test_of_many_who_ask_at_once_one_leads(storage: Storage) -> None:
     answers = await asyncio.gather(*(storage.cron.lead(new_host_id(), LEASE) for _ in range(8)))
     assert len({(answer.host_id, answer.term) for answer in answers}) == 1

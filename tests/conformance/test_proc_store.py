@@ -111,6 +111,18 @@ async def test_registering_again_renews_the_lease_and_replaces_the_description(
     assert await live_hosts(storage, "b") == {first.host_id}
 
 
+async def test_registering_again_with_other_queues_leaves_the_old_ones_at_once(
+    storage: Storage,
+) -> None:
+    first = await register(storage, queues=("a", "b"))
+    again = await register(storage, queues=("b", "c"), host_id=first.host_id)
+    assert [await live_hosts(storage, queue) for queue in "abc"] == [
+        set(),
+        {again.host_id},
+        {again.host_id},
+    ]
+
+
 async def test_registering_again_ends_draining(storage: Storage) -> None:
     lease = await register(storage)
     await storage.procs.set_draining(lease)
@@ -144,10 +156,10 @@ async def test_registration_frees_held_jobs_of_the_kinds_it_knows_and_no_others(
     assert await claim(storage, lease, limit=5) == []
     assert (await get_job(storage, known_soon)).hold == Hold.UNKNOWN_KIND
     assert (await get_job(storage, unknown)).hold == Hold.UNKNOWN_KIND
-    newcomer = await register(storage, queues=("other",), kinds=("known.soon",))
+    await register(storage, queues=("other",), kinds=("known.soon",))
     assert (await get_job(storage, known_soon)).hold is None
     assert (await get_job(storage, unknown)).hold == Hold.UNKNOWN_KIND
-    taken = await claim(storage, newcomer, limit=5, kinds=("known.soon",))
+    taken = await claim(storage, lease, limit=5, kinds=("known.soon",))
     assert [job.claim.job_id for job in taken] == [known_soon]
 
 
@@ -297,6 +309,7 @@ async def test_unregister_is_a_no_op_for_another_epoch_and_when_repeated(storage
     new = await register(storage, host_id=old.host_id)
     await storage.procs.unregister(old)
     assert set(await pod_states(storage)) == {new.host_id}
+    assert await live_hosts(storage) == {new.host_id}
     await storage.procs.unregister(new)
     await storage.procs.unregister(new)
     assert await storage.procs.pods() == []

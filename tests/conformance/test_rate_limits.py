@@ -3,6 +3,8 @@
 import asyncio
 import random
 from datetime import timedelta
+from fractions import Fraction
+from math import ceil, floor
 
 import pytest
 
@@ -187,6 +189,72 @@ async def test_scopes_do_not_share_tokens(storage: Storage) -> None:
     await storage.config.ensure_rate_limit("other", RateLimit(1, 60))
     assert await take(storage)
     assert (await storage.config.take_tokens("other", 1)).granted
+
+
+@pytest.mark.parametrize(
+    ("capacity", "per"),
+    [
+        (2**52 + 1, timedelta(microseconds=1)),
+        (1, timedelta(microseconds=2**52 + 1)),
+        # A token of these comes every so many microseconds and a tiny part of one.
+        (1_000_003, timedelta(days=1)),
+        (2**40, timedelta(microseconds=2**40)),
+    ],
+)
+async def test_a_limit_too_fine_to_be_counted_exactly_is_refused(
+    storage: Storage, capacity: int, per: timedelta
+) -> None:
+    for declared in (storage.config.ensure_rate_limit, storage.config.set_rate_limit):
+        with pytest.raises(InvalidInput, match="capacity"):
+            await declared(SCOPE, RateLimit(capacity, per))
+    assert await storage.config.rate_limits() == []
+
+
+@pytest.mark.parametrize(
+    ("capacity", "per"),
+    [
+        (2**52, timedelta(microseconds=1)),
+        (1, timedelta(microseconds=2**52)),
+        (52_123, timedelta(seconds=86_399, microseconds=999_983)),
+        (100_000, timedelta(days=365)),
+    ],
+)
+async def test_the_finest_limits_are_counted_exactly(
+    *, storage: Storage, clock: ManualClock, capacity: int, per: timedelta
+) -> None:
+    await declare(storage, capacity, per)
+    assert await take(storage, capacity)
+    assert await retry_in(storage, capacity) == per
+    half = per // 2
+    clock.advance(half)
+    assert (await state(storage)).available == capacity * (half // MICROSECOND) // (
+        per // MICROSECOND
+    )
+    clock.advance(per - half)
+    assert (await state(storage)).available == capacity
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_takes_agree_with_exact_arithmetic(
+    storage: Storage, clock: ManualClock, seed: int
+) -> None:
+    rng = random.Random(seed)
+    capacity, period = rng.randint(50_000, 52_000), rng.randint(2**36, 2**36 + 10**7)
+    await declare(storage, capacity, period * MICROSECOND)
+    missing = Fraction(0)
+    for _ in range(60):
+        count = rng.randint(1, capacity)
+        short = missing + count - capacity
+        if short <= 0:
+            assert await take(storage, count)
+            missing += count
+        else:
+            wait = ceil(short * period / capacity)
+            assert await retry_in(storage, count) == wait * MICROSECOND
+        step = rng.choice([1, rng.randint(0, 1_000), rng.randint(0, period // 3)])
+        clock.advance(step * MICROSECOND)
+        missing = max(Fraction(0), missing - Fraction(step * capacity, period))
+        assert (await state(storage)).available == floor(capacity - missing)
 
 
 # -- clocks ------------------------------------------------------------------------------------

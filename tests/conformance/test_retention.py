@@ -254,6 +254,31 @@ async def test_a_result_goes_at_its_own_time_and_the_job_stays(
     assert (await get_job(storage, lasting)).result == "[2]"
 
 
+@pytest.mark.parametrize("verb", ["delete", "requeue"])
+async def test_what_an_operator_took_away_with_its_result_is_not_cleaned_up_again(
+    storage: Storage, clock: ManualClock, lease: PodLease, verb: str
+) -> None:
+    job_id = await enqueue_one(storage, result_ttl=timedelta(hours=1))
+    await run_one(storage, lease, dead(result="[1]"))
+    outcome = await getattr(storage.jobs, verb)(only(job_id))
+    assert outcome.changed == (job_id,)
+    clock.advance(timedelta(hours=2))
+    assert await clean_up(storage) == 0
+
+
+async def test_a_job_that_is_removed_takes_its_result_along(
+    storage: Storage, clock: ManualClock
+) -> None:
+    await keep(storage, Retention(done=MINUTE))
+    lease = await register(storage)
+    await enqueue_one(storage, result_ttl=timedelta(hours=1))
+    await run_one(storage, lease, done("[1]"))
+    clock.advance(MINUTE)
+    assert await clean_up(storage) == 1
+    clock.advance(timedelta(hours=2))
+    assert await clean_up(storage) == 0
+
+
 # -- around it ---------------------------------------------------------------------------------
 
 

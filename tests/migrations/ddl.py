@@ -3,6 +3,9 @@
 from sqlalchemy import Dialect, MetaData
 from sqlalchemy.schema import CreateIndex, CreateTable
 
+FUNCTIONS = "\n-- Functions"
+"""What comes after the tables begins with it."""
+
 
 def schema_ddl(metadata: MetaData, dialect: Dialect) -> str:
     """CREATE statements for every table and index, each ended by a semicolon and a blank line."""

@@ -1,27 +1,47 @@
-"""The stores that the conformance suite runs against."""
+"""The stores that the conformance suite runs against, one per folder."""
 
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from forge_jobs.clock import Clock
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+from tests.support import databases, key_prefixes
 
 OpenBackend = Callable[[Path, Clock | None], AbstractAsyncContextManager[Storage]]
 """A fresh store per folder: the same folder opens the same store again."""
 
 
+async def url_of(backend: str, folder: Path) -> str:
+    """The URL of the folder's store, for processes and for readers of the raw data.
+
+    A store that no test has used yet is made first.
+    """
+    if backend == "sqlite":
+        # Power is not cut in these tests, so they need not wait for the disk.
+        return f"sqlite:///{folder}/jobs.db?synchronous=off"
+    if backend == "postgres":
+        return await databases.url_of(folder)
+    return key_prefixes.url_of(backend, folder)
+
+
+async def forget(backend: str, folder: Path) -> None:
+    """Throw the folder's store away; every bundle of it must be closed. A folder that has none
+    is fine. What is not forgotten goes with the servers at the end of the run."""
+    if backend == "postgres":
+        await databases.forget(folder)
+    elif backend != "sqlite":
+        await key_prefixes.forget(backend, folder)
+
+
 @asynccontextmanager
-async def _open_sqlite(folder: Path, clock: Clock | None) -> "AsyncGenerator[Storage]":
-    # Power is not cut in these tests, so they need not wait for the disk.
-    storage = await open_storage(f"sqlite:///{folder}/jobs.db?synchronous=off", clock=clock)
-    async with storage:
+async def _open(backend: str, folder: Path, clock: Clock | None) -> AsyncGenerator[Storage]:
+    async with await open_storage(await url_of(backend, folder), clock=clock) as storage:
         yield storage
 
 
-BACKENDS: dict[str, OpenBackend] = {"sqlite": _open_sqlite}
+BACKENDS: dict[str, OpenBackend] = {
+    name: partial(_open, name) for name in ("sqlite", "postgres", "redis", "redis-cluster")
+}

@@ -8,14 +8,15 @@ import itertools
 import os
 import time
 from collections import Counter, defaultdict
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 
 def note(path: str | Path, event: str, job_id: str, attempt: int, token: int) -> None:
     """Append one line: what happened to which run, where and when.
 
-    :param event: ``start`` or ``end``
+    :param event: ``start``, ``end``, or ``cut``: the handler was stopped from outside
     """
     clocks = f"{time.monotonic_ns()} {time.time_ns()}"
     line = f"{event} {job_id} {attempt} {token} {os.getpid()} {clocks}\n"
@@ -26,11 +27,12 @@ def note(path: str | Path, event: str, job_id: str, attempt: int, token: int) ->
         os.close(descriptor)
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Run:
     """One run of one job.
 
     :ivar ended_ns: None when it never said that it ended
+    :ivar cut_ns: when it was stopped from outside; None when it never said so
     :ivar wall_ms: its start on the wall clock, to be held against what a store recorded
     """
 
@@ -39,44 +41,62 @@ class Run:
     token: int
     process_id: int
     started_ns: int
-    ended_ns: int | None
     wall_ms: float
+    ended_ns: int | None = None
+    cut_ns: int | None = None
+
+    @property
+    def over_ns(self) -> int | None:
+        """When its handler was left, by its end or by a cut; None when it never said so."""
+        return self.cut_ns if self.ended_ns is None else self.ended_ns
 
 
-@dataclass
 class Ledger:
     """The runs of a ledger file, in the order they started."""
 
-    runs: list[Run] = field(default_factory=list)
+    def __init__(self, path: str | Path) -> None:
+        self._path = Path(path)
+        self._read_to = 0
+        self._by_key: dict[tuple[str, int, int], Run] = {}
+        self._ended: set[str] = set()
+        self.runs: list[Run] = []
+        self.starts: Counter[int] = Counter()
+        """How many runs each process has started."""
 
     @classmethod
     def read(cls, path: str | Path) -> "Ledger":
         """Every run noted so far; a missing file is an empty ledger."""
-        starts: dict[tuple[str, int, int], tuple[int, int, float]] = {}
-        ends: dict[tuple[str, int, int], int] = {}
-        text = Path(path).read_text() if Path(path).exists() else ""
+        ledger = cls(path)
+        ledger.refresh()
+        return ledger
+
+    def refresh(self) -> None:
+        """Read what was noted since the last time."""
+        if not self._path.exists():
+            return
+        with self._path.open("rb") as file:
+            file.seek(self._read_to)
+            news = file.read()
         # A reader may meet a line that is being written: the last one, and not yet whole.
-        for line in text[: text.rfind("\n") + 1].splitlines():
-            event, job_id, attempt, token, process_id, at, wall = line.split()
-            key = (job_id, int(token), int(process_id))
-            if event == "start":
-                starts[key] = (int(attempt), int(at), int(wall) / 1_000_000)
-            else:
-                ends[key] = int(at)
-        return cls(
-            [
-                Run(
-                    job_id,
-                    attempt,
-                    token,
-                    process_id,
-                    started,
-                    ends.get((job_id, token, process_id)),
-                    wall,
-                )
-                for (job_id, token, process_id), (attempt, started, wall) in starts.items()
-            ]
-        )
+        whole = news[: news.rfind(b"\n") + 1]
+        self._read_to += len(whole)
+        for line in whole.decode().splitlines():
+            self._add(*line.split())
+
+    def _add(
+        self, event: str, job_id: str, attempt: str, token: str, process: str, at: str, wall: str
+    ) -> None:
+        key = (job_id, int(token), int(process))
+        if event == "start":
+            run = Run(job_id, int(attempt), key[1], key[2], int(at), int(wall) / 1_000_000)
+            self._by_key[key] = run
+            self.runs.append(run)
+            self.starts[run.process_id] += 1
+        elif event == "end":
+            self._by_key[key].ended_ns = int(at)
+            self._ended.add(job_id)
+        else:
+            self._by_key[key].cut_ns = int(at)
 
     def started(self) -> set[str]:
         """Ids of jobs that ran at least once."""
@@ -84,29 +104,41 @@ class Ledger:
 
     def ended(self) -> set[str]:
         """Ids of jobs of which at least one run ended."""
-        return {run.job_id for run in self.runs if run.ended_ns is not None}
+        return self._ended
 
     def repeated(self) -> Counter[str]:
         """How many runs beyond the first each job had."""
         runs = Counter(run.job_id for run in self.runs)
         return Counter({job_id: count - 1 for job_id, count in runs.items() if count > 1})
 
-    def unfinished_of(self, process_id: int) -> int:
-        """How many runs a process started and never ended: what was in its hands."""
-        return sum(run.process_id == process_id and run.ended_ns is None for run in self.runs)
+    def by_job(self) -> dict[str, list[Run]]:
+        """The runs of each job, in the order they started."""
+        jobs: dict[str, list[Run]] = defaultdict(list)
+        for run in sorted(self.runs, key=lambda run: run.started_ns):
+            jobs[run.job_id].append(run)
+        return jobs
 
-    def overlaps(self) -> list[str]:
-        """Jobs of which two runs that both ended were open at the same instant."""
-        by_job: dict[str, list[Run]] = defaultdict(list)
-        for run in self.runs:
-            if run.ended_ns is not None:
-                by_job[run.job_id].append(run)
+    def overlaps(
+        self, but_of: Collection[int] = (), deaths: Mapping[int, int] | None = None
+    ) -> list[str]:
+        """Jobs of which two runs were open at the same instant.
+
+        A run counts until it said that it was over. One that never did counts until its
+        process died; of a process whose death is not told, it does not count.
+
+        :param but_of: processes whose runs do not count either
+        :param deaths: when processes were killed
+        """
         found = []
-        for job_id, runs in by_job.items():
-            runs.sort(key=lambda run: run.started_ns)
-            for earlier, later in itertools.pairwise(runs):
-                if earlier.ended_ns is not None and later.started_ns < earlier.ended_ns:
-                    found.append(job_id)
+        for job_id, runs in self.by_job().items():
+            spans = [
+                (run.started_ns, run.over_ns or (deaths or {}).get(run.process_id, 0))
+                for run in runs
+                if run.process_id not in but_of
+            ]
+            open_ones = [span for span in spans if span[1]]
+            if any(later[0] < earlier[1] for earlier, later in itertools.pairwise(open_ones)):
+                found.append(job_id)
         return found
 
     def most_at_once(self, process_id: int | None = None) -> int:
@@ -120,8 +152,12 @@ class Ledger:
             if run.ended_ns is None or (process_id is not None and run.process_id != process_id):
                 continue
             edges += [(run.started_ns, 1), (run.ended_ns, -1)]
-        most = current = 0
-        for _, step in sorted(edges):
-            current += step
-            most = max(most, current)
-        return most
+        return _highest(edges)
+
+
+def _highest(edges: Iterable[tuple[int, int]]) -> int:
+    most = current = 0
+    for _, step in sorted(edges):
+        current += step
+        most = max(most, current)
+    return most

@@ -1,6 +1,8 @@
 """Handlers that note what they do in a ledger outside the store."""
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import anyio
@@ -11,27 +13,44 @@ from tests.support.ledger import note
 handlers = HandlerRegistry()
 
 
+@contextmanager
+def _noted(ctx: JobContext, ledger: str) -> Iterator[None]:
+    """A line before, and one after: ``end``, or ``cut`` when the handler is stopped."""
+    note(ledger, "start", ctx.job_id, ctx.attempt, ctx.token)
+    try:
+        yield
+    except BaseException:
+        note(ledger, "cut", ctx.job_id, ctx.attempt, ctx.token)
+        raise
+    note(ledger, "end", ctx.job_id, ctx.attempt, ctx.token)
+
+
 @handlers.job("ledger.work", keep_result=False)
 async def work(ctx: JobContext, ledger: str, seconds: float) -> None:
-    """Take ``seconds``, with a line before and one after."""
-    note(ledger, "start", ctx.job_id, ctx.attempt, ctx.token)
-    await anyio.sleep(seconds)
-    note(ledger, "end", ctx.job_id, ctx.attempt, ctx.token)
+    """Take ``seconds``."""
+    with _noted(ctx, ledger):
+        await anyio.sleep(seconds)
+
+
+@handlers.job("ledger.linger", keep_result=False)
+async def linger(ctx: JobContext, ledger: str, seconds: float) -> None:
+    """Take ``seconds`` the first time, and no time again: a job to be found running."""
+    with _noted(ctx, ledger):
+        if ctx.token == 1:
+            await anyio.sleep(seconds)
 
 
 @handlers.job("ledger.wait_for_file", keep_result=False)
 async def wait_for_file(ctx: JobContext, ledger: str, gate: str) -> None:
     """End as soon as the file ``gate`` exists."""
-    note(ledger, "start", ctx.job_id, ctx.attempt, ctx.token)
-    while not await anyio.Path(gate).exists():  # noqa: ASYNC110 - another process makes it
-        await anyio.sleep(0.01)
-    note(ledger, "end", ctx.job_id, ctx.attempt, ctx.token)
+    with _noted(ctx, ledger):
+        while not await anyio.Path(gate).exists():  # noqa: ASYNC110 - another process makes it
+            await anyio.sleep(0.01)
 
 
 @handlers.job("ledger.wait_in_thread", keep_result=False)
 def wait_in_thread(ctx: JobContext, ledger: str, gate: str) -> None:
     """As ``wait_for_file``, in a thread: no cancellation can stop it."""
-    note(ledger, "start", ctx.job_id, ctx.attempt, ctx.token)
-    while not Path(gate).exists():
-        time.sleep(0.01)
-    note(ledger, "end", ctx.job_id, ctx.attempt, ctx.token)
+    with _noted(ctx, ledger):
+        while not Path(gate).exists():
+            time.sleep(0.01)

@@ -10,6 +10,7 @@ import os
 import signal
 import sqlite3
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from datetime import timedelta
@@ -20,12 +21,22 @@ import anyio
 import psutil
 from msgspec import Struct, structs
 
-from forge_jobs import QueueRuntime, RuntimeSettings, open_storage
+from forge_jobs import RuntimeSettings
+from forge_jobs.cli.serving import RunMode, serve
+from forge_jobs.config import Deployment
 from tests.support.ledger_handlers import handlers
 from tests.support.waiting import wait_until
 
 forkserver = multiprocessing.get_context("forkserver")
-forkserver.set_forkserver_preload(["tests.support.pods", "forge_jobs.storage.sql.job_store"])
+forkserver.set_forkserver_preload(
+    [
+        "tests.support.pods",
+        "forge_jobs.storage.sql.sqlite.opening",
+        "forge_jobs.storage.sql.sqlite.store",
+        "forge_jobs.storage.sql.postgres.store",
+        "forge_jobs.storage.redis.opening",
+    ]
+)
 
 
 def quick_settings(**overrides: object) -> RuntimeSettings:
@@ -48,12 +59,14 @@ class PodPlan(Struct, frozen=True, kw_only=True):
     """What a worker process runs.
 
     :param log: file that takes its log and its standard streams
+    :param clock_off: seconds by which its wall clock is ahead of the machine's
     """
 
     url: str
     queues: Mapping[str, int]
     log: str
     settings: RuntimeSettings
+    clock_off: float = 0.0
 
 
 def _run(plan: PodPlan) -> None:
@@ -61,17 +74,18 @@ def _run(plan: PodPlan) -> None:
     os.dup2(log, 1)
     os.dup2(log, 2)
     logging.basicConfig(
-        level=logging.INFO, stream=sys.stderr, format="%(process)d %(levelname)s %(message)s"
+        level=logging.INFO,
+        stream=sys.stderr,
+        format="%(process)d %(asctime)s %(levelname)s %(message)s",
     )
     # A forked child has its parent's dispositions; a worker sets its own.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    raise SystemExit(anyio.run(_serve, plan))
-
-
-async def _serve(plan: PodPlan) -> int:
-    async with await open_storage(plan.url) as storage:
-        runtime = QueueRuntime(storage, handlers, settings=plan.settings)
-        return await runtime.with_queues(**plan.queues).run()
+    if plan.clock_off:
+        right, off_ns = time.time_ns, int(plan.clock_off * 1e9)
+        time.time_ns = lambda: right() + off_ns
+    deployment = Deployment(queues=plan.queues, storage_url=plan.url, runtime=plan.settings)
+    # As the worker command does it.
+    raise SystemExit(anyio.run(serve, deployment, handlers, RunMode.FOREVER))
 
 
 class PodProcess:
@@ -105,16 +119,25 @@ class PodProcess:
         self._process.join()
 
     async def freeze(self) -> None:
-        """SIGSTOP, while the test holds the store's write lock: a process that stops inside a
-        transaction of its own would hold back every other writer for as long as it is frozen."""
-        database = self._plan.url.removeprefix("sqlite:///")
+        """SIGSTOP.
+
+        On SQLite while the test holds the file's write lock: a process that stops inside a
+        transaction of its own would hold back every other writer for as long as it is frozen.
+        """
+        if not self._plan.url.startswith("sqlite"):
+            await self._stopped()
+            return
+        database = self._plan.url.removeprefix("sqlite:///").partition("?")[0]
         with closing(sqlite3.connect(database, timeout=30, isolation_level=None)) as connection:
             connection.execute("BEGIN IMMEDIATE")
-            self.send(signal.SIGSTOP)
-            process = psutil.Process(self.process_id)
-            await wait_until(
-                lambda: process.status() == psutil.STATUS_STOPPED, description="it is frozen"
-            )
+            await self._stopped()
+
+    async def _stopped(self) -> None:
+        self.send(signal.SIGSTOP)
+        process = psutil.Process(self.process_id)
+        await wait_until(
+            lambda: process.status() == psutil.STATUS_STOPPED, description="it is frozen"
+        )
 
     async def wait(self, at_most: float = 30) -> int:
         """Wait for its end; its exit code."""
@@ -133,14 +156,24 @@ class Fleet:
         self.pods: list[PodProcess] = []
 
     def start(
-        self, queues: Mapping[str, int], settings: RuntimeSettings | None = None
+        self,
+        queues: Mapping[str, int],
+        settings: RuntimeSettings | None = None,
+        *,
+        url: str = "",
+        clock_off: float = 0.0,
     ) -> PodProcess:
-        """Start one more pod that declares ``queues`` (name -> max_workers)."""
+        """Start one more pod that declares ``queues`` (name -> max_workers).
+
+        :param url: another way to the store
+        :param clock_off: seconds by which its wall clock is ahead of the machine's
+        """
         plan = PodPlan(
-            url=self.url,
+            url=url or self.url,
             queues=queues,
             log=str(self.log),
             settings=settings or quick_settings(),
+            clock_off=clock_off,
         )
         pod = PodProcess(plan)
         self.pods.append(pod)

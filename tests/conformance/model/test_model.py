@@ -1,32 +1,69 @@
-"""Every backend against the model.
+"""Every backend against the model, alone and all together.
 
-``FORGE_MODEL_EXAMPLES`` sets how many programs of 40 steps are tried.
+``FORGE_MODEL_EXAMPLES`` sets how many programs are tried, ``FORGE_MODEL_STEPS`` how long each may
+get; with ``FORGE_MODEL_SHRINK=0`` the first failing program is reported, not the shortest found.
+A failure prints the program and a line ``FORGE_MODEL_REPLAY=...`` that runs this one again.
 """
 
+import asyncio
 import os
+import re
 
 import pytest
-from anyio.from_thread import start_blocking_portal
-from hypothesis import settings
-from hypothesis.stateful import run_state_machine_as_test
+from hypothesis import Phase, reproduce_failure, settings
+from hypothesis.stateful import get_state_machine_test
 
 from tests.conformance.model.machine import StoreMachine
 from tests.support.backends import BACKENDS
 
-_EXAMPLES = int(os.environ.get("FORGE_MODEL_EXAMPLES", "60"))
+_EXAMPLES = int(os.environ.get("FORGE_MODEL_EXAMPLES", "20"))
+_STEPS = int(os.environ.get("FORGE_MODEL_STEPS", "40"))
+_PHASES = [Phase.explicit, Phase.generate]
+if os.environ.get("FORGE_MODEL_SHRINK", "1") != "0":
+    _PHASES.append(Phase.shrink)
+_REPLAY = os.environ.get("FORGE_MODEL_REPLAY", "")
+_BLOB = re.compile(r"@reproduce_failure\('([^']+)', b'([^']+)'\)")
 
 
-@pytest.mark.timeout(60 + _EXAMPLES * 2)
-@pytest.mark.parametrize("backend", sorted(BACKENDS))
-def test_a_store_does_what_the_model_does(backend: str) -> None:
-    with start_blocking_portal("asyncio") as portal:
+def _run(backends: tuple[str, ...], examples: int) -> None:
+    with asyncio.Runner() as runner:
 
         class Machine(StoreMachine):
             pass
 
-        Machine.portal = portal
-        Machine.open_backend = staticmethod(BACKENDS[backend])
-        run_state_machine_as_test(
-            Machine,
-            settings=settings(max_examples=_EXAMPLES, stateful_step_count=40),
+        Machine.loop = runner.get_loop()
+        Machine.backends = backends
+        wanted = settings(
+            max_examples=examples,
+            stateful_step_count=_STEPS,
+            phases=_PHASES,
+            report_multiple_bugs=False,
         )
+        test = get_state_machine_test(Machine, settings=wanted)
+        if _REPLAY:
+            version, _, blob = _REPLAY.partition(":")
+            test = reproduce_failure(version, blob.encode())(test)
+        try:
+            test()
+        except BaseException as error:
+            for note in getattr(error, "__notes__", ()):
+                if found := _BLOB.search(note):
+                    error.add_note(f"Again: FORGE_MODEL_REPLAY={found[1]}:{found[2]}")
+                    break
+            raise
+
+
+# Finding the shortest failing program may take Hypothesis five minutes.
+_SHRINKING = 330
+
+
+@pytest.mark.timeout(_SHRINKING + _EXAMPLES * 4)
+@pytest.mark.parametrize("backend", sorted(BACKENDS))
+def test_a_store_does_what_the_model_does(backend: str) -> None:
+    _run((backend,), _EXAMPLES)
+
+
+@pytest.mark.timeout(_SHRINKING + _EXAMPLES * 8)
+def test_all_stores_do_the_same() -> None:
+    """One program, step by step on every backend and the model."""
+    _run(tuple(sorted(BACKENDS)), max(_EXAMPLES // 2, 1))

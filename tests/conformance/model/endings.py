@@ -1,0 +1,21 @@
+"""The ends that a program gives to claims."""
+
+from forge_jobs.model.transitions import Cooldown
+from tests.conformance.model.program import SECOND
+from tests.support.factories import crashed, dead, done, failed, snoozed
+
+ENDINGS = {
+    "done": done('"r"'),
+    "done without a result": done(),
+    "failed": failed(2 * SECOND),
+    "failed at once": failed(),
+    "dead": dead(),
+    "snoozed": snoozed(SECOND),
+    "throttled": snoozed(SECOND, cooldown=Cooldown(5 * SECOND, 1)),
+    "throttled again": snoozed(cooldown=Cooldown(2 * SECOND, 3)),
+}
+REVIVALS = {
+    "again": crashed(),
+    "dead": dead(count_crash=True),
+    "done": done('"late"'),
+}

@@ -1,0 +1,173 @@
+"""Who takes part in a run: real stores and the reference, all asked the same.
+
+Stores make values up: epochs, versions, numbers of handovers, cursors. A program names such a
+value by the number of the call that returned it, and every participant knows what its own store
+returned then. So one program means the same to all of them.
+"""
+
+from collections.abc import Awaitable, Callable, Hashable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from forge_jobs.clock import Clock
+from forge_jobs.errors import StorageError
+from forge_jobs.model.jobs import BulkOutcome, Page
+from forge_jobs.model.processes import Allocation, AllocationChange, Leadership, PodLease
+from forge_jobs.model.schedules import DueSchedules, Firing, Schedule
+from forge_jobs.model.transitions import Delivery, Handover
+from forge_jobs.storage.protocols import Storage
+from tests.conformance.model.reference import Reference
+from tests.support.backends import BACKENDS, forget
+
+
+class Raised(Struct, frozen=True):
+    """A call that was refused, and how. Its text is for people."""
+
+    error: str
+
+
+class Names:
+    """One participant's made-up values, by the call that returned them."""
+
+    def __init__(self) -> None:
+        self._own: dict[Hashable, Any] = {}
+        self._call = 0
+
+    def next_call(self, number: int) -> None:
+        self._call = number
+
+    def given(self, value: Any) -> Any:
+        """An answer, its made-up values replaced by the number of this call."""
+        match value:
+            case list():
+                value = [self.given(each) for each in value]
+            case PodLease():
+                value = replace(value, epoch=str(self._learn(value.host_id, value.epoch)))
+            case Allocation():
+                value = replace(value, version=self._learn(f"queue {value.queue}", value.version))
+            case Schedule():
+                value = replace(value, version=self._learn(value.spec.name, value.version))
+            case Handover():
+                news = (value.child_id, value.parent_id)
+                value = replace(value, id=self._learn(news, value.id))
+            case Leadership():
+                value = replace(value, fleet_version="")
+            case DueSchedules():
+                value = replace(value, schedules=tuple(map(self.given, value.schedules)))
+            case Page() | BulkOutcome() if value.cursor is not None:
+                value = replace(value, cursor=str(self._learn("cursor", value.cursor)))
+        return value
+
+    def _learn(self, what: Hashable, own: Any) -> int:
+        self._own[what, self._call] = own
+        return self._call
+
+    def asked(self, value: Any) -> Any:
+        """An argument as this participant's own store understands it."""
+        match value:
+            case PodLease():
+                return replace(value, epoch=self._own[value.host_id, int(value.epoch)])
+            case AllocationChange():
+                return replace(value, version=self._own[f"queue {value.queue}", value.version])
+            case Firing():
+                return replace(value, version=self._own[value.name, value.version])
+            case Delivery():
+                news = (value.handover.child_id, value.handover.parent_id)
+                own = self._own[news, value.handover.id]
+                return replace(value, handover=replace(value.handover, id=own))
+            case list():
+                return [self.asked(each) for each in value]
+        return value
+
+    def cursor(self, number: str) -> Any:
+        return self._own["cursor", int(number)]
+
+
+class Participant:
+    """Anything with the four views: answers calls in the program's own names."""
+
+    name: str
+
+    def __init__(self) -> None:
+        self._names = Names()
+
+    def _prepare(
+        self, number: int, arguments: tuple[Any, ...], options: dict[str, Any]
+    ) -> tuple[list[Any], dict[str, Any]]:
+        self._names.next_call(number)
+        if options.get("cursor") is not None:
+            options = {**options, "cursor": self._names.cursor(options["cursor"])}
+        return [self._names.asked(each) for each in arguments], options
+
+
+class Believed(Participant):
+    """The reference."""
+
+    name = "the model"
+
+    def __init__(self, reference: Reference) -> None:
+        super().__init__()
+        self._reference = reference
+
+    def call(self, number: int, method: str, arguments: Any, options: Any) -> Any:
+        view, _, verb = method.partition(".")
+        given, options = self._prepare(number, arguments, options)
+        try:
+            answer = getattr(getattr(self._reference, view), verb)(*given, **options)
+        except StorageError as error:
+            return Raised(type(error).__name__)
+        return self._names.given(answer)
+
+
+class Tried(Participant):
+    """A real store, held through two bundles that take turns, as two processes would."""
+
+    def __init__(self, backend: str, folder: Path, clock: Clock) -> None:
+        super().__init__()
+        self.name = backend
+        self._folder, self._clock = folder, clock
+        self._stack = AsyncExitStack()
+        self._bundles: list[Storage] = []
+        self._fleets: dict[str, list[Allocation]] = {}
+
+    async def open(self) -> None:
+        opened = BACKENDS[self.name](self._folder, self._clock)
+        first = await self._stack.enter_async_context(opened)
+        second = await self._stack.enter_async_context(await first.reopen())
+        self._bundles = [first, second]
+
+    async def close(self) -> None:
+        await self._stack.aclose()
+
+    async def reconnect(self) -> None:
+        """What a process keeps in memory is lost, what it was told is durable stays."""
+        await self.close()
+        self._stack = AsyncExitStack()
+        await self.open()
+
+    async def discard(self) -> None:
+        await self.close()
+        await forget(self.name, self._folder)
+
+    async def call(self, number: int, method: str, arguments: Any, options: Any) -> Any:
+        view, _, verb = method.partition(".")
+        bundle = self._bundles[number % 2]
+        given, options = self._prepare(number, arguments, options)
+        asking: Callable[..., Awaitable[Any]] = getattr(getattr(bundle, view), verb)
+        try:
+            answer = await asking(*given, **options)
+        except StorageError as error:
+            return Raised(type(error).__name__)
+        if isinstance(answer, Leadership) and answer.fleet_version:
+            await self._check_fleet_version(answer)
+        return self._names.given(answer)
+
+    async def _check_fleet_version(self, leadership: Leadership) -> None:
+        """A fleet version that was seen before means the allocations seen with it."""
+        now = await self._bundles[0].procs.allocations()
+        seen = self._fleets.setdefault(leadership.fleet_version, now)
+        assert seen == now, f"{self.name}: allocations changed under one fleet version"

@@ -1,0 +1,142 @@
+"""The base of every rule: one call goes to the reference and to all stores, and must agree."""
+
+import asyncio
+import sys
+import tempfile
+from collections.abc import Callable, Coroutine
+from contextlib import ExitStack
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine
+
+from forge_jobs.clock import ManualClock
+from forge_jobs.model.ids import HostId, JobId
+from forge_jobs.model.jobs import Claim, Job, NewJob
+from forge_jobs.model.processes import AllocationChange, PodLease
+from forge_jobs.model.schedules import Schedule
+from forge_jobs.model.transitions import Handover, StaleClaim
+from tests.conformance.model.differences import difference
+from tests.conformance.model.leeway import Leeway
+from tests.conformance.model.participants import Believed, Tried
+from tests.conformance.model.reference import Reference
+
+T = TypeVar("T")
+
+LEASE = timedelta(seconds=15)
+LEADER_LEASE = timedelta(seconds=10)
+SECOND = timedelta(seconds=1)
+QUEUES = ("q", "r")
+KINDS = ("tests.known", "tests.rare")
+COMMON, RARE = KINDS
+ODD_KIND = "tests.nobody_knows"
+
+index = st.integers(0, 10_000)
+few = st.lists(index, min_size=1, max_size=4)
+queue = st.sampled_from(QUEUES)
+
+
+class Program(RuleBasedStateMachine):
+    """What a program knows while it runs. Subclasses add rules; a test names the backends."""
+
+    loop: ClassVar[asyncio.AbstractEventLoop]
+    backends: ClassVar[tuple[str, ...]]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.clock = ManualClock()
+        reference = Reference(self.clock)
+        self.world = reference.world
+        self.requests: list[NewJob] = []
+        self.claims: list[Claim] = []
+        self.owners: dict[Claim, HostId] = {}
+        self.leases: list[PodLease] = []
+        self.scanned: list[StaleClaim] = []
+        self.news: list[Handover] = []
+        self.plans: list[AllocationChange] = []
+        self.read_schedules: list[Schedule] = []
+        self.terms: list[tuple[HostId, int]] = []
+        self._believed = Believed(reference)
+        self._leeway = Leeway(self.world)
+        self._calls = 0
+        self._made = 0
+        self._seen: dict[JobId, Job] = {}
+        self._stack = ExitStack()
+        self._tried: list[Tried] = []
+        for backend in self.backends:
+            folder = self._stack.enter_context(tempfile.TemporaryDirectory())
+            tried = Tried(backend, Path(folder), self.clock)
+            self._stack.callback(self._wait, tried.discard)
+            self._tried.append(tried)
+            self._wait(tried.open)
+
+    def teardown(self) -> None:
+        with self._stack:
+            # A program that has failed already must not fail once more on what is left of it.
+            if sys.exc_info()[0] is None:
+                self.finish()
+
+    def finish(self) -> None:
+        """What must hold at the end of every program. Rules' modules add to it."""
+
+    def _wait(self, call: Callable[..., Coroutine[Any, Any, T]], *arguments: Any) -> T:
+        # Not a portal: its two hops between threads would take longer than the calls.
+        return self.loop.run_until_complete(call(*arguments))
+
+    # -- calls
+
+    def do(self, method: str, *arguments: Any, **options: Any) -> Any:
+        """The answer that the model gives and every store gave too."""
+        self._calls += 1
+        call = (self._calls, method, arguments, options)
+        expected = self._believed.call(*call)
+        for tried in self._tried:
+            self._compare(tried.name, method, expected, self._wait(tried.call, *call))
+        self.after_call()
+        return expected
+
+    def after_call(self) -> None:
+        """What must hold after every single call."""
+
+    def _compare(self, name: str, method: str, expected: Any, found: Any) -> None:
+        wanted = self._leeway.normal(method, expected)
+        told = difference(wanted, self._leeway.normal(method, found))
+        assert told is None, f"{name}, {method}: {told}"
+
+    def reconnect_all(self) -> None:
+        for tried in self._tried:
+            self._wait(tried.reconnect)
+
+    def look_at_jobs(self, *, everything: bool = False) -> None:
+        """Compare the jobs that the last step changed and all that run, or all there ever were."""
+        now = {job_id: job.view() for job_id, job in self.world.jobs.items()}
+        running = {job.id for job in self.world.claimed()}
+        changed = [
+            request.id
+            for request in self.requests
+            if everything
+            or request.id in running
+            or now.get(request.id) != self._seen.get(request.id)
+        ]
+        self._seen = now
+        if changed:
+            self.do("jobs.get", changed)
+
+    # -- what a program makes up
+
+    def new_id(self) -> str:
+        """The next of a fixed row of ids, the same in every run; not in ascending order."""
+        self._made += 1
+        return f"{(self._made * 7_919) % 100_003:026d}"
+
+    @staticmethod
+    def pick(items: list[T], number: int) -> T:
+        return items[number % len(items)]
+
+    def live_leases(self) -> list[PodLease]:
+        """In the program's own names; each pod's newest lease, if it has not run out."""
+        newest = {lease.host_id: lease for lease in self.leases}
+        live = {pod.pod.host_id for pod in self.world.live_pods()}
+        return [lease for host_id, lease in newest.items() if host_id in live]

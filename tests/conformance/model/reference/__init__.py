@@ -1,0 +1,24 @@
+"""What a store is believed to be: dicts, and the rules of the protocols' prose.
+
+Written as plainly as it can be: no indexes, no batches, no concurrency, no import of a store.
+The methods are those of the four protocols, without ``async``. Whatever a real store answers must
+be what this answers, apart from what ``tests.conformance.model.leeway`` names.
+"""
+
+from forge_jobs.clock import ManualClock
+from tests.conformance.model.reference.config import ReferenceConfig
+from tests.conformance.model.reference.cron import ReferenceCron
+from tests.conformance.model.reference.jobs import ReferenceJobs
+from tests.conformance.model.reference.procs import ReferenceProcs
+from tests.conformance.model.reference.state import World
+
+
+class Reference:
+    """The four views of one pretended store."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        self.world = World(clock)
+        self.jobs = ReferenceJobs(self.world)
+        self.procs = ReferenceProcs(self.world)
+        self.config = ReferenceConfig(self.world)
+        self.cron = ReferenceCron(self.world)

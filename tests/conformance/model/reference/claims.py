@@ -1,0 +1,119 @@
+"""How jobs are claimed, and how claims are kept alive."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+from forge_jobs.model.ids import WorkerId
+from forge_jobs.model.jobs import Claim, ClaimedJob, JobStatus
+from forge_jobs.model.processes import Beat, ClaimState, HeldClaim, PodLease, QueueBeat, Slots
+from forge_jobs.model.transitions import Demand
+from tests.conformance.model.reference.state import WAITING, ZERO, ModelJob, World
+
+
+def claim(world: World, name: str, demand: Demand, lease: PodLease) -> list[ClaimedJob]:
+    queue = world.queues.get(name)
+    cooling = queue and queue.cooldown_until and queue.cooldown_until > world.now
+    if demand.limit < 1 or queue is None or queue.paused or cooling or not world.is_live(lease):
+        return []
+    if name not in world.pods[lease.host_id].slots:
+        return []
+    taken: list[ClaimedJob] = []
+    published = {kind for pod in world.live_pods() for kind in pod.pod.kinds}
+    for job in world.due(name):
+        if job.request.kind not in published:
+            # Which of them a claim meets, and so puts on hold, is up to the store.
+            job.may_be_held = True
+        elif job.request.kind in demand.kinds and len(taken) < demand.limit:
+            worker_id = demand.worker_ids[len(taken)] if len(taken) < len(demand.worker_ids) else ""
+            if worker_id or not job.crashes:
+                taken.append(_take(world, job, worker_id, lease))
+    return taken
+
+
+def _take(world: World, job: ModelJob, worker_id: str, lease: PodLease) -> ClaimedJob:
+    job.status = JobStatus.IN_PROGRESS
+    job.attempt += 1
+    job.token += 1
+    job.host_id, job.worker_id = lease.host_id, WorkerId(worker_id)
+    job.claimed_at = job.heartbeat_at = world.now
+    job.started_at = job.finished_at = None
+    world.count(job.queue, "claimed")
+    request = job.request
+    return ClaimedJob(
+        claim=Claim(job.queue, job.id, job.token),
+        kind=request.kind,
+        payload=job.payload,
+        attempt=job.attempt,
+        max_attempts=request.max_attempts,
+        crashes=job.crashes,
+        snoozes=job.snoozes,
+        priority=request.priority,
+        timeout=request.timeout,
+        tags=request.tags,
+        metadata=request.metadata,
+        trace=request.trace,
+        run_at=job.due_at,
+        enqueued_at=job.enqueued_at,
+        keep_result=request.keep_result,
+        cancel_requested=job.cancel_requested,
+        schedule=request.schedule,
+    )
+
+
+def record_start(world: World, claims: Sequence[Claim]) -> list[bool]:
+    answers = []
+    for each in claims:
+        job = world.jobs.get(each.job_id)
+        current = job is not None and job.is_current(each)
+        if job is not None and current:
+            job.started_at = job.started_at or world.now
+        answers.append(current)
+    return answers
+
+
+def heartbeat(
+    world: World, lease: PodLease, claims: Sequence[HeldClaim], lease_for: timedelta
+) -> Beat:
+    lease_held = world.is_live(lease)
+    if lease_held:
+        pod = world.pods[lease.host_id]
+        pod.last_beat_at, pod.until = world.now, world.now + lease_for
+    states = {held.claim: _renew(world, held, lease) for held in claims}
+    mine = [Claim(job.queue, job.id, job.token) for job in world.claimed(lease.host_id)]
+    return Beat(
+        lease_held=lease_held,
+        claims=states,
+        unknown=tuple(each for each in mine if each not in states),
+        queues=_queue_beats(world, lease),
+        handovers=bool(world.handovers),
+    )
+
+
+def _renew(world: World, held: HeldClaim, lease: PodLease) -> ClaimState:
+    job = world.jobs.get(held.claim.job_id)
+    if job is None or not job.is_current(held.claim) or job.host_id != lease.host_id:
+        return ClaimState.LOST
+    job.heartbeat_at = world.now
+    if held.worker_id:
+        job.worker_id = WorkerId(held.worker_id)
+        job.started_at = job.started_at or world.now
+    return ClaimState.CANCEL_REQUESTED if job.cancel_requested else ClaimState.HELD
+
+
+def _queue_beats(world: World, lease: PodLease) -> dict[str, QueueBeat]:
+    pod = world.pods.get(lease.host_id)
+    if pod is None or pod.epoch != lease.epoch:
+        return {}
+    return {
+        name: QueueBeat(
+            slots=slots if pod.until > world.now else Slots(0, 0),
+            state=world.queue_state(world.queues[name]),
+            next_due_in=_next_due_in(world, name),
+        )
+        for name, slots in pod.slots.items()
+    }
+
+
+def _next_due_in(world: World, name: str) -> timedelta | None:
+    waiting = [job.due_at for job in world.of_queue(name) if job.status in WAITING]
+    return max(ZERO, min(waiting) - world.now) if waiting else None

@@ -1,0 +1,128 @@
+"""Settings of queues, pauses, cool-downs and rate limits."""
+
+from datetime import timedelta
+from typing import Any
+
+from msgspec.structs import asdict, replace
+
+from forge_jobs.errors import InvalidInput, NotFound
+from forge_jobs.model.queues import (
+    QueueChange,
+    QueueSettings,
+    QueueState,
+    RateLimit,
+    RateLimitState,
+    TokenGrant,
+)
+from tests.conformance.model.reference.state import ZERO, ModelBucket, ModelQueue, World
+
+_MICROSECOND = timedelta(microseconds=1)
+
+
+class ReferenceConfig:
+    """``ConfigStore``."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    # -- queues
+
+    def ensure_queue(self, name: str, settings: QueueSettings) -> QueueState:
+        queue = self._world.declare(name)
+        declared = asdict(settings)
+        self._set(queue, {key: declared[key] for key in declared.keys() - queue.overridden})
+        return self._world.queue_state(queue)
+
+    def set_queue(self, name: str, change: QueueChange) -> QueueState:
+        queue = self._world.declare(name)
+        wished = {key: value for key, value in asdict(change).items() if value is not None}
+        self._set(queue, wished)
+        queue.overridden |= wished.keys()
+        return self._world.queue_state(queue)
+
+    def _set(self, queue: ModelQueue, wished: dict[str, Any]) -> None:
+        before, queue.settings = queue.settings, replace(queue.settings, **wished)
+        if before.max_workers != queue.settings.max_workers:
+            self._world.move_versions(queue.name)
+
+    def _known(self, name: str) -> ModelQueue:
+        if name not in self._world.queues:
+            raise NotFound(f"there is no queue {name!r}")
+        return self._world.queues[name]
+
+    def set_paused(self, name: str, paused: bool) -> QueueState:
+        queue = self._known(name)
+        queue.paused = paused
+        return self._world.queue_state(queue)
+
+    def clear_cooldown(self, name: str) -> QueueState:
+        queue = self._known(name)
+        queue.cooldown_until, queue.cooldown_level = None, 0
+        return self._world.queue_state(queue)
+
+    def queues(self) -> list[QueueState]:
+        return [self._world.queue_state(q) for _, q in sorted(self._world.queues.items())]
+
+    # -- rate limits: ``capacity`` shares leak out each microsecond, ``period`` of them are a token
+
+    def ensure_rate_limit(self, scope: str, limit: RateLimit) -> None:
+        bucket = self._world.buckets.get(scope)
+        if bucket is None or not bucket.overridden:
+            self._resize(scope, limit, overridden=False)
+
+    def set_rate_limit(self, scope: str, limit: RateLimit) -> None:
+        self._resize(scope, limit, overridden=True)
+
+    def _resize(self, scope: str, limit: RateLimit, *, overridden: bool) -> None:
+        taken = 0
+        if scope in self._world.buckets:
+            bucket = self._leaked(scope)
+            # The same number of tokens is missing from the new bucket.
+            taken = -(-bucket.taken * _period(limit) // _period(bucket.limit))
+        full = limit.capacity * _period(limit)
+        self._world.buckets[scope] = ModelBucket(
+            limit, min(taken, full), self._world.now, overridden
+        )
+
+    def _leaked(self, scope: str) -> ModelBucket:
+        """The bucket as it is now."""
+        if scope not in self._world.buckets:
+            raise NotFound(f"there is no rate limit {scope!r}")
+        bucket = self._world.buckets[scope]
+        elapsed = (self._world.now - bucket.at) // _MICROSECOND
+        bucket.taken = max(0, bucket.taken - elapsed * bucket.limit.capacity)
+        bucket.at = self._world.now
+        return bucket
+
+    def rate_limits(self) -> list[RateLimitState]:
+        found = []
+        for scope in sorted(self._world.buckets):
+            bucket = self._leaked(scope)
+            period = _period(bucket.limit)
+            left = (bucket.limit.capacity * period - bucket.taken) // period
+            limit = RateLimit(bucket.limit.capacity, bucket.limit.period)
+            found.append(
+                RateLimitState(
+                    scope=scope, limit=limit, available=left, overridden=bucket.overridden
+                )
+            )
+        return found
+
+    def take_tokens(self, scope: str, count: int) -> TokenGrant:
+        bucket = self._leaked(scope)
+        capacity, period = bucket.limit.capacity, _period(bucket.limit)
+        if not 1 <= count <= capacity:
+            raise InvalidInput("count", f"is {count}", f"give 1 to {capacity}")
+        surplus = bucket.taken - (capacity - count) * period
+        if surplus > 0:
+            return TokenGrant(False, -(-surplus // capacity) * _MICROSECOND)
+        bucket.taken += count * period
+        return TokenGrant(True, ZERO)
+
+    def drain_tokens(self, scope: str) -> None:
+        bucket = self._leaked(scope)
+        bucket.taken = bucket.limit.capacity * _period(bucket.limit)
+
+
+def _period(limit: RateLimit) -> int:
+    return limit.period // _MICROSECOND

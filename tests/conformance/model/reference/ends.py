@@ -1,0 +1,177 @@
+"""How claims end: finalize, release, revive; and how waiting jobs end."""
+
+from collections.abc import Callable, Iterable, Sequence
+from datetime import timedelta
+
+from msgspec.structs import replace
+
+from forge_jobs.model.ids import JobId
+from forge_jobs.model.jobs import ERROR_HISTORY, TERMINAL, Cause, Claim, JobStatus
+from forge_jobs.model.transitions import (
+    Cooldown,
+    Finalization,
+    Handover,
+    Revival,
+    StaleClaim,
+    Transition,
+)
+from tests.conformance.model.reference.state import EDGE_OPEN, EDGE_TOLD, ModelJob, World
+
+RELEASED = Transition(status=JobStatus.PENDING, cause=Cause.RELEASED, hand_back=True)
+
+
+def finalize(world: World, finalizations: Sequence[Finalization]) -> list[bool]:
+    return _by_owner(
+        world,
+        [item.claim for item in finalizations],
+        lambda index, job: _end_claim(world, job, finalizations[index].transition),
+    )
+
+
+def release(world: World, claims: Sequence[Claim]) -> list[bool]:
+    return _by_owner(world, claims, lambda _, job: _hand_back(world, job))
+
+
+def _by_owner(
+    world: World, claims: Sequence[Claim], end: Callable[[int, ModelJob], None]
+) -> list[bool]:
+    """Items do not see each other: a token that was settled before the call is so for all."""
+    before = {job.id: job.settled_token for job in world.jobs.values()}
+    answers = []
+    for index, claim in enumerate(claims):
+        job = world.jobs.get(claim.job_id)
+        if job is not None and job.is_current(claim):
+            end(index, job)
+            job.settled_token = claim.token
+            answers.append(True)
+        else:
+            answers.append(
+                job is not None
+                and job.queue == claim.queue
+                and claim.token in {job.settled_token, before[job.id]} - {0}
+            )
+    return answers
+
+
+def revive(world: World, revivals: Sequence[Revival], stale_after: timedelta) -> list[bool]:
+    answers = []
+    for item in revivals:
+        job = world.jobs.get(item.claim.job_id)
+        stale = (
+            job is not None and job.is_current(item.claim) and _is_stale(world, job, stale_after)
+        )
+        if job is not None and stale:
+            _end_claim(world, job, item.transition, cancel_spares_done=False)
+        answers.append(stale)
+    return answers
+
+
+def stale_claims(world: World, stale_after: timedelta, limit: int) -> list[StaleClaim]:
+    stale = [job for job in world.claimed() if _is_stale(world, job, stale_after)]
+    stale.sort(key=lambda job: (job.heartbeat_at, job.id))
+    return [
+        StaleClaim(
+            claim=Claim(job.queue, job.id, job.token),
+            kind=job.request.kind,
+            host_id=job.host_id,
+            attempt=job.attempt,
+            max_attempts=job.request.max_attempts,
+            crashes=job.crashes,
+            started=job.started_at is not None,
+            cancel_requested=job.cancel_requested,
+        )
+        for job in stale[:limit]
+    ]
+
+
+def _is_stale(world: World, job: ModelJob, stale_after: timedelta) -> bool:
+    assert job.heartbeat_at is not None
+    return job.heartbeat_at + stale_after <= world.now
+
+
+def _end_claim(
+    world: World, job: ModelJob, wished: Transition, *, cancel_spares_done: bool = True
+) -> None:
+    spared = cancel_spares_done and wished.status is JobStatus.DONE
+    transition = wished
+    if job.cancel_requested and not spared:
+        transition = replace(wished, status=JobStatus.CANCELLED, cause=Cause.CANCELLED, result=None)
+    job.result, job.result_expires_at = transition.result, None
+    if transition.result is not None and job.request.result_ttl is not None:
+        job.result_expires_at = world.now + job.request.result_ttl
+    if transition.status not in TERMINAL:
+        job.due_at = world.now + transition.delay
+    _apply(world, job, transition)
+
+
+def _hand_back(world: World, job: ModelJob) -> None:
+    """Due and result stay as they were."""
+    cancelled = replace(RELEASED, status=JobStatus.CANCELLED, cause=Cause.CANCELLED)
+    _apply(world, job, cancelled if job.cancel_requested else RELEASED)
+
+
+def _apply(world: World, job: ModelJob, transition: Transition) -> None:
+    job.status, job.cause = transition.status, transition.cause
+    job.attempt -= transition.hand_back
+    job.snoozes += transition.count_snooze
+    job.crashes += transition.count_crash
+    job.cancel_requested = False
+    job.finished_at = world.now if job.is_finished else None
+    if transition.error is not None:
+        stamped = replace(transition.error, at=world.now)
+        job.errors = (*job.errors, stamped)[-ERROR_HISTORY:]
+    world.count(job.queue, transition.cause)
+    if transition.cooldown is not None:
+        _cool_down(world, job.queue, transition.cooldown)
+    if job.is_finished:
+        _finish(world, job)
+
+
+def _cool_down(world: World, name: str, cooldown: Cooldown) -> None:
+    queue, level = world.queues[name], cooldown.level
+    until = world.now + cooldown.length
+    if queue.cooldown_until is not None:
+        if world.now < queue.cooldown_until + queue.settings.cooldown.quiet:
+            level = max(level, queue.cooldown_level)
+        until = max(until, queue.cooldown_until)
+    queue.cooldown_until, queue.cooldown_level = until, level
+
+
+def end_waiting(world: World, jobs: Iterable[ModelJob], cause: Cause) -> None:
+    """Cancel jobs that nobody runs."""
+    for job in jobs:
+        job.status, job.cause = JobStatus.CANCELLED, cause
+        job.finished_at = world.now
+        job.hold, job.may_be_held = None, False
+        job.edges = {}
+        world.count(job.queue, cause)
+        _finish(world, job)
+
+
+def _finish(world: World, job: ModelJob) -> None:
+    kept: timedelta = getattr(world.queues[job.queue].settings.retention, job.status.value)
+    if not kept:
+        job.payload = ""
+    tell_children(world, job.id, job.status)
+
+
+def tell_children(world: World, parent_id: JobId, status: JobStatus) -> None:
+    """Write the news for every child that waits for this parent."""
+    for child in sorted(world.jobs.values(), key=lambda job: job.id):
+        edge = child.edges.get(parent_id)
+        if edge is not None and edge.state == EDGE_OPEN:
+            edge.state = EDGE_TOLD
+            add_handover(world, child, parent_id, status)
+
+
+def add_handover(world: World, child: ModelJob, parent_id: JobId, status: JobStatus) -> None:
+    world.handovers.append(
+        Handover(
+            id=str(world.new_number()),
+            queue=child.queue,
+            child_id=child.id,
+            parent_id=parent_id,
+            parent_status=status,
+            on_failure=child.edges[parent_id].on_failure,
+        )
+    )

@@ -1,0 +1,156 @@
+"""The job store, method by method."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from forge_jobs.model.events import TimelineEvent
+from forge_jobs.model.ids import JobId
+from forge_jobs.model.jobs import (
+    BulkOutcome,
+    Claim,
+    ClaimedJob,
+    EnqueueOutcome,
+    Job,
+    JobFilter,
+    NewJob,
+    Page,
+)
+from forge_jobs.model.metrics import Histogram, MetricBucket
+from forge_jobs.model.processes import Beat, HeldClaim, PodLease
+from forge_jobs.model.queues import QueueCounts
+from forge_jobs.model.transitions import (
+    Delivery,
+    Demand,
+    Exchange,
+    Finalization,
+    Handover,
+    Revival,
+    StaleClaim,
+)
+from tests.conformance.model.reference import children, claims, ends, operators
+from tests.conformance.model.reference.enqueue import enqueue
+from tests.conformance.model.reference.state import World
+
+
+class ReferenceJobs:
+    """``JobStore``."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def enqueue(self, requests: Sequence[NewJob]) -> list[EnqueueOutcome]:
+        return enqueue(self._world, requests)
+
+    def claim(
+        self,
+        queue: str,
+        worker_ids: Sequence[str],
+        limit: int,
+        kinds: frozenset[str],
+        lease: PodLease,
+    ) -> list[ClaimedJob]:
+        demand = Demand(worker_ids=tuple(worker_ids), limit=limit, kinds=kinds)
+        return claims.claim(self._world, queue, demand, lease)
+
+    def finalize(self, finalizations: Sequence[Finalization]) -> list[bool]:
+        return ends.finalize(self._world, finalizations)
+
+    def exchange(
+        self, queue: str, finalizations: Sequence[Finalization], demand: Demand, lease: PodLease
+    ) -> Exchange:
+        settled = ends.finalize(self._world, finalizations)
+        claimed = claims.claim(self._world, queue, demand, lease)
+        return Exchange(tuple(settled), tuple(claimed), None)
+
+    def record_start(self, started: Sequence[Claim]) -> list[bool]:
+        return claims.record_start(self._world, started)
+
+    def heartbeat(self, lease: PodLease, held: Sequence[HeldClaim], lease_for: timedelta) -> Beat:
+        return claims.heartbeat(self._world, lease, held, lease_for)
+
+    def release(self, released: Sequence[Claim]) -> list[bool]:
+        return ends.release(self._world, released)
+
+    def stale_claims(self, stale_after: timedelta, limit: int) -> list[StaleClaim]:
+        return ends.stale_claims(self._world, stale_after, limit)
+
+    def revive(self, revivals: Sequence[Revival], stale_after: timedelta) -> list[bool]:
+        return ends.revive(self._world, revivals, stale_after)
+
+    # -- operators
+
+    def cancel(
+        self, which: JobFilter, *, cursor: str | None = None, limit: int = 500
+    ) -> BulkOutcome:
+        return operators.visit(self._world, operators.cancel, which, cursor, limit)
+
+    def delete(
+        self, which: JobFilter, *, cursor: str | None = None, limit: int = 500
+    ) -> BulkOutcome:
+        return operators.visit(self._world, operators.delete, which, cursor, limit)
+
+    def requeue(
+        self, which: JobFilter, *, cursor: str | None = None, limit: int = 500
+    ) -> BulkOutcome:
+        return operators.visit(self._world, operators.requeue, which, cursor, limit)
+
+    def run_now(
+        self, which: JobFilter, *, cursor: str | None = None, limit: int = 500
+    ) -> BulkOutcome:
+        return operators.visit(self._world, operators.run_now, which, cursor, limit)
+
+    def expire(self, limit: int) -> int:
+        return operators.expire(self._world)
+
+    # -- children
+
+    def handovers(self, limit: int) -> list[Handover]:
+        return children.handovers(self._world)
+
+    def deliver(self, deliveries: Sequence[Delivery]) -> int:
+        return children.deliver(self._world, deliveries)
+
+    # -- reads and bookkeeping
+
+    def get(self, ids: Sequence[JobId]) -> dict[JobId, Job]:
+        found = (self._world.jobs.get(job_id) for job_id in ids)
+        return {job.id: job.view() for job in found if job is not None}
+
+    def counts(self, queues: Sequence[str] | None = None) -> dict[str, QueueCounts]:
+        names = self._world.queues if queues is None else queues
+        return {name: operators.counts(self._world, name) for name in names}
+
+    def events(self, *, queue: str, limit: int) -> list[TimelineEvent]:
+        return [event for event in self._world.events if event.queue == queue][-limit:]
+
+    def metrics(self, queue: str, since: datetime, until: datetime) -> list[MetricBucket]:
+        minutes = sorted({minute for name, minute, _ in self._world.counts if name == queue})
+        return [
+            MetricBucket(
+                queue=queue,
+                minute=minute,
+                counts={
+                    name: count
+                    for (of, at, name), count in self._world.counts.items()
+                    if (of, at) == (queue, minute)
+                },
+                processing=Histogram({}),
+                total=Histogram({}),
+            )
+            for minute in minutes
+            if since <= minute < until
+        ]
+
+    def roll_up(self, limit: int) -> int:
+        """How many rows that takes is the store's affair; the sums stay."""
+        return 0
+
+    def cleanup(self, limit: int) -> int:
+        """As :meth:`roll_up`: what is gone is seen by reading."""
+        operators.cleanup(self._world)
+        return 0
+
+    # Last, because the name hides the builtin from the annotations below it.
+
+    def list(self, which: JobFilter, *, cursor: str | None = None, limit: int = 50) -> Page:
+        return operators.list_jobs(self._world, which, cursor, limit)

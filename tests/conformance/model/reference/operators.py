@@ -1,0 +1,206 @@
+"""What operators do to jobs, one or all that match; and what time does to them."""
+
+from collections.abc import Callable
+from datetime import timedelta
+
+from forge_jobs.model.events import EventKind
+from forge_jobs.model.ids import JobId
+from forge_jobs.model.jobs import (
+    BulkOutcome,
+    Cause,
+    Hold,
+    JobFilter,
+    JobStatus,
+    JobSummary,
+    Page,
+    Refusal,
+)
+from forge_jobs.model.queues import QueueCounts, Retention
+from tests.conformance.model.reference.ends import end_waiting, tell_children
+from tests.conformance.model.reference.state import MINUTE, ModelJob, World
+
+Verb = Callable[[World, ModelJob], "Refusal | bool"]
+"""True: changed. False: its owner was asked."""
+
+_KEPT = timedelta(days=30)
+
+
+def matching(world: World, which: JobFilter) -> list[ModelJob]:
+    """In id order."""
+    found = (job for job in world.jobs.values() if _matches(job, which))
+    return sorted(found, key=lambda job: job.id)
+
+
+def _matches(job: ModelJob, which: JobFilter) -> bool:
+    request = job.request
+    checks = (
+        which.ids is None or job.id in which.ids,
+        not which.queues or job.queue in which.queues,
+        not which.kinds or request.kind in which.kinds,
+        not which.statuses or job.status in which.statuses,
+        not which.causes or job.cause in which.causes,
+        which.tag is None or which.tag in request.tags,
+        which.unique_key is None or which.unique_key == job.key,
+        which.schedule is None or which.schedule == request.schedule,
+        which.enqueued_before is None or job.enqueued_at < which.enqueued_before,
+        which.enqueued_after is None or job.enqueued_at >= which.enqueued_after,
+    )
+    return all(checks)
+
+
+def visit(
+    world: World, verb: Verb, which: JobFilter, cursor: str | None, limit: int
+) -> BulkOutcome:
+    """Ids that are asked for are visited also when they do not exist."""
+    found = {job.id: job for job in matching(world, which)}
+    wanted = sorted(set(found) if which.ids is None else set(which.ids))
+    ids = [job_id for job_id in wanted if cursor is None or job_id > cursor]
+    changed: list[JobId] = []
+    requested: list[JobId] = []
+    refused: dict[JobId, Refusal] = {}
+    for job_id in ids[:limit]:
+        if job_id not in found:
+            if job_id not in world.jobs:
+                refused[job_id] = Refusal.NOT_FOUND
+            continue
+        answer = verb(world, found[job_id])
+        if isinstance(answer, Refusal):
+            refused[job_id] = answer
+        else:
+            (changed if answer else requested).append(job_id)
+    more = ids[limit - 1] if len(ids) > limit else None
+    return BulkOutcome(tuple(changed), tuple(requested), refused, more)
+
+
+def cancel(world: World, job: ModelJob) -> Refusal | bool:
+    if job.is_finished:
+        return Refusal.FINISHED
+    if job.status is JobStatus.IN_PROGRESS:
+        job.cancel_requested = True
+        world.note(EventKind.CANCEL_REQUESTED, job)
+        return False
+    end_waiting(world, [job], Cause.CANCELLED)
+    return True
+
+
+def delete(world: World, job: ModelJob) -> Refusal | bool:
+    if job.status is JobStatus.IN_PROGRESS:
+        return Refusal.RUNNING
+    if job.is_active:
+        tell_children(world, job.id, JobStatus.CANCELLED)
+    world.remove(job)
+    return True
+
+
+def requeue(world: World, job: ModelJob) -> Refusal | bool:
+    refusals = {
+        JobStatus.DONE: Refusal.FINISHED,
+        JobStatus.IN_PROGRESS: Refusal.RUNNING,
+        JobStatus.PENDING: Refusal.WAITING,
+        JobStatus.BLOCKED: Refusal.WAITING,
+    }
+    if job.status in refusals:
+        return refusals[job.status]
+    if not job.payload:
+        return Refusal.FINISHED
+    if world.holder(job.queue, job.key) is not None and not job.is_active:
+        return Refusal.KEY_TAKEN
+    job.status, job.cause, job.due_at = JobStatus.PENDING, Cause.REQUEUED, world.now
+    job.attempt = job.crashes = job.snoozes = 0
+    job.cancel_requested, job.finished_at, job.hold = False, None, None
+    job.may_be_held = False
+    job.result = job.result_expires_at = None
+    if world.is_expired(job):
+        job.expires_at = None
+    world.count(job.queue, Cause.REQUEUED)
+    world.note(EventKind.REQUEUED, job)
+    return True
+
+
+def run_now(world: World, job: ModelJob) -> Refusal | bool:
+    if job.status is JobStatus.BLOCKED:
+        return Refusal.WAITING
+    if job.status is JobStatus.IN_PROGRESS:
+        return Refusal.RUNNING
+    if job.is_finished:
+        return Refusal.FINISHED
+    job.due_at = min(job.due_at, world.now)
+    return True
+
+
+VERBS: dict[str, Verb] = {
+    "cancel": cancel,
+    "delete": delete,
+    "requeue": requeue,
+    "run_now": run_now,
+}
+
+
+def list_jobs(world: World, which: JobFilter, cursor: str | None, limit: int) -> Page:
+    found = [j for j in reversed(matching(world, which)) if cursor is None or j.id < cursor]
+    more = found[limit - 1].id if len(found) > limit else None
+    return Page(tuple(_summary(job) for job in found[:limit]), more)
+
+
+def _summary(job: ModelJob) -> JobSummary:
+    shown = job.view()
+    newest = shown.errors[-1] if shown.errors else None
+    return JobSummary(
+        last_error=f"{newest.type}: {newest.message}" if newest else "",
+        **{
+            name: getattr(shown, name)
+            for name in JobSummary.__struct_fields__
+            if name != "last_error"
+        },
+    )
+
+
+def counts(world: World, name: str) -> QueueCounts:
+    mine = world.of_queue(name)
+    due = world.due(name)
+    return QueueCounts(
+        by_status={each.value: sum(job.status is each for job in mine) for each in JobStatus},
+        due=len(due),
+        held=sum(job.hold is Hold.UNKNOWN_KIND for job in mine),
+        running=sum(
+            job.status is JobStatus.IN_PROGRESS and job.started_at is not None for job in mine
+        ),
+        oldest_due_for=world.now - min(job.due_at for job in due) if due else None,
+    )
+
+
+def expire(world: World) -> int:
+    waiting = {JobStatus.BLOCKED, JobStatus.PENDING, JobStatus.FAILED}
+    expired = [j for j in world.jobs.values() if j.status in waiting and world.is_expired(j)]
+    end_waiting(world, expired, Cause.EXPIRED)
+    return len(expired)
+
+
+def cleanup(world: World) -> None:
+    for queue in world.queues.values():
+        for status in (JobStatus.DONE, JobStatus.DEAD, JobStatus.CANCELLED):
+            _forget_finished(world, queue.name, status, queue.settings.retention)
+    for job in world.jobs.values():
+        if job.result_expires_at is not None and job.result_expires_at <= world.now:
+            job.result = job.result_expires_at = None
+    before = world.now - _KEPT
+    world.events = [event for event in world.events if event.at > before]
+    for key in [key for key in world.counts if key[1] <= before]:
+        del world.counts[key]
+
+
+def _forget_finished(world: World, queue: str, status: JobStatus, retention: Retention) -> None:
+    age: timedelta = getattr(retention, status.value)
+    most: int | None = getattr(retention, f"max_{status.value}")
+    ended = [
+        (job.finished_at, job.id)
+        for job in world.of_queue(queue)
+        if job.status is status and job.finished_at is not None
+    ]
+    ended.sort(reverse=True)
+    for place, (finished_at, job_id) in enumerate(ended):
+        surplus = most is not None and place >= most
+        # A row stays for a minute, so that a repeat of its end is recognised.
+        kept_for = MINUTE if surplus else max(age, MINUTE)
+        if finished_at + kept_for <= world.now:
+            world.remove(world.jobs[JobId(job_id)])

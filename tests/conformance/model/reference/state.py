@@ -1,0 +1,298 @@
+"""What a store holds, as plain Python: a few dataclasses in dicts."""
+
+import json
+from collections import Counter
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from forge_jobs.clock import ManualClock
+from forge_jobs.model.events import EventKind, TimelineEvent
+from forge_jobs.model.ids import HostId, JobId, WorkerId
+from forge_jobs.model.jobs import (
+    ACTIVE,
+    TERMINAL,
+    Cause,
+    Claim,
+    ErrorRecord,
+    Hold,
+    Job,
+    JobStatus,
+    NewJob,
+)
+from forge_jobs.model.processes import Pod, PodLease, Slots
+from forge_jobs.model.queues import QueueSettings, QueueState, RateLimit
+from forge_jobs.model.schedules import ScheduleSpec
+from forge_jobs.model.transitions import Handover
+
+ZERO = timedelta(0)
+MINUTE = timedelta(minutes=1)
+WAITING = frozenset({JobStatus.PENDING, JobStatus.FAILED})
+EDGE_OPEN, EDGE_TOLD, EDGE_SETTLED, EDGE_HELD = "open", "told", "settled", "held"
+
+
+@dataclass
+class Edge:
+    """What a child knows of one parent.
+
+    ``state``: open until the parent has ended, told until the news is delivered.
+    """
+
+    on_failure: str
+    state: str = EDGE_OPEN
+
+
+@dataclass
+class ModelJob:
+    """A stored job. What is not named here is as the request said."""
+
+    request: NewJob
+    payload: str
+    status: JobStatus
+    due_at: datetime
+    enqueued_at: datetime
+    expires_at: datetime | None
+    cause: Cause = Cause.ENQUEUED
+    attempt: int = 0
+    token: int = 0
+    settled_token: int = 0
+    crashes: int = 0
+    snoozes: int = 0
+    claimed_at: datetime | None = None
+    started_at: datetime | None = None
+    heartbeat_at: datetime | None = None
+    finished_at: datetime | None = None
+    hold: Hold | None = None
+    host_id: HostId = field(default=HostId(""))
+    worker_id: WorkerId = field(default=WorkerId(""))
+    cancel_requested: bool = False
+    result: str | None = None
+    result_expires_at: datetime | None = None
+    errors: tuple[ErrorRecord, ...] = ()
+    edges: dict[JobId, Edge] = field(default_factory=dict)
+    may_be_held: bool = False
+    """A claim may have put it on hold, or not: the contract leaves that to the store."""
+
+    @property
+    def id(self) -> JobId:
+        return self.request.id
+
+    @property
+    def queue(self) -> str:
+        return self.request.queue
+
+    @property
+    def key(self) -> str | None:
+        return self.request.unique.key if self.request.unique else None
+
+    @property
+    def is_active(self) -> bool:
+        return self.status in ACTIVE
+
+    @property
+    def is_finished(self) -> bool:
+        return self.status in TERMINAL
+
+    def is_current(self, claim: Claim) -> bool:
+        return self.status is JobStatus.IN_PROGRESS and (self.queue, self.token) == (
+            claim.queue,
+            claim.token,
+        )
+
+    def view(self) -> Job:
+        """The record that a store must show."""
+        request = self.request
+        waits_for = (parent for parent, edge in self.edges.items() if edge.state != EDGE_SETTLED)
+        return Job(
+            id=request.id,
+            queue=request.queue,
+            kind=request.kind,
+            payload=self.payload,
+            status=self.status,
+            cause=self.cause,
+            priority=request.priority,
+            attempt=self.attempt,
+            max_attempts=request.max_attempts,
+            token=self.token,
+            crashes=self.crashes,
+            snoozes=self.snoozes,
+            enqueued_at=self.enqueued_at,
+            due_at=self.due_at,
+            claimed_at=self.claimed_at,
+            started_at=self.started_at,
+            heartbeat_at=self.heartbeat_at,
+            finished_at=self.finished_at,
+            expires_at=self.expires_at,
+            timeout=request.timeout,
+            unique_key=self.key,
+            hold=self.hold,
+            host_id=self.host_id,
+            worker_id=self.worker_id,
+            cancel_requested=self.cancel_requested,
+            tags=request.tags,
+            metadata=json.loads(request.metadata),
+            trace=request.trace,
+            schedule=request.schedule,
+            keep_result=request.keep_result,
+            result=self.result,
+            errors=self.errors,
+            waits_for=tuple(sorted(waits_for)) if self.status is JobStatus.BLOCKED else (),
+        )
+
+
+@dataclass
+class ModelPod:
+    """A registered pod. ``slots``: its declared queues, none of them granted at first."""
+
+    pod: Pod
+    epoch: str
+    started_at: datetime
+    last_beat_at: datetime
+    until: datetime
+    slots: dict[str, Slots]
+    draining: bool = False
+
+
+@dataclass
+class ModelQueue:
+    name: str
+    settings: QueueSettings = field(default_factory=QueueSettings)
+    overridden: frozenset[str] = frozenset()
+    paused: bool = False
+    cooldown_until: datetime | None = None
+    cooldown_level: int = 0
+    version: int = 0
+
+
+@dataclass
+class ModelBucket:
+    """A leaky bucket: ``taken`` microsecond-shares of tokens that have not leaked out yet."""
+
+    limit: RateLimit
+    taken: int
+    at: datetime
+    overridden: bool
+
+
+@dataclass
+class ModelSchedule:
+    spec: ScheduleSpec
+    next_at: datetime | None
+    edited: bool
+    version: int = 0
+    paused: bool = False
+    deleted: bool = False
+    last_fired_at: datetime | None = None
+    fired: int = 0
+    skipped: int = 0
+    error: str = ""
+
+
+@dataclass
+class ModelLeader:
+    host_id: HostId
+    term: int
+    until: datetime
+
+
+@dataclass
+class World:
+    """Everything one store holds, and the few questions that everybody asks of it."""
+
+    clock: ManualClock
+    jobs: dict[JobId, ModelJob] = field(default_factory=dict)
+    pods: dict[HostId, ModelPod] = field(default_factory=dict)
+    queues: dict[str, ModelQueue] = field(default_factory=dict)
+    handovers: list[Handover] = field(default_factory=list)
+    buckets: dict[str, ModelBucket] = field(default_factory=dict)
+    schedules: dict[str, ModelSchedule] = field(default_factory=dict)
+    leader: ModelLeader | None = None
+    counts: Counter[tuple[str, datetime, str]] = field(default_factory=Counter)
+    events: list[TimelineEvent] = field(default_factory=list)
+    accepted: int = 0
+    removed: int = 0
+    issued: int = 0
+    """How many opaque values (epochs, versions, numbers) were made up so far."""
+
+    @property
+    def now(self) -> datetime:
+        return self.clock.now()
+
+    def new_number(self) -> int:
+        self.issued += 1
+        return self.issued
+
+    # -- queues and counts
+
+    def declare(self, name: str) -> ModelQueue:
+        return self.queues.setdefault(name, ModelQueue(name))
+
+    def queue_state(self, queue: ModelQueue) -> QueueState:
+        until = queue.cooldown_until
+        return QueueState(
+            name=queue.name,
+            settings=queue.settings,
+            overridden=queue.overridden,
+            paused=queue.paused,
+            cooldown_remaining=max(ZERO, until - self.now) if until else ZERO,
+            cooldown_level=queue.cooldown_level,
+            cooldown_ended_for=max(ZERO, self.now - until) if until else None,
+        )
+
+    def count(self, queue: str, name: str) -> None:
+        minute = self.now.replace(second=0, microsecond=0)
+        self.counts[queue, minute, str(name)] += 1
+
+    def note(self, kind: EventKind, job: ModelJob) -> None:
+        self.events.append(TimelineEvent(at=self.now, kind=kind, queue=job.queue, job_id=job.id))
+
+    # -- jobs
+
+    def of_queue(self, queue: str) -> list[ModelJob]:
+        return [job for job in self.jobs.values() if job.queue == queue]
+
+    def holder(self, queue: str, key: str | None) -> ModelJob | None:
+        """The active job that holds a key."""
+        if key is None:
+            return None
+        found = [job for job in self.of_queue(queue) if job.is_active and job.key == key]
+        assert len(found) <= 1, f"two active jobs hold {key!r}"
+        return found[0] if found else None
+
+    def is_expired(self, job: ModelJob) -> bool:
+        return job.expires_at is not None and job.expires_at <= self.now
+
+    def due(self, queue: str) -> list[ModelJob]:
+        """What could be claimed, were its kind known, in the order of claims."""
+        found = [
+            job
+            for job in self.of_queue(queue)
+            if job.status in WAITING
+            and job.hold is None
+            and job.due_at <= self.now
+            and not self.is_expired(job)
+        ]
+        return sorted(found, key=lambda job: (job.request.priority, job.due_at, job.id))
+
+    def claimed(self, host_id: HostId | None = None) -> list[ModelJob]:
+        return [
+            job
+            for job in self.jobs.values()
+            if job.status is JobStatus.IN_PROGRESS and host_id in {None, job.host_id}
+        ]
+
+    def remove(self, job: ModelJob) -> None:
+        del self.jobs[job.id]
+        self.removed += 1
+
+    # -- pods
+
+    def is_live(self, lease: PodLease) -> bool:
+        pod = self.pods.get(lease.host_id)
+        return pod is not None and pod.epoch == lease.epoch and pod.until > self.now
+
+    def live_pods(self) -> list[ModelPod]:
+        return [pod for pod in self.pods.values() if pod.until > self.now]
+
+    def move_versions(self, *names: str) -> None:
+        for name in set(names):
+            self.queues[name].version = self.new_number()

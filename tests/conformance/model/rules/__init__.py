@@ -1,0 +1,1 @@
+"""What a program may do, theme by theme."""

@@ -1,0 +1,101 @@
+"""Operators change jobs and queues, one or many; time removes what is no longer kept."""
+
+from datetime import timedelta
+from typing import Any
+
+from hypothesis import strategies as st
+from hypothesis.stateful import precondition, rule
+
+from forge_jobs.model.ids import JobId
+from forge_jobs.model.jobs import Cause, JobFilter, JobStatus
+from forge_jobs.model.queues import CooldownPolicy, QueueChange, QueueSettings, Retention
+from tests.conformance.model.program import COMMON, QUEUES, RARE, SECOND, Program, few, queue
+
+verb = st.sampled_from(["cancel", "delete", "requeue", "run_now"])
+_statuses = st.sampled_from(
+    [
+        (),
+        (JobStatus.PENDING, JobStatus.FAILED),
+        (JobStatus.IN_PROGRESS,),
+        (JobStatus.DEAD, JobStatus.CANCELLED),
+        (JobStatus.DONE,),
+        (JobStatus.BLOCKED,),
+    ]
+)
+filters = st.builds(
+    JobFilter,
+    queues=st.sampled_from([(), (), QUEUES, QUEUES[:1]]),
+    kinds=st.sampled_from([(), (), (COMMON,), (RARE,)]),
+    statuses=_statuses,
+    causes=st.sampled_from([(), (), (Cause.CANCELLED, Cause.EXPIRED), (Cause.FAILED,)]),
+    tag=st.sampled_from([None, None, "a", "é", 'a"b', "b"]),
+    unique_key=st.sampled_from([None, None, None, "a"]),
+)
+_CHANGES = (
+    QueueChange(max_workers=0),
+    QueueChange(max_workers=3),
+    QueueChange(max_workers=5),
+    QueueChange(cooldown=CooldownPolicy(quiet=3 * SECOND)),
+    QueueChange(retention=Retention(done=timedelta(0), dead=timedelta(0))),
+    QueueChange(retention=Retention(max_done=1, max_dead=0, max_cancelled=1)),
+    QueueChange(retention=Retention()),
+)
+
+
+class Operators(Program):
+    def operate(self, name: str, *ids: JobId) -> None:
+        self.do(f"jobs.{name}", JobFilter(ids=ids))
+
+    @precondition(lambda self: self.requests)
+    @rule(name=verb, which=few)
+    def act_on_some(self, name: str, which: list[int]) -> None:
+        self.operate(name, *{self.pick(self.requests, number).id for number in which})
+
+    @rule(name=verb, which=filters, limit=st.integers(1, 3))
+    def act_on_all_that_match(self, name: str, which: JobFilter, limit: int) -> None:
+        self._page(f"jobs.{name}", which, limit)
+
+    @rule(which=filters, limit=st.integers(1, 3))
+    def read_all_that_match(self, which: JobFilter, limit: int) -> None:
+        self._page("jobs.list", which, limit)
+
+    def _page(self, method: str, which: JobFilter, limit: int) -> None:
+        cursor: str | None = None
+        for _ in range(len(self.requests) + 1):
+            answer: Any = self.do(method, which, cursor=cursor, limit=limit)
+            cursor = answer.cursor
+            if cursor is None:
+                return
+        raise AssertionError(f"{method} never ends")
+
+    @rule()
+    def expire(self) -> None:
+        self.do("jobs.expire", 1_000)
+
+    @rule()
+    def cleanup(self) -> None:
+        self.do("jobs.cleanup", 1_000)
+
+    @rule(limit=st.sampled_from([1, 1_000]))
+    def roll_up(self, limit: int) -> None:
+        self.do("jobs.roll_up", limit)
+
+    @rule()
+    def count(self) -> None:
+        self.do("jobs.counts")
+
+    @rule(name=queue, paused=st.booleans())
+    def pause_or_resume(self, name: str, paused: bool) -> None:
+        self.do("config.set_paused", name, paused)
+
+    @rule(name=queue)
+    def clear_cooldown(self, name: str) -> None:
+        self.do("config.clear_cooldown", name)
+
+    @rule(name=st.sampled_from([*QUEUES, "nobody's"]), change=st.sampled_from(_CHANGES))
+    def change_queue(self, name: str, change: QueueChange) -> None:
+        self.do("config.set_queue", name, change)
+
+    @rule(name=queue, max_workers=st.integers(0, 4))
+    def deploy_queue(self, name: str, max_workers: int) -> None:
+        self.do("config.ensure_queue", name, QueueSettings(max_workers=max_workers))

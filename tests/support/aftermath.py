@@ -1,0 +1,52 @@
+"""What must be true of a store after any test: looked at from outside, by the driver alone."""
+
+import sqlite3
+from contextlib import aclosing
+from pathlib import Path
+
+import asyncpg
+
+from forge_jobs.storage.redis.address import parse_url
+from tests.support import databases, key_prefixes, redis_keys
+
+_ORPHANS = "SELECT child_id FROM forge_edges WHERE child_id NOT IN (SELECT id FROM forge_jobs)"
+_IN_TRANSACTION = (
+    "SELECT query FROM pg_stat_activity"
+    " WHERE datname = current_database() AND state LIKE 'idle in transaction%'"
+)
+
+
+async def problems_of(backend: str, folder: Path) -> list[str]:
+    """What is wrong with the folder's store, whose bundles may still be open but do nothing."""
+    if backend == "sqlite":
+        return _of_sqlite(folder)
+    if backend == "postgres":
+        return await _of_postgres(folder)
+    prefix = parse_url(key_prefixes.url_of(backend, folder)).keys.prefix
+    async with aclosing(key_prefixes.client_of(backend)) as client:
+        return await redis_keys.problems(client, prefix)
+
+
+def _of_sqlite(folder: Path) -> list[str]:
+    connection = sqlite3.connect(folder / "jobs.db", timeout=0, isolation_level=None)
+    try:
+        orphans = connection.execute(_ORPHANS).fetchall()
+        connection.execute("BEGIN IMMEDIATE")
+    except sqlite3.OperationalError as error:
+        return [f"a transaction is open: {error}"]
+    finally:
+        connection.close()
+    return [f"edges of {child}, which does not exist" for (child,) in orphans]
+
+
+async def _of_postgres(folder: Path) -> list[str]:
+    connection = await asyncpg.connect(await databases.url_of(folder))
+    try:
+        orphans = await connection.fetch(_ORPHANS)
+        waiting = await connection.fetch(_IN_TRANSACTION)
+    finally:
+        await connection.close()
+    return [
+        *(f"edges of {row['child_id']}, which does not exist" for row in orphans),
+        *(f"a transaction is open after {row['query']}" for row in waiting),
+    ]

@@ -1,0 +1,101 @@
+"""A PostgreSQL database for one test, seen from the inside."""
+
+import secrets
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+import asyncpg
+from sqlalchemy import text
+
+from forge_jobs.storage.protocols import Storage
+from forge_jobs.storage.sql.postgres.database import PostgresDatabase
+from forge_jobs.storage.sql.transaction import Tx
+from tests.support.waiting import wait_until
+
+R = TypeVar("R")
+
+# Given to the server with every connection, so that a test can tell the store's from its own.
+STORE = "a store under test"
+
+
+def with_options(url: str, **options: object) -> str:
+    """The URL with these options as well."""
+    added = "&".join(f"{name}={value}" for name, value in options.items())
+    return f"{url}{'&' if '?' in url else '?'}{added}"
+
+
+def as_user(url: str, user: str, password: str) -> str:
+    """The URL for another role."""
+    parts = urlsplit(url)
+    return parts._replace(netloc=f"{user}:{password}@{parts.hostname}:{parts.port}").geturl()
+
+
+def database_of(storage: Storage) -> PostgresDatabase:
+    """What runs the storage's scripts."""
+    database = storage.jobs._database  # type: ignore[attr-defined]
+    assert isinstance(database, PostgresDatabase)
+    return database
+
+
+@asynccontextmanager
+async def raw(url: str, **options: Any) -> AsyncGenerator[Any]:
+    """A connection of the driver's own."""
+    connection: Any = await asyncpg.connect(url, **options)
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+@asynccontextmanager
+async def a_role(url: str, password: str) -> AsyncGenerator[str]:
+    """An ordinary role that may create schemas in the database, by its URL."""
+    name = f"role_{secrets.token_hex(6)}"
+    database = urlsplit(url).path[1:]
+    async with raw(url) as connection:
+        await connection.execute(f"CREATE ROLE {name} LOGIN PASSWORD '{password}'")
+        await connection.execute(f"GRANT CREATE ON DATABASE {database} TO {name}")
+    try:
+        yield as_user(url, name, password)
+    finally:
+        async with raw(url) as connection:
+            await connection.execute(f"DROP OWNED BY {name} CASCADE")
+            await connection.execute(f"DROP ROLE {name}")
+
+
+async def terminate_others(url: str) -> int:
+    """End every other session of the database; how many."""
+    async with raw(url) as connection:
+        ended: int = await connection.fetchval(
+            "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        )
+    return ended
+
+
+async def deadlocks(url: str) -> int:
+    """How many the database has met. Every store on it must be closed: a session tells what it has
+    counted when it ends."""
+    others = (
+        "SELECT count(*) = 0 FROM pg_stat_activity"
+        " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        " AND backend_type = 'client backend'"
+    )
+    async with raw(url.partition("?")[0]) as connection:
+        await wait_until(lambda: connection.fetchval(others), description="the sessions have ended")
+        count: int = await connection.fetchval(
+            "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
+        )
+    return count
+
+
+def sleeping(seconds: float, then: Callable[[Tx], R]) -> Callable[[Tx], R]:
+    """A script that is in the server for a while before it does something."""
+
+    def script(tx: Tx) -> R:
+        tx.execute(text(f"SELECT pg_sleep({seconds})"))
+        return then(tx)
+
+    return script

@@ -1,0 +1,28 @@
+"""What lies under a Redis store, opened by itself: connections and scripts without the views."""
+
+import secrets
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+from forge_jobs.storage.redis.address import parse_url
+from forge_jobs.storage.redis.database import Database
+from forge_jobs.storage.redis.listening import Ear
+
+
+def with_options(url: str, **options: object) -> str:
+    """``url`` with more options."""
+    text = "&".join(f"{name}={value}" for name, value in options.items())
+    return f"{url}{'&' if '?' in url else '?'}{text}"
+
+
+@asynccontextmanager
+async def opened(url: str, **options: object) -> AsyncGenerator[Database]:
+    """A database, by default under a prefix of its own."""
+    options.setdefault("prefix", f"test-{secrets.token_hex(6)}")
+    parsed = parse_url(with_options(url, **options))
+    store_id = f"test of {options['prefix']}"
+    database = Database(parsed, store_id=store_id, ear=Ear(parsed, store_id), clock=None)
+    try:
+        yield database
+    finally:
+        await database.close()

@@ -1,0 +1,313 @@
+"""Looks at every key of a Redis store, and says what is wrong with any of them.
+
+Each key must be permanent by its name, belong to a job that exists, or end by itself; and the
+indexes of a queue must say exactly what its jobs say.
+"""
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from redis.asyncio import Redis, RedisCluster
+
+from forge_jobs.storage.redis.keys import Keys, queue_of
+
+_FLEET = frozenset(
+    {
+        "queues",
+        "pods",
+        "leader",
+        "schedules",
+        "due",
+        "outbox",
+        "outbox_seq",
+        "limits",
+        "gauges",
+        "schema",
+        "events",
+        "event_seq",
+    }
+)
+_QUEUE = frozenset(
+    {
+        "queue",
+        "slots",
+        "lines",
+        "held",
+        "claimed",
+        "owners",
+        "started",
+        "unique",
+        "expiring",
+        "results",
+        "handovers",
+        "minutes",
+        "unfolded",
+        "events",
+        "event_seq",
+        "gone",
+    }
+)
+_OF_JOBS = ("j", "err", "waits", "kids", "told", "ready", "held", "own", "s", "ended", "kind")
+_LISTS = ("tag", "key", "schedule")
+_MORTAL = ("m", "l", "ev", "g", "fired", "barred")
+_ACTIVE = frozenset(("blocked", "pending", "in_progress", "failed"))
+_STATUSES = _ACTIVE | {"done", "dead", "cancelled"}
+
+_READERS: Mapping[str, tuple[str, ...]] = {
+    "hash": ("HGETALL",),
+    "zset": ("ZRANGE", "0", "-1", "WITHSCORES"),
+    "set": ("SMEMBERS",),
+    "list": ("LRANGE", "0", "-1"),
+    "string": ("GET",),
+}
+
+
+@dataclass
+class _Queue:
+    """The keys of one queue, by what follows its base, and the jobs in them."""
+
+    keys: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def jobs(self) -> dict[str, dict[str, str]]:
+        return {name[2:]: value for name, value in self.keys.items() if name.startswith("j:")}
+
+    def get(self, name: str) -> Any:
+        return self.keys.get(name, {})
+
+    def below(self, prefix: str) -> dict[str, Any]:
+        return {
+            name.removeprefix(f"{prefix}:"): value
+            for name, value in self.keys.items()
+            if name.startswith(f"{prefix}:")
+        }
+
+
+async def problems(client: "Redis | RedisCluster", prefix: str) -> list[str]:
+    """What is wrong with the keys of the store; empty when all is well."""
+    found: list[str] = []
+    bases: defaultdict[str, _Queue] = defaultdict(_Queue)
+    pattern = re.compile(re.escape(prefix) + r":\{([^}]*)\}:(.*)", re.DOTALL)
+    for key, value, ends_in in await _read(client, prefix):
+        matched = pattern.fullmatch(key)
+        if matched is None:
+            found.append(f"{key} is not under a base")
+            continue
+        tag, name = matched[1], matched[2]
+        bases[tag].keys[name] = value
+        found += _check_name(tag, name, ends_in > 0)
+    names = set(bases["#"].get("queues") or ())
+    for tag, queue in bases.items():
+        if tag != "#" and not tag.startswith("@"):
+            found += (f"queue {queue_of(tag)}: {problem}" for problem in _check_queue(queue))
+            if queue_of(tag) not in names:
+                found.append(f"queue {queue_of(tag)} is not among the names of all queues")
+    return [*found, *_check_locators(Keys(prefix), bases)]
+
+
+async def _read(client: "Redis | RedisCluster", prefix: str) -> list[tuple[str, Any, int]]:
+    keys = sorted([key async for key in client.scan_iter(match=f"*{prefix}*", count=1000)])
+    looks = client.pipeline(transaction=False)
+    for key in keys:
+        looks.execute_command("TYPE", key)
+        looks.execute_command("PTTL", key)
+    looked = await looks.execute()
+    reads = client.pipeline(transaction=False)
+    for key, kind in zip(keys, looked[::2], strict=True):
+        command, *arguments = _READERS[_text(kind)]
+        reads.execute_command(command, key, *arguments)
+    values = await reads.execute()
+    return [
+        (_text(key), _plain(_text(kind), value), ends_in)
+        for key, kind, ends_in, value in zip(keys, looked[::2], looked[1::2], values, strict=True)
+    ]
+
+
+def _text(value: bytes | str) -> str:
+    return value if isinstance(value, str) else value.decode("utf-8", "surrogateescape")
+
+
+def _plain(kind: str, value: Any) -> Any:
+    if kind == "string":
+        return _text(value)
+    if kind == "hash":
+        return {_text(name): _text(each) for name, each in _pairs(value)}
+    if kind == "zset":
+        return {_text(member): float(score) for member, score in _pairs(value)}
+    members = [_text(each) for each in value]
+    return set(members) if kind == "set" else members
+
+
+def _pairs(value: Any) -> list[tuple[Any, Any]]:
+    """What the driver has paired already, or has not."""
+    if isinstance(value, dict):
+        return list(value.items())
+    if value and isinstance(value[0], (tuple, list)):
+        return list(value)
+    return list(zip(value[::2], value[1::2], strict=True))
+
+
+def _check_name(tag: str, name: str, is_mortal: bool) -> Iterator[str]:
+    first = name.partition(":")[0]
+    if tag.startswith("@"):
+        is_known = name == "ids"
+    elif tag == "#":
+        is_known = name in _FLEET or first in ("pod", "ev", "g")
+    else:
+        is_known = name in _QUEUE or first in (*_OF_JOBS, *_LISTS, *_MORTAL)
+    if not is_known:
+        yield f"{{{tag}}}:{name} is a key that nobody knows"
+    # The children of a parent that has not come yet are forgotten by themselves.
+    if is_mortal != (first in _MORTAL) and first != "kids":
+        yield f"{{{tag}}}:{name} {'ends by itself' if is_mortal else 'stays for ever'}"
+
+
+def _check_queue(queue: _Queue) -> Iterator[str]:
+    yield from _check_lists(queue)
+    yield from _check_waiting(queue)
+    yield from _check_claims(queue)
+    yield from _check_ended(queue)
+    yield from _check_keys(queue)
+    yield from _check_edges(queue)
+    yield from _check_minutes(queue)
+
+
+def _same(what: str, stored: Mapping[str, object], meant: Mapping[str, object]) -> Iterator[str]:
+    if stored != meant:
+        extra = {name: each for name, each in stored.items() if meant.get(name) != each}
+        missing = {name: each for name, each in meant.items() if stored.get(name) != each}
+        yield f"{what}: stored {extra}, meant {missing}"
+
+
+def _by(jobs: Mapping[str, dict[str, str]], name: str) -> dict[str, set[str]]:
+    """Value of a field -> the jobs that have it; a field of several lines has several values."""
+    found: defaultdict[str, set[str]] = defaultdict(set)
+    for job_id, job in jobs.items():
+        for value in job[name].split("\n") if name in job else ():
+            found[value].add(job_id)
+    return dict(found)
+
+
+def _check_lists(queue: _Queue) -> Iterator[str]:
+    for prefix, name in (
+        ("s", "status"),
+        ("tag", "tags"),
+        *((n, n) for n in ("kind", "key", "schedule")),
+    ):
+        stored = {value: set(ids) for value, ids in queue.below(prefix).items()}
+        yield from _same(f"lists by {name}", stored, _by(queue.jobs, name))
+    for status in queue.below("s"):
+        if status not in _STATUSES:
+            yield f"a status {status}"
+    for errors_of in queue.below("err"):
+        if errors_of not in queue.jobs:
+            yield f"errors of {errors_of}, which does not exist"
+
+
+def _check_waiting(queue: _Queue) -> Iterator[str]:
+    ready: dict[str, float] = {}
+    held: dict[str, float] = {}
+    expiring: dict[str, float] = {}
+    lines: dict[str, float] = {}
+    for job_id, job in queue.jobs.items():
+        if job["status"] in ("pending", "failed") and "hold" in job:
+            held[job_id] = 0
+        elif job["status"] in ("pending", "failed"):
+            mark = "c" if int(job.get("crashes", 0)) else "n"
+            line = f"{job['priority']} {mark} {job['kind']}"
+            ready[f"{line} {job_id}"] = float(job["run_at"])
+            lines[line] = float(job["priority"])
+        elif "hold" in job:
+            yield f"{job_id} is on hold, and {job['status']}"
+        if job["status"] in ("blocked", "pending", "failed") and "expires" in job:
+            expiring[job_id] = float(job["expires"])
+    in_lines = {
+        f"{line} {job_id}": run_at
+        for line, ids in queue.below("ready").items()
+        for job_id, run_at in ids.items()
+    }
+    yield from _same("ready", in_lines, ready)
+    yield from _same("lines", queue.get("lines"), lines)
+    yield from _same("held", dict.fromkeys(queue.get("held"), 0), held)
+    of_kinds = {job_id: 0 for ids in queue.below("held").values() for job_id in ids}
+    yield from _same("held by kind", of_kinds, held)
+    yield from _same("expiring", queue.get("expiring"), expiring)
+
+
+def _check_claims(queue: _Queue) -> Iterator[str]:
+    running = {job_id: job for job_id, job in queue.jobs.items() if job["status"] == "in_progress"}
+    claimed = {job_id: float(job["beat"]) for job_id, job in running.items()}
+    yield from _same("claimed", queue.get("claimed"), claimed)
+    own = {host: set(ids) for host, ids in queue.below("own").items()}
+    yield from _same("claims by pod", own, _by(running, "host"))
+    owners = Counter(job["host"] for job in running.values())
+    counted = {host: int(count) for host, count in queue.get("owners").items()}
+    yield from _same("owners", counted, owners)
+    started = {job_id: float(job["started"]) for job_id, job in running.items() if "started" in job}
+    yield from _same("started", queue.get("started"), started)
+
+
+def _check_ended(queue: _Queue) -> Iterator[str]:
+    ended = {
+        job_id: float(job["finished"])
+        for job_id, job in queue.jobs.items()
+        if job["status"] not in _ACTIVE
+    }
+    listed = {
+        job_id: finished
+        for ids in queue.below("ended").values()
+        for job_id, finished in ids.items()
+    }
+    yield from _same("ended", listed, ended)
+    mortal = {
+        job_id: float(job["result_expires"])
+        for job_id, job in queue.jobs.items()
+        if "result_expires" in job
+    }
+    yield from _same("results", queue.get("results"), mortal)
+
+
+def _check_keys(queue: _Queue) -> Iterator[str]:
+    held = {
+        job["key"]: job_id
+        for job_id, job in queue.jobs.items()
+        if "key" in job and job["status"] in _ACTIVE
+    }
+    yield from _same("unique keys", queue.get("unique"), held)
+
+
+def _check_edges(queue: _Queue) -> Iterator[str]:
+    blocked = {job_id for job_id, job in queue.jobs.items() if job["status"] == "blocked"}
+    if set(queue.below("waits")) != blocked:
+        yield f"edges of {sorted(queue.below('waits'))}, and blocked are {sorted(blocked)}"
+    for parent in queue.below("kids"):
+        job = queue.jobs.get(parent)
+        if job is not None and job["status"] not in _ACTIVE:
+            yield f"children of {parent} were not told that it has ended"
+    listed = {record.split()[0] for record in queue.get("handovers")}
+    if listed != set(queue.below("told")):
+        yield f"handovers {sorted(listed)} are listed, there are {sorted(queue.below('told'))}"
+
+
+def _check_minutes(queue: _Queue) -> Iterator[str]:
+    there = set(queue.below("m")) | set(queue.below("l"))
+    if not there <= set(queue.get("minutes")):
+        yield f"minutes {sorted(there)} are not all listed"
+    if not set(queue.get("unfolded")) <= there:
+        yield f"minutes {sorted(queue.get('unfolded'))} are to be folded, and not there"
+
+
+def _check_locators(keys: Keys, bases: Mapping[str, _Queue]) -> Iterator[str]:
+    located: dict[str, str] = {}
+    for tag, base in bases.items():
+        for job_id, value in (base.get("ids") if tag.startswith("@") else {}).items():
+            located[job_id] = value.partition("\n")[0]
+            if keys.locators(job_id) != f"{keys.prefix}:{{{tag}}}:ids":
+                yield f"the locator of {job_id} is at the wrong place"
+    for tag, base in bases.items():
+        for job_id in base.jobs:
+            if located.get(job_id) != queue_of(tag):
+                yield f"{job_id} is in {queue_of(tag)}, located in {located.get(job_id)}"
