@@ -15,7 +15,7 @@ import pytest
 from forge_jobs.errors import InvalidInput, StorageError, Unavailable
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
-from forge_jobs.storage.sql.database import Database
+from forge_jobs.storage.sql.sqlite.database import SqliteDatabase
 from tests.support.factories import new_job
 
 pytestmark = pytest.mark.anyio
@@ -25,9 +25,9 @@ def url_of(path: Path, options: str = "") -> str:
     return f"sqlite:///{path}{options}"
 
 
-def database_of(storage: Storage) -> Database:
+def database_of(storage: Storage) -> SqliteDatabase:
     database = storage.jobs._database  # type: ignore[attr-defined]
-    assert isinstance(database, Database)
+    assert isinstance(database, SqliteDatabase)
     return database
 
 

@@ -16,7 +16,7 @@ from forge_jobs.errors import InvalidInput, Unavailable
 from forge_jobs.model.jobs import JobFilter
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
-from forge_jobs.storage.sql.database import on_driver_thread
+from forge_jobs.storage.sql.sqlite.database import on_driver_thread
 from tests.support.factories import QUEUE, new_job
 
 pytestmark = pytest.mark.anyio

@@ -14,8 +14,9 @@ from sqlalchemy import text
 
 from forge_jobs.errors import InvalidInput, StorageError, Unavailable
 from forge_jobs.model.ids import JobId
+from forge_jobs.private_folders import remove_abandoned
 from forge_jobs.storage.opening import open_storage
-from forge_jobs.storage.sql import private_files
+from forge_jobs.storage.sql.sqlite import private_files
 from forge_jobs.storage.sql.transaction import Tx
 from tests.support.factories import QUEUE, enqueue_one, new_job
 
@@ -98,7 +99,7 @@ def test_the_private_file_of_a_killed_process_goes_at_the_next_open() -> None:
         own.acquire()
         assert not left.exists()
         assert used.exists()
-        private_files.remove_abandoned(used.parent)
+        remove_abandoned("memory", used.parent)
         assert own.path.parent.exists()
         own.release()
         assert not own.path.parent.exists()

@@ -16,6 +16,8 @@ from forge_jobs.cli.demo.ledger import HandedOut, Seen, balance
 from forge_jobs.cli.demo.summary import percentile
 from tests.cli.conftest import wait
 
+DEMO = ("--json", "--pace", "0.1")
+
 
 def seen(job_id: str, *, outcome: str = "done", lines: int = 0, words: int = 0) -> Seen:
     return msgspec.convert(
@@ -106,11 +108,17 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def demo(temporary: Path, folder: Path) -> Iterator["subprocess.Popen[bytes]"]:
+def options() -> list[str]:
+    """What the demo is given; a test may say more."""
+    return []
+
+
+@pytest.fixture
+def demo(temporary: Path, folder: Path, options: list[str]) -> Iterator["subprocess.Popen[bytes]"]:
     """The demo as a process; whatever the test does, it is gone afterwards."""
     environ = {name: text for name, text in os.environ.items() if not name.startswith("FORGE_")}
     process = subprocess.Popen(
-        [sys.executable, "-m", "forge_jobs", "demo", str(folder), "--json", "--pace", "0.1"],
+        [sys.executable, "-m", "forge_jobs", "demo", str(folder), *DEMO, *options],
         env=environ | {"TMPDIR": str(temporary)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -137,10 +145,11 @@ def workers_of(temporary: Path) -> list[int]:
 
 
 @pytest.mark.processes
+@pytest.mark.parametrize("options", [[], ["--postgres"], ["--redis"]], ids=" ".join)
 def test_the_demo_loses_nothing_though_a_worker_is_killed(
     demo: "subprocess.Popen[bytes]", temporary: Path
 ) -> None:
-    output, errors = demo.communicate(timeout=58)
+    output, errors = demo.communicate(timeout=90)
 
     assert demo.returncode == 0, errors
     assert output.count(b"\n") == 1
@@ -161,7 +170,14 @@ def test_the_demo_loses_nothing_though_a_worker_is_killed(
 
 @pytest.mark.processes
 @pytest.mark.parametrize(
-    ("signum", "code"), [(signal.SIGINT, 1), (signal.SIGTERM, 1), (signal.SIGKILL, -9)]
+    ("signum", "code", "options"),
+    [
+        (signal.SIGINT, 1, []),
+        (signal.SIGTERM, 1, []),
+        (signal.SIGKILL, -9, []),
+        (signal.SIGTERM, 1, ["--postgres"]),
+        (signal.SIGTERM, 1, ["--redis"]),
+    ],
 )
 def test_a_demo_that_is_stopped_leaves_nothing_behind(
     demo: "subprocess.Popen[bytes]", temporary: Path, signum: signal.Signals, code: int

@@ -1,4 +1,5 @@
-"""A store on disk, a ledger beside it, and worker processes that end with the test."""
+"""A store that processes can share, a ledger beside it, and worker processes that end with the
+test."""
 
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -7,13 +8,21 @@ import pytest
 
 from forge_jobs import JobClient, open_storage
 from forge_jobs.storage.protocols import Storage
+from tests.support.backends import BACKENDS, forget, url_of
 from tests.support.pods import Fleet, fleet
 
 
+@pytest.fixture(params=[name for name in BACKENDS if name != "redis-cluster"])
+def backend(request: pytest.FixtureRequest) -> str:
+    """The name of the backend."""
+    return str(request.param)
+
+
 @pytest.fixture
-def url(tmp_path: Path) -> str:
-    """A store that nobody has opened."""
-    return f"sqlite:///{tmp_path}/jobs.db"
+async def url(backend: str, tmp_path: Path) -> AsyncIterator[str]:
+    """An empty store."""
+    yield await url_of(backend, tmp_path)
+    await forget(backend, tmp_path)
 
 
 @pytest.fixture

@@ -14,13 +14,17 @@ from tests.support.ledger import Ledger
 from tests.support.pods import Fleet
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.anyio, pytest.mark.processes]
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.processes,
+    pytest.mark.parametrize("backend", ["sqlite"], indirect=True),
+]
 
 
 @contextmanager
 def write_lock(url: str) -> Iterator[None]:
     """Nobody else can write."""
-    path = url.removeprefix("sqlite:///")
+    path = url.removeprefix("sqlite:///").partition("?")[0]
     with closing(sqlite3.connect(path, isolation_level=None, timeout=10)) as connection:
         connection.execute("BEGIN IMMEDIATE")
         yield

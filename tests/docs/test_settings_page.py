@@ -15,7 +15,10 @@ from forge_jobs.config import (
     format_duration,
     variable_of,
 )
+from forge_jobs.errors import InvalidInput
 from forge_jobs.storage.opening import open_storage
+from tests.support import backends
+from tests.support.redis_databases import with_options
 
 PAGE = (Path(__file__).parents[2] / "docs" / "settings.md").read_text(encoding="utf-8")
 NOTHING = "(none)"
@@ -23,7 +26,7 @@ NOTHING = "(none)"
 
 def table(heading: str) -> dict[str, tuple[str, str, str]]:
     """Name -> (unit, default, meaning), of the table under a heading."""
-    section = PAGE.split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    section = re.split(rf"\n##+ {heading}\n", PAGE)[1].split("\n##")[0]
     found = re.findall(r"^\| `(\w+)` \| (.+?) \| (.+?) \| (.+?) \|$", section, re.MULTILINE)
     return {name: (unit, default, meaning) for name, unit, default, meaning in found}
 
@@ -71,12 +74,23 @@ def test_the_settings_file_shown_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.anyio
-async def test_the_options_of_the_url_are_accepted_and_no_others(tmp_path: Path) -> None:
-    options = table("Options of the storage URL")
-    assert set(options) == {"synchronous", "timeout"}
-    written = "&".join(f"{name}={default}" for name, (_, default, _) in options.items())
-    async with (
-        await open_storage(f"sqlite:///{tmp_path}/one.db?{written}") as spelt_out,
-        await open_storage(f"sqlite:///{tmp_path}/other.db") as left_out,
-    ):
+@pytest.mark.parametrize(
+    ("heading", "backend"),
+    [("SQLite", "sqlite"), ("PostgreSQL", "postgres"), ("Redis and Valkey", "redis")],
+)
+async def test_the_options_of_the_url_are_as_shown(
+    heading: str, backend: str, tmp_path: Path
+) -> None:
+    options = {name: default for name, (_, default, _) in table(heading).items()}
+    plain = (await backends.url_of(backend, tmp_path)).partition("?")[0]
+    written = with_options(plain, **{k: v for k, v in options.items() if v != NOTHING})
+
+    with pytest.raises(InvalidInput) as refused:
+        await open_storage(f"{plain}?unheard-of=1")
+    known = set(refused.value.fix.removeprefix("give one of: ").split(", "))
+
+    assert set(options) <= known
+    async with await open_storage(written) as spelt_out, await open_storage(plain) as left_out:
+        assert spelt_out.jobs.store_id == left_out.jobs.store_id
         assert spelt_out.durability == left_out.durability
+        assert spelt_out.pool_size == left_out.pool_size

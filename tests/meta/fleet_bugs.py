@@ -35,8 +35,8 @@ FLEET_BUGS: tuple[Bug, ...] = (
         "register frees nothing",
         "proc_store",
         "procs",
-        "expanding=True))).values(hold=None)",
-        "expanding=True))).values(hold=jobs.c.hold)",
+        'one_of(jobs.c.id, "ids")).values(hold=None)',
+        'one_of(jobs.c.id, "ids")).values(hold=jobs.c.hold)',
     ),
     _bug(
         "next due: first priority only",
@@ -130,8 +130,8 @@ FLEET_BUGS: tuple[Bug, ...] = (
         "tokens: step back refills",
         "rate_limits",
         "rate_limits",
-        "_TAKE_AS_OF_NOW = _BY_SCOPE.values(updated_at=_NOW)",
-        "_TAKE_AS_OF_NOW = _BY_SCOPE.values(updated_at=_NOW, level=0)",
+        "_AS_OF_NOW = _BY_SCOPE.values(updated_at=_NOW)",
+        "_AS_OF_NOW = _BY_SCOPE.values(updated_at=_NOW, level=0)",
     ),
     _bug(
         "tokens: an edit fills the bucket",
@@ -242,7 +242,7 @@ FLEET_BUGS: tuple[Bug, ...] = (
         "roll-up keeps what it folded",
         "bookkeeping",
         "bookkeeping",
-        "    _delete_keys(tx, latencies, _LATENCY_KEY, rows)\n",
+        "    delete_keys(tx, latencies, _LATENCY_KEY, rows)\n",
         "",
     ),
     _bug(
@@ -305,8 +305,8 @@ FLEET_BUGS: tuple[Bug, ...] = (
         "tokens: take never checks",
         "rate_limits",
         "rate_limits",
-        "    surplus = _level",
-        "    surplus = 1 + _level",
+        "    surplus = level",
+        "    surplus = 1 + level",
     ),
     _bug(
         "void grants stay in the table",
@@ -326,8 +326,7 @@ FLEET_BUGS: tuple[Bug, ...] = (
         "draining moves no version",
         "allocations",
         "procs",
-        '        allocations.move_versions(tx, tx.execute(_QUEUES_OF, {"by": lease.host_id}).'
-        "scalars().all())\n",
+        "        allocations.move_versions(tx, declared)\n",
         "",
     ),
 )

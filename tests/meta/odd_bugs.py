@@ -21,8 +21,8 @@ ODD_BUGS = [
         "a due job sent to the back by run_now",
         "operators",
         "operators",
-        '.where(jobs.c.id.in_(_ids), jobs.c.run_at > bindparam("now"))',
-        ".where(jobs.c.id.in_(_ids))",
+        '.where(one_of(jobs.c.id, "ids"), jobs.c.run_at > bindparam("now"))',
+        '.where(one_of(jobs.c.id, "ids"))',
     ),
     _bug(
         "of several queues only the first is visited",

@@ -1,17 +1,20 @@
-"""The table of cases and the table of features name tests that exist."""
+"""The tables of cases and of features name tests that exist, and where each case is shown."""
 
 import ast
 import re
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
 import pytest
 
-TESTS = Path(__file__).parents[1]
+from tests.meta.backends_of_tests import TESTS, backends_of_tests
+from tests.support.backends import BACKENDS
+
 ROOT = TESTS.parent
 
-OWED = {*range(1, 36), *range(41, 44), *range(45, 58), 64, 65}
-"""Cases that this release owes."""
+OWED = range(1, 71)
+"""Cases that the table answers."""
 
 _NAMED = re.compile(r"`((?:\w+/)*\w+\.py)::(test_\w+)`")
 _LINKED = re.compile(r"\[`(test_\w+)`\]\(\.\./tests/((?:\w+/)*\w+\.py)\)")
@@ -54,14 +57,51 @@ def test_no_case_is_left_out() -> None:
     assert {str(number) for number in OWED} - CASES.keys() == set()
 
 
+def names(text: str) -> frozenset[str]:
+    """The backends of a list of their names, or of ``all``."""
+    return frozenset(BACKENDS if text.strip() == "all" else re.split(r",\s*", text.strip()))
+
+
+def where(cell: str) -> tuple[frozenset[str], Mapping[frozenset[str], str]]:
+    """Where a case is shown, and why it is not elsewhere."""
+    shown, reasons = frozenset[str](), {}
+    for part in cell.split(";"):
+        backends, _, reason = part.partition(":")
+        if reason:
+            reasons[names(backends)] = reason.strip()
+        else:
+            shown |= names(backends)
+    return shown, reasons
+
+
+@pytest.fixture(scope="module")
+def backends() -> Mapping[str, frozenset[str]]:
+    """Of each test in a file that the table of cases names: the backends it runs on."""
+    files = {path for cells in CASES.values() for path, _ in _NAMED.findall(cells[1])}
+    return backends_of_tests(files)
+
+
 @pytest.mark.parametrize("number", CASES)
 def test_each_case_names_tests_that_exist(number: str) -> None:
-    behaviour, tests = CASES[number]
+    behaviour, tests, _ = CASES[number]
     assert behaviour
     named = _NAMED.findall(tests)
     assert named or tests.startswith("not before "), "a case names a test or what it waits for"
     assert tests.count("::") == len(named), "a test is written `path.py::test_name`"
     assert [f"{path}::{name}" for path, name in named if not is_there(path, name)] == []
+
+
+@pytest.mark.parametrize("number", CASES)
+def test_each_case_is_shown_on_each_backend_or_says_why_not(
+    number: str, backends: Mapping[str, frozenset[str]]
+) -> None:
+    _, tests, cell = CASES[number]
+    named = [f"{path}::{name}" for path, name in _NAMED.findall(tests)]
+    run_on = frozenset().union(*(backends[test] for test in named))
+    shown, reasons = where(cell)
+    assert shown == run_on, "what its tests run on"
+    elsewhere = [backend for group in reasons for backend in group]
+    assert sorted([*shown, *elsewhere]) == sorted(BACKENDS), "each backend once"
 
 
 @pytest.mark.parametrize("number", FEATURES)

@@ -7,7 +7,7 @@ import pytest
 
 from forge_jobs.clock import ManualClock
 from forge_jobs.storage.protocols import Storage
-from tests.support.backends import BACKENDS
+from tests.support.backends import BACKENDS, forget
 
 
 @pytest.fixture
@@ -15,11 +15,14 @@ def manual_clock() -> ManualClock:
     return ManualClock()
 
 
-@pytest.fixture
-async def manual_storage(tmp_path: Path, manual_clock: ManualClock) -> AsyncGenerator[Storage]:
-    """A fresh store on ``manual_clock``."""
-    async with BACKENDS["sqlite"](tmp_path, manual_clock) as storage:
+@pytest.fixture(params=sorted(BACKENDS))
+async def manual_storage(
+    request: pytest.FixtureRequest, tmp_path: Path, manual_clock: ManualClock
+) -> AsyncGenerator[Storage]:
+    """A fresh store on ``manual_clock``, of every backend."""
+    async with BACKENDS[request.param](tmp_path, manual_clock) as storage:
         yield storage
+    await forget(request.param, tmp_path)
 
 
 @pytest.fixture(params=sorted(BACKENDS))
@@ -27,3 +30,4 @@ async def storage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenera
     """A fresh store on the machine's own clock, for runtimes that really run."""
     async with BACKENDS[request.param](tmp_path, None) as opened:
         yield opened
+    await forget(request.param, tmp_path)

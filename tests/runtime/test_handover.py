@@ -51,6 +51,27 @@ async def test_a_dead_parent_cancels_ten_generations_in_one_pass(manual_storage:
         assert (job.status, job.cause) == (JobStatus.CANCELLED, Cause.PARENT_FAILED)
 
 
+async def test_ten_generations_of_ten_queues_are_settled_in_one_pass(
+    manual_storage: Storage,
+) -> None:
+    lease = await register(manual_storage)
+    chain = [await enqueue_one(manual_storage)]
+    for number in range(10):
+        # Queues that sort against the order of the generations.
+        queue, edge = f"q{9 - number}", After(chain[-1])
+        chain.append(await enqueue_one(manual_storage, queue=queue, after=(edge,)))
+    on_hold = await enqueue_one(manual_storage, queue="q5", after=(After(chain[4], "hold"),))
+    await run_one(manual_storage, lease, dead())
+
+    assert await hand_over_once(manual_storage.jobs) == 11
+
+    for job_id in chain[1:]:
+        job = await get_job(manual_storage, job_id)
+        assert (job.status, job.cause) == (JobStatus.CANCELLED, Cause.PARENT_FAILED)
+    assert (await get_job(manual_storage, on_hold)).status is JobStatus.BLOCKED
+    assert await manual_storage.jobs.handovers(10) == []
+
+
 async def test_more_children_than_a_batch_are_all_told(
     manual_storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -76,7 +97,7 @@ async def test_news_that_the_store_keeps_listing_do_not_hold_the_pass_for_ever()
         async def handovers(self, limit: int) -> list[Handover]:
             return [
                 Handover(
-                    id=1,
+                    id="1",
                     queue="default",
                     child_id=new_job_id(),
                     parent_id=new_job_id(),

@@ -2,10 +2,12 @@
 
 import pytest
 
-from forge_jobs.model.jobs import JobStatus
+from forge_jobs.model.jobs import Cause, ClaimedJob, JobStatus
+from forge_jobs.model.queues import QueueState
+from forge_jobs.runtime.worker import Worker
 from forge_jobs.storage.protocols import Storage
 from tests.runtime.test_slots import Hall
-from tests.support.runtimes import a_runtime, ended, job_when
+from tests.support.runtimes import a_runtime, ended, job_because, job_when
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
@@ -35,3 +37,22 @@ async def test_handlers_end_with_the_slots_they_ran_in_and_their_jobs_lose_nothi
         done = await ended(storage, outcome.job_id)
         assert (done.status, done.attempt, done.crashes) == (JobStatus.DONE, 1, 0)
         assert pod.pod.host_id == handle.host_id
+
+
+async def test_a_job_given_out_before_the_process_stood_still_does_not_start(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hall = Hall()
+    take = Worker.take
+
+    def take_and_stand_still(worker: Worker, job: ClaimedJob, state: QueueState | None) -> None:
+        take(worker, job, state)
+        # As if no beat could be sent for a lease, before the handler's task gets its turn.
+        handle._pod.services.fence.close()
+
+    async with a_runtime(storage, hall.handlers, 1).start() as handle:
+        monkeypatch.setattr(Worker, "take", take_and_stand_still)
+        outcome = await handle.enqueue(hall.enters.request(0))
+        job = await job_because(storage, outcome.job_id, Cause.RELEASED)
+    assert hall.inside == 0
+    assert (job.status, job.attempt, job.token) == (JobStatus.PENDING, 0, 1)

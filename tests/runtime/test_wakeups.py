@@ -6,7 +6,6 @@ from typing import Any
 
 import anyio
 import pytest
-from sqlalchemy import Engine, event
 
 from forge_jobs.client import JobClient
 from forge_jobs.handlers.context import JobContext
@@ -16,6 +15,7 @@ from forge_jobs.model.jobs import JobStatus
 from forge_jobs.runtime.handle import QueueHandle
 from forge_jobs.runtime.runtime import QueueRuntime
 from forge_jobs.storage.protocols import Storage
+from tests.support.asked import asked
 from tests.support.faulty import Faults, faulty
 from tests.support.runtimes import a_runtime, ended, quick_settings, seconds
 from tests.support.waiting import wait_until
@@ -110,24 +110,16 @@ async def test_fifty_enqueues_ring_no_other_loop(
 
 
 async def statements_of_an_idle_pod(storage: Storage, workers: int) -> Counter[str]:
-    """How often each statement was executed during ten beats of a pod without work."""
-    statements: Counter[str] = Counter()
+    """How often each statement or command was executed during ten beats of a pod without work."""
     faults = Faults()
-
-    def count(_c: object, _k: object, text: str, parameters: object, *_: object) -> None:
-        statements[text] += len(parameters) if isinstance(parameters, list) else 1
-
     runtime = a_runtime(faulty(storage, faults), noting_handlers(), workers)
     async with runtime.start() as handle:
         await settled(handle, workers)
-        event.listen(Engine, "before_cursor_execute", count)
-        try:
+        with asked() as statements:
             beats = faults.calls["heartbeat"]
             await wait_until(
                 lambda: faults.calls["heartbeat"] >= beats + 10, description="ten beats"
             )
-        finally:
-            event.remove(Engine, "before_cursor_execute", count)
     return statements
 
 

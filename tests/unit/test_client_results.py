@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
@@ -18,10 +19,10 @@ from forge_jobs.errors import (
 )
 from forge_jobs.handlers.requests import EnqueueRequest
 from forge_jobs.model.ids import JobId, new_job_id
-from forge_jobs.model.jobs import Cause, JobStatus
+from forge_jobs.model.jobs import Cause, Job, JobStatus
 from forge_jobs.model.processes import PodLease
-from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
+from tests.support.backends import BACKENDS, forget
 from tests.support.factories import KIND, dead, done, error, failed, register, run_one
 
 pytestmark = pytest.mark.anyio
@@ -32,10 +33,13 @@ def clock() -> ManualClock:
     return ManualClock()
 
 
-@pytest.fixture
-async def storage(clock: ManualClock) -> AsyncIterator[Storage]:
-    async with await open_storage("sqlite:///:memory:", clock=clock) as opened:
+@pytest.fixture(params=sorted(BACKENDS))
+async def storage(
+    request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock
+) -> AsyncIterator[Storage]:
+    async with BACKENDS[request.param](tmp_path, clock) as opened:
         yield opened
+    await forget(request.param, tmp_path)
 
 
 @pytest.fixture
@@ -207,6 +211,23 @@ class TestFailures:
 
         with pytest.raises(StorageError, match="closed"):
             await waiting
+
+    async def test_closing_the_client_during_a_look_ends_the_wait_too(
+        self, storage: Storage, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        client = JobClient(storage)
+        job_id = await enqueue(client)
+        look = client.get
+
+        async def close_meanwhile(job_id: str) -> Job | None:
+            job = await look(job_id)
+            await client.aclose()
+            return job
+
+        monkeypatch.setattr(client, "get", close_meanwhile)
+
+        with pytest.raises(StorageError, match="client is closed"):
+            await client.result(job_id, timeout=3600)
 
 
 async def test_a_job_that_waits_can_be_explained(client: JobClient, storage: Storage) -> None:

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forge_jobs.clock import ManualClock
-from forge_jobs.errors import Conflict, SchemaMismatch, Unavailable
+from forge_jobs.errors import Conflict, Locked, SchemaMismatch, Unavailable
 from forge_jobs.lanes import Lane
 from tests.support.waiting import wait_until
 
@@ -413,3 +413,40 @@ class TestFlush:
             await asyncio.gather(*before)
 
         assert store.applied == [1, 3, 4]
+
+
+class TestLocked:
+    async def test_a_locked_item_is_found_and_sent_again_while_others_go_on(self) -> None:
+        locked, sent = {3}, Store()
+
+        async def call(items: Sequence[int]) -> list[str]:
+            if locked.intersection(items):
+                sent.calls.append(list(items))
+                raise Locked("somebody holds it")
+            return await sent.call(items)
+
+        lane = Lane(call, repeat_for=timedelta(seconds=60))
+        async with asyncio.TaskGroup() as callers:
+            late = callers.create_task(lane.submit(3))
+            async with asyncio.TaskGroup() as others:
+                for item in (1, 2, 4, 5):
+                    others.create_task(lane.submit(item))
+            assert sorted(sent.applied) == [1, 2, 4, 5]
+            assert await lane.submit(6) == "answer 6"
+            flushed = callers.create_task(lane.flush())
+            await wait_until(lambda: sent.calls.count([3]) > 2, description="it is sent again")
+            assert not late.done()
+            assert not flushed.done()
+            locked.clear()
+        assert late.result() == "answer 3"
+
+    async def test_an_item_that_stays_locked_fails_after_the_time_for_repeats(self) -> None:
+        calls: list[int] = []
+
+        async def call(items: Sequence[int]) -> list[str]:
+            calls.extend(items)
+            raise Locked("somebody holds it")
+
+        with pytest.raises(Locked):
+            await Lane(call, repeat_for=timedelta(seconds=0.2)).submit(3)
+        assert len(calls) > 1

@@ -27,7 +27,7 @@ def test_the_edge_decides_what_a_parent_without_success_means(
     parent: JobStatus, on_failure: str, action: str
 ) -> None:
     handover = Handover(
-        id=1,
+        id="1",
         queue="default",
         child_id=new_job_id(),
         parent_id=new_job_id(),

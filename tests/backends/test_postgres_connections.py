@@ -1,0 +1,271 @@
+"""Connections that are lost, slow, few or badly set up: nothing is lost and the next call works."""
+
+import asyncio
+import threading
+from collections.abc import AsyncGenerator
+from datetime import timedelta
+from pathlib import Path
+
+import anyio
+import pytest
+from sqlalchemy import text
+
+from forge_jobs.errors import InvalidInput, NotFound, StorageError, Unavailable
+from forge_jobs.storage.opening import open_storage
+from forge_jobs.storage.protocols import Storage
+from forge_jobs.storage.sql.enqueue import enqueue
+from forge_jobs.storage.sql.transaction import Tx
+from tests.support import backends
+from tests.support.factories import QUEUE, claim, enqueue_one, new_job, register
+from tests.support.postgres import (
+    a_role,
+    as_user,
+    database_of,
+    raw,
+    sleeping,
+    terminate_others,
+    with_options,
+)
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def url(tmp_path: Path) -> AsyncGenerator[str]:
+    yield await backends.url_of("postgres", tmp_path)
+    await backends.forget("postgres", tmp_path)
+
+
+@pytest.fixture
+async def storage(url: str) -> AsyncGenerator[Storage]:
+    async with await open_storage(url) as opened:
+        yield opened
+
+
+async def stored(storage: Storage) -> int:
+    return sum((await storage.jobs.counts([QUEUE]))[QUEUE].by_status.values())
+
+
+async def test_calls_after_every_connection_was_ended_do_not_notice(
+    storage: Storage, url: str
+) -> None:
+    async with anyio.create_task_group() as group:
+        for _ in range(5):
+            group.start_soon(enqueue_one, storage)
+    assert await terminate_others(url) >= 2
+    for _ in range(5):
+        await enqueue_one(storage)
+    assert await stored(storage) == 10
+
+
+async def test_a_loss_that_the_program_has_not_noticed_yet_is_made_good(
+    storage: Storage, url: str
+) -> None:
+    await enqueue_one(storage)
+    # This event loop stands still meanwhile, so its socket cannot tell.
+    thread = threading.Thread(target=lambda: asyncio.run(terminate_others(url)))
+    thread.start()
+    thread.join()
+    await enqueue_one(storage)
+    assert await stored(storage) == 2
+
+
+async def test_a_call_whose_connection_is_ended_fails_whole_and_the_next_one_works(
+    storage: Storage, url: str
+) -> None:
+    failed: list[BaseException] = []
+
+    async def call() -> None:
+        try:
+            await database_of(storage).write(sleeping(30, lambda tx: enqueue(tx, [new_job()])))
+        except Unavailable as error:
+            failed.append(error)
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(call)
+        async with raw(url) as connection:
+            await wait_until(
+                lambda: connection.fetchval(
+                    "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"
+                    " WHERE query LIKE '%pg_sleep(30)%' AND pid <> pg_backend_pid()"
+                ),
+                description="the call is in the server",
+            )
+    assert len(failed) == 1
+    assert await stored(storage) == 0
+    await enqueue_one(storage)
+    assert await stored(storage) == 1
+
+
+@pytest.mark.parametrize("how", ["scope", "task"])
+async def test_a_caller_that_is_cancelled_leaves_the_call_to_end_by_itself(
+    storage: Storage, how: str
+) -> None:
+    database = database_of(storage)
+    script = sleeping(0.3, lambda tx: enqueue(tx, [new_job()]))
+    if how == "scope":
+        with anyio.move_on_after(0.05) as scope:
+            await database.write(script)
+        assert scope.cancelled_caught
+    else:
+        task = asyncio.ensure_future(database.write(script))
+        await asyncio.wait([task], timeout=0.05)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    assert await stored(storage) == 0
+
+    async def is_stored() -> bool:
+        return await stored(storage) == 1
+
+    await wait_until(is_stored, description="the script has ended")
+
+
+async def test_closing_waits_for_calls_that_nobody_waits_for(url: str) -> None:
+    async with await open_storage(url) as storage:
+        with anyio.move_on_after(0.05):
+            await database_of(storage).write(sleeping(0.3, lambda tx: enqueue(tx, [new_job()])))
+    async with await open_storage(url) as storage:
+        assert await stored(storage) == 1
+
+
+async def test_a_statement_beyond_the_time_limit_is_given_up(url: str) -> None:
+    async with await open_storage(with_options(url, timeout=1)) as storage:
+        with pytest.raises(Unavailable, match="too long"):
+            await database_of(storage).write(sleeping(30, lambda tx: None))
+        await enqueue_one(storage)
+
+
+async def test_a_call_that_finds_no_free_connection_in_time_says_so(url: str) -> None:
+    async with await open_storage(with_options(url, timeout=1, pool_size=1)) as storage:
+        database = database_of(storage)
+        async with anyio.create_task_group() as group:
+            group.start_soon(database.read, sleeping(0.9, lambda tx: None))
+            group.start_soon(database.read, sleeping(0.9, lambda tx: None))
+            await anyio.lowlevel.checkpoint()
+            with pytest.raises(Unavailable, match="1 connections of the pool"):
+                await storage.jobs.counts()
+
+
+async def test_the_role_may_prefer_any_isolation(url: str) -> None:
+    name = url.rsplit("/", 1)[1]
+    async with raw(url) as connection:
+        for setting in (
+            "default_transaction_isolation = 'serializable'",
+            "default_transaction_read_only = on",
+            "search_path = nowhere",
+            "plan_cache_mode = force_generic_plan",
+        ):
+            await connection.execute(f"ALTER DATABASE {name} SET {setting}")
+    async with await open_storage(url) as storage:
+        lease = await register(storage)
+        await storage.jobs.enqueue([new_job() for _ in range(60)])
+        got: list[str] = []
+
+        async def drain() -> None:
+            while found := await claim(storage, lease, limit=3):
+                got.extend(each.claim.job_id for each in found)
+
+        async with anyio.create_task_group() as group:
+            for _ in range(8):
+                group.start_soon(drain)
+    assert len(got) == len(set(got)) == 60
+
+
+async def test_nothing_is_set_on_a_session(storage: Storage) -> None:
+    await enqueue_one(storage)
+    [idle] = database_of(storage)._connections._idle
+    for name, value in (
+        ("search_path", '"$user", public'),
+        ("statement_timeout", "0"),
+        ("lock_timeout", "0"),
+        ("idle_in_transaction_session_timeout", "0"),
+    ):
+        assert await idle._driver.fetchval(f"SHOW {name}") == value
+
+
+async def test_few_connections_are_opened_by_calls_that_come_one_by_one(
+    storage: Storage, url: str
+) -> None:
+    for _ in range(20):
+        await enqueue_one(storage)
+    async with raw(url) as connection:
+        count = await connection.fetchval(
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+        )
+    assert count == 2, "one of the store, one of the test"
+
+
+async def test_a_value_beyond_64_bits_is_bad_input(storage: Storage) -> None:
+    lease = await register(storage)
+    with pytest.raises(InvalidInput, match="64 bits"):
+        await storage.jobs.heartbeat(lease, [], timedelta.max)
+
+
+async def test_errors_of_the_driver_show_nothing_of_it(url: str, tmp_path: Path) -> None:
+    wrong: list[tuple[str, type[StorageError]]] = [
+        (f"{url}_missing", NotFound),
+        (as_user(url, "nobody_here", "secret-word"), StorageError),
+        ("postgresql://user:secret-word@127.0.0.1:1/database", Unavailable),
+    ]
+    for each, kind in wrong:
+        with pytest.raises(kind) as caught:
+            await open_storage(each)
+        shown = f"{caught.value!r} {caught.value.__cause__!r}"
+        assert "secret-word" not in shown
+        assert "127.0.0.1" not in shown
+        assert "asyncpg" not in shown
+
+
+async def test_the_password_is_never_shown(url: str) -> None:
+    async with (
+        a_role(url, "secret-word") as its_url,
+        await open_storage(with_options(its_url, pool_size=2, schema="its_own")) as storage,
+    ):
+        assert "secret-word" not in repr(storage)
+        assert "secret-word" not in repr(database_of(storage).options)
+        assert "127.0.0.1" not in repr(storage)
+
+
+async def test_a_store_that_does_not_exist_is_not_made_when_not_asked_to(url: str) -> None:
+    elsewhere = with_options(url, schema="elsewhere")
+    with pytest.raises(NotFound):
+        await open_storage(elsewhere, create=False)
+    async with await open_storage(elsewhere):
+        pass
+    async with await open_storage(elsewhere, create=False) as storage:
+        assert await storage.jobs.counts() == {}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "postgresql://",
+        "postgresql://host",
+        "postgresql://host:port/database",
+        "postgresql://host/database?pool_size=0",
+        "postgresql://host/database?timeout=never",
+        "postgresql://host/database?wake=sometimes",
+        "postgresql://host/database?direct=nowhere",
+        "postgresql://host/database?schema=",
+        "postgresql://host/database?shema=jobs",
+        "postgresql://user:secret-word@[host/database",
+    ],
+)
+async def test_a_wrong_url_is_bad_input(wrong: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        await open_storage(wrong)
+    assert caught.value.field == "url"
+    assert "secret-word" not in str(caught.value)
+
+
+async def test_a_scripts_own_error_rolls_back_and_reaches_the_caller(storage: Storage) -> None:
+    def script(tx: Tx) -> None:
+        enqueue(tx, [new_job()])
+        tx.execute(text("SELECT 1"))
+        raise NotFound("of the script")
+
+    with pytest.raises(NotFound, match="of the script"):
+        await database_of(storage).write(script)
+    assert await stored(storage) == 0

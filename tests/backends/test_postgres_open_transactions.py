@@ -1,0 +1,280 @@
+"""Transactions of callers that stay open: who needs nothing of them goes on."""
+
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import anyio
+import anyio.lowlevel
+import pytest
+from sqlalchemy import create_engine, text
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy.orm import Session
+from sqlalchemy.pool import NullPool
+
+from forge_jobs.client import JobClient
+from forge_jobs.errors import Unavailable
+from forge_jobs.handlers.context import JobContext
+from forge_jobs.handlers.registry import HandlerRegistry
+from forge_jobs.handlers.requests import EnqueueRequest
+from forge_jobs.model.jobs import Claim, JobFilter, JobStatus, Unique
+from forge_jobs.model.queues import QueueSettings
+from forge_jobs.model.transitions import Finalization
+from forge_jobs.storage.opening import open_storage
+from forge_jobs.storage.protocols import Storage
+from tests.support import backends
+from tests.support.callers import by, drivers_own
+from tests.support.factories import (
+    KIND,
+    QUEUE,
+    claim_one,
+    done,
+    enqueue_one,
+    get_job,
+    new_job,
+    register,
+)
+from tests.support.runtimes import a_runtime, ended, job_when, quick_settings, seconds
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def url(tmp_path: Path) -> AsyncGenerator[str]:
+    yield await backends.url_of("postgres", tmp_path)
+    await backends.forget("postgres", tmp_path)
+
+
+@pytest.fixture
+async def storage(url: str) -> AsyncGenerator[Storage]:
+    async with await open_storage(url) as opened:
+        await opened.config.ensure_queue(QUEUE, QueueSettings())
+        yield opened
+
+
+@pytest.fixture
+async def engine(url: str) -> AsyncGenerator[AsyncEngine]:
+    """The application's own, with a table of what its handlers did."""
+    made = create_async_engine(by("asyncpg", url), poolclass=NullPool)
+    async with made.begin() as connection:
+        await connection.execute(text("CREATE TABLE sent (attempt INTEGER)"))
+    yield made
+    await made.dispose()
+
+
+async def test_a_key_in_an_open_transaction_stalls_only_those_who_want_that_key(
+    storage: Storage, url: str
+) -> None:
+    mine = new_job(unique=Unique("taken"))
+    waited: list[str] = []
+
+    async def want_the_same(client: JobClient) -> None:
+        outcome = await client.enqueue(EnqueueRequest(KIND), unique_key="taken")
+        assert outcome.deduplicated
+        waited.append(outcome.job_id)
+
+    async with JobClient(storage, repeat_for=60) as client, drivers_own(url) as (connection, end):
+        await storage.jobs.enqueue([mine], connection=connection)
+        async with anyio.create_task_group() as group:
+            group.start_soon(want_the_same, client)
+            with anyio.fail_after(20):
+                for n in range(30):
+                    await client.enqueue(EnqueueRequest(KIND), unique_key=f"free-{n}")
+                    await client.enqueue(EnqueueRequest(KIND))
+            assert waited == []
+            await end(True)
+    assert waited == [mine.id]
+    assert (await storage.jobs.counts([QUEUE]))[QUEUE].by_status["pending"] == 61
+
+
+async def test_who_waits_for_a_key_for_too_long_is_told_so_and_stores_nothing(
+    storage: Storage, url: str
+) -> None:
+    async with JobClient(storage, repeat_for=0.5) as client, drivers_own(url) as (connection, end):
+        await storage.jobs.enqueue([new_job(unique=Unique("taken"))], connection=connection)
+        with anyio.fail_after(20), pytest.raises(Unavailable, match="another transaction"):
+            await client.enqueue(EnqueueRequest(KIND), unique_key="taken")
+        await end(False)
+    assert (await storage.jobs.counts([QUEUE]))[QUEUE].by_status["pending"] == 0
+
+
+async def test_a_queue_that_an_open_transaction_begins_stalls_no_other_queue(
+    storage: Storage, url: str
+) -> None:
+    lease = await register(storage)
+    async with JobClient(storage, repeat_for=0.1) as client, drivers_own(url) as (connection, end):
+        await storage.jobs.enqueue([new_job(queue="new")], connection=connection)
+        with anyio.fail_after(20), pytest.raises(Unavailable):
+            await client.enqueue(EnqueueRequest(KIND), queue="new")
+        outcome = await client.enqueue(EnqueueRequest(KIND))
+        assert (await claim_one(storage, lease)).claim.job_id == outcome.job_id
+        await end(True)
+        await client.enqueue(EnqueueRequest(KIND), queue="new")
+    assert (await storage.jobs.counts(["new"]))["new"].by_status["pending"] == 2
+
+
+async def sent(engine: AsyncEngine) -> list[int]:
+    async with engine.connect() as connection:
+        rows = await connection.execute(text("SELECT attempt FROM sent ORDER BY attempt"))
+        return list(rows.scalars())
+
+
+async def send(ctx: JobContext, engine: AsyncEngine, *, trouble: str) -> str:
+    """Write a row and end the job with it; go wrong once, in the way that is asked for."""
+    async with engine.connect() as connection:
+        await connection.execute(text("INSERT INTO sent VALUES (:n)"), {"n": ctx.attempt})
+        await ctx.finish_in(connection, f"sent in attempt {ctx.attempt}")
+        if trouble == "before the commit" and ctx.attempt == 1:
+            raise OSError("the connection to the mail server broke")
+        await connection.commit()
+    if trouble == "after the commit":
+        raise OSError("something that does not matter any more")
+    return "what the handler returns"
+
+
+@pytest.mark.parametrize(
+    ("trouble", "attempts"), [("none", 1), ("before the commit", 2), ("after the commit", 1)]
+)
+async def test_the_job_is_done_exactly_when_its_work_is_committed(
+    storage: Storage, engine: AsyncEngine, trouble: str, attempts: int
+) -> None:
+    handlers = HandlerRegistry()
+
+    @handlers.job("send")
+    async def handler(ctx: JobContext) -> str:
+        return await send(ctx, engine, trouble=trouble)
+
+    async with a_runtime(storage, handlers).start() as handle:
+        outcome = await handle.enqueue(handler.request())
+        job = await ended(storage, outcome.job_id)
+        await handle.drain(10)
+    assert (job.status, job.attempt) == (JobStatus.DONE, attempts)
+    assert job.result == f'"sent in attempt {attempts}"'
+    assert await sent(engine) == [attempts]
+
+
+async def test_a_job_whose_end_waits_for_a_commit_is_kept_beyond_the_lease(
+    storage: Storage, engine: AsyncEngine
+) -> None:
+    handlers = HandlerRegistry()
+    settings = quick_settings(lease=seconds(1), fence_margin=seconds(0.2))
+    ended_in, go_on, others = anyio.Event(), anyio.Event(), anyio.Event()
+    attempts: list[int] = []
+
+    @handlers.job("slow")
+    async def slow(ctx: JobContext) -> None:
+        attempts.append(ctx.attempt)
+        async with engine.connect() as connection:
+            await ctx.finish_in(connection, 7)
+            ended_in.set()
+            await go_on.wait()
+            await connection.commit()
+
+    @handlers.job("long")
+    async def long(ctx: JobContext) -> int:
+        attempts.append(ctx.attempt)
+        await others.wait()
+        return ctx.attempt
+
+    @handlers.job("quick")
+    async def quick() -> None:
+        return
+
+    async with (
+        await storage.reopen() as elsewhere,
+        a_runtime(storage, handlers, 8, settings=settings).start() as handle,
+        # A second pod, whose reaper may take what is silent.
+        a_runtime(elsewhere, HandlerRegistry(), 8, settings=settings).start(),
+    ):
+        one = await handle.enqueue(slow.request())
+        two = await handle.enqueue(long.request())
+        await ended_in.wait()
+
+        async def is_silent() -> bool:
+            return bool(await storage.jobs.stale_claims(3 * settings.lease, 10))
+
+        await wait_until(is_silent, description="no beat of the locked job for three leases")
+        with anyio.fail_after(10):
+            third = await handle.enqueue(quick.request())
+            assert (await ended(storage, third.job_id)).status is JobStatus.DONE
+        others.set()
+        assert (await ended(storage, two.job_id)).attempt == 1
+        assert (await get_job(storage, one.job_id)).status is JobStatus.IN_PROGRESS
+        await elsewhere.jobs.cleanup(100)
+        go_on.set()
+        first = await ended(storage, one.job_id)
+        assert (first.status, first.result) == (JobStatus.DONE, "7")
+        assert handle.health().lost_claims == 0
+    assert attempts == [1, 1]
+
+
+@pytest.mark.parametrize("commits", [True, False])
+async def test_a_lost_claim_ends_nothing(storage: Storage, url: str, commits: bool) -> None:
+    lease = await register(storage)
+    job_id = await enqueue_one(storage)
+    old = await claim_one(storage, lease)
+    await storage.jobs.release([old.claim])
+    new = await claim_one(storage, lease)
+    async with drivers_own(url) as (connection, end):
+        late = Finalization(old.claim, done("late"))
+        assert await storage.jobs.finalize([late], connection=connection) == [True]
+        late = Finalization(Claim(old.claim.queue, job_id, 99), done("late"))
+        assert await storage.jobs.finalize([late], connection=connection) == [False]
+        current = Finalization(new.claim, done("now"))
+        assert await storage.jobs.finalize([current], connection=connection) == [True]
+        await end(commits)
+    job = await get_job(storage, job_id)
+    assert job.result == ("now" if commits else None)
+    assert job.status == (JobStatus.DONE if commits else JobStatus.IN_PROGRESS)
+
+
+async def test_an_end_in_an_old_snapshot_is_refused_and_the_job_runs_on(
+    storage: Storage, url: str
+) -> None:
+    lease = await register(storage)
+    await enqueue_one(storage)
+    async with drivers_own(url) as (connection, end):
+        await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        await connection.fetch("SELECT 1 FROM forge_jobs")
+        claimed = await claim_one(storage, lease)
+        with pytest.raises(Unavailable, match="gave way"):
+            await storage.jobs.finalize(
+                [Finalization(claimed.claim, done())], connection=connection
+            )
+        await end(True)
+    assert (await get_job(storage, claimed.claim.job_id)).status is JobStatus.IN_PROGRESS
+    assert await storage.jobs.finalize([Finalization(claimed.claim, done())]) == [True]
+
+
+async def test_a_function_ends_its_job_by_a_session_of_its_thread(
+    storage: Storage, url: str
+) -> None:
+    handlers = HandlerRegistry()
+    engine = create_engine(by("psycopg", url), poolclass=NullPool)
+
+    @handlers.job("send")
+    def handler(ctx: JobContext) -> None:
+        with Session(engine) as session:
+            ctx.sync.finish_in(session, 7)
+            session.commit()
+
+    async with a_runtime(storage, handlers).start() as handle:
+        job = await ended(storage, (await handle.enqueue(handler.request())).job_id)
+    assert (job.status, job.result) == (JobStatus.DONE, "7")
+
+
+async def test_a_key_whose_job_ends_in_an_open_transaction_is_held_until_the_commit(
+    storage: Storage, url: str
+) -> None:
+    lease = await register(storage)
+    job_id = await enqueue_one(storage, unique=Unique("k"))
+    claimed = await claim_one(storage, lease)
+    async with drivers_own(url) as (connection, end):
+        await storage.jobs.finalize([Finalization(claimed.claim, done())], connection=connection)
+        with anyio.fail_after(5):
+            [outcome] = await storage.jobs.enqueue([new_job(unique=Unique("k"))])
+        assert (outcome.job_id, outcome.deduplicated) == (job_id, True)
+        await end(True)
+    await enqueue_one(storage, unique=Unique("k"))
+    await job_when(storage, job_id, JobStatus.DONE)
+    assert len((await storage.jobs.list(JobFilter(), cursor=None, limit=10)).jobs) == 2

@@ -1,0 +1,218 @@
+"""What the hot statements touch in a large table, with the plans that prepared statements get."""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import text
+
+from forge_jobs.model.ids import HostId, JobId
+from forge_jobs.model.jobs import JobFilter, JobStatus, Unique
+from forge_jobs.model.processes import PodLease
+from forge_jobs.model.transitions import Demand, Finalization
+from forge_jobs.storage.opening import open_storage
+from forge_jobs.storage.protocols import Storage
+from forge_jobs.storage.sql.transaction import Tx
+from tests.support import backends
+from tests.support.factories import KIND, LEASE, QUEUE, claim, done, held, new_job, register
+from tests.support.postgres import database_of, raw
+from tests.support.waiting import wait_until
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
+
+FINISHED = 1_000_000
+WAITING = 100_000
+FUTURE = 9 * 10**15
+
+# The wide indexes are made afterwards, which halves the time.
+FILL = f"""
+INSERT INTO forge_queues (name, max_workers, cooldown, retention, retry)
+VALUES ('{QUEUE}', 1, '{{}}', '{{}}', 'null') ON CONFLICT DO NOTHING;
+INSERT INTO forge_jobs
+    (id, queue, kind, payload, status, cause, priority, run_at, enqueued_at, finished_at)
+SELECT '01' || lpad(n::text, 24, '0'), '{QUEUE}', '{KIND}', '{{}}', 'done', 'succeeded', 0, n, n,
+    {FUTURE} FROM generate_series(1, {FINISHED}) AS n;
+INSERT INTO forge_jobs
+    (id, queue, kind, payload, status, cause, priority, run_at, enqueued_at)
+SELECT '02' || lpad(n::text, 24, '0'), '{QUEUE}', '{KIND}', '{{}}', 'pending', 'enqueued', n % 5,
+    n + CASE WHEN n % 2 = 0 THEN {FUTURE} ELSE 0 END, n FROM generate_series(1, {WAITING}) AS n;
+"""
+COUNT_NOW = text("SELECT pg_stat_force_next_flush()")
+TOUCHED = text(
+    "SELECT coalesce(seq_tup_read, 0) AS scanned, coalesce(idx_tup_fetch, 0) AS fetched"
+    " FROM pg_stat_xact_user_tables WHERE relname = 'forge_jobs'"
+)
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(scope="module")
+async def full(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[str]:
+    """A database with a million finished jobs and a hundred thousand that wait."""
+    folder: Path = tmp_path_factory.mktemp("full")
+    url = await backends.url_of("postgres", folder)
+    name = url.rsplit("/", 1)[1]
+    async with raw(url) as connection:
+        made = await connection.fetch(
+            "SELECT indexname, indexdef FROM pg_indexes WHERE tablename = 'forge_jobs'"
+            " AND indexname <> 'forge_jobs_pkey'"
+        )
+        for row in made:
+            await connection.execute(f"DROP INDEX {row['indexname']}")
+        await connection.execute(FILL)
+        for row in made:
+            await connection.execute(row["indexdef"])
+        await connection.execute("ANALYZE forge_jobs")
+        # What a prepared statement comes to after a few uses, at once.
+        await connection.execute(f"ALTER DATABASE {name} SET plan_cache_mode = force_generic_plan")
+    yield url
+    await backends.forget("postgres", folder)
+
+
+@asynccontextmanager
+async def touched(storage: Storage) -> AsyncGenerator[list[tuple[int, int]]]:
+    """Rows of the jobs that each transaction inside has scanned, and fetched by an index."""
+    database: Any = database_of(storage)
+    found: list[tuple[int, int]] = []
+    call: Callable[..., Awaitable[Any]] = database._call
+
+    def rows(tx: Tx) -> tuple[int, int]:
+        row = tx.execute(TOUCHED).one()
+        return row.scanned, row.fetched
+
+    async def watched(script: Callable[[Tx], Any], begin: str) -> Any:
+        def both(tx: Tx) -> Any:
+            # The view adds up what the session has not reported yet.
+            before = rows(tx)
+            result = script(tx)
+            after = rows(tx)
+            found.append((after[0] - before[0], after[1] - before[1]))
+            return result
+
+        return await call(both, begin)
+
+    database._call = watched
+    yield found
+    database._call = call
+
+
+async def claims(storage: Storage, lease: PodLease) -> None:
+    assert len(await claim(storage, lease, limit=10)) == 10
+
+
+async def exchanges(storage: Storage, lease: PodLease) -> None:
+    ends = [Finalization(each.claim, done()) for each in await claim(storage, lease, limit=10)]
+    demand = Demand(worker_ids=("w",), limit=10, kinds=frozenset({KIND}))
+    assert len((await storage.jobs.exchange(QUEUE, ends, demand, lease)).claimed) == 10
+
+
+async def beats(storage: Storage, lease: PodLease) -> None:
+    owned = [held(each, "w") for each in await claim(storage, lease, limit=10)]
+    await storage.jobs.heartbeat(lease, owned, LEASE)
+
+
+async def looks_for_silent_claims(storage: Storage, lease: PodLease) -> None:
+    await storage.jobs.stale_claims(LEASE, 500)
+
+
+async def enqueues(storage: Storage, lease: PodLease) -> None:
+    await storage.jobs.enqueue([new_job(unique=Unique(f"k{n}")) for n in range(100)])
+
+
+async def expires(storage: Storage, lease: PodLease) -> None:
+    await storage.jobs.expire(100)
+
+
+async def cleans_up(storage: Storage, lease: PodLease) -> None:
+    await storage.jobs.cleanup(100)
+
+
+async def leads(storage: Storage, lease: PodLease) -> None:
+    await storage.cron.lead(HostId(lease.host_id), LEASE)
+
+
+async def reads_allocations(storage: Storage, lease: PodLease) -> None:
+    await storage.procs.allocations()
+
+
+async def lists(storage: Storage, lease: PodLease) -> None:
+    await storage.jobs.list(JobFilter(queues=(QUEUE,), statuses=(JobStatus.DONE,)))
+
+
+async def gets(storage: Storage, lease: PodLease) -> None:
+    assert await storage.jobs.get([JobId("01" + "1".zfill(24))])
+
+
+Verb = Callable[[Storage, PodLease], Awaitable[None]]
+
+
+@pytest.mark.parametrize(
+    ("verb", "most"),
+    [
+        (claims, 60),
+        (exchanges, 120),
+        (beats, 100),
+        (looks_for_silent_claims, 100),
+        (enqueues, 10),
+        (expires, 10),
+        (cleans_up, 10),
+        (leads, 5),
+        (reads_allocations, 5),
+        # One page more than is shown, found and then read.
+        (lists, 160),
+        (gets, 1),
+    ],
+)
+async def test_what_is_touched_does_not_grow_with_the_table(
+    full: str, verb: Verb, most: int
+) -> None:
+    async with await open_storage(full) as storage:
+        lease = await register(storage)
+        async with touched(storage) as found:
+            await verb(storage, lease)
+    assert found
+    assert not [each for each in found if each[0]], "a scan of the whole table"
+    assert max(fetched for _, fetched in found) <= most
+
+
+async def test_jobs_of_kinds_that_others_know_are_passed_over_by_the_index(full: str) -> None:
+    async with await open_storage(full) as storage:
+        await register(storage)
+        other = await register(storage, kinds=("other",))
+        async with touched(storage) as found:
+            assert not await claim(storage, other, kinds=("other",))
+    assert not found[0][0]
+
+
+async def test_beats_write_to_no_index(tmp_path: Path) -> None:
+    url = await backends.url_of("postgres", tmp_path)
+    async with await open_storage(url) as storage:
+        lease = await register(storage)
+        await storage.jobs.enqueue([new_job() for _ in range(50)])
+        claimed = await claim(storage, lease, limit=50)
+        async with raw(url) as connection:
+            for _ in range(10):
+                owned = [held(each, "w") for each in claimed]
+                await storage.jobs.heartbeat(lease, owned, LEASE)
+
+            async def are_counted() -> bool:
+                return (await updates(connection))[0] >= 550
+
+            await database_of(storage).write(lambda tx: tx.execute(COUNT_NOW).first())
+            await wait_until(are_counted, description="the beats are counted")
+            _, hot = await updates(connection)
+    assert hot >= 450, "of 500 beats; the claims before have filled the pages"
+    await backends.forget("postgres", tmp_path)
+
+
+async def updates(connection: Any) -> tuple[int, int]:
+    """Updates of jobs, and how many of them wrote to no index."""
+    row = await connection.fetchrow(
+        "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE relname = 'forge_jobs'"
+    )
+    return row[0], row[1]

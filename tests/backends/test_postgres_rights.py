@@ -1,0 +1,79 @@
+"""What a role may not do is said in words, and leaves the store as it was."""
+
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from forge_jobs.errors import StorageError, Unavailable
+from forge_jobs.storage.opening import open_storage
+from tests.support import backends
+from tests.support.factories import claim_one, done, enqueue_one, finish, register
+from tests.support.postgres import a_role, raw, with_options
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def url(tmp_path: Path) -> AsyncGenerator[str]:
+    yield await backends.url_of("postgres", tmp_path)
+    await backends.forget("postgres", tmp_path)
+
+
+@pytest.fixture
+async def its_url(url: str) -> AsyncGenerator[str]:
+    """Of a role that may connect, and create nothing."""
+    async with a_role(url, "word") as role_url:
+        role = urlsplit(role_url).username
+        async with raw(url) as connection:
+            await connection.execute(
+                f"REVOKE CREATE ON DATABASE {urlsplit(url).path[1:]} FROM {role}"
+            )
+        yield role_url
+
+
+async def refused(url: str) -> None:
+    with pytest.raises(StorageError, match="privilege") as found:
+        await open_storage(url)
+    assert not isinstance(found.value, Unavailable), "waiting does not help"
+    assert found.value.__suppress_context__
+    assert not any(word in str(found.value) for word in ("role_", "forge_", "127.0", "permission"))
+
+
+async def test_a_role_that_may_not_create_the_schema_is_told_so(its_url: str) -> None:
+    await refused(with_options(its_url, schema="its_own"))
+
+
+async def test_a_role_that_may_not_read_the_tables_of_another_is_told_so(its_url: str) -> None:
+    await refused(its_url)
+
+
+async def test_a_role_works_on_the_tables_of_another_that_it_was_granted(
+    url: str, its_url: str
+) -> None:
+    role = urlsplit(its_url).username
+    async with raw(url) as connection:
+        await connection.execute(
+            "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO " + str(role)
+        )
+        await connection.execute(f"GRANT USAGE ON ALL SEQUENCES IN SCHEMA public TO {role}")
+    async with await open_storage(its_url) as storage:
+        lease = await register(storage)
+        await enqueue_one(storage)
+        assert await finish(storage, await claim_one(storage, lease), done())
+        await storage.jobs.roll_up(100)
+        await storage.jobs.cleanup(100)
+
+
+async def test_a_role_that_may_only_read_reads_and_is_told_why_it_cannot_write(
+    url: str, its_url: str
+) -> None:
+    role = urlsplit(its_url).username
+    async with raw(url) as connection:
+        await connection.execute(f"GRANT SELECT ON ALL TABLES IN SCHEMA public TO {role}")
+    async with await open_storage(its_url) as storage:
+        assert await storage.jobs.counts() == {}
+        with pytest.raises(StorageError, match="privilege") as found:
+            await enqueue_one(storage)
+        assert not isinstance(found.value, Unavailable)

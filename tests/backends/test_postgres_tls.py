@@ -1,0 +1,131 @@
+"""TLS by URL: who is trusted, and who is not. A proxy does it, for not every server can."""
+
+import asyncio
+import ssl
+from collections.abc import AsyncGenerator
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+from urllib.parse import quote, urlsplit
+
+import pytest
+
+from forge_jobs.errors import InvalidInput, StorageError, Unavailable
+from forge_jobs.storage.opening import open_storage
+from tests.support import backends
+from tests.support.factories import QUEUE, enqueue_one, get_job
+from tests.support.postgres import with_options
+
+pytestmark = pytest.mark.anyio
+
+FOLDER = Path(__file__).parent.parent / "support" / "tls"
+AUTHORITY = quote(str(FOLDER / "authority.pem"), safe="")
+SERVER_ITSELF = quote(str(FOLDER / "server.pem"), safe="")
+ANOTHER_NAME = "127.0.0.2"
+"""Of the same server, and not in its certificate."""
+
+ASKS_FOR_TLS = bytes.fromhex("0000000804d2162f")
+
+
+@pytest.fixture
+async def plain_url(tmp_path: Path) -> AsyncGenerator[str]:
+    yield await backends.url_of("postgres", tmp_path)
+    await backends.forget("postgres", tmp_path)
+
+
+@pytest.fixture
+async def url(plain_url: str) -> AsyncGenerator[str]:
+    """The same database, where only those are served who ask for TLS."""
+    target = urlsplit(plain_url)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(FOLDER / "server.pem", FOLDER / "server.key")
+
+    async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError):
+            while data := await reader.read(65_536):
+                writer.write(data)
+                await writer.drain()
+        writer.close()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError, asyncio.IncompleteReadError):
+            if await reader.readexactly(8) == ASKS_FOR_TLS:
+                writer.write(b"S")
+                await writer.start_tls(context)
+                inside = await asyncio.open_connection(target.hostname, target.port)
+                await asyncio.gather(pump(reader, inside[1]), pump(inside[0], writer))
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    other = await asyncio.start_server(serve, ANOTHER_NAME, port)
+    user = target.netloc.rpartition("@")[0]
+    yield target._replace(netloc=f"{user}@localhost:{port}").geturl()
+    server.close()
+    other.close()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"sslmode": "require"},
+        {"sslmode": "verify-ca", "sslrootcert": AUTHORITY},
+        {"sslmode": "verify-full", "sslrootcert": AUTHORITY},
+    ],
+)
+async def test_a_trusted_server_works_for_calls_and_wake_ups(
+    url: str, options: dict[str, object]
+) -> None:
+    async with await open_storage(with_options(url, **options)) as storage:
+        mine = frozenset({QUEUE})
+        while await storage.jobs.wait_for_work(mine, timedelta(seconds=0.1)):
+            pass
+        assert storage.health().wakes
+        job_id = await enqueue_one(storage)
+        assert await storage.jobs.wait_for_work(mine, timedelta(seconds=10))
+        assert (await get_job(storage, job_id)).id == job_id
+
+
+@pytest.mark.parametrize("mode", ["verify-ca", "verify-full"])
+async def test_a_server_that_the_authority_does_not_know_is_refused_with_the_fix(
+    url: str, mode: str
+) -> None:
+    there = with_options(url, sslmode=mode, sslrootcert=SERVER_ITSELF)
+    with pytest.raises(StorageError, match="sslrootcert") as refused:
+        await open_storage(there)
+    # Nothing to wait for: it is refused until somebody changes the URL or the server.
+    assert not isinstance(refused.value, Unavailable)
+    assert shows_nothing(refused.value)
+
+
+async def test_a_server_of_another_name_is_refused_where_names_count(url: str) -> None:
+    there = with_options(url.replace("localhost", ANOTHER_NAME), sslrootcert=AUTHORITY)
+    await (await open_storage(with_options(there, sslmode="verify-ca"))).aclose()
+    with pytest.raises(StorageError, match="certificate") as refused:
+        await open_storage(with_options(there, sslmode="verify-full"))
+    assert shows_nothing(refused.value)
+
+
+async def test_a_server_without_tls_is_refused_where_tls_is_asked_for(plain_url: str) -> None:
+    with pytest.raises(StorageError, match="has no TLS") as refused:
+        await open_storage(with_options(plain_url, sslmode="require", timeout=3))
+    assert shows_nothing(refused.value)
+
+
+@pytest.mark.parametrize(
+    "options", [{"sslmode": "verify-full", "sslrootcert": "%2Fnowhere%2Fca.pem"}, {"sslmode": "x"}]
+)
+async def test_options_that_cannot_be_met_are_bad_input(
+    url: str, options: dict[str, object]
+) -> None:
+    with pytest.raises(InvalidInput, match="ssl") as refused:
+        await open_storage(with_options(url, **options))
+    assert shows_nothing(refused.value)
+
+
+def shows_nothing(error: BaseException) -> bool:
+    """Neither host nor path, and none of the driver's errors behind it."""
+    shown = f"{error} {error!r}"
+    hidden = ("localhost", "127.0.0", "nowhere", str(FOLDER), "CERTIFICATE_VERIFY", "asyncpg")
+    is_alone = error.__context__ is None or error.__suppress_context__
+    return is_alone and not any(word in shown for word in hidden)

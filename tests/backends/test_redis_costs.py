@@ -1,0 +1,185 @@
+"""What calls cost a Redis server, counted in commands: times would depend on the machine."""
+
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+
+from forge_jobs.model.processes import PodLease
+from forge_jobs.model.transitions import Demand, Finalization
+from forge_jobs.storage.opening import open_storage
+from forge_jobs.storage.protocols import Storage
+from forge_jobs.testing.servers import RedisServer
+from tests.support import servers
+from tests.support.factories import (
+    DAY,
+    KIND,
+    QUEUE,
+    claim,
+    done,
+    enqueue_one,
+    held,
+    new_job,
+    register,
+)
+
+pytestmark = pytest.mark.anyio
+
+LONG = timedelta(hours=1)
+
+
+@dataclass
+class Cost:
+    """Commands since the last reset.
+
+    :param calls: those that a client sent to run a script
+    :param inner: those that scripts ran
+    """
+
+    calls: int
+    inner: int
+
+
+class Meter:
+    """Counts what one server does."""
+
+    def __init__(self, client: Redis) -> None:
+        self._client = client
+
+    async def reset(self) -> None:
+        await self._client.config_resetstat()
+
+    async def read(self) -> Cost:
+        stats: dict[str, Any] = await self._client.info("commandstats")
+        counts = {name.removeprefix("cmdstat_"): each["calls"] for name, each in stats.items()}
+        calls = counts.pop("evalsha", 0)
+        for name in ("config|resetstat", "info"):
+            counts.pop(name, None)
+        return Cost(calls, sum(counts.values()))
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[RedisServer]:
+    with servers.a_redis() as started:
+        yield started
+
+
+@pytest.fixture
+async def meter(server: RedisServer) -> AsyncGenerator[Meter]:
+    async with aclosing(Redis.from_url(server.url)) as client:
+        await client.flushall()
+        yield Meter(client)
+
+
+@pytest.fixture
+async def storage(server: RedisServer, meter: Meter) -> AsyncGenerator[Storage]:
+    async with await open_storage(server.url) as made:
+        yield made
+
+
+@pytest.fixture
+async def lease(storage: Storage) -> PodLease:
+    lease = await register(storage, lease_for=LONG)
+    # The scripts are known to the server from here on.
+    await enqueue_one(storage)
+    [claimed] = await claim(storage, lease)
+    await storage.jobs.exchange(QUEUE, [Finalization(claimed.claim, done())], demand(1), lease)
+    return lease
+
+
+def demand(limit: int) -> Demand:
+    workers = tuple(f"w{number}" for number in range(limit))
+    return Demand(worker_ids=workers, limit=limit, kinds=frozenset({KIND}))
+
+
+@pytest.mark.parametrize("size", [1, 10, 100, 400])
+async def test_a_batch_is_one_round_trip_and_few_commands_per_job(
+    storage: Storage, lease: PodLease, meter: Meter, size: int
+) -> None:
+    await meter.reset()
+    await storage.jobs.enqueue([new_job() for _ in range(size)])
+    stored = await meter.read()
+    # Per job its hash and its locator, read and written; the rest is per batch.
+    assert stored.calls == 1
+    assert stored.inner <= 3 * size + 20
+
+    await meter.reset()
+    first = await storage.jobs.exchange(QUEUE, [], demand(size), lease)
+    taken = await meter.read()
+    assert len(first.claimed) == size
+    # Per job its hash, read and written.
+    assert taken.calls == 1
+    assert taken.inner <= 2 * size + 22
+
+    await storage.jobs.enqueue([new_job() for _ in range(size)])
+    ends = [Finalization(each.claim, done()) for each in first.claimed]
+    await meter.reset()
+    second = await storage.jobs.exchange(QUEUE, ends, demand(size), lease)
+    both = await meter.read()
+    assert len(second.claimed) == size
+    # Per end its hash, read and written twice, and its result.
+    assert both.calls == 1
+    assert both.inner <= 6 * size + 36
+
+
+async def test_a_claim_costs_the_same_whatever_stands_in_front(
+    storage: Storage, lease: PodLease, meter: Meter
+) -> None:
+    await register(storage, kinds=("other",), lease_for=LONG)
+
+    async def cost() -> int:
+        await storage.jobs.enqueue([new_job(priority=5) for _ in range(10)])
+        await meter.reset()
+        assert len(await claim(storage, lease, limit=10)) == 10
+        return (await meter.read()).inner
+
+    async def put_in_front(number: int) -> None:
+        for priority in (-1, 0):
+            await storage.jobs.enqueue(
+                [new_job(kind="other", priority=priority) for _ in range(number)]
+                + [new_job(priority=priority, delay=DAY) for _ in range(number)]
+                + [new_job(kind="nobody", priority=priority) for _ in range(number)]
+            )
+        await claim(storage, lease, limit=1)
+        assert (await storage.jobs.counts())[QUEUE].held > 0
+
+    await put_in_front(1)
+    one_of_each = await cost()
+    await put_in_front(300)
+    assert (await storage.jobs.counts())[QUEUE].held == 602
+    assert await cost() == one_of_each
+
+
+async def test_a_beat_is_two_round_trips_however_many_queues_it_is_for(
+    storage: Storage, meter: Meter
+) -> None:
+    queues = [f"q{number}" for number in range(10)]
+    lease = await register(storage, queues=queues, lease_for=LONG)
+    for queue in queues:
+        await storage.jobs.enqueue([new_job(queue=queue) for _ in range(3)])
+    claims = [
+        held(each, "w") for queue in queues for each in await claim(storage, lease, queue=queue)
+    ]
+    await storage.jobs.heartbeat(lease, claims, LONG)
+    await meter.reset()
+    beat = await storage.jobs.heartbeat(lease, claims, LONG)
+    cost = await meter.read()
+    assert (len(beat.queues), len(beat.claims), beat.unknown) == (10, 10, ())
+    assert cost.calls == 2
+    assert cost.inner <= 10 * 20
+
+
+async def test_a_claim_looks_at_each_expired_job_once(
+    storage: Storage, lease: PodLease, meter: Meter
+) -> None:
+    now = await storage.cron.now()
+    await storage.jobs.enqueue([new_job(expires_at=now) for _ in range(500)])
+    job_id = await enqueue_one(storage)
+    await meter.reset()
+    [claimed] = await claim(storage, lease)
+    assert claimed.claim.job_id == job_id
+    assert (await meter.read()).inner <= 500 + 30

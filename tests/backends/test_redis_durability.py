@@ -1,0 +1,180 @@
+"""What a server keeps is looked at, said in one line, and refused when it is not enough."""
+
+import logging
+from collections.abc import Iterator, Mapping
+
+import anyio
+import pytest
+
+from forge_jobs.errors import StorageError, Unavailable
+from forge_jobs.storage.redis.database import Database
+from forge_jobs.storage.redis.durability import Findings, in_words, look
+from forge_jobs.testing.servers import RedisServer
+from tests.support import servers
+from tests.support.redis_databases import opened
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[RedisServer]:
+    with servers.a_redis() as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def replica(server: RedisServer) -> Iterator[RedisServer]:
+    settings = {"replicaof": f"127.0.0.1 {server.port}"}
+    with servers.a_redis(settings=settings, password=server.password) as started:
+        yield started
+
+
+async def words(url: str, wait_replicas: int = 0) -> str:
+    async with opened(url) as database:
+        return in_words(await look(database.servers), wait_replicas)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"appendonly": "no", "save": ""}, "loses every job"),
+        ({"appendonly": "no", "save": "60 1"}, "loses all since its last snapshot"),
+        ({"appendonly": "yes", "appendfsync": "no"}, "last half minute"),
+        ({"appendonly": "yes", "appendfsync": "everysec"}, "last second"),
+        ({"appendonly": "yes", "appendfsync": "always"}, "a loss of power (appendonly"),
+    ],
+)
+async def test_what_a_write_survives(
+    server: RedisServer, settings: Mapping[str, str], said: str
+) -> None:
+    for name, value in settings.items():
+        server.command("CONFIG", "SET", name, value)
+    assert said in await words(server.url)
+
+
+@pytest.mark.parametrize("policy", ["allkeys-lru", "volatile-ttl", "allkeys-random"])
+async def test_a_server_that_drops_keys_is_refused_with_the_fix(
+    server: RedisServer, policy: str
+) -> None:
+    server.command("CONFIG", "SET", "maxmemory-policy", policy)
+    try:
+        async with opened(server.url) as database:
+            [found] = await look(database.servers)
+    finally:
+        server.command("CONFIG", "SET", "maxmemory-policy", "noeviction")
+    with pytest.raises(StorageError, match="set maxmemory-policy noeviction"):
+        found.check(in_cluster=False)
+
+
+@pytest.mark.parametrize(
+    ("version", "accepted"),
+    [("6.2.14", False), ("5.0", False), ("7.0.0", True), ("7.2.4", True), ("10.1.0", True)],
+)
+def test_a_server_that_is_too_old_is_refused(version: str, accepted: bool) -> None:
+    found = Findings({"redis_version": version}, {})
+    if accepted:
+        found.check(in_cluster=False)
+    else:
+        with pytest.raises(StorageError, match=r"needs Redis 7\.0"):
+            found.check(in_cluster=False)
+
+
+async def test_a_server_of_a_cluster_is_refused_without_a_cluster_url() -> None:
+    url = servers.redis_cluster_url().replace("+cluster", "").partition(",")[0]
+    async with opened(url) as database:
+        [found] = await look(database.servers)
+    with pytest.raises(StorageError, match="give redis\\+cluster://"):
+        found.check(in_cluster=False)
+
+
+async def test_every_server_of_a_cluster_is_looked_at() -> None:
+    async with opened(servers.redis_cluster_url()) as database:
+        found = await look(database.servers)
+    assert len(found) == 3
+    for each in found:
+        each.check(in_cluster=True)
+
+
+@pytest.mark.parametrize(
+    ("refused", "said"),
+    [("config", "CONFIG is not allowed"), ("info", "INFO is not allowed"), ("", "always")],
+)
+async def test_a_user_who_may_not_look_is_told_so(
+    server: RedisServer, refused: str, said: str
+) -> None:
+    server.command("CONFIG", "SET", "appendonly", "yes")
+    server.command("CONFIG", "SET", "appendfsync", "always")
+    rights = ["+@all", *([f"-{refused}"] if refused else [])]
+    server.command("ACL", "SETUSER", "onlooker", "reset", "on", ">pw", "~*", "&*", *rights)
+    url = server.url.replace(f":{server.password}@", "onlooker:pw@")
+    async with opened(url) as database:
+        [found] = await look(database.servers)
+    found.check(in_cluster=False)
+    assert said in in_words([found], 0)
+
+
+async def test_a_command_that_the_provider_took_away_is_no_error() -> None:
+    with servers.a_redis(settings={"rename-command": 'CONFIG ""'}) as server:
+        assert "snapshot" in await words(server.url)
+
+
+async def write(database: Database) -> None:
+    request = ("create", [[1, "x"]])
+    await database.run_one("schema", database.keys.fleet, request, list[object])
+
+
+async def connected(server: RedisServer, replicas: int) -> None:
+    await wait_until(
+        lambda: (
+            server.command("INFO", "replication").get("slave0", {}).get("state") == "online"
+            if replicas
+            else server.command("INFO", "replication")["connected_slaves"] == 0
+        ),
+        description=f"{replicas} replicas are connected",
+    )
+
+
+async def test_replicas_are_part_of_the_line(server: RedisServer, replica: RedisServer) -> None:
+    await connected(server, 1)
+    assert "a failover to one of 1 replicas may lose the last writes" in await words(server.url)
+    assert "each write waits for 1 of 1 replicas" in await words(server.url, 1)
+
+
+async def test_a_write_waits_for_replicas_and_says_when_they_are_missed(
+    server: RedisServer, replica: RedisServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "forge_jobs")
+    await connected(server, 1)
+    async with opened(server.url, wait_replicas=1, wait_timeout=20) as database:
+        await write(database)
+        assert int(replica.command("EXISTS", f"{database.keys.fleet}:schema")) == 1
+        assert database.health().unreplicated == 0
+    await anyio.to_thread.run_sync(replica.stop)
+    await connected(server, 0)
+    async with opened(server.url, wait_replicas=1, wait_timeout=0.05) as database:
+        for _ in range(3):
+            await write(database)
+        # Reads wait for nobody.
+        await database.commands([("HGETALL", f"{database.keys.fleet}:schema")])
+        assert database.health().unreplicated == 3
+        assert len(caplog.records) == 1
+        await anyio.to_thread.run_sync(replica.start)
+        await connected(server, 1)
+    async with opened(server.url, wait_replicas=1, wait_timeout=20) as database:
+        await write(database)
+        assert database.health().unreplicated == 0
+
+
+async def test_a_server_told_to_refuse_without_replicas_is_unavailable(
+    server: RedisServer,
+) -> None:
+    server.command("CONFIG", "SET", "min-replicas-to-write", "2")
+    try:
+        async with opened(server.url) as database:
+            with pytest.raises(Unavailable, match="replicas"):
+                await write(database)
+            [found] = await look(database.servers)
+    finally:
+        server.command("CONFIG", "SET", "min-replicas-to-write", "0")
+    assert found.settings["min-replicas-to-write"] == "2"

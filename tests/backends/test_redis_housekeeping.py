@@ -1,0 +1,318 @@
+"""What Redis keeps beside the jobs: locators, indexes, news of parents, and that all of it goes."""
+
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing
+from datetime import timedelta
+
+import pytest
+from redis.asyncio import Redis
+
+from forge_jobs.clock import ManualClock
+from forge_jobs.model.events import EventKind, TimelineEvent
+from forge_jobs.model.ids import JobId, new_job_id
+from forge_jobs.model.jobs import After, JobFilter, JobStatus, NewJob, Unique
+from forge_jobs.model.processes import PodLease
+from forge_jobs.model.transitions import Delivery
+from forge_jobs.storage.opening import open_storage
+from forge_jobs.storage.protocols import Storage
+from forge_jobs.storage.redis import retention
+from forge_jobs.storage.redis.edges import Edges
+from forge_jobs.storage.redis.edges import register as register_edges
+from forge_jobs.storage.redis.keys import Keys
+from forge_jobs.testing.servers import RedisServer
+from tests.support import redis_keys, servers
+from tests.support.factories import (
+    QUEUE,
+    done,
+    enqueue_one,
+    get_job,
+    new_job,
+    only,
+    register,
+    run_one,
+)
+from tests.support.redis_databases import opened
+
+pytestmark = pytest.mark.anyio
+
+MINUTE = timedelta(minutes=1)
+KEYS = Keys("housekeeping")
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[RedisServer]:
+    with servers.a_redis(durable=True) as started:
+        yield started
+
+
+@pytest.fixture
+async def client(server: RedisServer) -> AsyncGenerator[Redis]:
+    async with aclosing(Redis.from_url(server.url)) as made:
+        await made.flushall()
+        yield made
+        assert await redis_keys.problems(made, KEYS.prefix) == []
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+async def storage(
+    server: RedisServer, client: Redis, clock: ManualClock
+) -> AsyncGenerator[Storage]:
+    async with await open_storage(f"{server.url}?prefix={KEYS.prefix}", clock=clock) as made:
+        yield made
+
+
+@pytest.fixture
+async def lease(storage: Storage) -> PodLease:
+    return await register(storage)
+
+
+async def locators(client: Redis) -> set[str]:
+    """The ids that have one."""
+    found = [job_id for key in KEYS.all_locators() for job_id in await client.hkeys(key)]
+    return {bytes(job_id).decode() for job_id in found if not isinstance(job_id, str)}
+
+
+async def write_dangling(client: Redis, clock: ManualClock, queue: str = QUEUE) -> JobId:
+    """The locator of a job that was never stored, as an enqueue that was cut off leaves it."""
+    job_id = new_job_id()
+    value = f"{queue}\n{clock.time_us() // 1_000_000}"
+    await client.hset(KEYS.locators(job_id), job_id, value)
+    return job_id
+
+
+async def a_whole_sweep(storage: Storage) -> None:
+    for _ in range(10):
+        await storage.jobs.cleanup(100)
+
+
+# -- locators ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("by", ["retention", "operator"])
+async def test_the_locator_of_a_removed_job_goes_a_little_later(
+    storage: Storage, lease: PodLease, client: Redis, clock: ManualClock, by: str
+) -> None:
+    job_id = await enqueue_one(storage)
+    await run_one(storage, lease, done())
+    if by == "operator":
+        await storage.jobs.delete(only(job_id))
+    else:
+        clock.advance(timedelta(days=8))
+        assert await storage.jobs.cleanup(10) == 1
+    assert await locators(client) == {job_id}
+    clock.advance(3 * MINUTE)
+    await storage.jobs.cleanup(10)
+    assert await locators(client) == set()
+    assert await client.exists(f"{KEYS.queue(QUEUE)}:gone") == 0
+
+
+async def test_locators_of_many_removed_jobs_go_at_once(
+    storage: Storage, client: Redis, clock: ManualClock
+) -> None:
+    for _ in range(3):
+        await storage.jobs.enqueue([new_job() for _ in range(1000)])
+        await storage.jobs.delete(JobFilter(), limit=1000)
+    assert len(await locators(client)) == 3000
+    clock.advance(3 * MINUTE)
+    await storage.jobs.cleanup(10)
+    assert await locators(client) == set()
+
+
+async def test_a_job_stored_again_under_its_id_keeps_its_locator(
+    storage: Storage, client: Redis, clock: ManualClock
+) -> None:
+    request = new_job()
+    await storage.jobs.enqueue([request])
+    await storage.jobs.delete(only(request.id))
+    clock.advance(3 * MINUTE)
+    await storage.jobs.enqueue([request])
+    clock.advance(3 * MINUTE)
+    await a_whole_sweep(storage)
+    assert await locators(client) == {request.id}
+    assert (await get_job(storage, request.id)).status is JobStatus.PENDING
+    assert await client.exists(f"{KEYS.queue(QUEUE)}:gone") == 0
+
+
+async def test_a_locator_that_an_enqueue_has_just_written_stays(
+    storage: Storage, client: Redis, clock: ManualClock
+) -> None:
+    request = new_job()
+    await storage.jobs.enqueue([request])
+    await storage.jobs.delete(only(request.id))
+    clock.advance(3 * MINUTE)
+    # The first half of an enqueue in a cluster; the job is about to be stored.
+    value = f"{QUEUE}\n{clock.time_us() // 1_000_000}"
+    await client.hset(KEYS.locators(request.id), request.id, value)
+    await a_whole_sweep(storage)
+    assert await locators(client) == {request.id}
+
+
+async def test_a_locator_without_a_job_goes_once_nobody_can_be_storing_it(
+    storage: Storage, lease: PodLease, client: Redis, clock: ManualClock
+) -> None:
+    stored = await enqueue_one(storage)
+    dangling = await write_dangling(client, clock)
+    of_no_queue = await write_dangling(client, clock, queue="never {stored}")
+    clock.advance(2 * MINUTE - timedelta(seconds=1))
+    await a_whole_sweep(storage)
+    assert await locators(client) == {stored, dangling, of_no_queue}
+    clock.advance(1)
+    await a_whole_sweep(storage)
+    assert await locators(client) == {stored}
+
+
+async def test_a_job_that_is_only_located_does_not_exist(
+    storage: Storage, client: Redis, clock: ManualClock
+) -> None:
+    job_id = await write_dangling(client, clock)
+    assert await storage.jobs.get([job_id]) == {}
+    assert (await storage.jobs.list(only(job_id))).jobs == ()
+    outcome = await storage.jobs.cancel(only(job_id))
+    assert list(outcome.refused) == [job_id]
+    outcome = await storage.jobs.cancel(JobFilter(ids=(job_id,), queues=("other",)))
+    assert list(outcome.refused) == [job_id]
+
+
+# -- news ----------------------------------------------------------------------------------------
+
+
+async def early_news(server: RedisServer, storage: Storage, lease: PodLease) -> NewJob:
+    """The child of an enqueue that has come half way, and whose parent has ended meanwhile."""
+    parent = await enqueue_one(storage)
+    child = new_job(after=(After(parent),))
+    edges = Edges()
+    edges.add(child, parent, "cancel", None)
+    async with opened(server.url, prefix=KEYS.prefix) as database:
+        await register_edges(database, edges)
+    await run_one(storage, lease, done())
+    return child
+
+
+async def deliver_all(storage: Storage) -> int:
+    news = await storage.jobs.handovers(10)
+    return await storage.jobs.deliver([Delivery(each, "settle") for each in news])
+
+
+async def test_news_wait_for_a_child_that_is_about_to_be_stored(
+    server: RedisServer, storage: Storage, lease: PodLease, clock: ManualClock
+) -> None:
+    child = await early_news(server, storage, lease)
+    clock.advance(MINUTE - timedelta(microseconds=1))
+    assert await deliver_all(storage) == 0
+    assert [news.child_id for news in await storage.jobs.handovers(10)] == [child.id]
+    await storage.jobs.enqueue([child])
+    while await storage.jobs.handovers(10):
+        await deliver_all(storage)
+    assert (await get_job(storage, child.id)).status is JobStatus.PENDING
+
+
+async def test_news_for_a_child_that_never_came_are_dropped(
+    server: RedisServer, storage: Storage, lease: PodLease, clock: ManualClock
+) -> None:
+    await early_news(server, storage, lease)
+    clock.advance(MINUTE)
+    assert await deliver_all(storage) == 0
+    assert await storage.jobs.handovers(10) == []
+
+
+async def test_many_children_of_one_parent_are_told_in_batches(
+    storage: Storage, lease: PodLease
+) -> None:
+    parent = await enqueue_one(storage)
+    for _ in range(3):
+        await storage.jobs.enqueue([new_job(after=(After(parent),)) for _ in range(500)])
+    await run_one(storage, lease, done())
+    told = []
+    while news := await storage.jobs.handovers(400):
+        told.append(await storage.jobs.deliver([Delivery(each, "settle") for each in news]))
+    assert told == [400, 400, 400, 300]
+    assert (await storage.jobs.counts())[QUEUE].due == 1500
+
+
+# -- timeline ------------------------------------------------------------------------------------
+
+
+async def test_of_more_events_than_a_queue_keeps_the_oldest_go(
+    storage: Storage, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "_HISTORY", (retention._HISTORY[0], 3))
+    job_id = await enqueue_one(storage)
+    told = [
+        TimelineEvent(
+            at=clock.now() + timedelta(seconds=number % 5),
+            kind=EventKind.STARTED,
+            queue=QUEUE,
+            job_id=job_id,
+            detail=str(number),
+        )
+        for number in range(10)
+    ]
+    await storage.jobs.append_events(told)
+    assert await storage.jobs.cleanup(5) == 5
+    assert await storage.jobs.cleanup(5) == 2
+    assert await storage.jobs.cleanup(5) == 0
+    for left in (await storage.jobs.events(), await storage.jobs.events(job_id=job_id)):
+        assert [event.detail for event in left] == ["9", "4", "8"]
+
+
+# -- lists ---------------------------------------------------------------------------------------
+
+
+async def script_calls(client: Redis) -> int:
+    """How many keys all scripts so far have read as jobs."""
+    stats = await client.info("commandstats")
+    return int(stats.get("cmdstat_hmget", {}).get("calls", 0))
+
+
+@pytest.mark.parametrize(
+    "which",
+    [
+        JobFilter(tag="rare"),
+        JobFilter(schedule="nightly"),
+        JobFilter(kinds=("rare.kind",)),
+        JobFilter(unique_key="k"),
+        JobFilter(tag="rare", statuses=(JobStatus.PENDING,)),
+    ],
+    ids=["tag", "schedule", "kind", "key", "tag and status"],
+)
+async def test_a_list_looks_at_the_jobs_of_its_narrowest_index_only(
+    storage: Storage, client: Redis, which: JobFilter
+) -> None:
+    rare = new_job(tags=("rare",), schedule="nightly", kind="rare.kind", unique=Unique("k"))
+    many = [new_job(tags=("common",)) for _ in range(1000)]
+    await storage.jobs.enqueue([*many[:500], rare, *many[500:]])
+    before = await script_calls(client)
+    page = await storage.jobs.list(which)
+    assert [job.id for job in page.jobs] == [rare.id]
+    assert await script_calls(client) - before < 10
+
+
+async def test_a_filter_that_few_jobs_match_is_walked_to_its_end(storage: Storage) -> None:
+    ids = []
+    for queue in ("b", "a", "b", "a", "a"):
+        await storage.jobs.enqueue([new_job(queue=queue, tags=("odd",)) for _ in range(300)])
+        await storage.jobs.enqueue([new_job(queue=queue, kind="wanted") for _ in range(300)])
+        ids.append(await enqueue_one(storage, queue=queue, kind="wanted", tags=("odd",)))
+    which = JobFilter(kinds=("wanted",), tag="odd")
+    found: list[JobId] = []
+    cursor = None
+    for _ in range(3):
+        page = await storage.jobs.list(which, cursor=cursor, limit=2)
+        found += (job.id for job in page.jobs)
+        cursor = page.cursor
+    assert (found, cursor) == (ids[::-1], None)
+    assert (await storage.jobs.delete(which)).changed == tuple(ids)
+
+
+async def test_a_queue_that_is_slow_to_search_loses_no_place(storage: Storage) -> None:
+    older = [await enqueue_one(storage, queue="b", kind="wanted", tags=("odd",)) for _ in range(3)]
+    first = await enqueue_one(storage, queue="a", kind="wanted", tags=("odd",))
+    await storage.jobs.enqueue([new_job(queue="a", tags=("odd",)) for _ in range(600)])
+    await storage.jobs.enqueue([new_job(queue="a", kind="wanted") for _ in range(600)])
+    page = await storage.jobs.list(JobFilter(kinds=("wanted",), tag="odd"), limit=2)
+    assert [job.id for job in page.jobs] == [first, older[2]]

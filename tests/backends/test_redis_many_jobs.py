@@ -1,0 +1,64 @@
+"""Counts and pages cost as many commands among many jobs as among few."""
+
+from collections.abc import Iterator
+
+import pytest
+from redis import Redis
+
+from forge_jobs.model.jobs import JobFilter, JobStatus
+from forge_jobs.storage.opening import open_storage
+from forge_jobs.storage.protocols import Storage
+from forge_jobs.testing.servers import RedisServer
+from tests.support import servers
+from tests.support.factories import DAY, KIND, QUEUE, new_job
+
+pytestmark = pytest.mark.anyio
+
+FEW, MANY = 200, 4_000
+PAGE = 50
+
+
+@pytest.fixture
+def server() -> Iterator[RedisServer]:
+    with servers.a_redis() as started:
+        yield started
+
+
+async def fill(storage: Storage, count: int) -> None:
+    """Some due, some later, some cancelled, of one tag."""
+    for _ in range(count // 200):
+        jobs = [new_job(tags=("t",), priority=n % 3, delay=DAY * (n % 2)) for n in range(200)]
+        await storage.jobs.enqueue(jobs)
+        await storage.jobs.cancel(JobFilter(ids=tuple(job.id for job in jobs[::4])))
+
+
+async def reads(storage: Storage) -> None:
+    counts = (await storage.jobs.counts())[QUEUE]
+    assert counts.due > 0
+    for which in (
+        JobFilter(),
+        JobFilter(queues=(QUEUE,), statuses=(JobStatus.CANCELLED,)),
+        JobFilter(kinds=(KIND,)),
+        JobFilter(tag="t", statuses=(JobStatus.PENDING, JobStatus.CANCELLED)),
+    ):
+        page = await storage.jobs.list(which, limit=PAGE)
+        assert len(page.jobs) == PAGE
+        after = await storage.jobs.list(which, cursor=page.cursor, limit=PAGE)
+        assert len(after.jobs) == PAGE
+
+
+async def test_counts_and_pages_cost_the_same_among_many_jobs(server: RedisServer) -> None:
+    with Redis.from_url(server.url) as client:
+
+        async def cost() -> int:
+            client.config_resetstat()
+            await reads(storage)
+            stats = client.info("commandstats")
+            return sum(each["calls"] for each in stats.values())
+
+        async with await open_storage(server.url) as storage:
+            await fill(storage, FEW)
+            await reads(storage)
+            among_few = await cost()
+            await fill(storage, MANY)
+            assert await cost() <= 1.1 * among_few

@@ -1,0 +1,270 @@
+"""Wake-ups: one connection per process, noticed when it goes silent, never needed."""
+
+import asyncio
+import logging
+import sys
+import threading
+import time
+from collections.abc import AsyncGenerator, Iterator
+from datetime import timedelta
+
+import anyio
+import pytest
+
+from forge_jobs.model.queues import Wake
+from forge_jobs.storage.protocols.bundle import StoreHealth
+from forge_jobs.storage.redis import listening
+from forge_jobs.storage.redis.database import Database
+from forge_jobs.testing.servers import RedisServer
+from tests.support import servers
+from tests.support.proxy import Proxy, proxy
+from tests.support.redis_databases import opened
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.anyio
+
+LONG = timedelta(seconds=20)
+SHORT = timedelta(milliseconds=100)
+MINE = frozenset({"a", "[b]{c}"})
+ALL = Wake(queues=MINE, handover=True, beat=True, fleet=True)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[RedisServer]:
+    with servers.a_redis() as started:
+        yield started
+
+
+@pytest.fixture
+def between(server: RedisServer) -> Iterator[Proxy]:
+    with proxy(server.url) as made:
+        yield made
+
+
+@pytest.fixture
+async def database(between: Proxy) -> AsyncGenerator[Database]:
+    """One that listens, and has heard all there was."""
+    async with opened(between.url, timeout=2) as made:
+        assert await made.wait(MINE, LONG) == ALL
+        yield made
+
+
+@pytest.fixture
+def _hurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listening, "PING_AFTER_S", 0.2)
+
+
+async def publish(server: RedisServer, database: Database, *topics: str) -> int:
+    """What a script does at its end; how many heard it."""
+    return int(server.command("PUBLISH", database.keys.channel, "\n".join(topics)))
+
+
+def threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "forge-jobs wake-ups"]
+
+
+async def test_the_first_wait_hears_that_it_may_have_missed_something(database: Database) -> None:
+    assert await database.wait(MINE, SHORT) == Wake()
+
+
+async def test_topics_of_one_message(server: RedisServer, database: Database) -> None:
+    queue = "queue " + database.keys.queue("[b]{c}")
+    await publish(server, database, queue, "beat", "handover")
+    heard = await database.wait(MINE, LONG)
+    assert heard == Wake(queues=frozenset({"[b]{c}"}), beat=True, handover=True)
+    assert await database.wait(MINE, SHORT) == Wake()
+
+
+async def test_a_queue_not_waited_for_stays_for_later(
+    server: RedisServer, database: Database
+) -> None:
+    await publish(server, database, "queue " + database.keys.queue("later"))
+    assert await database.wait(MINE, SHORT) == Wake()
+    assert (await database.wait(frozenset({"later"}), LONG)).queues == {"later"}
+
+
+async def test_what_comes_between_two_waits_is_kept(
+    server: RedisServer, database: Database
+) -> None:
+    for _ in range(50):
+        await publish(server, database, "beat")
+        assert await database.wait(MINE, LONG) == Wake(beat=True)
+
+
+async def test_a_wait_may_be_cancelled_at_any_moment(
+    server: RedisServer, database: Database
+) -> None:
+    for number in range(50):
+        with anyio.move_on_after(number * 0.0005):
+            await database.wait(MINE, LONG)
+    await publish(server, database, "beat")
+    assert await database.wait(MINE, LONG) == Wake(beat=True)
+
+
+async def test_bundles_of_one_store_share_one_connection_and_all_hear(
+    server: RedisServer, between: Proxy, database: Database
+) -> None:
+    prefix = database.keys.prefix
+    async with opened(between.url, prefix=prefix) as other:
+        assert await other.wait(MINE, SHORT) == Wake()
+        assert len(threads()) == 1
+        assert await publish(server, database, "fleet") == 1
+        assert await database.wait(MINE, LONG) == Wake(fleet=True)
+        assert await other.wait(MINE, LONG) == Wake(fleet=True)
+
+
+async def test_a_bundle_in_another_thread_hears_too(
+    server: RedisServer, between: Proxy, database: Database
+) -> None:
+    ready, heard = threading.Event(), []
+
+    async def listen() -> None:
+        async with opened(between.url, prefix=database.keys.prefix) as other:
+            ready.set()
+            heard.append(await other.wait(MINE, LONG))
+
+    thread = threading.Thread(target=lambda: asyncio.run(listen()))
+    thread.start()
+    await anyio.to_thread.run_sync(ready.wait)
+    await publish(server, database, "beat")
+    await anyio.to_thread.run_sync(thread.join)
+    assert heard == [Wake(beat=True)]
+    # The connection stays for those who still wait.
+    assert await database.wait(MINE, LONG) == Wake(beat=True)
+    await publish(server, database, "fleet")
+    assert await database.wait(MINE, LONG) == Wake(fleet=True)
+
+
+async def test_who_never_waits_has_no_connection_for_it(server: RedisServer) -> None:
+    async with opened(server.url) as database:
+        await database.commands([("GET", database.keys.fleet + ":x")])
+        assert threads() == []
+        assert server.command("PUBSUB", "NUMSUB", database.keys.channel)[1] == 0
+
+
+async def test_the_last_that_closes_ends_the_connection(
+    server: RedisServer, between: Proxy
+) -> None:
+    async with opened(between.url) as database:
+        await database.wait(MINE, LONG)
+        assert len(threads()) == 1
+    assert threads() == []
+    await wait_until(lambda: between.connections == 0, description="nothing is connected")
+
+
+async def test_a_ring_of_this_process_needs_no_server(between: Proxy, database: Database) -> None:
+    between.refuse()
+    given = Wake(queues=frozenset({"a"}), handover=True)
+    await anyio.to_thread.run_sync(database.ring, given)
+    assert await database.wait(MINE, LONG) == given
+
+
+async def test_after_a_cut_everybody_is_rung_once(between: Proxy, database: Database) -> None:
+    between.cut()
+    assert await database.wait(MINE, LONG) == ALL
+    assert await database.wait(MINE, SHORT) == Wake()
+
+
+async def test_an_outage_is_logged_once_and_ends_by_itself(
+    server: RedisServer, between: Proxy, database: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "forge_jobs")
+    between.refuse()
+    await wait_until(lambda: caplog.messages, description="the loss is logged")
+    assert database.health() == StoreHealth(wakes=False, silences=1)
+    # Polling: a wait ends at its time, however often there is no connection.
+    for _ in range(5):
+        assert await database.wait(MINE, SHORT) == Wake()
+    between.heal()
+    assert await database.wait(MINE, LONG) == ALL
+    assert database.health() == StoreHealth(wakes=True, silences=1)
+    assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
+    for text in caplog.messages:
+        assert server.password not in text
+        assert "127.0.0.1" not in text
+    await publish(server, database, "beat")
+    assert await database.wait(MINE, LONG) == Wake(beat=True)
+
+
+@pytest.mark.usefixtures("_hurried")
+@pytest.mark.parametrize("fault", ["swallow_replies", "freeze"])
+async def test_a_silent_connection_is_noticed_and_replaced(
+    between: Proxy, database: Database, caplog: pytest.LogCaptureFixture, fault: str
+) -> None:
+    getattr(between, fault)()
+    await wait_until(lambda: caplog.messages, description="the silence is logged")
+    assert await database.wait(MINE, SHORT) == Wake()
+    between.heal()
+    assert await database.wait(MINE, LONG) == ALL
+
+
+def test_silence_is_noticed_within_ten_seconds() -> None:
+    assert 2 * listening.PING_AFTER_S < 10
+
+
+async def test_a_quiet_connection_costs_one_ping_now_and_then(
+    server: RedisServer, database: Database
+) -> None:
+    server.command("CONFIG", "RESETSTAT")
+    start = time.monotonic()
+    await wait_until(lambda: commands(server, "ping") >= 2, description="it has asked twice")
+    # Not more often than it should.
+    assert time.monotonic() - start > listening.PING_AFTER_S
+    assert await database.wait(MINE, SHORT) == Wake()
+
+
+def commands(server: RedisServer, name: str) -> int:
+    found = server.command("INFO", "commandstats").get(f"cmdstat_{name}", {})
+    return int(found.get("calls", 0))
+
+
+async def test_polling_by_choice_has_no_connection(server: RedisServer) -> None:
+    async with opened(server.url, wake="poll") as database:
+        assert await database.wait(MINE, SHORT) == Wake()
+        assert threads() == []
+        assert not database.health().wakes
+        database.ring(Wake(beat=True))
+        assert await database.wait(MINE, LONG) == Wake(beat=True)
+
+
+async def test_a_server_that_is_not_there_delays_the_first_wait_by_a_second_at_most() -> None:
+    async with opened("redis://127.0.0.1:1") as database:
+        start = time.monotonic()
+        assert await database.wait(MINE, SHORT) == Wake()
+        assert time.monotonic() - start < 10
+
+
+_FORGETS_TO_CLOSE = """
+import asyncio, sys
+from datetime import timedelta
+from forge_jobs.storage.redis.address import parse_url
+from forge_jobs.storage.redis.database import Database
+from forge_jobs.storage.redis.listening import Ear
+
+async def main():
+    global database
+    url = parse_url(sys.argv[1])
+    database = Database(url, store_id="x", ear=Ear(url, "x"), clock=None)
+    print(await database.wait(frozenset(), timedelta(seconds=5)))
+
+asyncio.run(main())
+"""
+
+
+async def test_a_program_that_forgets_to_close_ends_all_the_same(server: RedisServer) -> None:
+    with anyio.fail_after(60):
+        ended = await anyio.run_process([sys.executable, "-c", _FORGETS_TO_CLOSE, server.url])
+    assert b"beat=True" in ended.stdout
+
+
+async def test_every_server_of_a_cluster_is_heard() -> None:
+    url = servers.redis_cluster_url()
+    async with opened(url) as database:
+        assert await database.wait(MINE, LONG) == ALL
+        for number in range(10):
+            # Each queue's slot is on some server, and the listener on one.
+            key = database.keys.queue(f"q{number}") + ":x"
+            text = "return redis.call('PUBLISH', ARGV[1], 'beat')"
+            await database.commands([("SET", key, 1)])
+            await database.servers.take([[("EVAL", text, 1, key, database.keys.channel)]])
+            assert await database.wait(MINE, LONG) == Wake(beat=True)

@@ -1,0 +1,134 @@
+"""What must be true of every run, whatever was done: counted from both ledgers and the store."""
+
+import itertools
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, fields
+
+from forge_jobs.model.ids import JobId
+from forge_jobs.model.jobs import Job, JobStatus
+from tests.chaos.record import Record, wall_ms
+from tests.support.ledger import Ledger, Run
+
+_CLOCKS_APART_MS = 20.0
+"""The store's clock and the handlers' are of one machine, but not read at one instant."""
+
+_ENDS = ("succeeded", "crashed", "released", "interrupted")
+"""What became of claims; no handler of a run fails."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Ids of jobs, or of processes, that show something that must never be. All are empty after
+    a good run.
+
+    :ivar lost: acknowledged, and never ran to its end or is not done in the store
+    :ivar unexpected: ran, or is stored, and was never sent
+    :ivar overlapping: two handlers at once, neither of a frozen process
+    :ivar rerun: started after its success was stored, not in a frozen process
+    :ivar repeated: ran again although its first owner was sound and nothing was done to the store
+    :ivar burnt: an attempt was used up by a stop in good order
+    :ivar exits: processes that ended without being asked to
+    :ivar bad_stops: processes that ended otherwise after SIGTERM than with code 0 or, when
+        something could not be stored in time, 1
+    :ivar miscounted: counters of the store that its jobs contradict
+    :ivar left: processes that ended with code 0 and whose pods are still in the store
+    """
+
+    lost: list[str]
+    unexpected: list[str]
+    overlapping: list[str]
+    rerun: list[str]
+    repeated: list[str]
+    burnt: list[str]
+    exits: list[int]
+    bad_stops: list[int]
+    left: list[int]
+    miscounted: list[str]
+
+    @property
+    def is_good(self) -> bool:
+        """Nothing was found."""
+        return not any(getattr(self, field.name) for field in fields(self))
+
+
+def judge(
+    record: Record,
+    ledger: Ledger,
+    stored: Mapping[JobId, Job],
+    counters: Mapping[str, int],
+    known: Collection[int] = (),
+) -> Verdict:
+    """Hold the producer's notes, the handlers' ledger and the store against each other.
+
+    :param known: processes of the pods that the store knows at the end
+    """
+    acked = {job_id for job_id, sending in record.sendings.items() if sending.acked_ns}
+    done = {job_id for job_id, job in stored.items() if job.status is JobStatus.DONE}
+    by_job = ledger.by_job()
+    return Verdict(
+        lost=sorted(acked - (ledger.ended() & done)),
+        unexpected=sorted((ledger.started() | set(stored)) - set(record.sendings)),
+        overlapping=ledger.overlaps(but_of=record.frozen, deaths=record.kills),
+        rerun=[
+            job_id for job_id in done if _is_rerun(by_job[job_id], stored[JobId(job_id)], record)
+        ],
+        repeated=[job_id for job_id, runs in by_job.items() if _is_repeated(runs, record)],
+        burnt=[job_id for job_id, runs in by_job.items() if _is_burnt(runs, record)],
+        exits=record.own_exits,
+        bad_stops=[
+            stop.process_id for stop in record.stops.values() if stop.exit_code not in (0, 1)
+        ],
+        left=[
+            stop.process_id
+            for stop in record.stops.values()
+            if stop.exit_code == 0 and stop.process_id in known
+        ],
+        miscounted=_miscounted(stored, counters),
+    )
+
+
+def _miscounted(stored: Mapping[JobId, Job], counters: Mapping[str, int]) -> list[str]:
+    """The counters that differ from what the jobs themselves say."""
+    done = sum(job.status is JobStatus.DONE for job in stored.values())
+    ends = sum(counters.get(end, 0) for end in _ENDS)
+    pairs = {
+        "enqueued": (counters.get("enqueued", 0), len(stored)),
+        "succeeded": (counters.get("succeeded", 0), done),
+        "claimed": (counters.get("claimed", 0), ends),
+    }
+    return [f"{name}: {is_} not {should}" for name, (is_, should) in pairs.items() if is_ != should]
+
+
+def _is_rerun(runs: list[Run], job: Job, record: Record) -> bool:
+    """Whether a handler started once the store had taken the job's end."""
+    if job.finished_at is None:
+        return False
+    finished_ms = job.finished_at.timestamp() * 1_000 + _CLOCKS_APART_MS
+    return any(
+        run.token > job.token or wall_ms(run.started_ns) > finished_ms
+        for run in runs
+        if run.process_id not in record.frozen
+    )
+
+
+def _is_repeated(runs: list[Run], record: Record) -> bool:
+    """Whether a run ended by itself, and there was another for no reason that is known."""
+    for run, again in itertools.pairwise(runs):
+        if run.ended_ns is None or not record.was_sound(run.process_id):
+            continue
+        if record.was_undisturbed(run.started_ns, again.started_ns):
+            return True
+    return False
+
+
+def _is_burnt(runs: list[Run], record: Record) -> bool:
+    """Whether a run that a stop cut short counted as an attempt."""
+    for run, again in itertools.pairwise(runs):
+        stop = record.stops.get(run.process_id)
+        if stop is None or run.cut_ns is None or not record.was_sound(run.process_id):
+            continue
+        if again.attempt <= run.attempt:
+            continue
+        if run.cut_ns > stop.at_ns and record.was_undisturbed(stop.at_ns, again.started_ns):
+            return True
+    return False

@@ -1,0 +1,180 @@
+"""The pods, and what is done to one of them at a time."""
+
+import random
+import signal
+from collections.abc import Sequence
+from functools import partial
+
+from anyio.abc import TaskGroup
+
+from forge_jobs.errors import Unavailable
+from forge_jobs.storage.protocols import Storage
+from tests.chaos.pace import PODS, QUEUES, Pace
+from tests.chaos.record import Record, Stop, now_ns
+from tests.support.ledger import Ledger
+from tests.support.pods import Fleet, PodProcess
+from tests.support.waiting import wait_until
+
+_TO_START = 60.0
+
+
+class Crew:
+    """As many pods at work as there should be: whoever is killed or stopped is replaced.
+
+    :param ways: URLs of one store; the pods are spread over them
+    :param watch: a view of the store that nothing disturbs
+    :param background: finishes what takes longer than its round
+    """
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        ways: Sequence[str],
+        watch: Storage,
+        pace: Pace,
+        record: Record,
+        ledger: Ledger,
+        rng: random.Random,
+        background: TaskGroup,
+    ) -> None:
+        self._fleet = fleet
+        self._ways = ways
+        self._watch = watch
+        self._pace = pace
+        self._record = record
+        self._ledger = ledger
+        self._rng = rng
+        self._background = background
+        self.at_work: dict[int, PodProcess] = {}
+        self._way_of: dict[int, str] = {}
+
+    def fill_up(self) -> None:
+        """Start pods until all are there."""
+        for _ in range(PODS - len(self.at_work)):
+            used = [self._way_of[process_id] for process_id in self.at_work]
+            way = min(self._ways, key=used.count)
+            pod = self._fleet.start(QUEUES, self._pace.settings, url=way)
+            self.at_work[pod.process_id] = pod
+            self._way_of[pod.process_id] = way
+
+    def look_after(self) -> None:
+        """Note who ended without being asked to, and replace it."""
+        for process_id, pod in list(self.at_work.items()):
+            if pod.exit_code is not None:
+                self._record.own_exits.append(process_id)
+                del self.at_work[process_id]
+        self.fill_up()
+
+    async def all_run(self) -> None:
+        """Wait until every pod has begun to run jobs."""
+        await wait_until(
+            lambda: all(self._ledger.starts[process_id] > 0 for process_id in self.at_work),
+            description="every pod runs jobs",
+            timeout=_TO_START,
+        )
+
+    def dismiss(self, pod: PodProcess, background: TaskGroup) -> None:
+        """SIGTERM to a pod that is not replaced; ``background`` waits for its end."""
+        stop = Stop(pod.process_id, now_ns())
+        del self.at_work[pod.process_id]
+        self._record.stops[pod.process_id] = stop
+        pod.send(signal.SIGTERM)
+        background.start_soon(self._watch_exit, pod, stop)
+
+    # -- deeds -------------------------------------------------------------------------------
+
+    async def kill(self) -> None:
+        """SIGKILL to any pod that runs jobs."""
+        self._kill(await self._someone())
+
+    async def kill_leader(self) -> None:
+        """SIGKILL to the pod that coordinates; waits for its successor."""
+        leader = await self._leader()
+        self._kill(leader)
+        await self._succeeded(leader.process_id)
+        self._record.succeeded_ns[leader.process_id] = now_ns()
+
+    async def stop(self) -> None:
+        """SIGTERM to any pod that runs jobs."""
+        self._stop(await self._someone())
+
+    async def stop_leader(self) -> None:
+        """SIGTERM to the pod that coordinates; waits for its successor."""
+        leader = await self._leader()
+        self._stop(leader)
+        await self._succeeded(leader.process_id)
+        self._record.succeeded_ns[leader.process_id] = now_ns()
+
+    async def freeze(self) -> None:
+        """SIGSTOP to any pod that runs jobs, for longer than its lease; not waited for."""
+        pod = await self._someone()
+        self._record.frozen.add(pod.process_id)
+        del self.at_work[pod.process_id]
+        await pod.freeze()
+        self._background.start_soon(self._thaw, pod)
+
+    # -- inside ------------------------------------------------------------------------------
+
+    async def _someone(self) -> PodProcess:
+        """A pod that has begun to run jobs."""
+        pod = self._rng.choice(list(self.at_work.values()))
+        await wait_until(
+            lambda: self._ledger.starts[pod.process_id] > 0 or pod.exit_code is not None,
+            description=f"pod {pod.process_id} runs jobs",
+            timeout=_TO_START,
+        )
+        return pod
+
+    async def _leader(self) -> PodProcess:
+        pod: PodProcess = await wait_until(
+            self._leader_at_work, description="one of the pods at work leads", timeout=_TO_START
+        )
+        return pod
+
+    async def _leader_at_work(self) -> PodProcess | None:
+        return self.at_work.get(await self._leading())
+
+    async def _leading(self) -> int:
+        """The process id of the leader; 0 when nobody leads."""
+        try:
+            leader = await self._watch.cron.leader()
+            pods = await self._watch.procs.pods()
+        except Unavailable:
+            return 0
+        if leader is None or leader.remaining.total_seconds() <= 0:
+            return 0
+        by_host = {pod.pod.host_id: pod.pod.process_id for pod in pods}
+        return by_host.get(leader.host_id, 0)
+
+    async def _succeeded(self, process_id: int) -> None:
+        await wait_until(
+            partial(self._leads_but, process_id),
+            description="another pod leads",
+            timeout=_TO_START,
+        )
+
+    async def _leads_but(self, process_id: int) -> bool:
+        return await self._leading() not in (0, process_id)
+
+    def _kill(self, pod: PodProcess) -> None:
+        del self.at_work[pod.process_id]
+        self._record.kills[pod.process_id] = now_ns()
+        pod.kill()
+        self.fill_up()
+
+    def _stop(self, pod: PodProcess) -> None:
+        self.dismiss(pod, self._background)
+        self.fill_up()
+
+    async def _watch_exit(self, pod: PodProcess, stop: Stop) -> None:
+        await wait_until(
+            lambda: pod.exit_code is not None, description="a stopped pod ends", timeout=_TO_START
+        )
+        stop.exited_ns = now_ns()
+        stop.exit_code = pod.exit_code
+
+    async def _thaw(self, pod: PodProcess) -> None:
+        until = now_ns() + 1.3 * self._pace.lease * 1e9
+        await wait_until(lambda: now_ns() > until, description="it was frozen for long enough")
+        pod.send(signal.SIGCONT)
+        self.at_work[pod.process_id] = pod

@@ -1,0 +1,128 @@
+"""What is done to the store, or to the way there. Each deed ends with the store as it should be."""
+
+import random
+from contextlib import suppress
+from typing import cast
+
+import anyio
+
+from tests.chaos.crew import Crew
+from tests.chaos.pace import Pace
+from tests.chaos.record import Record, now_ns
+from tests.chaos.stores import ChaosStore, RedisStore, ServerStore, SqliteStore
+from tests.support.ledger import Ledger
+from tests.support.waiting import wait_until
+
+_AT_WORK_AGAIN = 60.0
+
+
+async def pause(seconds: float) -> None:
+    """Let time pass: what is done here lasts."""
+    with suppress(TimeoutError):
+        with anyio.fail_after(seconds):
+            await anyio.sleep_forever()
+
+
+class StoreDeeds:
+    """Each method is one deed. Afterwards every pod at work must go on by itself."""
+
+    def __init__(
+        self,
+        store: ChaosStore,
+        crew: Crew,
+        pace: Pace,
+        record: Record,
+        ledger: Ledger,
+        rng: random.Random,
+    ) -> None:
+        self._store = store
+        self._crew = crew
+        self._pace = pace
+        self._record = record
+        self._ledger = ledger
+        self._rng = rng
+
+    async def lock(self, seconds: float | None = None) -> None:
+        """A program holds the file's write lock."""
+        with self._outage("lock"):
+            async with cast(SqliteStore, self._store).locked():
+                await pause(seconds or self._rng.uniform(0.1, 0.5) * self._pace.lease)
+        await self._all_work_again()
+
+    async def kill_store(self, seconds: float | None = None) -> None:
+        """SIGKILL to all its processes, and a start on the same data."""
+        server = self._server.server
+        with self._outage("kill_store", restarted=True):
+            await anyio.to_thread.run_sync(server.kill)
+            await pause(seconds or self._rng.uniform(0, 0.3) * self._pace.lease)
+            await anyio.to_thread.run_sync(server.start)
+        await self._all_work_again()
+
+    async def restart_store(self) -> None:
+        """A stop in good order, and a start."""
+        with self._outage("restart_store", restarted=True):
+            await anyio.to_thread.run_sync(self._server.server.restart)
+        await self._all_work_again()
+
+    async def end_sessions(self) -> None:
+        """Every connection is closed by the server."""
+        with self._outage("end_sessions"):
+            await self._server.end_sessions()
+        await self._all_work_again()
+
+    async def flush_scripts(self) -> None:
+        """Every script is forgotten."""
+        with self._outage("flush_scripts"):
+            await cast(RedisStore, self._store).flush_scripts()
+        await self._all_work_again()
+
+    async def cut_replies(self) -> None:
+        """For a while every connection breaks in the middle of a reply."""
+        with self._outage("cut_replies"):
+            for between in self._store.proxies:
+                between.cut_replies_after(self._rng.randrange(1, 2_000))
+            await pause(0.1 * self._pace.lease)
+            self._heal()
+        await self._all_work_again()
+
+    async def swallow_replies(self) -> None:
+        """For a while requests arrive and no reply does."""
+        with self._outage("swallow_replies"):
+            for between in self._store.proxies:
+                between.swallow_replies()
+            await pause(0.1 * self._pace.lease)
+            self._heal()
+        await self._all_work_again()
+
+    async def blackhole(self) -> None:
+        """Half the pods are cut off, in silence, for longer than their leases."""
+        with self._outage("blackhole"):
+            self._store.proxies[0].freeze()
+            await pause(1.3 * self._pace.lease)
+            self._heal()
+        await self._all_work_again()
+
+    @property
+    def _server(self) -> ServerStore:
+        return cast(ServerStore, self._store)
+
+    def _heal(self) -> None:
+        for between in self._store.proxies:
+            between.heal()
+
+    def _outage(self, name: str, *, restarted: bool = False):  # type: ignore[no-untyped-def]
+        return self._record.outage(name, tuple(self._crew.at_work), restarted=restarted)
+
+    async def _all_work_again(self) -> None:
+        """Wait until every pod has begun a run since now."""
+        before = {pod: self._ledger.starts[pod] for pod in self._crew.at_work}
+        since = now_ns()
+        await wait_until(
+            lambda: all(
+                self._ledger.starts[pod] > count
+                for pod, count in before.items()
+                if pod in self._crew.at_work
+            ),
+            description=f"every pod runs jobs again, {(now_ns() - since) / 1e9:.1f} s after",
+            timeout=_AT_WORK_AGAIN,
+        )

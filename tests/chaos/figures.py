@@ -1,0 +1,204 @@
+"""The figures of a run, each beside its aim."""
+
+import itertools
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from forge_jobs.model.ids import JobId
+from forge_jobs.model.jobs import JobStatus
+from tests.chaos.checker import Verdict
+from tests.chaos.pace import Pace
+from tests.chaos.record import Outage, Record, wall_ms
+from tests.chaos.run import Outcome
+from tests.support.ledger import Ledger, Run
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One line of the table.
+
+    :ivar is_met: None where no aim is set, or nothing was measured
+    """
+
+    name: str
+    aim: str
+    measured: str
+    is_met: bool | None
+
+
+def figures_of(outcome: Outcome, verdict: Verdict, pace: Pace) -> list[Figure]:
+    """Every figure that this run has something to say about."""
+    times = _Times(outcome)
+    shrunk = pace.shrunk
+    return [
+        *_counts(outcome, verdict),
+        _slowest("Crash to re-run, p99", 20 / shrunk, times.crash_to_rerun(), 0.99),
+        _slowest("Crash to re-run, p50", None, times.crash_to_rerun(), 0.5),
+        _slowest("Stop to re-run elsewhere, longest", 1.0, times.stop_to_rerun(), 1.0),
+        _slowest("SIGTERM to exit, longest", pace.grace + 1, times.stop_to_exit(), 1.0),
+        _slowest("Leader crash to the next leader, longest", 15 / shrunk, times.crashed_leads(), 1),
+        _slowest("Leader resigns to the next leader, longest", 1.0, times.resigned_leads(), 1.0),
+        _slowest("Back to work after a store restart, p99", 3.0, times.back_to_work(), 0.99),
+        _slowest("Unknown outcomes resolved after a fault, longest", 10.0, times.resolved(), 1.0),
+    ]
+
+
+def _counts(outcome: Outcome, verdict: Verdict) -> list[Figure]:
+    record, ledger = outcome.record, outcome.ledger
+    unknown = {job_id for job_id, sending in record.sendings.items() if not sending.acked_ns}
+    unsent = [0, *_unsent_ends(record, ledger)]
+    again = sum(ledger.repeated().values())
+    return [
+        _none("Lost acknowledged jobs", verdict.lost, len(record.sendings) - len(unknown)),
+        _none("Unexpected jobs", verdict.unexpected, len(ledger.runs)),
+        _none("Overlapping executions", verdict.overlapping, len(ledger.runs)),
+        _none("Re-runs of finished work", verdict.rerun, len(ledger.runs)),
+        _none("Duplicates without a fault", verdict.repeated, len(ledger.runs)),
+        _none("Attempts burnt by a stop", verdict.burnt, len(record.stops)),
+        _none("Processes that ended by themselves", verdict.exits, len(ledger.starts)),
+        _none("Pods still known after a stop in good order", verdict.left, len(record.stops)),
+        _none("Stops cut off before all was stored", _hasty(record), len(record.stops)),
+        Figure(
+            "Unknown enqueues that turned out stored",
+            "",
+            f"{len(unknown & set(outcome.stored))} of {len(unknown)}",
+            None,
+        ),
+        Figure("Pods that gave their jobs up", "", f"{len(record.fenced)}", None),
+        Figure("Runs beyond the first", "", f"{again} of {len(ledger.runs):,}", None),
+        Figure("Ended runs done again, most after one kill -9", "", str(max(unsent)), None),
+    ]
+
+
+def _hasty(record: Record) -> list[int]:
+    """Processes that said by their exit code that something was left, the store being there."""
+    return [
+        stop.process_id
+        for stop in record.stops.values()
+        if stop.exit_code == 1 and record.was_undisturbed(stop.at_ns, stop.exited_ns or 0)
+    ]
+
+
+def _unsent_ends(record: Record, ledger: Ledger) -> list[int]:
+    """Per killed process, how many of its runs had ended and were done again."""
+    last = {job_id: runs[-1].token for job_id, runs in ledger.by_job().items()}
+    counts = dict.fromkeys(record.kills, 0)
+    for run in ledger.runs:
+        if run.process_id in counts and run.ended_ns and run.token < last[run.job_id]:
+            counts[run.process_id] += 1
+    return list(counts.values())
+
+
+class _Times:
+    """Seconds from one event to another."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        self._outcome = outcome
+        self._record = outcome.record
+        self._ledger = outcome.ledger
+        self._by_job = outcome.ledger.by_job()
+
+    def crash_to_rerun(self) -> list[float]:
+        """From each kill to the next run of what ran there."""
+
+        def died(run: Run) -> int | None:
+            return self._record.kills.get(run.process_id) if run.over_ns is None else None
+
+        return self._to_next_run(died)
+
+    def stop_to_rerun(self) -> list[float]:
+        """From the end of a handler that was cut by a stop to the next run of its job."""
+
+        def cut(run: Run) -> int | None:
+            stop = self._record.stops.get(run.process_id)
+            return run.cut_ns if stop and run.cut_ns and run.cut_ns > stop.at_ns else None
+
+        return self._to_next_run(cut)
+
+    def _to_next_run(self, interrupted: Callable[[Run], int | None]) -> list[float]:
+        found = []
+        for runs in self._by_job.values():
+            for run, again in itertools.pairwise(runs):
+                at_ns = interrupted(run)
+                if at_ns and self._record.was_undisturbed(at_ns, again.started_ns):
+                    found.append((again.started_ns - at_ns) / 1e9)
+        return found
+
+    def stop_to_exit(self) -> list[float]:
+        """From each SIGTERM to the end of the process."""
+        return [((stop.exited_ns or 0) - stop.at_ns) / 1e9 for stop in self._record.stops.values()]
+
+    def crashed_leads(self) -> list[float]:
+        """From the kill of a leader to its successor."""
+        return [
+            (self._record.succeeded_ns[process] - at_ns) / 1e9
+            for process, at_ns in self._record.kills.items()
+            if process in self._record.succeeded_ns
+        ]
+
+    def resigned_leads(self) -> list[float]:
+        """From the end of a stopped leader's last handler to its successor."""
+        last: dict[int, int] = {}
+        for run in self._ledger.runs:
+            last[run.process_id] = max(last.get(run.process_id, 0), run.over_ns or 0)
+        resigned = {
+            stop.process_id: max(last.get(stop.process_id, 0), stop.at_ns)
+            for stop in self._record.stops.values()
+        }
+        return [
+            max(0.0, (self._record.succeeded_ns[process] - at_ns) / 1e9)
+            for process, at_ns in resigned.items()
+            if process in self._record.succeeded_ns
+        ]
+
+    def back_to_work(self) -> list[float]:
+        """Per restart and pod, from when the store takes connections to the pod's next run."""
+        restarts = [outage for outage in self._record.outages if outage.restarted]
+        return [
+            (started - outage.to_ns) / 1e9
+            for outage in restarts
+            for started in self._first_starts(outage)
+        ]
+
+    def _first_starts(self, outage: Outage) -> Iterable[int]:
+        first: dict[int, int] = {}
+        for run in self._ledger.runs:
+            if run.started_ns > outage.to_ns and run.process_id in outage.pods:
+                first.setdefault(run.process_id, run.started_ns)
+        return first.values()
+
+    def resolved(self) -> list[float]:
+        """From the end of each fault of the store to the last success, in the store, of what
+        ran when it began."""
+        found = []
+        stored = self._outcome.stored
+        for outage in self._record.outages:
+            ends = [
+                (job.finished_at.timestamp() * 1_000 - wall_ms(outage.to_ns)) / 1_000
+                for job in (stored.get(JobId(job_id)) for job_id in self._caught_in(outage))
+                if job is not None and job.status is JobStatus.DONE and job.finished_at
+            ]
+            found.append(max([0.0, *ends]))
+        return found
+
+    def _caught_in(self, outage: Outage) -> set[str]:
+        """Jobs of which a run ended during the outage: their ends were under way."""
+        return {
+            run.job_id
+            for run in self._ledger.runs
+            if run.ended_ns and outage.from_ns <= run.ended_ns <= outage.to_ns
+        }
+
+
+def _none(name: str, found: list[str] | list[int], of: int) -> Figure:
+    return Figure(name, "0", f"{len(found)} of {of:,}", not found)
+
+
+def _slowest(name: str, aim: float | None, seconds: list[float], quantile: float) -> Figure:
+    text = f"<= {aim:g} s" if aim is not None else ""
+    if not seconds:
+        return Figure(name, text, "not measured", None)
+    ordered = sorted(seconds)
+    value = ordered[min(len(ordered) - 1, int(quantile * len(ordered)))]
+    met = None if aim is None else value <= aim
+    return Figure(name, text, f"{value:.2f} s of {len(seconds)}", met)

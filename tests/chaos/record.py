@@ -1,0 +1,101 @@
+"""What was done to the fleet and its store, and when: the other half of the ledger."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+_WALL_LESS_MONOTONIC_NS = time.time_ns() - time.monotonic_ns()
+
+
+def now_ns() -> int:
+    """The monotonic clock, which all processes of a machine share."""
+    return time.monotonic_ns()
+
+
+def wall_ms(at_ns: int) -> float:
+    """A reading of the monotonic clock as milliseconds of the wall clock."""
+    return (at_ns + _WALL_LESS_MONOTONIC_NS) / 1_000_000
+
+
+@dataclass(slots=True)
+class Sending:
+    """One job as its producer knows it.
+
+    :ivar acked_ns: when ``enqueue`` returned; None: its outcome is not known
+    """
+
+    sent_ns: int
+    acked_ns: int | None = None
+
+
+@dataclass(slots=True)
+class Stop:
+    """A SIGTERM."""
+
+    process_id: int
+    at_ns: int
+    exited_ns: int | None = None
+    exit_code: int | None = None
+
+
+@dataclass(slots=True)
+class Outage:
+    """A time in which the store, or the way to it, was not as it should be.
+
+    :ivar pods: the process ids that were at work when it began
+    :ivar restarted: the store's processes ended; ``to_ns`` is when it took connections again
+    """
+
+    name: str
+    from_ns: int
+    pods: tuple[int, ...]
+    restarted: bool
+    to_ns: int = 0
+
+
+@dataclass
+class Record:
+    """Everything the program did."""
+
+    sendings: dict[str, Sending] = field(default_factory=dict)
+    kills: dict[int, int] = field(default_factory=dict)
+    """When, by process id."""
+    stops: dict[int, Stop] = field(default_factory=dict)
+    frozen: set[int] = field(default_factory=set)
+    outages: list[Outage] = field(default_factory=list)
+    succeeded_ns: dict[int, int] = field(default_factory=dict)
+    """When another pod led, by the process id of a leader that was killed or stopped."""
+    fenced: set[int] = field(default_factory=set)
+    """Processes that could not beat for so long that they gave their jobs up: after a fault of
+    the store, and on a machine that is too busy for the pace also without one."""
+    own_exits: list[int] = field(default_factory=list)
+    """Pods that ended although nobody asked them to."""
+    deeds: dict[str, int] = field(default_factory=dict)
+
+    @contextmanager
+    def outage(self, name: str, pods: tuple[int, ...], *, restarted: bool) -> Iterator[Outage]:
+        """Its time is that of the block."""
+        outage = Outage(name, now_ns(), pods, restarted)
+        self.outages.append(outage)
+        try:
+            yield outage
+        finally:
+            outage.to_ns = now_ns()
+
+    def was_sound(self, process_id: int) -> bool:
+        """Whether a process kept its leases, and stored everything before it ended."""
+        stop = self.stops.get(process_id)
+        return (
+            process_id not in self.kills
+            and process_id not in self.frozen
+            and process_id not in self.fenced
+            and (stop is None or stop.exit_code == 0)
+        )
+
+    def was_undisturbed(self, from_ns: int, to_ns: int) -> bool:
+        """Whether no outage touched the time from ``from_ns`` to ``to_ns``."""
+        return all(
+            outage.from_ns > to_ns or (outage.to_ns and outage.to_ns < from_ns)
+            for outage in self.outages
+        )

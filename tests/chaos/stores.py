@@ -1,0 +1,148 @@
+"""The stores, as durable as a deployment would have them, and what can be done to each."""
+
+import sqlite3
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator
+from contextlib import ExitStack, asynccontextmanager, closing
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar
+
+import anyio
+import asyncpg
+
+from forge_jobs.testing.base import Server
+from tests.support.proxy import Proxy, proxy
+from tests.support.servers import a_postgres, a_redis
+
+
+class ChaosStore(ABC):
+    """One store of one run.
+
+    :ivar ways: URLs for the pods; the producer takes the last one
+    """
+
+    deeds: ClassVar[dict[str, int]]
+    """What can be done to it, and how often in comparison: names of the methods of
+    ``StoreDeeds``."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.proxies: list[Proxy] = []
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Start it, and remove it afterwards."""
+        yield
+
+    @property
+    @abstractmethod
+    def url(self) -> str:
+        """Where nothing stands in between."""
+
+    @property
+    def ways(self) -> list[str]:
+        return [between.url for between in self.proxies] or [self.url]
+
+
+class SqliteStore(ChaosStore):
+    """A file. Its transactions are those of the processes, so killing pods is killing it."""
+
+    deeds: ClassVar[dict[str, int]] = {"lock": 2}
+
+    @property
+    def url(self) -> str:
+        return f"sqlite:///{self._folder}/jobs.db"
+
+    @asynccontextmanager
+    async def locked(self) -> AsyncIterator[None]:
+        """Nobody else can write."""
+        path = self._folder / "jobs.db"
+        with closing(sqlite3.connect(path, isolation_level=None, timeout=30)) as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            yield
+            connection.execute("ROLLBACK")
+
+
+class ServerStore(ChaosStore):
+    """A server behind two proxies, each of which half the pods go through."""
+
+    server: Server
+    deeds: ClassVar[dict[str, int]] = {
+        "kill_store": 4,
+        "restart_store": 2,
+        "end_sessions": 2,
+        "cut_replies": 2,
+        "swallow_replies": 2,
+        "blackhole": 1,
+    }
+
+    @property
+    def url(self) -> str:
+        return self.server.url
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        with ExitStack() as stack:
+            stack.callback(self.server.close)
+            await anyio.to_thread.run_sync(self.server.start)
+            self.proxies = [stack.enter_context(proxy(self.url)) for _ in range(2)]
+            yield
+
+    @abstractmethod
+    async def end_sessions(self) -> None:
+        """The server closes every client's connection."""
+
+
+class PostgresStore(ServerStore):
+    """PostgreSQL's own defaults: a commit survives a loss of power."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.server = a_postgres(durable=True)
+
+    async def end_sessions(self) -> None:
+        connection = await asyncpg.connect(self.url)
+        await connection.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'"
+        )
+        await connection.close()
+
+
+class RedisStore(ServerStore):
+    """``appendonly yes`` and ``appendfsync always``: a reply survives a loss of power."""
+
+    deeds: ClassVar[dict[str, int]] = {**ServerStore.deeds, "flush_scripts": 2}
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self._redis = a_redis(durable=True)
+        self.server = self._redis
+
+    async def end_sessions(self) -> None:
+        for kind in ("normal", "pubsub"):
+            await self._command("CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes")
+
+    async def flush_scripts(self) -> None:
+        """The server forgets every script it was given."""
+        await self._command("SCRIPT", "FLUSH")
+
+    async def memory_used(self) -> int:
+        """Bytes."""
+        told: dict[str, int] = await self._command("INFO", "memory")
+        return told["used_memory"]
+
+    async def limit_memory(self, limit: int) -> None:
+        """Refuse writes that need more than so many bytes in all; 0 for no limit."""
+        await self._command("CONFIG", "SET", "maxmemory", str(limit))
+
+    async def _command(self, *words: str) -> Any:
+        return await anyio.to_thread.run_sync(partial(self._redis.command, *words))
+
+
+STORES: dict[str, type[ChaosStore]] = {
+    "sqlite": SqliteStore,
+    "postgres": PostgresStore,
+    "redis": RedisStore,
+}

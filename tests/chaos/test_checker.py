@@ -1,0 +1,221 @@
+"""The checker finds what must never be, in ledgers made by hand."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from forge_jobs.model.ids import JobId
+from forge_jobs.model.jobs import Job, JobStatus
+from tests.chaos.checker import Verdict, judge
+from tests.chaos.record import Outage, Record, Sending, Stop, now_ns, wall_ms
+from tests.support.ledger import Ledger
+from tests.support.surroundings import a_job
+
+SECOND = 1_000_000_000
+BEGIN = now_ns()
+POD, OTHER = 11, 12
+ID = JobId("01JOB")
+
+
+class Story:
+    """One job, sent and acknowledged, as the ledgers and the store tell it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.record = Record(sendings={ID: Sending(BEGIN, BEGIN)})
+        self.job: Job | None = a_job(
+            id=ID, status=JobStatus.DONE, token=1, finished_at=self._wall(2)
+        )
+        self.known: set[int] = set()
+        self.counters = {"enqueued": 1, "succeeded": 1, "claimed": 1}
+
+    @staticmethod
+    def _wall(seconds: float) -> datetime:
+        at_ms = wall_ms(BEGIN + int(seconds * SECOND))
+        return datetime.fromtimestamp(at_ms / 1_000, UTC)
+
+    def note(
+        self, event: str, at: float, *, token: int = 1, pod: int = POD, attempt: int = 1
+    ) -> None:
+        at_ns = BEGIN + int(at * SECOND)
+        line = f"{event} {ID} {attempt} {token} {pod} {at_ns} {int(wall_ms(at_ns) * 1e6)}\n"
+        with self._path.open("a") as file:
+            file.write(line)
+
+    def finished(self, at: float, token: int) -> None:
+        assert self.job is not None
+        self.job = structs.replace(self.job, token=token, finished_at=self._wall(at))
+        self.counters |= {"claimed": token, "crashed": token - 1}
+
+    def verdict(self) -> Verdict:
+        stored = {} if self.job is None else {ID: self.job}
+        ledger = Ledger.read(self._path)
+        return judge(self.record, ledger, stored, self.counters, self.known)
+
+
+@pytest.fixture
+def story(tmp_path: Path) -> Story:
+    return Story(tmp_path / "ledger")
+
+
+def ran_once(story: Story) -> None:
+    story.note("start", 1)
+    story.note("end", 1.9)
+
+
+def ran_again_after(story: Story, how: Callable[[Story], Any]) -> None:
+    """POD has it from 1 to 1.9, OTHER from 5 to 6; ``how`` says what was done to POD."""
+    ran_once(story)
+    story.note("start", 5, token=2, pod=OTHER)
+    story.note("end", 6, token=2, pod=OTHER)
+    story.finished(6.1, token=2)
+    how(story)
+
+
+def killed(story: Story) -> None:
+    story.record.kills[POD] = BEGIN + 2 * SECOND
+
+
+def frozen(story: Story) -> None:
+    story.record.frozen.add(POD)
+
+
+def fenced(story: Story) -> None:
+    story.record.fenced.add(POD)
+
+
+def stopped_too_soon(story: Story) -> None:
+    story.record.stops[POD] = Stop(POD, BEGIN + SECOND, BEGIN + 2 * SECOND, 1)
+
+
+def cut_off(story: Story) -> None:
+    story.record.outages.append(
+        Outage("blackhole", BEGIN + SECOND, (POD,), restarted=False, to_ns=BEGIN + 4 * SECOND)
+    )
+
+
+def test_a_job_that_ran_once_is_fine(story: Story) -> None:
+    ran_once(story)
+    assert story.verdict().is_good
+
+
+def test_a_job_that_never_ran_is_lost(story: Story) -> None:
+    assert story.verdict().lost == [ID]
+
+
+def test_a_job_that_ran_and_is_not_done_in_the_store_is_lost(story: Story) -> None:
+    ran_once(story)
+    story.job = a_job(id=ID, status=JobStatus.DEAD)
+    assert story.verdict().lost == [ID]
+
+
+def test_a_job_that_is_gone_from_the_store_is_lost(story: Story) -> None:
+    ran_once(story)
+    story.job = None
+    assert story.verdict().lost == [ID]
+
+
+def test_an_unacknowledged_job_may_be_missing(story: Story) -> None:
+    story.record.sendings[ID].acked_ns = None
+    story.job = None
+    story.counters = {}
+    assert story.verdict().is_good
+
+
+def test_a_job_that_nobody_sent_is_unexpected(story: Story) -> None:
+    ran_once(story)
+    del story.record.sendings[ID]
+    assert story.verdict().unexpected == [ID]
+
+
+@pytest.mark.parametrize("how", [killed, frozen, fenced, stopped_too_soon, cut_off])
+def test_a_fault_excuses_a_second_run(story: Story, how: Callable[[Story], None]) -> None:
+    ran_again_after(story, how)
+    assert story.verdict().is_good
+
+
+def test_a_second_run_without_a_fault_is_found(story: Story) -> None:
+    ran_again_after(story, lambda _: None)
+    assert story.verdict().repeated == [ID]
+
+
+def test_a_second_run_after_a_stop_in_good_order_is_found(story: Story) -> None:
+    ran_again_after(story, stopped_too_soon)
+    story.record.stops[POD].exit_code = 0
+    assert story.verdict().repeated == [ID]
+
+
+def test_a_run_after_the_store_took_the_success_is_found(story: Story) -> None:
+    ran_again_after(story, killed)
+    story.finished(1.95, token=1)
+    assert story.verdict().rerun == [ID]
+
+
+def test_two_runs_at_once_are_found(story: Story) -> None:
+    story.note("start", 1)
+    story.note("start", 1.5, token=2, pod=OTHER)
+    story.note("cut", 1.6)
+    story.note("end", 1.9, token=2, pod=OTHER)
+    story.finished(2, token=2)
+    assert story.verdict().overlapping == [ID]
+
+
+def test_two_runs_at_once_until_one_was_killed_are_found(story: Story) -> None:
+    story.note("start", 1)
+    story.note("start", 1.5, token=2, pod=OTHER)
+    story.note("end", 3, token=2, pod=OTHER)
+    story.finished(3.1, token=2)
+    killed(story)
+    assert story.verdict().overlapping == [ID]
+
+
+def test_a_frozen_process_may_run_beside_its_successor(story: Story) -> None:
+    story.note("start", 1)
+    story.note("start", 5, token=2, pod=OTHER)
+    story.note("end", 6, token=2, pod=OTHER)
+    story.note("cut", 8)
+    story.finished(6.1, token=2)
+    frozen(story)
+    assert story.verdict().is_good
+
+
+@pytest.mark.parametrize("attempt", [1, 2])
+def test_an_attempt_burnt_by_a_stop_is_found(story: Story, attempt: int) -> None:
+    story.note("start", 1)
+    story.note("cut", 1.5)
+    story.note("start", 1.6, token=2, pod=OTHER, attempt=attempt)
+    story.note("end", 1.9, token=2, pod=OTHER, attempt=attempt)
+    story.finished(2, token=2)
+    story.record.stops[POD] = Stop(POD, BEGIN + SECOND, BEGIN + 2 * SECOND, 0)
+    assert story.verdict().burnt == ([ID] if attempt == 2 else [])
+
+
+@pytest.mark.parametrize(("code", "found"), [(0, []), (1, []), (-9, [POD]), (None, [POD])])
+def test_a_stop_ends_with_a_code(story: Story, code: int | None, found: list[int]) -> None:
+    ran_once(story)
+    story.record.stops[POD] = Stop(POD, BEGIN + SECOND, BEGIN + 2 * SECOND, code)
+    assert story.verdict().bad_stops == found
+
+
+def test_a_stopped_pod_that_the_store_still_knows_is_found(story: Story) -> None:
+    ran_once(story)
+    story.record.stops[POD] = Stop(POD, BEGIN + SECOND, BEGIN + 2 * SECOND, 0)
+    story.known = {POD}
+    assert story.verdict().left == [POD]
+
+
+def test_a_process_that_ended_by_itself_is_found(story: Story) -> None:
+    ran_once(story)
+    story.record.own_exits.append(POD)
+    assert story.verdict().exits == [POD]
+
+
+@pytest.mark.parametrize("counter", ["enqueued", "succeeded", "claimed"])
+def test_a_wrong_counter_is_found(story: Story, counter: str) -> None:
+    ran_once(story)
+    story.counters[counter] += 1
+    assert story.verdict().miscounted

@@ -1,0 +1,34 @@
+"""A few rounds on each backend; ``make chaos`` runs many.
+
+``FORGE_CHAOS_SEED`` repeats a run.
+"""
+
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.checker import judge
+from tests.chaos.pace import QUICK
+from tests.chaos.run import Plan, run
+from tests.chaos.stores import STORES
+from tests.support.backends import BACKENDS
+
+SEED = int(os.environ.get("FORGE_CHAOS_SEED", random.SystemRandom().randrange(10**9)))
+
+pytestmark = [pytest.mark.anyio, pytest.mark.processes, pytest.mark.timeout(180)]
+
+
+@pytest.mark.parametrize("backend", [name for name in STORES if name in BACKENDS])
+async def test_whatever_is_done_to_pods_and_store_no_promise_is_broken(
+    backend: str, tmp_path: Path
+) -> None:
+    print(f"FORGE_CHAOS_SEED={SEED}")
+    plan = Plan(backend=backend, rounds=4, jobs=50, seed=SEED, pace=QUICK)
+
+    outcome = await run(plan, tmp_path, print)
+
+    verdict = judge(outcome.record, outcome.ledger, outcome.stored, outcome.counters, outcome.known)
+    assert verdict.is_good, verdict
+    assert len(outcome.stored) >= 400

@@ -1,0 +1,90 @@
+"""Hundreds of schedules due at one instant, and the coordinator killed while they fire."""
+
+import os
+from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+import anyio
+import pytest
+
+from forge_jobs import EnqueueRequest
+from forge_jobs.model.jobs import JobFilter
+from forge_jobs.model.schedules import ScheduleSpec
+from forge_jobs.runtime.schedules import schedule
+from forge_jobs.storage.protocols import Storage
+from tests.support.pods import Fleet, PodProcess, quick_settings
+from tests.support.waiting import wait_until
+
+pytestmark = [pytest.mark.anyio, pytest.mark.processes]
+
+SCHEDULES = int(os.environ.get("FORGE_TEST_SCHEDULES", "300"))
+PODS = int(os.environ.get("FORGE_TEST_SCHEDULE_PODS", "4"))
+DECLARERS = 8
+HEAD_START = timedelta(seconds=5)
+SETTINGS = quick_settings(lease=timedelta(seconds=6), leader_lease=timedelta(seconds=3))
+
+
+async def test_each_fires_once_although_the_coordinator_is_killed_while_they_fire(
+    storage: Storage, pods: Fleet
+) -> None:
+    # No pod serves the queue of these jobs: what counts is that they are there, once each.
+    for _ in range(PODS):
+        pods.start({"other": PODS}, SETTINGS)
+    await wait_until(lambda: _live(storage, PODS), description="all pods are there")
+    due_at = await storage.cron.now() + HEAD_START
+    specs = [
+        schedule(f"s{number}", EnqueueRequest("report", queue="reports"), "@yearly")
+        for number in range(SCHEDULES)
+    ]
+    async with anyio.create_task_group() as group:
+        for start in range(DECLARERS):
+            group.start_soon(_declare, storage, specs[start::DECLARERS], due_at)
+
+    leader = await wait_until(lambda: _leader(storage, pods), description="a pod leads")
+    await wait_until(lambda: _fired(storage), description="the first have fired")
+    leader.kill()
+    await wait_until(
+        lambda: _all_fired(storage), description="every schedule has fired", timeout=60
+    )
+
+    assert await _jobs_by_schedule(storage) == Counter({spec.name: 1 for spec in specs})
+
+
+async def _declare(storage: Storage, specs: Sequence[ScheduleSpec], due_at: datetime) -> None:
+    for spec in specs:
+        await storage.cron.ensure_schedule(spec, due_at)
+
+
+async def _live(storage: Storage, count: int) -> bool:
+    pods = await storage.procs.pods()
+    return sum(pod.lease_remaining.total_seconds() > 0 for pod in pods) == count
+
+
+async def _leader(storage: Storage, pods: Fleet) -> PodProcess | None:
+    leader = await storage.cron.leader()
+    if leader is None or leader.remaining <= timedelta(0):
+        return None
+    ids = {pod.pod.host_id: pod.pod.process_id for pod in await storage.procs.pods()}
+    return next((pod for pod in pods.pods if pod.process_id == ids.get(leader.host_id)), None)
+
+
+async def _fired(storage: Storage) -> int:
+    counts = await storage.jobs.counts(["reports"])
+    return sum(counts["reports"].by_status.values()) if "reports" in counts else 0
+
+
+async def _all_fired(storage: Storage) -> bool:
+    return await _fired(storage) >= SCHEDULES
+
+
+async def _jobs_by_schedule(storage: Storage) -> Counter[str]:
+    found: Counter[str] = Counter()
+    cursor = None
+    while True:
+        page = await storage.jobs.list(JobFilter(queues=("reports",)), cursor=cursor, limit=1_000)
+        jobs = await storage.jobs.get([job.id for job in page.jobs])
+        found.update(job.schedule for job in jobs.values())
+        cursor = page.cursor
+        if cursor is None:
+            return found

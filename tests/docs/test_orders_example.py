@@ -1,0 +1,43 @@
+"""One program, unchanged, on every store, and its own tests beside it."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support import backends
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "orders"
+
+pytestmark = [pytest.mark.processes, pytest.mark.anyio]
+
+
+def run(folder: Path, url: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    clean = {key: value for key, value in os.environ.items() if not key.startswith("FORGE_")}
+    return subprocess.run(
+        [sys.executable, *arguments],
+        cwd=folder,
+        env=clean | {"FORGE_STORAGE_URL": url},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("backend", backends.BACKENDS)
+async def test_the_url_is_all_that_changes(backend: str, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(EXAMPLE, tmp_path / "orders"))
+    url = await backends.url_of(backend, tmp_path)
+
+    program = run(folder, url, "orders.py")
+    tests = run(folder, url, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:valkey")
+
+    _, _, said = (EXAMPLE / "orders.py").read_text().partition("\n# Prints:\n")
+    assert program.stdout.splitlines() == [line.removeprefix("# ") for line in said.splitlines()]
+    assert program.returncode == 0, program.stderr
+    assert "2 passed" in tests.stdout, tests.stdout
+    await backends.forget(backend, tmp_path)
