@@ -4,14 +4,27 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
+PYTEST := $(BIN)/pytest -n 2 --dist worksteal -q
 
-.PHONY: demo test check bench planted-bugs clean
+.PHONY: demo test quick debian check bench planted-bugs model chaos clean
 
 demo: $(READY)
 	$(BIN)/forge-jobs demo $(if $(STORAGE),--storage "$(STORAGE)") $(FOLDER)
 
+# Every test, on servers from wheels. tests/debian is left out: it needs Debian's packages.
 test: $(READY)
-	$(BIN)/pytest -n 2 --dist worksteal -q
+	$(PYTEST)
+
+# What a developer runs all day.
+quick: $(READY)
+	$(PYTEST) tests/unit tests/runtime tests/conformance -k "not postgres and not redis"
+
+# Once more on the servers that Debian packages, where .ci/run installs them.
+debian: export FORGE_TEST_PG_BIN ?= /usr/lib/postgresql/15/bin
+debian: export FORGE_TEST_REDIS_SERVER ?= /usr/bin/redis-server
+debian: $(READY)
+	$(PYTEST) tests/debian tests/conformance tests/backends \
+	    --ignore tests/conformance/model -k "not sqlite and not cluster"
 
 check: $(READY)
 	$(BIN)/ruff check .
@@ -21,10 +34,24 @@ check: $(READY)
 	$(BIN)/python -m tests.meta.module_sizes
 
 planted-bugs: $(READY)
-	$(BIN)/python -m tests.meta.planted_bugs
+	$(BIN)/python -m tests.meta.planted_bugs $(if $(BACKEND),--backend $(BACKEND)) $(if $(ONLY),--only "$(ONLY)")
+
+# Every store against the model, for as long as EXAMPLES takes: 10,000 programs are hours.
+model: export FORGE_MODEL_EXAMPLES = $(or $(EXAMPLES),2000)
+model: export FORGE_MODEL_STEPS = $(or $(STEPS),60)
+model: $(READY)
+	$(BIN)/pytest -n 2 -q tests/conformance/model $(if $(BACKEND),-k "$(BACKEND)")
+
+# Pods and the store killed, frozen and cut off while jobs keep coming: docs/reliability.md.
+chaos: ROUNDS ?= 20
+chaos: BACKEND ?= sqlite postgres redis
+chaos: $(READY)
+	set -e; for backend in $(BACKEND); do \
+	    $(BIN)/python -m tests.chaos --backend $$backend --rounds $(ROUNDS) $(if $(SEED),--seed $(SEED)); \
+	done
 
 bench: $(READY)
-	$(BIN)/python -m bench
+	$(BIN)/python -m bench $(if $(STORAGE),--storage "$(STORAGE)")
 
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

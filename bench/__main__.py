@@ -1,7 +1,9 @@
-"""Print the first figures of one store: ``python -m bench [--runs N] [--quick] [--json FILE]``."""
+"""Print the first figures of one store: ``python -m bench [--storage URL] [--runs N]
+[--quick] [--json FILE]``."""
 
 import argparse
 import json
+import secrets
 import tempfile
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -17,16 +19,22 @@ from bench.figures import Figure
 class Bench:
     """Runs workloads, each on a store of its own, and keeps their figures."""
 
-    def __init__(self, folder: Path, runs: int) -> None:
+    def __init__(self, folder: Path, storage: str | None, runs: int) -> None:
         self._folder = folder
+        self._storage = storage
         self._runs = runs
+        self._run = secrets.token_hex(4)
         self._stores = 0
         self.figures: list[Figure] = []
 
     def url(self) -> str:
         """The URL of a store nobody has used."""
         self._stores += 1
-        return f"sqlite:///{self._folder}/bench{self._stores}.db"
+        if self._storage is None:
+            return f"sqlite:///{self._folder}/bench{self._stores}.db"
+        kind = "schema" if self._storage.startswith("postgres") else "prefix"
+        separator = "&" if "?" in self._storage else "?"
+        return f"{self._storage}{separator}{kind}=bench_{self._run}_{self._stores}"
 
     async def measure(self, name: str, unit: str, run: Callable[[], Awaitable[float]]) -> None:
         """One figure of several runs, printed as soon as it is there."""
@@ -77,22 +85,25 @@ async def run_all(bench: Bench, scale: float) -> None:
     await bench.measure_pickup(int(300 * scale))
     await bench.measure(
         "idle pod, 10 queues x 10 workers",
-        "statements/s",
+        "asked/s",
         lambda: workloads.idle_statements(bench.url(), 12 * scale),
     )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "--storage", help="a postgresql: or redis: URL; stores of new names are made, and stay"
+    )
     parser.add_argument("--runs", type=int, default=3, help="runs per figure")
     parser.add_argument("--quick", action="store_true", help="a tenth of the work, to try it out")
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        facts = environment("SQLite file, WAL")
+        facts = anyio.run(environment, options.storage or f"sqlite:///{folder}/facts.db")
         for name, fact in facts.items():
             print(f"{name:<12} {fact}")
-        bench = Bench(Path(folder), options.runs)
+        bench = Bench(Path(folder), options.storage, options.runs)
         anyio.run(run_all, bench, 0.1 if options.quick else 1.0)
     if options.json:
         figures = {f.name: {"unit": f.unit, "runs": f.runs} for f in bench.figures}

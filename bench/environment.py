@@ -2,20 +2,23 @@
 
 import os
 import platform
-import sqlite3
 from importlib.metadata import version
 
-PACKAGES = ("forge-jobs", "anyio", "SQLAlchemy", "aiosqlite", "msgspec")
+from forge_jobs import open_storage
+
+PACKAGES = ("forge-jobs", "anyio", "SQLAlchemy", "aiosqlite", "asyncpg", "redis", "msgspec")
 
 
-def environment(storage_name: str) -> dict[str, str]:
-    """Machine, versions and load, as printable facts."""
+async def environment(url: str) -> dict[str, str]:
+    """Machine, versions, load and store, as printable facts."""
+    async with await open_storage(url) as storage:
+        server, durability = storage.server, storage.durability
     facts = {
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "cores": str(os.cpu_count()),
         "load": " ".join(f"{load:.2f}" for load in os.getloadavg()),
-        "storage": storage_name,
-        "sqlite": sqlite3.sqlite_version,
+        "store": server,
+        "durability": durability,
     }
     return facts | {package: version(package) for package in PACKAGES}

@@ -6,9 +6,8 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 
 import anyio
-from sqlalchemy import event
-from sqlalchemy.engine import Engine
 
+from bench.counting import counter
 from bench.figures import percentile
 from forge_jobs import (
     EnqueueRequest,
@@ -139,23 +138,14 @@ async def pickup(url: str, jobs: int) -> tuple[float, float]:
 
 
 async def idle_statements(url: str, seconds: float) -> float:
-    """SQL statements per second of a pod with ten idle queues of ten workers each.
-
-    The change check of SQLite's wake-up is not a statement and not counted.
-    """
-    count = 0
-
-    def counted(*_: object) -> None:
-        nonlocal count
-        count += 1
-
+    """What a pod with ten idle queues of ten workers each asks of its store per second."""
     async with fresh_storage(url) as storage:
         runtime = QueueRuntime(storage, handlers)
         for n in range(10):
             runtime = runtime.with_queues(**{f"idle{n}": 10})
         async with runtime.start():
             await anyio.sleep(5)
-            event.listen(Engine, "before_cursor_execute", counted)
+            count = counter(url)
+            before = await count()
             await anyio.sleep(seconds)
-            event.remove(Engine, "before_cursor_execute", counted)
-    return count / seconds
+            return (await count() - before) / seconds
