@@ -10,10 +10,10 @@ from pathlib import Path
 TESTS = Path(__file__).parents[1]
 
 _OF_ONE = {
-    "backends/test_sqlite": "sqlite",
-    "backends/test_postgres": "postgres",
-    "backends/test_redis_cluster": "redis-cluster",
-    "backends/test_redis": "redis",
+    "backends/sqlite/": "sqlite",
+    "backends/postgres/": "postgres",
+    "backends/redis/test_cluster": "redis-cluster",
+    "backends/redis/": "redis",
     "cli/": "sqlite",
     "cluster/test_cases_outages": "redis",
     "cluster/test_full_store": "redis",

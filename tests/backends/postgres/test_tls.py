@@ -18,7 +18,7 @@ from tests.support.postgres import with_options
 
 pytestmark = pytest.mark.anyio
 
-FOLDER = Path(__file__).parent.parent / "support" / "tls"
+FOLDER = Path(__file__).parents[2] / "support" / "tls"
 AUTHORITY = quote(str(FOLDER / "authority.pem"), safe="")
 SERVER_ITSELF = quote(str(FOLDER / "server.pem"), safe="")
 ANOTHER_NAME = "127.0.0.2"

@@ -16,7 +16,7 @@ from tests.support.redis_databases import opened, with_options
 
 pytestmark = pytest.mark.anyio
 
-FOLDER = Path(__file__).parent.parent / "support" / "tls"
+FOLDER = Path(__file__).parents[2] / "support" / "tls"
 AUTHORITY = FOLDER / "authority.pem"
 
 

@@ -25,7 +25,7 @@ from tests.support.runtimes import a_runtime, ended
 
 pytestmark = pytest.mark.anyio
 
-PAGE = Path(__file__).parents[2] / "docs" / "redis.md"
+PAGE = Path(__file__).parents[3] / "docs" / "redis.md"
 
 
 def documented(prefix: str = "forge") -> list[str]:
