@@ -87,7 +87,10 @@ class JobContext(Protocol):
 
     @property
     def token(self) -> int:
-        """Grows with every claim of the job: a fencing token for systems that check one."""
+        """Grows with every claim of the job: a fencing token for systems that check one.
+
+        A number of microseconds since 1970 with the claims added, below 2^53.
+        """
         ...
 
     @property

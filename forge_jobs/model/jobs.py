@@ -150,8 +150,9 @@ class EnqueueOutcome(Struct, frozen=True):
 class Claim(Struct, frozen=True):
     """Proof of ownership of one attempt, and the fence of every later write.
 
-    The token counts the claims of that job and never goes back, so a claim that was lost is
-    worthless for good, also to a worker of the same name.
+    The token starts at the time, in microseconds, at which the store accepted the job, and each
+    claim adds one. It never goes back, so a claim that was lost is worthless for good: to a worker
+    of the same name, after a requeue, and when the job was deleted and its id enqueued again.
     """
 
     queue: str
@@ -207,7 +208,8 @@ class Job(Struct, frozen=True, kw_only=True):
 
     :param cause: while in_progress that of the status before
     :param due_at: when it may be claimed; for a failed job the time of its retry
-    :param token: how often it was claimed
+    :param token: of its last claim; of a job that was never claimed the value before the first,
+        ``enqueued_at`` in microseconds
     :param claimed_at: of the last claim, as heartbeat_at, host_id and worker_id: all stay as they
         are when the claim ends
     :param host_id: the pod that holds it, or held it last; "" before the first claim

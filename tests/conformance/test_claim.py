@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from forge_jobs.clock import ManualClock
+from forge_jobs.clock import ManualClock, to_us
 from forge_jobs.model.ids import HostId, JobId, new_host_id
 from forge_jobs.model.jobs import After, Cause, JobStatus
 from forge_jobs.model.processes import PodLease
@@ -32,6 +32,7 @@ from tests.support.factories import (
     revive,
     run_one,
     snoozed,
+    times_claimed,
 )
 
 pytestmark = pytest.mark.anyio
@@ -65,7 +66,8 @@ async def test_a_claim_carries_what_the_handler_needs(
     claimed = await claim_one(storage, lease)
     assert (claimed.claim.queue, claimed.claim.job_id) == (QUEUE, request.id)
     assert (claimed.kind, claimed.payload, claimed.priority) == (KIND, '{"n": 1}', 3)
-    assert (claimed.attempt, claimed.max_attempts, claimed.claim.token) == (1, 7, 1)
+    assert (claimed.attempt, claimed.max_attempts) == (1, 7)
+    assert claimed.claim.token == to_us(claimed.enqueued_at) + 1
     assert (claimed.crashes, claimed.snoozes, claimed.cancel_requested) == (0, 0, False)
     assert (claimed.timeout, claimed.tags, claimed.metadata) == (
         90 * SECOND,
@@ -90,7 +92,7 @@ async def test_a_claimed_job_is_in_progress_with_its_owner_and_its_first_beat(
         "worker-1",
     )
     assert (job.claimed_at, job.heartbeat_at) == (clock.now(), clock.now())
-    assert (job.attempt, job.token, job.finished_at) == (1, 1, None)
+    assert (job.attempt, times_claimed(job), job.finished_at) == (1, 1, None)
     clock.advance(LEASE - MICROSECOND)
     assert await storage.jobs.stale_claims(LEASE, 10) == []
 
@@ -194,7 +196,7 @@ async def test_only_pending_and_failed_jobs_are_claimed(
     running = await claim_one(storage, lease)
     clock.advance(SECOND)
     assert await claim(storage, lease, limit=10) == []
-    assert (await get_job(storage, running.claim.job_id)).token == 1
+    assert times_claimed(await get_job(storage, running.claim.job_id)) == 1
 
 
 async def test_a_job_that_has_expired_is_not_claimed_from_that_instant_on(
@@ -212,7 +214,8 @@ async def test_attempt_and_token_grow_with_each_claim(storage: Storage, lease: P
     seen = []
     for transition in (failed(), snoozed(), failed(), done()):
         claimed = await claim_one(storage, lease)
-        seen.append((claimed.attempt, claimed.claim.token, claimed.snoozes))
+        grown = claimed.claim.token - to_us(claimed.enqueued_at)
+        seen.append((claimed.attempt, grown, claimed.snoozes))
         assert await finish(storage, claimed, transition)
     assert seen == [(1, 1, 0), (2, 2, 0), (2, 3, 1), (3, 4, 1)]
 

@@ -1,5 +1,7 @@
 """JobStore.finalize: what a transition writes, and whom it refuses."""
 
+from datetime import timedelta
+
 import pytest
 
 from forge_jobs.clock import ManualClock
@@ -30,6 +32,7 @@ from tests.support.factories import (
     revive,
     run_one,
     snoozed,
+    times_claimed,
 )
 
 pytestmark = pytest.mark.anyio
@@ -64,7 +67,7 @@ async def test_a_transition_is_applied_and_counted_by_its_cause(
     assert await finish(storage, claimed, transition)
     job = await get_job(storage, claimed.claim.job_id)
     assert (job.status, job.cause) == (transition.status, transition.cause)
-    assert (job.attempt, job.token) == (0 if transition.hand_back else 1, 1)
+    assert (job.attempt, times_claimed(job)) == (0 if transition.hand_back else 1, 1)
     assert (job.snoozes, job.crashes) == (int(transition.count_snooze), 0)
     ended = job.status in {JobStatus.DONE, JobStatus.DEAD, JobStatus.CANCELLED}
     assert job.finished_at == (clock.now() if ended else None)
@@ -271,6 +274,26 @@ async def test_only_the_current_token_counts(
     wrong = Claim(QUEUE, claimed.claim.job_id, claimed.claim.token + off_by)
     assert not await finish(storage, wrong, done())
     assert (await get_job(storage, claimed.claim.job_id)).status is JobStatus.IN_PROGRESS
+
+
+async def test_the_holder_of_a_deleted_job_has_no_claim_of_its_successor(
+    storage: Storage, lease: PodLease, clock: ManualClock
+) -> None:
+    request = new_job(queue=QUEUE)
+    await storage.jobs.enqueue([request])
+    old = await claim_one(storage, lease)
+    await finish(storage, old, failed())
+    await storage.jobs.delete(only(request.id))
+    clock.advance(timedelta(microseconds=1))
+    await storage.jobs.enqueue([request])
+    new = await claim_one(storage, lease)
+    assert (new.claim.job_id, new.claim == old.claim) == (request.id, False)
+    for late in (done(), failed()):
+        assert not await finish(storage, old, late)
+    assert await storage.jobs.release([old.claim]) == [False]
+    assert await storage.jobs.record_start([old.claim]) == [False]
+    job = await get_job(storage, request.id)
+    assert (job.status, job.token) == (JobStatus.IN_PROGRESS, new.claim.token)
 
 
 async def test_items_of_one_batch_are_independent_and_answered_in_order(

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
+from forge_jobs.clock import to_us
 from forge_jobs.model.ids import HostId, JobId, new_host_id, new_job_id, new_worker_id
 from forge_jobs.model.jobs import (
     Cause,
@@ -99,6 +100,11 @@ async def get_job(storage: Storage, job_id: JobId) -> Job:
     found = await storage.jobs.get([job_id])
     assert job_id in found, f"job {job_id} is not stored"
     return found[job_id]
+
+
+def times_claimed(job: Job) -> int:
+    """How many claims of it there were."""
+    return job.token - to_us(job.enqueued_at)
 
 
 async def finish(storage: Storage, claimed: ClaimedJob | Claim, transition: Transition) -> bool:

@@ -97,7 +97,9 @@ class JobStore(Protocol):
 
         Lowest priority first, then due time, then id: no due job that could be claimed may
         sort before one that was. Due: pending or failed, not held, ``run_at`` has come,
-        not expired. Attempt and token grow by one; the claim's heartbeat starts now.
+        not expired. Attempt and token grow by one; the claim's heartbeat starts now. The token
+        starts from ``enqueued_at`` in microseconds, so that an id which is enqueued again after its
+        job was deleted never gives a token twice.
         Gives nothing when the queue is paused or cooling down, and nothing when ``lease`` has run
         out, its epoch is not the pod's, or the pod does not declare the queue. No job must go to
         two callers.

@@ -69,6 +69,7 @@ def new_job_values(request: NewJob, now: int, *, has_children: bool) -> dict[str
         "run_at": due,
         "requested_run_at": due if asked else None,
         "enqueued_at": now,
+        "token": now,
         "expires_at": micros(request.expires_at),
         "timeout_us": micros(request.timeout),
         "max_attempts": request.max_attempts,

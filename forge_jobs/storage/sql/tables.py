@@ -73,10 +73,10 @@ jobs = Table(
     Column("max_attempts", Integer),
     Column("crashes", Integer, nullable=False, server_default="0"),
     Column("snoozes", Integer, nullable=False, server_default="0"),
-    # Counts the claims and never goes back; settled_token is the last one that was ended by
+    # Starts at enqueued_at, each claim adds one; settled_token is the last one that was ended by
     # its owner, so that a repeat of that end is known.
-    Column("token", Integer, nullable=False, server_default="0"),
-    Column("settled_token", Integer, nullable=False, server_default="0"),
+    Column("token", BigInteger, nullable=False),
+    Column("settled_token", BigInteger, nullable=False, server_default="0"),
     Column("host_id", TEXT, nullable=False, server_default=""),
     Column("worker_id", TEXT, nullable=False, server_default=""),
     Column("claimed_at", BigInteger),

@@ -31,13 +31,13 @@ FILL = f"""
 INSERT INTO forge_queues (name, max_workers, cooldown, retention, retry)
 VALUES ('{QUEUE}', 1, '{{}}', '{{}}', 'null') ON CONFLICT DO NOTHING;
 INSERT INTO forge_jobs
-    (id, queue, kind, payload, status, cause, priority, run_at, enqueued_at, finished_at)
-SELECT '01' || lpad(n::text, 24, '0'), '{QUEUE}', '{KIND}', '{{}}', 'done', 'succeeded', 0, n, n,
+    (id, queue, kind, payload, status, cause, priority, run_at, enqueued_at, token, finished_at)
+SELECT '01' || lpad(n::text, 24, '0'), '{QUEUE}', '{KIND}', '{{}}', 'done', 'succeeded', 0, n, n, n,
     {FUTURE} FROM generate_series(1, {FINISHED}) AS n;
 INSERT INTO forge_jobs
-    (id, queue, kind, payload, status, cause, priority, run_at, enqueued_at)
+    (id, queue, kind, payload, status, cause, priority, run_at, enqueued_at, token)
 SELECT '02' || lpad(n::text, 24, '0'), '{QUEUE}', '{KIND}', '{{}}', 'pending', 'enqueued', n % 5,
-    n + CASE WHEN n % 2 = 0 THEN {FUTURE} ELSE 0 END, n FROM generate_series(1, {WAITING}) AS n;
+    n + CASE WHEN n % 2 = 0 THEN {FUTURE} ELSE 0 END, n, n FROM generate_series(1, {WAITING}) AS n;
 """
 COUNT_NOW = text("SELECT pg_stat_force_next_flush()")
 TOUCHED = text(

@@ -6,6 +6,7 @@ leases, others about little but keys.
 
 from hypothesis.stateful import invariant
 
+from forge_jobs.clock import to_us
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import ACTIVE, JobFilter, JobStatus
 from forge_jobs.model.transitions import Delivery
@@ -43,7 +44,7 @@ class StoreMachine(Adversaries):
         assert all(jobs[job_id].status is JobStatus.DONE for job_id in self._done)
         for job in jobs.values():
             assert job.token >= self._tokens.get(job.id, 0)
-            assert 0 <= job.attempt <= job.token
+            assert 0 <= job.attempt <= job.token - to_us(job.enqueued_at)
         self._done |= {job.id for job in jobs.values() if job.status is JobStatus.DONE}
         self._tokens = {job.id: job.token for job in jobs.values()}
 

@@ -78,8 +78,8 @@ CREATE TABLE forge_jobs (
     max_attempts INTEGER,
     crashes INTEGER DEFAULT '0' NOT NULL,
     snoozes INTEGER DEFAULT '0' NOT NULL,
-    token INTEGER DEFAULT '0' NOT NULL,
-    settled_token INTEGER DEFAULT '0' NOT NULL,
+    token BIGINT NOT NULL,
+    settled_token BIGINT DEFAULT '0' NOT NULL,
     host_id TEXT COLLATE "C" DEFAULT '' NOT NULL,
     worker_id TEXT COLLATE "C" DEFAULT '' NOT NULL,
     claimed_at BIGINT,
@@ -393,11 +393,11 @@ BEGIN
             ON CONFLICT DO NOTHING;
         END IF;
         INSERT INTO forge_jobs (id, queue, kind, payload, status, cause, priority, run_at, requested_run_at,
-            enqueued_at, expires_at, timeout_us, max_attempts, unique_key, tags, keep_result)
+            enqueued_at, token, expires_at, timeout_us, max_attempts, unique_key, tags, keep_result)
         VALUES (new_id, forge_enqueue.queue, forge_enqueue.kind, forge_enqueue.payload, 'pending', 'enqueued',
             forge_enqueue.priority, due_us,
             CASE WHEN forge_enqueue.run_at IS NOT NULL OR forge_enqueue.delay IS NOT NULL THEN due_us END,
-            now_us, extract(epoch FROM forge_enqueue.expires_at) * 1000000,
+            now_us, now_us, extract(epoch FROM forge_enqueue.expires_at) * 1000000,
             extract(epoch FROM forge_enqueue.timeout) * 1000000, forge_enqueue.max_attempts,
             forge_enqueue.unique_key, labels, forge_enqueue.keep_result)
         ON CONFLICT DO NOTHING;

@@ -59,6 +59,7 @@ _NEW_JOB = {
     "run_at",
     "requested_run_at",
     "enqueued_at",
+    "token",
     "expires_at",
     "timeout_us",
     "max_attempts",

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import ARRAY, BigInteger, Integer, Text, bindparam, text
+from sqlalchemy import ARRAY, BigInteger, Text, bindparam, text
 
 from forge_jobs.storage.sql.tables import CLAIMED
 from forge_jobs.storage.sql.transaction import Tx
@@ -23,7 +23,7 @@ _RENEW = text(
         worker_id = CASE WHEN beat.worker = '' THEN jobs.worker_id ELSE beat.worker END,
         started_at = CASE
             WHEN beat.worker = '' THEN jobs.started_at ELSE coalesce(jobs.started_at, :now) END
-    FROM unnest(CAST(:job AS text[]), CAST(:held AS integer[]), CAST(:worker AS text[]))
+    FROM unnest(CAST(:job AS text[]), CAST(:held AS bigint[]), CAST(:worker AS text[]))
         AS beat (job, held, worker)
     WHERE jobs.id = ANY (ARRAY(SELECT id FROM free))
         AND jobs.id = beat.job AND jobs.token = beat.held AND jobs.{CLAIMED}
@@ -31,7 +31,7 @@ _RENEW = text(
     """
 ).bindparams(
     bindparam("job", type_=ARRAY(Text)),
-    bindparam("held", type_=ARRAY(Integer)),
+    bindparam("held", type_=ARRAY(BigInteger)),
     bindparam("worker", type_=ARRAY(Text)),
     bindparam("now", type_=BigInteger),
 )

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from forge_jobs.clock import to_us
 from forge_jobs.errors import Conflict, NotFound
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import Cause, EnqueueOutcome, JobStatus, NewJob
@@ -96,6 +97,7 @@ def _store(world: World, request: NewJob, parents: dict[JobId, str]) -> None:
         status=JobStatus.BLOCKED if parents else JobStatus.PENDING,
         due_at=request.run_at or world.now + (request.delay or ZERO),
         enqueued_at=world.now,
+        token=to_us(world.now),
         expires_at=request.expires_at,
     )
     for parent_id, on_failure in parents.items():

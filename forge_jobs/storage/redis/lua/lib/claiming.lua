@@ -13,9 +13,9 @@ local function take(base, id, host, worker)
   local kind, payload, doc, token, attempt, crashes, snoozes, priority, run_at, enqueued, tags,
     schedule, cancel, status, expires, started, finished =
     unpack(redis.call('HMGET', key, unpack(WANTED)))
-  token, attempt = tonumber(token or 0) + 1, tonumber(attempt or 0) + 1
+  token, attempt = tonumber(token) + 1, tonumber(attempt or 0) + 1
   redis.call(
-    'HSET', key, 'status', 'in_progress', 'token', token, 'attempt', attempt, 'host', host,
+    'HSET', key, 'status', 'in_progress', 'token', text(token), 'attempt', attempt, 'host', host,
     'worker', worker, 'claimed', now, 'beat', now
   )
   if started or finished then

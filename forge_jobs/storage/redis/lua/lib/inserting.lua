@@ -12,7 +12,7 @@ local function write_hash(base, job)
   local due = job.run_at or text(job.due)
   local fields = {
     'status', job.status, 'cause', 'enqueued', 'kind', job.kind, 'priority', job.priority,
-    'run_at', due, 'enqueued', text(now), 'payload', job.payload, 'doc', job.doc,
+    'run_at', due, 'enqueued', text(now), 'token', text(now), 'payload', job.payload, 'doc', job.doc,
   }
   local function set(name, value)
     if value then

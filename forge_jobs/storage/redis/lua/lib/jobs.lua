@@ -17,7 +17,7 @@ local function load(base, id)
   return {
     id = id, status = v[1], kind = v[2], host = v[3] or nil, cancel = v[4] or nil, key = v[5] or nil,
     tags = v[6] or nil, schedule = v[7] or nil, hold = v[8] or nil, kids = v[9] or nil,
-    priority = tonumber(v[10]), run_at = tonumber(v[11]), token = tonumber(v[12] or 0),
+    priority = tonumber(v[10]), run_at = tonumber(v[11]), token = tonumber(v[12]),
     settled = tonumber(v[13] or 0), attempt = tonumber(v[14] or 0), crashes = tonumber(v[15] or 0),
     snoozes = tonumber(v[16] or 0), requested = tonumber(v[17]), expires = tonumber(v[18]),
     result_ttl = tonumber(v[19]), started = tonumber(v[20]), beat = tonumber(v[21]),

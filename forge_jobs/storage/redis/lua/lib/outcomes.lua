@@ -29,7 +29,7 @@ local function write_counts(base, job, item, mode)
     if by ~= 0 then
       job[name] = job[name] + by
       fields[#fields + 1] = name
-      fields[#fields + 1] = job[name]
+      fields[#fields + 1] = text(job[name])
     end
   end
   add('attempt', -item[6])
