@@ -1,21 +1,17 @@
 """A pool that is too small for a pod's queues is told when the pod starts."""
 
 import logging
-from collections.abc import AsyncGenerator
-from pathlib import Path
 
 import pytest
 
 from forge_jobs import HandlerRegistry, QueueRuntime, open_storage
-from tests.support import backends
 
 pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture(params=["postgres", "redis"])
-async def url(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerator[str]:
-    yield await backends.url_of(request.param, tmp_path)
-    await backends.forget(request.param, tmp_path)
+def backend(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
 
 
 @pytest.mark.parametrize(("pool_size", "is_told"), [(4, True), (5, False)])

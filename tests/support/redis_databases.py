@@ -6,7 +6,11 @@ from contextlib import asynccontextmanager
 
 from forge_jobs.storage.redis.address import parse_url
 from forge_jobs.storage.redis.database import Database
+from forge_jobs.storage.redis.keys import Keys
 from forge_jobs.storage.redis.listening import Ear
+
+KEYS = Keys("tested")
+"""Of the one store on a server that a test has to itself."""
 
 
 def with_options(url: str, **options: object) -> str:

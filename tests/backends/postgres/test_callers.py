@@ -1,6 +1,5 @@
 """Enqueue inside a transaction that the caller holds on PostgreSQL, by every kind of connection."""
 
-from collections.abc import AsyncGenerator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -34,18 +33,6 @@ from tests.support.postgres import raw, with_options
 pytestmark = pytest.mark.anyio
 
 every_kind = pytest.mark.parametrize("opener", OPENERS, ids=lambda opener: opener.__name__)
-
-
-@pytest.fixture
-async def url(tmp_path: Path) -> AsyncGenerator[str]:
-    yield await backends.url_of("postgres", tmp_path)
-    await backends.forget("postgres", tmp_path)
-
-
-@pytest.fixture
-async def storage(url: str) -> AsyncGenerator[Storage]:
-    async with await open_storage(url) as opened:
-        yield opened
 
 
 async def waited(storage: Storage, seconds: float) -> Wake:

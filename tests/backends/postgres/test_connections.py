@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncGenerator
 from datetime import timedelta
 from pathlib import Path
 
@@ -15,7 +14,6 @@ from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.storage.sql.enqueue import enqueue
 from forge_jobs.storage.sql.transaction import Tx
-from tests.support import backends
 from tests.support.factories import QUEUE, claim, enqueue_one, new_job, register
 from tests.support.postgres import (
     a_role,
@@ -29,18 +27,6 @@ from tests.support.postgres import (
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-async def url(tmp_path: Path) -> AsyncGenerator[str]:
-    yield await backends.url_of("postgres", tmp_path)
-    await backends.forget("postgres", tmp_path)
-
-
-@pytest.fixture
-async def storage(url: str) -> AsyncGenerator[Storage]:
-    async with await open_storage(url) as opened:
-        yield opened
 
 
 async def stored(storage: Storage) -> int:

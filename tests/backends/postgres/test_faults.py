@@ -1,7 +1,6 @@
 """A server that falls silent, and replies that are lost after the commit."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import anyio
@@ -14,7 +13,6 @@ from forge_jobs.model.processes import ClaimState
 from forge_jobs.model.transitions import Demand, Finalization
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
-from tests.support import backends
 from tests.support.factories import (
     KIND,
     LEASE,
@@ -37,12 +35,6 @@ pytestmark = pytest.mark.anyio
 LIMIT_S = 1
 AT_MOST_S = 10.0
 """No call hangs: generous for a busy machine, and far below the minutes of a system's own limit."""
-
-
-@pytest.fixture
-async def url(tmp_path: Path) -> AsyncGenerator[str]:
-    yield await backends.url_of("postgres", tmp_path)
-    await backends.forget("postgres", tmp_path)
 
 
 @pytest.fixture

@@ -1,26 +1,16 @@
 """Somebody's old snapshot keeps dead rows alive: the work goes on, and retention still removes."""
 
-from collections.abc import AsyncGenerator
-from pathlib import Path
-
 import pytest
 
 from forge_jobs.clock import ManualClock
 from forge_jobs.model.transitions import Finalization
 from forge_jobs.storage.opening import open_storage
-from tests.support import backends
 from tests.support.factories import DAY, QUEUE, claim, done, new_job, register
 from tests.support.postgres import raw
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180)]
 
 ROUNDS, BATCH = 12, 200
-
-
-@pytest.fixture
-async def url(tmp_path: Path) -> AsyncGenerator[str]:
-    yield await backends.url_of("postgres", tmp_path)
-    await backends.forget("postgres", tmp_path)
 
 
 async def test_jobs_come_and_go_under_an_old_snapshot(url: str) -> None:

@@ -1,14 +1,11 @@
 """Transactions of callers that stay open: who needs nothing of them goes on."""
 
 from collections.abc import AsyncGenerator
-from pathlib import Path
 
 import anyio
 import anyio.lowlevel
 import pytest
-from sqlalchemy import create_engine, text
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
-from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
 
 from forge_jobs.client import JobClient
@@ -16,12 +13,10 @@ from forge_jobs.errors import Unavailable
 from forge_jobs.handlers.context import JobContext
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.handlers.requests import EnqueueRequest
-from forge_jobs.model.jobs import Claim, JobFilter, JobStatus, Unique
+from forge_jobs.model.jobs import JobFilter, JobStatus, Unique
 from forge_jobs.model.queues import QueueSettings
 from forge_jobs.model.transitions import Finalization
-from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
-from tests.support import backends
 from tests.support.callers import by, drivers_own
 from tests.support.factories import (
     KIND,
@@ -40,24 +35,16 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-async def url(tmp_path: Path) -> AsyncGenerator[str]:
-    yield await backends.url_of("postgres", tmp_path)
-    await backends.forget("postgres", tmp_path)
-
-
-@pytest.fixture
-async def storage(url: str) -> AsyncGenerator[Storage]:
-    async with await open_storage(url) as opened:
-        await opened.config.ensure_queue(QUEUE, QueueSettings())
-        yield opened
+async def storage(storage: Storage) -> Storage:
+    """One that knows the default queue."""
+    await storage.config.ensure_queue(QUEUE, QueueSettings())
+    return storage
 
 
 @pytest.fixture
 async def engine(url: str) -> AsyncGenerator[AsyncEngine]:
-    """The application's own, with a table of what its handlers did."""
+    """The application's own."""
     made = create_async_engine(by("asyncpg", url), poolclass=NullPool)
-    async with made.begin() as connection:
-        await connection.execute(text("CREATE TABLE sent (attempt INTEGER)"))
     yield made
     await made.dispose()
 
@@ -111,46 +98,6 @@ async def test_a_queue_that_an_open_transaction_begins_stalls_no_other_queue(
         await end(True)
         await client.enqueue(EnqueueRequest(KIND), queue="new")
     assert (await storage.jobs.counts(["new"]))["new"].by_status["pending"] == 2
-
-
-async def sent(engine: AsyncEngine) -> list[int]:
-    async with engine.connect() as connection:
-        rows = await connection.execute(text("SELECT attempt FROM sent ORDER BY attempt"))
-        return list(rows.scalars())
-
-
-async def send(ctx: JobContext, engine: AsyncEngine, *, trouble: str) -> str:
-    """Write a row and end the job with it; go wrong once, in the way that is asked for."""
-    async with engine.connect() as connection:
-        await connection.execute(text("INSERT INTO sent VALUES (:n)"), {"n": ctx.attempt})
-        await ctx.finish_in(connection, f"sent in attempt {ctx.attempt}")
-        if trouble == "before the commit" and ctx.attempt == 1:
-            raise OSError("the connection to the mail server broke")
-        await connection.commit()
-    if trouble == "after the commit":
-        raise OSError("something that does not matter any more")
-    return "what the handler returns"
-
-
-@pytest.mark.parametrize(
-    ("trouble", "attempts"), [("none", 1), ("before the commit", 2), ("after the commit", 1)]
-)
-async def test_the_job_is_done_exactly_when_its_work_is_committed(
-    storage: Storage, engine: AsyncEngine, trouble: str, attempts: int
-) -> None:
-    handlers = HandlerRegistry()
-
-    @handlers.job("send")
-    async def handler(ctx: JobContext) -> str:
-        return await send(ctx, engine, trouble=trouble)
-
-    async with a_runtime(storage, handlers).start() as handle:
-        outcome = await handle.enqueue(handler.request())
-        job = await ended(storage, outcome.job_id)
-        await handle.drain(10)
-    assert (job.status, job.attempt) == (JobStatus.DONE, attempts)
-    assert job.result == f'"sent in attempt {attempts}"'
-    assert await sent(engine) == [attempts]
 
 
 async def test_a_job_whose_end_waits_for_a_commit_is_kept_beyond_the_lease(
@@ -208,26 +155,6 @@ async def test_a_job_whose_end_waits_for_a_commit_is_kept_beyond_the_lease(
     assert attempts == [1, 1]
 
 
-@pytest.mark.parametrize("commits", [True, False])
-async def test_a_lost_claim_ends_nothing(storage: Storage, url: str, commits: bool) -> None:
-    lease = await register(storage)
-    job_id = await enqueue_one(storage)
-    old = await claim_one(storage, lease)
-    await storage.jobs.release([old.claim])
-    new = await claim_one(storage, lease)
-    async with drivers_own(url) as (connection, end):
-        late = Finalization(old.claim, done("late"))
-        assert await storage.jobs.finalize([late], connection=connection) == [True]
-        late = Finalization(Claim(old.claim.queue, job_id, 99), done("late"))
-        assert await storage.jobs.finalize([late], connection=connection) == [False]
-        current = Finalization(new.claim, done("now"))
-        assert await storage.jobs.finalize([current], connection=connection) == [True]
-        await end(commits)
-    job = await get_job(storage, job_id)
-    assert job.result == ("now" if commits else None)
-    assert job.status == (JobStatus.DONE if commits else JobStatus.IN_PROGRESS)
-
-
 async def test_an_end_in_an_old_snapshot_is_refused_and_the_job_runs_on(
     storage: Storage, url: str
 ) -> None:
@@ -244,23 +171,6 @@ async def test_an_end_in_an_old_snapshot_is_refused_and_the_job_runs_on(
         await end(True)
     assert (await get_job(storage, claimed.claim.job_id)).status is JobStatus.IN_PROGRESS
     assert await storage.jobs.finalize([Finalization(claimed.claim, done())]) == [True]
-
-
-async def test_a_function_ends_its_job_by_a_session_of_its_thread(
-    storage: Storage, url: str
-) -> None:
-    handlers = HandlerRegistry()
-    engine = create_engine(by("psycopg", url), poolclass=NullPool)
-
-    @handlers.job("send")
-    def handler(ctx: JobContext) -> None:
-        with Session(engine) as session:
-            ctx.sync.finish_in(session, 7)
-            session.commit()
-
-    async with a_runtime(storage, handlers).start() as handle:
-        job = await ended(storage, (await handle.enqueue(handler.request())).job_id)
-    assert (job.status, job.result) == (JobStatus.DONE, "7")
 
 
 async def test_a_key_whose_job_ends_in_an_open_transaction_is_held_until_the_commit(

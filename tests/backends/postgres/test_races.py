@@ -3,9 +3,7 @@ transaction stalls nobody but those who need its rows."""
 
 import random
 from collections import Counter
-from collections.abc import AsyncGenerator
 from datetime import timedelta
-from pathlib import Path
 
 import anyio
 import pytest
@@ -20,7 +18,6 @@ from forge_jobs.model.transitions import Demand, Finalization, Revival
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.storage.sql.transaction import Tx
-from tests.support import backends
 from tests.support.factories import (
     KIND,
     LEASE,
@@ -39,18 +36,6 @@ from tests.support.postgres import database_of, deadlocks, raw, with_options
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-async def url(tmp_path: Path) -> AsyncGenerator[str]:
-    yield await backends.url_of("postgres", tmp_path)
-    await backends.forget("postgres", tmp_path)
-
-
-@pytest.fixture
-async def storage(url: str) -> AsyncGenerator[Storage]:
-    async with await open_storage(url) as opened:
-        yield opened
 
 
 async def test_bulk_writes_in_any_order_never_wait_in_a_circle(storage: Storage, url: str) -> None:

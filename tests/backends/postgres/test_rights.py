@@ -1,24 +1,16 @@
 """What a role may not do is said in words, and leaves the store as it was."""
 
 from collections.abc import AsyncGenerator
-from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 
 from forge_jobs.errors import StorageError, Unavailable
 from forge_jobs.storage.opening import open_storage
-from tests.support import backends
 from tests.support.factories import claim_one, done, enqueue_one, finish, register
 from tests.support.postgres import a_role, raw, with_options
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-async def url(tmp_path: Path) -> AsyncGenerator[str]:
-    yield await backends.url_of("postgres", tmp_path)
-    await backends.forget("postgres", tmp_path)
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncGenerator
 from datetime import timedelta
-from pathlib import Path
 from urllib.parse import quote
 
 import pytest
@@ -12,18 +11,11 @@ from forge_jobs.errors import InvalidInput
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.sql.transaction import Tx
-from tests.support import backends
 from tests.support.factories import QUEUE, enqueue_one, new_job
 from tests.support.postgres import a_role, database_of, raw, sleeping, with_options
 from tests.support.runtimes import a_runtime, ended
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-async def url(tmp_path: Path) -> AsyncGenerator[str]:
-    yield await backends.url_of("postgres", tmp_path)
-    await backends.forget("postgres", tmp_path)
 
 
 @pytest.fixture

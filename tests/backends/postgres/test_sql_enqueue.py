@@ -1,6 +1,5 @@
 """``forge_enqueue``, the function for programs in other languages: what Python's enqueue does."""
 
-from collections.abc import AsyncGenerator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -36,18 +35,6 @@ from tests.support.factories import (
 from tests.support.postgres import a_role, database_of, raw, with_options
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-async def url(tmp_path: Path) -> AsyncGenerator[str]:
-    yield await backends.url_of("postgres", tmp_path)
-    await backends.forget("postgres", tmp_path)
-
-
-@pytest.fixture
-async def storage(url: str) -> AsyncGenerator[Storage]:
-    async with await open_storage(url) as opened:
-        yield opened
 
 
 async def call(connection: Any, **options: object) -> str:

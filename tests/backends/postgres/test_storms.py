@@ -1,10 +1,9 @@
 """Everything that writes many rows, at once and in any order: nobody waits in a circle."""
 
 import random
-from collections.abc import AsyncGenerator, Coroutine
+from collections.abc import Coroutine
 from contextlib import suppress
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import anyio
@@ -18,7 +17,6 @@ from forge_jobs.model.processes import PodLease
 from forge_jobs.model.transitions import Cooldown, Delivery, Finalization, Revival
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
-from tests.support import backends
 from tests.support.factories import (
     LEASE,
     QUEUE,
@@ -41,16 +39,9 @@ SEED = 20
 
 
 @pytest.fixture
-async def url(tmp_path: Path) -> AsyncGenerator[str]:
-    made = await backends.url_of("postgres", tmp_path)
-    yield with_options(made, pool_size=12, timeout=60)
-    await backends.forget("postgres", tmp_path)
-
-
-@pytest.fixture
-async def storage(url: str) -> AsyncGenerator[Storage]:
-    async with await open_storage(url) as opened:
-        yield opened
+def url(url: str) -> str:
+    """With room for everybody, and patience."""
+    return with_options(url, pool_size=12, timeout=60)
 
 
 async def at_once(*calls: Coroutine[Any, Any, Any]) -> None:

@@ -12,7 +12,6 @@ import pytest
 
 from forge_jobs.errors import InvalidInput, StorageError, Unavailable
 from forge_jobs.storage.opening import open_storage
-from tests.support import backends
 from tests.support.factories import QUEUE, enqueue_one, get_job
 from tests.support.postgres import with_options
 
@@ -28,15 +27,9 @@ ASKS_FOR_TLS = bytes.fromhex("0000000804d2162f")
 
 
 @pytest.fixture
-async def plain_url(tmp_path: Path) -> AsyncGenerator[str]:
-    yield await backends.url_of("postgres", tmp_path)
-    await backends.forget("postgres", tmp_path)
-
-
-@pytest.fixture
-async def url(plain_url: str) -> AsyncGenerator[str]:
+async def tls_url(url: str) -> AsyncGenerator[str]:
     """The same database, where only those are served who ask for TLS."""
-    target = urlsplit(plain_url)
+    target = urlsplit(url)
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(FOLDER / "server.pem", FOLDER / "server.key")
 
@@ -74,9 +67,9 @@ async def url(plain_url: str) -> AsyncGenerator[str]:
     ],
 )
 async def test_a_trusted_server_works_for_calls_and_wake_ups(
-    url: str, options: dict[str, object]
+    tls_url: str, options: dict[str, object]
 ) -> None:
-    async with await open_storage(with_options(url, **options)) as storage:
+    async with await open_storage(with_options(tls_url, **options)) as storage:
         mine = frozenset({QUEUE})
         while await storage.jobs.wait_for_work(mine, timedelta(seconds=0.1)):
             pass
@@ -88,9 +81,9 @@ async def test_a_trusted_server_works_for_calls_and_wake_ups(
 
 @pytest.mark.parametrize("mode", ["verify-ca", "verify-full"])
 async def test_a_server_that_the_authority_does_not_know_is_refused_with_the_fix(
-    url: str, mode: str
+    tls_url: str, mode: str
 ) -> None:
-    there = with_options(url, sslmode=mode, sslrootcert=SERVER_ITSELF)
+    there = with_options(tls_url, sslmode=mode, sslrootcert=SERVER_ITSELF)
     with pytest.raises(StorageError, match="sslrootcert") as refused:
         await open_storage(there)
     # Nothing to wait for: it is refused until somebody changes the URL or the server.
@@ -98,17 +91,17 @@ async def test_a_server_that_the_authority_does_not_know_is_refused_with_the_fix
     assert shows_nothing(refused.value)
 
 
-async def test_a_server_of_another_name_is_refused_where_names_count(url: str) -> None:
-    there = with_options(url.replace("localhost", ANOTHER_NAME), sslrootcert=AUTHORITY)
+async def test_a_server_of_another_name_is_refused_where_names_count(tls_url: str) -> None:
+    there = with_options(tls_url.replace("localhost", ANOTHER_NAME), sslrootcert=AUTHORITY)
     await (await open_storage(with_options(there, sslmode="verify-ca"))).aclose()
     with pytest.raises(StorageError, match="certificate") as refused:
         await open_storage(with_options(there, sslmode="verify-full"))
     assert shows_nothing(refused.value)
 
 
-async def test_a_server_without_tls_is_refused_where_tls_is_asked_for(plain_url: str) -> None:
+async def test_a_server_without_tls_is_refused_where_tls_is_asked_for(url: str) -> None:
     with pytest.raises(StorageError, match="has no TLS") as refused:
-        await open_storage(with_options(plain_url, sslmode="require", timeout=3))
+        await open_storage(with_options(url, sslmode="require", timeout=3))
     assert shows_nothing(refused.value)
 
 
@@ -116,10 +109,10 @@ async def test_a_server_without_tls_is_refused_where_tls_is_asked_for(plain_url:
     "options", [{"sslmode": "verify-full", "sslrootcert": "%2Fnowhere%2Fca.pem"}, {"sslmode": "x"}]
 )
 async def test_options_that_cannot_be_met_are_bad_input(
-    url: str, options: dict[str, object]
+    tls_url: str, options: dict[str, object]
 ) -> None:
     with pytest.raises(InvalidInput, match="ssl") as refused:
-        await open_storage(with_options(url, **options))
+        await open_storage(with_options(tls_url, **options))
     assert shows_nothing(refused.value)
 
 

@@ -2,9 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import anyio
@@ -17,7 +15,6 @@ from forge_jobs.storage.sql.enqueue import enqueue
 from forge_jobs.storage.sql.postgres import listening
 from forge_jobs.storage.sql.postgres.flavor import _payloads
 from forge_jobs.storage.sql.transaction import Tx
-from tests.support import backends
 from tests.support.factories import QUEUE, enqueue_one, new_job
 from tests.support.postgres import database_of, raw, with_options
 from tests.support.waiting import wait_until
@@ -27,18 +24,6 @@ pytestmark = pytest.mark.anyio
 MINE = frozenset({QUEUE})
 LONG = timedelta(seconds=30)
 SHORT = timedelta(milliseconds=50)
-
-
-@pytest.fixture
-async def url(tmp_path: Path) -> AsyncGenerator[str]:
-    yield await backends.url_of("postgres", tmp_path)
-    await backends.forget("postgres", tmp_path)
-
-
-@pytest.fixture
-async def storage(url: str) -> AsyncGenerator[Storage]:
-    async with await open_storage(url) as opened:
-        yield opened
 
 
 def listens(storage: Storage) -> bool:

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator
 
 import anyio
 import pytest
@@ -10,8 +10,7 @@ import pytest
 from forge_jobs.errors import StorageError, Unavailable
 from forge_jobs.storage.redis.database import Database
 from forge_jobs.testing.servers import RedisServer
-from tests.support import servers
-from tests.support.proxy import Proxy, proxy
+from tests.support.proxy import Proxy
 from tests.support.redis_databases import opened
 from tests.support.waiting import wait_until
 
@@ -20,21 +19,9 @@ pytestmark = pytest.mark.anyio
 KEY = "test:{a}:number"
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[RedisServer]:
-    with servers.a_redis(durable=True) as started:
-        yield started
-
-
 @pytest.fixture(autouse=True)
 def _clean(server: RedisServer) -> None:
     server.command("FLUSHALL")
-
-
-@pytest.fixture
-def between(server: RedisServer) -> Iterator[Proxy]:
-    with proxy(server.url) as made:
-        yield made
 
 
 @pytest.fixture

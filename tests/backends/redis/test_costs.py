@@ -1,6 +1,6 @@
 """What calls cost a Redis server, counted in commands: times would depend on the machine."""
 
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import timedelta
@@ -14,7 +14,6 @@ from forge_jobs.model.transitions import Demand, Finalization
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.testing.servers import RedisServer
-from tests.support import servers
 from tests.support.factories import (
     DAY,
     KIND,
@@ -60,12 +59,6 @@ class Meter:
         for name in ("config|resetstat", "info"):
             counts.pop(name, None)
         return Cost(calls, sum(counts.values()))
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[RedisServer]:
-    with servers.a_redis() as started:
-        yield started
 
 
 @pytest.fixture

@@ -18,12 +18,6 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[RedisServer]:
-    with servers.a_redis() as started:
-        yield started
-
-
-@pytest.fixture(scope="module")
 def replica(server: RedisServer) -> Iterator[RedisServer]:
     settings = {"replicaof": f"127.0.0.1 {server.port}"}
     with servers.a_redis(settings=settings, password=server.password) as started:

@@ -1,7 +1,6 @@
 """Enqueuing in several steps, by callers that are stopped, or die, between any two of them."""
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
-from pathlib import Path
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any
 
 import pytest
@@ -10,11 +9,8 @@ from forge_jobs.clock import ManualClock
 from forge_jobs.model.ids import JobId, new_job_id
 from forge_jobs.model.jobs import After, JobFilter, JobStatus, NewJob
 from forge_jobs.model.transitions import Delivery
-from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.storage.redis.database import Database
-from tests.support import key_prefixes
-from tests.support.aftermath import problems_of
 from tests.support.factories import (
     QUEUE,
     SECOND,
@@ -68,24 +64,13 @@ class Script:
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
+def storage(either: Storage) -> Storage:
+    return either
 
 
 @pytest.fixture
 def script(monkeypatch: pytest.MonkeyPatch) -> Script:
     return Script(monkeypatch)
-
-
-@pytest.fixture(params=["redis", "redis-cluster"])
-async def storage(
-    request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock
-) -> AsyncGenerator[Storage]:
-    url = key_prefixes.url_of(request.param, tmp_path)
-    async with await open_storage(url, clock=clock) as made:
-        yield made
-    assert await problems_of(request.param, tmp_path) == []
-    await key_prefixes.forget(request.param, tmp_path)
 
 
 async def die() -> None:

@@ -1,7 +1,5 @@
 """What Redis keeps beside the jobs: locators, indexes, news of parents, and that all of it goes."""
 
-from collections.abc import AsyncGenerator, Iterator
-from contextlib import aclosing
 from datetime import timedelta
 
 import pytest
@@ -13,14 +11,11 @@ from forge_jobs.model.ids import JobId, new_job_id
 from forge_jobs.model.jobs import After, JobFilter, JobStatus, NewJob, Unique
 from forge_jobs.model.processes import PodLease
 from forge_jobs.model.transitions import Delivery
-from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.storage.redis import retention
 from forge_jobs.storage.redis.edges import Edges
 from forge_jobs.storage.redis.edges import register as register_edges
-from forge_jobs.storage.redis.keys import Keys
 from forge_jobs.testing.servers import RedisServer
-from tests.support import redis_keys, servers
 from tests.support.factories import (
     QUEUE,
     done,
@@ -31,39 +26,11 @@ from tests.support.factories import (
     register,
     run_one,
 )
-from tests.support.redis_databases import opened
+from tests.support.redis_databases import KEYS, opened
 
 pytestmark = pytest.mark.anyio
 
 MINUTE = timedelta(minutes=1)
-KEYS = Keys("housekeeping")
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[RedisServer]:
-    with servers.a_redis(durable=True) as started:
-        yield started
-
-
-@pytest.fixture
-async def client(server: RedisServer) -> AsyncGenerator[Redis]:
-    async with aclosing(Redis.from_url(server.url)) as made:
-        await made.flushall()
-        yield made
-        assert await redis_keys.problems(made, KEYS.prefix) == []
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-async def storage(
-    server: RedisServer, client: Redis, clock: ManualClock
-) -> AsyncGenerator[Storage]:
-    async with await open_storage(f"{server.url}?prefix={KEYS.prefix}", clock=clock) as made:
-        yield made
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """The look over all keys notices what is wrong with any of them."""
 
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 import pytest
@@ -8,22 +8,15 @@ from redis.asyncio import Redis
 
 from forge_jobs.model.jobs import After, Unique
 from forge_jobs.storage.opening import open_storage
-from forge_jobs.storage.redis.keys import Keys
 from forge_jobs.testing.servers import RedisServer
-from tests.support import redis_keys, servers
+from tests.support import redis_keys
 from tests.support.factories import claim_one, done, enqueue_one, register, run_one
+from tests.support.redis_databases import KEYS
 
 pytestmark = pytest.mark.anyio
 
-KEYS = Keys("looked-at")
 BASE = KEYS.queue("default")
 GHOST = "01JD0000000000000000000000"
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[RedisServer]:
-    with servers.a_redis() as started:
-        yield started
 
 
 @pytest.fixture

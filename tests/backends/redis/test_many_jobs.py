@@ -1,7 +1,5 @@
 """Counts and pages cost as many commands among many jobs as among few."""
 
-from collections.abc import Iterator
-
 import pytest
 from redis import Redis
 
@@ -9,19 +7,12 @@ from forge_jobs.model.jobs import JobFilter, JobStatus
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.testing.servers import RedisServer
-from tests.support import servers
 from tests.support.factories import DAY, KIND, QUEUE, new_job
 
 pytestmark = pytest.mark.anyio
 
 FEW, MANY = 200, 4_000
 PAGE = 50
-
-
-@pytest.fixture
-def server() -> Iterator[RedisServer]:
-    with servers.a_redis() as started:
-        yield started
 
 
 async def fill(storage: Storage, count: int) -> None:

@@ -1,11 +1,10 @@
 """A server without memory: what must go on does, and what would need more is refused whole."""
 
-from collections.abc import AsyncGenerator, Iterator
-from contextlib import aclosing, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 
 import pytest
-from redis.asyncio import Redis
 
 from forge_jobs.clock import ManualClock
 from forge_jobs.errors import Unavailable
@@ -16,9 +15,7 @@ from forge_jobs.model.schedules import ScheduleSpec
 from forge_jobs.model.transitions import Delivery
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
-from forge_jobs.storage.redis.keys import Keys
 from forge_jobs.testing.servers import RedisServer
-from tests.support import redis_keys, servers
 from tests.support.factories import (
     KIND,
     LEASE,
@@ -39,38 +36,6 @@ from tests.support.factories import (
 )
 
 pytestmark = pytest.mark.anyio
-
-KEYS = Keys("memory")
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[RedisServer]:
-    with servers.a_redis() as started:
-        yield started
-
-
-@pytest.fixture
-async def client(server: RedisServer) -> AsyncGenerator[Redis]:
-    async with aclosing(Redis.from_url(server.url)) as made:
-        await made.flushall()
-        yield made
-        assert await redis_keys.problems(made, KEYS.prefix) == []
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-def url(server: RedisServer, client: Redis) -> str:
-    return f"{server.url}?prefix={KEYS.prefix}"
-
-
-@pytest.fixture
-async def storage(url: str, clock: ManualClock) -> AsyncGenerator[Storage]:
-    async with await open_storage(url, clock=clock) as made:
-        yield made
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import secrets
-from collections.abc import Iterator
 
 import pytest
 
@@ -11,17 +10,10 @@ from forge_jobs.errors import NotFound, SchemaMismatch, StorageError, Unavailabl
 from forge_jobs.storage.opening import open_migrator, open_storage
 from forge_jobs.testing.servers import RedisServer
 from tests.cli.conftest import CommandLine
-from tests.support import servers
 from tests.support.factories import enqueue_one, get_job
 from tests.support.redis_databases import with_options
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[RedisServer]:
-    with servers.a_redis(durable=True) as started:
-        yield started
 
 
 @pytest.fixture

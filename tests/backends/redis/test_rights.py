@@ -51,12 +51,6 @@ def test_the_page_names_each_of_them() -> None:
     assert allowed == ON_KEYS | {*beside_keys, "SELECT", "WAIT"}
 
 
-@pytest.fixture
-def server() -> Iterator[RedisServer]:
-    with servers.a_redis(durable=True) as started:
-        yield started
-
-
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[RedisCluster]:
     with servers.a_redis_cluster() as started:
@@ -109,6 +103,7 @@ async def _by_hand(storage: Storage) -> None:
 
 async def test_the_documented_rights_are_enough(server: RedisServer) -> None:
     prefix = "shop"
+    server.command("ACL LOG", "RESET")
     server.command("ACL", "SETUSER", "jobs", "reset", *documented(prefix))
     url = server.url.replace(f":{server.password}@", "jobs:password@").replace("/0", "/1")
     await everything(with_options(url, prefix=prefix, wait_replicas=0))
@@ -127,7 +122,7 @@ async def test_they_are_enough_in_a_cluster(cluster: RedisCluster) -> None:
 
 
 def refused_to_users(server: RedisServer) -> set[str]:
-    """What the server has refused since its start."""
+    """What the server has refused since its log was emptied."""
     return {entry["object"] for entry in server.command("ACL LOG")}
 
 

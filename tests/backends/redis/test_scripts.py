@@ -1,10 +1,7 @@
 """The scripts of a Redis store: at any moment, on any text, and only on their own keys."""
 
 import json
-from collections.abc import AsyncGenerator, Iterator
-from contextlib import aclosing
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import anyio
@@ -19,11 +16,9 @@ from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.storage.redis.database import BASES_AT_ONCE
 from forge_jobs.storage.redis.enqueue import enqueue
-from forge_jobs.storage.redis.keys import Keys
 from forge_jobs.storage.redis.locators import locate
 from forge_jobs.testing.servers import RedisServer
-from tests.support import key_prefixes, redis_keys, servers
-from tests.support.aftermath import problems_of
+from tests.support import servers
 from tests.support.factories import (
     QUEUE,
     SECOND,
@@ -41,11 +36,10 @@ from tests.support.factories import (
     register,
     run_one,
 )
-from tests.support.redis_databases import opened
+from tests.support.redis_databases import KEYS, opened
 
 pytestmark = pytest.mark.anyio
 
-KEYS = Keys("scripts")
 HOSTILE = [
     "[ab]",
     "a",
@@ -63,36 +57,6 @@ HOSTILE = [
     "%",
     "%7B",
 ]
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[RedisServer]:
-    with servers.a_redis() as started:
-        yield started
-
-
-@pytest.fixture
-async def client(server: RedisServer) -> AsyncGenerator[Redis]:
-    """Of an empty server; what a test leaves under the prefix must be in order."""
-    async with aclosing(Redis.from_url(server.url)) as made:
-        await made.flushall()
-        yield made
-        assert await redis_keys.problems(made, KEYS.prefix) == []
-
-
-@pytest.fixture
-async def storage(server: RedisServer, client: Redis) -> AsyncGenerator[Storage]:
-    async with await open_storage(f"{server.url}?prefix={KEYS.prefix}") as made:
-        yield made
-
-
-@pytest.fixture(params=["redis", "redis-cluster"])
-async def either(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerator[Storage]:
-    """A store on one server, and on a cluster, where each queue is a step of its own."""
-    async with await open_storage(key_prefixes.url_of(request.param, tmp_path)) as made:
-        yield made
-    assert await problems_of(request.param, tmp_path) == []
-    await key_prefixes.forget(request.param, tmp_path)
 
 
 async def live(storage: Storage, queue: str) -> JobId:

@@ -5,7 +5,7 @@ import logging
 import sys
 import threading
 import time
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator
 from datetime import timedelta
 
 import anyio
@@ -17,7 +17,7 @@ from forge_jobs.storage.redis import listening
 from forge_jobs.storage.redis.database import Database
 from forge_jobs.testing.servers import RedisServer
 from tests.support import servers
-from tests.support.proxy import Proxy, proxy
+from tests.support.proxy import Proxy
 from tests.support.redis_databases import opened
 from tests.support.waiting import wait_until
 
@@ -27,18 +27,6 @@ LONG = timedelta(seconds=20)
 SHORT = timedelta(milliseconds=100)
 MINE = frozenset({"a", "[b]{c}"})
 ALL = Wake(queues=MINE, handover=True, beat=True, fleet=True)
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[RedisServer]:
-    with servers.a_redis() as started:
-        yield started
-
-
-@pytest.fixture
-def between(server: RedisServer) -> Iterator[Proxy]:
-    with proxy(server.url) as made:
-        yield made
 
 
 @pytest.fixture

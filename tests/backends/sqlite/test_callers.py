@@ -13,7 +13,6 @@ from sqlalchemy.orm import Session
 from forge_jobs.errors import Conflict, InvalidInput, NotFound
 from forge_jobs.model.jobs import After, Unique
 from forge_jobs.model.queues import Wake
-from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
 from tests.support.factories import QUEUE, new_job
 
@@ -74,12 +73,6 @@ async def async_session(path: Path) -> AsyncGenerator[tuple[object, End]]:
 
 OPENERS = [sync_connection, sync_session, async_connection, async_session]
 every_kind = pytest.mark.parametrize("opener", OPENERS, ids=lambda opener: opener.__name__)
-
-
-@pytest.fixture
-async def storage(tmp_path: Path) -> AsyncGenerator[Storage]:
-    async with await open_storage(f"sqlite:///{tmp_path}/jobs.db") as opened:
-        yield opened
 
 
 async def waited(storage: Storage, seconds: float) -> Wake:

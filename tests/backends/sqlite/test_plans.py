@@ -1,7 +1,7 @@
 """The hot statements use their indexes, so that finished and scheduled jobs cost them nothing."""
 
 import re
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -32,12 +32,6 @@ from tests.support.factories import (
 pytestmark = pytest.mark.anyio
 
 LEASE = timedelta(seconds=15)
-
-
-@pytest.fixture
-async def storage(tmp_path: Path) -> AsyncGenerator[Storage]:
-    async with await open_storage(f"sqlite:///{tmp_path}/jobs.db?synchronous=off") as opened:
-        yield opened
 
 
 @contextmanager

@@ -1,15 +1,12 @@
 """How a wait on one bundle learns of commits by others, near and far."""
 
 import sys
-from collections.abc import AsyncGenerator
 from datetime import timedelta
-from pathlib import Path
 
 import anyio
 import pytest
 
 from forge_jobs.model.queues import Wake
-from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
 from tests.support.factories import (
     QUEUE,
@@ -27,17 +24,6 @@ pytestmark = pytest.mark.anyio
 LONG = timedelta(seconds=20)
 SHORT = timedelta(milliseconds=120)
 QUEUES = frozenset({QUEUE})
-
-
-@pytest.fixture
-def url(tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path}/jobs.db"
-
-
-@pytest.fixture
-async def storage(url: str) -> AsyncGenerator[Storage]:
-    async with await open_storage(url) as opened:
-        yield opened
 
 
 async def test_an_enqueue_by_another_bundle_of_the_process_is_noticed_once(

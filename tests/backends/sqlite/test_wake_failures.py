@@ -2,24 +2,14 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 
-from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
 from tests.support.factories import QUEUE, enqueue_one, get_job
 
 pytestmark = pytest.mark.anyio
-
-
-@asynccontextmanager
-async def opened(path: Path) -> AsyncGenerator[Storage]:
-    async with await open_storage(f"sqlite:///{path}") as storage:
-        yield storage
 
 
 def listen_and_end_the_loop(storage: Storage) -> list[object]:
@@ -44,15 +34,14 @@ def listen_and_end_the_loop(storage: Storage) -> list[object]:
 
 
 async def test_an_enqueue_succeeds_though_a_listener_has_lost_its_event_loop(
-    tmp_path: Path,
+    storage: Storage,
 ) -> None:
-    async with opened(tmp_path / "jobs.db") as storage:
-        kept = await asyncio.to_thread(listen_and_end_the_loop, storage)
-        try:
-            for _ in range(2):
-                job_id = await enqueue_one(storage)
-                assert (await get_job(storage, job_id)).id == job_id
-            wake = await storage.jobs.wait_for_work(frozenset({QUEUE}), timedelta(seconds=10))
-            assert wake.queues == {QUEUE}
-        finally:
-            await kept[0].aclose()  # type: ignore[attr-defined]
+    kept = await asyncio.to_thread(listen_and_end_the_loop, storage)
+    try:
+        for _ in range(2):
+            job_id = await enqueue_one(storage)
+            assert (await get_job(storage, job_id)).id == job_id
+        wake = await storage.jobs.wait_for_work(frozenset({QUEUE}), timedelta(seconds=10))
+        assert wake.queues == {QUEUE}
+    finally:
+        await kept[0].aclose()  # type: ignore[attr-defined]

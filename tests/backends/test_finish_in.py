@@ -1,42 +1,57 @@
 """A handler that ends its job in the transaction it writes in: both happen, or neither."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
 from datetime import datetime
-from pathlib import Path
 
 import anyio
 import anyio.lowlevel
 import pytest
-from sqlalchemy import create_engine, text
+from sqlalchemy import URL, Engine, create_engine, make_url, text
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.orm import Session
+from sqlalchemy.pool import NullPool
 
 from forge_jobs.handlers.context import JobContext
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.model.jobs import Claim, JobStatus
 from forge_jobs.model.transitions import Finalization
-from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
 from tests.support.factories import claim_one, done, enqueue_one, get_job, register
 from tests.support.runtimes import a_runtime, ended
 
 pytestmark = pytest.mark.anyio
 
+ASYNC = {"sqlite": "sqlite+aiosqlite", "postgres": "postgresql+asyncpg"}
+SYNC = {"sqlite": "sqlite+pysqlite", "postgres": "postgresql+psycopg"}
+
+
+@pytest.fixture(params=sorted(ASYNC))
+def backend(request: pytest.FixtureRequest) -> str:
+    """The stores that share a database with the application."""
+    return str(request.param)
+
+
+def by(driver: str, url: str) -> URL:
+    """The store's database for SQLAlchemy, without the store's own options."""
+    return make_url(url).set(drivername=driver, query={})
+
 
 @pytest.fixture
-async def storage(tmp_path: Path) -> AsyncGenerator[Storage]:
-    async with await open_storage(f"sqlite:///{tmp_path}/jobs.db") as opened:
-        yield opened
-
-
-@pytest.fixture
-async def engine(tmp_path: Path, storage: Storage) -> AsyncGenerator[AsyncEngine]:
+async def engine(backend: str, url: str, storage: Storage) -> AsyncGenerator[AsyncEngine]:
     """The application's own, with a table of what its handlers did."""
-    made = create_async_engine(f"sqlite+aiosqlite:///{tmp_path}/jobs.db")
+    made = create_async_engine(by(ASYNC[backend], url), poolclass=NullPool)
     async with made.begin() as connection:
         await connection.execute(text("CREATE TABLE sent (attempt INTEGER)"))
     yield made
     await made.dispose()
+
+
+@pytest.fixture
+def threads_engine(backend: str, url: str, storage: Storage) -> Iterator[Engine]:
+    """As ``engine``, for functions."""
+    made = create_engine(by(SYNC[backend], url), poolclass=NullPool)
+    yield made
+    made.dispose()
 
 
 async def sent(engine: AsyncEngine) -> list[int]:
@@ -139,18 +154,16 @@ async def test_a_lost_claim_ends_nothing(
 
 
 async def test_a_function_ends_its_job_by_a_session_of_its_thread(
-    storage: Storage, tmp_path: Path
+    storage: Storage, threads_engine: Engine
 ) -> None:
     handlers = HandlerRegistry()
-    engine = create_engine(f"sqlite:///{tmp_path}/jobs.db")
 
     @handlers.job("send")
     def handler(ctx: JobContext) -> None:
-        with Session(engine) as session:
+        with Session(threads_engine) as session:
             ctx.sync.finish_in(session, 7)
             session.commit()
 
     async with a_runtime(storage, handlers).start() as handle:
         job = await ended(storage, (await handle.enqueue(handler.request())).job_id)
-    engine.dispose()
     assert (job.status, job.result) == (JobStatus.DONE, "7")

@@ -1,0 +1,24 @@
+"""An empty store per test; each room says of which backend."""
+
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import pytest
+
+from forge_jobs.storage.opening import open_storage
+from forge_jobs.storage.protocols import Storage
+from tests.support.backends import forget, url_of
+
+
+@pytest.fixture
+async def url(backend: str, tmp_path: Path) -> AsyncGenerator[str]:
+    """Of an empty store, which is gone after the test."""
+    yield await url_of(backend, tmp_path)
+    await forget(backend, tmp_path)
+
+
+@pytest.fixture
+async def storage(url: str) -> AsyncGenerator[Storage]:
+    """The store, in real time."""
+    async with await open_storage(url) as opened:
+        yield opened
