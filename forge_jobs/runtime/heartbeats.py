@@ -6,7 +6,7 @@ import logging
 import os
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Protocol
 
@@ -51,6 +51,8 @@ class Heartbeat:
     end, so that the jobs go elsewhere, and ``exit_process`` is called.
 
     :param storage: where an independent bundle is opened from
+    :param declare: says what the pod's code declares, at each registration after the first: the
+        store may have been emptied. Not while the pod drains: code of a later deploy has spoken
     :param exit_process: ends the process at once with the given code
     """
 
@@ -63,6 +65,7 @@ class Heartbeat:
         held: HeldClaims,
         fence: Fence,
         listener: BeatListener,
+        declare: Callable[[Storage], Awaitable[None]],
         settings: RuntimeSettings,
         clock: Clock,
         exit_process: Callable[[int], None] = os._exit,
@@ -78,6 +81,7 @@ class Heartbeat:
         self._held = held
         self._fence = fence
         self._listener = listener
+        self._declare = declare
         self._settings = settings
         self._clock = clock
         self._exit_process = exit_process
@@ -187,9 +191,6 @@ class Heartbeat:
 
     async def _beat(self, storage: Storage, sent_at: float) -> None:
         beat = await storage.jobs.heartbeat(self.lease, self._held.snapshot(), self._settings.lease)
-        if self.failures:
-            logger.info("heartbeat: the store answers again")
-        self.failures = 0
         self.lease_held = beat.lease_held
         if beat.lease_held:
             self._fence.renewed(sent_at)
@@ -198,9 +199,14 @@ class Heartbeat:
         self._tell(self._listener.beat_arrived, beat, sent_at)
         if not beat.lease_held and not self._stopping:
             await self._register_again(storage)
+        if self.failures:
+            logger.info("heartbeat: the store answers again")
+        self.failures = 0
 
     async def _register_again(self, storage: Storage) -> None:
         logger.warning("the lease of this pod had run out: registering again, without slots")
+        if not self.draining:
+            await self._declare(storage)
         asked_at = self._clock.elapsed()
         lease = await storage.procs.register(self._pod, self._settings.lease)
         self.lease = lease

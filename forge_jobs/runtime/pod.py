@@ -5,6 +5,7 @@ import contextlib
 import logging
 from collections.abc import Coroutine, Iterator
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from forge_jobs.client import JobClient
@@ -25,7 +26,7 @@ from forge_jobs.runtime.rate_limits import RateLimiter
 from forge_jobs.runtime.run import Run
 from forge_jobs.runtime.service import Wakeup
 from forge_jobs.runtime.services import PodServices
-from forge_jobs.runtime.startup import RuntimePlan, describe_pod, join
+from forge_jobs.runtime.startup import RuntimePlan, declare, describe_pod, join
 from forge_jobs.runtime.supervisor import Supervisor
 
 logger = logging.getLogger(__name__)
@@ -77,6 +78,7 @@ class RunningPod:
             held=self.services.held,
             fence=fence,
             listener=self,
+            declare=partial(declare, plan),
             settings=plan.settings,
             clock=plan.clock,
             exit_process=plan.exit_process,

@@ -34,7 +34,8 @@ logger = logging.getLogger(__name__)
 class QueueRuntime:
     """Runs the jobs of some queues: ``QueueRuntime(storage, handlers).with_queues("gh", slack=2)``.
 
-    Nothing happens before :meth:`start` or :meth:`run`.
+    Nothing happens before :meth:`start` or :meth:`run`. What is declared at the start is declared
+    again whenever the pod finds its lease gone, because the store may have been emptied.
 
     :param rate_limits: named token buckets, declared at the start
     :param router: the queue of a kind where neither request nor handler names one; the part of

@@ -75,7 +75,7 @@ async def join(plan: RuntimePlan, pod: Pod) -> tuple[PodLease, float]:
     :raises Unavailable: the store was not ready within ``plan.start_limit``
     """
     _check_pool(plan)
-    await _patiently(plan, lambda: _declare(plan))
+    await _patiently(plan, lambda: declare(plan, plan.storage))
     asked_at = plan.clock.elapsed()
 
     async def register() -> PodLease:
@@ -90,6 +90,20 @@ async def join(plan: RuntimePlan, pod: Pod) -> tuple[PodLease, float]:
 
     lease = await _patiently(plan, register)
     return lease, asked_at
+
+
+async def declare(plan: RuntimePlan, storage: Storage) -> None:
+    """Say what code says of queues, rate limits and schedules; what operators have set stays.
+
+    Before each registration: a pod that is admitted finds its limits in force.
+    """
+    for name, settings in {**plan.other_queues, **plan.queues}.items():
+        if settings is not None:
+            await storage.config.ensure_queue(name, settings)
+    for scope, limit in plan.rate_limits.items():
+        await storage.config.ensure_rate_limit(scope, limit)
+    if plan.schedules:
+        await ensure_schedules(storage.cron, plan.schedules)
 
 
 def connections_wanted(queues: int) -> int:
@@ -121,17 +135,6 @@ async def _undo(plan: RuntimePlan, registering: "asyncio.Future[PodLease]") -> N
         if registering.done() and not registering.cancelled() and not registering.exception():
             with contextlib.suppress(StorageError):
                 await plan.storage.procs.unregister(registering.result())
-
-
-async def _declare(plan: RuntimePlan) -> None:
-    storage = plan.storage
-    for name, settings in {**plan.other_queues, **plan.queues}.items():
-        if settings is not None:
-            await storage.config.ensure_queue(name, settings)
-    for scope, limit in plan.rate_limits.items():
-        await storage.config.ensure_rate_limit(scope, limit)
-    if plan.schedules:
-        await ensure_schedules(storage.cron, plan.schedules)
 
 
 async def _patiently(plan: RuntimePlan, call: Callable[[], Awaitable[_T]]) -> _T:

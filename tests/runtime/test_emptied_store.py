@@ -1,0 +1,165 @@
+"""A store that loses everything under a running fleet, and what the fleet brings back."""
+
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import anyio
+import pytest
+from msgspec import structs
+
+from forge_jobs.handlers.registry import HandlerRegistry
+from forge_jobs.model.jobs import JobStatus
+from forge_jobs.model.queues import QueueChange, QueueSettings, RateLimit
+from forge_jobs.model.retries import Fixed
+from forge_jobs.runtime.handle import QueueHandle
+from forge_jobs.runtime.runtime import QueueRuntime
+from forge_jobs.runtime.schedules import schedule
+from forge_jobs.storage.protocols import Storage
+from tests.support.backends import BACKENDS, forget
+from tests.support.emptying import empty
+from tests.support.faulty import Faults, faulty
+from tests.support.runtimes import QUEUE, job_when, quick_settings, seconds
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.anyio
+
+SERVED = QueueSettings(max_workers=2, retry=Fixed(seconds(7)))
+NOT_SERVED = QueueSettings(max_workers=5)
+LIMIT = RateLimit(3, 3600.0)
+
+
+@pytest.fixture(params=sorted(BACKENDS))
+def backend(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+async def storage(backend: str, tmp_path: Path) -> AsyncGenerator[Storage]:
+    async with BACKENDS[backend](tmp_path, None) as opened:
+        yield opened
+    await forget(backend, tmp_path)
+
+
+class Hall:
+    """Counts who is inside, now and at most; nobody leaves before the doors open."""
+
+    def __init__(self) -> None:
+        self.handlers = HandlerRegistry()
+        self.inside = self.most = 0
+        self.doors = anyio.Event()
+
+        @self.handlers.job("enters")
+        async def enters() -> None:
+            self.inside += 1
+            self.most = max(self.most, self.inside)
+            await self.doors.wait()
+            self.inside -= 1
+
+        self.enters = enters
+
+
+def declaring(storage: Storage, handlers: HandlerRegistry) -> QueueRuntime:
+    runtime = QueueRuntime(
+        storage,
+        handlers,
+        settings=quick_settings(),
+        rate_limits={"upstream": LIMIT},
+        ensure_schedules=[schedule("nightly", "enters", "@yearly")],
+    )
+    return runtime.with_queues(default=SERVED).ensure_queue("elsewhere", NOT_SERVED)
+
+
+async def is_declared(storage: Storage) -> bool:
+    queues = {state.name: state.settings for state in await storage.config.queues()}
+    limits = {state.scope: state.limit.capacity for state in await storage.config.rate_limits()}
+    return (
+        queues == {QUEUE: SERVED, "elsewhere": NOT_SERVED}
+        and limits == {"upstream": LIMIT.capacity}
+        and [each.spec.name for each in await storage.cron.schedules()] == ["nightly"]
+    )
+
+
+async def has_pods(storage: Storage, count: int) -> bool:
+    return len(await storage.procs.pods()) == count
+
+
+async def test_a_running_fleet_declares_again_and_keeps_its_limits(
+    storage: Storage, backend: str, tmp_path: Path
+) -> None:
+    hall = Hall()
+    async with (
+        declaring(storage, hall.handlers).start() as first,
+        declaring(storage, hall.handlers).start() as second,
+    ):
+        assert await first.rate_limit.acquire("upstream", 3)
+        await wait_until(lambda: granted(first) + granted(second) == 2, description="slots")
+
+        await empty(backend, tmp_path)
+
+        await wait_until(lambda: has_pods(storage, 2), description="both are registered again")
+        assert await is_declared(storage)
+        outcomes = await first.enqueue_many([hall.enters.request()] * 6)
+        await wait_until(lambda: hall.inside == 2, description="two are inside")
+        [allocation] = [a for a in await storage.procs.allocations() if a.queue == QUEUE]
+        assert sum(slots.grant for slots in allocation.pods.values()) == 2
+        hall.doors.set()
+        for outcome in outcomes:
+            await job_when(storage, outcome.job_id, JobStatus.DONE)
+        assert hall.most == 2
+        assert await second.rate_limit.acquire("upstream", 3), "the new bucket is full"
+        assert not await first.rate_limit.acquire("upstream"), "and holds no more than that"
+
+
+async def test_a_pod_is_not_admitted_before_its_limits_are_there(
+    storage: Storage, caplog: pytest.LogCaptureFixture
+) -> None:
+    faults = Faults()
+    async with declaring(faulty(storage, faults), Hall().handlers).start() as handle:
+        await wait_until(lambda: granted(handle), description="slots")
+        faults.hold_replies("ensure_queue")
+        await storage.procs.unregister(handle._pod.services.lease)
+        await wait_until(lambda: faults.waiting["ensure_queue"], description="it declares")
+        assert await storage.procs.pods() == []
+
+        declared = faults.calls["ensure_rate_limit"]
+        faults.lose_replies("ensure_rate_limit", 3)
+        faults.let_go("ensure_queue")
+
+        await wait_until(lambda: has_pods(storage, 1), description="it is registered again")
+        assert faults.calls["ensure_rate_limit"] == declared + 4, "it was repeated"
+        assert sum("the test lost the reply" in each.message for each in caplog.records) == 1
+
+
+async def test_what_operators_have_set_outlives_a_lapsed_lease(storage: Storage) -> None:
+    faults = Faults()
+    async with declaring(faulty(storage, faults), Hall().handlers).start() as handle:
+        await storage.config.set_queue(QUEUE, QueueChange(max_workers=7))
+        await storage.config.set_rate_limit("upstream", RateLimit(9, 60.0))
+        await storage.cron.delete_schedule("nightly")
+        declared = faults.calls["ensure_schedule"]
+        await storage.procs.unregister(handle._pod.services.lease)
+        await wait_until(lambda: has_pods(storage, 1), description="it is registered again")
+        assert faults.calls["ensure_schedule"] == declared + 1
+
+        [_, served] = sorted(await storage.config.queues(), key=lambda queue: queue.name == QUEUE)
+        assert served.settings == structs.replace(SERVED, max_workers=7)
+        [limit] = await storage.config.rate_limits()
+        assert limit.limit.capacity == 9
+        assert await storage.cron.schedules() == []
+
+
+async def test_a_pod_that_drains_leaves_the_word_to_others(storage: Storage) -> None:
+    # Else the last pods of the old release would take back what the new release has declared.
+    async with declaring(storage, Hall().handlers).start() as old:
+        await old.drain(0)
+        newer = QueueSettings(max_workers=6)
+        await storage.config.ensure_queue(QUEUE, newer)
+
+        await storage.procs.unregister(old._pod.services.lease)
+
+        await wait_until(lambda: has_pods(storage, 1), description="it is registered again")
+        assert newer in [queue.settings for queue in await storage.config.queues()]
+
+
+def granted(handle: QueueHandle) -> int:
+    return handle.health().queues[QUEUE].grant
