@@ -1,16 +1,14 @@
 """The leader lease and schedules: ``CronStore``."""
 
 import asyncio
-from datetime import datetime, timedelta
-from typing import Any
+from datetime import timedelta
 
 import pytest
 
 from forge_jobs.clock import ManualClock
 from forge_jobs.errors import Conflict, NotFound
-from forge_jobs.model.ids import occurrence_job_id
-from forge_jobs.model.jobs import JobFilter, NewJob, Unique
-from forge_jobs.model.schedules import Firing, Schedule, ScheduleSpec
+from forge_jobs.model.jobs import Unique
+from forge_jobs.model.schedules import Firing
 from forge_jobs.storage.protocols import Storage
 from tests.support.factories import (
     DAY,
@@ -24,60 +22,18 @@ from tests.support.factories import (
     register,
     run_one,
 )
+from tests.support.firings import (
+    HOUR,
+    NAME,
+    a_spec,
+    declared,
+    fire,
+    job_count,
+    occurrence,
+    stored,
+)
 
 pytestmark = pytest.mark.anyio
-
-HOUR = timedelta(hours=1)
-NAME = "nightly: a'b %s {}"
-
-
-def a_spec(**overrides: Any) -> ScheduleSpec:
-    fields: dict[str, Any] = {"name": NAME, "queue": QUEUE, "kind": KIND, "expression": "@hourly"}
-    return ScheduleSpec(**(fields | overrides))
-
-
-async def declared(
-    storage: Storage, clock: ManualClock, due_in: timedelta = HOUR, **overrides: Any
-) -> Schedule:
-    return await storage.cron.ensure_schedule(a_spec(**overrides), clock.now() + due_in)
-
-
-async def stored(storage: Storage, name: str = NAME) -> Schedule:
-    schedule = await storage.cron.get_schedule(name)
-    assert schedule is not None
-    return schedule
-
-
-def occurrence(schedule: Schedule, at: datetime, **overrides: Any) -> NewJob:
-    """The job of one occurrence, under its derived id."""
-    microseconds = (at - datetime(1970, 1, 1, tzinfo=at.tzinfo)) // MICROSECOND
-    return new_job(
-        id=occurrence_job_id(schedule.spec.name, microseconds),
-        schedule=schedule.spec.name,
-        **overrides,
-    )
-
-
-def firing(schedule: Schedule, *jobs: NewJob, **overrides: Any) -> Firing:
-    assert schedule.next_at is not None
-    fields: dict[str, Any] = {
-        "name": schedule.spec.name,
-        "version": schedule.version,
-        "jobs": jobs,
-        "next_at": schedule.next_at + HOUR,
-        "fired_at": schedule.next_at if jobs else None,
-    }
-    return Firing(**(fields | overrides))
-
-
-async def fire(storage: Storage, schedule: Schedule, *jobs: NewJob, **overrides: Any) -> bool:
-    [written] = await storage.cron.fire([firing(schedule, *jobs, **overrides)])
-    return written
-
-
-async def job_count(storage: Storage) -> int:
-    return len((await storage.jobs.list(JobFilter(), limit=1000)).jobs)
-
 
 # -- declaring and editing ---------------------------------------------------------------------
 
@@ -332,75 +288,6 @@ async def test_firings_of_unknown_schedules_are_refused(storage: Storage) -> Non
     assert await job_count(storage) == 0
 
 
-async def test_firings_of_one_call_are_independent(storage: Storage, clock: ManualClock) -> None:
-    fresh = await declared(storage, clock, name="fresh")
-    stale = await declared(storage, clock, name="stale")
-    await declared(storage, clock, name="stale", kind="changed")
-    also = await declared(storage, clock, name="also")
-    firings = [firing(schedule, new_job()) for schedule in (fresh, stale, also)]
-    assert await storage.cron.fire(firings) == [True, False, True]
-    assert await job_count(storage) == 2
-    assert await storage.cron.fire([]) == []
-
-
-async def test_of_two_firings_of_a_schedule_in_one_call_the_first_holds(
-    storage: Storage, clock: ManualClock
-) -> None:
-    made = await declared(storage, clock, due_in=timedelta(0))
-    first, second = new_job(), new_job()
-    assert await storage.cron.fire([firing(made, first), firing(made, second)]) == [True, False]
-    assert (await stored(storage)).fired == 1
-    assert [job.id for job in (await storage.jobs.list(JobFilter(), limit=10)).jobs] == [first.id]
-
-
-async def test_a_hundred_firings_of_one_call_count_each_for_its_own_schedule(
-    storage: Storage, clock: ManualClock
-) -> None:
-    schedules = [
-        await declared(storage, clock, name=f"s{number}", due_in=number * MICROSECOND)
-        for number in range(100)
-    ]
-    await storage.jobs.enqueue([new_job(unique=Unique("taken"))])
-    firings = [
-        firing(
-            schedule,
-            *(new_job(schedule=schedule.spec.name) for _ in range(number % 3)),
-            *(new_job(unique=Unique("taken")) for _ in range(number % 2)),
-            skipped=number,
-        )
-        for number, schedule in enumerate(schedules)
-    ]
-    assert await storage.cron.fire(firings) == [True] * 100
-    for number, before in enumerate(schedules):
-        after = await stored(storage, f"s{number}")
-        assert (after.fired, after.skipped) == (number % 3, number + number % 2)
-        assert before.next_at is not None
-        assert after.next_at == before.next_at + HOUR
-        assert after.last_fired_at == (before.next_at if number % 3 else None)
-        jobs = await storage.jobs.list(JobFilter(schedule=f"s{number}"), limit=10)
-        assert len(jobs.jobs) == number % 3
-
-
-async def test_calls_that_fire_the_same_schedules_at_once_fire_each_once(
-    storage: Storage, clock: ManualClock
-) -> None:
-    made = [
-        await declared(storage, clock, name=f"s{number}", due_in=timedelta(0))
-        for number in range(40)
-    ]
-
-    async def call(number: int) -> list[str]:
-        some = made[number:] + made[:number] if number % 2 else made[::-1]
-        answers = await storage.cron.fire([firing(each, new_job()) for each in some])
-        return [each.spec.name for each, did in zip(some, answers, strict=True) if did]
-
-    fired = await asyncio.gather(*(call(number) for number in range(8)))
-    assert sorted(name for names in fired for name in names) == sorted(
-        each.spec.name for each in made
-    )
-    assert await job_count(storage) == len(made)
-
-
 async def test_a_duplicate_of_a_unique_key_counts_as_skipped(
     storage: Storage, clock: ManualClock
 ) -> None:
@@ -494,23 +381,6 @@ async def test_a_firing_whose_jobs_cannot_be_stored_advances_nothing(
         await fire(storage, made, new_job(), contradiction)
     assert await stored(storage) == made
     assert await job_count(storage) == 1
-
-
-async def test_a_refused_job_keeps_every_firing_of_its_call_from_being_written(
-    storage: Storage, clock: ManualClock
-) -> None:
-    schedules = [
-        await declared(storage, clock, name=name, due_in=timedelta(0)) for name in ("a", "b", "c")
-    ]
-    taken = new_job(payload='{"a": 1}')
-    await storage.jobs.enqueue([taken])
-    jobs = (new_job(), new_job(id=taken.id, payload='{"a": 2}'), new_job(queue="elsewhere"))
-    firings = [firing(each, job) for each, job in zip(schedules, jobs, strict=True)]
-    with pytest.raises(Conflict):
-        await storage.cron.fire(firings)
-    assert await storage.cron.schedules() == schedules
-    assert await job_count(storage) == 1
-    assert await storage.cron.fire([firings[0], firings[2]]) == [True, True]
 
 
 async def test_firing_wakes_the_queue_of_its_job(storage: Storage, clock: ManualClock) -> None:

@@ -482,9 +482,9 @@ FLEET = [
     _bug(
         "a schedule fired on a version that has moved on",
         "cron_store",
-        "cron_store",
-        "if row is None or row.deleted or row.version != firing.version:",
-        "if row is None or row.deleted:",
+        "firing",
+        "if self.version != firing.version:",
+        "if self.version < firing.version:",
     ),
 ]
 

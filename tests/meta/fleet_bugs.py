@@ -164,6 +164,13 @@ FLEET_BUGS: tuple[Bug, ...] = (
     _bug(
         "fire bumps no version",
         "cron_store",
+        "firing",
+        "        self.version += 1\n",
+        "",
+    ),
+    _bug(
+        "an edit bumps no version",
+        "cron_store",
         "cron_store",
         "_WRITE.values(version=row.version + 1, **values)",
         "_WRITE.values(**values)",
@@ -171,16 +178,16 @@ FLEET_BUGS: tuple[Bug, ...] = (
     _bug(
         "skipped overlap counts as fired",
         "cron_store",
-        "cron_store",
-        "    return len(requests) - skipped - repeats, skipped",
-        "    return len(requests) - repeats, skipped",
+        "firing",
+        "not outcome.deduplicated and request.id not in known",
+        "request.id not in known",
     ),
     _bug(
         "repeat counts as fired",
         "cron_store",
-        "cron_store",
-        "    return len(requests) - skipped - repeats, skipped",
-        "    return len(requests) - skipped, skipped",
+        "firing",
+        "not outcome.deduplicated and request.id not in known",
+        "not outcome.deduplicated",
     ),
     _bug(
         "redeploy undoes an edit",

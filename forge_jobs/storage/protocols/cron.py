@@ -74,11 +74,16 @@ class CronStore(Protocol):
         ...
 
     async def fire(self, firings: Sequence[Firing]) -> list[bool]:
-        """Advance each schedule and enqueue its jobs, in one step per item. Per item False, and
-        nothing written, when the version has moved on.
+        """Advance schedules and enqueue their jobs, each in one step; many cost hardly more than
+        one. Per item False, and nothing written of it, when its version has moved on: also by an
+        item before it in the same call.
 
         Jobs go in as by ``JobStore.enqueue``: a duplicate of a unique key counts as skipped,
         a repeat of an id as neither.
+
+        :raises StorageError: a job is refused (Conflict: its id is taken). Then no item of the
+            call is written, so that the others can be fired without the one it belongs to. After
+            Unavailable each item may have been written or not
         """
         ...
 

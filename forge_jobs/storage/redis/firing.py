@@ -55,16 +55,12 @@ async def fire(database: Database, firings: Sequence[Firing]) -> list[bool]:
     if not firings:
         return []
     known = await schedules.read(database, [firing.name for firing in firings])
+    held: dict[str, Firing] = {}
+    for firing in firings:
+        if firing.name in known and known[firing.name].version == firing.version:
+            held.setdefault(firing.name, firing)
     # A refusal must come before the advance. What changes after this look is seen on delivery.
-    await _check(
-        database,
-        [
-            job
-            for firing in firings
-            if firing.name in known and known[firing.name].version == firing.version
-            for job in firing.jobs
-        ],
-    )
+    await _check(database, [job for firing in held.values() for job in firing.jobs])
     numbers = await database.run_one(
         "fire", database.keys.fleet, [_request(firing) for firing in firings], list[int]
     )

@@ -13,11 +13,10 @@ from forge_jobs.model.ids import HostId
 from forge_jobs.model.jobs import EnqueueOutcome, NewJob
 from forge_jobs.model.processes import Leadership
 from forge_jobs.model.schedules import DueSchedules, Firing, Schedule, ScheduleSpec
+from forge_jobs.storage.sql import firing
 from forge_jobs.storage.sql.allocations import FLEET, fleet_version
-from forge_jobs.storage.sql.chunks import portions
 from forge_jobs.storage.sql.database import Database
-from forge_jobs.storage.sql.enqueue import enqueue
-from forge_jobs.storage.sql.tables import jobs, leader, schedules
+from forge_jobs.storage.sql.tables import leader, schedules
 from forge_jobs.storage.sql.transaction import Tx
 
 _ROW = "leader"
@@ -221,59 +220,11 @@ def _due_schedules(tx: Tx, limit: int) -> DueSchedules:
     )
 
 
-def _fire(tx: Tx, firings: Sequence[Firing]) -> list[bool]:
-    return [_fire_one(tx, firing) for firing in firings]
-
-
-def _fire_one(tx: Tx, firing: Firing) -> bool:
-    row = tx.execute(_ONE_LOCKED, {"of": firing.name}).first()
-    if row is None or row.deleted or row.version != firing.version:
-        return False
-    fired, skipped = _put_in(tx, firing.jobs)
-    _write(
-        tx,
-        row,
-        next_at=None if firing.error else _at(firing.next_at),
-        fired=row.fired + fired,
-        skipped=row.skipped + skipped + firing.skipped,
-        last_fired_at=_at(firing.fired_at) if fired else row.last_fired_at,
-        error=firing.error,
-    )
-    return True
-
-
 def _trigger(tx: Tx, name: str, job: NewJob) -> EnqueueOutcome:
     row = _known(tx, name)
-    repeated = _stored(tx, [job])
-    [outcome] = enqueue(tx, [job])
-    fired, skipped = _counted([job], [outcome], repeated)
-    _write(tx, row, fired=row.fired + fired, skipped=row.skipped + skipped)
+    [(outcome, is_new)] = firing.put_in(tx, [job])
+    _write(tx, row, fired=row.fired + is_new, skipped=row.skipped + outcome.deduplicated)
     return outcome
-
-
-def _put_in(tx: Tx, requests: Sequence[NewJob]) -> tuple[int, int]:
-    """Enqueue; how many were stored now, and how many were dropped as duplicates."""
-    if not requests:
-        return 0, 0
-    repeated = _stored(tx, requests)
-    return _counted(requests, enqueue(tx, requests), repeated)
-
-
-def _stored(tx: Tx, requests: Sequence[NewJob]) -> frozenset[str]:
-    """Those of the ids that are stored already: their requests are repeats."""
-    found: set[str] = set()
-    for ids in portions(request.id for request in requests):
-        known = select(jobs.c.id).where(jobs.c.id.in_(ids))
-        found.update(tx.execute(known).scalars())
-    return frozenset(found)
-
-
-def _counted(
-    requests: Sequence[NewJob], outcomes: Sequence[EnqueueOutcome], repeated: frozenset[str]
-) -> tuple[int, int]:
-    skipped = sum(outcome.deduplicated for outcome in outcomes)
-    repeats = sum(request.id in repeated for request in requests)
-    return len(requests) - skipped - repeats, skipped
 
 
 class SqlCronStore:
@@ -317,7 +268,7 @@ class SqlCronStore:
         return await self._database.read(lambda tx: _due_schedules(tx, limit))
 
     async def fire(self, firings: Sequence[Firing]) -> list[bool]:
-        return await self._database.write(lambda tx: _fire(tx, firings))
+        return await self._database.write(lambda tx: firing.fire(tx, firings))
 
     async def trigger(self, name: str, job: NewJob) -> EnqueueOutcome:
         return await self._database.write(lambda tx: _trigger(tx, name, job))

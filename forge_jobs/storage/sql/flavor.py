@@ -66,6 +66,15 @@ class Flavor(Protocol):
         another transaction has stored meanwhile are left out."""
         ...
 
+    def advance_schedules(
+        self, connection: Connection, rows: Sequence[Mapping[str, object]]
+    ) -> None:
+        """Write schedules that the transaction has locked.
+
+        :param rows: ``name``, and every column that a firing changes
+        """
+        ...
+
     def claim(self, tx: "Tx", queue: str, demand: Demand, lease: PodLease) -> list[ClaimedJob]:
         """See ``JobStore.claim``."""
         ...

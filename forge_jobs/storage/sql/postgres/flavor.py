@@ -19,6 +19,7 @@ from forge_jobs.storage.sql.postgres.connections import LOCK_S
 from forge_jobs.storage.sql.postgres.driver_errors import DRIVER_ERRORS, translate
 from forge_jobs.storage.sql.postgres.many import insert_many
 from forge_jobs.storage.sql.postgres.renewals import renew_claims
+from forge_jobs.storage.sql.postgres.schedules import advance_schedules
 from forge_jobs.storage.sql.tables import jobs
 from forge_jobs.storage.sql.transaction import Tx
 from forge_jobs.storage.sql.upserts import Upserts
@@ -116,6 +117,11 @@ class PostgresFlavor(Upserts):
 
     def insert_jobs(self, connection: Connection, rows: Sequence[Mapping[str, object]]) -> int:
         return _INSERT_JOBS.run(connection, rows)
+
+    def advance_schedules(
+        self, connection: Connection, rows: Sequence[Mapping[str, object]]
+    ) -> None:
+        advance_schedules(connection, rows)
 
     def claim(self, tx: Tx, queue: str, demand: Demand, lease: PodLease) -> list[ClaimedJob]:
         return claims.claim(tx, queue, demand, lease)

@@ -24,7 +24,7 @@ from forge_jobs.model.processes import PodLease
 from forge_jobs.model.transitions import Demand
 from forge_jobs.storage.sql import claims
 from forge_jobs.storage.sql.sqlite.driver_errors import TRANSLATED, translate
-from forge_jobs.storage.sql.tables import CLAIMED, jobs, signals
+from forge_jobs.storage.sql.tables import CLAIMED, jobs, schedules, signals
 from forge_jobs.storage.sql.transaction import Tx
 from forge_jobs.storage.sql.upserts import Upserts
 
@@ -42,6 +42,7 @@ def file_identity(path: Path) -> str:
 
 
 _INSERT_JOBS = insert(jobs)
+_ADVANCE = update(schedules).where(schedules.c.name == bindparam("of"))
 _RENEW = (
     update(jobs)
     .where(jobs.c.id == bindparam("job"), jobs.c.token == bindparam("held"), text(CLAIMED))
@@ -100,6 +101,12 @@ class SqliteFlavor(Upserts):
         # Nobody can have been faster: the write lock is ours.
         connection.execute(_INSERT_JOBS, rows)
         return len(rows)
+
+    def advance_schedules(
+        self, connection: Connection, rows: Sequence[Mapping[str, object]]
+    ) -> None:
+        named = [{"of" if name == "name" else name: row[name] for name in row} for row in rows]
+        connection.execute(_ADVANCE, named)
 
     def claim(self, tx: Tx, queue: str, demand: Demand, lease: PodLease) -> list[ClaimedJob]:
         return claims.claim(tx, queue, demand, lease)

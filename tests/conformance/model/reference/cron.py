@@ -123,38 +123,46 @@ class ReferenceCron:
         )
 
     def fire(self, firings: Sequence[Firing]) -> list[bool]:
-        return [self._fire(firing) for firing in firings]
+        held: dict[str, Firing] = {}
+        for firing in firings:
+            known = self._world.schedules.get(firing.name)
+            if known and not known.deleted and known.version == firing.version:
+                held.setdefault(firing.name, firing)
+        # All at once: a job that is refused keeps all the schedules where they are.
+        stored = iter(self._put_in([job for firing in held.values() for job in firing.jobs]))
+        for firing in held.values():
+            self._advance(firing, [next(stored) for _ in firing.jobs])
+        return [held.get(firing.name) is firing for firing in firings]
 
-    def _fire(self, firing: Firing) -> bool:
-        known = self._world.schedules.get(firing.name)
-        if known is None or known.deleted or known.version != firing.version:
-            return False
-        fired = self._put_in(known, firing.jobs)
+    def _advance(self, firing: Firing, stored: Sequence[tuple[EnqueueOutcome, bool]]) -> None:
+        known = self._world.schedules[firing.name]
         self._write(known)
+        self._count(known, stored)
         known.skipped += firing.skipped
         known.error = firing.error
         known.next_at = None if firing.error else firing.next_at
-        if fired:
+        if any(is_new for _, is_new in stored):
             known.last_fired_at = firing.fired_at
-        return True
 
-    def _put_in(self, known: ModelSchedule, jobs: Sequence[NewJob]) -> int:
-        repeats = sum(job.id in self._world.jobs for job in jobs)
-        skipped = sum(outcome.deduplicated for outcome in enqueue(self._world, jobs))
-        fired = len(jobs) - repeats - skipped
-        known.fired += fired
-        known.skipped += skipped
-        return fired
+    def _put_in(self, jobs: Sequence[NewJob]) -> list[tuple[EnqueueOutcome, bool]]:
+        """Per job what came of it, and whether it is one that was not there before."""
+        before = set(self._world.jobs)
+        outcomes = enqueue(self._world, jobs)
+        return [
+            (outcome, not outcome.deduplicated and job.id not in before)
+            for job, outcome in zip(jobs, outcomes, strict=True)
+        ]
+
+    def _count(self, known: ModelSchedule, stored: Sequence[tuple[EnqueueOutcome, bool]]) -> None:
+        known.fired += sum(is_new for _, is_new in stored)
+        known.skipped += sum(outcome.deduplicated for outcome, _ in stored)
 
     def trigger(self, name: str, job: NewJob) -> EnqueueOutcome:
         known = self._known(name)
         self._write(known)
-        holder = self._world.holder(job.queue, job.unique.key if job.unique else None)
-        repeat = job.id in self._world.jobs
-        self._put_in(known, [job])
-        return EnqueueOutcome(
-            job.id if repeat or not holder else holder.id, bool(holder and not repeat)
-        )
+        [(outcome, is_new)] = self._put_in([job])
+        self._count(known, [(outcome, is_new)])
+        return outcome
 
 
 def _view(schedule: ModelSchedule) -> Schedule:

@@ -4,12 +4,14 @@ from datetime import datetime, timedelta
 
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
+from msgspec.structs import replace
 
 from forge_jobs.clock import to_us
 from forge_jobs.model.ids import JobId, occurrence_job_id
 from forge_jobs.model.jobs import NewJob, Unique
 from forge_jobs.model.schedules import Firing, Schedule, ScheduleSpec
-from tests.conformance.model.program import COMMON, Program, index, queue
+from tests.conformance.model.participants import Raised
+from tests.conformance.model.program import COMMON, Program, few, index, queue
 
 _EVERY = timedelta(seconds=7)
 name_of = st.sampled_from(["nightly", "hourly"])
@@ -66,6 +68,17 @@ class Schedules(Program):
         for _ in range(times):
             self.fire_all([firing])
 
+    @precondition(lambda self: self.read_schedules)
+    @rule(which=few, refused=st.booleans())
+    def fire_many(self, which: list[int], refused: bool) -> None:
+        """In one call, some perhaps twice; one of them perhaps with a job that is refused."""
+        firings = [self.firing_of(self.pick(self.read_schedules, each)) for each in which]
+        if refused and self.world.jobs:
+            taken = self.world.jobs[self.pick(sorted(self.world.jobs), which[0])].request
+            other = replace(taken, kind="tests.of_no_other_job", fingerprint="", after=())
+            firings[-1] = replace(firings[-1], jobs=(*firings[-1].jobs, other))
+        self.fire_all(firings)
+
     def firing_of(self, read: Schedule, *, error: str = "") -> Firing:
         assert read.next_at is not None
         next_at = read.next_at
@@ -96,6 +109,8 @@ class Schedules(Program):
 
     def fire_all(self, firings: list[Firing]) -> None:
         answers = self.do("cron.fire", firings)
+        if isinstance(answers, Raised):
+            return
         for firing, fired in zip(firings, answers, strict=True):
             if fired:
                 for job in firing.jobs:
