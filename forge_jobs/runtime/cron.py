@@ -14,16 +14,23 @@ from forge_jobs.errors import Conflict, InvalidInput, NotFound, StorageError, Un
 from forge_jobs.model.events import EventKind
 from forge_jobs.model.ids import new_job_id, occurrence_job_id
 from forge_jobs.model.jobs import EnqueueOutcome, NewJob, Unique
-from forge_jobs.model.schedules import Firing, Schedule, ScheduleSpec
+from forge_jobs.model.schedules import DueSchedules, Firing, Schedule, ScheduleSpec
 from forge_jobs.policy.cron import plan_firing
 from forge_jobs.runtime.events import EventBuffer
 from forge_jobs.storage.protocols import CronStore, Storage
 
 logger = logging.getLogger(__name__)
 
-FIRE_BATCH = 20
+FIRE_BATCH = 100
 """Bounds how many schedules one call fires: a call that a busy store cannot finish within its time
 limit would be repeated for ever."""
+
+PLANNED_AT_ONCE = 1_000
+"""Bounds how many occurrences a call fires or skips, give or take a schedule: catching up, each
+schedule may have hundreds, and they are computed on the event loop."""
+
+MOST_FAILURES = 200
+"""Ends a pass on a store that refuses everything, which is asked about each schedule by itself."""
 
 MAX_BATCHES = 1_000
 """Ends a pass that intervals shorter than itself would keep busy for ever."""
@@ -107,17 +114,20 @@ async def fire_due_once(
     fired once. A stored expression that is wrong disables its own schedule, with the error.
 
     :raises StorageError: after all others were fired: some could not be. They stay enabled and
-        due, so that the next pass tries them again
+        due, so that the next pass tries them again. With :data:`MOST_FAILURES` of them the pass
+        ends before the others
     """
     this_pass = _Pass(events)
     next_in: timedelta | None = SHORTEST_PAUSE
     for _ in range(MAX_BATCHES):
-        due = await cron.due_schedules(FIRE_BATCH)
-        todo = [each for each in due.schedules if each.spec.name not in this_pass.failures]
-        planned = [each for each in (_plan(s, due.now, rng, this_pass) for s in todo) if each]
-        moved = await _fire(cron, planned, this_pass)
+        failed = len(this_pass.failures)
+        if failed >= MOST_FAILURES:
+            break
+        # Those that failed are due still, and mostly the first: the others are behind them.
+        due = await cron.due_schedules(FIRE_BATCH + failed)
+        moved = await _fire(cron, _plan_some(due, rng, this_pass), this_pass)
         # Whatever was fired may be due again: a long catch-up, or a very short interval.
-        if not moved:
+        if not moved and len(this_pass.failures) == failed:
             next_in = due.next_in
             break
     this_pass.raise_failures()
@@ -142,6 +152,22 @@ async def trigger_now(storage: Storage, name: str) -> EnqueueOutcome:
     if schedule is None:
         raise NotFound(f"no schedule is named {name!r}")
     return await storage.cron.trigger(name, _new_job(schedule.spec))
+
+
+def _plan_some(due: DueSchedules, rng: random.Random, this_pass: _Pass) -> list[_Planned]:
+    """What to write for the first of them; the rest stays due."""
+    planned: list[_Planned] = []
+    occurrences = 0
+    for schedule in due.schedules:
+        if occurrences >= PLANNED_AT_ONCE:
+            break
+        if schedule.spec.name in this_pass.failures:
+            continue
+        each = _plan(schedule, due.now, rng, this_pass)
+        if each is not None:
+            planned.append(each)
+            occurrences += len(each.occurrences) + each.firing.skipped
+    return planned
 
 
 def _plan(
@@ -210,9 +236,10 @@ async def _fire(cron: CronStore, planned: Sequence[_Planned], this_pass: _Pass) 
     except StorageError as error:
         if len(planned) == 1:
             return await _fire_guilty(cron, planned[0], error, this_pass)
-        # One by one, so that the schedule that cannot be fired keeps no other from it.
-        moved = [await _fire(cron, [each], this_pass) for each in planned]
-        return any(moved)
+        # By halves, so that the schedule that cannot be fired keeps no other from it.
+        middle = len(planned) // 2
+        halves = (planned[:middle], planned[middle:])
+        return any([await _fire(cron, half, this_pass) for half in halves])
     for each, was_applied in zip(planned, applied, strict=True):
         if was_applied:
             this_pass.note(each.firing)
