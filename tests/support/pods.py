@@ -24,6 +24,7 @@ from msgspec import Struct, structs
 from forge_jobs import RuntimeSettings
 from forge_jobs.cli.serving import RunMode, serve
 from forge_jobs.config import Deployment
+from tests.support.dying import die_while_firing
 from tests.support.ledger_handlers import handlers
 from tests.support.waiting import wait_until
 
@@ -60,6 +61,7 @@ class PodPlan(Struct, frozen=True, kw_only=True):
 
     :param log: file that takes its log and its standard streams
     :param clock_off: seconds by which its wall clock is ahead of the machine's
+    :param death: how it dies while it fires schedules: which call, seconds into it, marker
     """
 
     url: str
@@ -67,6 +69,7 @@ class PodPlan(Struct, frozen=True, kw_only=True):
     log: str
     settings: RuntimeSettings
     clock_off: float = 0.0
+    death: tuple[int, float, str] | None = None
 
 
 def _run(plan: PodPlan) -> None:
@@ -83,6 +86,9 @@ def _run(plan: PodPlan) -> None:
     if plan.clock_off:
         right, off_ns = time.time_ns, int(plan.clock_off * 1e9)
         time.time_ns = lambda: right() + off_ns
+    if plan.death is not None:
+        call, after, marker = plan.death
+        die_while_firing(call, after, Path(marker))
     deployment = Deployment(queues=plan.queues, storage_url=plan.url, runtime=plan.settings)
     # As the worker command does it.
     raise SystemExit(anyio.run(serve, deployment, handlers, RunMode.FOREVER))
@@ -162,11 +168,13 @@ class Fleet:
         *,
         url: str = "",
         clock_off: float = 0.0,
+        death: tuple[int, float, str] | None = None,
     ) -> PodProcess:
         """Start one more pod that declares ``queues`` (name -> max_workers).
 
         :param url: another way to the store
         :param clock_off: seconds by which its wall clock is ahead of the machine's
+        :param death: see :class:`PodPlan`
         """
         plan = PodPlan(
             url=url or self.url,
@@ -174,6 +182,7 @@ class Fleet:
             log=str(self.log),
             settings=settings or quick_settings(),
             clock_off=clock_off,
+            death=death,
         )
         pod = PodProcess(plan)
         self.pods.append(pod)
