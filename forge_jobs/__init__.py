@@ -21,6 +21,7 @@ from forge_jobs.errors import NotFound as NotFound
 from forge_jobs.errors import RegistrationError as RegistrationError
 from forge_jobs.errors import ResultTimeout as ResultTimeout
 from forge_jobs.errors import SchemaMismatch as SchemaMismatch
+from forge_jobs.errors import StorageClosed as StorageClosed
 from forge_jobs.errors import StorageError as StorageError
 from forge_jobs.errors import Unavailable as Unavailable
 from forge_jobs.errors import UndecodablePayload as UndecodablePayload
@@ -113,6 +114,7 @@ __all__ = [
     "SchemaMismatch",
     "Snoozed",
     "Storage",
+    "StorageClosed",
     "StorageError",
     "SyncJobClient",
     "Throttled",

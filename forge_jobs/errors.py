@@ -9,7 +9,8 @@
     │   ├── NotFound              no such job, queue, schedule or rate-limit scope
     │   ├── Unavailable           the store cannot be reached or is busy; repeating may help
     │   │   └── Locked            somebody's open transaction holds what this call needs
-    │   └── SchemaMismatch        the store's schema is older or newer than this program
+    │   ├── SchemaMismatch        the store's schema is older or newer than this program
+    │   └── StorageClosed         this program has closed the storage
     ├── ConfigError               settings, environment or a settings file are wrong
     ├── RegistrationError         a handler cannot be registered as written
     ├── UndecodablePayload        a stored payload does not fit its handler's annotations
@@ -78,6 +79,14 @@ class Locked(Unavailable):
 
 class SchemaMismatch(StorageError):
     """The schema in the store is not one this program can work with; the text names the fix."""
+
+
+class StorageClosed(StorageError):
+    """This program has closed the storage: no call of it can go well any more."""
+
+
+CONCERNS_ALL = (Unavailable, SchemaMismatch, StorageClosed)
+"""What befalls a call whatever is in it: no smaller batch would fare better."""
 
 
 class ConfigError(ForgeJobsError, ValueError):

@@ -16,7 +16,7 @@ from datetime import timedelta
 from typing import Any, Generic, TypeVar
 
 from forge_jobs.clock import Clock, SystemClock
-from forge_jobs.errors import Locked, SchemaMismatch, Unavailable
+from forge_jobs.errors import CONCERNS_ALL, Locked, Unavailable
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -61,11 +61,11 @@ class Lane(Generic[Item, Result]):
     A call is all or nothing, or independent per item; it answers one result per item, in order.
     When it fails, other than by :class:`Unavailable`, the batch is halved until the item at
     fault stands alone, so that no caller sees another's error: at most
-    ``2 x ceil(log2 n) + 1`` calls for one such item among ``n``. :class:`SchemaMismatch` concerns
-    all alike and is not searched for. :class:`Unavailable` is repeated with growing, jittered
-    pauses for ``repeat_for``, then raised to all callers of the batch. :class:`Locked` is not
-    repeated at once, which others would have to wait for: the item is searched for, and
-    :meth:`submit` sends it again later.
+    ``2 x ceil(log2 n) + 1`` calls for one such item among ``n``. :class:`SchemaMismatch` and
+    :class:`StorageClosed` concern all alike and are not searched for. :class:`Unavailable` is
+    repeated with growing, jittered pauses for ``repeat_for``, then raised to all callers of the
+    batch. :class:`Locked` is not repeated at once, which others would have to wait for: the item
+    is searched for, and :meth:`submit` sends it again later.
 
     Belongs to the event loop of its first use.
 
@@ -294,7 +294,7 @@ class Lane(Generic[Item, Result]):
 
 
 def _concerns_all(error: Exception) -> bool:
-    return isinstance(error, Unavailable | SchemaMismatch) and not isinstance(error, Locked)
+    return isinstance(error, CONCERNS_ALL) and not isinstance(error, Locked)
 
 
 def _items(part: _Batch[Item, Result]) -> Sequence[Item]:

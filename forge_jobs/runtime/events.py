@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import anyio
 
 from forge_jobs.clock import Clock, SystemClock, from_us
-from forge_jobs.errors import SchemaMismatch, StorageError, Unavailable
+from forge_jobs.errors import CONCERNS_ALL, StorageError
 from forge_jobs.model.events import EventKind, TimelineEvent
 from forge_jobs.storage.protocols import JobStore
 
@@ -98,7 +98,7 @@ class EventBuffer:
     async def _write(self, batch: Sequence[TimelineEvent]) -> None:
         try:
             await self._jobs.append_events(batch)
-        except (Unavailable, SchemaMismatch):
+        except CONCERNS_ALL:
             self._put_back(batch)
             raise
         except StorageError:

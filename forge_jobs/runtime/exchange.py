@@ -9,7 +9,7 @@ from typing import Protocol
 
 from msgspec import structs
 
-from forge_jobs.errors import SchemaMismatch, Unavailable
+from forge_jobs.errors import CONCERNS_ALL, StorageClosed, Unavailable
 from forge_jobs.model.jobs import Claim
 from forge_jobs.model.processes import PodLease
 from forge_jobs.model.transitions import Demand, Exchange, Finalization
@@ -61,7 +61,8 @@ class ExchangeLane:
 
     :meth:`run` is a task of its own that nobody cancels: a claim cancelled half way goes on in
     the store with no owner. Ends that cannot be stored are kept and repeated, which is safe
-    because they are fenced, for as long as the lane lives.
+    because they are fenced, for as long as the lane lives. It dies when the program closes its
+    storage: from then on the pod lets go of whatever ends, so that others revive it.
     """
 
     def __init__(self, queue: str, services: PodServices, desk: Desk) -> None:
@@ -70,6 +71,8 @@ class ExchangeLane:
         self.in_flight = False
         self.failures = 0
         """Calls in a row that the store did not answer."""
+        self.is_cut_off = False
+        """The program has closed the storage: nothing can be claimed or stored any more."""
         self._queue = queue
         self._services = services
         self._desk = desk
@@ -94,11 +97,16 @@ class ExchangeLane:
         """Store the end of a claim, some time; the caller need not wait."""
         self._ends.append(end)
         self.wakeup.ring()
+        if self.is_cut_off:
+            self._let_go([end.claim])
 
     def release(self, claims: Iterable[Claim]) -> None:
         """Hand unstarted claims back, some time."""
-        self._releases.extend(claims)
+        released = tuple(claims)
+        self._releases.extend(released)
         self.wakeup.ring()
+        if self.is_cut_off:
+            self._let_go(released)
 
     def store_is_back(self) -> None:
         """Do not wait any longer before the next try."""
@@ -125,6 +133,9 @@ class ExchangeLane:
         while not self._gave_up and not (self._closing and self.is_idle):
             try:
                 busy = await self._turn()
+            except StorageClosed:
+                self._cut_off()
+                return
             except Exception as error:  # the lane outlives whatever a call raises
                 await self._retry.wait(self._failed(error))
                 continue
@@ -170,7 +181,7 @@ class ExchangeLane:
         self.in_flight = True
         try:
             exchange = await services.jobs.exchange(self._queue, ends, demand, lease)
-        except (Unavailable, SchemaMismatch):
+        except CONCERNS_ALL:
             self._desk.unanswered(demand)
             raise
         except Exception:
@@ -188,7 +199,7 @@ class ExchangeLane:
         claims = list(itertools.islice(self._releases, BATCH))
         try:
             await self._services.jobs.release(claims)
-        except (Unavailable, SchemaMismatch):
+        except CONCERNS_ALL:
             raise
         except Exception:
             # Kept, they would hold up all other calls; dropped, they are revived once stale.
@@ -216,7 +227,7 @@ class ExchangeLane:
             for half in (ends[:middle], ends[middle:]):
                 try:
                     self._settled(half, await self._services.jobs.finalize(half))
-                except (Unavailable, SchemaMismatch):
+                except CONCERNS_ALL:
                     raise
                 except Exception:
                     await self._settle_apart(half)
@@ -230,13 +241,29 @@ class ExchangeLane:
         )
         try:
             self._settled(ends, await self._services.jobs.finalize([_bare(end)]))
-        except (Unavailable, SchemaMismatch):
+        except CONCERNS_ALL:
             raise
         except Exception:
             logger.exception("the end of job %s cannot be stored", claim.job_id)
             self._ends.popleft()
-            self._services.given_up.add(claim)
-            self._services.held.remove([claim])
+            self._let_go([claim])
+
+    def _cut_off(self) -> None:
+        self.failures += 1
+        self.is_cut_off = True
+        self._let_go(self.waiting_claims())
+        logger.error(
+            "queue %s: the storage was closed under the pod, which can neither claim nor end jobs "
+            "any more; those it holds are revived once their claims are stale",
+            self._queue,
+            extra={"queue": self._queue},
+        )
+
+    def _let_go(self, claims: Iterable[Claim]) -> None:
+        """Beat for these claims no longer; only a reaper can end them now."""
+        released = tuple(claims)
+        self._services.given_up.update(released)
+        self._services.held.remove(released)
 
     def _worked(self) -> None:
         if self.failures:

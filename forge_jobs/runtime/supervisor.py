@@ -69,7 +69,9 @@ class Supervisor:
     @property
     def accepts(self) -> bool:
         """New jobs may be claimed and started."""
-        if self._draining or self._fenced or self.state is None or self.state.paused:
+        if self._draining or self._fenced or self.lane.is_cut_off:
+            return False
+        if self.state is None or self.state.paused:
             return False
         # The fence is asked and not only waited for: a process that was frozen may come here
         # before it is told.

@@ -15,10 +15,13 @@ from tests.support.runtimes import (
     a_runtime,
     found_no_work,
     in_progress,
+    job_when,
     quick_settings,
     seconds,
 )
 from tests.support.waiting import wait_until
+
+RUNNING = 20
 
 pytestmark = pytest.mark.anyio
 
@@ -120,3 +123,28 @@ async def test_an_outage_that_ends_within_the_grace_leaves_nothing_behind(
     assert report.is_clean
     assert (job.status, job.attempt, job.crashes) == (JobStatus.DONE, 1, 0)
     assert await storage.procs.pods() == []
+
+
+async def test_a_storage_closed_before_the_stop_is_told_once_and_no_job_stays_behind(
+    storage: Storage, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with await storage.reopen() as closing:
+        stage = Stage(closing)
+        settings = quick_settings(claim_ahead=seconds(0))
+        handle = await a_runtime(stage.storage, stage.handlers, RUNNING, settings=settings).start()
+        await handle.enqueue_many([stage.request] * RUNNING)
+        await wait_until(lambda: handle._pod.running() == RUNNING, description="all run")
+    stage.finish.set()
+    await wait_until(handle._pod.lanes[0].done, description="nothing is stored any more")
+    assert handle.health().problems
+    report = await handle.stop()
+
+    told = [each for each in caplog.records if each.name == "forge_jobs.runtime.exchange"]
+    assert [each.message for each in told] == [
+        "queue default: the storage was closed under the pod, which can neither claim nor end "
+        "jobs any more; those it holds are revived once their claims are stale"
+    ]
+    assert (len(report.unstored), stage.faults.calls["finalize"]) == (RUNNING, 0)
+    async with a_runtime(storage, stage.handlers, RUNNING).start():
+        for job_id in report.unstored:
+            await job_when(storage, job_id, JobStatus.DONE)

@@ -230,6 +230,28 @@ async def test_a_claim_a_moment_before_the_store_ends_a_cool_down_is_repeated(
         await wait_until(lambda: it.started == [0], description="it runs without another beat")
 
 
+async def test_claims_held_ahead_are_let_go_when_the_storage_is_closed(storage: Storage) -> None:
+    async with await storage.reopen() as closing, bench(closing) as it:
+        it.supervisor._mean_seconds = 0.001
+        it.beat()
+        await it.at_rest()
+        [first, second] = await it.claim(2)
+        it.arrive([first, second])
+        await wait_until(lambda: it.started == [0], description="the first runs")
+        assert it.supervisor.held_ahead == 1
+
+        await closing.aclose()
+        it.supervisor.hint()
+        await wait_until(lambda: it.supervisor.lane.is_cut_off, description="a claim fails")
+        it.beat()
+
+        assert it.supervisor.held_ahead == 0
+        assert [held.claim for held in it.services.held.snapshot()] == [first.claim]
+        it.doors[0].set()
+        await wait_until(lambda: len(it.services.held) == 0, description="it lets go of the end")
+        assert it.started == [0]
+
+
 async def test_ends_with_large_results_travel_in_several_calls(
     storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forge_jobs.clock import ManualClock
-from forge_jobs.errors import Conflict, Locked, SchemaMismatch, Unavailable
+from forge_jobs.errors import Conflict, Locked, SchemaMismatch, StorageClosed, Unavailable
 from forge_jobs.lanes import Lane
 from tests.support.waiting import wait_until
 
@@ -217,13 +217,16 @@ class TestGuiltyItems:
                 assert outcome == [f"answer {item}" for item in items]
         assert store.applied == [item for item in range(total) if item not in guilty]
 
-    async def test_a_wrong_schema_is_not_searched_for_among_the_items(self) -> None:
+    @pytest.mark.parametrize("trouble", [SchemaMismatch, StorageClosed])
+    async def test_a_trouble_of_the_whole_store_is_not_searched_for_among_the_items(
+        self, trouble: type[Exception]
+    ) -> None:
         calls = 0
 
         async def call(items: Sequence[int]) -> Sequence[int]:
             nonlocal calls
             calls += 1
-            raise SchemaMismatch("run forge-jobs migrate up")
+            raise trouble("of all")
 
         lane = Lane(call)
 
@@ -232,7 +235,7 @@ class TestGuiltyItems:
         )
 
         assert calls == 1
-        assert {type(outcome) for outcome in outcomes} == {SchemaMismatch}
+        assert {type(outcome) for outcome in outcomes} == {trouble}
         assert len({id(outcome) for outcome in outcomes}) == 50
 
     async def test_a_call_that_answers_too_little_fails_its_callers_and_the_lane_goes_on(

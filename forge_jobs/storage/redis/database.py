@@ -10,7 +10,7 @@ import msgspec
 from redis.exceptions import NoScriptError
 
 from forge_jobs.clock import Clock
-from forge_jobs.errors import StorageError, Unavailable
+from forge_jobs.errors import StorageClosed, Unavailable
 from forge_jobs.model.queues import Wake
 from forge_jobs.storage.protocols.bundle import StoreHealth
 from forge_jobs.storage.redis.address import RedisUrl
@@ -188,7 +188,7 @@ class Database:
         :raises StorageError: translated
         """
         if self._closed:
-            raise StorageError("the storage is closed")
+            raise StorageClosed("the storage is closed")
         task = asyncio.create_task(self._limited(work))
         self._calls.add(task)
         task.add_done_callback(self._ended)

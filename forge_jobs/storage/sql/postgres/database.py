@@ -14,7 +14,7 @@ import anyio
 from sqlalchemy import Connection
 
 from forge_jobs.clock import SystemClock
-from forge_jobs.errors import Locked, StorageError, Unavailable
+from forge_jobs.errors import Locked, StorageClosed, Unavailable
 from forge_jobs.model.queues import Wake
 from forge_jobs.storage.sql.database import Script
 from forge_jobs.storage.sql.postgres.connections import (
@@ -78,7 +78,7 @@ class PostgresDatabase:
 
     async def _call(self, script: Script[R], begin: str) -> tuple[R, Tx]:
         if self._closed:
-            raise StorageError("the storage is closed")
+            raise StorageClosed("the storage is closed")
         return await self._to_the_end(self._limited(script, begin))
 
     async def _to_the_end(self, call: Coroutine[Any, Any, R]) -> R:

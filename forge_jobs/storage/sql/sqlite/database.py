@@ -24,7 +24,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import StaticPool
 
 from forge_jobs.clock import SystemClock
-from forge_jobs.errors import StorageError, Unavailable
+from forge_jobs.errors import StorageClosed, Unavailable
 from forge_jobs.model.ids import new_job_id
 from forge_jobs.model.queues import Wake
 from forge_jobs.storage.notices import Inbox, Notices, topics_of
@@ -130,7 +130,7 @@ class SqliteConnection:
         :raises Unavailable: the time limit is up
         """
         if self._closing:
-            raise StorageError("the storage is closed")
+            raise StorageClosed("the storage is closed")
         deadline = _elapsed() + self._timeout
         try:
             async with asyncio.timeout(self._timeout + 1):
