@@ -4,11 +4,14 @@ import os
 import re
 import subprocess
 import sys
+from datetime import timedelta
 from pathlib import Path
 
 import anyio
+import psycopg
 import pytest
 
+from forge_jobs.cli.commands import doctor
 from tests.cli.conftest import CommandLine
 from tests.support import backends, servers
 from tests.support.redis_databases import with_options
@@ -103,6 +106,21 @@ def test_doctor_warns_of_polling_and_of_a_pool_smaller_than_the_queues(
 
     assert found["wake-ups"]["state"] == "warn"
     assert (found["pool"]["state"], found["pool"]["text"].endswith("pool_size=5")) == ("warn", True)
+
+
+@pytest.mark.parametrize("forge", ["postgres"], indirect=True)
+def test_doctor_warns_of_a_transaction_that_stays_open_and_names_its_age(
+    forge: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with psycopg.connect(forge.url) as reader:
+        reader.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        reader.execute("SELECT 1 FROM forge_jobs")
+        assert findings(forge)["transactions"]["state"] == "ok"
+        monkeypatch.setattr(doctor, "_TOLERATED_OPEN", timedelta(0))
+        found = findings(forge)["transactions"]
+    assert found["state"] == "warn"
+    assert re.search(r"open for \d+(\.\d+)?m?s:", found["text"])
+    assert findings(forge)["transactions"]["state"] == "ok"
 
 
 def test_doctor_is_content_with_servers_that_sync(tmp_path: Path) -> None:

@@ -1,9 +1,9 @@
 """A PostgreSQL database for one test, seen from the inside."""
 
 import secrets
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 import asyncpg
@@ -37,6 +37,53 @@ def database_of(storage: Storage) -> PostgresDatabase:
     database = storage.jobs._database  # type: ignore[attr-defined]
     assert isinstance(database, PostgresDatabase)
     return database
+
+
+class Touched(NamedTuple):
+    """What a transaction has looked at among the jobs.
+
+    :param scanned: rows of the whole table
+    :param fetched: rows found by an index
+    :param walked: entries of indexes, those of dead rows too
+    """
+
+    scanned: int
+    fetched: int
+    walked: int
+
+
+_TOUCHED = text(
+    "SELECT coalesce(seq_tup_read, 0) AS scanned, coalesce(idx_tup_fetch, 0) AS fetched,"
+    " (SELECT CAST(sum(pg_stat_get_xact_tuples_returned(indexrelid)) AS bigint)"
+    "  FROM pg_index WHERE indrelid = relid) AS walked"
+    " FROM pg_stat_xact_user_tables WHERE relname = 'forge_jobs'"
+)
+
+
+@asynccontextmanager
+async def touched(storage: Storage) -> AsyncGenerator[list[Touched]]:
+    """What each transaction inside has touched."""
+    database: Any = database_of(storage)
+    found: list[Touched] = []
+    call: Callable[..., Awaitable[Any]] = database._call
+
+    def so_far(tx: Tx) -> Touched:
+        return Touched(*tx.execute(_TOUCHED).one())
+
+    async def watched(script: Callable[[Tx], Any], begin: str) -> Any:
+        def both(tx: Tx) -> Any:
+            # The view adds up what the session has not reported yet.
+            before = so_far(tx)
+            result = script(tx)
+            pairs = zip(so_far(tx), before, strict=True)
+            found.append(Touched(*(after - earlier for after, earlier in pairs)))
+            return result
+
+        return await call(both, begin)
+
+    database._call = watched
+    yield found
+    database._call = call
 
 
 @asynccontextmanager

@@ -38,6 +38,7 @@ _Result = tuple[_State, str]
 _TOLERATED_SKEW = timedelta(seconds=2)
 _TO_LISTEN = 3.0
 _MOMENT = timedelta(milliseconds=50)
+_TOLERATED_OPEN = timedelta(minutes=5)
 _ZERO = timedelta(0)
 
 
@@ -97,10 +98,11 @@ async def _examine(deployment: Deployment) -> list[Finding]:
         ]
         for name, examine in _CHECKS.items():
             try:
-                state, text = await examine(storage)
+                result = await examine(storage)
             except ForgeJobsError as error:
-                state, text = "fail", str(error)
-            findings.append(Finding(check=name, state=state, text=text))
+                result = "fail", str(error)
+            if result is not None:
+                findings.append(Finding(check=name, state=result[0], text=result[1]))
         return findings
 
 
@@ -145,6 +147,24 @@ async def _check_clock(storage: Storage) -> _Result:
         text = f"the store is {duration(abs(skew))} {ahead} this machine; times a user gives matter"
         return "warn", text
     return "ok", "the store and this machine agree within two seconds"
+
+
+async def _check_transactions(storage: Storage) -> _Result | None:
+    if storage.open_transactions is None:
+        return None
+    found = await storage.open_transactions()
+    if found.oldest > _TOLERATED_OPEN:
+        return "warn", (
+            f"a transaction has been open for {duration(found.oldest)}: until it ends no dead row "
+            "is removed and every claim and beat gets slower; find it in pg_stat_activity by "
+            "xact_start, and end it"
+        )
+    if found.hidden:
+        return "ok", (
+            f"none known to be open for long; the ages of {found.hidden} of other roles are "
+            "hidden from this one (GRANT pg_read_all_stats shows them)"
+        )
+    return "ok", f"none has been open for longer than {duration(_TOLERATED_OPEN)}"
 
 
 async def _live_pods(storage: Storage) -> list[PodState]:
@@ -194,10 +214,11 @@ async def _check_schedules(storage: Storage) -> _Result:
     return "ok", f"{len(schedules)} known"
 
 
-_CHECKS: dict[str, Callable[[Storage], Awaitable[_Result]]] = {
+_CHECKS: dict[str, Callable[[Storage], Awaitable[_Result | None]]] = {
     "durability": _check_durability,
     "wake-ups": _check_wakeups,
     "clock": _check_clock,
+    "transactions": _check_transactions,
     "pods": _check_pods,
     "queues": _check_queues,
     "leader": _check_leader,

@@ -38,6 +38,7 @@ was refused counts nothing.
 **Wake-ups** shorten a wait and nothing else: see :meth:`JobStore.wait_for_work`.
 """
 
+from forge_jobs.storage.protocols.bundle import OpenTransactions as OpenTransactions
 from forge_jobs.storage.protocols.bundle import Storage as Storage
 from forge_jobs.storage.protocols.bundle import StoreHealth as StoreHealth
 from forge_jobs.storage.protocols.config import ConfigStore as ConfigStore
@@ -45,4 +46,12 @@ from forge_jobs.storage.protocols.cron import CronStore as CronStore
 from forge_jobs.storage.protocols.jobs import JobStore as JobStore
 from forge_jobs.storage.protocols.procs import ProcStore as ProcStore
 
-__all__ = ["ConfigStore", "CronStore", "JobStore", "ProcStore", "Storage", "StoreHealth"]
+__all__ = [
+    "ConfigStore",
+    "CronStore",
+    "JobStore",
+    "OpenTransactions",
+    "ProcStore",
+    "Storage",
+    "StoreHealth",
+]

@@ -1,6 +1,7 @@
 """The bundle of the four views of one store."""
 
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
 
 from msgspec import Struct
 
@@ -25,6 +26,17 @@ class StoreHealth(Struct, frozen=True, kw_only=True):
     unreplicated: int = 0
 
 
+class OpenTransactions(Struct, frozen=True, kw_only=True):
+    """What keeps a store from removing rows that nobody needs any more, whoever began it.
+
+    :param oldest: how long the oldest such transaction has been open; zero when none is
+    :param hidden: how many more there are of whose age this role is told nothing
+    """
+
+    oldest: timedelta = timedelta(0)
+    hidden: int = 0
+
+
 class Storage:
     """The four views of one store.
 
@@ -36,6 +48,7 @@ class Storage:
     :param durability: one line for people: what a commit survives, and what it does not
     :param is_durable: a commit survives a loss of power, as far as the disk keeps its word
     :param health: the state of its connections; callable from any thread
+    :param open_transactions: asks the store what is open now; None: it cannot tell
     :param pool_size: how many calls can be under way at once, others wait; None: enough
     :raises InvalidInput: the views belong to different stores
     """
@@ -54,6 +67,7 @@ class Storage:
         durability: str = "",
         is_durable: bool = True,
         health: Callable[[], StoreHealth] = StoreHealth,
+        open_transactions: Callable[[], Awaitable[OpenTransactions]] | None = None,
         pool_size: int | None = None,
     ) -> None:
         if len({view.store_id for view in (jobs, procs, config, cron)}) != 1:
@@ -71,6 +85,7 @@ class Storage:
         self.durability = durability
         self.is_durable = is_durable
         self.health = health
+        self.open_transactions = open_transactions
         self.pool_size = pool_size
         self._reopen = reopen
         self._close = close

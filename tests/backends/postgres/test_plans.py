@@ -1,7 +1,6 @@
 """What the hot statements touch in a large table, with the plans that prepared statements get."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +13,9 @@ from forge_jobs.model.processes import PodLease
 from forge_jobs.model.transitions import Demand, Finalization
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
-from forge_jobs.storage.sql.transaction import Tx
 from tests.support import backends
 from tests.support.factories import KIND, LEASE, QUEUE, claim, done, held, new_job, register
-from tests.support.postgres import database_of, raw
+from tests.support.postgres import database_of, raw, touched
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
@@ -40,10 +38,6 @@ SELECT '02' || lpad(n::text, 24, '0'), '{QUEUE}', '{KIND}', '{{}}', 'pending', '
     n + CASE WHEN n % 2 = 0 THEN {FUTURE} ELSE 0 END, n, n FROM generate_series(1, {WAITING}) AS n;
 """
 COUNT_NOW = text("SELECT pg_stat_force_next_flush()")
-TOUCHED = text(
-    "SELECT coalesce(seq_tup_read, 0) AS scanned, coalesce(idx_tup_fetch, 0) AS fetched"
-    " FROM pg_stat_xact_user_tables WHERE relname = 'forge_jobs'"
-)
 
 
 @pytest.fixture(scope="module")
@@ -72,33 +66,6 @@ async def full(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[str]:
         await connection.execute(f"ALTER DATABASE {name} SET plan_cache_mode = force_generic_plan")
     yield url
     await backends.forget("postgres", folder)
-
-
-@asynccontextmanager
-async def touched(storage: Storage) -> AsyncGenerator[list[tuple[int, int]]]:
-    """Rows of the jobs that each transaction inside has scanned, and fetched by an index."""
-    database: Any = database_of(storage)
-    found: list[tuple[int, int]] = []
-    call: Callable[..., Awaitable[Any]] = database._call
-
-    def rows(tx: Tx) -> tuple[int, int]:
-        row = tx.execute(TOUCHED).one()
-        return row.scanned, row.fetched
-
-    async def watched(script: Callable[[Tx], Any], begin: str) -> Any:
-        def both(tx: Tx) -> Any:
-            # The view adds up what the session has not reported yet.
-            before = rows(tx)
-            result = script(tx)
-            after = rows(tx)
-            found.append((after[0] - before[0], after[1] - before[1]))
-            return result
-
-        return await call(both, begin)
-
-    database._call = watched
-    yield found
-    database._call = call
 
 
 async def claims(storage: Storage, lease: PodLease) -> None:
@@ -176,8 +143,8 @@ async def test_what_is_touched_does_not_grow_with_the_table(
         async with touched(storage) as found:
             await verb(storage, lease)
     assert found
-    assert not [each for each in found if each[0]], "a scan of the whole table"
-    assert max(fetched for _, fetched in found) <= most
+    assert not [each for each in found if each.scanned], "a scan of the whole table"
+    assert max(each.fetched for each in found) <= most
 
 
 async def test_jobs_of_kinds_that_others_know_are_passed_over_by_the_index(full: str) -> None:
@@ -186,7 +153,7 @@ async def test_jobs_of_kinds_that_others_know_are_passed_over_by_the_index(full:
         other = await register(storage, kinds=("other",))
         async with touched(storage) as found:
             assert not await claim(storage, other, kinds=("other",))
-    assert not found[0][0]
+    assert not found[0].scanned
 
 
 async def test_beats_write_to_no_index(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import logging
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 
 from sqlalchemy import text
 
@@ -20,6 +21,7 @@ from forge_jobs.storage.sql.postgres.connections import PostgresOptions
 from forge_jobs.storage.sql.postgres.database import PostgresDatabase
 from forge_jobs.storage.sql.postgres.flavor import PostgresFlavor
 from forge_jobs.storage.sql.postgres.listening import POLL_EVERY_S, Bell
+from forge_jobs.storage.sql.postgres.snapshots import open_transactions
 from forge_jobs.storage.sql.procs import SqlProcStore
 from forge_jobs.storage.sql.transaction import Tx
 
@@ -111,6 +113,7 @@ class _Opener:
             durability=_durability(settings),
             is_durable=_is_durable(settings),
             health=database.bell.health,
+            open_transactions=partial(database.read, open_transactions),
             pool_size=self._options.pool_size,
         )
 
