@@ -36,6 +36,18 @@ async def test_of_two_firings_of_a_schedule_in_one_call_the_first_holds(
     assert [job.id for job in (await storage.jobs.list(JobFilter(), limit=10)).jobs] == [first.id]
 
 
+async def test_the_jobs_of_a_firing_that_does_not_hold_are_not_looked_at(
+    storage: Storage, clock: ManualClock
+) -> None:
+    made = await declared(storage, clock, due_in=timedelta(0))
+    taken = new_job(payload='{"a": 1}')
+    await storage.jobs.enqueue([taken])
+    refused = firing(made, new_job(id=taken.id, payload='{"a": 2}'))
+    assert await storage.cron.fire([firing(made, new_job()), refused]) == [True, False]
+    assert await storage.cron.fire([refused]) == [False]
+    assert await job_count(storage) == 2
+
+
 async def test_a_hundred_firings_of_one_call_count_each_for_its_own_schedule(
     storage: Storage, clock: ManualClock
 ) -> None:
