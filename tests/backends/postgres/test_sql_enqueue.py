@@ -169,6 +169,8 @@ async def _all(connection: Any) -> list[Any]:
         delay = job["run_at"] - job["enqueued_at"] if abs(job["run_at"]) else None
         due_ago = job["run_at"] <= job["enqueued_at"]
         job["asked"], job["due"] = asked, due_ago
+        # It starts at the time of acceptance.
+        job["token"] -= job["enqueued_at"]
         job["delay"] = delay if asked and job["requested_run_at"] == job["run_at"] else None
         for name in OWN:
             del job[name]
