@@ -18,7 +18,8 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 30.0
 _SETTLED_AFTER = 60.0
 """Seconds; a process that lived so long starts the pauses from the first again."""
 
-_BEYOND_GRACE = timedelta(seconds=5)
+_BEYOND_GRACE = timedelta(seconds=8)
+"""Twice what a stop takes beyond its grace at the longest."""
 
 
 class Slot:

@@ -1,4 +1,10 @@
-"""Taking a pod down: drain, interrupt, store, leave. Bounded, also when the store is gone."""
+"""Taking a pod down: drain, interrupt, store, leave. Bounded, also when the store is gone.
+
+The grace is for handlers. The store has what they leave of it, and at least three seconds after
+the last of them while it answers: when it is merely slow it takes their ends then, and no job runs
+again for want of a moment. One that is away when they end has a moment. Ends go first, then
+events, the leader lease and the pod itself.
+"""
 
 import asyncio
 import logging
@@ -20,10 +26,13 @@ logger = logging.getLogger(__name__)
 _TO_END = 0.3
 """Seconds that handlers have to react to their cancellation at the end of the grace."""
 
-_TO_STORE = 0.3
-_TO_LEAVE = 0.15
-_TO_LEAVE_IN_GRACE = 5.0
-"""A store that is merely slow is waited for while the grace lasts."""
+_TO_STORE, _TO_STORE_AWAY = 3.0, 0.3
+"""Seconds that a store has after the handlers, at least: one that answers, one that does not."""
+
+_TO_LEAVE, _MOST_TO_LEAVE = 0.15, 5.0
+"""Seconds for each of the last steps: when that time is over, and at most."""
+
+_FOR_LOOPS = 0.3
 
 _LOOK_EVERY = 0.1
 
@@ -63,6 +72,7 @@ class PodStopper:
         self._interrupted: list[JobId] = []
         self._drained: asyncio.Task[None] | None = None
         self._grace_until = float("inf")
+        self._store_until = float("-inf")
         self._stopped: asyncio.Task[StopReport] | None = None
         self._background: set[asyncio.Future[Any]] = set()
 
@@ -88,7 +98,10 @@ class PodStopper:
         return not any(True for _ in self._pod.runs())
 
     async def stop(self, timeout: timedelta) -> StopReport:
-        """Drain, then leave the fleet; at most a second longer than ``timeout``."""
+        """Drain, then leave the fleet.
+
+        At most a second longer than ``timeout``, or four while a slow store still answers.
+        """
         self._grace_until = min(self._grace_until, self._loop.time() + timeout.total_seconds())
         self._pod.services.run_ended.ring()
         if self._stopped is None:
@@ -155,7 +168,8 @@ class PodStopper:
         store knows that the pod is gone."""
         pod = self._pod
         pod.events.record(EventKind.POD_STOPPED)
-        loops_until = self._loop.time() + _TO_STORE
+        loops_until = self._loop.time() + _FOR_LOOPS
+        self._store_until = self._loop.time() + self._time_for_store()
         for loop in pod.loops.all:
             loop.stop()
         if pod.listener is not None:
@@ -174,26 +188,38 @@ class PodStopper:
             self._spawn(_quietly(pod.loops.flush())),
             self._spawn(_quietly(pod.client.aclose())),
             self._spawn(_quietly(resign(pod.plan.storage.cron, pod.host_id, pod.loops.memory))),
-            self._spawn(pod.heartbeat.stop(timedelta(seconds=self._to_leave()))),
         )
-        await self._within(self._to_leave(), last)
+        # A beat after the pod has left would bring it back. Nothing else is waited for.
+        await pod.heartbeat.stop(timedelta(seconds=self._to_leave()))
         lease = pod.heartbeat.lease
         leaving = self._spawn(_quietly(pod.plan.storage.procs.unregister(lease)))
-        await self._within(self._to_leave(), [leaving])
+        await self._within(self._to_leave(), [leaving, *last])
         left = leaving.done() and bool(leaving.result())
         return unstored, left
 
+    def _time_for_store(self) -> float:
+        """Seconds that it has at least, by what beats and lanes know of it."""
+        pod, beat = self._pod, self._pod.heartbeat
+        silence = 0.0
+        if beat.last_success is not None:
+            interval = pod.plan.settings.heartbeat_interval.total_seconds()
+            silence = pod.plan.clock.elapsed() - beat.last_success - interval
+        failures = beat.failures or any(each.lane.failures for each in pod.supervisors.values())
+        return _TO_STORE_AWAY if failures or silence > _TO_STORE else _TO_STORE
+
+    def _left(self) -> float:
+        """Seconds that the store still has."""
+        grace_until = float("-inf") if self._hurried else self._grace_until
+        return max(self._store_until, grace_until) - self._loop.time()
+
     def _to_leave(self) -> float:
         """Seconds for one of the last steps."""
-        grace = 0.0 if self._hurried else self._grace_until - self._loop.time()
-        return max(_TO_LEAVE, min(grace, _TO_LEAVE_IN_GRACE))
+        return max(_TO_LEAVE, min(self._left(), _MOST_TO_LEAVE))
 
     async def _lanes_end(self) -> None:
-        """Wait until all ends are stored: for the rest of the grace, and a moment after it."""
-        until = self._loop.time() + _TO_STORE
+        """Wait until all ends are stored, while the store has time for it."""
         while not all(lane.done() for lane in self._pod.lanes):
-            grace = 0.0 if self._hurried else self._grace_until
-            left = max(until, grace) - self._loop.time()
+            left = self._left()
             if left <= 0:
                 return
             await self._within(min(left, _LOOK_EVERY), self._pod.lanes)

@@ -150,6 +150,24 @@ async def test_sigterm_while_the_store_is_away_ends_in_time_and_loses_no_job(
     assert Ledger.read(ledger).overlaps() == []
 
 
+async def test_sigterm_while_the_store_is_slow_hands_back_what_used_up_the_grace(
+    store: ServerStore, storage: Storage, client: JobClient, pods: Fleet, ledger: Path
+) -> None:
+    between = store.proxies[0]
+    [outcome] = await client.enqueue_many(jobs_of(ledger, 1, seconds=3600))
+    pod = pods.start(QUEUE, quick_settings(grace=timedelta(seconds=0.5)), url=between.url)
+    await wait_until(lambda: len(runs(ledger, pod.process_id)) == 1, description="it runs")
+
+    # A transaction of PostgreSQL is several round trips, a script of Redis one.
+    between.slow_down(replies=0.06 if store.url.startswith("postgres") else 0.2)
+    pod.send(signal.SIGTERM)
+
+    assert await pod.wait() == 0, "it left nothing behind"
+    job = (await storage.jobs.get([outcome.job_id]))[outcome.job_id]
+    assert (job.status, job.attempt, job.crashes) == (JobStatus.PENDING, 0, 0)
+    assert await storage.procs.pods() == []
+
+
 async def test_a_pod_that_starts_before_its_store_begins_when_it_is_there(
     store: ServerStore, storage: Storage, client: JobClient, pods: Fleet, ledger: Path
 ) -> None:

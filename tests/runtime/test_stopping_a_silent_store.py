@@ -11,7 +11,10 @@ import pytest
 from forge_jobs.errors import StorageError
 from forge_jobs.handlers.context import JobContext
 from forge_jobs.handlers.registry import HandlerRegistry
+from forge_jobs.model.jobs import JobStatus
+from forge_jobs.runtime import stopping
 from forge_jobs.storage.protocols import Storage
+from tests.support.factories import get_job
 from tests.support.faulty import Faults, faulty
 from tests.support.runtimes import a_runtime, found_no_work, quick_settings, seconds
 from tests.support.waiting import wait_until
@@ -88,11 +91,37 @@ async def gone(storage: Storage) -> bool:
     return await storage.procs.pods() == []
 
 
-async def test_the_steps_of_a_stop_fit_into_a_second() -> None:
-    from forge_jobs.runtime import stopping
+async def test_the_steps_of_a_stop_fit_into_what_is_promised() -> None:
+    others = stopping._TO_END + 2 * stopping._TO_LEAVE
+    assert others + stopping._TO_STORE_AWAY < 1
+    assert others + stopping._TO_STORE < 4
 
-    steps = (stopping._TO_END, stopping._TO_STORE, stopping._TO_LEAVE, stopping._TO_LEAVE)
-    assert sum(steps) < 1
+
+async def test_a_store_that_is_away_when_the_handlers_end_has_no_more_than_a_moment(
+    storage: Storage,
+) -> None:
+    async with silence() as faults:
+        handle = await a_runtime(faulty(storage, faults), HandlerRegistry()).start()
+        await found_no_work(handle)
+        beat, time_for_store = handle._pod.heartbeat, handle._stopper._time_for_store
+        assert time_for_store() == stopping._TO_STORE
+
+        faults.down = True
+        await wait_until(lambda: beat.failures, description="a beat fails")
+        assert time_for_store() == stopping._TO_STORE_AWAY
+        faults.down = False
+        await wait_until(lambda: not beat.failures, description="a beat is answered")
+
+        faults.silent = True
+        await wait_until(lambda: faults.unanswered, description="a beat gets no answer")
+
+        def is_away() -> bool:
+            beat.last_success = beat.last_success and beat.last_success - 60
+            return time_for_store() == stopping._TO_STORE_AWAY
+
+        await wait_until(is_away, description="the silence has lasted for too long")
+        faults.silent = False
+        assert (await handle.stop()).is_clean
 
 
 async def test_a_run_that_is_cancelled_takes_its_pod_down(storage: Storage) -> None:
@@ -157,6 +186,51 @@ async def test_a_heartbeat_that_cannot_open_its_connection_tries_again(
     async with a_runtime(behind, handlers).start() as handle:
         await found_no_work(handle)
         assert handle.health().able_to_claim
+
+
+class Slowness(Faults):
+    """Every call takes its time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.delay = 0.0
+
+    async def call(self, method: str, function: Any, args: Any, kwargs: Any) -> Any:
+        await anyio.sleep(self.delay)
+        return await super().call(method, function, args, kwargs)
+
+
+@pytest.mark.parametrize("hurried", [False, True])
+async def test_a_slow_store_takes_the_ends_of_handlers_that_used_up_the_grace(
+    storage: Storage, hurried: bool
+) -> None:
+    faults = Slowness()
+    handlers = HandlerRegistry()
+    started = anyio.Event()
+
+    @handlers.job("endless")
+    async def endless() -> None:
+        started.set()
+        await anyio.sleep_forever()
+
+    handle = await a_runtime(faulty(storage, faults), handlers).start()
+    outcome = await handle.enqueue(endless.request())
+    await started.wait()
+    faults.delay = 0.35
+
+    if hurried:
+        stop = asyncio.ensure_future(handle.stop(timeout=3600))
+        await wait_until(lambda: handle.health().draining, description="it drains")
+        handle.hurry()
+        report = await stop
+    else:
+        report = await handle.stop(timeout=0.01)
+
+    assert (report.interrupted, report.unstored) == ((outcome.job_id,), ())
+    assert report.is_clean
+    job = await get_job(storage, outcome.job_id)
+    assert (job.status, job.attempt, job.crashes) == (JobStatus.PENDING, 0, 0)
+    assert await gone(storage)
 
 
 async def test_a_slow_store_is_waited_for_while_the_grace_lasts(storage: Storage) -> None:
