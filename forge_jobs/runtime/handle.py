@@ -80,8 +80,9 @@ class QueueHandle:
     async def stop(self, timeout: timedelta | float | None = None) -> StopReport:
         """Drain, then leave the fleet: nothing of this pod stays in the store.
 
-        Takes at most a second longer than ``timeout``, also when the store is down. A store that
-        is slow but answers has three seconds more to take the last ends. Stopping twice is fine.
+        Takes at most a second longer than ``timeout``, also when the store is known to be down.
+        One that is slow, or has just gone silent, has three seconds more to take the last ends.
+        Stopping twice is fine.
 
         Plain functions run in threads, which cannot be stopped: those that still run are
         reported, and keep their claims until they end.

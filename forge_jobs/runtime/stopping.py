@@ -100,7 +100,8 @@ class PodStopper:
     async def stop(self, timeout: timedelta) -> StopReport:
         """Drain, then leave the fleet.
 
-        At most a second longer than ``timeout``, or four while a slow store still answers.
+        At most a second longer than ``timeout``, or four with a store that is slow or has just
+        gone silent.
         """
         self._grace_until = min(self._grace_until, self._loop.time() + timeout.total_seconds())
         self._pod.services.run_ended.ring()
