@@ -163,7 +163,7 @@ REDIS_BUGS: tuple[Bug, ...] = (
         "a token that repeats after an attempt was handed back",
         "claim",
         "lib/claiming",
-        "tonumber(token or 0) + 1, tonumber(attempt or 0) + 1",
+        "tonumber(token) + 1, tonumber(attempt or 0) + 1",
         "tonumber(attempt or 0) + 1, tonumber(attempt or 0) + 1",
     ),
     _bug(
