@@ -106,7 +106,8 @@ class JobStore(Protocol):
 
         A due job whose kind is not in ``kinds`` is passed over; when no pod with a live lease
         publishes its kind it must be put on hold (``unknown_kind``), so that later claims do
-        not meet it again, until a pod that knows the kind registers.
+        not meet it again, until a pod that knows the kind registers. One that has expired may be
+        put on hold as well: it is cancelled all the same.
 
         The first claims carry ``worker_ids``, in order; claims beyond them are held ahead. A
         job with a crash on record is only claimed for a worker id, never ahead.

@@ -19,11 +19,12 @@ def claim(world: World, name: str, demand: Demand, lease: PodLease) -> list[Clai
         return []
     taken: list[ClaimedJob] = []
     published = {kind for pod in world.live_pods() for kind in pod.pod.kinds}
-    for job in world.due(name):
+    for job in world.waiting(name):
         if job.request.kind not in published:
             # Which of them a claim meets, and so puts on hold, is up to the store.
             job.may_be_held = True
-        elif job.request.kind in demand.kinds and len(taken) < demand.limit:
+    for job in world.due(name):
+        if job.request.kind in demand.kinds and len(taken) < demand.limit:
             worker_id = demand.worker_ids[len(taken)] if len(taken) < len(demand.worker_ids) else ""
             if worker_id or not job.crashes:
                 taken.append(_take(world, job, worker_id, lease))

@@ -261,16 +261,17 @@ class World:
     def is_expired(self, job: ModelJob) -> bool:
         return job.expires_at is not None and job.expires_at <= self.now
 
-    def due(self, queue: str) -> list[ModelJob]:
-        """What could be claimed, were its kind known, in the order of claims."""
-        found = [
+    def waiting(self, queue: str) -> list[ModelJob]:
+        """What was due some time, also when it has expired since."""
+        return [
             job
             for job in self.of_queue(queue)
-            if job.status in WAITING
-            and job.hold is None
-            and job.due_at <= self.now
-            and not self.is_expired(job)
+            if job.status in WAITING and job.hold is None and job.due_at <= self.now
         ]
+
+    def due(self, queue: str) -> list[ModelJob]:
+        """What could be claimed, were its kind known, in the order of claims."""
+        found = [job for job in self.waiting(queue) if not self.is_expired(job)]
         return sorted(found, key=lambda job: (job.request.priority, job.due_at, job.id))
 
     def claimed(self, host_id: HostId | None = None) -> list[ModelJob]:
