@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable
 from datetime import timedelta
 
-from forge_jobs.errors import Unavailable
+from forge_jobs.errors import StorageError
 from forge_jobs.model.events import EventKind
 from forge_jobs.model.ids import WorkerId, new_worker_id
 from forge_jobs.model.jobs import Cause, ClaimedJob
@@ -101,6 +101,9 @@ class Worker:
     async def _record_start(self, run: Run) -> bool:
         """Make it known that the handler of a job that may kill its process is about to start.
 
+        Whatever the store answers meanwhile is no failure of the job: it waits until the start is
+        stored, or it is stopped.
+
         :returns: False when the claim was lost
         """
         failures = 0
@@ -109,7 +112,7 @@ class Worker:
             try:
                 [held] = await asyncio.shield(call)
                 return held
-            except Unavailable:
+            except StorageError:
                 pause = min(_FIRST_PAUSE * 2 ** min(failures, 10), _LONGEST_PAUSE)
                 failures += 1
                 await Wakeup().wait(timedelta(seconds=pause * services_jitter(self._services)))

@@ -1,12 +1,15 @@
 """The store goes away, comes back, or does not say what it did."""
 
+from collections.abc import Sequence
+
 import anyio
 import pytest
 
 from forge_jobs.client import JobClient
+from forge_jobs.errors import StorageError
 from forge_jobs.handlers.context import JobContext
 from forge_jobs.handlers.registry import HandlerRegistry
-from forge_jobs.model.jobs import Cause, JobStatus
+from forge_jobs.model.jobs import Cause, Claim, JobStatus
 from forge_jobs.storage.protocols import Storage
 from tests.support.factories import (
     claim_one,
@@ -237,3 +240,34 @@ async def test_a_start_is_recorded_before_a_job_with_a_crash_runs(storage: Stora
     async with a_runtime(faulty(storage, faults), handlers).start():
         await job_because(storage, outcome.job_id, Cause.SUCCEEDED)
     assert recorded == [1]
+
+
+async def test_a_start_that_the_store_refuses_is_no_failure_of_its_job(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handlers = HandlerRegistry()
+    record_start = storage.jobs.record_start
+    refusals = 2
+
+    @handlers.job("crashy")
+    async def crashy() -> None:
+        pass
+
+    async def refuse(claims: Sequence[Claim]) -> list[bool]:
+        nonlocal refusals
+        refusals -= 1
+        if refusals >= 0:
+            raise StorageError("not now")
+        return await record_start(claims)
+
+    async with JobClient(storage, handlers) as client:
+        outcome = await client.enqueue(crashy.request())
+    lease = await register(storage, kinds=("crashy",))
+    claimed = await claim_one(storage, lease, queue=QUEUE, kinds=("crashy",))
+    assert await revive(storage, claimed, crashed(), seconds(0.000001))
+    await storage.procs.unregister(lease)
+    monkeypatch.setattr(storage.jobs, "record_start", refuse, raising=False)
+    async with a_runtime(storage, handlers).start():
+        job = await job_because(storage, outcome.job_id, Cause.SUCCEEDED)
+    assert refusals < 0
+    assert [error.cause for error in job.errors] == [Cause.CRASHED]

@@ -105,6 +105,21 @@ async def test_a_server_without_tls_is_refused_where_tls_is_asked_for(url: str) 
     assert shows_nothing(refused.value)
 
 
+@pytest.mark.parametrize("answer", [b"E\0\0\0\4", b""], ids=["an error", "its end"])
+async def test_a_handshake_that_breaks_off_may_go_better(answer: bytes) -> None:
+    """What a server says while it starts, and what a caller sees of a connection that is cut."""
+
+    async def breaks_off(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readexactly(8)
+        writer.write(answer)
+        writer.close()
+
+    async with await asyncio.start_server(breaks_off, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        with pytest.raises(Unavailable):
+            await open_storage(f"postgresql://nobody@127.0.0.1:{port}/none?timeout=3")
+
+
 @pytest.mark.parametrize(
     "options", [{"sslmode": "verify-full", "sslrootcert": "%2Fnowhere%2Fca.pem"}, {"sslmode": "x"}]
 )

@@ -102,8 +102,9 @@ def _of_setup(error: BaseException) -> StorageError | None:
         )
     if isinstance(error, ssl.SSLCertVerificationError):
         return StorageError("the server's certificate is not trusted; see sslrootcert and sslmode")
-    # Its subclasses are what the system says of connections; this one is the driver's own.
-    if type(error) is ConnectionError:
+    # The driver's own. It says the same of a server that is starting, or of a connection cut in
+    # the handshake, but in other words: those may go better.
+    if type(error) is ConnectionError and "rejected SSL upgrade" in str(error):
         return StorageError("the server has no TLS, which the URL's sslmode asks for")
     return None
 
