@@ -1,6 +1,19 @@
 """More bugs to plant: in pods, slots, settings, rate limits, schedules and bookkeeping."""
 
-from tests.meta.bugs import Bug, _bug
+from tests.meta.bugs import Bug, Edit, _bug, files_of
+
+_RETENTION = "forge_jobs/storage/sql/retention.py"
+_SECOND_LOOK = Edit(
+    _RETENTION,
+    "    before = tx.now - duration_us(KEPT_AT_LEAST)\n    for portion",
+    "    before = tx.now\n    for portion",
+)
+
+
+def _bug_looked_at_twice(name: str, old: str, new: str) -> Bug:
+    """One that the deletion, which looks again, would make good."""
+    return Bug(name, files_of("retention"), (Edit(_RETENTION, old, new), _SECOND_LOOK))
+
 
 FLEET_BUGS: tuple[Bug, ...] = (
     _bug(
@@ -266,17 +279,13 @@ FLEET_BUGS: tuple[Bug, ...] = (
         "duration_us(max(age, KEPT_AT_LEAST))\n",
         "duration_us(max(age, KEPT_AT_LEAST)) + 1\n",
     ),
-    _bug(
+    _bug_looked_at_twice(
         "cleanup of the last minute by age",
-        "retention",
-        "retention",
         "duration_us(max(age, KEPT_AT_LEAST))\n",
         "duration_us(age)\n",
     ),
-    _bug(
+    _bug_looked_at_twice(
         "cleanup of the last minute by count",
-        "retention",
-        "retention",
         "min(newest.finished_at, tx.now - duration_us(KEPT_AT_LEAST))",
         "newest.finished_at",
     ),
