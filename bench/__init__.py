@@ -1,1 +1,1 @@
-"""First figures: ``make bench``, or ``python -m bench --help``."""
+"""Figures: ``make bench``, ``make bench-peers``, ``make bench-limits``."""

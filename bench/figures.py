@@ -1,32 +1,57 @@
 """A figure: several runs of one workload, of which the median is quoted."""
 
+from collections.abc import Mapping, Sequence
 from statistics import median
 
 from msgspec import Struct
 
 
-class Figure(Struct, frozen=True):
-    """:param runs: one value per run, in the order they were made"""
+class Figure(Struct, frozen=True, kw_only=True):
+    """:param runs: one value per run, in the order they were made
+    :param target: what it should be, in words; "" where a comparison says that
+    :param costs: medians, by name with unit
+    """
 
+    store: str
     name: str
     unit: str
     runs: tuple[float, ...]
+    target: str = ""
+    costs: Mapping[str, float] = {}
 
     @property
     def median(self) -> float:
         return median(self.runs)
 
-    def line(self) -> str:
-        """The figure as one aligned line: median, then minimum and maximum."""
+    def lines(self) -> str:
+        """Median, minimum and maximum in one aligned line, what it cost in a second."""
         low, high = min(self.runs), max(self.runs)
-        return (
-            f"{self.name:<44} {self.median:>12,.2f} {self.unit:<14}"
+        text = (
+            f"{self.store:<9} {self.name:<52} {self.median:>12,.2f} {self.unit:<10}"
             f" min {low:,.2f}  max {high:,.2f}  n={len(self.runs)}"
         )
+        if self.target:
+            text += f"  target {self.target}"
+        if self.costs:
+            costs = (f"{name} {value:,.2f}" for name, value in self.costs.items())
+            text += f"\n{'':10}  {'; '.join(costs)}"
+        return text
 
 
-def percentile(values: list[float], q: float) -> float:
+def percentile(values: Sequence[float], q: float) -> float:
     """The nearest-rank percentile of ``values``; ``q`` in (0, 1]."""
     ordered = sorted(values)
     rank = max(1, -(-len(ordered) * q // 1))
     return ordered[int(rank) - 1]
+
+
+def median_costs(runs: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """The median of each cost over the runs that tell it."""
+    names = dict.fromkeys(name for run in runs for name in run)
+    return {name: median([run[name] for run in runs if name in run]) for name in names}
+
+
+def ratios(ours: Sequence[float | None], theirs: Sequence[float | None]) -> tuple[float, ...]:
+    """Ours over theirs, round by round, so that a drift of the machine touches both sides of each
+    pair. A round that one side did not finish (None) counts for neither."""
+    return tuple(a / b for a, b in zip(ours, theirs, strict=True) if a is not None and b)

@@ -1,0 +1,122 @@
+"""Starts the processes of a bench and talks to them in lines."""
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import asdict
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from bench.side import Unsupported, Work
+
+ROOT = Path(__file__).parents[1]
+STOP_SECONDS = 40.0
+TAIL = 2_000
+
+
+class ChildFailed(Exception):
+    """A process of a side ended, or took too long; ends with what it said."""
+
+
+class Child:
+    """One process. Entering waits until it is ready; leaving lets it stop, then kills it.
+
+    :param python: the interpreter of the side's environment
+    :param limit: seconds that one step may take
+    """
+
+    def __init__(self, work: Work, python: Path | None = None, limit: float = 600.0) -> None:
+        self._work = work
+        self._python = python or Path(sys.executable)
+        self._limit = limit
+        self._errors = bytearray()
+
+    async def __aenter__(self) -> Self:
+        self._process = await asyncio.create_subprocess_exec(
+            str(self._python),
+            "-m",
+            "bench.child",
+            json.dumps(asdict(self._work)),
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"},
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            limit=16 * 1024**2,
+        )
+        self._reader = asyncio.create_task(self._read_errors())
+        try:
+            await self.told("ready")
+        except BaseException:
+            await self._end()
+            raise
+        return self
+
+    async def __aexit__(
+        self,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self._end(0 if error else STOP_SECONDS)
+
+    def go(self) -> None:
+        """Let it take its next step."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(b"go\n")
+
+    async def told(self, what: str) -> dict[str, Any]:
+        """What it says next, which must be ``what``.
+
+        :raises Unsupported: the library cannot do that
+        :raises ChildFailed: it ended, or said nothing in time
+        """
+        assert self._process.stdout is not None
+        try:
+            line = await asyncio.wait_for(self._process.stdout.readline(), self._limit)
+        except TimeoutError:
+            raise ChildFailed(f"{self._said()}: no {what!r} in {self._limit:g} s") from None
+        if not line:
+            await self._process.wait()
+            await self._reader
+            raise ChildFailed(f"{self._said()}: ended before {what!r}")
+        told: dict[str, Any] = json.loads(line)
+        if told["what"] == "unsupported":
+            raise Unsupported(told["why"])
+        assert told["what"] == what, told
+        return told
+
+    def _said(self) -> str:
+        tail = self._errors.decode(errors="replace").strip()[-TAIL:]
+        return f"{self._work.side} as {self._work.role}" + (f"\n{tail}\n" if tail else "")
+
+    async def _read_errors(self) -> None:
+        assert self._process.stderr is not None
+        while chunk := await self._process.stderr.read(65_536):
+            self._errors += chunk
+            del self._errors[: -2 * TAIL]
+
+    async def _end(self, patience: float = 0.0) -> None:
+        assert self._process.stdin is not None
+        if self._process.returncode is None and patience:
+            self.go()
+            try:
+                await asyncio.wait_for(self._process.wait(), patience)
+            except TimeoutError:
+                print(f"{self._said()}: did not stop, killed", file=sys.stderr)
+        if self._process.returncode is None:
+            self._process.kill()
+            await self._process.wait()
+        self._process.stdin.close()
+        await self._reader
+
+
+@asynccontextmanager
+async def started(works: Sequence[Work], python: Path | None, limit: float = 600.0) -> Any:
+    """All of them, ready at once."""
+    async with AsyncExitStack() as stack:
+        yield [await stack.enter_async_context(Child(work, python, limit)) for work in works]

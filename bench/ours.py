@@ -1,0 +1,158 @@
+"""forge_jobs as a side. Options of its work: see :class:`Options`."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from types import TracebackType
+from typing import Self
+
+import msgspec
+
+from bench.side import Side, Work
+from forge_jobs import (
+    EnqueueRequest,
+    HandlerRegistry,
+    JobClient,
+    JobContext,
+    QueueRuntime,
+    QueueSettings,
+    RateLimit,
+    Retention,
+    open_storage,
+    schedule,
+)
+
+LIMIT = "plenty"
+WORDS = "payload of some size "
+
+
+class Options(msgspec.Struct, forbid_unknown_fields=True):
+    """What only our side knows.
+
+    :param queues: over how many the jobs and the worker's slots are spread
+    :param kind: ``noop``, ``wait`` (sleeps ``wait_ms``) or ``limited`` (takes a token first)
+    :param payload: bytes of each job's argument
+    :param schedules: recurring jobs that the store holds beside
+    :param due: these schedules are due at once, each for one job; else not for years
+    :param waiting: jobs enqueued after those of the drain, behind which they stay
+    """
+
+    queues: int = 1
+    kind: str = "noop"
+    wait_ms: float = 0.0
+    payload: int = 0
+    schedules: int = 0
+    due: bool = False
+    waiting: int = 0
+
+
+class Ours(Side):
+    """Everything at its default but what the workload itself names."""
+
+    name = "forge_jobs"
+    store = "any"
+    requirements = ()
+    settings = {
+        "max_workers": "workers x processes, the workload's own number",
+        "keep_result": "False: a no-op has none, and no peer stores one here",
+    }
+
+    def __init__(self, work: Work) -> None:
+        super().__init__(work)
+        self.options = msgspec.convert(dict(work.options), Options)
+        self._text = (WORDS * (self.options.payload // len(WORDS) + 1))[: self.options.payload]
+        self._queues = [f"bench{n}" for n in range(self.options.queues)]
+
+    async def __aenter__(self) -> Self:
+        self._storage = await open_storage(self.work.url)
+        self._client = JobClient(self._storage)
+        return self
+
+    async def __aexit__(
+        self,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self._client.aclose()
+        await self._storage.aclose()
+
+    async def prepare(self) -> None:
+        async with await open_storage(self.work.url):
+            pass
+
+    def _request(self, number: int) -> EnqueueRequest:
+        payload: dict[str, object] = {"n": number}
+        if self._text:
+            payload["text"] = self._text
+        queue = self._queues[number % len(self._queues)]
+        return EnqueueRequest(f"bench.{self.options.kind}", payload, queue=queue)
+
+    async def enqueue(self, number: int) -> None:
+        await self._client.enqueue(self._request(number))
+
+    async def enqueue_stamped(self, sent: float) -> None:
+        await self._client.enqueue(
+            EnqueueRequest("bench.stamp", {"sent": sent}, queue=self._queues[0])
+        )
+
+    async def enqueue_bulk(self, numbers: Sequence[int]) -> None:
+        await self._client.enqueue_many([self._request(number) for number in numbers])
+
+    async def fill(self, count: int) -> None:
+        await self._fill(count)
+        now = await self._storage.cron.now()
+        next_at = now - timedelta(seconds=1) if self.options.due else now + timedelta(days=1_000)
+        for n in range(self.options.schedules):
+            request = EnqueueRequest("bench.noop", {"n": n}, queue=self._queues[0])
+            spec = schedule(f"bench{n}", request, "0 0 29 2 *")
+            await self._storage.cron.ensure_schedule(spec, next_at)
+        await self._fill(self.options.waiting)
+
+    async def _fill(self, count: int) -> None:
+        # Several mebibytes a call, so that a large payload does not fill the memory.
+        step = max(1, min(1_000, 8 * 1024**2 // (self.options.payload + 1)))
+        for first in range(0, count, step):
+            await self.enqueue_bulk(range(first, min(first + step, count)))
+
+    def _handlers(self) -> HandlerRegistry:
+        handlers = HandlerRegistry()
+        tally = self.tally
+        seconds = self.options.wait_ms / 1_000
+
+        @handlers.job("bench.noop", keep_result=False)
+        async def noop(n: int, text: str = "") -> None:
+            tally.ran()
+
+        @handlers.job("bench.wait", keep_result=False)
+        async def wait(n: int, text: str = "") -> None:
+            await asyncio.sleep(seconds)
+            tally.ran()
+
+        @handlers.job("bench.limited", keep_result=False)
+        async def limited(ctx: JobContext, n: int) -> None:
+            assert await ctx.rate_limit.acquire(LIMIT)
+            tally.ran()
+
+        @handlers.job("bench.stamp", keep_result=False)
+        async def stamp(sent: float) -> None:
+            tally.arrive(sent)
+
+        return handlers
+
+    @asynccontextmanager
+    async def working(self) -> AsyncIterator[None]:
+        slots = max(1, self.work.workers // len(self._queues)) * self.work.processes
+        settings = QueueSettings(max_workers=slots, retention=Retention(done=timedelta(days=1)))
+        runtime = QueueRuntime(
+            self._storage,
+            self._handlers(),
+            rate_limits={LIMIT: RateLimit(capacity=1_000_000_000)},
+        ).with_queues(**dict.fromkeys(self._queues, settings))
+        async with runtime.start():
+            yield
+
+    async def is_drained(self, target: int) -> bool:
+        counts = await self._storage.jobs.counts(self._queues)
+        return sum(each.by_status.get("done", 0) for each in counts.values()) >= target

@@ -1,0 +1,239 @@
+"""What a process of a bench does: fill, drain, enqueue, pick up, idle. Runs beside any side."""
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from bench.side import Side, Unsupported
+from bench.tracing import SqliteStatements
+from bench.usage import own_cpu_seconds, own_rss_bytes, own_written_bytes
+
+Report = Callable[[str, dict[str, Any]], None]
+"""Tells the parent: ``ready``, ``mark`` or ``result``, with what there is to say."""
+
+Go = Callable[[], Awaitable[None]]
+"""Waits for the parent's next line."""
+
+TICK = 0.005
+QUIET_TICKS = 4
+FIRST_RSS_AT = 10_000
+CALLERS = 100
+
+
+class Meter:
+    """What this process uses between its start and :meth:`read`."""
+
+    def __init__(self, side: Side, statements: SqliteStatements | None) -> None:
+        self._side = side
+        self._statements = statements
+        self.restart()
+
+    def restart(self) -> None:
+        """Count from now on."""
+        self._cpu = own_cpu_seconds()
+        self._written = own_written_bytes()
+        self._asked = self._statements.count if self._statements else 0
+        self._checks = self._statements.checks if self._statements else 0
+        self._rss = own_rss_bytes()
+        self.started = time.monotonic()
+
+    def read(self, finished: float) -> dict[str, Any]:
+        """What a result says of its process, beside its figure."""
+        used = {
+            "started": self.started,
+            "finished": finished,
+            "executed": self._side.tally.executed,
+            "cpu": own_cpu_seconds() - self._cpu,
+            "rss_start": self._rss,
+            "rss_end": own_rss_bytes(),
+        }
+        if self._side.work.url.startswith("sqlite"):
+            used["written"] = own_written_bytes() - self._written
+        if self._statements:
+            used["statements"] = self._statements.count - self._asked
+            used["change_checks"] = self._statements.checks - self._checks
+        return used
+
+
+async def fill(side: Side, meter: Meter, report: Report, go: Go) -> None:
+    """Make the store and enqueue ``work.jobs`` no-ops."""
+    await side.prepare()
+    async with side:
+        report("ready", {})
+        await go()
+        meter.restart()
+        await side.fill(side.work.jobs)
+        report("result", meter.read(time.monotonic()))
+
+
+async def drain(side: Side, meter: Meter, report: Report, go: Go) -> None:
+    """From the worker's start until the store says that all is finished."""
+    async with side:
+        report("ready", {})
+        await go()
+        meter.restart()
+        async with side.working():
+            finished, early_rss = await _drained(side)
+            report("result", meter.read(finished) | {"rss_early": early_rss})
+            await go()
+
+
+async def _drained(side: Side) -> tuple[float, int]:
+    """When it was so, by the clock before the question; and the memory after some jobs.
+
+    The store is asked only when this process has run all jobs, or none for some ticks: a
+    question is load, and would be answered no.
+    """
+    seen, quiet, early_rss = 0, 0, 0
+    while True:
+        executed = side.tally.executed
+        quiet = quiet + 1 if executed == seen else 0
+        seen = executed
+        if executed >= FIRST_RSS_AT and not early_rss:
+            early_rss = own_rss_bytes()
+        if executed >= side.work.jobs or quiet >= QUIET_TICKS:
+            quiet = 0
+            asked = time.monotonic()
+            if await side.is_drained(side.work.target):
+                return asked, early_rss
+        await asyncio.sleep(TICK)
+
+
+async def enqueue_one(side: Side, meter: Meter, report: Report, go: Go) -> None:
+    """Each awaited before the next."""
+
+    async def run() -> None:
+        for number in range(side.work.jobs):
+            await side.enqueue(number)
+
+    await _enqueue(side, meter, report, go, run)
+
+
+async def enqueue_callers(side: Side, meter: Meter, report: Report, go: Go) -> None:
+    """A hundred callers share one client, each awaiting its own."""
+    numbers = range(side.work.jobs)
+
+    async def call(mine: range) -> None:
+        for number in mine:
+            await side.enqueue(number)
+
+    def call_in_thread(mine: range) -> None:
+        asyncio.run(call(mine))
+
+    async def run() -> None:
+        shares = [numbers[n::CALLERS] for n in range(CALLERS)]
+        if side.threads:
+            loop = asyncio.get_running_loop()
+            with ThreadPoolExecutor(CALLERS) as pool:
+                calls = [loop.run_in_executor(pool, call_in_thread, each) for each in shares]
+                await asyncio.gather(*calls)
+        else:
+            await asyncio.gather(*(call(each) for each in shares))
+
+    await _enqueue(side, meter, report, go, run)
+
+
+async def enqueue_bulk(side: Side, meter: Meter, report: Report, go: Go) -> None:
+    """All in one call."""
+    await _enqueue(
+        side, meter, report, go, lambda: side.enqueue_bulk(range(side.work.jobs))
+    )
+
+
+async def _enqueue(
+    side: Side, meter: Meter, report: Report, go: Go, run: Callable[[], Awaitable[None]]
+) -> None:
+    await side.prepare()
+    async with side:
+        # The first call connects.
+        await side.enqueue(-1)
+        report("ready", {})
+        await go()
+        meter.restart()
+        try:
+            await run()
+        except Unsupported as error:
+            report("unsupported", {"why": str(error)})
+            return
+        report("result", meter.read(time.monotonic()))
+
+
+async def pickup(side: Side, meter: Meter, report: Report, go: Go) -> None:
+    """Seconds from before the enqueue to the handler's first line, in one process."""
+    await side.prepare()
+    async with side, side.working():
+        await side.enqueue_stamped(time.monotonic())
+        await side.tally.arrivals(1)
+        report("ready", {})
+        await go()
+        meter.restart()
+        for number in range(side.work.jobs):
+            await asyncio.sleep(_gap())
+            await side.enqueue_stamped(time.monotonic())
+            await side.tally.arrivals(number + 2)
+        used = meter.read(time.monotonic())
+        report("result", used | {"pickups": side.tally.pickups[1:]})
+
+
+async def receive(side: Side, meter: Meter, report: Report, go: Go) -> None:
+    """The worker of a pickup whose sender is another process."""
+    await side.prepare()
+    async with side, side.working():
+        await side.enqueue_stamped(time.monotonic())
+        await side.tally.arrivals(1)
+        report("ready", {})
+        await go()
+        meter.restart()
+        await side.tally.arrivals(side.work.jobs + 1)
+        used = meter.read(time.monotonic())
+        report("result", used | {"pickups": side.tally.pickups[1:]})
+
+
+async def send(side: Side, meter: Meter, report: Report, go: Go) -> None:
+    """The sender for :func:`receive`."""
+    async with side:
+        report("ready", {})
+        await go()
+        meter.restart()
+        for _ in range(side.work.jobs):
+            await asyncio.sleep(_gap() + 0.05)
+            await side.enqueue_stamped(time.monotonic())
+        report("result", meter.read(time.monotonic()))
+
+
+async def idle(side: Side, meter: Meter, report: Report, go: Go) -> None:
+    """A worker with nothing to do, from one line of the parent to the next."""
+    await side.prepare()
+    async with side, side.working():
+        report("ready", {})
+        await go()
+        meter.restart()
+        report("mark", {})
+        await go()
+        report("result", meter.read(time.monotonic()))
+
+
+def _gap() -> float:
+    # Uneven, so that no poller of a fixed beat is met at the same phase each time.
+    return random.uniform(0.005, 0.025)
+
+
+Role = Callable[[Side, Meter, Report, Go], Awaitable[None]]
+
+ROLES: dict[str, Role] = {
+    role.__name__: role
+    for role in (
+        fill,
+        drain,
+        enqueue_one,
+        enqueue_callers,
+        enqueue_bulk,
+        pickup,
+        receive,
+        send,
+        idle,
+    )
+}

@@ -1,0 +1,183 @@
+"""One run of one workload on a fresh store: its figure, and what it cost."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from bench.children import Child, started
+from bench.figures import percentile
+from bench.side import Side, Work
+from bench.stores import Store, Used
+
+SETTLE_SECONDS = 5.0
+
+
+class Run(Struct, frozen=True):
+    """:param costs: what one job cost, by name with unit; memory is that of one process"""
+
+    value: float
+    costs: Mapping[str, float] = {}
+
+
+class Runner:
+    """Runs the workloads of one side on one store.
+
+    :param python: the interpreter of the side's environment
+    :param cpus: processors for its processes; empty: all
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        side: type[Side],
+        python: Path | None = None,
+        cpus: tuple[int, ...] = (),
+    ) -> None:
+        self._store = store
+        self._side = side
+        self._python = python
+        self._cpus = cpus
+
+    async def drain(
+        self,
+        jobs: int,
+        workers: int,
+        processes: int = 1,
+        *,
+        counted: bool = False,
+        **options: Any,
+    ) -> Run:
+        """Jobs per second from the workers' start until all are stored as finished."""
+        url = await self._store.fresh(counted=counted)
+        work = await self.fill(url, jobs, counted=counted, **options)
+        # Due schedules enqueue theirs when the worker runs.
+        return await self.drained(work, work.jobs, workers, processes)
+
+    async def fill(self, url: str, jobs: int, *, counted: bool = False, **options: Any) -> Work:
+        """Put jobs in a store, made where it is missing; what is to be drained then."""
+        work = self._work(url, "fill", jobs, counted=counted, options=options)
+        async with Child(work, self._python) as child:
+            child.go()
+            await child.told("result")
+        if options.get("due"):
+            return replace(work, jobs=jobs + options["schedules"])
+        return work
+
+    async def drained(self, filled: Work, target: int, workers: int, processes: int = 1) -> Run:
+        """Run what ``filled`` left, until ``target`` jobs of the store have finished."""
+        work = replace(filled, role="drain", workers=workers, processes=processes, target=target)
+        async with started([work] * processes, self._python) as children:
+            before = await self._store.used()
+            for child in children:
+                child.go()
+            told = await asyncio.gather(*(child.told("result") for child in children))
+            used = (await self._store.used()).since(before)
+        executed = sum(each["executed"] for each in told)
+        # Threads that count at once lose some.
+        if executed < work.jobs * (0.9 if self._side.threads else 1.0):
+            raise ValueError(f"{work.side}: {executed} of {work.jobs} jobs ran")
+        seconds = min(each["finished"] for each in told) - min(each["started"] for each in told)
+        return Run(work.jobs / seconds, _costs(told, used, work))
+
+    async def enqueue(self, how: str, jobs: int, *, counted: bool = False, **options: Any) -> Run:
+        """Jobs per second stored; ``how`` is ``one``, ``callers`` or ``bulk``."""
+        url = await self._store.fresh(counted=counted)
+        work = self._work(url, f"enqueue_{how}", jobs, counted=counted, options=options)
+        async with Child(work, self._python) as child:
+            before = await self._store.used()
+            child.go()
+            told = await child.told("result")
+            used = (await self._store.used()).since(before)
+        return Run(jobs / (told["finished"] - told["started"]), _costs([told], used, work))
+
+    async def pickup(self, jobs: int) -> tuple[Run, Run]:
+        """Milliseconds, median and 99th percentile; sender and worker are one process."""
+        work = self._work(await self._store.fresh(), "pickup", jobs, workers=10)
+        async with Child(work, self._python) as child:
+            child.go()
+            return _percentiles((await child.told("result"))["pickups"])
+
+    async def pickup_from_another(self, jobs: int) -> tuple[Run, Run]:
+        """The same with the sender in a process of its own."""
+        work = self._work(await self._store.fresh(), "receive", jobs, workers=10)
+        async with (
+            Child(work, self._python) as receiver,
+            Child(replace(work, role="send"), self._python) as sender,
+        ):
+            receiver.go()
+            sender.go()
+            return _percentiles((await receiver.told("result"))["pickups"])
+
+    async def idle(self, workers: int, seconds: float, **options: Any) -> Run:
+        """What a worker without work asks of its store per second."""
+        url = await self._store.fresh(counted=True)
+        work = self._work(url, "idle", workers=workers, counted=True, options=options)
+        async with Child(work, self._python) as child:
+            await asyncio.sleep(SETTLE_SECONDS)
+            child.go()
+            await child.told("mark")
+            before = await self._store.used()
+            await asyncio.sleep(seconds)
+            used = (await self._store.used()).since(before)
+            child.go()
+            told = await child.told("result")
+        asked = told.get("statements", used.statements)
+        costs = {"worker CPU, ms/s": 1_000 * told["cpu"] / seconds}
+        if used.cpu is not None:
+            costs["server CPU, ms/s"] = 1_000 * used.cpu / seconds
+        if told.get("change_checks"):
+            costs["change checks per s"] = told["change_checks"] / seconds
+        return Run(asked / seconds, costs)
+
+    def _work(
+        self,
+        url: str,
+        role: str,
+        jobs: int = 0,
+        *,
+        workers: int = 10,
+        counted: bool = False,
+        options: Mapping[str, Any] | None = None,
+    ) -> Work:
+        return Work(
+            side=f"{self._side.__module__}:{self._side.__qualname__}",
+            url=url,
+            role=role,
+            jobs=jobs,
+            workers=workers,
+            counted=counted,
+            cpus=self._cpus,
+            options=dict(options or {}),
+        )
+
+
+def _percentiles(pickups: list[float]) -> tuple[Run, Run]:
+    milliseconds = [1_000 * seconds for seconds in pickups]
+    return Run(percentile(milliseconds, 0.5)), Run(percentile(milliseconds, 0.99))
+
+
+def _costs(told: list[dict[str, Any]], used: Used, work: Work) -> dict[str, float]:
+    mib = 1024**2
+    costs = {
+        "worker CPU, us/job": 1e6 * sum(each["cpu"] for each in told) / work.jobs,
+        "RSS at start, MiB": max(each["rss_start"] for each in told) / mib,
+        "RSS after, MiB": max(each["rss_end"] for each in told) / mib,
+    }
+    if used.cpu is not None:
+        costs["server CPU, us/job"] = 1e6 * used.cpu / work.jobs
+    if used.wal is not None:
+        costs["WAL, bytes/job"] = used.wal / work.jobs
+    statements = used.statements
+    if "statements" in told[0]:
+        statements = sum(each["statements"] for each in told)
+    if statements:
+        costs["statements per job"] = statements / work.jobs
+    if "written" in told[0]:
+        costs["written, bytes/job"] = sum(each["written"] for each in told) / work.jobs
+    if told[0].get("rss_early"):
+        costs["RSS after 10,000, MiB"] = told[0]["rss_early"] / mib
+    return costs

@@ -1,0 +1,146 @@
+"""One side of a comparison: a queue library behind the few verbs that the workloads need.
+
+Sides run in processes of their own, in environments that hold nothing but their library: this
+module, :mod:`bench.roles` and the sides import only the standard library and that library.
+"""
+
+import asyncio
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, ClassVar, Self
+
+
+class Unsupported(Exception):
+    """The library has no such call."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """What one process is asked to do.
+
+    :param side: ``module:Class``
+    :param role: a name in :data:`bench.roles.ROLES`
+    :param jobs: how many, in all processes together
+    :param workers: jobs that run at a time, in this process
+    :param processes: how many such processes serve the store
+    :param target: jobs stored as finished in the whole store that end a drain
+    :param counted: count what SQLite is asked, which takes time
+    :param cpus: processors this process may run on; empty: all
+    :param options: what only some sides know
+    """
+
+    side: str
+    url: str
+    role: str
+    jobs: int = 0
+    workers: int = 10
+    processes: int = 1
+    target: int = 0
+    counted: bool = False
+    cpus: tuple[int, ...] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Tally:
+    """What the handlers of this process have done. Handlers may call it from any thread."""
+
+    def __init__(self) -> None:
+        self.executed = 0
+        """Lower than the truth when threads count at once: it only says when to ask the store."""
+        self.pickups: list[float] = []
+        self._loop = asyncio.get_running_loop()
+        self._arrived = asyncio.Event()
+
+    def ran(self) -> None:
+        """A no-op job ran."""
+        self.executed += 1
+
+    def arrive(self, sent: float) -> None:
+        """A job ran that left its caller at ``sent``, on the machine's monotonic clock."""
+        self.pickups.append(time.monotonic() - sent)
+        self._loop.call_soon_threadsafe(self._arrived.set)
+
+    async def arrivals(self, count: int) -> None:
+        """Wait until ``count`` jobs have arrived since the start."""
+        while len(self.pickups) < count:
+            self._arrived.clear()
+            if len(self.pickups) < count:
+                await self._arrived.wait()
+
+
+class Side(ABC):
+    """Opened as a context, which connects it as a producer."""
+
+    name: ClassVar[str]
+    store: ClassVar[str]
+    """``postgres``, ``redis`` or ``sqlite``."""
+    requirements: ClassVar[tuple[str, ...]]
+    """What pip installs into the side's environment."""
+    python: ClassVar[str] = ""
+    """The interpreter the library needs; empty: that of the bench."""
+    settings: ClassVar[Mapping[str, str]]
+    """Each setting that is not the library's default, and where its documentation advises it."""
+    jobs: ClassVar[int] = 20_000
+    """How many jobs a drain takes, so that it lasts for seconds."""
+    uvloop: ClassVar[bool] = True
+    """Whether the library runs on it; threads of libraries without a loop do not care."""
+    threads: ClassVar[bool] = False
+    """Its enqueue blocks: a hundred callers are threads, not tasks."""
+    acknowledges_after: ClassVar[bool] = True
+    """A job is taken from the store when it has run; False: before, so a crash loses it."""
+
+    def __init__(self, work: Work) -> None:
+        self.work = work
+        self.tally = Tally()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Release what was opened."""
+
+    @abstractmethod
+    async def prepare(self) -> None:
+        """Make tables or streams; called once per store, before anything else."""
+
+    @abstractmethod
+    async def enqueue(self, number: int) -> None:
+        """Store one no-op job as durably as the library promises."""
+
+    @abstractmethod
+    async def enqueue_stamped(self, sent: float) -> None:
+        """Store one job whose handler calls :meth:`Tally.arrive`."""
+
+    async def enqueue_bulk(self, numbers: Sequence[int]) -> None:
+        """Store many no-op jobs by the library's call for that.
+
+        :raises Unsupported: there is none
+        """
+        raise Unsupported(f"{self.name} has no call for many jobs")
+
+    async def fill(self, count: int) -> None:
+        """Enqueue beforehand, however it goes fastest."""
+        for first in range(0, count, 1_000):
+            numbers = range(first, min(first + 1_000, count))
+            try:
+                await self.enqueue_bulk(numbers)
+            except Unsupported:
+                for number in numbers:
+                    await self.enqueue(number)
+
+    @abstractmethod
+    def working(self) -> AbstractAsyncContextManager[None]:
+        """A worker of ``work.workers`` slots, from its start to its end."""
+
+    @abstractmethod
+    async def is_drained(self, target: int) -> bool:
+        """Whether the store itself says that ``target`` jobs have finished."""

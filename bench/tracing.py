@@ -1,0 +1,31 @@
+"""Counts what SQLite is asked, below every library: at the module that opens the file."""
+
+import sqlite3
+from typing import Any
+
+
+class SqliteStatements:
+    """Counts the statements of all connections that this process opens from now on.
+
+    Looking whether another process has changed the file asks no table and takes no lock; it
+    is counted apart.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.checks = 0
+        self._connect = sqlite3.connect
+        sqlite3.connect = self._traced
+
+    def _traced(self, *arguments: Any, **options: Any) -> sqlite3.Connection:
+        connection = self._connect(*arguments, **options)
+        connection.set_trace_callback(self._note)
+        return connection
+
+    def _note(self, statement: str) -> None:
+        if statement.startswith("--"):  # what a trigger does is part of what fired it
+            return
+        if "data_version" in statement.lower():
+            self.checks += 1
+        else:
+            self.count += 1
