@@ -53,6 +53,7 @@ class Ours(Side):
     name = "forge_jobs"
     store = "any"
     requirements = ()
+    jobs = 50_000
     settings = {
         "max_workers": "workers x processes, the workload's own number",
         "keep_result": "False: a no-op has none, and no peer stores one here",

@@ -42,14 +42,26 @@ class Options(Struct, frozen=True):
         return tuple(sorted(os.sched_getaffinity(0))[-1:]) if self.pin else ()
 
 
-def add_options(parser: argparse.ArgumentParser, names: Collection[str], path: Path) -> None:
-    """The options of every bench."""
+def add_options(
+    parser: argparse.ArgumentParser,
+    names: Collection[str],
+    path: Path,
+    *,
+    own_servers: bool = False,
+) -> None:
+    """The options of every bench.
+
+    :param own_servers: the bench empties whole servers, so it takes no URL of the user's
+    """
+    ways = f"one of {', '.join(KINDS)}, on a server of our own"
+    if not own_servers:
+        ways = f"a URL, or {ways}; on yours, schemas or key prefixes bench_... stay"
     parser.add_argument(
         "--storage",
         action="append",
         default=[],
-        help=f"a URL, or one of {', '.join(KINDS)} on a server of our own; may be repeated "
-        "(default: all three). On a server of yours, schemas or key prefixes bench_... stay",
+        choices=KINDS if own_servers else None,
+        help=f"{ways}. May be repeated (default: all three)",
     )
     parser.add_argument("--runs", type=int, help="per figure (default: 5; 2 when quick)")
     parser.add_argument("--quick", action="store_true", help="a tenth of the work, to try it out")

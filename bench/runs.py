@@ -53,13 +53,17 @@ class Runner:
     ) -> Run:
         """Jobs per second from the workers' start until all are stored as finished."""
         url = await self._store.fresh(counted=counted)
-        work = await self.fill(url, jobs, counted=counted, **options)
+        work = await self.fill(url, jobs, workers, counted=counted, **options)
         # Due schedules enqueue theirs when the worker runs.
         return await self.drained(work, work.jobs, workers, processes)
 
-    async def fill(self, url: str, jobs: int, *, counted: bool = False, **options: Any) -> Work:
+    async def fill(
+        self, url: str, jobs: int, workers: int = 100, *, counted: bool = False, **options: Any
+    ) -> Work:
         """Put jobs in a store, made where it is missing; what is to be drained then."""
-        work = self._work(url, "fill", jobs, counted=counted, options=options)
+        work = self._work(
+            url, "fill", jobs, workers=workers, counted=counted, options=options
+        )
         async with Child(work, self._python) as child:
             child.go()
             await child.told("result")

@@ -1,0 +1,80 @@
+"""arq 0.28, https://arq-docs.helpmanual.io."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from types import TracebackType
+from typing import Any, Self
+
+from bench.peers.redis_connected import RedisSide
+from bench.peers.running import beside
+
+QUEUE = "arq:queue"
+
+
+class Arq(RedisSide):
+    """Polls; a shorter pause between two polls is its one lever."""
+
+    name = "arq"
+    requirements = ("arq==0.28.0", "hiredis")
+    settings = {
+        "max_jobs": "the workers; docs/index.rst, Worker",
+        "poll_delay": "10 ms rather than 500; docs/index.rst, Worker",
+        "keep_result": "0: a no-op has none; docs/index.rst, Worker",
+        "hiredis": "installed; redis-py README.md",
+    }
+    jobs = 8_000
+
+    async def __aenter__(self) -> Self:
+        from arq import create_pool
+
+        await super().__aenter__()
+        self._pool: Any = await create_pool(self._redis_settings())
+        return self
+
+    async def __aexit__(
+        self,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self._pool.aclose()
+        await super().__aexit__(error_type, error, traceback)
+
+    def _redis_settings(self) -> Any:
+        from arq.connections import RedisSettings
+
+        return RedisSettings.from_dsn(self.work.url)
+
+    async def prepare(self) -> None:
+        """There is nothing to make."""
+
+    async def enqueue(self, number: int) -> None:
+        await self._pool.enqueue_job("noop", number)
+
+    async def enqueue_stamped(self, sent: float) -> None:
+        await self._pool.enqueue_job("stamp", sent)
+
+    @asynccontextmanager
+    async def working(self) -> AsyncIterator[None]:
+        from arq.worker import Worker, func
+
+        async def noop(context: Any, n: int) -> None:
+            self.tally.ran()
+
+        async def stamp(context: Any, sent: float) -> None:
+            self.tally.arrive(sent)
+
+        worker = Worker(
+            functions=[func(noop, name="noop"), func(stamp, name="stamp")],
+            redis_settings=self._redis_settings(),
+            handle_signals=False,
+            max_jobs=self.work.workers,
+            poll_delay=0.01,
+            keep_result=0,
+        )
+        async with beside(worker.async_run()):
+            yield
+
+    async def is_drained(self, target: int) -> bool:
+        # A job leaves the queue in the transaction that ends it.
+        return not await self._asking.exists(QUEUE)

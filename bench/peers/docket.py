@@ -1,0 +1,93 @@
+"""docket 0.27 (pydocket), https://docket.lol: Redis streams."""
+
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from types import TracebackType
+from typing import Any, Self
+
+from bench.peers.redis_connected import RedisSide
+from bench.peers.running import beside
+from bench.side import Work
+
+
+class Docket(RedisSide):
+    """Finished tasks leave nothing that outlives them."""
+
+    name = "docket"
+    requirements = ("pydocket==0.27.0", "hiredis==3.5.0")
+    settings = {
+        "concurrency": "the workers; docs/production.md, Worker Configuration",
+        "minimum_check_interval": "10 ms rather than 250: how often an idle worker looks; "
+        "docs/production.md, Worker Configuration",
+        "execution_ttl": "0: no record of a finished task; docs/production.md, State and Result "
+        "Storage",
+        "logging": "warnings only",
+        "hiredis": "installed; redis-py README.md",
+    }
+    jobs = 5_000
+
+    def __init__(self, work: Work) -> None:
+        super().__init__(work)
+        logging.getLogger("docket").setLevel(logging.WARNING)
+        tally = self.tally
+
+        async def noop(n: int) -> None:
+            tally.ran()
+
+        async def stamp(sent: float) -> None:
+            tally.arrive(sent)
+
+        self._noop = noop
+        self._stamp = stamp
+
+    async def __aenter__(self) -> Self:
+        from docket import Docket as Library
+
+        await super().__aenter__()
+        docket = Library(name="bench", url=self.work.url, execution_ttl=timedelta(0))
+        self._stack = contextlib.AsyncExitStack()
+        self._docket: Any = await self._stack.enter_async_context(docket)
+        self._docket.register(self._noop)
+        self._docket.register(self._stamp)
+        return self
+
+    async def __aexit__(
+        self,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self._stack.aclose()
+        await super().__aexit__(error_type, error, traceback)
+
+    async def prepare(self) -> None:
+        """The worker makes its stream and group."""
+
+    async def enqueue(self, number: int) -> None:
+        await self._docket.add(self._noop)(number)
+
+    async def enqueue_stamped(self, sent: float) -> None:
+        await self._docket.add(self._stamp)(sent)
+
+    async def enqueue_bulk(self, numbers: Sequence[int]) -> None:
+        call = self._docket.call
+        await self._docket.add_many([call(self._noop)(number) for number in numbers])
+
+    @asynccontextmanager
+    async def working(self) -> AsyncIterator[None]:
+        from docket import Worker
+
+        worker: Any = Worker(
+            self._docket,
+            concurrency=self.work.workers,
+            minimum_check_interval=timedelta(milliseconds=10),
+        )
+        async with worker, beside(worker.run_forever()):
+            yield
+
+    async def is_drained(self, target: int) -> bool:
+        # Entries leave the stream when they are acknowledged.
+        return int(await self._asking.xlen(self._docket.stream_key)) == 0

@@ -1,0 +1,82 @@
+"""dramatiq 2.2, https://dramatiq.io: threads, on Redis.
+
+Its actors are plain functions here: a coroutine would hop to another thread for each job.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from types import TracebackType
+from typing import Any, Self
+
+from bench.side import Side, Work
+
+
+class Dramatiq(Side):
+    """The default middleware, without the Prometheus exporter."""
+
+    name = "dramatiq"
+    store = "redis"
+    requirements = ("dramatiq[redis]==2.2.1", "hiredis==3.5.0")
+    settings = {
+        "worker_threads": "the workers; docs/source/advanced.rst, Command Line Interface",
+        "prefetch": "twice the threads, the default",
+        "hiredis": "installed; redis-py README.md",
+    }
+    jobs = 8_000
+    threads = True
+
+    def __init__(self, work: Work) -> None:
+        super().__init__(work)
+        import dramatiq
+        from dramatiq.brokers.redis import RedisBroker
+
+        self._broker: Any = RedisBroker(url=work.url)
+        dramatiq.set_broker(self._broker)
+        tally = self.tally
+
+        @dramatiq.actor(actor_name="noop")
+        def noop(n: int) -> None:
+            tally.ran()
+
+        @dramatiq.actor(actor_name="stamp")
+        def stamp(sent: float) -> None:
+            tally.arrive(sent)
+
+        self._noop: Any = noop
+        self._stamp: Any = stamp
+
+    async def __aexit__(
+        self,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._broker.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def prepare(self) -> None:
+        """There is nothing to make."""
+
+    async def enqueue(self, number: int) -> None:
+        self._noop.send(number)
+
+    async def enqueue_stamped(self, sent: float) -> None:
+        self._stamp.send(sent)
+
+    @asynccontextmanager
+    async def working(self) -> AsyncIterator[None]:
+        import dramatiq
+
+        worker = dramatiq.Worker(self._broker, worker_threads=self.work.workers)
+        worker.start()
+        try:
+            yield
+        finally:
+            await asyncio.to_thread(worker.stop)
+
+    async def is_drained(self, target: int) -> bool:
+        # A message leaves this hash when it is acknowledged.
+        return int(self._broker.client.hlen("dramatiq:default.msgs")) == 0

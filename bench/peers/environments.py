@@ -1,0 +1,86 @@
+"""An environment per set of requirements, below ``.venv-peers``: peers ask for drivers of
+different ages, so that one environment for all would hold old releases of some."""
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from bench.children import ROOT
+from bench.side import Side
+
+FOLDER = ROOT / ".venv-peers"
+MARK = ".ready"
+
+
+class NotInstalled(Exception):
+    """A peer cannot be had here; says why."""
+
+
+def requirements_of(side: type[Side]) -> tuple[str, ...]:
+    """What its environment holds beside what that brings along."""
+    return (*side.requirements, *(("uvloop==0.23.0",) if side.uvloop else ()))
+
+
+def name_of(requirements: tuple[str, ...], python: str) -> str:
+    """The folder of an environment: readable, and another one when its contents differ."""
+    text = "\n".join((*requirements, python))
+    project = re.split(r"[\[=<>~]", requirements[0])[0]
+    return f"{project}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+
+
+def python_of(side: type[Side]) -> Path:
+    """The interpreter of the side's environment, made when it is missing.
+
+    :raises NotInstalled: there is no such interpreter, or pip could not install it
+    """
+    requirements = requirements_of(side)
+    folder = FOLDER / name_of(requirements, side.python)
+    python = folder / "bin" / "python"
+    if (folder / MARK).exists():
+        return python
+    print(f"installing {side.name} in {folder.relative_to(ROOT)} ...", flush=True)
+    shutil.rmtree(folder, ignore_errors=True)
+    _run([str(_interpreter(side.python)), "-m", "venv", str(folder)])
+    pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    try:
+        _run([*pip, *requirements])
+    except NotInstalled:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    (folder / MARK).touch()
+    return python
+
+
+def _interpreter(version: str) -> Path:
+    """Ours, or one of ``version`` that runs.
+
+    :raises NotInstalled: there is none
+    """
+    if not version:
+        return Path(sys.executable)
+    for candidate in _candidates(version):
+        tried = subprocess.run([candidate, "--version"], capture_output=True, check=False)
+        if tried.returncode == 0:
+            return candidate
+    raise NotInstalled(f"needs Python {version}, which is not here")
+
+
+def _candidates(version: str) -> Iterator[Path]:
+    found = shutil.which(f"python{version}")
+    if found is not None:
+        yield Path(found)
+    # A launcher of pyenv's on the PATH refuses a version that is not the chosen one.
+    root = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
+    yield from sorted(root.glob(f"versions/{version}.*/bin/python{version}"))
+
+
+def _run(command: list[str]) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        errors = [line for line in done.stderr.splitlines() if "ERROR" in line]
+        raise NotInstalled(" ".join(errors or done.stderr.splitlines())[-500:])

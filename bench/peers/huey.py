@@ -1,0 +1,86 @@
+"""huey 3.5, https://huey.readthedocs.io, on SQLite: threads that poll.
+
+It takes a task out of the file before it runs it, so a crash loses what was running: nothing here
+acknowledges after the run.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+from urllib.parse import urlsplit
+
+from bench.side import Side, Work
+
+
+class Huey(Side):
+    """At its defaults: WAL, and a commit synced as SQLite itself does it, which is fully."""
+
+    name = "huey"
+    store = "sqlite"
+    requirements = ("huey==3.5.4",)
+    settings = {
+        "workers": "the workers, threads; docs/consumer.rst, worker types",
+        "fsync": "not given: SQLite's own default, synchronous=full",
+        "initial_delay, backoff, max_delay": "100 ms, 1.15, 10 s, the defaults",
+        "results": "a no-op returns None, which is not stored; docs/api.rst, store_none",
+    }
+    jobs = 8_000
+    threads = True
+    uvloop = False
+    acknowledges_after = False
+
+    def __init__(self, work: Work) -> None:
+        super().__init__(work)
+        from huey import SqliteHuey
+
+        path = urlsplit(work.url).path.removeprefix("/")
+        self._huey: Any = SqliteHuey(filename=path, **self._storage_options())
+        tally = self.tally
+
+        @self._huey.task(name="noop")
+        def noop(n: int) -> None:
+            tally.ran()
+
+        @self._huey.task(name="stamp")
+        def stamp(sent: float) -> None:
+            tally.arrive(sent)
+
+        self._noop: Any = noop
+        self._stamp: Any = stamp
+
+    def _storage_options(self) -> dict[str, object]:
+        return {}
+
+    async def prepare(self) -> None:
+        """The tables are made when the file is opened."""
+
+    async def enqueue(self, number: int) -> None:
+        self._noop(number)
+
+    async def enqueue_stamped(self, sent: float) -> None:
+        self._stamp(sent)
+
+    @asynccontextmanager
+    async def working(self) -> AsyncIterator[None]:
+        consumer = self._huey.create_consumer(workers=self.work.workers)
+        consumer.start()
+        try:
+            yield
+        finally:
+            await asyncio.to_thread(consumer.stop, graceful=True)
+
+    async def is_drained(self, target: int) -> bool:
+        # Nothing in the file says that a task has run: only its handlers know.
+        mine = self.tally.executed >= self.work.jobs or self.work.processes > 1
+        return mine and int(self._huey.pending_count()) == 0
+
+
+class HueyUnsafe(Huey):
+    """Commits that a loss of power undoes."""
+
+    name = "huey-unsafe"
+    settings = Huey.settings | {"fsync": "False: synchronous=off; docs/api.rst, SqliteHuey"}
+
+    def _storage_options(self) -> dict[str, object]:
+        return {"fsync": False}

@@ -1,0 +1,90 @@
+"""procrastinate 3.10, https://procrastinate.readthedocs.io: statements per job, not per batch."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from types import TracebackType
+from typing import Any, Self
+
+from bench.peers.running import beside
+from bench.side import Side, Work
+
+POOL_SIZE = 20
+
+
+class Procrastinate(Side):
+    """Finished jobs stay, as by default and as ours do."""
+
+    name = "procrastinate"
+    store = "postgres"
+    requirements = ("procrastinate==3.10.0", "psycopg[binary,pool]==3.3.9")
+    settings = {
+        "concurrency": "the workers; docs/howto/advanced/concurrency.md",
+        "pool": "20 connections, so that neither workers nor callers wait for one of four; "
+        "docs/howto/basics/connector.md",
+        "psycopg": "the binary build; docs/howto/basics/connector.md",
+        "delete_jobs": "never, the default",
+        "listen_notify": "True, the default",
+    }
+    jobs = 3_000
+
+    def __init__(self, work: Work) -> None:
+        super().__init__(work)
+        from procrastinate import App, PsycopgConnector
+
+        self._app = App(
+            connector=PsycopgConnector(conninfo=work.url, min_size=4, max_size=POOL_SIZE)
+        )
+        tally = self.tally
+
+        @self._app.task(name="noop")
+        async def noop(n: int) -> None:
+            tally.ran()
+
+        @self._app.task(name="stamp")
+        async def stamp(sent: float) -> None:
+            tally.arrive(sent)
+
+        self._noop: Any = noop
+        self._stamp: Any = stamp
+
+    async def __aenter__(self) -> Self:
+        await self._app.open_async()
+        return self
+
+    async def __aexit__(
+        self,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self._app.close_async()
+
+    async def prepare(self) -> None:
+        from procrastinate import App, PsycopgConnector
+
+        async with App(connector=PsycopgConnector(conninfo=self.work.url)).open_async() as app:
+            await app.schema_manager.apply_schema_async()
+
+    async def enqueue(self, number: int) -> None:
+        await self._noop.defer_async(n=number)
+
+    async def enqueue_stamped(self, sent: float) -> None:
+        await self._stamp.defer_async(sent=sent)
+
+    async def enqueue_bulk(self, numbers: Sequence[int]) -> None:
+        await self._noop.batch_defer_async(*({"n": number} for number in numbers))
+
+    @asynccontextmanager
+    async def working(self) -> AsyncIterator[None]:
+        worker = self._app.run_worker_async(
+            concurrency=self.work.workers, install_signal_handlers=False
+        )
+        async with beside(worker):
+            yield
+
+    async def is_drained(self, target: int) -> bool:
+        row: Any = await self._app.connector.execute_query_one_async(
+            "SELECT EXISTS (SELECT FROM procrastinate_jobs WHERE status IN ('todo', 'doing'))"
+            " AS busy"
+        )
+        return not row["busy"]

@@ -1,0 +1,34 @@
+"""Workers that are one coroutine, run beside the workload."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
+
+STOP_SECONDS = 15.0
+
+
+@asynccontextmanager
+async def beside(
+    work: Coroutine[Any, Any, Any], stop: Callable[[], object] | None = None
+) -> AsyncIterator[None]:
+    """Run ``work`` while the block runs, then stop it; by cancelling where nothing else is given.
+
+    Work that ends before the block ends the process: whoever waits for jobs would wait for ever.
+    """
+    task = asyncio.create_task(work)
+    task.add_done_callback(_end_the_process)
+    try:
+        yield
+    finally:
+        task.remove_done_callback(_end_the_process)
+        if stop is None:
+            task.cancel()
+        else:
+            stop()
+        await asyncio.wait({task}, timeout=STOP_SECONDS)
+
+
+def _end_the_process(task: "asyncio.Task[Any]") -> None:
+    error = None if task.cancelled() else task.exception()
+    raise SystemExit(f"the worker has ended: {error!r}") from error

@@ -1,0 +1,89 @@
+"""taskiq 0.13 with taskiq-redis 1.2, https://taskiq-python.github.io: Redis streams."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from types import TracebackType
+from typing import Any, Self
+
+from bench.peers.redis_connected import RedisSide
+from bench.peers.running import beside
+from bench.side import Work
+
+STREAM = "taskiq"
+
+
+class Taskiq(RedisSide):
+    """The one of its brokers that acknowledges."""
+
+    name = "taskiq"
+    requirements = ("taskiq==0.13.0", "taskiq-redis==1.2.4", "hiredis==3.5.0")
+    settings = {
+        "broker": "RedisStreamBroker; README.md of taskiq-redis, Brokers: the one that supports "
+        "acknowledgements",
+        "xread_count": "100, the default",
+        "consumer_id": "0, so that a worker sees what was enqueued before it; README.md",
+        "max_async_tasks": "the workers; docs/guide/cli.md, --max-async-tasks",
+        "ack_time": "when_executed: no result is stored here; docs/guide/cli.md, Acknowledgements",
+        "hiredis": "installed; redis-py README.md",
+    }
+    jobs = 10_000
+
+    def __init__(self, work: Work) -> None:
+        super().__init__(work)
+        from taskiq_redis import RedisStreamBroker
+
+        self._broker = RedisStreamBroker(work.url, queue_name=STREAM, consumer_id="0")
+        tally = self.tally
+
+        @self._broker.task(task_name="noop")
+        async def noop(n: int) -> None:
+            tally.ran()
+
+        @self._broker.task(task_name="stamp")
+        async def stamp(sent: float) -> None:
+            tally.arrive(sent)
+
+        self._noop: Any = noop
+        self._stamp: Any = stamp
+
+    async def __aenter__(self) -> Self:
+        await super().__aenter__()
+        await self._broker.startup()
+        return self
+
+    async def __aexit__(
+        self,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self._broker.shutdown()
+        await super().__aexit__(error_type, error, traceback)
+
+    async def prepare(self) -> None:
+        async with self:
+            pass
+        # A broker that was shut down stays so.
+        self.__init__(self.work)  # type: ignore[misc]
+
+    async def enqueue(self, number: int) -> None:
+        await self._noop.kiq(number)
+
+    async def enqueue_stamped(self, sent: float) -> None:
+        await self._stamp.kiq(sent)
+
+    @asynccontextmanager
+    async def working(self) -> AsyncIterator[None]:
+        from taskiq.acks import AcknowledgeType
+        from taskiq.api import run_receiver_task
+
+        receiver = run_receiver_task(
+            self._broker,
+            max_async_tasks=self.work.workers,
+            ack_time=AcknowledgeType.WHEN_EXECUTED,
+        )
+        async with beside(receiver):
+            yield
+
+    async def is_drained(self, target: int) -> bool:
+        return await self._is_acknowledged(STREAM)
