@@ -4,7 +4,8 @@ import argparse
 import asyncio
 from pathlib import Path
 
-from bench import curves, large
+from bench import curves, large, share
+from bench.child import loop_factory
 from bench.environment import machine, server
 from bench.figures import Figure
 from bench.ours import Ours
@@ -13,6 +14,7 @@ from bench.runs import Runner
 from bench.suite import SUITE, Bench, chosen
 
 FIGURES = SUITE | {
+    "of-bare": share.of_bare,
     "million": large.million,
     "rss": large.rss,
     "pods": curves.pods,
@@ -42,7 +44,9 @@ async def run(options: Options) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     add_options(parser, FIGURES, Path("bench-results/ours.json"))
-    asyncio.run(run(options_of(parser, FIGURES)))
+    options = options_of(parser, FIGURES)
+    with asyncio.Runner(loop_factory=loop_factory(True)) as runner:
+        runner.run(run(options))
 
 
 main()

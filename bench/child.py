@@ -19,8 +19,7 @@ from bench.tracing import SqliteStatements
 def side_class(name: str) -> type[Side]:
     """The class that ``module:Class`` names."""
     module, _, attribute = name.partition(":")
-    found = getattr(importlib.import_module(module), attribute)
-    assert issubclass(found, Side)
+    found: type[Side] = getattr(importlib.import_module(module), attribute)
     return found
 
 

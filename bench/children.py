@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import asdict
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from bench.side import Unsupported, Work
@@ -56,13 +55,8 @@ class Child:
             raise
         return self
 
-    async def __aexit__(
-        self,
-        error_type: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self._end(0 if error else STOP_SECONDS)
+    async def __aexit__(self, *error: object) -> None:
+        await self._end(0.0 if error[0] else STOP_SECONDS)
 
     def go(self) -> None:
         """Let it take its next step."""

@@ -30,9 +30,7 @@ async def schedules(bench: Bench) -> None:
     """Schedules that are due at once, and the same number idle beside a drain."""
     for count in (10, 100, 1_000, 10_000):
         stored = count if count <= 100 else bench.scaled(count)
-        await bench.drain(
-            f"{stored:,} schedules due at once", 0, 100, schedules=stored, due=True
-        )
+        await bench.drain(f"{stored:,} schedules due at once", 0, 100, schedules=stored, due=True)
         await bench.drain(
             f"drain beside {stored:,} schedules", bench.scaled(20_000), 100, schedules=stored
         )

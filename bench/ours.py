@@ -1,11 +1,10 @@
 """forge_jobs as a side. Options of its work: see :class:`Options`."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
-from types import TracebackType
-from typing import Self
+from typing import Any
 
 import msgspec
 
@@ -24,6 +23,7 @@ from forge_jobs import (
 )
 
 LIMIT = "plenty"
+JOBS_PER_CALL = "jobs per call"
 WORDS = "payload of some size "
 
 
@@ -36,6 +36,7 @@ class Options(msgspec.Struct, forbid_unknown_fields=True):
     :param schedules: recurring jobs that the store holds beside
     :param due: these schedules are due at once, each for one job; else not for years
     :param waiting: jobs enqueued after those of the drain, behind which they stay
+    :param count_batches: tell how many jobs a call to the store ended
     """
 
     queues: int = 1
@@ -45,6 +46,7 @@ class Options(msgspec.Struct, forbid_unknown_fields=True):
     schedules: int = 0
     due: bool = False
     waiting: int = 0
+    count_batches: bool = False
 
 
 class Ours(Side):
@@ -61,21 +63,16 @@ class Ours(Side):
 
     def __init__(self, work: Work) -> None:
         super().__init__(work)
+        self._batches: list[int] = []
         self.options = msgspec.convert(dict(work.options), Options)
         self._text = (WORDS * (self.options.payload // len(WORDS) + 1))[: self.options.payload]
         self._queues = [f"bench{n}" for n in range(self.options.queues)]
 
-    async def __aenter__(self) -> Self:
+    async def open(self) -> None:
         self._storage = await open_storage(self.work.url)
         self._client = JobClient(self._storage)
-        return self
 
-    async def __aexit__(
-        self,
-        error_type: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def close(self) -> None:
         await self._client.aclose()
         await self._storage.aclose()
 
@@ -151,8 +148,26 @@ class Ours(Side):
             self._handlers(),
             rate_limits={LIMIT: RateLimit(capacity=1_000_000_000)},
         ).with_queues(**dict.fromkeys(self._queues, settings))
+        if self.options.count_batches:
+            self._count_batches()
         async with runtime.start():
             yield
+
+    def _count_batches(self) -> None:
+        jobs: Any = self._storage.jobs
+        exchange = jobs.exchange
+
+        async def counted(queue: str, ends: Sequence[Any], *rest: Any) -> Any:
+            if ends:
+                self._batches.append(len(ends))
+            return await exchange(queue, ends, *rest)
+
+        jobs.exchange = counted
+
+    def told(self) -> Mapping[str, float]:
+        if not self._batches:
+            return {}
+        return {JOBS_PER_CALL: sum(self._batches) / len(self._batches)}
 
     async def is_drained(self, target: int) -> bool:
         counts = await self._storage.jobs.counts(self._queues)

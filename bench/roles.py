@@ -49,6 +49,7 @@ class Meter:
             "cpu": own_cpu_seconds() - self._cpu,
             "rss_start": self._rss,
             "rss_end": own_rss_bytes(),
+            "told": dict(self._side.told()),
         }
         if self._side.work.url.startswith("sqlite"):
             used["written"] = own_written_bytes() - self._written
@@ -138,9 +139,7 @@ async def enqueue_callers(side: Side, meter: Meter, report: Report, go: Go) -> N
 
 async def enqueue_bulk(side: Side, meter: Meter, report: Report, go: Go) -> None:
     """All in one call."""
-    await _enqueue(
-        side, meter, report, go, lambda: side.enqueue_bulk(range(side.work.jobs))
-    )
+    await _enqueue(side, meter, report, go, lambda: side.enqueue_bulk(range(side.work.jobs)))
 
 
 async def _enqueue(

@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import Struct
 
 from bench.children import Child, started
-from bench.figures import percentile
+from bench.figures import median_costs, percentile
 from bench.side import Side, Work
 from bench.stores import Store, Used
 
@@ -61,9 +61,7 @@ class Runner:
         self, url: str, jobs: int, workers: int = 100, *, counted: bool = False, **options: Any
     ) -> Work:
         """Put jobs in a store, made where it is missing; what is to be drained then."""
-        work = self._work(
-            url, "fill", jobs, workers=workers, counted=counted, options=options
-        )
+        work = self._work(url, "fill", jobs, workers=workers, counted=counted, options=options)
         async with Child(work, self._python) as child:
             child.go()
             await child.told("result")
@@ -129,7 +127,7 @@ class Runner:
             used = (await self._store.used()).since(before)
             child.go()
             told = await child.told("result")
-        asked = told.get("statements", used.statements)
+        asked = float(told.get("statements", used.statements) or 0)
         costs = {"worker CPU, ms/s": 1_000 * told["cpu"] / seconds}
         if used.cpu is not None:
             costs["server CPU, ms/s"] = 1_000 * used.cpu / seconds
@@ -184,4 +182,5 @@ def _costs(told: list[dict[str, Any]], used: Used, work: Work) -> dict[str, floa
         costs["written, bytes/job"] = sum(each["written"] for each in told) / work.jobs
     if told[0].get("rss_early"):
         costs["RSS after 10,000, MiB"] = told[0]["rss_early"] / mib
+    costs |= median_costs([each["told"] for each in told])
     return costs

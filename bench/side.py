@@ -10,7 +10,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Any, ClassVar, Self
 
 
@@ -98,14 +97,18 @@ class Side(ABC):
         self.tally = Tally()
 
     async def __aenter__(self) -> Self:
+        await self.open()
         return self
 
-    async def __aexit__(
-        self,
-        error_type: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
+        await self.close()
+
+    @abstractmethod
+    async def open(self) -> None:
+        """Connect as a producer."""
+
+    @abstractmethod
+    async def close(self) -> None:
         """Release what was opened."""
 
     @abstractmethod
@@ -140,6 +143,10 @@ class Side(ABC):
     @abstractmethod
     def working(self) -> AbstractAsyncContextManager[None]:
         """A worker of ``work.workers`` slots, from its start to its end."""
+
+    def told(self) -> Mapping[str, float]:
+        """What else this side knows of its run, by name with unit."""
+        return {}
 
     @abstractmethod
     async def is_drained(self, target: int) -> bool:

@@ -5,8 +5,7 @@ import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
 from urllib.parse import urlsplit
 
 import asyncpg
@@ -14,7 +13,10 @@ from msgspec import Struct
 from redis.asyncio import Redis
 
 from bench.usage import tree_cpu_seconds
-from forge_jobs.testing.servers import PostgresServer, RedisServer, Server
+from forge_jobs.testing.base import Server
+from forge_jobs.testing.servers import PostgresServer, RedisServer
+
+N = TypeVar("N", int, float)
 
 
 class Used(Struct, frozen=True):
@@ -31,8 +33,15 @@ class Used(Struct, frozen=True):
 
     def since(self, earlier: "Used") -> "Used":
         """What was used between two readings."""
-        pairs = {name: (getattr(self, name), getattr(earlier, name)) for name in ("cpu", "statements", "wal")}
-        return Used(**{n: b - a for n, (b, a) in pairs.items() if a is not None and b is not None})
+        return Used(
+            cpu=_less(self.cpu, earlier.cpu),
+            statements=_less(self.statements, earlier.statements),
+            wal=_less(self.wal, earlier.wal),
+        )
+
+
+def _less(later: N | None, earlier: N | None) -> N | None:
+    return None if later is None or earlier is None else later - earlier
 
 
 class Store(ABC):
@@ -56,12 +65,7 @@ class Store(ABC):
             self._server = self._start()
         return self
 
-    async def __aexit__(
-        self,
-        error_type: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         if self._server is not None:
             self._server.close()
 
@@ -170,8 +174,7 @@ class PostgresStore(Store):
                 )
             else:
                 statements = await connection.fetchval(
-                    "SELECT xact_commit FROM pg_stat_database"
-                    " WHERE datname = current_database()"
+                    "SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()"
                 )
         return Used(cpu=self._cpu(), statements=statements, wal=wal)
 
@@ -230,7 +233,7 @@ class RedisStore(Store):
         async with self._client() as client:
             told: dict[str, Any] = await client.info("all")
             saved = await client.config_get("save")
-        return {n: str(told[n]) for n in self.SHOWN if n in told} | {"save": saved.get("save", "")}
+        return {n: str(told[n]) for n in self.SHOWN if n in told} | {"save": str(saved.get("save"))}
 
     def _client(self) -> Redis:
         return Redis.from_url(urlsplit(self.address)._replace(query="").geturl())

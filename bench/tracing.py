@@ -1,6 +1,7 @@
 """Counts what SQLite is asked, below every library: at the module that opens the file."""
 
 import sqlite3
+from collections.abc import Callable
 from typing import Any
 
 
@@ -14,8 +15,9 @@ class SqliteStatements:
     def __init__(self) -> None:
         self.count = 0
         self.checks = 0
-        self._connect = sqlite3.connect
-        sqlite3.connect = self._traced
+        self._connect: Callable[..., sqlite3.Connection] = sqlite3.connect
+        module: Any = sqlite3
+        module.connect = self._traced
 
     def _traced(self, *arguments: Any, **options: Any) -> sqlite3.Connection:
         connection = self._connect(*arguments, **options)

@@ -1,6 +1,7 @@
 """What processes of this machine have used, as the kernel counts it. Needs nothing installed."""
 
 import os
+import time
 from pathlib import Path
 
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -8,7 +9,7 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 def tree_cpu_seconds(process_id: int) -> float:
-    """CPU time of a process and all below it, those included that have ended and were waited for."""
+    """CPU time of a process and all below it, those that ended and were waited for included."""
     parents = {}
     for folder in Path("/proc").glob("[0-9]*"):
         fields = _stat(int(folder.name))
@@ -25,8 +26,7 @@ def tree_cpu_seconds(process_id: int) -> float:
 
 def own_cpu_seconds() -> float:
     """CPU time of this process, all threads."""
-    times = os.times()
-    return times.user + times.system
+    return time.process_time()
 
 
 def own_rss_bytes() -> int:

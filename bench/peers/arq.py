@@ -2,8 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from bench.peers.redis_connected import RedisSide
 from bench.peers.running import beside
@@ -24,21 +23,15 @@ class Arq(RedisSide):
     }
     jobs = 8_000
 
-    async def __aenter__(self) -> Self:
+    async def open(self) -> None:
         from arq import create_pool
 
-        await super().__aenter__()
+        await super().open()
         self._pool: Any = await create_pool(self._redis_settings())
-        return self
 
-    async def __aexit__(
-        self,
-        error_type: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def close(self) -> None:
         await self._pool.aclose()
-        await super().__aexit__(error_type, error, traceback)
+        await super().close()
 
     def _redis_settings(self) -> Any:
         from arq.connections import RedisSettings

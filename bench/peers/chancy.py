@@ -3,8 +3,7 @@
 import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from bench.side import Side
 
@@ -37,22 +36,16 @@ class Chancy(Side):
     }
     jobs = 10_000
 
-    async def __aenter__(self) -> Self:
+    async def open(self) -> None:
         from chancy import Chancy as Library
 
         quiet = logging.getLogger("bench.chancy")
         quiet.setLevel(logging.WARNING)
         self._chancy: Any = Library(self.work.url, log=quiet)
         await self._chancy.__aenter__()
-        return self
 
-    async def __aexit__(
-        self,
-        error_type: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self._chancy.__aexit__(error_type, error, traceback)
+    async def close(self) -> None:
+        await self._chancy.__aexit__(None, None, None)
 
     async def prepare(self) -> None:
         from chancy import Chancy as Library

@@ -5,11 +5,10 @@ import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from bench.peers.redis_connected import RedisSide
-from bench.peers.running import beside
+from bench.peers.running import beside, coroutines
 from bench.side import Work
 
 
@@ -32,36 +31,21 @@ class Docket(RedisSide):
     def __init__(self, work: Work) -> None:
         super().__init__(work)
         logging.getLogger("docket").setLevel(logging.WARNING)
-        tally = self.tally
+        self._noop, self._stamp = coroutines(self.tally)
 
-        async def noop(n: int) -> None:
-            tally.ran()
-
-        async def stamp(sent: float) -> None:
-            tally.arrive(sent)
-
-        self._noop = noop
-        self._stamp = stamp
-
-    async def __aenter__(self) -> Self:
+    async def open(self) -> None:
         from docket import Docket as Library
 
-        await super().__aenter__()
+        await super().open()
         docket = Library(name="bench", url=self.work.url, execution_ttl=timedelta(0))
         self._stack = contextlib.AsyncExitStack()
         self._docket: Any = await self._stack.enter_async_context(docket)
         self._docket.register(self._noop)
         self._docket.register(self._stamp)
-        return self
 
-    async def __aexit__(
-        self,
-        error_type: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def close(self) -> None:
         await self._stack.aclose()
-        await super().__aexit__(error_type, error, traceback)
+        await super().close()
 
     async def prepare(self) -> None:
         """The worker makes its stream and group."""

@@ -6,9 +6,9 @@ Its actors are plain functions here: a coroutine would hop to another thread for
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
+from bench.peers.running import functions
 from bench.side import Side, Work
 
 
@@ -33,29 +33,15 @@ class Dramatiq(Side):
 
         self._broker: Any = RedisBroker(url=work.url)
         dramatiq.set_broker(self._broker)
-        tally = self.tally
+        noop, stamp = functions(self.tally)
+        self._noop: Any = dramatiq.actor(actor_name="noop")(noop)
+        self._stamp: Any = dramatiq.actor(actor_name="stamp")(stamp)
 
-        @dramatiq.actor(actor_name="noop")
-        def noop(n: int) -> None:
-            tally.ran()
+    async def open(self) -> None:
+        """Its pool connects with the first call."""
 
-        @dramatiq.actor(actor_name="stamp")
-        def stamp(sent: float) -> None:
-            tally.arrive(sent)
-
-        self._noop: Any = noop
-        self._stamp: Any = stamp
-
-    async def __aexit__(
-        self,
-        error_type: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def close(self) -> None:
         self._broker.close()
-
-    async def __aenter__(self) -> Self:
-        return self
 
     async def prepare(self) -> None:
         """There is nothing to make."""

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
+from bench.peers.running import functions
 from bench.side import Side, Work
 
 
@@ -36,21 +37,18 @@ class Huey(Side):
 
         path = urlsplit(work.url).path.removeprefix("/")
         self._huey: Any = SqliteHuey(filename=path, **self._storage_options())
-        tally = self.tally
-
-        @self._huey.task(name="noop")
-        def noop(n: int) -> None:
-            tally.ran()
-
-        @self._huey.task(name="stamp")
-        def stamp(sent: float) -> None:
-            tally.arrive(sent)
-
-        self._noop: Any = noop
-        self._stamp: Any = stamp
+        noop, stamp = functions(self.tally)
+        self._noop: Any = self._huey.task(name="noop")(noop)
+        self._stamp: Any = self._huey.task(name="stamp")(stamp)
 
     def _storage_options(self) -> dict[str, object]:
         return {}
+
+    async def open(self) -> None:
+        """Each thread opens the file with its first call."""
+
+    async def close(self) -> None:
+        self._huey.storage.close()
 
     async def prepare(self) -> None:
         """The tables are made when the file is opened."""

@@ -5,8 +5,7 @@ Needs Python 3.12, so its interpreter is another one than ours.
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from bench.side import Side, Work
 
@@ -44,19 +43,13 @@ class Oban(Side):
         self._noop: Any = Noop
         self._stamp: Any = Stamp
 
-    async def __aenter__(self) -> Self:
+    async def open(self) -> None:
         from oban import Oban as Library
 
         self._pool = await Library.create_pool(self.work.url, min_size=2, max_size=20)
         self._client: Any = Library(pool=self._pool, name="client")
-        return self
 
-    async def __aexit__(
-        self,
-        error_type: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def close(self) -> None:
         await self._pool.close()
 
     async def prepare(self) -> None:

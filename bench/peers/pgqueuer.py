@@ -2,8 +2,7 @@
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from bench.peers.running import beside
 from bench.side import Side
@@ -30,21 +29,15 @@ class PgQueuer(Side):
     }
     jobs = 50_000
 
-    async def __aenter__(self) -> Self:
+    async def open(self) -> None:
         import asyncpg
         from pgqueuer.db import AsyncpgPoolDriver
         from pgqueuer.queries import Queries
 
         self._pool = await asyncpg.create_pool(self.work.url, min_size=1, max_size=POOL_SIZE)
         self._queries: Any = Queries(AsyncpgPoolDriver(self._pool))
-        return self
 
-    async def __aexit__(
-        self,
-        error_type: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def close(self) -> None:
         self._pool.terminate()
 
     async def prepare(self) -> None:
@@ -74,14 +67,14 @@ class PgQueuer(Side):
         connection = await asyncpg.connect(self.work.url)
         library = Library.from_asyncpg_connection(connection)
 
-        @library.entrypoint("noop")
         async def noop(job: Any) -> None:
             self.tally.ran()
 
-        @library.entrypoint("stamp")
         async def stamp(job: Any) -> None:
             self.tally.arrive(float(job.payload))
 
+        library.entrypoint("noop")(noop)
+        library.entrypoint("stamp")(stamp)
         async with beside(library.run(**self._run_options()), library.shutdown.set):
             yield
 

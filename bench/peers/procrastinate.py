@@ -2,10 +2,9 @@
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
-from bench.peers.running import beside
+from bench.peers.running import beside, coroutines
 from bench.side import Side, Work
 
 POOL_SIZE = 20
@@ -34,29 +33,14 @@ class Procrastinate(Side):
         self._app = App(
             connector=PsycopgConnector(conninfo=work.url, min_size=4, max_size=POOL_SIZE)
         )
-        tally = self.tally
+        noop, stamp = coroutines(self.tally)
+        self._noop: Any = self._app.task(name="noop")(noop)
+        self._stamp: Any = self._app.task(name="stamp")(stamp)
 
-        @self._app.task(name="noop")
-        async def noop(n: int) -> None:
-            tally.ran()
-
-        @self._app.task(name="stamp")
-        async def stamp(sent: float) -> None:
-            tally.arrive(sent)
-
-        self._noop: Any = noop
-        self._stamp: Any = stamp
-
-    async def __aenter__(self) -> Self:
+    async def open(self) -> None:
         await self._app.open_async()
-        return self
 
-    async def __aexit__(
-        self,
-        error_type: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def close(self) -> None:
         await self._app.close_async()
 
     async def prepare(self) -> None:

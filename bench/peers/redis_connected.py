@@ -1,7 +1,6 @@
 """What the sides on Redis share: a connection that asks when all is done."""
 
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from bench.side import Side
 
@@ -11,18 +10,12 @@ class RedisSide(Side):
 
     store = "redis"
 
-    async def __aenter__(self) -> Self:
+    async def open(self) -> None:
         from redis.asyncio import Redis
 
         self._asking: Any = Redis.from_url(self.work.url)
-        return self
 
-    async def __aexit__(
-        self,
-        error_type: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def close(self) -> None:
         await self._asking.aclose()
 
     async def _is_acknowledged(self, stream: str) -> bool:

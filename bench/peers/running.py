@@ -1,9 +1,11 @@
-"""Workers that are one coroutine, run beside the workload."""
+"""What most sides need: the two handlers, and workers that run beside the workload."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
+
+from bench.side import Tally
 
 STOP_SECONDS = 15.0
 
@@ -27,6 +29,34 @@ async def beside(
         else:
             stop()
         await asyncio.wait({task}, timeout=STOP_SECONDS)
+
+
+def coroutines(
+    tally: Tally,
+) -> tuple[
+    Callable[[int], Coroutine[Any, Any, None]], Callable[[float], Coroutine[Any, Any, None]]
+]:
+    """The no-op and the stamp, for libraries that run coroutines."""
+
+    async def noop(n: int) -> None:
+        tally.ran()
+
+    async def stamp(sent: float) -> None:
+        tally.arrive(sent)
+
+    return noop, stamp
+
+
+def functions(tally: Tally) -> tuple[Callable[[int], None], Callable[[float], None]]:
+    """The same for libraries that run functions, on threads."""
+
+    def noop(n: int) -> None:
+        tally.ran()
+
+    def stamp(sent: float) -> None:
+        tally.arrive(sent)
+
+    return noop, stamp
 
 
 def _end_the_process(task: "asyncio.Task[Any]") -> None:

@@ -2,8 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from types import TracebackType
-from typing import Any, Self
+from typing import Any, ClassVar
 
 from bench.peers.running import beside
 from bench.side import Side
@@ -16,7 +15,8 @@ class SaqRedis(Side):
 
     name = "saq-redis"
     store = "redis"
-    requirements = ("saq[redis,hiredis]==0.26.4",)
+    # It imports typing_extensions without asking for it.
+    requirements: ClassVar[tuple[str, ...]] = ("saq[redis,hiredis]==0.26.4", "typing_extensions")
     settings = {
         "concurrency": "the workers; README.md, Usage",
         "hiredis": "installed; README.md, Install",
@@ -29,17 +29,11 @@ class SaqRedis(Side):
 
         return Queue.from_url(url)
 
-    async def __aenter__(self) -> Self:
+    async def open(self) -> None:
         self._queue = self._queue_of(self.work.url)
         await self._queue.connect()
-        return self
 
-    async def __aexit__(
-        self,
-        error_type: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def close(self) -> None:
         await self._queue.disconnect()
 
     async def prepare(self) -> None:
@@ -62,7 +56,7 @@ class SaqRedis(Side):
         async def stamp(context: Any, *, sent: float) -> None:
             self.tally.arrive(sent)
 
-        functions = [("noop", noop), ("stamp", stamp)]
+        functions: list[Any] = [("noop", noop), ("stamp", stamp)]
         worker: Any = Worker(self._queue, functions, concurrency=self.work.workers)
         # Its handlers would take the signals of the whole process.
         worker.SIGNALS = []

@@ -2,10 +2,9 @@
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
-from bench.peers.running import beside
+from bench.peers.running import beside, coroutines
 from bench.side import Side, Work
 
 
@@ -24,35 +23,25 @@ class Streaq(Side):
 
     def __init__(self, work: Work) -> None:
         super().__init__(work)
+        # A worker enters itself when it runs, so that the producer is another one.
+        self._producer, self._noop, self._stamp = self._made()
+
+    def _made(self) -> tuple[Any, Any, Any]:
+        """A worker and its two tasks."""
         from streaq import Worker
 
-        self._worker: Any = Worker(
-            redis_url=work.url, concurrency=work.workers, handle_signals=False
+        worker: Any = Worker(
+            redis_url=self.work.url, concurrency=self.work.workers, handle_signals=False
         )
-        tally = self.tally
+        noop, stamp = coroutines(self.tally)
+        tasks = worker.task(name="noop", ttl=0)(noop), worker.task(name="stamp", ttl=0)(stamp)
+        return worker, *tasks
 
-        @self._worker.task(name="noop", ttl=0)
-        async def noop(n: int) -> None:
-            tally.ran()
+    async def open(self) -> None:
+        await self._producer.__aenter__()
 
-        @self._worker.task(name="stamp", ttl=0)
-        async def stamp(sent: float) -> None:
-            tally.arrive(sent)
-
-        self._noop: Any = noop
-        self._stamp: Any = stamp
-
-    async def __aenter__(self) -> Self:
-        await self._worker.__aenter__()
-        return self
-
-    async def __aexit__(
-        self,
-        error_type: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self._worker.__aexit__(error_type, error, traceback)
+    async def close(self) -> None:
+        await self._producer.__aexit__(None, None, None)
 
     async def prepare(self) -> None:
         """The worker makes its stream and group."""
@@ -64,13 +53,14 @@ class Streaq(Side):
         await self._stamp.enqueue(sent)
 
     async def enqueue_bulk(self, numbers: Sequence[int]) -> None:
-        await self._worker.enqueue_many([self._noop.enqueue(number) for number in numbers])
+        await self._producer.enqueue_many([self._noop.enqueue(number) for number in numbers])
 
     @asynccontextmanager
     async def working(self) -> AsyncIterator[None]:
-        async with beside(self._worker.run_async()):
+        worker, _, _ = self._made()
+        async with beside(worker.run_async()):
             yield
 
     async def is_drained(self, target: int) -> bool:
         # Entries leave the stream when they are acknowledged.
-        return int(await self._worker.queue_size()) == 0
+        return int(await self._producer.queue_size()) == 0

@@ -54,7 +54,7 @@ def _by_figure(row: Row) -> float:
 
 def _line(row: Row) -> str:
     if not row.finished:
-        return f"  {row.side:<18} -  {row.error}"
+        return f"  {row.side:<18} -  {_short(row.error)}"
     low, high = min(row.finished), max(row.finished)
     text = f"  {row.side:<18} {median(row.finished):>12,.2f}  {low:>12,.2f} to {high:<12,.2f}"
     if row.versus:
@@ -62,7 +62,13 @@ def _line(row: Row) -> str:
         text += f" ours is {median(row.versus):6.2f} x ({each})"
     costs = (f"{name} {value:,.2f}" for name, value in row.costs.items() if "RSS" not in name)
     text += f"  {'; '.join(costs)}"
-    return text + (f"  [{row.error}]" if row.error else "")
+    return text + (f"  [{_short(row.error)}]" if row.error else "")
+
+
+def _short(error: str) -> str:
+    # Where it was, and the last thing it said; the results in JSON hold all.
+    told = error.splitlines()
+    return told[0] if len(told) < 3 else f"{told[0]}: {told[-2]}"
 
 
 def verdicts(rows: Sequence[Row], targets: Mapping[str, float]) -> list[str]:

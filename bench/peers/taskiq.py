@@ -2,11 +2,10 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from bench.peers.redis_connected import RedisSide
-from bench.peers.running import beside
+from bench.peers.running import beside, coroutines
 from bench.side import Work
 
 STREAM = "taskiq"
@@ -33,32 +32,17 @@ class Taskiq(RedisSide):
         from taskiq_redis import RedisStreamBroker
 
         self._broker = RedisStreamBroker(work.url, queue_name=STREAM, consumer_id="0")
-        tally = self.tally
+        noop, stamp = coroutines(self.tally)
+        self._noop: Any = self._broker.task(task_name="noop")(noop)
+        self._stamp: Any = self._broker.task(task_name="stamp")(stamp)
 
-        @self._broker.task(task_name="noop")
-        async def noop(n: int) -> None:
-            tally.ran()
-
-        @self._broker.task(task_name="stamp")
-        async def stamp(sent: float) -> None:
-            tally.arrive(sent)
-
-        self._noop: Any = noop
-        self._stamp: Any = stamp
-
-    async def __aenter__(self) -> Self:
-        await super().__aenter__()
+    async def open(self) -> None:
+        await super().open()
         await self._broker.startup()
-        return self
 
-    async def __aexit__(
-        self,
-        error_type: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def close(self) -> None:
         await self._broker.shutdown()
-        await super().__aexit__(error_type, error, traceback)
+        await super().close()
 
     async def prepare(self) -> None:
         async with self:
