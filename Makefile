@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 PYTEST := $(BIN)/pytest -n 2 --dist worksteal -q
 
-.PHONY: demo test quick debian check bench planted-bugs model chaos clean
+.PHONY: demo test quick debian check bench bench-peers bench-limits planted-bugs model chaos clean
 
 demo: $(READY)
 	$(BIN)/forge-jobs demo $(if $(STORAGE),--storage "$(STORAGE)") $(FOLDER)
@@ -50,8 +50,16 @@ chaos: $(READY)
 	    $(BIN)/python -m tests.chaos --backend $$backend --rounds $(ROUNDS) $(if $(SEED),--seed $(SEED)); \
 	done
 
+# Our own figures, other libraries beside ours, and the bare stores: docs/performance.md. BENCH holds
+# further options, for example BENCH="--quick --only drain".
 bench: $(READY)
-	$(BIN)/python -m bench $(if $(STORAGE),--storage "$(STORAGE)")
+	$(BIN)/python -m bench $(if $(STORAGE),--storage "$(STORAGE)") $(BENCH)
+
+bench-peers: $(READY)
+	$(BIN)/python -m bench.peers $(if $(STORAGE),--storage "$(STORAGE)") $(BENCH)
+
+bench-limits: $(READY)
+	$(BIN)/python -m bench.limits $(if $(STORAGE),--storage "$(STORAGE)") $(BENCH)
 
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -62,4 +70,4 @@ $(READY): pyproject.toml
 	@touch $@
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-peers .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

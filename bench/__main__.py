@@ -11,7 +11,7 @@ from bench.figures import Figure
 from bench.ours import Ours
 from bench.report import Options, add_options, options_of, print_facts, save, stores_of
 from bench.runs import Runner
-from bench.suite import SUITE, Bench, chosen
+from bench.suite import FAILURES, SUITE, Bench, chosen
 
 FIGURES = SUITE | {
     "of-bare": share.of_bare,
@@ -29,6 +29,7 @@ async def run(options: Options) -> None:
     facts = {"machine": machine(options.folder)}
     print_facts(facts["machine"])
     figures: list[Figure] = []
+    failures: dict[str, str] = {}
     for store in stores_of(options):
         async with store:
             facts[store.kind] = await server(store)
@@ -36,9 +37,18 @@ async def run(options: Options) -> None:
             runner = Runner(store, Ours, cpus=options.worker_cpus)
             bench = Bench(store, runner, options.runs, options.scale)
             for name in chosen(options.only, FIGURES):
-                await FIGURES[name](bench)
+                try:
+                    await FIGURES[name](bench)
+                except FAILURES as error:
+                    bench.fail(name, error)
+                save(
+                    options.json,
+                    facts,
+                    figures=[*figures, *bench.figures],
+                    failures=failures | bench.failures,
+                )
             figures += bench.figures
-        save(options.json, facts, figures=figures)
+            failures |= bench.failures
 
 
 def main() -> None:

@@ -4,7 +4,7 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Any, Self
 from bench.side import Unsupported, Work
 
 ROOT = Path(__file__).parents[1]
+STEP_SECONDS = 900.0
 STOP_SECONDS = 40.0
 TAIL = 2_000
 
@@ -25,13 +26,11 @@ class Child:
     """One process. Entering waits until it is ready; leaving lets it stop, then kills it.
 
     :param python: the interpreter of the side's environment
-    :param limit: seconds that one step may take
     """
 
-    def __init__(self, work: Work, python: Path | None = None, limit: float = 600.0) -> None:
+    def __init__(self, work: Work, python: Path | None = None) -> None:
         self._work = work
         self._python = python or Path(sys.executable)
-        self._limit = limit
         self._errors = bytearray()
 
     async def __aenter__(self) -> Self:
@@ -63,17 +62,19 @@ class Child:
         assert self._process.stdin is not None
         self._process.stdin.write(b"go\n")
 
-    async def told(self, what: str) -> dict[str, Any]:
-        """What it says next, which must be ``what``.
+    async def told(self, what: str, limit: float = STEP_SECONDS) -> dict[str, Any]:
+        """What it says next, which must be ``what``; killed when it says nothing for ``limit``
+        seconds.
 
         :raises Unsupported: the library cannot do that
         :raises ChildFailed: it ended, or said nothing in time
         """
         assert self._process.stdout is not None
         try:
-            line = await asyncio.wait_for(self._process.stdout.readline(), self._limit)
+            line = await asyncio.wait_for(self._process.stdout.readline(), limit)
         except TimeoutError:
-            raise ChildFailed(f"{self._said()}: no {what!r} in {self._limit:g} s") from None
+            self._process.kill()
+            raise ChildFailed(f"{self._said()}: no {what!r} in {limit:g} s") from None
         if not line:
             await self._process.wait()
             await self._reader
@@ -110,7 +111,7 @@ class Child:
 
 
 @asynccontextmanager
-async def started(works: Sequence[Work], python: Path | None, limit: float = 600.0) -> Any:
+async def started(works: Sequence[Work], python: Path | None) -> AsyncIterator[list[Child]]:
     """All of them, ready at once."""
     async with AsyncExitStack() as stack:
-        yield [await stack.enter_async_context(Child(work, python, limit)) for work in works]
+        yield [await stack.enter_async_context(Child(work, python)) for work in works]

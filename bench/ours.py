@@ -71,9 +71,12 @@ class Ours(Side):
     async def open(self) -> None:
         self._storage = await open_storage(self.work.url)
         self._client = JobClient(self._storage)
+        # Questions of the bench take no connection of the pod's.
+        self._asking = await self._storage.reopen()
 
     async def close(self) -> None:
         await self._client.aclose()
+        await self._asking.aclose()
         await self._storage.aclose()
 
     async def prepare(self) -> None:
@@ -170,5 +173,5 @@ class Ours(Side):
         return {JOBS_PER_CALL: sum(self._batches) / len(self._batches)}
 
     async def is_drained(self, target: int) -> bool:
-        counts = await self._storage.jobs.counts(self._queues)
+        counts = await self._asking.jobs.counts(self._queues)
         return sum(each.by_status.get("done", 0) for each in counts.values()) >= target

@@ -85,21 +85,23 @@ async def drain(side: Side, meter: Meter, report: Report, go: Go) -> None:
 async def _drained(side: Side) -> tuple[float, int]:
     """When it was so, by the clock before the question; and the memory after some jobs.
 
-    The store is asked only when this process has run all jobs, or none for some ticks: a
-    question is load, and would be answered no.
+    The store is asked only when this process has run all jobs, or none for some ticks, and for a
+    fifth of the time at most: a question is load.
     """
-    seen, quiet, early_rss = 0, 0, 0
+    seen, quiet, early_rss, ask_from = 0, 0, 0, 0.0
     while True:
         executed = side.tally.executed
         quiet = quiet + 1 if executed == seen else 0
         seen = executed
         if executed >= FIRST_RSS_AT and not early_rss:
             early_rss = own_rss_bytes()
-        if executed >= side.work.jobs or quiet >= QUIET_TICKS:
-            quiet = 0
-            asked = time.monotonic()
+        may_be_over = executed >= side.work.jobs or quiet >= QUIET_TICKS
+        if may_be_over and (asked := time.monotonic()) >= ask_from:
             if await side.is_drained(side.work.target):
                 return asked, early_rss
+            quiet = 0
+            answered = time.monotonic()
+            ask_from = answered + 4 * (answered - asked)
         await asyncio.sleep(TICK)
 
 

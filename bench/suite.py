@@ -3,11 +3,15 @@
 from collections.abc import Awaitable, Callable, Collection
 from typing import Any
 
+from bench.children import ChildFailed
 from bench.figures import Figure, median_costs
 from bench.runs import Run, Runner
 from bench.stores import Store
 
 Measure = Callable[[], Awaitable[Run]]
+
+FAILURES = (ChildFailed, ValueError)
+"""What ends one figure: a process that ended or hung, or jobs that did not all run."""
 
 
 class Bench:
@@ -23,6 +27,7 @@ class Bench:
         self.runs = runs
         self._scale = scale
         self.figures: list[Figure] = []
+        self.failures: dict[str, str] = {}
 
     def scaled(self, count: int, least: int = 20) -> int:
         """``count`` of a full run, as many as this one does."""
@@ -31,7 +36,18 @@ class Bench:
     async def repeat(
         self, name: str, unit: str, measure: Measure, counted: Measure | None = None
     ) -> None:
-        """A figure of several runs; statements per job come from one more that counts them."""
+        """A figure of several runs; statements per job come from one more that counts them.
+
+        A run that fails ends this figure, not the bench.
+        """
+        try:
+            await self._repeat(name, unit, measure, counted)
+        except FAILURES as error:
+            self.fail(name, error)
+
+    async def _repeat(
+        self, name: str, unit: str, measure: Measure, counted: Measure | None
+    ) -> None:
         runs = [await measure() for _ in range(self.runs)]
         costs = median_costs([run.costs for run in runs])
         if counted is not None and "statements per job" not in costs:
@@ -39,6 +55,11 @@ class Bench:
             if "statements per job" in told:
                 costs["statements per job"] = told["statements per job"]
         self.add(name, unit, [run.value for run in runs], costs=costs)
+
+    def fail(self, name: str, error: Exception) -> None:
+        """Keep and print why there is no figure."""
+        self.failures[f"{self.store.kind}: {name}"] = str(error)
+        print(f"{self.store.kind:<9} {name:<52} FAILED: {error}", flush=True)
 
     def add(
         self,

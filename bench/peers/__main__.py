@@ -7,7 +7,6 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from bench.children import ChildFailed
 from bench.environment import load, machine, packages, server
 from bench.figures import median_costs
 from bench.ours import Ours
@@ -18,7 +17,7 @@ from bench.report import Options, add_options, options_of, print_facts, save, st
 from bench.runs import Run, Runner
 from bench.side import Side, Unsupported
 from bench.stores import Store
-from bench.suite import chosen
+from bench.suite import FAILURES, chosen
 
 IDLE_SECONDS = 10.0
 
@@ -112,7 +111,7 @@ async def _tried(
         return ()
     try:
         return await measure(each, scale, counting)
-    except (ChildFailed, Unsupported, ValueError) as error:
+    except (*FAILURES, Unsupported) as error:
         for row in rows:
             row.error = str(error)
         return ()

@@ -1,0 +1,1 @@
+"""The parts of the bench that decide something."""
