@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Self
 
-from bench.side import Unsupported, Work
+from bench.side import Work
 
 ROOT = Path(__file__).parents[1]
 STEP_SECONDS = 900.0
@@ -66,7 +66,6 @@ class Child:
         """What it says next, which must be ``what``; killed when it says nothing for ``limit``
         seconds.
 
-        :raises Unsupported: the library cannot do that
         :raises ChildFailed: it ended, or said nothing in time
         """
         assert self._process.stdout is not None
@@ -80,8 +79,6 @@ class Child:
             await self._reader
             raise ChildFailed(f"{self._said()}: ended before {what!r}")
         told: dict[str, Any] = json.loads(line)
-        if told["what"] == "unsupported":
-            raise Unsupported(told["why"])
         assert told["what"] == what, told
         return told
 

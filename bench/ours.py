@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from bench.side import Side, Work
+from bench.side import JOBS_PER_CALL, Side, Work
 from forge_jobs import (
     EnqueueRequest,
     HandlerRegistry,
@@ -23,7 +23,6 @@ from forge_jobs import (
 )
 
 LIMIT = "plenty"
-JOBS_PER_CALL = "jobs per call"
 WORDS = "payload of some size "
 
 

@@ -1,7 +1,7 @@
 """How much of the bare store a drain leaves to its users."""
 
 from bench.limits.ceiling import FASTEST, ceiling
-from bench.ours import JOBS_PER_CALL
+from bench.side import JOBS_PER_CALL
 from bench.suite import Bench
 
 TARGETS = {"postgres": ">= 0.4", "redis": ">= 0.2", "sqlite": ">= 0.3"}

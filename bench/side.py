@@ -13,6 +13,10 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
 
+JOBS_PER_CALL = "jobs per call"
+"""A cost: how many jobs one call to the store, or to the library, took."""
+
+
 class Unsupported(Exception):
     """The library has no such call."""
 
@@ -128,17 +132,22 @@ class Side(ABC):
 
         :raises Unsupported: there is none
         """
-        raise Unsupported(f"{self.name} has no call for many jobs")
+        raise Unsupported
 
     async def fill(self, count: int) -> None:
         """Enqueue beforehand, however it goes fastest."""
         for first in range(0, count, 1_000):
-            numbers = range(first, min(first + 1_000, count))
-            try:
-                await self.enqueue_bulk(numbers)
-            except Unsupported:
-                for number in numbers:
-                    await self.enqueue(number)
+            await self.enqueue_all(range(first, min(first + 1_000, count)))
+
+    async def enqueue_all(self, numbers: Sequence[int]) -> int:
+        """Store many as the library can; returns how many a call of its took."""
+        try:
+            await self.enqueue_bulk(numbers)
+        except Unsupported:
+            for number in numbers:
+                await self.enqueue(number)
+            return 1
+        return len(numbers)
 
     @abstractmethod
     def working(self) -> AbstractAsyncContextManager[None]:

@@ -15,7 +15,7 @@ from bench.peers.environments import NotInstalled, python_of, requirements_of
 from bench.peers.table import Row, compare, lines, verdicts
 from bench.report import Options, add_options, options_of, print_facts, save, stores_of
 from bench.runs import Run, Runner
-from bench.side import Side, Unsupported
+from bench.side import Side
 from bench.stores import Store
 from bench.suite import FAILURES, chosen
 
@@ -111,7 +111,7 @@ async def _tried(
         return ()
     try:
         return await measure(each, scale, counting)
-    except (*FAILURES, Unsupported) as error:
+    except FAILURES as error:
         for row in rows:
             row.error = str(error)
         return ()

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from bench.children import Child, ChildFailed
-from bench.ours import JOBS_PER_CALL, Ours
+from bench.ours import Ours
 from bench.runs import Runner
-from bench.side import Unsupported, Work
+from bench.side import JOBS_PER_CALL, Work
 from bench.stores import SqliteStore
 from bench.suite import Bench
 from tests.bench.sides import Broken, Complete, Quick
@@ -69,9 +69,12 @@ async def test_a_side_that_never_ends_is_given_up(store: SqliteStore) -> None:
             await child.told("result", 0.1)
 
 
-async def test_a_call_that_a_library_does_not_have_is_no_failure(store: SqliteStore) -> None:
-    with pytest.raises(Unsupported, match="quick has no call for many jobs"):
-        await Runner(store, Quick).enqueue("bulk", 10)
+async def test_a_library_without_a_call_for_many_jobs_enqueues_them_one_by_one(
+    store: SqliteStore,
+) -> None:
+    for side, jobs_per_call in ((Quick, 1), (Complete, 10)):
+        run = await Runner(store, side).enqueue("bulk", 10)
+        assert run.costs[JOBS_PER_CALL] == jobs_per_call
 
 
 async def test_a_figure_that_fails_leaves_the_others(
