@@ -12,7 +12,6 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
-
 JOBS_PER_CALL = "jobs per call"
 """A cost: how many jobs one call to the store, or to the library, took."""
 
