@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
 
-from bench.peers.redis_connected import RedisSide
+from bench.peers.redis_connected import RedisSide, roomy
 from bench.peers.running import beside, coroutines
 from bench.side import Work
 
@@ -24,6 +24,7 @@ class Docket(RedisSide):
         "execution_ttl": "0: no record of a finished task; docs/production.md, State and Result "
         "Storage",
         "logging": "warnings only",
+        "max_connections": "1,000, in the URL; redis-py, Connection Pools",
         "hiredis": "installed; redis-py README.md",
     }
     jobs = 5_000
@@ -37,7 +38,7 @@ class Docket(RedisSide):
         from docket import Docket as Library
 
         await super().open()
-        docket = Library(name="bench", url=self.work.url, execution_ttl=timedelta(0))
+        docket = Library(name="bench", url=roomy(self.work.url), execution_ttl=timedelta(0))
         self._stack = contextlib.AsyncExitStack()
         self._docket: Any = await self._stack.enter_async_context(docket)
         self._docket.register(self._noop)

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+from bench.peers.redis_connected import roomy
 from bench.peers.running import functions
 from bench.side import Side, Work
 
@@ -21,6 +22,7 @@ class Dramatiq(Side):
     settings = {
         "worker_threads": "the workers; docs/source/advanced.rst, Command Line Interface",
         "prefetch": "twice the threads, the default",
+        "max_connections": "1,000, in the URL; redis-py, Connection Pools",
         "hiredis": "installed; redis-py README.md",
     }
     jobs = 8_000
@@ -31,7 +33,7 @@ class Dramatiq(Side):
         import dramatiq
         from dramatiq.brokers.redis import RedisBroker
 
-        self._broker: Any = RedisBroker(url=work.url)
+        self._broker: Any = RedisBroker(url=roomy(work.url))
         dramatiq.set_broker(self._broker)
         noop, stamp = functions(self.tally)
         self._noop: Any = dramatiq.actor(actor_name="noop")(noop)

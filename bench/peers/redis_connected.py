@@ -1,8 +1,14 @@
-"""What the sides on Redis share: a connection that asks when all is done."""
+"""What the sides on Redis share: a connection that asks when all is done, and room in pools."""
 
 from typing import Any
 
 from bench.side import Side
+
+
+def roomy(url: str) -> str:
+    """With room for a connection per worker: redis-py 8 allows a hundred in a pool and refuses
+    more, which a library meets that takes one for each of a hundred workers."""
+    return f"{url}?max_connections=1000"
 
 
 class RedisSide(Side):

@@ -9,6 +9,7 @@ from bench.peers.running import beside, coroutines
 from bench.side import Work
 
 STREAM = "taskiq"
+POOL_SIZE = 200
 
 
 class Taskiq(RedisSide):
@@ -21,6 +22,7 @@ class Taskiq(RedisSide):
         "acknowledgements",
         "xread_count": "100, the default",
         "consumer_id": "0, so that a worker sees what was enqueued before it; README.md",
+        "max_connection_pool_size": "200: at least one per worker and one more; README.md",
         "max_async_tasks": "the workers; docs/guide/cli.md, --max-async-tasks",
         "ack_time": "when_executed: no result is stored here; docs/guide/cli.md, Acknowledgements",
         "hiredis": "installed; redis-py README.md",
@@ -31,7 +33,12 @@ class Taskiq(RedisSide):
         super().__init__(work)
         from taskiq_redis import RedisStreamBroker
 
-        self._broker = RedisStreamBroker(work.url, queue_name=STREAM, consumer_id="0")
+        self._broker = RedisStreamBroker(
+            work.url,
+            queue_name=STREAM,
+            consumer_id="0",
+            max_connection_pool_size=POOL_SIZE,
+        )
         noop, stamp = coroutines(self.tally)
         self._noop: Any = self._broker.task(task_name="noop")(noop)
         self._stamp: Any = self._broker.task(task_name="stamp")(stamp)
