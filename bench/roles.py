@@ -37,6 +37,7 @@ class Meter:
         self._written = own_written_bytes()
         self._asked = self._statements.count if self._statements else 0
         self._checks = self._statements.checks if self._statements else 0
+        self._borders = self._statements.borders if self._statements else 0
         self._rss = own_rss_bytes()
         self.started = time.monotonic()
 
@@ -55,6 +56,7 @@ class Meter:
             used["written"] = own_written_bytes() - self._written
         if self._statements:
             used["statements"] = self._statements.count - self._asked
+            used["borders"] = self._statements.borders - self._borders
             used["change_checks"] = self._statements.checks - self._checks
         return used
 

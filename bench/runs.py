@@ -14,6 +14,7 @@ from bench.side import Side, Work
 from bench.stores import Store, Used
 
 SETTLE_SECONDS = 5.0
+COUNTED = ("statements per job", "BEGIN, COMMIT per job")
 
 
 class Run(Struct, frozen=True):
@@ -21,6 +22,11 @@ class Run(Struct, frozen=True):
 
     value: float
     costs: Mapping[str, float] = {}
+
+
+def counted_costs(costs: Mapping[str, float]) -> dict[str, float]:
+    """Of a run that counted statements: those costs that counting does not change."""
+    return {name: costs[name] for name in COUNTED if name in costs}
 
 
 class Runner:
@@ -128,9 +134,12 @@ class Runner:
             child.go()
             told = await child.told("result")
         asked = float(told.get("statements", used.statements) or 0)
+        borders = told.get("borders", used.borders)
         costs = {"worker CPU, ms/s": 1_000 * told["cpu"] / seconds}
         if used.cpu is not None:
             costs["server CPU, ms/s"] = 1_000 * used.cpu / seconds
+        if borders is not None:
+            costs["BEGIN, COMMIT per s"] = borders / seconds
         if told.get("change_checks"):
             costs["change checks per s"] = told["change_checks"] / seconds
         return Run(asked / seconds, costs)
@@ -173,11 +182,14 @@ def _costs(told: list[dict[str, Any]], used: Used, work: Work) -> dict[str, floa
         costs["server CPU, us/job"] = 1e6 * used.cpu / work.jobs
     if used.wal is not None:
         costs["WAL, bytes/job"] = used.wal / work.jobs
-    statements = used.statements
+    statements, borders = used.statements, used.borders
     if "statements" in told[0]:
         statements = sum(each["statements"] for each in told)
+        borders = sum(each["borders"] for each in told)
     if statements:
         costs["statements per job"] = statements / work.jobs
+        if borders:
+            costs["BEGIN, COMMIT per job"] = borders / work.jobs
     if "written" in told[0]:
         costs["written, bytes/job"] = sum(each["written"] for each in told) / work.jobs
     if told[0].get("rss_early"):

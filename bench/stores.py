@@ -5,18 +5,20 @@ import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
 import asyncpg
 from msgspec import Struct
 from redis.asyncio import Redis
 
+from bench.tracing import BORDERS
 from bench.usage import tree_cpu_seconds
 from forge_jobs.testing.base import Server
 from forge_jobs.testing.servers import PostgresServer, RedisServer
 
 N = TypeVar("N", int, float)
+Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 
 
 class Used(Struct, frozen=True):
@@ -24,11 +26,13 @@ class Used(Struct, frozen=True):
 
     :param statements: PostgreSQL: statements of a counted store, else None. Redis: commands,
         those inside scripts too. SQLite's are counted by its processes
+    :param borders: statements apart from these that only begin or end a transaction
     :param wal: bytes of write-ahead log
     """
 
     cpu: float | None = None
     statements: int | None = None
+    borders: int | None = None
     wal: int | None = None
 
     def since(self, earlier: "Used") -> "Used":
@@ -36,6 +40,7 @@ class Used(Struct, frozen=True):
         return Used(
             cpu=_less(self.cpu, earlier.cpu),
             statements=_less(self.statements, earlier.statements),
+            borders=_less(self.borders, earlier.borders),
             wal=_less(self.wal, earlier.wal),
         )
 
@@ -165,18 +170,23 @@ class PostgresStore(Store):
             wal = await connection.fetchval(
                 "SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::bigint"
             )
-            if self._server is not None:
-                # BEGIN and COMMIT are round trips too, so they count.
-                statements = await connection.fetchval(
-                    "SELECT coalesce(sum(calls), 0)::bigint FROM pg_stat_statements s"
-                    " JOIN pg_database d ON d.oid = s.dbid WHERE d.datname = $1",
-                    self._databases[-1],
-                )
-            else:
-                statements = await connection.fetchval(
-                    "SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()"
-                )
-        return Used(cpu=self._cpu(), statements=statements, wal=wal)
+            statements, borders = await self._statements(connection)
+        return Used(cpu=self._cpu(), statements=statements, borders=borders, wal=wal)
+
+    async def _statements(self, connection: Connection) -> tuple[int, int | None]:
+        if self._server is None:
+            asked = "SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()"
+            return await connection.fetchval(asked), None
+        row = await connection.fetchrow(
+            "SELECT coalesce(sum(calls) FILTER (WHERE query !~* $2), 0)::bigint,"
+            " coalesce(sum(calls) FILTER (WHERE query ~* $2), 0)::bigint"
+            " FROM pg_stat_statements s JOIN pg_database d ON d.oid = s.dbid"
+            " WHERE d.datname = $1",
+            self._databases[-1],
+            rf"^\s*({'|'.join(BORDERS)}|START TRANSACTION)\M",
+        )
+        assert row is not None
+        return row[0], row[1]
 
     async def settings(self) -> Mapping[str, str]:
         async with self._connected() as connection:
@@ -192,7 +202,7 @@ class _Connected:
     def __init__(self, url: str) -> None:
         self._url = url
 
-    async def __aenter__(self) -> "asyncpg.Connection[asyncpg.Record]":
+    async def __aenter__(self) -> Connection:
         self._connection = await asyncpg.connect(self._url)
         return self._connection
 

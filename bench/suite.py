@@ -5,7 +5,7 @@ from typing import Any
 
 from bench.children import ChildFailed
 from bench.figures import Figure, median_costs
-from bench.runs import Run, Runner
+from bench.runs import Run, Runner, counted_costs
 from bench.stores import Store
 
 Measure = Callable[[], Awaitable[Run]]
@@ -51,9 +51,7 @@ class Bench:
         runs = [await measure() for _ in range(self.runs)]
         costs = median_costs([run.costs for run in runs])
         if counted is not None and "statements per job" not in costs:
-            told = (await counted()).costs
-            if "statements per job" in told:
-                costs["statements per job"] = told["statements per job"]
+            costs |= counted_costs((await counted()).costs)
         self.add(name, unit, [run.value for run in runs], costs=costs)
 
     def fail(self, name: str, error: Exception) -> None:

@@ -4,17 +4,22 @@ import sqlite3
 from collections.abc import Callable
 from typing import Any
 
+BORDERS = ("BEGIN", "COMMIT", "END", "ROLLBACK", "SAVEPOINT", "RELEASE")
+"""How statements begin that only begin or end a transaction."""
+
 
 class SqliteStatements:
     """Counts the statements of all connections that this process opens from now on.
 
-    Looking whether another process has changed the file asks no table and takes no lock; it
-    is counted apart. A statement that is run for many rows counts once a row.
+    Looking whether another process has changed the file asks no table and takes no lock; it is
+    counted apart. So is what only begins or ends a transaction. A statement that is run for
+    many rows counts once a row.
     """
 
     def __init__(self) -> None:
         self.count = 0
         self.checks = 0
+        self.borders = 0
         self._connect: Callable[..., sqlite3.Connection] = sqlite3.connect
         module: Any = sqlite3
         module.connect = self._traced
@@ -27,5 +32,7 @@ class SqliteStatements:
     def _note(self, statement: str) -> None:
         if "data_version" in statement.lower():
             self.checks += 1
+        elif statement.lstrip().upper().startswith(BORDERS):
+            self.borders += 1
         else:
             self.count += 1

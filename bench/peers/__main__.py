@@ -14,7 +14,7 @@ from bench.peers.catalog import PEERS, TARGETS
 from bench.peers.environments import NotInstalled, python_of, requirements_of
 from bench.peers.table import Row, compare, lines, verdicts
 from bench.report import Options, add_options, options_of, print_facts, save, stores_of
-from bench.runs import Run, Runner
+from bench.runs import Run, Runner, counted_costs
 from bench.side import Side
 from bench.stores import Store
 from bench.suite import FAILURES, chosen
@@ -131,8 +131,7 @@ def _row(store: str, workload: str, each: Contender, unit: str) -> Row:
 
 def _add_statements(rows: list[Row], values: tuple[Run, ...]) -> None:
     for row, value in zip(rows, values, strict=False):
-        if "statements per job" in value.costs:
-            row.costs["statements per job"] = value.costs["statements per job"]
+        row.costs |= counted_costs(value.costs)
 
 
 async def run(options: Options) -> None:

@@ -35,8 +35,9 @@ def test_statements_are_counted_without_looks_at_the_file(
     connection.execute("PRAGMA data_version")
     connection.close()
 
-    assert statements.count - before == 4
+    assert statements.count - before == 2
     assert statements.checks == 1
+    assert statements.borders == 2
 
 
 def test_the_cpu_of_a_tree_holds_children_that_have_ended() -> None:
