@@ -170,31 +170,33 @@ async def _enqueue(
 
 async def pickup(side: Side, meter: Meter, report: Report, go: Go) -> None:
     """Seconds from before the enqueue to the handler's first line, in one process."""
-    await side.prepare()
-    async with side, side.working():
-        await side.enqueue_stamped(time.monotonic())
-        await side.tally.arrivals(1)
-        report("ready", {})
-        await go()
-        meter.restart()
+
+    async def run() -> None:
         for number in range(side.work.jobs):
             await asyncio.sleep(_gap())
             await side.enqueue_stamped(time.monotonic())
             await side.tally.arrivals(number + 2)
-        used = meter.read(time.monotonic())
-        report("result", used | {"pickups": side.tally.pickups[1:]})
+
+    await _pick_up(side, meter, report, go, run)
 
 
 async def receive(side: Side, meter: Meter, report: Report, go: Go) -> None:
     """The worker of a pickup whose sender is another process."""
+    await _pick_up(side, meter, report, go, lambda: side.tally.arrivals(side.work.jobs + 1))
+
+
+async def _pick_up(
+    side: Side, meter: Meter, report: Report, go: Go, run: Callable[[], Awaitable[None]]
+) -> None:
     await side.prepare()
     async with side, side.working():
+        # The first job is not counted: with it, all that is done once is done.
         await side.enqueue_stamped(time.monotonic())
         await side.tally.arrivals(1)
         report("ready", {})
         await go()
         meter.restart()
-        await side.tally.arrivals(side.work.jobs + 1)
+        await run()
         used = meter.read(time.monotonic())
         report("result", used | {"pickups": side.tally.pickups[1:]})
 

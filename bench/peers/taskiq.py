@@ -6,7 +6,6 @@ from typing import Any
 
 from bench.peers.redis_connected import RedisSide
 from bench.peers.running import beside, coroutines
-from bench.side import Work
 
 STREAM = "taskiq"
 POOL_SIZE = 200
@@ -29,12 +28,13 @@ class Taskiq(RedisSide):
     }
     jobs = 10_000
 
-    def __init__(self, work: Work) -> None:
-        super().__init__(work)
+    async def open(self) -> None:
         from taskiq_redis import RedisStreamBroker
 
-        self._broker = RedisStreamBroker(
-            work.url,
+        await super().open()
+        # A broker that was shut down stays so: each opening makes another.
+        self._broker: Any = RedisStreamBroker(
+            self.work.url,
             queue_name=STREAM,
             consumer_id="0",
             max_connection_pool_size=POOL_SIZE,
@@ -42,9 +42,6 @@ class Taskiq(RedisSide):
         noop, stamp = coroutines(self.tally)
         self._noop: Any = self._broker.task(task_name="noop")(noop)
         self._stamp: Any = self._broker.task(task_name="stamp")(stamp)
-
-    async def open(self) -> None:
-        await super().open()
         await self._broker.startup()
 
     async def close(self) -> None:
@@ -54,8 +51,6 @@ class Taskiq(RedisSide):
     async def prepare(self) -> None:
         async with self:
             pass
-        # A broker that was shut down stays so.
-        self.__init__(self.work)  # type: ignore[misc]
 
     async def enqueue(self, number: int) -> None:
         await self._noop.kiq(number)
