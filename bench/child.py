@@ -1,4 +1,4 @@
-"""A process of a bench: ``python -m bench.child JSON``; tells its parent in lines of JSON.
+"""A process of a bench: reads its work as a line of JSON, and tells its parent in such lines.
 
 Whatever a library prints goes to standard error, so that the lines stay clean.
 """
@@ -57,7 +57,7 @@ def main() -> None:
     """Play the role, then leave at once: a library's threads must not hold the process."""
     out = os.dup(1)
     os.dup2(2, 1)
-    work = Work(**json.loads(sys.argv[1]))
+    work = Work(**json.loads(sys.stdin.readline()))
     if work.cpus:
         os.sched_setaffinity(0, work.cpus)
     make = side_class(work.side)
