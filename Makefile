@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
-PYTEST := $(BIN)/pytest -n 2 --dist worksteal -q
+PYTEST := $(BIN)/pytest -n 3 --dist worksteal -q
 
 .PHONY: demo test quick debian check bench bench-peers bench-limits planted-bugs model chaos clean
 

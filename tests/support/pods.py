@@ -10,6 +10,7 @@ import os
 import signal
 import sqlite3
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -72,7 +73,16 @@ class PodPlan(Struct, frozen=True, kw_only=True):
     death: tuple[int, float, str] | None = None
 
 
+def _end_with_the_test() -> None:
+    """Nobody would stop a pod whose test was killed; it would look for its store for ever."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
+
+
 def _run(plan: PodPlan) -> None:
+    threading.Thread(target=_end_with_the_test, daemon=True).start()
     log = os.open(plan.log, os.O_APPEND | os.O_CREAT | os.O_WRONLY, 0o644)
     os.dup2(log, 1)
     os.dup2(log, 2)
