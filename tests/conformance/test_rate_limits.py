@@ -4,7 +4,7 @@ import asyncio
 import random
 from datetime import timedelta
 from fractions import Fraction
-from math import ceil, floor
+from math import ceil, floor, lcm
 
 import pytest
 
@@ -325,6 +325,39 @@ async def test_declaring_a_bucket_again_gives_no_tokens_back(storage: Storage) -
     assert await take(storage, 3)
     await declare(storage, 3, 60)
     assert not await take(storage)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ((7, 1_000_000), (3, 5_000_000)),
+        ((3, 5_000_000), (7, 1_000_000)),
+        ((1_000_003, 1_000_000_007), (999_983, 998_244_353)),
+        ((999_983, 998_244_353), (1, 1)),
+        ((10, 60_000_000), (100, 60_000_000)),
+    ],
+)
+@pytest.mark.parametrize("gone_us", [0, 1, 99_999, 100_001])
+async def test_what_is_missing_stays_missing_to_the_exact_step(
+    storage: Storage,
+    clock: ManualClock,
+    before: tuple[int, int],
+    after: tuple[int, int],
+    gone_us: int,
+) -> None:
+    (capacity, period), (other_capacity, other_period) = before, after
+    await declare(storage, capacity, timedelta(microseconds=period))
+    assert await take(storage, capacity)
+    clock.advance(gone_us * MICROSECOND)
+    await declare(storage, other_capacity, timedelta(microseconds=other_period))
+    tokens = max(Fraction(0), capacity - Fraction(gone_us * capacity, period))
+    steps = Fraction(lcm(other_capacity, other_period), other_capacity)
+    missing = min(Fraction(other_capacity), ceil(tokens * steps) / steps)
+    wait = ceil(missing * other_period / other_capacity) * MICROSECOND
+    if wait:
+        assert await retry_in(storage, other_capacity) == wait
+        clock.advance(wait)
+    assert await take(storage, other_capacity)
 
 
 async def test_code_may_change_a_bucket_that_no_operator_has_set(storage: Storage) -> None:

@@ -44,11 +44,15 @@ class ConfigStore(Protocol):
         ...
 
     async def ensure_rate_limit(self, scope: str, limit: RateLimit) -> None:
-        """Declare a bucket from code; one that an operator has set stays as it is."""
+        """Declare a bucket from code; one that an operator has set stays as it is. Another size
+        than before counts like an operator's edit.
+        """
         ...
 
     async def set_rate_limit(self, scope: str, limit: RateLimit) -> None:
-        """An operator's edit. Tokens already taken stay taken."""
+        """An operator's edit. What is missing from the bucket stays missing, in tokens, rounded
+        up to the smallest step in which a token and what a microsecond brings are both whole.
+        """
         ...
 
     async def rate_limits(self) -> list[RateLimitState]:

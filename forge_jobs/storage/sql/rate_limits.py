@@ -124,12 +124,14 @@ def _change(tx: Tx, row: Row[Any], limit: RateLimit, *, overridden: bool) -> Non
     unchanged = (row.capacity, row.period_us, bool(row.overridden))
     if unchanged == (limit.capacity, period_us, overridden):
         return
-    missing = -(-_level(row, tx.now) * period_us // row.period_us)
+    # In steps in which both a token and what leaks in a microsecond are whole, rounded up.
+    token = bucket_units(limit).token
+    steps = -(-_level(row, tx.now) * token // row.period_us)
     tx.execute(
         _BY_SCOPE.values(
             capacity=limit.capacity,
             period_us=period_us,
-            level=min(missing, limit.capacity * period_us),
+            level=min(steps, limit.capacity * token) * (period_us // token),
             updated_at=tx.now,
             overridden=overridden,
         ),

@@ -2,14 +2,33 @@
 -- Declares a bucket (code) or sets it (an operator, whose size code does not change any more). What
 -- is missing from it stays missing, in tokens.
 -- uses: buckets
+
+-- a * b / c, rounded up so that nobody gets a token early; a below c. Bit by bit, since the product
+-- may be too large to be exact.
+local function scaled(a, b, c)
+  local quotient, rest = 0, 0
+  local function add(number)
+    rest = rest + number
+    if rest >= c then
+      quotient, rest = quotient + 1, rest - c
+    end
+  end
+  for bit = 52, 0, -1 do
+    quotient = quotient * 2
+    add(rest)
+    if math.floor(b / 2 ^ bit) % 2 == 1 then
+      add(a)
+    end
+  end
+  return rest > 0 and quotient + 1 or quotient
+end
+
 local function missing(before, after)
   local tokens, rest = divide(level_of(before), before.token)
   if tokens >= after.capacity then
     return after.capacity * after.token
   end
-  -- A part of a token is rounded up: nobody gets one early.
-  local part = rest > 0 and math.floor(rest / before.token * after.token) + 1 or 0
-  return tokens * after.token + math.min(part, after.token)
+  return tokens * after.token + scaled(rest, after.token, before.token)
 end
 
 local function handle(base, request)

@@ -1,6 +1,7 @@
 """Settings of queues, pauses, cool-downs and rate limits."""
 
 from datetime import timedelta
+from math import gcd
 from typing import Any
 
 from msgspec.structs import asdict, replace
@@ -77,8 +78,9 @@ class ReferenceConfig:
         taken = 0
         if scope in self._world.buckets:
             bucket = self._leaked(scope)
-            # The same number of tokens is missing from the new bucket.
-            taken = -(-bucket.taken * _period(limit) // _period(bucket.limit))
+            # The same number of tokens is missing from the new bucket, rounded up to a step.
+            step = gcd(limit.capacity, _period(limit))
+            taken = -(-bucket.taken * _period(limit) // (_period(bucket.limit) * step)) * step
         full = limit.capacity * _period(limit)
         self._world.buckets[scope] = ModelBucket(
             limit, min(taken, full), self._world.now, overridden
