@@ -347,10 +347,10 @@ async def test_what_is_missing_stays_missing_to_the_exact_step(
 ) -> None:
     (capacity, period), (other_capacity, other_period) = before, after
     await declare(storage, capacity, timedelta(microseconds=period))
-    assert await take(storage, capacity)
+    assert await take(storage, 1)
     clock.advance(gone_us * MICROSECOND)
     await declare(storage, other_capacity, timedelta(microseconds=other_period))
-    tokens = max(Fraction(0), capacity - Fraction(gone_us * capacity, period))
+    tokens = max(Fraction(0), 1 - Fraction(gone_us * capacity, period))
     steps = Fraction(lcm(other_capacity, other_period), other_capacity)
     missing = min(Fraction(other_capacity), ceil(tokens * steps) / steps)
     wait = ceil(missing * other_period / other_capacity) * MICROSECOND
