@@ -150,7 +150,7 @@ FLEET_BUGS: tuple[Bug, ...] = (
         "tokens: an edit fills the bucket",
         "rate_limits",
         "rate_limits",
-        "level=min(missing, limit.capacity * period_us),",
+        "level=min(steps, limit.capacity * token) * (period_us // token),",
         "level=0,",
     ),
     _bug(
