@@ -55,7 +55,7 @@ def alike(job: Job | None) -> Job:
     assert len(job.id) == 26
     at = datetime(2030, 1, 1, tzinfo=UTC)
     due_at = job.due_at if job.due_at.year == 2031 else at
-    return structs.replace(job, id="", enqueued_at=at, due_at=due_at)
+    return structs.replace(job, id="", enqueued_at=at, token=0, due_at=due_at)
 
 
 @pytest.mark.parametrize("name", REQUESTS)
