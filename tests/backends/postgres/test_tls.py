@@ -1,9 +1,11 @@
 """TLS by URL: who is trusted, and who is not. A proxy does it, for not every server can."""
 
 import asyncio
+import socket
 import ssl
-from collections.abc import AsyncGenerator
-from contextlib import suppress
+import threading
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from urllib.parse import quote, urlsplit
@@ -105,19 +107,32 @@ async def test_a_server_without_tls_is_refused_where_tls_is_asked_for(url: str) 
     assert shows_nothing(refused.value)
 
 
+@contextmanager
+def breaking_off(answer: bytes) -> Iterator[int]:
+    """The port of a server that gives every caller this answer and closes the connection."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            with suppress(OSError):
+                while True:
+                    caller, _ = listener.accept()
+                    with caller:
+                        caller.recv(8)
+                        caller.sendall(answer)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield listener.getsockname()[1]
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join()
+
+
 @pytest.mark.parametrize("answer", [b"E\0\0\0\4", b""], ids=["an error", "its end"])
 async def test_a_handshake_that_breaks_off_may_go_better(answer: bytes) -> None:
     """What a server says while it starts, and what a caller sees of a connection that is cut."""
 
-    async def breaks_off(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readexactly(8)
-        writer.write(answer)
-        writer.close()
-
-    async with await asyncio.start_server(breaks_off, "127.0.0.1", 0) as server:
-        port = server.sockets[0].getsockname()[1]
-        with pytest.raises(Unavailable):
-            await open_storage(f"postgresql://nobody@127.0.0.1:{port}/none?timeout=3")
+    with breaking_off(answer) as port, pytest.raises(Unavailable):
+        await open_storage(f"postgresql://nobody@127.0.0.1:{port}/none?timeout=3")
 
 
 @pytest.mark.parametrize(

@@ -90,7 +90,7 @@ def translate(error: Exception) -> StorageError:
     elif isinstance(original, TimeoutError):
         found = Unavailable("the database did not answer in time")
     elif isinstance(original, OSError | asyncpg.InterfaceError | asyncpg.InternalClientError):
-        found = Unavailable("the database cannot be reached")
+        found = Unavailable(f"the database cannot be reached ({type(original).__name__})")
     return found or StorageError(f"the database refused the call ({type(original).__name__})")
 
 
