@@ -112,7 +112,13 @@ class Worker:
             try:
                 [held] = await asyncio.shield(call)
                 return held
-            except StorageError:
+            except StorageError as error:
+                if not failures:
+                    logger.warning(
+                        "job %s waits: the store has not taken its start: %s",
+                        run.job.claim.job_id,
+                        error,
+                    )
                 pause = min(_FIRST_PAUSE * 2 ** min(failures, 10), _LONGEST_PAUSE)
                 failures += 1
                 await Wakeup().wait(timedelta(seconds=pause * services_jitter(self._services)))

@@ -122,9 +122,12 @@ def breaking_off(answer: bytes) -> Iterator[int]:
 
         thread = threading.Thread(target=serve)
         thread.start()
-        yield listener.getsockname()[1]
-        listener.shutdown(socket.SHUT_RDWR)
-        thread.join()
+        try:
+            yield listener.getsockname()[1]
+        finally:
+            # Closing alone would leave the thread waiting.
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join()
 
 
 @pytest.mark.parametrize("answer", [b"E\0\0\0\4", b""], ids=["an error", "its end"])
