@@ -127,7 +127,9 @@ def _is_burnt(runs: list[Run], record: Record) -> bool:
         stop = record.stops.get(run.process_id)
         if stop is None or run.cut_ns is None or not record.was_sound(run.process_id):
             continue
-        if again.attempt <= run.attempt:
+        # Claims in between, of processes that died before their handlers began, use attempts too.
+        claims_between = again.token - run.token - 1
+        if again.attempt - run.attempt <= claims_between:
             continue
         if run.cut_ns > stop.at_ns and record.was_undisturbed(stop.at_ns, again.started_ns):
             return True

@@ -194,6 +194,19 @@ def test_an_attempt_burnt_by_a_stop_is_found(story: Story, attempt: int) -> None
     assert story.verdict().burnt == ([ID] if attempt == 2 else [])
 
 
+@pytest.mark.parametrize(("token", "found"), [(2, [ID]), (3, [])])
+def test_an_attempt_may_go_to_a_claim_that_no_handler_saw(
+    story: Story, token: int, found: list[str]
+) -> None:
+    story.note("start", 1)
+    story.note("cut", 1.5)
+    story.note("start", 1.6, token=token, pod=OTHER, attempt=2)
+    story.note("end", 1.9, token=token, pod=OTHER, attempt=2)
+    story.finished(2, token=token)
+    story.record.stops[POD] = Stop(POD, BEGIN + SECOND, BEGIN + 2 * SECOND, 0)
+    assert story.verdict().burnt == found
+
+
 @pytest.mark.parametrize(("code", "found"), [(0, []), (1, []), (-9, [POD]), (None, [POD])])
 def test_a_stop_ends_with_a_code(story: Story, code: int | None, found: list[int]) -> None:
     ran_once(story)
