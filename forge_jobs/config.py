@@ -148,6 +148,7 @@ def format_duration(duration: timedelta) -> str:
 
 LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR"]
 LogFormat = Literal["text", "json"]
+EventLoop = Literal["auto", "asyncio", "uvloop"]
 
 
 class Deployment(Struct, frozen=True, kw_only=True):
@@ -161,6 +162,7 @@ class Deployment(Struct, frozen=True, kw_only=True):
     :param handlers: ``module:attribute`` of the registry
     :param worker_prefix, worker_version, worker_id: parts of the pod's label
     :param processes: worker processes that the ``worker`` command keeps alive, 1 to 1,000
+    :param event_loop: of the ``worker`` command; ``auto`` is uvloop where it is installed
     :param log: ``FORGE_LOG``
     :param runtime: each of its fields has a variable of its own, as ``FORGE_LEASE=15s``
     """
@@ -173,6 +175,7 @@ class Deployment(Struct, frozen=True, kw_only=True):
     worker_version: str = ""
     worker_id: str = ""
     processes: int = 1
+    event_loop: EventLoop = "auto"
     log: LogLevel = "INFO"
     log_format: LogFormat = "text"
     runtime: RuntimeSettings = RuntimeSettings()
@@ -359,6 +362,7 @@ _READERS: dict[str, Callable[[object], Any]] = {
     "worker_prefix": _as_text,
     "worker_version": _as_text,
     "worker_id": _as_text,
+    "event_loop": _as_choice(*cast(Any, EventLoop).__args__),
     "log": _as_choice(*cast(Any, LogLevel).__args__),
     "log_format": _as_choice(*cast(Any, LogFormat).__args__),
 } | {name: _as_count if kind is int else _as_duration for name, kind in _RUNTIME_FIELDS.items()}

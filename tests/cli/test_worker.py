@@ -16,6 +16,7 @@ from tests.cli.conftest import CommandLine, wait
 pytestmark = pytest.mark.processes
 
 _HANDLERS = """
+import asyncio
 from pathlib import Path
 from forge_jobs import HandlerRegistry
 
@@ -28,6 +29,10 @@ def write(path: str) -> None:
 @handlers.job("t.fail", max_attempts=2)
 def fail() -> None:
     raise ValueError("as wanted")
+
+@handlers.job("t.loop")
+async def loop(path: str) -> None:
+    Path(path).write_text(type(asyncio.get_running_loop()).__module__)
 """
 
 Start = Callable[..., "subprocess.Popen[bytes]"]
@@ -77,6 +82,49 @@ def test_a_worker_runs_jobs_until_sigterm_and_leaves_nothing_behind(
     assert b"Traceback" not in errors
     assert forge.json("pods")["pods"] == []
     assert [job["status"] for job in forge.json("jobs", "list")["jobs"]] == ["done"]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "used"),
+    [("asyncio", "asyncio.unix_events"), ("auto", "uvloop"), ("uvloop", "uvloop")],
+)
+def test_handlers_run_on_the_event_loop_that_was_asked_for(
+    forge: CommandLine, start: Start, tmp_path: Path, wanted: str, used: str
+) -> None:
+    file = tmp_path / "out"
+    forge("enqueue", "t.loop", "--payload", msgspec.json.encode({"path": str(file)}).decode())
+
+    worker = start(
+        "cli_test_handlers:handlers",
+        "--queues",
+        "default",
+        "--until-empty",
+        FORGE_EVENT_LOOP=wanted,
+    )
+    _, errors = worker.communicate(timeout=30)
+
+    assert worker.returncode == 0, errors
+    assert file.read_text() == used
+
+
+@pytest.mark.parametrize(("wanted", "code"), [("auto", 0), ("uvloop", 2)])
+def test_without_uvloop_only_who_insists_on_it_is_refused(
+    start: Start, tmp_path: Path, wanted: str, code: int
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text("import sys; sys.modules['uvloop'] = None")
+
+    worker = start(
+        "cli_test_handlers:handlers",
+        "--queues",
+        "default",
+        "--until-empty",
+        FORGE_EVENT_LOOP=wanted,
+        PYTHONPATH=f"{tmp_path}:{Path.cwd()}",
+    )
+    _, errors = worker.communicate(timeout=30)
+
+    assert worker.returncode == code, errors
+    assert (b"pip install forge-jobs[uvloop]" in errors) is (code != 0)
 
 
 def test_until_empty_waits_for_retries_and_ends(forge: CommandLine, start: Start) -> None:

@@ -4,6 +4,7 @@ import os
 import signal
 import sys
 import threading
+from importlib.util import find_spec
 
 import click
 import msgspec
@@ -11,7 +12,7 @@ import msgspec
 from forge_jobs.cli.loading import load_handlers
 from forge_jobs.cli.logs import configure_logging
 from forge_jobs.cli.options import QUEUES, deployment_options, storage_url
-from forge_jobs.config import MAX_PROCESSES, Deployment, variable_of
+from forge_jobs.config import MAX_PROCESSES, Deployment, EventLoop, variable_of
 from forge_jobs.errors import ConfigError
 
 
@@ -63,7 +64,19 @@ def worker(
     from forge_jobs.cli.serving import RunMode, serve
 
     mode = RunMode.ONCE if once else RunMode.UNTIL_EMPTY if until_empty else RunMode.FOREVER
-    raise click.exceptions.Exit(anyio.run(serve, deployment, registry, mode))
+    options = {"use_uvloop": _is_uvloop(deployment.event_loop)}
+    code = anyio.run(serve, deployment, registry, mode, backend_options=options)
+    raise click.exceptions.Exit(code)
+
+
+def _is_uvloop(wanted: EventLoop) -> bool:
+    installed = find_spec("uvloop") is not None
+    if wanted == "uvloop" and not installed:
+        raise ConfigError(
+            f"{variable_of('event_loop')} is uvloop, which is not installed; "
+            "pip install forge-jobs[uvloop], or give auto"
+        )
+    return installed and wanted != "asyncio"
 
 
 def _keep(count: int, deployment: Deployment, *, restart: bool) -> int:
