@@ -26,6 +26,9 @@ MAX_BYTES = 4 * 1024 * 1024
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
 
+# Not the generator that all modules of a program share, which a program may have seeded.
+_random = random.SystemRandom()
+
 
 class _Entry(Generic[Item, Result]):
     """One caller's items. ``taken`` of them have gone into a batch, ``left`` have no end yet."""
@@ -130,7 +133,7 @@ class Lane(Generic[Item, Result]):
         deadline, pause = self._clock.elapsed() + self._repeat_for, _FIRST_PAUSE
         try:
             while (left := deadline - self._clock.elapsed()) > 0:
-                await _wait(min(random.uniform(pause / 2, pause), left))
+                await _wait(min(_random.uniform(pause / 2, pause), left))
                 pause = min(2 * pause, _LONGEST_PAUSE)
                 try:
                     [result] = await self._accept((item,))
@@ -256,7 +259,7 @@ class Lane(Generic[Item, Result]):
                 deadline = now + self._repeat_for if deadline is None else deadline
                 if now >= deadline:
                     raise
-            await _wait(min(random.uniform(pause / 2, pause), max(deadline - now, 0.001)))
+            await _wait(min(_random.uniform(pause / 2, pause), max(deadline - now, 0.001)))
             pause = min(2 * pause, _LONGEST_PAUSE)
 
     def _settle(self, part: _Batch[Item, Result], results: Sequence[Result]) -> None:

@@ -205,7 +205,7 @@ class Server(ABC):
 def free_port() -> int:
     """A port of the loopback interface that nobody listens on at this moment."""
     while True:
-        port = random.choice(_PORTS)
+        port = random.SystemRandom().choice(_PORTS)
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
