@@ -16,10 +16,10 @@ class Arq(RedisSide):
     name = "arq"
     requirements = ("arq==0.28.0", "hiredis")
     settings = {
-        "max_jobs": "the workers; docs/index.rst, Worker",
-        "poll_delay": "10 ms rather than 500; docs/index.rst, Worker",
-        "keep_result": "0: a no-op has none; docs/index.rst, Worker",
-        "hiredis": "installed; redis-py README.md",
+        "max_jobs": "the workers; docs/index.rst, Reference, Worker",
+        "poll_delay": "10 ms rather than 500; docs/index.rst, Reference, Worker",
+        "keep_result": "0: a no-op has none; docs/index.rst, Reference, Worker",
+        "hiredis": "installed; redis-py README.md, Installation",
     }
     jobs = 8_000
 

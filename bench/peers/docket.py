@@ -18,14 +18,15 @@ class Docket(RedisSide):
     name = "docket"
     requirements = ("pydocket==0.27.0", "hiredis==3.5.0")
     settings = {
-        "concurrency": "the workers; docs/production.md, Worker Configuration",
-        "minimum_check_interval": "10 ms rather than 250: how often an idle worker looks; "
-        "docs/production.md, Worker Configuration",
-        "execution_ttl": "0: no record of a finished task; docs/production.md, State and Result "
-        "Storage",
-        "logging": "warnings only",
-        "max_connections": "1,000, in the URL; redis-py, Connection Pools",
-        "hiredis": "installed; redis-py README.md",
+        "concurrency": "the workers; docs/production.md, Core Settings",
+        "minimum_check_interval": "1 ms, the shortest, rather than 250: a worker whose slots are "
+        "full sleeps so long, and an idle one asks as often; docs/production.md, Core Settings",
+        "execution_ttl": "0: no record of a finished task, for the most throughput; "
+        "docs/production.md, Fire-and-Forget Mode",
+        "logging": "warnings only; docs/production.md, Structured Logging",
+        "max_connections": "1,000, in the URL: at least the concurrency; docs/production.md, "
+        "Redis Connection Pools",
+        "hiredis": "installed; redis-py README.md, Installation",
     }
     jobs = 5_000
 
@@ -68,7 +69,7 @@ class Docket(RedisSide):
         worker: Any = Worker(
             self._docket,
             concurrency=self.work.workers,
-            minimum_check_interval=timedelta(milliseconds=10),
+            minimum_check_interval=timedelta(milliseconds=1),
         )
         async with worker, beside(worker.run_forever()):
             yield

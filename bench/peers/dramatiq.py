@@ -4,6 +4,7 @@ Its actors are plain functions here: a coroutine would hop to another thread for
 """
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -20,16 +21,19 @@ class Dramatiq(Side):
     store = "redis"
     requirements = ("dramatiq[redis]==2.2.1", "hiredis==3.5.0")
     settings = {
-        "worker_threads": "the workers; docs/source/advanced.rst, Command Line Interface",
-        "prefetch": "twice the threads, the default",
-        "max_connections": "1,000, in the URL; redis-py, Connection Pools",
-        "hiredis": "installed; redis-py README.md",
+        "worker_threads": "the workers; docs/source/reference.rst, Workers",
+        "dramatiq_queue_prefetch": "ten times the threads rather than twice: its consumer sleeps "
+        "when it holds so many; docs/source/reference.rst, Environment Variables",
+        "max_connections": "1,000, in the URL; redis-py docs/connections.rst, Connection Pools",
+        "hiredis": "installed; redis-py README.md, Installation",
     }
     jobs = 8_000
     threads = True
 
     def __init__(self, work: Work) -> None:
         super().__init__(work)
+        # Read when the library is imported.
+        os.environ["dramatiq_queue_prefetch"] = str(10 * work.workers)  # noqa: SIM112 - its own name
         import dramatiq
         from dramatiq.brokers.redis import RedisBroker
 

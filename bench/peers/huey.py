@@ -21,10 +21,13 @@ class Huey(Side):
     store = "sqlite"
     requirements = ("huey==3.5.4",)
     settings = {
-        "workers": "the workers, threads; docs/consumer.rst, worker types",
-        "fsync": "not given: SQLite's own default, synchronous=full",
-        "initial_delay, backoff, max_delay": "100 ms, 1.15, 10 s, the defaults",
-        "results": "a no-op returns None, which is not stored; docs/api.rst, store_none",
+        "workers": "the workers, threads; docs/consumer.rst, Worker types",
+        "fsync": "not given: the library's default, which docs/api.rst, SqliteHuey, takes for "
+        "normal and which is full in Python's build",
+        "initial_delay": "10 ms rather than 100, the first pause of a thread that found nothing; "
+        "docs/consumer.rst, Options for the consumer, --delay",
+        "backoff, max_delay": "1.15, 10 s, the defaults",
+        "results": "a no-op returns None, which is not stored; docs/api.rst, Huey, store_none",
     }
     jobs = 8_000
     threads = True
@@ -61,7 +64,7 @@ class Huey(Side):
 
     @asynccontextmanager
     async def working(self) -> AsyncIterator[None]:
-        consumer = self._huey.create_consumer(workers=self.work.workers)
+        consumer = self._huey.create_consumer(workers=self.work.workers, initial_delay=0.01)
         consumer.start()
         try:
             yield
@@ -78,7 +81,7 @@ class HueyUnsafe(Huey):
     """Commits that a loss of power undoes."""
 
     name = "huey-unsafe"
-    settings = Huey.settings | {"fsync": "False: synchronous=off; docs/api.rst, SqliteHuey"}
+    settings = Huey.settings | {"fsync": "False: synchronous=off; docs/api.rst, SqliteStorage"}
 
     def _storage_options(self) -> dict[str, object]:
         return {"fsync": False}

@@ -7,7 +7,7 @@ from typing import Any
 from bench.peers.running import beside, coroutines
 from bench.side import Side, Work
 
-POOL_SIZE = 20
+LEAST_POOL_SIZE = 20
 
 
 class Procrastinate(Side):
@@ -17,12 +17,12 @@ class Procrastinate(Side):
     store = "postgres"
     requirements = ("procrastinate==3.10.0", "psycopg[binary,pool]==3.3.9")
     settings = {
-        "concurrency": "the workers; docs/howto/advanced/concurrency.md",
-        "pool": "20 connections, so that neither workers nor callers wait for one of four; "
-        "docs/howto/basics/connector.md",
-        "psycopg": "the binary build; docs/howto/basics/connector.md",
-        "delete_jobs": "never, the default",
-        "listen_notify": "True, the default",
+        "concurrency": "the workers; docs/howto/production/concurrency.md",
+        "pool": "one connection more than workers, at least 20: the shorter the jobs, the more; "
+        "docs/discussions.md, Mind the size of your PostgreSQL pool",
+        "psycopg": "the binary build, which has its C module; psycopg docs/basic/install.rst",
+        "delete_jobs": "never, the default; docs/howto/production/delete_finished_jobs.md",
+        "listen_notify": "True, the default; API, App.run_worker_async",
     }
     jobs = 3_000
 
@@ -30,9 +30,8 @@ class Procrastinate(Side):
         super().__init__(work)
         from procrastinate import App, PsycopgConnector
 
-        self._app = App(
-            connector=PsycopgConnector(conninfo=work.url, min_size=4, max_size=POOL_SIZE)
-        )
+        most = max(LEAST_POOL_SIZE, work.workers + 1)
+        self._app = App(connector=PsycopgConnector(conninfo=work.url, min_size=4, max_size=most))
         noop, stamp = coroutines(self.tally)
         self._noop: Any = self._app.task(name="noop")(noop)
         self._stamp: Any = self._app.task(name="stamp")(stamp)

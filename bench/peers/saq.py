@@ -11,18 +11,19 @@ POOL_SIZE = 20
 
 
 class SaqRedis(Side):
-    """Jobs one by one; it waits on the store for each."""
+    """Jobs one by one; it waits on the store for each. Finished jobs leave nothing."""
 
     name = "saq-redis"
     store = "redis"
     # It imports typing_extensions without asking for it.
     requirements: ClassVar[tuple[str, ...]] = ("saq[redis,hiredis]==0.26.4", "typing_extensions")
     settings = {
-        "concurrency": "the workers; README.md, Usage",
+        "concurrency": "the workers; README.md, Example",
         "hiredis": "installed; README.md, Install",
-        "ttl of jobs": "600 seconds, the default: a finished job is kept",
+        "ttl": "-1: a finished job is not kept; API, saq.job.Job",
     }
     jobs = 8_000
+    ttl: ClassVar[int] = -1
 
     def _queue_of(self, url: str) -> Any:
         from saq import Queue
@@ -41,10 +42,10 @@ class SaqRedis(Side):
             pass
 
     async def enqueue(self, number: int) -> None:
-        await self._queue.enqueue("noop", n=number)
+        await self._queue.enqueue("noop", n=number, ttl=self.ttl)
 
     async def enqueue_stamped(self, sent: float) -> None:
-        await self._queue.enqueue("stamp", sent=sent)
+        await self._queue.enqueue("stamp", sent=sent, ttl=self.ttl)
 
     @asynccontextmanager
     async def working(self) -> AsyncIterator[None]:
@@ -69,20 +70,24 @@ class SaqRedis(Side):
 
 
 class SaqPostgres(SaqRedis):
-    """The same worker over psycopg."""
+    """The same worker over psycopg. Finished jobs stay, as by default and as ours do."""
 
     name = "saq-postgres"
     store = "postgres"
     requirements = ("saq[postgres]==0.26.4", "psycopg[binary,pool]==3.3.9")
     settings = {
-        "concurrency": "the workers; README.md, Usage",
-        "pool": "4 to 20 connections, the default; docs/queues.rst",
-        "psycopg": "the binary build; docs/queues.rst",
-        "ttl of jobs": "600 seconds, the default: a finished job is kept",
+        "concurrency": "the workers; README.md, Example",
+        "pool": "4 to 20 connections, the default, in a pool of ours: saq's own asks the server "
+        "each time before it hands out a connection; API, saq.queue.postgres.PostgresQueue",
+        "psycopg": "the binary build, which has its C module; psycopg docs/basic/install.rst",
+        "ttl": "600 seconds, the default: a finished job is kept; API, saq.job.Job",
     }
     jobs = 3_000
+    ttl = 600
 
     def _queue_of(self, url: str) -> Any:
-        from saq import Queue
+        from psycopg_pool import AsyncConnectionPool
+        from saq.queue.postgres import PostgresQueue
 
-        return Queue.from_url(url, min_size=4, max_size=POOL_SIZE)
+        pool: Any = AsyncConnectionPool(url, min_size=4, max_size=POOL_SIZE, open=False)
+        return PostgresQueue(pool, max_size=POOL_SIZE, manage_pool_lifecycle=True)

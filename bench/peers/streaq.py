@@ -15,9 +15,10 @@ class Streaq(Side):
     store = "redis"
     requirements = ("streaq==7.2.0",)
     settings = {
-        "concurrency": "the workers; docs/worker.rst",
-        "prefetch": "as many again, the default; docs/worker.rst",
-        "ttl": "0: a no-op's result is not kept; docs/task.rst",
+        "concurrency": "the workers; docs/worker.rst, Other configuration options",
+        "prefetch": "as many again, the default; docs/worker.rst, Other configuration options",
+        "ttl": "0: a no-op's result is not kept; docs/task.rst, Registering tasks",
+        "uvloop": "installed; docs/worker.rst, Worker optimization",
     }
     jobs = 5_000
 

@@ -9,26 +9,38 @@ from bench.peers.running import beside, coroutines
 
 STREAM = "taskiq"
 POOL_SIZE = 200
+PREFETCH = 100
 
 
 class Taskiq(RedisSide):
     """The one of its brokers that acknowledges."""
 
     name = "taskiq"
-    requirements = ("taskiq==0.13.0", "taskiq-redis==1.2.4", "hiredis==3.5.0")
+    requirements = (
+        "taskiq==0.13.0",
+        "taskiq-redis==1.2.4",
+        "hiredis==3.5.0",
+        "orjson==3.13.0",
+    )
     settings = {
         "broker": "RedisStreamBroker; README.md of taskiq-redis, Brokers: the one that supports "
         "acknowledgements",
-        "xread_count": "100, the default",
-        "consumer_id": "0, so that a worker sees what was enqueued before it; README.md",
-        "max_connection_pool_size": "200: at least one per worker and one more; README.md",
-        "max_async_tasks": "the workers; docs/guide/cli.md, --max-async-tasks",
+        "xread_count": "100, the default; API, taskiq_redis.RedisStreamBroker",
+        "consumer_id": "0, so that a worker sees what was enqueued before it; API, "
+        "taskiq_redis.RedisStreamBroker",
+        "max_connection_pool_size": "200: at least one per worker and one more; API, "
+        "taskiq_redis.RedisStreamBroker",
+        "max_async_tasks": "the workers; docs/guide/cli.md, Other parameters",
+        "max_prefetch": "100 rather than 0, for high rates; docs/guide/cli.md, Other parameters",
+        "validate_params": "False: arguments are not cast; docs/guide/cli.md, Type casts",
         "ack_time": "when_executed: no result is stored here; docs/guide/cli.md, Acknowledgements",
-        "hiredis": "installed; redis-py README.md",
+        "serializer": "ORJSONSerializer, the faster one; docs/guide/message-format.md, Serializers",
+        "hiredis": "installed; redis-py README.md, Installation",
     }
     jobs = 10_000
 
     async def open(self) -> None:
+        from taskiq.serializers import ORJSONSerializer
         from taskiq_redis import RedisStreamBroker
 
         await super().open()
@@ -38,7 +50,7 @@ class Taskiq(RedisSide):
             queue_name=STREAM,
             consumer_id="0",
             max_connection_pool_size=POOL_SIZE,
-        )
+        ).with_serializer(ORJSONSerializer())
         noop, stamp = coroutines(self.tally)
         self._noop: Any = self._broker.task(task_name="noop")(noop)
         self._stamp: Any = self._broker.task(task_name="stamp")(stamp)
@@ -66,6 +78,8 @@ class Taskiq(RedisSide):
         receiver = run_receiver_task(
             self._broker,
             max_async_tasks=self.work.workers,
+            max_prefetch=PREFETCH,
+            validate_params=False,
             ack_time=AcknowledgeType.WHEN_EXECUTED,
         )
         async with beside(receiver):
