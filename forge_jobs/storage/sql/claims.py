@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 from sqlalchemy import BindParameter, Select, bindparam, func, or_, select, text, tuple_, update
 
-from forge_jobs.model.jobs import ClaimedJob, Hold, JobStatus
+from forge_jobs.model.jobs import ClaimedJob, Hold
 from forge_jobs.model.processes import PodLease
 from forge_jobs.model.transitions import Demand
 from forge_jobs.storage.sql.job_rows import JobRow, claimed_job
@@ -26,6 +26,7 @@ CLAIMED_COUNTER = "claimed"
 HOLD_BATCH = 1000
 """How many jobs of unknown kinds one claim puts aside, so that it stays short."""
 
+_encode = msgspec.json.encode
 _decode_names = msgspec.json.Decoder(tuple[str, ...]).decode
 _queue: BindParameter[str] = bindparam("queue")
 _level: BindParameter[int] = bindparam("level")
@@ -127,20 +128,15 @@ _HEAD_AFTER = _HEAD_OF_KINDS.where(
 )
 _UNKNOWN = _due(jobs.c.id).where(one_of(jobs.c.kind, "kinds"))
 _PUT_ON_HOLD = update(jobs).where(one_of(jobs.c.id, "ids")).values(hold=Hold.UNKNOWN_KIND.value)
-_TAKE = (
-    update(jobs)
-    .where(jobs.c.id == bindparam("job"))
-    .values(
-        status=JobStatus.IN_PROGRESS.value,
-        attempt=jobs.c.attempt + 1,
-        token=jobs.c.token + 1,
-        host_id=bindparam("host"),
-        worker_id=bindparam("worker"),
-        claimed_at=_now,
-        heartbeat_at=_now,
-        started_at=None,
-        finished_at=None,
-    )
+_TAKE = text(
+    """
+    UPDATE forge_jobs AS job
+    SET status = 'in_progress', attempt = job.attempt + 1, token = job.token + 1, host_id = :host,
+        worker_id = coalesce(json_extract(:workers, '$[' || taken.key || ']'), ''),
+        claimed_at = :now, heartbeat_at = :now, started_at = NULL, finished_at = NULL
+    FROM json_each(:ids) AS taken
+    WHERE job.id = taken.value
+    """
 )
 
 
@@ -153,13 +149,14 @@ def claim(tx: Tx, queue: str, demand: Demand, lease: PodLease) -> list[ClaimedJo
     picked = search.run()
     if not picked:
         return []
-    workers = [*worker_ids[: len(picked)], *[""] * (len(picked) - len(worker_ids))]
     tx.execute(
         _TAKE,
-        [
-            {"job": row.id, "host": lease.host_id, "worker": worker, "now": tx.now}
-            for row, worker in zip(picked, workers, strict=True)
-        ],
+        {
+            "ids": _encode([row.id for row in picked]).decode(),
+            "workers": _encode(worker_ids).decode(),
+            "host": lease.host_id,
+            "now": tx.now,
+        },
     )
     tx.count(queue, CLAIMED_COUNTER, lease.host_id, len(picked))
     return [claimed_job(row) for row in picked]

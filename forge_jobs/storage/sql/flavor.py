@@ -9,11 +9,12 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.sql.dml import Insert
 
 from forge_jobs.errors import StorageError
-from forge_jobs.model.jobs import ClaimedJob
+from forge_jobs.model.jobs import Claim, ClaimedJob
 from forge_jobs.model.processes import PodLease
-from forge_jobs.model.transitions import Demand
+from forge_jobs.model.transitions import Demand, Transition
 
 if TYPE_CHECKING:
+    from forge_jobs.storage.sql.successes import Succeeded
     from forge_jobs.storage.sql.transaction import Tx
 
 
@@ -77,6 +78,13 @@ class Flavor(Protocol):
 
     def claim(self, tx: "Tx", queue: str, demand: Demand, lease: PodLease) -> list[ClaimedJob]:
         """See ``JobStore.claim``."""
+        ...
+
+    def succeed(self, tx: "Tx", items: Sequence[tuple[Claim, Transition]]) -> "Sequence[Succeeded]":
+        """End the claims that still hold their jobs, locked in id order; those jobs.
+
+        :param items: plain successes, of different jobs
+        """
         ...
 
     def renew_claims(self, tx: "Tx", renewals: Sequence[Mapping[str, object]]) -> set[str]:

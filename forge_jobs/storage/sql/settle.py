@@ -1,5 +1,6 @@
 """Ends of claims: finalize, release and revive apply a transition under the claim's token."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -17,6 +18,7 @@ from forge_jobs.storage.sql.cooldowns import start_cooldown
 from forge_jobs.storage.sql.endings import keeps_payload, retentions
 from forge_jobs.storage.sql.job_rows import JobRow, append_error
 from forge_jobs.storage.sql.lists import one_of
+from forge_jobs.storage.sql.successes import is_plain_success
 from forge_jobs.storage.sql.tables import CLAIMED, jobs
 from forge_jobs.storage.sql.transaction import REVIVALS, Tx
 
@@ -111,7 +113,26 @@ _REVIVE = _Mode(by_owner=False, read=_NOT_IN_USE, cancel_spares_done=False)
 
 def finalize(tx: Tx, finalizations: Sequence[Finalization]) -> list[bool]:
     """See ``JobStore.finalize``."""
-    return _settle(tx, [(one.claim, one.transition) for one in finalizations], _FINALIZE)
+    items = [(one.claim, one.transition) for one in finalizations]
+    succeeded = _succeed(tx, items)
+    rest = [item for item in items if item[0].job_id not in succeeded]
+    outcomes = iter(_settle(tx, rest, _FINALIZE))
+    return [claim.job_id in succeeded or next(outcomes) for claim, _ in items]
+
+
+def _succeed(tx: Tx, items: Sequence[tuple[Claim, Transition]]) -> set[str]:
+    """End what succeeded, as long as it is held; the jobs that ended.
+
+    What is not held is left to others to judge. Two items of one job must be judged together.
+    """
+    plain = [item for item in items if is_plain_success(item[1])]
+    if not plain or len({claim.job_id for claim, _ in items}) < len(items):
+        return set()
+    ended = tx.flavor.succeed(tx, plain)
+    for (queue, host_id), count in Counter((row.queue, row.host_id) for row in ended).items():
+        tx.count(queue, Cause.SUCCEEDED, host_id, count)
+    tell_children(tx, {row.id: JobStatus.DONE for row in ended if row.has_children})
+    return {row.id for row in ended}
 
 
 def release(tx: Tx, claims: Sequence[Claim]) -> list[bool]:

@@ -10,9 +10,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from forge_jobs.clock import Clock
 from forge_jobs.errors import StorageError
-from forge_jobs.model.jobs import ClaimedJob
+from forge_jobs.model.jobs import Claim, ClaimedJob
 from forge_jobs.model.processes import PodLease
-from forge_jobs.model.transitions import Demand
+from forge_jobs.model.transitions import Demand, Transition
 from forge_jobs.storage.sql.postgres import claims
 from forge_jobs.storage.sql.postgres.borrowed import borrowed, is_of_driver
 from forge_jobs.storage.sql.postgres.connections import LOCK_S
@@ -20,6 +20,8 @@ from forge_jobs.storage.sql.postgres.driver_errors import DRIVER_ERRORS, transla
 from forge_jobs.storage.sql.postgres.many import insert_many
 from forge_jobs.storage.sql.postgres.renewals import renew_claims
 from forge_jobs.storage.sql.postgres.schedules import advance_schedules
+from forge_jobs.storage.sql.postgres.successes import succeed
+from forge_jobs.storage.sql.successes import Succeeded
 from forge_jobs.storage.sql.tables import jobs
 from forge_jobs.storage.sql.transaction import Tx
 from forge_jobs.storage.sql.upserts import Upserts
@@ -125,6 +127,9 @@ class PostgresFlavor(Upserts):
 
     def claim(self, tx: Tx, queue: str, demand: Demand, lease: PodLease) -> list[ClaimedJob]:
         return claims.claim(tx, queue, demand, lease)
+
+    def succeed(self, tx: Tx, items: Sequence[tuple[Claim, Transition]]) -> list[Succeeded]:
+        return succeed(tx, items)
 
     def renew_claims(self, tx: Tx, renewals: Sequence[Mapping[str, object]]) -> set[str]:
         return renew_claims(tx, renewals)

@@ -19,11 +19,13 @@ from sqlalchemy.dialects import sqlite
 
 from forge_jobs.clock import Clock
 from forge_jobs.errors import InvalidInput, StorageError, Unavailable
-from forge_jobs.model.jobs import ClaimedJob
+from forge_jobs.model.jobs import Claim, ClaimedJob
 from forge_jobs.model.processes import PodLease
-from forge_jobs.model.transitions import Demand
+from forge_jobs.model.transitions import Demand, Transition
 from forge_jobs.storage.sql import claims
 from forge_jobs.storage.sql.sqlite.driver_errors import TRANSLATED, translate
+from forge_jobs.storage.sql.sqlite.successes import succeed
+from forge_jobs.storage.sql.successes import Succeeded
 from forge_jobs.storage.sql.tables import CLAIMED, jobs, schedules, signals
 from forge_jobs.storage.sql.transaction import Tx
 from forge_jobs.storage.sql.upserts import Upserts
@@ -110,6 +112,9 @@ class SqliteFlavor(Upserts):
 
     def claim(self, tx: Tx, queue: str, demand: Demand, lease: PodLease) -> list[ClaimedJob]:
         return claims.claim(tx, queue, demand, lease)
+
+    def succeed(self, tx: Tx, items: Sequence[tuple[Claim, Transition]]) -> list[Succeeded]:
+        return succeed(tx, items)
 
     def renew_claims(self, tx: Tx, renewals: Sequence[Mapping[str, object]]) -> set[str]:
         running = [{**one, "now": tx.now} for one in renewals if one["worker"]]

@@ -1,0 +1,50 @@
+"""Plain successes on Postgres: one statement locks the jobs in id order and ends them."""
+
+from collections.abc import Sequence
+
+from sqlalchemy import ARRAY, BigInteger, Text, bindparam, text
+
+from forge_jobs.model.jobs import Claim
+from forge_jobs.model.transitions import Transition
+from forge_jobs.storage.sql.successes import SUCCEED, Succeeded, columns
+from forge_jobs.storage.sql.tables import CLAIMED
+from forge_jobs.storage.sql.transaction import Tx
+
+# item: the claims that hold their jobs, each looked up and locked by itself, in id order. What is
+#       locked stays as it was found, so the update need not look at more than the id; did it, a
+#       planner that knows of no claimed job would walk all of them for each.
+_SUCCEED = text(
+    f"""
+    WITH item AS MATERIALIZED (
+        SELECT given.id, given.result, queue.retention::json ->> 'done' AS kept_for
+        FROM (
+            SELECT * FROM unnest(CAST(:ids AS text[]), CAST(:queues AS text[]),
+                CAST(:tokens AS bigint[]), CAST(:results AS text[]))
+                AS one (id, queue, token, result)
+            ORDER BY id
+        ) AS given
+        CROSS JOIN LATERAL (
+            SELECT 1 FROM forge_jobs
+            WHERE id = given.id AND queue = given.queue AND token = given.token AND {CLAIMED}
+            FOR NO KEY UPDATE
+        ) AS held
+        JOIN forge_queues AS queue ON queue.name = given.queue
+    )
+    UPDATE forge_jobs AS job
+    {SUCCEED}
+    FROM item WHERE job.id = item.id
+    RETURNING job.id, job.queue, job.host_id, job.has_children
+    """
+).bindparams(
+    bindparam("ids", type_=ARRAY(Text)),
+    bindparam("queues", type_=ARRAY(Text)),
+    bindparam("tokens", type_=ARRAY(BigInteger)),
+    bindparam("results", type_=ARRAY(Text)),
+    bindparam("now", type_=BigInteger),
+)
+
+
+def succeed(tx: Tx, items: Sequence[tuple[Claim, Transition]]) -> list[Succeeded]:
+    """See ``Flavor.succeed``."""
+    rows = tx.execute(_SUCCEED, {**columns(items), "now": tx.now})
+    return [Succeeded(*row) for row in rows]

@@ -1,0 +1,50 @@
+"""The end most claims have: done, and nothing to decide from what the job was before.
+
+So a batch of them is one statement, which fences, writes and answers, where every other end reads
+its job first.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from forge_jobs.model.jobs import Cause, Claim, JobStatus
+from forge_jobs.model.transitions import Transition
+
+
+class Succeeded(NamedTuple):
+    """A job that a batch has ended."""
+
+    id: str
+    queue: str
+    host_id: str
+    has_children: bool
+
+
+SUCCEED = """
+    SET status = 'done', cause = 'succeeded', finished_at = :now, settled_token = job.token,
+        cancel_requested = FALSE, result = item.result,
+        result_expires_at = CASE WHEN item.result IS NOT NULL THEN :now + job.result_ttl_us END,
+        payload = CASE item.kept_for WHEN 'PT0S' THEN '' ELSE job.payload END
+"""
+"""What it writes to ``job``, given its ``item``."""
+
+
+def is_plain_success(transition: Transition) -> bool:
+    """Whether the result is all that the transition leaves open."""
+    return (
+        transition.status is JobStatus.DONE
+        and transition.cause is Cause.SUCCEEDED
+        and transition.error is None
+        and transition.cooldown is None
+        and not (transition.hand_back or transition.count_snooze or transition.count_crash)
+    )
+
+
+def columns(items: Sequence[tuple[Claim, Transition]]) -> dict[str, list[Any]]:
+    """The items as one list for each parameter of the statement."""
+    return {
+        "ids": [claim.job_id for claim, _ in items],
+        "queues": [claim.queue for claim, _ in items],
+        "tokens": [claim.token for claim, _ in items],
+        "results": [transition.result for _, transition in items],
+    }
