@@ -106,8 +106,11 @@ def append_error(errors: str, error: ErrorRecord, now: int) -> str:
     return _encode((*_decode_errors(errors), stamped)[-ERROR_HISTORY:]).decode()
 
 
-def claimed_job(row: JobRow) -> ClaimedJob:
-    """A row read before it was claimed, as the claim that was made of it."""
+def claimed_job(row: Any) -> ClaimedJob:
+    """A row read before it was claimed, as the claim that was made of it.
+
+    :param row: with the columns as attributes
+    """
     return ClaimedJob(
         claim=Claim(row.queue, row.id, row.token + 1),
         kind=row.kind,

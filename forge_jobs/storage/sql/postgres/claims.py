@@ -14,7 +14,7 @@ from forge_jobs.storage.sql.job_rows import claimed_job
 from forge_jobs.storage.sql.tables import READY
 from forge_jobs.storage.sql.transaction import Tx
 
-_COLUMNS = (
+COLUMNS = (
     "queue",
     "kind",
     "payload",
@@ -40,10 +40,10 @@ _COLUMNS = (
 #          another claim has locked is passed by.
 # taken:   those of the head whose kind is known here. One that may kill its process is never
 #          claimed beyond the workers.
-# changed: by id, so that exactly these rows are changed whatever plan is chosen.
-_CLAIM = text(
-    f"""
-    WITH RECURSIVE open AS (
+# changed: each looked up by its id alone, the rest of what they are being locked; so exactly these
+#          rows are changed whatever plan is chosen
+CLAIM_STEPS = f"""
+    open AS (
         SELECT 1 FROM forge_pods AS pod
         JOIN forge_slots AS slot ON slot.host_id = pod.host_id AND slot.epoch = pod.epoch
         JOIN forge_queues AS queue ON queue.name = slot.queue
@@ -89,19 +89,29 @@ _CLAIM = text(
             attempt = job.attempt + 1,
             token = job.token + 1,
             host_id = :host,
-            worker_id = coalesce(
-                (:workers)[array_position((SELECT ids FROM taken), job.id)], ''),
+            worker_id = coalesce((:workers)[mine.place], ''),
             claimed_at = :now,
             heartbeat_at = :now,
             started_at = NULL,
             finished_at = NULL
-        WHERE job.id = ANY ((SELECT ids FROM taken)::text[])
+        FROM unnest((SELECT ids FROM taken)) WITH ORDINALITY AS mine (id, place)
+        WHERE job.id = mine.id
         RETURNING job.id, job.token - 1 AS token, job.attempt - 1 AS attempt,
-            {", ".join(f"job.{name}" for name in _COLUMNS if name not in ("kind",))}
+            {", ".join(f"job.{name}" for name in COLUMNS if name not in ("kind",))}
     )
+"""
+"""From ``:now`` on, everything that a claim of ``:count`` jobs is but its answer."""
+
+FOUND = """
     SELECT head.kind, head.priority AS level, changed.*, changed.id IS NOT NULL AS is_taken,
         head.crashes > 0 AS is_risky
     FROM head LEFT JOIN changed ON changed.id = head.id
+"""
+"""The head; of a job that was not taken, no more than the kind and its level."""
+
+_CLAIM = text(
+    f"""
+    WITH RECURSIVE {CLAIM_STEPS} {FOUND}
     ORDER BY head.priority, head.run_at, head.id
     """
 ).bindparams(

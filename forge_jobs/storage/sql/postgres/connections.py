@@ -6,7 +6,7 @@ pooler in front of the database may give every transaction to another session.
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -32,6 +32,9 @@ _IDLE_IN_TRANSACTION_S = 10
 LOCK_S = 5
 """Then the call begins anew, so that it does not wait with locks of its own. At most half the time
 limit, so that it can still say what it waited for."""
+
+MOMENT_S = 0.5
+"""How long a call waits for locks that is not to hold up others which need none of them."""
 
 _STATEMENTS = 256
 """How many prepared statements each connection keeps: more than the store has."""
@@ -74,10 +77,17 @@ class PostgresOptions:
         return '"' + self.schema.replace('"', '""') + '"'
 
 
-async def connect(options: PostgresOptions, *, direct: bool = False) -> Any:
+async def connect(
+    options: PostgresOptions,
+    *,
+    direct: bool = False,
+    session: Mapping[str, str] | None = None,
+) -> Any:
     """A connection of the driver's own.
 
     :param direct: past the pooler, when the options say how
+    :param session: settings of the session; a pooler, which refuses what it does not know and
+        gives each transaction to another session, gets none
     """
     way: dict[str, Any] = {}
     if direct and options.direct is not None:
@@ -88,8 +98,7 @@ async def connect(options: PostgresOptions, *, direct: bool = False) -> Any:
         timeout=min(_CONNECT_S, options.timeout),
         command_timeout=options.timeout + 1,
         statement_cache_size=0 if options.pooled else _STATEMENTS,
-        # A pooler refuses settings that it does not know.
-        server_settings=None if options.pooled else dict(options.server_settings),
+        server_settings=None if options.pooled else {**options.server_settings, **(session or {})},
     )
 
 
@@ -110,6 +119,11 @@ class PostgresConnection:
     def is_broken(self) -> bool:
         """Whether it must not be used again."""
         return bool(self._driver.is_closed() or self._driver.is_in_transaction())
+
+    async def fetch(self, statement: str, arguments: Sequence[Any]) -> list[Any]:
+        """Run one statement as a transaction of its own, under the session's settings."""
+        rows: list[Any] = await self._driver.fetch(statement, *arguments)
+        return rows
 
     async def transaction(self, begin: str, work: Callable[[Connection], R]) -> R:
         """Run ``work`` in one transaction. One that fails is rolled back, by force if need be.
@@ -237,7 +251,7 @@ async def _or_end(driver: Any, command: str) -> None:
 
 def _engine(options: PostgresOptions) -> AsyncEngine:
     async def opened() -> Any:
-        driver = await connect(options)
+        driver = await connect(options, session=_session(options))
         # What SQLAlchemy asks of a new connection, it asks in one transaction, and so in one
         # session of a pooler.
         await _or_end(driver, "BEGIN")
@@ -269,10 +283,23 @@ def begin_read(options: PostgresOptions) -> str:
 
 
 def _limits(options: PostgresOptions, lock_s: float) -> list[str]:
+    return [f"SET LOCAL {name} = {value}" for name, value in _settings(options, lock_s).items()]
+
+
+def _settings(options: PostgresOptions, lock_s: float) -> dict[str, str]:
     limit = int(options.timeout * 1000)
-    return [
-        f"SET LOCAL search_path = {options.quoted_schema}",
-        f"SET LOCAL statement_timeout = {limit}",
-        f"SET LOCAL lock_timeout = {min(limit // 2, int(lock_s * 1000))}",
-        f"SET LOCAL idle_in_transaction_session_timeout = {_IDLE_IN_TRANSACTION_S * 1000}",
-    ]
+    return {
+        "search_path": options.quoted_schema,
+        "statement_timeout": str(limit),
+        "lock_timeout": str(min(limit // 2, int(lock_s * 1000))),
+        "idle_in_transaction_session_timeout": str(_IDLE_IN_TRANSACTION_S * 1000),
+    }
+
+
+def _session(options: PostgresOptions) -> dict[str, str]:
+    """Under which a single statement is a transaction like those that set up themselves."""
+    return {
+        "default_transaction_isolation": "read committed",
+        "default_transaction_read_only": "off",
+        **_settings(options, MOMENT_S),
+    }

@@ -6,7 +6,7 @@ itself: cut off half way, a claim would go on in the server with nobody to know 
 
 import asyncio
 import random
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -18,6 +18,7 @@ from forge_jobs.errors import Locked, StorageClosed, Unavailable
 from forge_jobs.model.queues import Wake
 from forge_jobs.storage.sql.database import Script
 from forge_jobs.storage.sql.postgres.connections import (
+    MOMENT_S,
     Connections,
     PostgresOptions,
     Stale,
@@ -39,9 +40,6 @@ R = TypeVar("R")
 
 _elapsed = SystemClock().elapsed
 _LONGEST_PAUSE_S = 0.05
-_MOMENT_S = 0.5
-"""How long a call waits for locks that is not to hold up others which need none of them."""
-
 _MORE_S = 2.0
 """How much longer than the server's own limit a silent one is waited for."""
 
@@ -56,7 +54,7 @@ class PostgresDatabase:
         self.bell: Bell | None = None
         self._connections = Connections(options)
         self._begin_write = begin_write(options)
-        self._begin_impatiently = begin_write(options, _MOMENT_S)
+        self._begin_impatiently = begin_write(options, MOMENT_S)
         self._begin_read = begin_read(options)
         self._known_queues: set[str] = set()
         self._running: set[asyncio.Task[Any]] = set()
@@ -67,9 +65,51 @@ class PostgresDatabase:
         begin = self._begin_write if patient else self._begin_impatiently
         result, tx = await self._call(script, begin)
         self._known_queues |= tx.ensured_queues
-        if self.bell is not None and tx.topics:
-            self.bell.tell(tx.topics)
+        self.tell(tx.topics)
         return result
+
+    async def direct(
+        self, statement: str, arguments: Callable[[Mapping[str, Any]], list[Any]]
+    ) -> list[Any] | None:
+        """Run a statement as a transaction of its own, once.
+
+        None when it failed, or the way to the database allows no such thing. What became of it
+        is unknown then, so it must be one that does no harm when the same call runs again.
+
+        :param arguments: makes them of ``clock``, ``part`` and ``channel``
+        """
+        if self._closed:
+            raise StorageClosed("the storage is closed")
+        if self.options.pooled:
+            return None
+        return await self._to_the_end(self._direct(statement, arguments))
+
+    async def _direct(
+        self, statement: str, arguments: Callable[[Mapping[str, Any]], list[Any]]
+    ) -> list[Any] | None:
+        timeout = self.options.timeout
+        own = {"clock": self.flavor.set_time(), "channel": self.flavor.channel}
+        try:
+            async with (
+                asyncio.timeout(timeout + _MORE_S),
+                self._connections.one(_elapsed() + timeout) as connection,
+            ):
+                return await connection.fetch(
+                    statement, arguments({**own, "part": connection.part})
+                )
+        except TimeoutError:
+            raise Unavailable(f"no answer within {timeout:g} s") from None
+        except DRIVER_ERRORS:
+            return None
+
+    def knows(self, queues: set[str]) -> bool:
+        """Whether each of the queues is sure to have a row."""
+        return queues <= self._known_queues
+
+    def tell(self, topics: Sequence[str]) -> None:
+        """Wake waiters of this process, which the server's notices would reach later."""
+        if self.bell is not None and topics:
+            self.bell.tell(topics)
 
     async def read(self, script: Script[R]) -> R:
         """Run ``script`` on one snapshot; see ``Database.read``."""

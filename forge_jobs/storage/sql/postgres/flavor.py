@@ -79,6 +79,10 @@ class PostgresFlavor(Upserts):
     def translate(self, error: Exception) -> StorageError:
         return translate(error)
 
+    def set_time(self) -> int | None:
+        """The time that tests have set; None: the server's clock counts."""
+        return None if self._clock is None else self._clock.time_us()
+
     def now_us(self, connection: Connection) -> int:
         if self._clock is not None:
             return self._clock.time_us()

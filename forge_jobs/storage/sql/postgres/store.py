@@ -14,12 +14,12 @@ from forge_jobs.storage.protocols import Storage
 from forge_jobs.storage.sql.config_store import SqlConfigStore
 from forge_jobs.storage.sql.cron_store import SqlCronStore
 from forge_jobs.storage.sql.database import Database
-from forge_jobs.storage.sql.job_store import SqlJobStore
 from forge_jobs.storage.sql.migrations import runner
 from forge_jobs.storage.sql.migrations.migrator import SqlMigrator, settle_schema
 from forge_jobs.storage.sql.postgres.connections import PostgresOptions
 from forge_jobs.storage.sql.postgres.database import PostgresDatabase
 from forge_jobs.storage.sql.postgres.flavor import PostgresFlavor
+from forge_jobs.storage.sql.postgres.job_store import PostgresJobStore
 from forge_jobs.storage.sql.postgres.listening import POLL_EVERY_S, Bell
 from forge_jobs.storage.sql.postgres.snapshots import open_transactions
 from forge_jobs.storage.sql.procs import SqlProcStore
@@ -102,7 +102,7 @@ class _Opener:
             )
         database.bell = Bell(self._options, database.store_id, flavor.channel)
         return Storage(
-            SqlJobStore(database),
+            PostgresJobStore(database),
             SqlProcStore(database),
             SqlConfigStore(database),
             SqlCronStore(database),

@@ -10,12 +10,11 @@ from forge_jobs.storage.sql.successes import SUCCEED, Succeeded, columns
 from forge_jobs.storage.sql.tables import CLAIMED
 from forge_jobs.storage.sql.transaction import Tx
 
-# item: the claims that hold their jobs, each looked up and locked by itself, in id order. What is
-#       locked stays as it was found, so the update need not look at more than the id; did it, a
-#       planner that knows of no claimed job would walk all of them for each.
-_SUCCEED = text(
-    f"""
-    WITH item AS MATERIALIZED (
+# item:  the claims that hold their jobs, each looked up and locked by itself, in id order. What is
+#        locked stays as it was found, so the update need not look at more than the id; did it, a
+#        planner that knows of no claimed job would walk all of them for each.
+SUCCESS_STEPS = f"""
+    item AS MATERIALIZED (
         SELECT given.id, given.result, queue.retention::json ->> 'done' AS kept_for
         FROM (
             SELECT * FROM unnest(CAST(:ids AS text[]), CAST(:queues AS text[]),
@@ -29,13 +28,16 @@ _SUCCEED = text(
             FOR NO KEY UPDATE
         ) AS held
         JOIN forge_queues AS queue ON queue.name = given.queue
+    ), ended AS (
+        UPDATE forge_jobs AS job
+        {SUCCEED}
+        FROM item WHERE job.id = item.id
+        RETURNING job.id, job.queue, job.host_id, job.has_children
     )
-    UPDATE forge_jobs AS job
-    {SUCCEED}
-    FROM item WHERE job.id = item.id
-    RETURNING job.id, job.queue, job.host_id, job.has_children
-    """
-).bindparams(
+"""
+"""From ``:now`` on, everything that the end of ``:ids`` is but its answer."""
+
+_SUCCEED = text(f"WITH {SUCCESS_STEPS} SELECT * FROM ended").bindparams(
     bindparam("ids", type_=ARRAY(Text)),
     bindparam("queues", type_=ARRAY(Text)),
     bindparam("tokens", type_=ARRAY(BigInteger)),

@@ -1,0 +1,50 @@
+"""Statements that are a transaction of their own: one round trip, and nothing between it and the
+driver.
+
+They are the short way of calls which are made for every job. Whatever such a statement does not
+foresee it leaves alone, or it undoes itself by an error; the script of the same call does the rest.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+_PARAMETER = re.compile(r"(?<![:\w]):(\w+)")
+
+MOMENT = """
+    moment AS MATERIALIZED (
+        SELECT coalesce(
+            :clock, (extract(epoch FROM statement_timestamp()) * 1000000)::bigint) AS now
+    )
+"""
+NOW = "(SELECT now FROM moment)"
+
+COUNT = """
+    INSERT INTO forge_counters (queue, minute, host_id, part, name, count)
+    SELECT news.queue, moment.now - moment.now % 60000000, news.host_id, :part, news.name,
+        count(*)
+    FROM news CROSS JOIN moment
+    GROUP BY news.queue, moment.now, news.host_id, news.name
+    ORDER BY news.queue, news.host_id, news.name
+    ON CONFLICT (queue, minute, host_id, part, name)
+        DO UPDATE SET count = forge_counters.count + excluded.count
+"""
+"""Adds the rows of ``news`` (queue, host_id, name) to the counters of ``:part``."""
+
+
+class Direct:
+    """A statement for the driver, written with the parameters' names.
+
+    :param types: the parameters, with the type of each
+    """
+
+    def __init__(self, statement: str, types: Mapping[str, str]) -> None:
+        places = {name: place for place, name in enumerate(types, 1)}
+        self._names = tuple(types)
+        self.text = _PARAMETER.sub(
+            lambda found: f"${places[found[1]]}::{types[found[1]]}", statement
+        )
+
+    def arguments(self, values: Mapping[str, Any]) -> list[Any]:
+        """The values in the statement's order."""
+        return [values[name] for name in self._names]

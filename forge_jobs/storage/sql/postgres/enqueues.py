@@ -1,0 +1,91 @@
+"""Requests that wait for nobody and claim no key: stored by one statement."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from forge_jobs.model.jobs import NewJob
+from forge_jobs.storage.notices import QUEUE
+from forge_jobs.storage.sql.job_rows import new_job_values
+from forge_jobs.storage.sql.postgres.direct import COUNT, MOMENT, Direct
+
+_MOST_QUEUES = 50
+"""So that their names fit into one notice."""
+
+_COPIED = {
+    "id": "text",
+    "queue": "text",
+    "kind": "text",
+    "payload": "text",
+    "status": "text",
+    "cause": "text",
+    "priority": "integer",
+    "expires_at": "bigint",
+    "timeout_us": "bigint",
+    "max_attempts": "integer",
+    "tags": "text",
+    "metadata": "text",
+    "trace": "text",
+    "schedule": "text",
+    "fingerprint": "text",
+    "keep_result": "boolean",
+    "result_ttl_us": "bigint",
+}
+_GIVEN = {**_COPIED, "run_at": "bigint", "requested_run_at": "bigint", "from_now": "boolean"}
+
+# One that is not stored is there already, or was a moment ago: the division undoes the whole
+# statement, and the script looks at what is there.
+_ENQUEUE = Direct(
+    f"""
+    WITH {MOMENT}, given AS (
+        SELECT * FROM unnest({", ".join(f":{name}" for name in _GIVEN)})
+            AS given ({", ".join(_GIVEN)})
+    ), stored AS (
+        INSERT INTO forge_jobs
+            ({", ".join(_COPIED)}, run_at, requested_run_at, enqueued_at, token)
+        SELECT {", ".join(f"given.{name}" for name in _COPIED)},
+            given.run_at + CASE WHEN given.from_now THEN moment.now ELSE 0 END,
+            given.requested_run_at + CASE WHEN given.from_now THEN moment.now ELSE 0 END,
+            moment.now, moment.now
+        FROM given CROSS JOIN moment
+        ON CONFLICT DO NOTHING
+        RETURNING queue, run_at
+    ), news AS (
+        SELECT queue, '' AS host_id, 'enqueued' AS name FROM stored
+    ), counted AS ({COUNT}), due AS (
+        SELECT DISTINCT stored.queue FROM stored CROSS JOIN moment WHERE stored.run_at <= moment.now
+    ), told AS MATERIALIZED (
+        SELECT pg_notify(:channel, string_agg('{QUEUE}' || queue, ',')) FROM due HAVING count(*) > 0
+    )
+    SELECT ARRAY(SELECT queue FROM due) AS due, (SELECT count(*) FROM told) AS notices,
+        1 / CASE WHEN (SELECT count(*) FROM stored) = cardinality(:id) THEN 1 ELSE 0 END AS whole
+    """,
+    {
+        "clock": "bigint",
+        "part": "text",
+        "channel": "text",
+        **{name: f"{kind}[]" for name, kind in _GIVEN.items()},
+    },
+)
+STATEMENT = _ENQUEUE.text
+
+
+def fits(requests: Sequence[NewJob]) -> bool:
+    """Whether the statement can take them."""
+    return (
+        all(one.unique is None and not one.after for one in requests)
+        and len({one.id for one in requests}) == len(requests)
+        and len({one.queue for one in requests}) <= _MOST_QUEUES
+    )
+
+
+def arguments(requests: Sequence[NewJob], own: Mapping[str, Any]) -> list[Any]:
+    """What the statement takes.
+
+    :param own: ``clock`` (None: the server's), ``part`` and ``channel``
+    """
+    rows = [
+        # Times from the server's now: from zero here.
+        {**new_job_values(one, 0, has_children=False), "from_now": one.run_at is None}
+        for one in sorted(requests, key=lambda one: one.id)
+    ]
+    return _ENQUEUE.arguments({**own, **{name: [row[name] for row in rows] for name in _GIVEN}})

@@ -1,0 +1,156 @@
+"""Ends of claims and new claims in one statement: the round trip every job takes part in."""
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+from forge_jobs.model.jobs import ClaimedJob
+from forge_jobs.model.processes import PodLease
+from forge_jobs.model.transitions import Demand, Finalization
+from forge_jobs.storage.sql.job_rows import claimed_job
+from forge_jobs.storage.sql.postgres.claims import CLAIM_STEPS, COLUMNS, FOUND
+from forge_jobs.storage.sql.postgres.direct import COUNT, MOMENT, NOW, Direct
+from forge_jobs.storage.sql.postgres.successes import SUCCESS_STEPS
+from forge_jobs.storage.sql.successes import columns, is_plain_success
+from forge_jobs.storage.sql.tables import READY
+
+# Jobs with children end by script: their children are told in the same transaction.
+_STEPS = (
+    SUCCESS_STEPS.replace("FOR NO KEY UPDATE", "AND NOT has_children FOR NO KEY UPDATE")
+    + ", "
+    + CLAIM_STEPS
+).replace(":now", NOW)
+
+_NEXT_DUE = f"""
+    SELECT min(first.run_at) FROM levels CROSS JOIN LATERAL (
+        SELECT run_at FROM forge_jobs
+        WHERE queue = :queue AND priority = levels.priority AND run_at > {NOW} AND {READY}
+        ORDER BY run_at LIMIT 1
+    ) AS first
+"""
+
+_EXCHANGE = Direct(
+    f"""
+    WITH RECURSIVE {MOMENT}, {_STEPS}, news AS (
+        SELECT queue, host_id, 'succeeded' AS name FROM ended
+        UNION ALL
+        SELECT queue, :host, 'claimed' FROM changed
+    ), counted AS ({COUNT}), found AS ({FOUND})
+    SELECT ARRAY(SELECT id FROM ended) AS ended,
+        CASE WHEN (SELECT count(*) FROM changed) < :count THEN ({_NEXT_DUE}) - {NOW} END
+            AS next_due,
+        {", ".join(f"NULL AS {name}" for name in ("kind", "level", "id", "token", "attempt"))},
+        {", ".join(f"NULL AS {name}" for name in COLUMNS if name != "kind")},
+        NULL AS is_taken, NULL AS is_risky
+    UNION ALL
+    SELECT NULL, NULL, found.* FROM found
+    """,
+    {
+        "clock": "bigint",
+        "part": "text",
+        "ids": "text[]",
+        "queues": "text[]",
+        "tokens": "bigint[]",
+        "results": "text[]",
+        "queue": "text",
+        "host": "text",
+        "epoch": "text",
+        "count": "integer",
+        "kinds": "text[]",
+        "workers": "text[]",
+        "any_kind": "boolean",
+        "any_risk": "boolean",
+    },
+)
+STATEMENT = _EXCHANGE.text
+
+
+class _Found(NamedTuple):
+    """A row of the head."""
+
+    kind: str
+    level: int
+    id: str
+    token: int
+    attempt: int
+    queue: str
+    payload: str
+    max_attempts: int | None
+    crashes: int
+    snoozes: int
+    priority: int
+    timeout_us: int | None
+    tags: str
+    metadata: str
+    trace: str
+    run_at: int
+    enqueued_at: int
+    keep_result: bool
+    cancel_requested: bool
+    schedule: str
+    is_taken: bool
+    is_risky: bool
+
+
+class Answer(NamedTuple):
+    """What the statement did.
+
+    :ivar ended: jobs whose claims were ended; whatever else was asked to end was not touched
+    :ivar is_whole: no claim is left that the script would have made
+    :ivar next_due_in: as in ``Exchange``
+    """
+
+    ended: frozenset[str]
+    claimed: list[ClaimedJob]
+    is_whole: bool
+    next_due_in: timedelta | None
+
+
+def fits(finalizations: Sequence[Finalization]) -> bool:
+    """Whether the statement can take them: plain successes, of different jobs."""
+    return all(is_plain_success(one.transition) for one in finalizations) and len(
+        {one.claim.job_id for one in finalizations}
+    ) == len(finalizations)
+
+
+def arguments(
+    queue: str,
+    finalizations: Sequence[Finalization],
+    demand: Demand,
+    lease: PodLease,
+    own: Mapping[str, Any],
+) -> list[Any]:
+    """What the statement takes.
+
+    :param own: ``clock`` (None: the server's) and ``part``
+    """
+    return _EXCHANGE.arguments(
+        {
+            **own,
+            **columns([(one.claim, one.transition) for one in finalizations]),
+            "queue": queue,
+            "host": lease.host_id,
+            "epoch": lease.epoch,
+            "count": demand.limit,
+            "kinds": sorted(demand.kinds),
+            "workers": list(demand.worker_ids),
+            "any_kind": True,
+            "any_risk": True,
+        }
+    )
+
+
+def answer(rows: Sequence[Any], demand: Demand) -> Answer:
+    """What came back, in the queue's order."""
+    first, *others = rows
+    head = sorted(
+        (_Found(*tuple(row)[2:]) for row in others if row["is_taken"]),
+        key=lambda row: (row.priority, row.run_at, row.id),
+    )
+    next_due = first["next_due"]
+    return Answer(
+        ended=frozenset(first["ended"]),
+        claimed=[claimed_job(row) for row in head],
+        is_whole=len(head) == len(others),
+        next_due_in=None if next_due is None else timedelta(microseconds=next_due),
+    )

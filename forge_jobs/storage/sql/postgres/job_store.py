@@ -1,0 +1,77 @@
+"""The jobs of a Postgres store: the calls made for every job go the short way when they can."""
+
+from collections.abc import Sequence
+
+from forge_jobs.errors import StorageError
+from forge_jobs.model.jobs import ClaimedJob, EnqueueOutcome, NewJob
+from forge_jobs.model.processes import PodLease
+from forge_jobs.model.transitions import Demand, Exchange, Finalization
+from forge_jobs.storage.notices import QUEUE
+from forge_jobs.storage.sql.job_store import SqlJobStore
+from forge_jobs.storage.sql.postgres import enqueues, exchanges
+from forge_jobs.storage.sql.postgres.database import PostgresDatabase
+
+
+class PostgresJobStore(SqlJobStore):
+    """:class:`~forge_jobs.storage.protocols.JobStore` on Postgres."""
+
+    def __init__(self, database: PostgresDatabase) -> None:
+        super().__init__(database)
+        self._postgres = database
+
+    async def enqueue(
+        self, requests: Sequence[NewJob], *, connection: object | None = None
+    ) -> list[EnqueueOutcome]:
+        known = self._postgres.knows({request.queue for request in requests})
+        if requests and connection is None and known and enqueues.fits(requests):
+            rows = await self._postgres.direct(
+                enqueues.STATEMENT, lambda own: enqueues.arguments(requests, own)
+            )
+            if rows is not None:
+                self._postgres.tell([QUEUE + queue for queue in rows[0]["due"]])
+                return [EnqueueOutcome(request.id) for request in requests]
+        return await super().enqueue(requests, connection=connection)
+
+    async def exchange(
+        self, queue: str, finalizations: Sequence[Finalization], demand: Demand, lease: PodLease
+    ) -> Exchange:
+        if exchanges.fits(finalizations):
+            rows = await self._postgres.direct(
+                exchanges.STATEMENT,
+                lambda own: exchanges.arguments(queue, finalizations, demand, lease, own),
+            )
+            if rows is not None:
+                answer = exchanges.answer(rows, demand)
+                return Exchange(
+                    await self._settled(finalizations, answer.ended),
+                    tuple(await self._claimed(queue, demand, lease, answer)),
+                    answer.next_due_in,
+                )
+        return await super().exchange(queue, finalizations, demand, lease)
+
+    async def _settled(
+        self, finalizations: Sequence[Finalization], ended: frozenset[str]
+    ) -> tuple[bool, ...]:
+        """Per item; those that the statement did not end are judged by the script."""
+        rest = [one for one in finalizations if one.claim.job_id not in ended]
+        outcomes = iter(await self.finalize(rest) if rest else ())
+        return tuple(one.claim.job_id in ended or next(outcomes) for one in finalizations)
+
+    async def _claimed(
+        self, queue: str, demand: Demand, lease: PodLease, answer: exchanges.Answer
+    ) -> list[ClaimedJob]:
+        """The claims, and those behind jobs that could not be taken."""
+        found = answer.claimed
+        if answer.is_whole:
+            return found
+        try:
+            return found + await self.claim(
+                queue,
+                demand.worker_ids[len(found) :],
+                demand.limit - len(found),
+                demand.kinds,
+                lease,
+            )
+        except StorageError:
+            # What has been claimed must reach its workers.
+            return found
