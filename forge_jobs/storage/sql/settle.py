@@ -18,7 +18,7 @@ from forge_jobs.storage.sql.cooldowns import start_cooldown
 from forge_jobs.storage.sql.endings import keeps_payload, retentions
 from forge_jobs.storage.sql.job_rows import JobRow, append_error
 from forge_jobs.storage.sql.lists import one_of
-from forge_jobs.storage.sql.successes import is_plain_success
+from forge_jobs.storage.sql.successes import are_plain_successes, is_plain_success
 from forge_jobs.storage.sql.tables import CLAIMED, jobs
 from forge_jobs.storage.sql.transaction import REVIVALS, Tx
 
@@ -114,25 +114,21 @@ _REVIVE = _Mode(by_owner=False, read=_NOT_IN_USE, cancel_spares_done=False)
 def finalize(tx: Tx, finalizations: Sequence[Finalization]) -> list[bool]:
     """See ``JobStore.finalize``."""
     items = [(one.claim, one.transition) for one in finalizations]
-    succeeded = _succeed(tx, items)
-    rest = [item for item in items if item[0].job_id not in succeeded]
-    outcomes = iter(_settle(tx, rest, _FINALIZE))
-    return [claim.job_id in succeeded or next(outcomes) for claim, _ in items]
+    if are_plain_successes(finalizations):
+        return _succeed(tx, items)
+    return _settle(tx, items, _FINALIZE)
 
 
-def _succeed(tx: Tx, items: Sequence[tuple[Claim, Transition]]) -> set[str]:
-    """End what succeeded, as long as it is held; the jobs that ended.
-
-    What is not held is left to others to judge. Two items of one job must be judged together.
-    """
-    plain = [item for item in items if is_plain_success(item[1])]
-    if not plain or len({claim.job_id for claim, _ in items}) < len(items):
-        return set()
-    ended = tx.flavor.succeed(tx, plain)
+def _succeed(tx: Tx, items: Sequence[tuple[Claim, Transition]]) -> list[bool]:
+    ended = tx.flavor.succeed(tx, items)
     for (queue, host_id), count in Counter((row.queue, row.host_id) for row in ended).items():
         tx.count(queue, Cause.SUCCEEDED, host_id, count)
     tell_children(tx, {row.id: JobStatus.DONE for row in ended if row.has_children})
-    return {row.id for row in ended}
+    done = {row.id for row in ended}
+    # What is held no more stays so: nothing has to be locked to see whether it is a repeat.
+    rest = (claim for claim, _ in items if claim.job_id not in done)
+    rows = current_rows(tx, rest, _CURRENT)
+    return [claim.job_id in done or _is_repeat(rows.get(claim.job_id), claim) for claim, _ in items]
 
 
 def release(tx: Tx, claims: Sequence[Claim]) -> list[bool]:
@@ -229,6 +225,7 @@ class _Batch:
         self._mode = mode
         self._rows: list[tuple[JobRow, JobStatus]] = []
         self._updates: list[dict[str, Any]] = []
+        self._plain: list[tuple[Claim, Transition]] = []
         self._cooldowns: list[tuple[str, Cooldown]] = []
 
     def add(self, claim: Claim, row: JobRow, wished: Transition) -> None:
@@ -240,6 +237,14 @@ class _Batch:
             run_at = tx.now + duration_us(transition.delay)
         self.ended.add(claim)
         self._rows.append((row, status))
+        tx.count(row.queue, cause, row.host_id)
+        if transition.cooldown is not None:
+            self._cooldowns.append((row.queue, transition.cooldown))
+        if status not in TERMINAL and run_at <= tx.now:
+            tx.wake_queue(row.queue)
+        if self._mode.by_owner and is_plain_success(transition):
+            self._plain.append((claim, transition))
+            return
         self._updates.append(
             {
                 "job": row.id,
@@ -254,11 +259,6 @@ class _Batch:
                 **self._texts(row, transition),
             }
         )
-        tx.count(row.queue, cause, row.host_id)
-        if transition.cooldown is not None:
-            self._cooldowns.append((row.queue, transition.cooldown))
-        if status not in TERMINAL and run_at <= tx.now:
-            tx.wake_queue(row.queue)
 
     def _in_force(self, row: JobRow, wished: Transition) -> Transition:
         """The wished transition, or the end of a job that was asked to cancel."""
@@ -290,10 +290,11 @@ class _Batch:
         }
 
     def write(self) -> None:
-        if not self._updates:
-            return
         tx = self._tx
-        tx.execute(_SETTLE, self._updates)
+        if self._plain:
+            tx.flavor.succeed(tx, self._plain)
+        if self._updates:
+            tx.execute(_SETTLE, self._updates)
         for queue, cooldown in sorted(self._cooldowns, key=lambda pair: pair[0]):
             start_cooldown(tx, queue, cooldown)
         ended = [(row, status) for row, status in self._rows if status in TERMINAL]

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from forge_jobs.model.jobs import Cause, Claim, JobStatus
-from forge_jobs.model.transitions import Transition
+from forge_jobs.model.transitions import Finalization, Transition
 
 
 class Succeeded(NamedTuple):
@@ -38,6 +38,13 @@ def is_plain_success(transition: Transition) -> bool:
         and transition.cooldown is None
         and not (transition.hand_back or transition.count_snooze or transition.count_crash)
     )
+
+
+def are_plain_successes(finalizations: Sequence[Finalization]) -> bool:
+    """Whether one statement can judge them all: two items of one job see each other."""
+    ids = {one.claim.job_id for one in finalizations}
+    plain = all(is_plain_success(one.transition) for one in finalizations)
+    return plain and len(ids) == len(finalizations)
 
 
 def columns(items: Sequence[tuple[Claim, Transition]]) -> dict[str, list[Any]]:

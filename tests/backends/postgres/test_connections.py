@@ -159,16 +159,39 @@ async def test_the_role_may_prefer_any_isolation(url: str) -> None:
     assert len(got) == len(set(got)) == 60
 
 
-async def test_nothing_is_set_on_a_session(storage: Storage) -> None:
-    await enqueue_one(storage)
-    [idle] = database_of(storage)._connections._idle
-    for name, value in (
-        ("search_path", '"$user", public'),
-        ("statement_timeout", "0"),
-        ("lock_timeout", "0"),
-        ("idle_in_transaction_session_timeout", "0"),
-    ):
-        assert await idle._driver.fetchval(f"SHOW {name}") == value
+async def test_nothing_is_set_on_a_session_behind_a_pooler(url: str) -> None:
+    async with await open_storage(with_options(url, pgbouncer="true")) as storage:
+        await enqueue_one(storage)
+        [idle] = database_of(storage)._connections._idle
+        for name, value in (
+            ("search_path", '"$user", public'),
+            ("default_transaction_isolation", "read committed"),
+            ("statement_timeout", "0"),
+            ("lock_timeout", "0"),
+            ("idle_in_transaction_session_timeout", "0"),
+        ):
+            assert await idle._driver.fetchval(f"SHOW {name}") == value
+
+
+async def test_statements_alone_run_under_the_limits_of_transactions(url: str) -> None:
+    async with raw(url) as connection:
+        await connection.execute(
+            "DO $$ BEGIN EXECUTE format("
+            "'ALTER DATABASE %I SET default_transaction_isolation = serializable', "
+            "current_database()); END $$"
+        )
+    async with await open_storage(with_options(url, timeout="7")) as storage:
+        await enqueue_one(storage)
+        [idle] = database_of(storage)._connections._idle
+        for name, value in (
+            ("search_path", '"public"'),
+            ("default_transaction_isolation", "read committed"),
+            ("default_transaction_read_only", "off"),
+            ("statement_timeout", "7s"),
+            ("lock_timeout", "500ms"),
+            ("idle_in_transaction_session_timeout", "10s"),
+        ):
+            assert await idle._driver.fetchval(f"SHOW {name}") == value
 
 
 async def test_few_connections_are_opened_by_calls_that_come_one_by_one(

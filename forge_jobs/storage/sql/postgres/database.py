@@ -69,23 +69,33 @@ class PostgresDatabase:
         return result
 
     async def direct(
-        self, statement: str, arguments: Callable[[Mapping[str, Any]], list[Any]]
+        self,
+        statement: str,
+        arguments: Callable[[Mapping[str, Any]], list[Any]],
+        *,
+        repeatable: bool = False,
     ) -> list[Any] | None:
         """Run a statement as a transaction of its own, once.
 
-        None when it failed, or the way to the database allows no such thing. What became of it
-        is unknown then, so it must be one that does no harm when the same call runs again.
+        None when it was refused, so that nothing has happened, or when the way to the database
+        allows no such thing.
 
         :param arguments: makes them of ``clock``, ``part`` and ``channel``
+        :param repeatable: None too when the connection was lost: whether it has happened is
+            unknown, but the call may be made once more
+        :raises Unavailable: the connection was lost, or there was no answer in time
         """
         if self._closed:
             raise StorageClosed("the storage is closed")
         if self.options.pooled:
             return None
-        return await self._to_the_end(self._direct(statement, arguments))
+        return await self._to_the_end(self._direct(statement, arguments, repeatable))
 
     async def _direct(
-        self, statement: str, arguments: Callable[[Mapping[str, Any]], list[Any]]
+        self,
+        statement: str,
+        arguments: Callable[[Mapping[str, Any]], list[Any]],
+        repeatable: bool,
     ) -> list[Any] | None:
         timeout = self.options.timeout
         own = {"clock": self.flavor.set_time(), "channel": self.flavor.channel}
@@ -94,13 +104,18 @@ class PostgresDatabase:
                 asyncio.timeout(timeout + _MORE_S),
                 self._connections.one(_elapsed() + timeout) as connection,
             ):
-                return await connection.fetch(
-                    statement, arguments({**own, "part": connection.part})
-                )
+                try:
+                    return await connection.fetch(
+                        statement, arguments({**own, "part": connection.part})
+                    )
+                except DRIVER_ERRORS as error:
+                    if connection.is_broken and not repeatable:
+                        raise translate(error) from None
+                    return None
         except TimeoutError:
             raise Unavailable(f"no answer within {timeout:g} s") from None
-        except DRIVER_ERRORS:
-            return None
+        except DRIVER_ERRORS as error:
+            raise translate(error) from None
 
     def knows(self, queues: set[str]) -> bool:
         """Whether each of the queues is sure to have a row."""

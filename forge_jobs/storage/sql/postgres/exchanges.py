@@ -11,15 +11,17 @@ from forge_jobs.storage.sql.job_rows import claimed_job
 from forge_jobs.storage.sql.postgres.claims import CLAIM_STEPS, COLUMNS, FOUND
 from forge_jobs.storage.sql.postgres.direct import COUNT, MOMENT, NOW, Direct
 from forge_jobs.storage.sql.postgres.successes import SUCCESS_STEPS
-from forge_jobs.storage.sql.successes import columns, is_plain_success
+from forge_jobs.storage.sql.successes import columns
 from forge_jobs.storage.sql.tables import READY
 
 # Jobs with children end by script: their children are told in the same transaction.
-_STEPS = (
-    SUCCESS_STEPS.replace("FOR NO KEY UPDATE", "AND NOT has_children FOR NO KEY UPDATE")
-    + ", "
-    + CLAIM_STEPS
-).replace(":now", NOW)
+_ENDS = SUCCESS_STEPS.replace("FOR NO KEY UPDATE", "AND NOT has_children FOR NO KEY UPDATE")
+# The claim locks nothing before the ends have all their locks. They are what a call may have to
+# wait for, and who waits must hold nothing that somebody else could be waiting for.
+_CLAIM = CLAIM_STEPS.replace(
+    "NOT queue.paused", "NOT queue.paused AND (SELECT count(*) FROM item) >= 0"
+)
+_STEPS = f"{_ENDS}, {_CLAIM}".replace(":now", NOW)
 
 _NEXT_DUE = f"""
     SELECT min(first.run_at) FROM levels CROSS JOIN LATERAL (
@@ -104,13 +106,6 @@ class Answer(NamedTuple):
     claimed: list[ClaimedJob]
     is_whole: bool
     next_due_in: timedelta | None
-
-
-def fits(finalizations: Sequence[Finalization]) -> bool:
-    """Whether the statement can take them: plain successes, of different jobs."""
-    return all(is_plain_success(one.transition) for one in finalizations) and len(
-        {one.claim.job_id for one in finalizations}
-    ) == len(finalizations)
 
 
 def arguments(

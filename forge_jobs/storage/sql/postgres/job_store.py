@@ -10,6 +10,7 @@ from forge_jobs.storage.notices import QUEUE
 from forge_jobs.storage.sql.job_store import SqlJobStore
 from forge_jobs.storage.sql.postgres import enqueues, exchanges
 from forge_jobs.storage.sql.postgres.database import PostgresDatabase
+from forge_jobs.storage.sql.successes import are_plain_successes
 
 
 class PostgresJobStore(SqlJobStore):
@@ -25,7 +26,9 @@ class PostgresJobStore(SqlJobStore):
         known = self._postgres.knows({request.queue for request in requests})
         if requests and connection is None and known and enqueues.fits(requests):
             rows = await self._postgres.direct(
-                enqueues.STATEMENT, lambda own: enqueues.arguments(requests, own)
+                enqueues.STATEMENT,
+                lambda own: enqueues.arguments(requests, own),
+                repeatable=True,
             )
             if rows is not None:
                 self._postgres.tell([QUEUE + queue for queue in rows[0]["due"]])
@@ -35,7 +38,7 @@ class PostgresJobStore(SqlJobStore):
     async def exchange(
         self, queue: str, finalizations: Sequence[Finalization], demand: Demand, lease: PodLease
     ) -> Exchange:
-        if exchanges.fits(finalizations):
+        if are_plain_successes(finalizations):
             rows = await self._postgres.direct(
                 exchanges.STATEMENT,
                 lambda own: exchanges.arguments(queue, finalizations, demand, lease, own),

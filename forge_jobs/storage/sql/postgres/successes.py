@@ -10,24 +10,26 @@ from forge_jobs.storage.sql.successes import SUCCEED, Succeeded, columns
 from forge_jobs.storage.sql.tables import CLAIMED
 from forge_jobs.storage.sql.transaction import Tx
 
-# item:  the claims that hold their jobs, each looked up and locked by itself, in id order. What is
-#        locked stays as it was found, so the update need not look at more than the id; did it, a
-#        planner that knows of no claimed job would walk all of them for each.
+# item:  the claims that hold their jobs, each looked up and locked by itself, in id order, which
+#        one more join could change
+# ended: what is locked stays as it was found, so this looks at no more than the id; did it, a
+#        planner that knows of no claimed job would walk all of them for each
 SUCCESS_STEPS = f"""
     item AS MATERIALIZED (
-        SELECT given.id, given.result, queue.retention::json ->> 'done' AS kept_for
+        SELECT given.id, given.result, (
+                SELECT retention::json ->> 'done' FROM forge_queues WHERE name = given.queue
+            ) AS kept_for
         FROM (
             SELECT * FROM unnest(CAST(:ids AS text[]), CAST(:queues AS text[]),
                 CAST(:tokens AS bigint[]), CAST(:results AS text[]))
                 AS one (id, queue, token, result)
-            ORDER BY id
+            ORDER BY id COLLATE "C"
         ) AS given
         CROSS JOIN LATERAL (
             SELECT 1 FROM forge_jobs
             WHERE id = given.id AND queue = given.queue AND token = given.token AND {CLAIMED}
             FOR NO KEY UPDATE
         ) AS held
-        JOIN forge_queues AS queue ON queue.name = given.queue
     ), ended AS (
         UPDATE forge_jobs AS job
         {SUCCEED}
