@@ -60,6 +60,11 @@ class Tx:
         self._topics: dict[str, None] = {}
 
     @property
+    def is_callers(self) -> bool:
+        """Whether the transaction is a caller's, with whatever snapshot and locks it has."""
+        return self._part is None
+
+    @property
     def now(self) -> int:
         """The store's time in microseconds, the same for the whole call."""
         if self._now is None:
