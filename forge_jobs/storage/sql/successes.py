@@ -24,9 +24,10 @@ SUCCEED = """
     SET status = 'done', cause = 'succeeded', finished_at = :now, settled_token = job.token,
         cancel_requested = FALSE, result = item.result,
         result_expires_at = CASE WHEN item.result IS NOT NULL THEN :now + job.result_ttl_us END,
-        payload = CASE item.kept_for WHEN 'PT0S' THEN '' ELSE job.payload END
+        payload = CASE trim(item.kept_for, 'PTDHMS0.') WHEN '' THEN '' ELSE job.payload END
 """
-"""What it writes to ``job``, given its ``item``."""
+"""What it writes to ``job``, given its ``item``. Nothing is kept for an ISO 8601 duration whose
+digits are all zero, however it is spelled."""
 
 
 def is_plain_success(transition: Transition) -> bool:
