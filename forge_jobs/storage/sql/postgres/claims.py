@@ -42,14 +42,14 @@ COLUMNS = (
 #          claimed beyond the workers.
 # changed: each looked up by its id alone, the rest of what they are being locked; so exactly these
 #          rows are changed whatever plan is chosen
-CLAIM_STEPS = f"""
+_STEPS = f"""
     open AS (
         SELECT 1 FROM forge_pods AS pod
         JOIN forge_slots AS slot ON slot.host_id = pod.host_id AND slot.epoch = pod.epoch
         JOIN forge_queues AS queue ON queue.name = slot.queue
         WHERE slot.queue = :queue AND pod.host_id = :host
             AND pod.epoch = :epoch AND pod.lease_until > :now
-            AND NOT queue.paused
+            AND NOT queue.paused AND {{gate}}
             AND (queue.cooldown_until IS NULL OR queue.cooldown_until <= :now)
     ), levels AS (
         SELECT (
@@ -97,10 +97,18 @@ CLAIM_STEPS = f"""
         FROM unnest((SELECT ids FROM taken)) WITH ORDINALITY AS mine (id, place)
         WHERE job.id = mine.id
         RETURNING job.id, job.token - 1 AS token, job.attempt - 1 AS attempt,
-            {", ".join(f"job.{name}" for name in COLUMNS if name not in ("kind",))}
+            {", ".join(f"job.{name}" for name in COLUMNS if name != "kind")}
     )
 """
-"""From ``:now`` on, everything that a claim of ``:count`` jobs is but its answer."""
+
+
+def claim_steps(gate: str = "true") -> str:
+    """From ``:now`` on, everything that a claim of ``:count`` jobs is but its answer.
+
+    :param gate: what has to hold before the first job is looked for
+    """
+    return _STEPS.format(gate=gate)
+
 
 FOUND = """
     SELECT head.kind, head.priority AS level, changed.*, changed.id IS NOT NULL AS is_taken,
@@ -111,7 +119,7 @@ FOUND = """
 
 _CLAIM = text(
     f"""
-    WITH RECURSIVE {CLAIM_STEPS} {FOUND}
+    WITH RECURSIVE {claim_steps()} {FOUND}
     ORDER BY head.priority, head.run_at, head.id
     """
 ).bindparams(

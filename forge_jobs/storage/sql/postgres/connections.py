@@ -121,8 +121,18 @@ class PostgresConnection:
         return bool(self._driver.is_closed() or self._driver.is_in_transaction())
 
     async def fetch(self, statement: str, arguments: Sequence[Any]) -> list[Any]:
-        """Run one statement as a transaction of its own, under the session's settings."""
-        rows: list[Any] = await self._driver.fetch(statement, *arguments)
+        """Run one statement as a transaction of its own, under the session's settings.
+
+        Unless the server has refused it, a connection on which it fails is not used again:
+        nobody knows what became of the statement.
+        """
+        try:
+            rows: list[Any] = await self._driver.fetch(statement, *arguments)
+        except asyncpg.PostgresError:
+            raise
+        except BaseException:
+            self._driver.terminate()
+            raise
         return rows
 
     async def transaction(self, begin: str, work: Callable[[Connection], R]) -> R:

@@ -77,13 +77,13 @@ class PostgresDatabase:
     ) -> list[Any] | None:
         """Run a statement as a transaction of its own, once.
 
-        None when it was refused, so that nothing has happened, or when the way to the database
-        allows no such thing.
+        None when the server has refused it, so that nothing has happened, for a reason that may
+        not hold for a script; or when the way to the database allows no such thing.
 
         :param arguments: makes them of ``clock``, ``part`` and ``channel``
         :param repeatable: None too when the connection was lost: whether it has happened is
             unknown, but the call may be made once more
-        :raises Unavailable: the connection was lost, or there was no answer in time
+        :raises Unavailable: the database can do nothing now, or nobody knows what it has done
         """
         if self._closed:
             raise StorageClosed("the storage is closed")
@@ -108,14 +108,23 @@ class PostgresDatabase:
                     return await connection.fetch(
                         statement, arguments({**own, "part": connection.part})
                     )
+                except TimeoutError:
+                    raise
                 except DRIVER_ERRORS as error:
-                    if connection.is_broken and not repeatable:
-                        raise translate(error) from None
-                    return None
+                    if connection.is_broken:
+                        # Most likely the others are lost as well.
+                        await self._connections.forget_idle()
+                        is_over = not repeatable
+                    else:
+                        is_over = isinstance(translate(error), Unavailable)
+                        is_over = is_over and not may_go_better(error)
+                    if is_over:
+                        raise
         except TimeoutError:
             raise Unavailable(f"no answer within {timeout:g} s") from None
         except DRIVER_ERRORS as error:
             raise translate(error) from None
+        return None
 
     def knows(self, queues: set[str]) -> bool:
         """Whether each of the queues is sure to have a row."""

@@ -86,6 +86,7 @@ def arguments(requests: Sequence[NewJob], own: Mapping[str, Any]) -> list[Any]:
     rows = [
         # Times from the server's now: from zero here.
         {**new_job_values(one, 0, has_children=False), "from_now": one.run_at is None}
-        for one in sorted(requests, key=lambda one: one.id)
+        # In the order in which the script stores them.
+        for one in sorted(requests, key=lambda one: (one.queue, one.id))
     ]
     return _ENQUEUE.arguments({**own, **{name: [row[name] for row in rows] for name in _GIVEN}})

@@ -8,19 +8,18 @@ from forge_jobs.model.jobs import ClaimedJob
 from forge_jobs.model.processes import PodLease
 from forge_jobs.model.transitions import Demand, Finalization
 from forge_jobs.storage.sql.job_rows import claimed_job
-from forge_jobs.storage.sql.postgres.claims import CLAIM_STEPS, COLUMNS, FOUND
+from forge_jobs.storage.sql.postgres.claims import COLUMNS, FOUND, claim_steps
 from forge_jobs.storage.sql.postgres.direct import COUNT, MOMENT, NOW, Direct
-from forge_jobs.storage.sql.postgres.successes import SUCCESS_STEPS
+from forge_jobs.storage.sql.postgres.successes import success_steps
 from forge_jobs.storage.sql.successes import columns
 from forge_jobs.storage.sql.tables import READY
 
 # Jobs with children end by script: their children are told in the same transaction.
-_ENDS = SUCCESS_STEPS.replace("FOR NO KEY UPDATE", "AND NOT has_children FOR NO KEY UPDATE")
+_ENDS = success_steps("NOT has_children")
 # The claim locks nothing before the ends have all their locks. They are what a call may have to
-# wait for, and who waits must hold nothing that somebody else could be waiting for.
-_CLAIM = CLAIM_STEPS.replace(
-    "NOT queue.paused", "NOT queue.paused AND (SELECT count(*) FROM item) >= 0"
-)
+# wait for, and who waits must hold nothing that somebody else could be waiting for. It claims
+# nothing at all when the script has to end one of them: that may fail, and the claims be lost.
+_CLAIM = claim_steps("(SELECT count(*) FROM item) = cardinality(:ids)")
 _STEPS = f"{_ENDS}, {_CLAIM}".replace(":now", NOW)
 
 _NEXT_DUE = f"""
@@ -97,7 +96,8 @@ class _Found(NamedTuple):
 class Answer(NamedTuple):
     """What the statement did.
 
-    :ivar ended: jobs whose claims were ended; whatever else was asked to end was not touched
+    :ivar ended: jobs whose claims were ended; whatever else was asked to end was not touched, and
+        then nothing was claimed
     :ivar is_whole: no claim is left that the script would have made
     :ivar next_due_in: as in ``Exchange``
     """

@@ -38,27 +38,24 @@ class PostgresJobStore(SqlJobStore):
     async def exchange(
         self, queue: str, finalizations: Sequence[Finalization], demand: Demand, lease: PodLease
     ) -> Exchange:
-        if are_plain_successes(finalizations):
-            rows = await self._postgres.direct(
-                exchanges.STATEMENT,
-                lambda own: exchanges.arguments(queue, finalizations, demand, lease, own),
-            )
-            if rows is not None:
-                answer = exchanges.answer(rows, demand)
-                return Exchange(
-                    await self._settled(finalizations, answer.ended),
-                    tuple(await self._claimed(queue, demand, lease, answer)),
-                    answer.next_due_in,
-                )
-        return await super().exchange(queue, finalizations, demand, lease)
-
-    async def _settled(
-        self, finalizations: Sequence[Finalization], ended: frozenset[str]
-    ) -> tuple[bool, ...]:
-        """Per item; those that the statement did not end are judged by the script."""
-        rest = [one for one in finalizations if one.claim.job_id not in ended]
-        outcomes = iter(await self.finalize(rest) if rest else ())
-        return tuple(one.claim.job_id in ended or next(outcomes) for one in finalizations)
+        if not are_plain_successes(finalizations):
+            return await super().exchange(queue, finalizations, demand, lease)
+        rows = await self._postgres.direct(
+            exchanges.STATEMENT,
+            lambda own: exchanges.arguments(queue, finalizations, demand, lease, own),
+        )
+        if rows is None:
+            return await super().exchange(queue, finalizations, demand, lease)
+        answer = exchanges.answer(rows, demand)
+        rest = [one for one in finalizations if one.claim.job_id not in answer.ended]
+        if not rest:
+            claimed = await self._claimed(queue, demand, lease, answer)
+            return Exchange((True,) * len(finalizations), tuple(claimed), answer.next_due_in)
+        # Then it has claimed nothing.
+        whole = await super().exchange(queue, rest, demand, lease)
+        outcomes = iter(whole.settled)
+        settled = (one.claim.job_id in answer.ended or next(outcomes) for one in finalizations)
+        return Exchange(tuple(settled), whole.claimed, whole.next_due_in)
 
     async def _claimed(
         self, queue: str, demand: Demand, lease: PodLease, answer: exchanges.Answer

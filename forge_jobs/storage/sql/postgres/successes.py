@@ -14,7 +14,7 @@ from forge_jobs.storage.sql.transaction import Tx
 #        one more join could change
 # ended: what is locked stays as it was found, so this looks at no more than the id; did it, a
 #        planner that knows of no claimed job would walk all of them for each
-SUCCESS_STEPS = f"""
+_STEPS = f"""
     item AS MATERIALIZED (
         SELECT given.id, given.result, (
                 SELECT retention::json ->> 'done' FROM forge_queues WHERE name = given.queue
@@ -28,6 +28,7 @@ SUCCESS_STEPS = f"""
         CROSS JOIN LATERAL (
             SELECT 1 FROM forge_jobs
             WHERE id = given.id AND queue = given.queue AND token = given.token AND {CLAIMED}
+                AND {{only}}
             FOR NO KEY UPDATE
         ) AS held
     ), ended AS (
@@ -37,9 +38,17 @@ SUCCESS_STEPS = f"""
         RETURNING job.id, job.queue, job.host_id, job.has_children
     )
 """
-"""From ``:now`` on, everything that the end of ``:ids`` is but its answer."""
 
-_SUCCEED = text(f"WITH {SUCCESS_STEPS} SELECT * FROM ended").bindparams(
+
+def success_steps(only: str = "true") -> str:
+    """From ``:now`` on, everything that the end of ``:ids`` is but its answer.
+
+    :param only: which of the jobs may be ended
+    """
+    return _STEPS.format(only=only)
+
+
+_SUCCEED = text(f"WITH {success_steps()} SELECT * FROM ended").bindparams(
     bindparam("ids", type_=ARRAY(Text)),
     bindparam("queues", type_=ARRAY(Text)),
     bindparam("tokens", type_=ARRAY(BigInteger)),
