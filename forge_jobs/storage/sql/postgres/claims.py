@@ -97,7 +97,7 @@ _STEPS = f"""
         FROM unnest((SELECT ids FROM taken)) WITH ORDINALITY AS mine (id, place)
         WHERE job.id = mine.id
         RETURNING job.id, job.token - 1 AS token, job.attempt - 1 AS attempt,
-            {", ".join(f"job.{name}" for name in COLUMNS if name != "kind")}
+            {", ".join(f"job.{name}" for name in COLUMNS)}
     )
 """
 
@@ -110,16 +110,13 @@ def claim_steps(gate: str = "true") -> str:
     return _STEPS.format(gate=gate)
 
 
-FOUND = """
-    SELECT head.kind, head.priority AS level, changed.*, changed.id IS NOT NULL AS is_taken,
-        head.crashes > 0 AS is_risky
-    FROM head LEFT JOIN changed ON changed.id = head.id
-"""
-"""The head; of a job that was not taken, no more than the kind and its level."""
-
+# The head; of a job that was not taken, no more than the kind and its level.
 _CLAIM = text(
     f"""
-    WITH RECURSIVE {claim_steps()} {FOUND}
+    WITH RECURSIVE {claim_steps()}
+    SELECT head.kind AS met, head.priority AS level, changed.*, changed.id IS NOT NULL AS is_taken,
+        head.crashes > 0 AS is_risky
+    FROM head LEFT JOIN changed ON changed.id = head.id
     ORDER BY head.priority, head.run_at, head.id
     """
 ).bindparams(
@@ -165,7 +162,7 @@ def claim(tx: Tx, queue: str, demand: Demand, lease: PodLease) -> list[ClaimedJo
         # The head was full, and some of it could not be taken: go on with what can be.
         any_kind = False
         # Strangers were left for their kind, whatever their crashes.
-        mine = (row for row in head if row.kind in demand.kinds)
+        mine = (row for row in head if row.met in demand.kinds)
         any_risk = any_risk and not any(row.is_risky and not row.is_taken for row in mine)
     if found:
         tx.count(queue, CLAIMED_COUNTER, lease.host_id, len(found))
@@ -175,8 +172,8 @@ def claim(tx: Tx, queue: str, demand: Demand, lease: PodLease) -> list[ClaimedJo
 def _hold_strangers(tx: Tx, queue: str, head: Sequence[Row[Any]], kinds: frozenset[str]) -> None:
     strangers: defaultdict[int, set[str]] = defaultdict(set)
     for row in head:
-        if row.kind not in kinds:
-            strangers[row.level].add(row.kind)
+        if row.met not in kinds:
+            strangers[row.level].add(row.met)
     if strangers:
         aside = Strangers(tx, queue)
         for level, strange in sorted(strangers.items()):

@@ -1,7 +1,8 @@
 """Connections to one Postgres database, kept open and handed out one call at a time.
 
-Nothing is ever set on a session: what a transaction needs, its ``BEGIN`` sets for itself. So a
-pooler in front of the database may give every transaction to another session.
+What a transaction needs, its ``BEGIN`` sets for itself, so a pooler in front of the database may
+give every transaction to another session. Without a pooler the sessions are set up as well, for
+statements that are a transaction of their own.
 """
 
 import asyncio
@@ -35,6 +36,16 @@ limit, so that it can still say what it waited for."""
 
 MOMENT_S = 0.5
 """How long a call waits for locks that is not to hold up others which need none of them."""
+
+# A statement alone takes as long to plan as to run. So it is planned once, and that plan must be
+# good for tables of any size, also when they were empty then: rows are looked up by index, one by
+# one. Scripts are planned as the role and database say.
+_ONE_PLAN = {
+    "plan_cache_mode": "force_generic_plan",
+    "enable_seqscan": "off",
+    "enable_hashjoin": "off",
+    "enable_mergejoin": "off",
+}
 
 _STATEMENTS = 256
 """How many prepared statements each connection keeps: more than the store has."""
@@ -77,17 +88,11 @@ class PostgresOptions:
         return '"' + self.schema.replace('"', '""') + '"'
 
 
-async def connect(
-    options: PostgresOptions,
-    *,
-    direct: bool = False,
-    session: Mapping[str, str] | None = None,
-) -> Any:
+async def connect(options: PostgresOptions, *, direct: bool = False, lock_s: float = LOCK_S) -> Any:
     """A connection of the driver's own.
 
     :param direct: past the pooler, when the options say how
-    :param session: settings of the session; a pooler, which refuses what it does not know and
-        gives each transaction to another session, gets none
+    :param lock_s: seconds for which a statement alone waits for a lock, at most
     """
     way: dict[str, Any] = {}
     if direct and options.direct is not None:
@@ -98,7 +103,8 @@ async def connect(
         timeout=min(_CONNECT_S, options.timeout),
         command_timeout=options.timeout + 1,
         statement_cache_size=0 if options.pooled else _STATEMENTS,
-        server_settings=None if options.pooled else {**options.server_settings, **(session or {})},
+        # A pooler refuses what it does not know, and gives each transaction to another session.
+        server_settings=None if options.pooled else _session(options, lock_s),
     )
 
 
@@ -235,8 +241,9 @@ class Connections:
         connection = await self._engine.connect()
         raw = await connection.get_raw_connection()
         driver: Any = raw.driver_connection
-        if driver.is_in_transaction():
-            await _or_end(driver, "ROLLBACK")
+        plan = () if self.options.pooled else _ONE_PLAN.items()
+        lasting = (f"SET {name} = {value}" for name, value in plan)
+        await _or_end(driver, "; ".join(("ROLLBACK", *lasting)))
         return PostgresConnection(connection, driver)
 
     async def forget_idle(self) -> None:
@@ -261,7 +268,7 @@ async def _or_end(driver: Any, command: str) -> None:
 
 def _engine(options: PostgresOptions) -> AsyncEngine:
     async def opened() -> Any:
-        driver = await connect(options, session=_session(options))
+        driver = await connect(options, lock_s=MOMENT_S)
         # What SQLAlchemy asks of a new connection, it asks in one transaction, and so in one
         # session of a pooler.
         await _or_end(driver, "BEGIN")
@@ -293,7 +300,9 @@ def begin_read(options: PostgresOptions) -> str:
 
 
 def _limits(options: PostgresOptions, lock_s: float) -> list[str]:
-    return [f"SET LOCAL {name} = {value}" for name, value in _settings(options, lock_s).items()]
+    limits = [f"SET LOCAL {name} = {value}" for name, value in _settings(options, lock_s).items()]
+    plans = () if options.pooled else _ONE_PLAN
+    return limits + [f"SET LOCAL {name} TO DEFAULT" for name in plans]
 
 
 def _settings(options: PostgresOptions, lock_s: float) -> dict[str, str]:
@@ -306,10 +315,11 @@ def _settings(options: PostgresOptions, lock_s: float) -> dict[str, str]:
     }
 
 
-def _session(options: PostgresOptions) -> dict[str, str]:
+def _session(options: PostgresOptions, lock_s: float) -> dict[str, str]:
     """Under which a single statement is a transaction like those that set up themselves."""
     return {
+        **options.server_settings,
         "default_transaction_isolation": "read committed",
         "default_transaction_read_only": "off",
-        **_settings(options, MOMENT_S),
+        **_settings(options, lock_s),
     }

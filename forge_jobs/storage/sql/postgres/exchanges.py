@@ -4,11 +4,13 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any, NamedTuple
 
+from msgspec import defstruct
+
 from forge_jobs.model.jobs import ClaimedJob
 from forge_jobs.model.processes import PodLease
 from forge_jobs.model.transitions import Demand, Finalization
-from forge_jobs.storage.sql.job_rows import claimed_job
-from forge_jobs.storage.sql.postgres.claims import COLUMNS, FOUND, claim_steps
+from forge_jobs.storage.sql.job_rows import claimed_job, duration
+from forge_jobs.storage.sql.postgres.claims import COLUMNS, claim_steps
 from forge_jobs.storage.sql.postgres.direct import COUNT, MOMENT, NOW, Direct
 from forge_jobs.storage.sql.postgres.successes import success_steps
 from forge_jobs.storage.sql.successes import columns
@@ -30,21 +32,23 @@ _NEXT_DUE = f"""
     ) AS first
 """
 
+_CLAIMED = ("id", "token", "attempt", *COLUMNS)
+_Row: Any = defstruct("_Row", ("ended", "met", "next_due", *_CLAIMED))
+
+# What was done, in the first row; then the claims.
 _EXCHANGE = Direct(
     f"""
     WITH RECURSIVE {MOMENT}, {_STEPS}, news AS (
         SELECT queue, host_id, 'succeeded' AS name FROM ended
         UNION ALL
         SELECT queue, :host, 'claimed' FROM changed
-    ), counted AS ({COUNT}), found AS ({FOUND})
-    SELECT ARRAY(SELECT id FROM ended) AS ended,
+    ), counted AS ({COUNT})
+    SELECT ARRAY(SELECT id FROM ended) AS ended, (SELECT count(*) FROM head) AS met,
         CASE WHEN (SELECT count(*) FROM changed) < :count THEN ({_NEXT_DUE}) - {NOW} END
             AS next_due,
-        {", ".join(f"NULL AS {name}" for name in ("kind", "level", "id", "token", "attempt"))},
-        {", ".join(f"NULL AS {name}" for name in COLUMNS if name != "kind")},
-        NULL AS is_taken, NULL AS is_risky
+        {", ".join(f"NULL AS {name}" for name in _CLAIMED)}
     UNION ALL
-    SELECT NULL, NULL, found.* FROM found
+    SELECT NULL, NULL, NULL, {", ".join(_CLAIMED)} FROM changed
     """,
     {
         "clock": "bigint",
@@ -64,33 +68,6 @@ _EXCHANGE = Direct(
     },
 )
 STATEMENT = _EXCHANGE.text
-
-
-class _Found(NamedTuple):
-    """A row of the head."""
-
-    kind: str
-    level: int
-    id: str
-    token: int
-    attempt: int
-    queue: str
-    payload: str
-    max_attempts: int | None
-    crashes: int
-    snoozes: int
-    priority: int
-    timeout_us: int | None
-    tags: str
-    metadata: str
-    trace: str
-    run_at: int
-    enqueued_at: int
-    keep_result: bool
-    cancel_requested: bool
-    schedule: str
-    is_taken: bool
-    is_risky: bool
 
 
 class Answer(NamedTuple):
@@ -135,17 +112,13 @@ def arguments(
     )
 
 
-def answer(rows: Sequence[Any], demand: Demand) -> Answer:
+def answer(rows: Sequence[Any]) -> Answer:
     """What came back, in the queue's order."""
-    first, *others = rows
-    head = sorted(
-        (_Found(*tuple(row)[2:]) for row in others if row["is_taken"]),
-        key=lambda row: (row.priority, row.run_at, row.id),
-    )
-    next_due = first["next_due"]
+    first, *claimed = (_Row(*row) for row in rows)
+    claimed.sort(key=lambda row: (row.priority, row.run_at, row.id))
     return Answer(
-        ended=frozenset(first["ended"]),
-        claimed=[claimed_job(row) for row in head],
-        is_whole=len(head) == len(others),
-        next_due_in=None if next_due is None else timedelta(microseconds=next_due),
+        ended=frozenset(first.ended),
+        claimed=[claimed_job(row) for row in claimed],
+        is_whole=len(claimed) == first.met,
+        next_due_in=duration(first.next_due),
     )

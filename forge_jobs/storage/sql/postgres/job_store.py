@@ -46,7 +46,7 @@ class PostgresJobStore(SqlJobStore):
         )
         if rows is None:
             return await super().exchange(queue, finalizations, demand, lease)
-        answer = exchanges.answer(rows, demand)
+        answer = exchanges.answer(rows)
         rest = [one for one in finalizations if one.claim.job_id not in answer.ended]
         if not rest:
             claimed = await self._claimed(queue, demand, lease, answer)

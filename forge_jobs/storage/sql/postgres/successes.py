@@ -7,7 +7,6 @@ from sqlalchemy import ARRAY, BigInteger, Text, bindparam, text
 from forge_jobs.model.jobs import Claim
 from forge_jobs.model.transitions import Transition
 from forge_jobs.storage.sql.successes import SUCCEED, Succeeded, columns
-from forge_jobs.storage.sql.tables import CLAIMED
 from forge_jobs.storage.sql.transaction import Tx
 
 # item:  the claims that hold their jobs, each looked up and locked by itself, in id order, which
@@ -15,9 +14,12 @@ from forge_jobs.storage.sql.transaction import Tx
 # ended: what is locked stays as it was found, so this looks at no more than the id; did it, a
 #        planner that knows of no claimed job would walk all of them for each
 _STEPS = f"""
-    item AS MATERIALIZED (
+    kept AS MATERIALIZED (
+        SELECT name, retention::json ->> 'done' AS kept_for FROM forge_queues
+        WHERE name = ANY (:queues)
+    ), item AS MATERIALIZED (
         SELECT given.id, given.result, (
-                SELECT retention::json ->> 'done' FROM forge_queues WHERE name = given.queue
+                SELECT kept_for FROM kept WHERE name = given.queue
             ) AS kept_for
         FROM (
             SELECT * FROM unnest(CAST(:ids AS text[]), CAST(:queues AS text[]),
@@ -27,8 +29,8 @@ _STEPS = f"""
         ) AS given
         CROSS JOIN LATERAL (
             SELECT 1 FROM forge_jobs
-            WHERE id = given.id AND queue = given.queue AND token = given.token AND {CLAIMED}
-                AND {{only}}
+            WHERE id = given.id AND {{only}} AND (queue, token, status)
+                IS NOT DISTINCT FROM (given.queue, given.token, 'in_progress')
             FOR NO KEY UPDATE
         ) AS held
     ), ended AS (
