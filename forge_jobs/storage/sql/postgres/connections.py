@@ -211,8 +211,12 @@ class Connections:
         :raises Unavailable: all were in use until the deadline
         """
         try:
-            async with asyncio.timeout(max(0.0, deadline - _elapsed())):
+            # Most often there is nothing to wait for, and no use for a timer.
+            if not self._free.locked():
                 await self._free.acquire()
+            else:
+                async with asyncio.timeout(max(0.0, deadline - _elapsed())):
+                    await self._free.acquire()
         except TimeoutError:
             raise Unavailable(
                 f"all {self.options.pool_size} connections of the pool were in use"

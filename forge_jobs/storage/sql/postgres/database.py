@@ -6,7 +6,7 @@ itself: cut off half way, a claim would go on in the server with nobody to know 
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -25,6 +25,7 @@ from forge_jobs.storage.sql.postgres.connections import (
     begin_read,
     begin_write,
 )
+from forge_jobs.storage.sql.postgres.direct import Direct
 from forge_jobs.storage.sql.postgres.driver_errors import (
     DRIVER_ERRORS,
     LOCK_TIMEOUT,
@@ -69,18 +70,14 @@ class PostgresDatabase:
         return result
 
     async def direct(
-        self,
-        statement: str,
-        arguments: Callable[[Mapping[str, Any]], list[Any]],
-        *,
-        repeatable: bool = False,
+        self, statement: Direct, values: Mapping[str, Any], *, repeatable: bool = False
     ) -> list[Any] | None:
         """Run a statement as a transaction of its own, once.
 
         None when the server has refused it, so that nothing has happened, for a reason that may
         not hold for a script; or when the way to the database allows no such thing.
 
-        :param arguments: makes them of ``clock``, ``part`` and ``channel``
+        :param values: of its parameters, but ``clock``, ``part`` and ``channel``
         :param repeatable: None too when the connection was lost: whether it has happened is
             unknown, but the call may be made once more
         :raises Unavailable: the database can do nothing now, or nobody knows what it has done
@@ -89,13 +86,10 @@ class PostgresDatabase:
             raise StorageClosed("the storage is closed")
         if self.options.pooled:
             return None
-        return await self._to_the_end(self._direct(statement, arguments, repeatable))
+        return await self._to_the_end(self._direct(statement, values, repeatable))
 
     async def _direct(
-        self,
-        statement: str,
-        arguments: Callable[[Mapping[str, Any]], list[Any]],
-        repeatable: bool,
+        self, statement: Direct, values: Mapping[str, Any], repeatable: bool
     ) -> list[Any] | None:
         timeout = self.options.timeout
         own = {"clock": self.flavor.set_time(), "channel": self.flavor.channel}
@@ -104,21 +98,20 @@ class PostgresDatabase:
                 asyncio.timeout(timeout + _MORE_S),
                 self._connections.one(_elapsed() + timeout) as connection,
             ):
+                arguments = statement.arguments({**values, **own, "part": connection.part})
                 try:
-                    return await connection.fetch(
-                        statement, arguments({**own, "part": connection.part})
-                    )
+                    return await connection.fetch(statement.text, arguments)
                 except TimeoutError:
                     raise
                 except DRIVER_ERRORS as error:
                     if connection.is_broken:
                         # Most likely the others are lost as well.
                         await self._connections.forget_idle()
-                        is_over = not repeatable
+                        may_help = repeatable
                     else:
-                        is_over = isinstance(translate(error), Unavailable)
-                        is_over = is_over and not may_go_better(error)
-                    if is_over:
+                        is_out_of_order = isinstance(translate(error), Unavailable)
+                        may_help = may_go_better(error) or not is_out_of_order
+                    if not may_help:
                         raise
         except TimeoutError:
             raise Unavailable(f"no answer within {timeout:g} s") from None

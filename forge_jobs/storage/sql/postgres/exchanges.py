@@ -1,6 +1,6 @@
 """Ends of claims and new claims in one statement: the round trip every job takes part in."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, NamedTuple
 
@@ -36,7 +36,7 @@ _CLAIMED = ("id", "token", "attempt", *COLUMNS)
 _Row: Any = defstruct("_Row", ("ended", "met", "next_due", *_CLAIMED))
 
 # What was done, in the first row; then the claims.
-_EXCHANGE = Direct(
+EXCHANGE = Direct(
     f"""
     WITH RECURSIVE {MOMENT}, {_STEPS}, news AS (
         SELECT queue, host_id, 'succeeded' AS name FROM ended
@@ -67,7 +67,6 @@ _EXCHANGE = Direct(
         "any_risk": "boolean",
     },
 )
-STATEMENT = _EXCHANGE.text
 
 
 class Answer(NamedTuple):
@@ -85,31 +84,21 @@ class Answer(NamedTuple):
     next_due_in: timedelta | None
 
 
-def arguments(
-    queue: str,
-    finalizations: Sequence[Finalization],
-    demand: Demand,
-    lease: PodLease,
-    own: Mapping[str, Any],
-) -> list[Any]:
-    """What the statement takes.
-
-    :param own: ``clock`` (None: the server's) and ``part``
-    """
-    return _EXCHANGE.arguments(
-        {
-            **own,
-            **columns([(one.claim, one.transition) for one in finalizations]),
-            "queue": queue,
-            "host": lease.host_id,
-            "epoch": lease.epoch,
-            "count": demand.limit,
-            "kinds": sorted(demand.kinds),
-            "workers": list(demand.worker_ids),
-            "any_kind": True,
-            "any_risk": True,
-        }
-    )
+def values_of(
+    queue: str, finalizations: Sequence[Finalization], demand: Demand, lease: PodLease
+) -> dict[str, Any]:
+    """What the statement takes, by the parameters' names."""
+    return {
+        **columns([(one.claim, one.transition) for one in finalizations]),
+        "queue": queue,
+        "host": lease.host_id,
+        "epoch": lease.epoch,
+        "count": demand.limit,
+        "kinds": sorted(demand.kinds),
+        "workers": list(demand.worker_ids),
+        "any_kind": True,
+        "any_risk": True,
+    }
 
 
 def answer(rows: Sequence[Any]) -> Answer:

@@ -25,11 +25,8 @@ class PostgresJobStore(SqlJobStore):
     ) -> list[EnqueueOutcome]:
         known = self._postgres.knows({request.queue for request in requests})
         if requests and connection is None and known and enqueues.fits(requests):
-            rows = await self._postgres.direct(
-                enqueues.STATEMENT,
-                lambda own: enqueues.arguments(requests, own),
-                repeatable=True,
-            )
+            statement, values = enqueues.statement_for(requests), enqueues.values_of(requests)
+            rows = await self._postgres.direct(statement, values, repeatable=True)
             if rows is not None:
                 self._postgres.tell([QUEUE + queue for queue in rows[0]["due"]])
                 return [EnqueueOutcome(request.id) for request in requests]
@@ -40,10 +37,8 @@ class PostgresJobStore(SqlJobStore):
     ) -> Exchange:
         if not are_plain_successes(finalizations):
             return await super().exchange(queue, finalizations, demand, lease)
-        rows = await self._postgres.direct(
-            exchanges.STATEMENT,
-            lambda own: exchanges.arguments(queue, finalizations, demand, lease, own),
-        )
+        values = exchanges.values_of(queue, finalizations, demand, lease)
+        rows = await self._postgres.direct(exchanges.EXCHANGE, values)
         if rows is None:
             return await super().exchange(queue, finalizations, demand, lease)
         answer = exchanges.answer(rows)
