@@ -10,6 +10,9 @@ from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
 from tests.support import databases, key_prefixes
 
+POOLED = "postgres-pooled"
+"""Postgres as if behind a pooler: every call is a script, also those that have a shorter way."""
+
 OpenBackend = Callable[[Path, Clock | None], AbstractAsyncContextManager[Storage]]
 """A fresh store per folder: the same folder opens the same store again."""
 
@@ -24,13 +27,15 @@ async def url_of(backend: str, folder: Path) -> str:
         return f"sqlite:///{folder}/jobs.db?synchronous=off"
     if backend == "postgres":
         return await databases.url_of(folder)
+    if backend == POOLED:
+        return f"{await databases.url_of(folder)}?pgbouncer=1"
     return key_prefixes.url_of(backend, folder)
 
 
 async def forget(backend: str, folder: Path) -> None:
     """Throw the folder's store away; every bundle of it must be closed. A folder that has none
     is fine. What is not forgotten goes with the servers at the end of the run."""
-    if backend == "postgres":
+    if backend in ("postgres", POOLED):
         await databases.forget(folder)
     elif backend != "sqlite":
         await key_prefixes.forget(backend, folder)
@@ -45,3 +50,5 @@ async def _open(backend: str, folder: Path, clock: Clock | None) -> AsyncGenerat
 BACKENDS: dict[str, OpenBackend] = {
     name: partial(_open, name) for name in ("sqlite", "postgres", "redis", "redis-cluster")
 }
+VARIANTS: dict[str, OpenBackend] = {POOLED: partial(_open, POOLED)}
+"""Other ways into the same stores; the model runs on them as well."""

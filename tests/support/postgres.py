@@ -1,15 +1,17 @@
 """A PostgreSQL database for one test, seen from the inside."""
 
 import secrets
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 import asyncpg
+import pytest
 from sqlalchemy import text
 
 from forge_jobs.storage.protocols import Storage
+from forge_jobs.storage.sql.postgres.connections import PostgresConnection
 from forge_jobs.storage.sql.postgres.database import PostgresDatabase
 from forge_jobs.storage.sql.transaction import Tx
 from tests.support.waiting import wait_until
@@ -62,10 +64,11 @@ _TOUCHED = text(
 
 @asynccontextmanager
 async def touched(storage: Storage) -> AsyncGenerator[list[Touched]]:
-    """What each transaction inside has touched."""
+    """What each transaction inside has touched, a statement alone too."""
     database: Any = database_of(storage)
     found: list[Touched] = []
     call: Callable[..., Awaitable[Any]] = database._call
+    fetch = PostgresConnection.fetch
 
     def so_far(tx: Tx) -> Touched:
         return Touched(*tx.execute(_TOUCHED).one())
@@ -81,9 +84,18 @@ async def touched(storage: Storage) -> AsyncGenerator[list[Touched]]:
 
         return await call(both, begin)
 
-    database._call = watched
-    yield found
-    database._call = call
+    async def watched_alone(self: Any, statement: str, arguments: Sequence[Any]) -> Any:
+        async with self._driver.transaction():
+            before = await self._driver.fetchrow(str(_TOUCHED))
+            rows = await fetch(self, statement, arguments)
+            pairs = zip(await self._driver.fetchrow(str(_TOUCHED)), before, strict=True)
+            found.append(Touched(*(after - earlier for after, earlier in pairs)))
+        return rows
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(database, "_call", watched)
+        patch.setattr(PostgresConnection, "fetch", watched_alone)
+        yield found
 
 
 @asynccontextmanager

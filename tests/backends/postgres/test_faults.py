@@ -78,6 +78,21 @@ async def test_a_call_to_a_silent_server_ends_by_its_limit_and_the_next_one_work
     assert (await storage.jobs.counts())[QUEUE].by_status["pending"] == 9
 
 
+async def test_calls_of_one_statement_to_a_silent_server_end_and_are_not_waited_for_again(
+    storage: Storage, between: Proxy
+) -> None:
+    lease = await register(storage)
+    await enqueue_one(storage)
+    demand = Demand(worker_ids=("w",), limit=1, kinds=frozenset({KIND}))
+    between.freeze()
+    async with anyio.create_task_group() as group:
+        group.start_soon(lost, storage.jobs.enqueue([new_job()]))
+        group.start_soon(lost, storage.jobs.exchange(QUEUE, [], demand, lease))
+    between.heal()
+    assert len((await storage.jobs.exchange(QUEUE, [], demand, lease)).claimed) <= 1
+    await enqueue_one(storage)
+
+
 async def test_a_server_that_falls_silent_in_the_middle_of_calls_holds_up_no_close(
     between: Proxy,
 ) -> None:

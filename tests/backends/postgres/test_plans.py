@@ -91,6 +91,10 @@ async def enqueues(storage: Storage, lease: PodLease) -> None:
     await storage.jobs.enqueue([new_job(unique=Unique(f"k{n}")) for n in range(100)])
 
 
+async def enqueues_plainly(storage: Storage, lease: PodLease) -> None:
+    await storage.jobs.enqueue([new_job() for _ in range(100)])
+
+
 async def expires(storage: Storage, lease: PodLease) -> None:
     await storage.jobs.expire(100)
 
@@ -126,6 +130,7 @@ Verb = Callable[[Storage, PodLease], Awaitable[None]]
         (beats, 100),
         (looks_for_silent_claims, 100),
         (enqueues, 10),
+        (enqueues_plainly, 10),
         (expires, 10),
         (cleans_up, 10),
         (leads, 5),
@@ -154,6 +159,36 @@ async def test_jobs_of_kinds_that_others_know_are_passed_over_by_the_index(full:
         async with touched(storage) as found:
             assert not await claim(storage, other, kinds=("other",))
     assert not found[0].scanned
+
+
+async def test_statements_planned_for_an_empty_table_are_good_for_a_full_one(
+    tmp_path: Path,
+) -> None:
+    url = await backends.url_of("postgres", tmp_path)
+    async with await open_storage(url) as storage:
+        lease = await register(storage)
+        await exchanges_of(storage, lease, 0)
+        async with raw(url) as connection:
+            await connection.execute(
+                "INSERT INTO forge_jobs"
+                " (id, queue, kind, payload, status, cause, priority, run_at, enqueued_at, token)"
+                f" SELECT '01' || lpad(n::text, 24, '0'), '{QUEUE}', '{KIND}', '{{}}', 'pending',"
+                " 'enqueued', 0, n, n, n FROM generate_series(1, 1000) AS n"
+            )
+        async with touched(storage) as found:
+            await exchanges_of(storage, lease, 10)
+    assert len(found) == 2
+    assert not [each for each in found if each.scanned], "a scan of the whole table"
+    assert max(each.walked for each in found) <= 100
+    await backends.forget("postgres", tmp_path)
+
+
+async def exchanges_of(storage: Storage, lease: PodLease, count: int) -> None:
+    demand = Demand(worker_ids=("w",), limit=10, kinds=frozenset({KIND}))
+    claimed = (await storage.jobs.exchange(QUEUE, [], demand, lease)).claimed
+    assert len(claimed) == count
+    ends = [Finalization(each.claim, done()) for each in claimed]
+    assert all((await storage.jobs.exchange(QUEUE, ends, demand, lease)).settled)
 
 
 async def test_beats_write_to_no_index(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from forge_jobs.model.schedules import DueSchedules, Firing, Schedule
 from forge_jobs.model.transitions import Delivery, Handover
 from forge_jobs.storage.protocols import Storage
 from tests.conformance.model.reference import Reference
-from tests.support.backends import BACKENDS, forget
+from tests.support.backends import BACKENDS, VARIANTS, forget
 
 
 class Raised(Struct, frozen=True):
@@ -135,7 +135,7 @@ class Tried(Participant):
         self._fleets: dict[str, list[Allocation]] = {}
 
     async def open(self) -> None:
-        opened = BACKENDS[self.name](self._folder, self._clock)
+        opened = (BACKENDS | VARIANTS)[self.name](self._folder, self._clock)
         first = await self._stack.enter_async_context(opened)
         second = await self._stack.enter_async_context(await first.reopen())
         self._bundles = [first, second]

@@ -14,7 +14,7 @@ from hypothesis import Phase, reproduce_failure, settings
 from hypothesis.stateful import get_state_machine_test
 
 from tests.conformance.model.machine import StoreMachine
-from tests.support.backends import BACKENDS
+from tests.support.backends import BACKENDS, VARIANTS
 
 _EXAMPLES = int(os.environ.get("FORGE_MODEL_EXAMPLES", "20"))
 _STEPS = int(os.environ.get("FORGE_MODEL_STEPS", "40"))
@@ -61,6 +61,12 @@ _SHRINKING = 330
 @pytest.mark.parametrize("backend", sorted(BACKENDS))
 def test_a_store_does_what_the_model_does(backend: str) -> None:
     _run((backend,), _EXAMPLES)
+
+
+@pytest.mark.timeout(_SHRINKING + _EXAMPLES * 4)
+@pytest.mark.parametrize("variant", sorted(VARIANTS))
+def test_a_store_does_it_on_every_way(variant: str) -> None:
+    _run((variant,), max(_EXAMPLES // 2, 1))
 
 
 @pytest.mark.timeout(_SHRINKING + _EXAMPLES * 8)

@@ -1,0 +1,132 @@
+"""Calls that are one statement when all goes well, and go on as a script when it does not."""
+
+from collections.abc import AsyncGenerator
+
+import pytest
+
+from forge_jobs.clock import ManualClock
+from forge_jobs.errors import Unavailable
+from forge_jobs.model.ids import JobId, new_job_id
+from forge_jobs.model.jobs import After, JobStatus
+from forge_jobs.model.transitions import Demand, Finalization
+from forge_jobs.storage.opening import open_storage
+from forge_jobs.storage.protocols import Storage
+from tests.support.factories import (
+    KIND,
+    LEASE,
+    QUEUE,
+    claim,
+    claim_one,
+    crashed,
+    done,
+    enqueue_one,
+    get_job,
+    new_job,
+    register,
+    revive,
+)
+from tests.support.postgres import raw, with_options
+
+pytestmark = pytest.mark.anyio
+
+LIMIT_S = 1
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+async def storage(url: str, clock: ManualClock) -> AsyncGenerator[Storage]:
+    """A store that waits for locks no longer than a second."""
+    limited = with_options(url, timeout=LIMIT_S)
+    async with await open_storage(limited, clock=clock) as opened:
+        yield opened
+
+
+def demand(limit: int, *worker_ids: str) -> Demand:
+    return Demand(worker_ids=worker_ids, limit=limit, kinds=frozenset({KIND}))
+
+
+async def status_of(storage: Storage, job_id: JobId) -> JobStatus:
+    return (await get_job(storage, job_id)).status
+
+
+async def test_nothing_is_claimed_while_an_end_of_the_call_fails(
+    storage: Storage, url: str
+) -> None:
+    lease = await register(storage)
+    parent, other = await enqueue_one(storage), await enqueue_one(storage)
+    claimed = await claim(storage, lease, limit=2)
+    await enqueue_one(storage, after=(After(parent),))
+    waiting = await enqueue_one(storage)
+    ends = [Finalization(each.claim, done()) for each in claimed]
+    async with raw(url) as connection, connection.transaction():
+        # The children have to be told, and this is in the way of it.
+        await connection.execute("SELECT 1 FROM forge_edges FOR UPDATE")
+        with pytest.raises(Unavailable):
+            await storage.jobs.exchange(QUEUE, ends, demand(1, "w"), lease)
+        assert await status_of(storage, waiting) is JobStatus.PENDING
+        assert await status_of(storage, parent) is JobStatus.IN_PROGRESS
+    answer = await storage.jobs.exchange(QUEUE, ends, demand(1, "w"), lease)
+    assert answer.settled == (True, True)
+    assert [each.claim.job_id for each in answer.claimed] == [waiting]
+    assert await status_of(storage, other) is JobStatus.DONE
+
+
+async def test_an_end_whose_job_is_locked_keeps_the_call_from_claiming(
+    storage: Storage, url: str
+) -> None:
+    lease = await register(storage)
+    await enqueue_one(storage)
+    claimed = await claim_one(storage, lease)
+    waiting = await enqueue_one(storage)
+    ends = [Finalization(claimed.claim, done())]
+    async with raw(url) as connection, connection.transaction():
+        await connection.execute(
+            "SELECT 1 FROM forge_jobs WHERE id = $1 FOR UPDATE", claimed.claim.job_id
+        )
+        with pytest.raises(Unavailable, match="another transaction"):
+            await storage.jobs.exchange(QUEUE, ends, demand(1, "w"), lease)
+    assert await status_of(storage, waiting) is JobStatus.PENDING
+    answer = await storage.jobs.exchange(QUEUE, ends, demand(1, "w"), lease)
+    assert answer.settled == (True,)
+    assert [each.claim.job_id for each in answer.claimed] == [waiting]
+
+
+async def test_it_goes_on_behind_jobs_that_it_may_not_take(
+    storage: Storage, clock: ManualClock
+) -> None:
+    lease = await register(storage)
+    risky = await enqueue_one(storage)
+    first = await claim_one(storage, lease)
+    clock.advance(LEASE)
+    assert await revive(storage, first, crashed())
+    lease = await register(storage)
+    stranger = await enqueue_one(storage, kind="unknown")
+    mine = [await enqueue_one(storage) for _ in range(3)]
+    answer = await storage.jobs.exchange(QUEUE, [], demand(2), lease)
+    assert [each.claim.job_id for each in answer.claimed] == mine[:2]
+    assert (await get_job(storage, stranger)).hold is not None
+    assert await status_of(storage, risky) is JobStatus.PENDING
+
+
+async def test_its_claims_are_in_order_and_their_workers_too(storage: Storage) -> None:
+    lease = await register(storage)
+    jobs = [new_job(priority=-n // 2) for n in range(6)]
+    await storage.jobs.enqueue(jobs)
+    wanted = [job.id for job in sorted(jobs, key=lambda job: (job.priority, job.id))]
+    answer = await storage.jobs.exchange(QUEUE, [], demand(4, "w0", "w1"), lease)
+    assert [each.claim.job_id for each in answer.claimed] == wanted[:4]
+    stored = [await get_job(storage, each.claim.job_id) for each in answer.claimed]
+    assert [job.worker_id for job in stored] == ["w0", "w1", "", ""]
+
+
+async def test_a_batch_of_which_one_is_stored_is_stored_once(storage: Storage) -> None:
+    known, fresh = new_job(), new_job(id=new_job_id())
+    await enqueue_one(storage)
+    await storage.jobs.enqueue([known])
+    outcomes = await storage.jobs.enqueue([fresh, known])
+    assert [each.job_id for each in outcomes] == [fresh.id, known.id]
+    assert (await storage.jobs.counts([QUEUE]))[QUEUE].by_status["pending"] == 3
