@@ -58,6 +58,21 @@ async def test_what_it_frees_may_be_claimed_by_the_same_call(
     assert [c.claim for c in answer.claimed] == [again]
 
 
+async def test_of_two_claims_of_one_job_the_newer_ends_it_alone(
+    storage: Storage, lease: PodLease, clock: ManualClock
+) -> None:
+    await enqueue_one(storage)
+    older = await claim_one(storage, lease)
+    clock.advance(LEASE)
+    assert await revive(storage, older)
+    lease = await register(storage)
+    newer = await claim_one(storage, lease)
+    ends = [Finalization(newer.claim, done("2")), Finalization(older.claim, done("1"))]
+    answer = await storage.jobs.exchange(QUEUE, ends, demand(1, "w"), lease)
+    assert answer.settled == (True, False)
+    assert (await get_job(storage, newer.claim.job_id)).result == "2"
+
+
 async def test_limit_zero_asks_for_no_claim(storage: Storage, lease: PodLease) -> None:
     await storage.jobs.enqueue([new_job(), new_job()])
     first = await claim_one(storage, lease)

@@ -117,14 +117,14 @@ CLAIMS = [
         "a token that repeats after an attempt was handed back",
         "claim",
         "claims",
-        "token=jobs.c.token + 1,",
-        "token=jobs.c.attempt + 1,",
+        "token = job.token + 1,",
+        "token = job.attempt + 1,",
     ),
     _bug(
         "a start that outlives its claim",
         "heartbeat",
         "claims",
-        "        started_at=None,\n",
+        "started_at = NULL,",
         "",
     ),
     _bug(

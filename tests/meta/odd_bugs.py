@@ -2,6 +2,45 @@
 
 from tests.meta.bugs import _bug
 
+SUCCESSES = [
+    _bug(
+        "a plain success that cannot be told from a repeat",
+        "finalize exchange",
+        "successes",
+        "settled_token = job.token,",
+        "settled_token = job.settled_token,",
+    ),
+    _bug(
+        "a plain success keeps what is not to be kept",
+        "not_kept",
+        "successes",
+        "WHEN '' THEN '' ELSE job.payload END",
+        "WHEN '' THEN job.payload ELSE job.payload END",
+    ),
+    _bug(
+        "a plain success whose result never goes",
+        "not_kept finalize",
+        "successes",
+        "result_expires_at = CASE WHEN item.result IS NOT NULL THEN :now + job.result_ttl_us END,",
+        "result_expires_at = NULL,",
+    ),
+    _bug(
+        "two ends of one job in one statement",
+        "finalize exchange",
+        "successes",
+        "return plain and len(ids) == len(finalizations)",
+        "return plain",
+    ),
+    _bug(
+        "plain successes tell no children",
+        "children",
+        "settle",
+        "tell_children(tx, {row.id: JobStatus.DONE for row in ended if row.has_children})",
+        "pass",
+    ),
+]
+"""The statement that ends most jobs, on both SQL stores."""
+
 ODD_BUGS = [
     _bug(
         "a tag found behind a quote in another",
@@ -81,4 +120,5 @@ ODD_BUGS = [
         'text(CLAIMED), jobs.c.host_id == bindparam("host")',
         'text(CLAIMED), jobs.c.host_id != bindparam("host")',
     ),
+    *SUCCESSES,
 ]

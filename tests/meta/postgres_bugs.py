@@ -1,6 +1,7 @@
 """The core bugs in the modules that only Postgres has, and those of the shared ones on Postgres."""
 
 from tests.meta.bugs import BUGS, Bug, Edit, files_of
+from tests.meta.odd_bugs import SUCCESSES
 
 _POSTGRES = "forge_jobs/storage/sql/postgres/"
 
@@ -113,6 +114,112 @@ _OWN = (
     ),
 )
 
+
+def _short(name: str, tests: str, module: str, old: str, new: str) -> Bug:
+    """In calls that are one statement.
+
+    :param tests: files of the conformance suite; after a stroke those of Postgres alone
+    """
+    shared, _, own = tests.partition("/")
+    edit = Edit(f"{_POSTGRES}{module}.py", old, new)
+    here = (f"tests/backends/postgres/test_{each}.py" for each in own.split())
+    return Bug(f"postgres: {name}", (*files_of(shared), *here), (edit,), "postgres")
+
+
+_SHORT = (
+    _short(
+        "a success that is not fenced",
+        "finalize exchange",
+        "successes",
+        "(given.queue, given.token, 'in_progress')",
+        "(given.queue, token, 'in_progress')",
+    ),
+    _short(
+        "a success of what is not claimed any more",
+        "finalize exchange",
+        "successes",
+        "(given.queue, given.token, 'in_progress')",
+        "(given.queue, given.token, status)",
+    ),
+    _short(
+        "claims beside an end that may fail",
+        "/short_way",
+        "exchanges",
+        "(SELECT count(*) FROM item) = cardinality(:ids)",
+        "(SELECT count(*) FROM item) >= 0",
+    ),
+    _short(
+        "children not told by an exchange",
+        "children/short_way",
+        "exchanges",
+        'success_steps("NOT has_children")',
+        "success_steps()",
+    ),
+    _short(
+        "an exchange stops at jobs that it may not take",
+        "/short_way",
+        "exchanges",
+        "is_whole=len(claimed) == first.met",
+        "is_whole=True",
+    ),
+    _short(
+        "the claims of an exchange in any order",
+        "/short_way",
+        "exchanges",
+        "key=lambda row: (row.priority, row.run_at, row.id)",
+        "key=lambda row: (row.id,)",
+    ),
+    _short(
+        "ends that an exchange counts as claims",
+        "exchange",
+        "exchanges",
+        "'succeeded' AS name FROM ended",
+        "'claimed' AS name FROM ended",
+    ),
+    _short(
+        "counters overwritten by a statement alone",
+        "exchange enqueue bookkeeping",
+        "direct",
+        "count = forge_counters.count + excluded.count",
+        "count = excluded.count",
+    ),
+    _short(
+        "a known id passed over in silence",
+        "enqueue",
+        "enqueues",
+        "= :size THEN 1 ELSE 0 END",
+        "= :size THEN 1 ELSE 1 END",
+    ),
+    _short(
+        "a plain enqueue wakes nobody",
+        "wake",
+        "enqueues",
+        "FROM due HAVING count(*) > 0",
+        "FROM due HAVING count(*) > 9",
+    ),
+    _short(
+        "a delay counted from the epoch",
+        "/short_way",
+        "enqueues",
+        "given.run_at + CASE WHEN given.from_now THEN moment.now ELSE 0 END",
+        "given.run_at",
+    ),
+    _short(
+        "a call whose reply was lost made again by itself",
+        "/faults",
+        "database",
+        "may_help = repeatable",
+        "may_help = True",
+    ),
+    _short(
+        "plans that depend on what the tables held",
+        "/plans",
+        "connections",
+        '    "enable_seqscan": "off",\n    "enable_hashjoin": "off",\n',
+        "",
+    ),
+)
+
 # One way to say each promise of the core wrongly; the words are the shared modules'.
 _CORE = (
     "the fence dropped",
@@ -148,5 +255,7 @@ def _on_postgres(bug: Bug) -> Bug:
 
 POSTGRES_BUGS: tuple[Bug, ...] = (
     *_OWN,
+    *_SHORT,
+    *(_on_postgres(bug) for bug in SUCCESSES),
     *(_on_postgres(bug) for name in _CORE for bug in BUGS if bug.name == name),
 )

@@ -1,22 +1,26 @@
 """Calls that are one statement when all goes well, and go on as a script when it does not."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
 from forge_jobs.clock import ManualClock
 from forge_jobs.errors import Unavailable
 from forge_jobs.model.ids import JobId, new_job_id
-from forge_jobs.model.jobs import After, JobStatus
+from forge_jobs.model.jobs import After, JobStatus, NewJob
 from forge_jobs.model.transitions import Demand, Finalization
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
+from forge_jobs.storage.sql.postgres import enqueues
 from tests.support.factories import (
     KIND,
     LEASE,
     QUEUE,
     claim,
     claim_one,
+    counters,
     crashed,
     done,
     enqueue_one,
@@ -121,6 +125,43 @@ async def test_its_claims_are_in_order_and_their_workers_too(storage: Storage) -
     assert [each.claim.job_id for each in answer.claimed] == wanted[:4]
     stored = [await get_job(storage, each.claim.job_id) for each in answer.claimed]
     assert [job.worker_id for job in stored] == ["w0", "w1", "", ""]
+
+
+WHEN = datetime(2031, 5, 6, 7, 8, 9, 123456, tzinfo=UTC)
+REQUESTS: tuple[dict[str, Any], ...] = (
+    {},
+    {"delay": timedelta(minutes=3)},
+    {"delay": timedelta(0)},
+    {"run_at": WHEN},
+    {"run_at": datetime(2001, 1, 1, tzinfo=UTC), "expires_at": WHEN},
+    {"payload": '{"text": "\\u0001 \'ä\'"}', "tags": ("a", 'b"'), "metadata": '{"k": "v"}'},
+    {"priority": -5, "max_attempts": None, "timeout": timedelta(seconds=1), "trace": "{}"},
+    {"keep_result": False, "result_ttl": timedelta(days=2), "fingerprint": "f", "schedule": "s"},
+    {"max_attempts": 1, "keep_result": True, "kind": "other"},
+)
+
+
+@pytest.mark.parametrize("size", [1, len(REQUESTS)])
+async def test_it_stores_what_the_script_stores(storage: Storage, url: str, size: int) -> None:
+    await enqueue_one(storage)
+
+    async def stored(requests: Sequence[NewJob]) -> list[dict[str, Any]]:
+        for start in range(0, len(requests), size):
+            await storage.jobs.enqueue(requests[start : start + size])
+        async with raw(url) as connection:
+            found = await connection.fetch(
+                "SELECT * FROM forge_jobs WHERE id = ANY ($1) ORDER BY id",
+                [one.id for one in requests],
+            )
+        return [{**row, "id": ""} for row in found]
+
+    alone = await stored([new_job(**each) for each in REQUESTS])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(enqueues, "fits", lambda _: False)
+        by_script = await stored([new_job(**each) for each in REQUESTS])
+    assert len(alone) == len(REQUESTS)
+    assert alone == by_script
+    assert await counters(storage) == {"enqueued": 1 + 2 * len(REQUESTS)}
 
 
 async def test_a_batch_of_which_one_is_stored_is_stored_once(storage: Storage) -> None:
