@@ -5,7 +5,7 @@ import pytest
 from forge_jobs.clock import ManualClock
 from forge_jobs.model.jobs import Cause, ClaimedJob, JobStatus
 from forge_jobs.model.processes import PodLease
-from forge_jobs.model.transitions import Cooldown, Transition
+from forge_jobs.model.transitions import Cooldown, Finalization, Transition
 from forge_jobs.storage.protocols import Storage
 from tests.support.factories import (
     LEASE,
@@ -65,6 +65,18 @@ async def test_the_attempt_the_counts_and_the_error_are_those_of_the_transition(
     assert [record.message for record in job.errors] == errors
     assert job.result is None
     assert await counters(storage) == {"enqueued": 1, "claimed": 1, "cancelled": 1}
+
+
+async def test_a_success_stands_against_a_cancel_alone_and_among_others(
+    storage: Storage, lease: PodLease
+) -> None:
+    alone, among, other = [await asked_to_cancel(storage, lease) for _ in range(3)]
+    assert await finish(storage, alone, done())
+    ends = [Finalization(among.claim, done("1")), Finalization(other.claim, failed())]
+    assert await storage.jobs.finalize(ends) == [True, True]
+    jobs = [await get_job(storage, each.claim.job_id) for each in (alone, among, other)]
+    assert [job.status for job in jobs] == [JobStatus.DONE, JobStatus.DONE, JobStatus.CANCELLED]
+    assert jobs[1].result == "1"
 
 
 async def test_the_cool_down_of_an_overruled_transition_applies(

@@ -190,7 +190,7 @@ ENDS = [
     ),
     _bug(
         "success turned into a cancel",
-        "finalize",
+        "overruled",
         "settle",
         "self._mode.cancel_spares_done and",
         "False and",
