@@ -116,6 +116,17 @@ async def test_it_goes_on_behind_jobs_that_it_may_not_take(
     assert await status_of(storage, risky) is JobStatus.PENDING
 
 
+async def test_a_queue_that_gives_nothing_says_nevertheless_when_its_next_job_is_due(
+    storage: Storage,
+) -> None:
+    lease = await register(storage)
+    await enqueue_one(storage)
+    await storage.jobs.enqueue([new_job(delay=timedelta(minutes=1))])
+    await storage.config.set_paused(QUEUE, True)
+    answer = await storage.jobs.exchange(QUEUE, [], demand(2, "w"), lease)
+    assert (answer.claimed, answer.next_due_in) == ((), timedelta(minutes=1))
+
+
 async def test_its_claims_are_in_order_and_their_workers_too(storage: Storage) -> None:
     lease = await register(storage)
     jobs = [new_job(priority=-n // 2) for n in range(6)]

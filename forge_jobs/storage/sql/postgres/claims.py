@@ -57,7 +57,6 @@ _STEPS = f"""
             WHERE queue = :queue AND {READY}
             ORDER BY priority LIMIT 1
         ) AS priority
-        FROM open
         UNION ALL
         SELECT (
             SELECT priority FROM forge_jobs
@@ -76,6 +75,7 @@ _STEPS = f"""
             LIMIT :count
             FOR NO KEY UPDATE SKIP LOCKED
         ) AS due
+        WHERE EXISTS (SELECT FROM open)
         LIMIT :count
     ), known AS (
         SELECT id, crashes, row_number() OVER (ORDER BY priority, run_at, id) AS place
