@@ -16,6 +16,8 @@ from forge_jobs.model.ids import new_job_id
 from forge_jobs.runtime.cron import FIRE_BATCH, fire_due_once
 from forge_jobs.runtime.schedules import ensure_schedules, schedule
 from forge_jobs.storage.protocols import Storage
+from forge_jobs.storage.sql.transaction import Often
+from tests.support.asked import handed_to_the_driver
 from tests.support.backends import BACKENDS, forget
 
 pytestmark = pytest.mark.anyio
@@ -48,9 +50,13 @@ def handed_over() -> Iterator[list[str]]:
     def note(_connection: object, _cursor: object, text: str, *_: object) -> None:
         seen.append(text)
 
+    def note_direct(_statements: object, statement: Often, _rows: object) -> None:
+        seen.append(str(statement.core))
+
     event.listen(Engine, "before_cursor_execute", note)
     try:
-        yield seen
+        with handed_to_the_driver(note_direct):
+            yield seen
     finally:
         event.remove(Engine, "before_cursor_execute", note)
 

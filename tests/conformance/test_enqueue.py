@@ -79,6 +79,21 @@ async def test_no_requests_are_no_error(storage: Storage) -> None:
     assert await storage.jobs.enqueue([]) == []
 
 
+@pytest.mark.parametrize("count", [2, 25, 26, 60])
+async def test_each_job_of_a_batch_has_its_own_values(storage: Storage, count: int) -> None:
+    requests = [
+        new_job(payload=f'{{"n":{n}}}', priority=n, tags=(f"t{n}",), keep_result=n % 2 == 0)
+        for n in range(count)
+    ]
+    await storage.jobs.enqueue(requests)
+    stored = await storage.jobs.get([request.id for request in requests])
+    assert [
+        (job.payload, job.priority, job.tags, job.keep_result)
+        for request in requests
+        if (job := stored.get(request.id))
+    ] == [(one.payload, one.priority, one.tags, one.keep_result) for one in requests]
+
+
 async def test_a_batch_of_a_thousand_is_stored_and_counted_exactly(storage: Storage) -> None:
     requests = [new_job() for _ in range(1_000)]
     await storage.jobs.enqueue(requests)

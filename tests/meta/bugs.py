@@ -53,8 +53,8 @@ CLAIMS = [
         "a claim under another epoch",
         "claim",
         "claims",
-        "and gate.epoch == lease.epoch",
-        "and gate.epoch",
+        "gate.epoch == lease.epoch",
+        "gate.epoch",
     ),
     _bug(
         "wrong order with a small limit: id before due time",

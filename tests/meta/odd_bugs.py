@@ -120,5 +120,19 @@ ODD_BUGS = [
         'text(CLAIMED), jobs.c.host_id == bindparam("host")',
         'text(CLAIMED), jobs.c.host_id != bindparam("host")',
     ),
+    _bug(
+        "jobs beyond the whole blocks of a batch not stored",
+        "enqueue",
+        "sqlite/statements",
+        "values[whole:]",
+        "values[len(values):]",
+    ),
+    _bug(
+        "a block of jobs stored as its first job again and again",
+        "enqueue",
+        "sqlite/statements",
+        "values[at : at + _BLOCK]",
+        "values[at : at + 1] * _BLOCK",
+    ),
     *SUCCESSES,
 ]

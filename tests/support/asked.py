@@ -1,7 +1,7 @@
 """What is asked of any store, seen where it leaves this process."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -9,6 +9,31 @@ from redis.asyncio.connection import Connection
 from sqlalchemy import Engine, event
 
 from forge_jobs.storage.redis import connections
+from forge_jobs.storage.sql.sqlite.statements import Statements
+from forge_jobs.storage.sql.transaction import Often
+
+Note = Callable[[Statements, Often, Sequence[Mapping[str, Any]]], None]
+
+
+@contextmanager
+def handed_to_the_driver(note: Note) -> Iterator[None]:
+    """Calls ``note``, on the connection's thread, before a statement that passes SQLAlchemy by."""
+    seam: Any = Statements
+    rows, put = seam.rows, seam.put
+
+    def noted_rows(self: Statements, statement: Often, values: Mapping[str, Any]) -> Any:
+        note(self, statement, [values])
+        return rows(self, statement, values)
+
+    def noted_put(self: Statements, statement: Often, values: Sequence[Mapping[str, Any]]) -> None:
+        note(self, statement, values)
+        put(self, statement, values)
+
+    seam.rows, seam.put = noted_rows, noted_put
+    try:
+        yield
+    finally:
+        seam.rows, seam.put = rows, put
 
 
 @contextmanager
@@ -20,6 +45,9 @@ def asked() -> Iterator[Counter[str]]:
     def note(_c: object, _k: object, text: str, parameters: object, *_: object) -> None:
         seen[text] += len(parameters) if isinstance(parameters, list) else 1
 
+    def note_direct(_s: Statements, statement: Often, rows: Sequence[Mapping[str, Any]]) -> None:
+        seen[str(statement.core)] += len(rows)
+
     async def converse(
         connection: Connection, commands: Sequence[connections.Command]
     ) -> list[Any]:
@@ -29,7 +57,8 @@ def asked() -> Iterator[Counter[str]]:
     event.listen(Engine, "before_cursor_execute", note)
     connections.converse = converse
     try:
-        yield seen
+        with handed_to_the_driver(note_direct):
+            yield seen
     finally:
         connections.converse = real
         event.remove(Engine, "before_cursor_execute", note)

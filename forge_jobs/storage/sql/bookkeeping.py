@@ -176,7 +176,7 @@ def _fold_counters(tx: Tx, closed: int, limit: int) -> int:
         sums[row.queue, row.minute, row.name] += row.amount
     # Late rows of a minute already folded are added to its sum.
     if sums:
-        tx.execute(
+        tx.put(
             tx.flavor.insert_add(counters, _COUNTER_KEY, "count"),
             [
                 {

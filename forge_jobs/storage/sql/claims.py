@@ -19,7 +19,7 @@ from forge_jobs.model.transitions import Demand
 from forge_jobs.storage.sql.job_rows import JobRow, claimed_job
 from forge_jobs.storage.sql.lists import one_of
 from forge_jobs.storage.sql.tables import READY, jobs, pods, queues, slots
-from forge_jobs.storage.sql.transaction import KINDS, Tx
+from forge_jobs.storage.sql.transaction import KINDS, Often, Tx
 
 CLAIMED_COUNTER = "claimed"
 
@@ -32,14 +32,14 @@ _queue: BindParameter[str] = bindparam("queue")
 _level: BindParameter[int] = bindparam("level")
 _now: BindParameter[int] = bindparam("now")
 
-_GATE = (
+_GATE = Often(
     select(pods.c.epoch, pods.c.lease_until, queues.c.paused, queues.c.cooldown_until)
     .select_from(pods)
     .join(slots, (slots.c.host_id == pods.c.host_id) & (slots.c.epoch == pods.c.epoch))
     .join(queues, queues.c.name == slots.c.queue)
     .where(pods.c.host_id == bindparam("host"), slots.c.queue == _queue)
 )
-_NEXT_LEVEL = (
+_NEXT_LEVEL = Often(
     select(jobs.c.priority, jobs.c.run_at)
     .where(jobs.c.queue == _queue, jobs.c.priority > _level, text(READY))
     .order_by(jobs.c.priority, jobs.c.run_at)
@@ -79,7 +79,7 @@ def _next_due() -> Select[Any]:
     return select(func.min(firsts.c.run_at))
 
 
-_NEXT_DUE = _next_due()
+_NEXT_DUE = Often(_next_due())
 
 
 def _due(*columns: Any) -> Select[Any]:
@@ -120,7 +120,7 @@ _HEAD_COLUMNS = (
     jobs.c.cancel_requested,
     jobs.c.schedule,
 )
-_HEAD = _due(*_HEAD_COLUMNS)
+_HEAD = Often(_due(*_HEAD_COLUMNS))
 _HEAD_OF_KINDS = _due(*_HEAD_COLUMNS).where(one_of(jobs.c.kind, "kinds"))
 _HEAD_AFTER = _HEAD_OF_KINDS.where(
     jobs.c.crashes == 0,
@@ -128,8 +128,9 @@ _HEAD_AFTER = _HEAD_OF_KINDS.where(
 )
 _UNKNOWN = _due(jobs.c.id).where(one_of(jobs.c.kind, "kinds"))
 _PUT_ON_HOLD = update(jobs).where(one_of(jobs.c.id, "ids")).values(hold=Hold.UNKNOWN_KIND.value)
-_TAKE = text(
-    """
+_TAKE = Often(
+    text(
+        """
     UPDATE forge_jobs AS job
     SET status = 'in_progress', attempt = job.attempt + 1, token = job.token + 1, host_id = :host,
         worker_id = coalesce(json_extract(:workers, '$[' || taken.key || ']'), ''),
@@ -137,6 +138,7 @@ _TAKE = text(
     FROM json_each(:ids) AS taken
     WHERE job.id = taken.value
     """
+    )
 )
 
 
@@ -149,7 +151,7 @@ def claim(tx: Tx, queue: str, demand: Demand, lease: PodLease) -> list[ClaimedJo
     picked = search.run()
     if not picked:
         return []
-    tx.execute(
+    tx.rows(
         _TAKE,
         {
             "ids": _encode([row.id for row in picked]).decode(),
@@ -167,7 +169,7 @@ def next_due_in(tx: Tx, queue: str) -> timedelta | None:
 
     Jobs that are due already do not count: a claim has just passed them over.
     """
-    earliest = tx.execute(_NEXT_DUE, {"queue": queue, "now": tx.now}).scalar()
+    [(earliest,)] = tx.rows(_NEXT_DUE, {"queue": queue, "now": tx.now})
     return None if earliest is None else timedelta(microseconds=earliest - tx.now)
 
 
@@ -175,13 +177,12 @@ _BELOW_ALL = -(2**31)
 
 
 def _is_open(tx: Tx, queue: str, lease: PodLease) -> bool:
-    gate = tx.execute(_GATE, {"queue": queue, "host": lease.host_id}).first()
-    return (
-        gate is not None
-        and gate.epoch == lease.epoch
+    return any(
+        gate.epoch == lease.epoch
         and gate.lease_until > tx.now
         and not gate.paused
         and (gate.cooldown_until is None or gate.cooldown_until <= tx.now)
+        for gate in tx.rows(_GATE, {"queue": queue, "host": lease.host_id})
     )
 
 
@@ -234,9 +235,10 @@ class _Search:
         level = _BELOW_ALL
         while len(self.picked) < self.limit:
             at = {"queue": self.queue, "level": level}
-            row = self.tx.execute(_NEXT_LEVEL, at).first()
-            if row is None:
+            found = self.tx.rows(_NEXT_LEVEL, at)
+            if not found:
                 break
+            [row] = found
             level = row.priority
             if row.run_at <= self.tx.now:
                 self._take_level(level)
@@ -244,14 +246,14 @@ class _Search:
 
     def _take_level(self, level: int) -> None:
         at = {"queue": self.queue, "level": level, "now": self.tx.now, "count": self._wanted}
-        rows = self.tx.execute(_HEAD, at).all()
+        rows = self.tx.rows(_HEAD, at)
         while strange := {row.kind for row in rows} - self.kinds:
             if not self._strangers.hold(level, strange):
                 # Others know these kinds, or enough has been put aside for one claim.
                 of_kinds = {**at, "kinds": sorted(self.kinds)}
                 rows = self.tx.execute(_HEAD_OF_KINDS, of_kinds).all()
                 break
-            rows = self.tx.execute(_HEAD, at).all()
+            rows = self.tx.rows(_HEAD, at)
         passed_over = False
         for row in rows:
             # What may kill its process must not take others' claims with it.

@@ -13,14 +13,16 @@ from forge_jobs.storage.sql.config_store import declare_queues
 from forge_jobs.storage.sql.job_rows import due_at, new_job_values
 from forge_jobs.storage.sql.lists import one_of
 from forge_jobs.storage.sql.tables import edges, handovers, jobs
-from forge_jobs.storage.sql.transaction import Again, Tx
+from forge_jobs.storage.sql.transaction import Again, Often, Tx
 from forge_jobs.storage.sql.unique_keys import key_holders
 
 DEDUPLICATED = "deduplicated"
 
-_STORED = select(
-    jobs.c.id, jobs.c.queue, jobs.c.kind, jobs.c.payload, jobs.c.status, jobs.c.fingerprint
-).where(one_of(jobs.c.id, "ids"))
+_STORED = Often(
+    select(
+        jobs.c.id, jobs.c.queue, jobs.c.kind, jobs.c.payload, jobs.c.status, jobs.c.fingerprint
+    ).where(one_of(jobs.c.id, "ids"))
+)
 _PARENTS = (
     select(jobs.c.id, jobs.c.status).where(one_of(jobs.c.id, "ids")).order_by(jobs.c.id)
 ).with_for_update()
@@ -105,7 +107,7 @@ class _Batch:
             new_job_values(request, tx.now, has_children=request.id in parents)
             for request in sorted(accepted, key=_place)
         ]
-        if tx.flavor.insert_jobs(tx.connection, rows) < len(rows):
+        if tx.flavor.insert_jobs(tx, rows) < len(rows):
             raise Again
         for request in accepted:
             if request.after:
@@ -178,9 +180,7 @@ def _check_same(request: NewJob, fingerprint: str, content: tuple[str, str, str]
 
 
 def _read_stored(tx: Tx, ids: Iterable[JobId]) -> dict[str, Row[tuple[str, ...]]]:
-    return {
-        row.id: row for portion in portions(ids) for row in tx.execute(_STORED, {"ids": portion})
-    }
+    return {row.id: row for portion in portions(ids) for row in tx.rows(_STORED, {"ids": portion})}
 
 
 def _read_parents(tx: Tx, ids: Iterable[str]) -> dict[str, JobStatus]:

@@ -15,7 +15,7 @@ from forge_jobs.model.transitions import Demand, Transition
 
 if TYPE_CHECKING:
     from forge_jobs.storage.sql.successes import Succeeded
-    from forge_jobs.storage.sql.transaction import Tx
+    from forge_jobs.storage.sql.transaction import Often, Tx
 
 
 class Flavor(Protocol):
@@ -58,11 +58,11 @@ class Flavor(Protocol):
         """An INSERT that drops rows which break a unique constraint."""
         ...
 
-    def insert_add(self, table: Table, keys: Sequence[str], column: str) -> Insert:
+    def insert_add(self, table: Table, keys: Sequence[str], column: str) -> "Often":
         """An INSERT that adds ``column`` to the row that is there already."""
         ...
 
-    def insert_jobs(self, connection: Connection, rows: Sequence[Mapping[str, object]]) -> int:
+    def insert_jobs(self, tx: "Tx", rows: Sequence[Mapping[str, object]]) -> int:
         """Store jobs, in the order of the rows; how many. Those whose id or unique key
         another transaction has stored meanwhile are left out."""
         ...
@@ -106,7 +106,7 @@ class Flavor(Protocol):
         """Whether ``part`` occurs in the column, letter for letter."""
         ...
 
-    def signal(self, connection: Connection, topics: Sequence[str]) -> list[tuple[str, int]]:
+    def signal(self, tx: "Tx", topics: Sequence[str]) -> list[tuple[str, int]]:
         """Tell other processes, with the commit, that these topics have news. Returns the
         new sequence number of each, empty when others are told by the database itself."""
         ...

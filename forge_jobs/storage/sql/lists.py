@@ -1,15 +1,29 @@
 """Lists of values in statements.
 
-``column IN (...)`` is another text for every length, which SQLite does not mind. Postgres plans
-each text anew, so there the list is one array.
+``column IN (...)`` is another text for every length, which is compiled, parsed and planned anew.
+So the list is one value: an array on Postgres, a JSON text on SQLite.
 """
 
+import json
+from collections.abc import Iterable
 from typing import Any
 
-from sqlalchemy import ARRAY, ColumnElement, bindparam, func
+from sqlalchemy import ARRAY, ColumnElement, Dialect, Text, bindparam, func, select
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
+from sqlalchemy.types import TypeDecorator
+
+
+class _JsonList(TypeDecorator[Any]):
+    """A list as one text."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: Iterable[Any] | None, dialect: Dialect) -> str:
+        # What is no valid text stays in it as it is: the driver refuses it as anywhere else.
+        return json.dumps(list(value or ()), ensure_ascii=False)
 
 
 class _OneOf(FunctionElement[Any]):
@@ -20,15 +34,15 @@ class _OneOf(FunctionElement[Any]):
 
 def one_of(column: ColumnElement[Any], parameter: str) -> Any:
     """Whether the column is among the values of a list parameter."""
-    values: Any = bindparam(parameter, expanding=True)
+    listed = func.json_each(bindparam(parameter, type_=_JsonList())).table_valued("value")
     array: Any = bindparam(parameter, type_=ARRAY(column.type))
-    return _OneOf(column.in_(values), column == func.any(array))
+    return _OneOf(column.in_(select(listed.c.value)), column == func.any(array))
 
 
 @compiles(_OneOf)
-def _as_list(element: _OneOf, compiler: SQLCompiler, **options: Any) -> str:
-    as_list, _ = element.clauses
-    return compiler.process(as_list, **options)
+def _as_json(element: _OneOf, compiler: SQLCompiler, **options: Any) -> str:
+    as_json, _ = element.clauses
+    return compiler.process(as_json, **options)
 
 
 @compiles(_OneOf, "postgresql")

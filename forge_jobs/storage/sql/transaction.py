@@ -32,6 +32,16 @@ class Again(Exception):
     """Another transaction was faster. The script must run again, in a new transaction."""
 
 
+class Often:
+    """A statement of calls that are made for every job: a store may run it without SQLAlchemy.
+
+    So its values are plain ones, and of its rows only names and values count.
+    """
+
+    def __init__(self, core: Executable) -> None:
+        self.core = core
+
+
 class Tx:
     """A connection inside a transaction, with the time of the call.
 
@@ -79,6 +89,15 @@ class Tx:
         """Run one statement; a sequence of parameters runs it once for each."""
         return self.connection.execute(statement, parameters)
 
+    def rows(self, statement: Often, parameters: Mapping[str, object]) -> Sequence[Any]:
+        """Run it; all its rows, with the columns as attributes. Truth values may be 0 and 1."""
+        found = self.execute(statement.core, parameters)
+        return found.all() if found.returns_rows else ()
+
+    def put(self, statement: Often, rows: Sequence[Mapping[str, object]]) -> None:
+        """Run it once for each of the rows, of which there are some, all of the same columns."""
+        self.execute(statement.core, rows)
+
     def count(self, queue: str, name: str, host_id: str = "", by: int = 1) -> None:
         """Add to the counter ``name`` of the queue, in the minute of the call."""
         self._counts[queue, host_id, name] += by
@@ -113,12 +132,12 @@ class Tx:
         """Write what was collected; the topics that have news, with their sequence numbers."""
         if self._counts:
             self._write_counts()
-        return self.flavor.signal(self.connection, list(self._topics)) if self._topics else []
+        return self.flavor.signal(self, list(self._topics)) if self._topics else []
 
     def _write_counts(self) -> None:
         part = new_job_id() if self._part is None else self._part
         minute = self.now - self.now % MINUTE_US
-        self.execute(
+        self.put(
             self.flavor.insert_add(counters, _COUNTER_KEY, "count"),
             [
                 {

@@ -17,6 +17,9 @@ from forge_jobs.model.metrics import Histogram, LatencySample
 from forge_jobs.model.transitions import Demand
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
+from forge_jobs.storage.sql.sqlite.statements import Single, Statements
+from forge_jobs.storage.sql.transaction import Often
+from tests.support.asked import handed_to_the_driver
 from tests.support.factories import (
     KIND,
     QUEUE,
@@ -49,9 +52,18 @@ def plans(storage: Storage) -> Iterator[list[tuple[str, str]]]:
             rows = cursor.connection.execute(f"EXPLAIN QUERY PLAN {statement}", one).fetchall()
             found.append((statement, " | ".join(row[3] for row in rows)))
 
+    def note_direct(statements: Statements, statement: Often, rows: Any) -> None:
+        if not statement.core.is_insert:
+            # The same text and values as the driver gets.
+            single = Single(statement.core)
+            single.text = f"EXPLAIN QUERY PLAN {single.text}"
+            plan = single.run(statements.raw, rows[0])
+            found.append((single.text, " | ".join(row.detail for row in plan)))
+
     for connection in connections:
         event.listen(connection, "before_cursor_execute", note)
-    yield found
+    with handed_to_the_driver(note_direct):
+        yield found
     for connection in connections:
         event.remove(connection, "before_cursor_execute", note)
 

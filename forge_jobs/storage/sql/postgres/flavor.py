@@ -121,8 +121,8 @@ class PostgresFlavor(Upserts):
     def borrow(self, connection: object) -> AbstractAsyncContextManager[AsyncConnection] | None:
         return borrowed(connection) if is_of_driver(connection) else None
 
-    def insert_jobs(self, connection: Connection, rows: Sequence[Mapping[str, object]]) -> int:
-        return _INSERT_JOBS.run(connection, rows)
+    def insert_jobs(self, tx: Tx, rows: Sequence[Mapping[str, object]]) -> int:
+        return _INSERT_JOBS.run(tx.connection, rows)
 
     def advance_schedules(
         self, connection: Connection, rows: Sequence[Mapping[str, object]]
@@ -153,8 +153,8 @@ class PostgresFlavor(Upserts):
     def contains(self, column: ColumnElement[str], part: str) -> ColumnElement[bool]:
         return func.strpos(column, part) > 0
 
-    def signal(self, connection: Connection, topics: Sequence[str]) -> list[tuple[str, int]]:
-        connection.execute(_NOTIFY, {"channel": self.channel, "news": _payloads(topics)})
+    def signal(self, tx: Tx, topics: Sequence[str]) -> list[tuple[str, int]]:
+        tx.execute(_NOTIFY, {"channel": self.channel, "news": _payloads(topics)})
         return []
 
 

@@ -31,8 +31,8 @@ from forge_jobs.storage.notices import Inbox, Notices, topics_of
 from forge_jobs.storage.sql.database import Script
 from forge_jobs.storage.sql.flavor import Flavor
 from forge_jobs.storage.sql.sqlite.driver_errors import TRANSLATED, is_busy, translate
+from forge_jobs.storage.sql.sqlite.statements import OwnTx, Statements
 from forge_jobs.storage.sql.sqlite.waiting import Waiter
-from forge_jobs.storage.sql.transaction import Tx
 
 logger = logging.getLogger(__name__)
 
@@ -78,6 +78,7 @@ class SqliteConnection:
         self._driver = driver
         self._timeout = timeout
         self._raw: sqlite3.Connection = driver._conn
+        self.statements = Statements(self._raw)
         self._engine: Engine | None = None
         self._connection: Connection | None = None
         self._waited_long = False
@@ -252,8 +253,9 @@ class SqliteDatabase:
         return await self._writer.run(lambda deadline: self._write(script, deadline))
 
     def _write(self, script: Script[R], deadline: float) -> R:
-        def work(connection: Connection) -> tuple[R, Tx, list[tuple[str, int]]]:
-            tx = Tx(connection, self.flavor, self._part, self._known_queues)
+        def work(connection: Connection) -> tuple[R, OwnTx, list[tuple[str, int]]]:
+            statements = self._writer.statements
+            tx = OwnTx(connection, statements, self.flavor, self._part, self._known_queues)
             result = script(tx)
             return result, tx, tx.finish()
 
@@ -269,7 +271,9 @@ class SqliteDatabase:
 
         def once(deadline: float) -> R:
             return reader.transaction(
-                "BEGIN", deadline, lambda connection: script(Tx(connection, self.flavor, ""))
+                "BEGIN",
+                deadline,
+                lambda connection: script(OwnTx(connection, reader.statements, self.flavor, "")),
             )
 
         # A reader is in nobody's way, but for a moment while another process recovers the log of

@@ -27,7 +27,7 @@ from forge_jobs.storage.sql.sqlite.driver_errors import TRANSLATED, translate
 from forge_jobs.storage.sql.sqlite.successes import succeed
 from forge_jobs.storage.sql.successes import Succeeded
 from forge_jobs.storage.sql.tables import CLAIMED, jobs, schedules, signals
-from forge_jobs.storage.sql.transaction import Tx
+from forge_jobs.storage.sql.transaction import Often, Tx
 from forge_jobs.storage.sql.upserts import Upserts
 
 
@@ -43,7 +43,7 @@ def file_identity(path: Path) -> str:
     return f"sqlite:{found.st_dev}:{found.st_ino}"
 
 
-_INSERT_JOBS = insert(jobs)
+_INSERT_JOBS = Often(insert(jobs))
 _ADVANCE = update(schedules).where(schedules.c.name == bindparam("of"))
 _RENEW = (
     update(jobs)
@@ -65,9 +65,11 @@ class SqliteFlavor(Upserts):
         super().__init__(sqlite.insert)
         self._clock = clock
         add = sqlite.insert(signals)
-        self._signal = add.on_conflict_do_update(
-            index_elements=["topic"], set_={"seq": signals.c.seq + 1}
-        ).returning(signals.c.seq)
+        self._signal = Often(
+            add.on_conflict_do_update(
+                index_elements=["topic"], set_={"seq": signals.c.seq + 1}
+            ).returning(signals.c.seq)
+        )
 
     def translate(self, error: Exception) -> StorageError:
         return translate(error)
@@ -99,9 +101,9 @@ class SqliteFlavor(Upserts):
     def borrow(self, connection: object) -> None:
         return None
 
-    def insert_jobs(self, connection: Connection, rows: Sequence[Mapping[str, object]]) -> int:
+    def insert_jobs(self, tx: Tx, rows: Sequence[Mapping[str, object]]) -> int:
         # Nobody can have been faster: the write lock is ours.
-        connection.execute(_INSERT_JOBS, rows)
+        tx.put(_INSERT_JOBS, rows)
         return len(rows)
 
     def advance_schedules(
@@ -134,10 +136,9 @@ class SqliteFlavor(Upserts):
     def contains(self, column: ColumnElement[str], part: str) -> ColumnElement[bool]:
         return func.instr(column, part) > 0
 
-    def signal(self, connection: Connection, topics: Sequence[str]) -> list[tuple[str, int]]:
+    def signal(self, tx: Tx, topics: Sequence[str]) -> list[tuple[str, int]]:
         return [
-            (topic, connection.execute(self._signal, {"topic": topic, "seq": 1}).scalar_one())
-            for topic in topics
+            (topic, tx.rows(self._signal, {"topic": topic, "seq": 1})[0].seq) for topic in topics
         ]
 
 

@@ -9,10 +9,11 @@ from forge_jobs.model.jobs import Claim
 from forge_jobs.model.transitions import Transition
 from forge_jobs.storage.sql.successes import SUCCEED, Succeeded, columns
 from forge_jobs.storage.sql.tables import CLAIMED
-from forge_jobs.storage.sql.transaction import Tx
+from forge_jobs.storage.sql.transaction import Often, Tx
 
-_SUCCEED = text(
-    f"""
+_SUCCEED = Often(
+    text(
+        f"""
     WITH item AS (
         SELECT json_extract(given.value, '$[0]') AS id, queue.name AS queue,
             json_extract(given.value, '$[2]') AS token, json_extract(given.value, '$[3]') AS result,
@@ -26,11 +27,12 @@ _SUCCEED = text(
     WHERE job.id = item.id AND job.queue = item.queue AND job.token = item.token AND job.{CLAIMED}
     RETURNING id, queue, host_id, has_children
     """
+    )
 )
 
 
 def succeed(tx: Tx, items: Sequence[tuple[Claim, Transition]]) -> list[Succeeded]:
     """See ``Flavor.succeed``."""
     listed = msgspec.json.encode(list(zip(*columns(items).values(), strict=True)))
-    rows = tx.execute(_SUCCEED, {"items": listed.decode(), "now": tx.now})
+    rows = tx.rows(_SUCCEED, {"items": listed.decode(), "now": tx.now})
     return [Succeeded(*row) for row in rows]

@@ -1,0 +1,125 @@
+"""Statements that go to the driver as they are: text, values and rows, and nothing between.
+
+SQLAlchemy takes longer to run a statement than SQLite does. So those of the calls that are made
+for every job are compiled once, and run on the driver's connection.
+"""
+
+import sqlite3
+from collections import namedtuple
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from itertools import chain
+from operator import itemgetter
+from typing import Any, cast
+
+from sqlalchemy import Connection
+from sqlalchemy.dialects import sqlite
+from sqlalchemy.sql.base import Executable
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.dml import Insert
+
+from forge_jobs.storage.sql.flavor import Flavor
+from forge_jobs.storage.sql.transaction import Often, Tx
+
+_BY_NAME = sqlite.dialect(paramstyle="named")
+_BY_PLACE = sqlite.dialect(paramstyle="qmark")
+_BLOCK = 25
+_row_type: Callable[..., Any] = namedtuple
+
+
+class Statements:
+    """The statements of one connection; each is compiled when it is first used."""
+
+    def __init__(self, raw: sqlite3.Connection) -> None:
+        self.raw = raw
+        self._single: dict[Often, Single] = {}
+        self._inserts: dict[Often, _Insert] = {}
+
+    def rows(self, statement: Often, parameters: Mapping[str, object]) -> Sequence[Any]:
+        """See ``Tx.rows``."""
+        single = self._single.get(statement)
+        if single is None:
+            single = self._single[statement] = Single(statement.core)
+        return single.run(self.raw, parameters)
+
+    def put(self, statement: Often, rows: Sequence[Mapping[str, object]]) -> None:
+        """See ``Tx.put``."""
+        found = self._inserts.get(statement)
+        if found is None:
+            found = self._inserts[statement] = _Insert(cast(Insert, statement.core), rows[0])
+        found.run(self.raw, rows)
+
+
+class Single:
+    """Runs once, and may answer rows."""
+
+    def __init__(self, core: Executable) -> None:
+        compiled = _compiled(core, _BY_NAME)
+        binds = {name: compiled.binds[name] for name in compiled.params}
+        self.text = str(compiled)
+        self._written = {name: bind.value for name, bind in binds.items() if not bind.required}
+        self._encoders: dict[str, Callable[[Any], Any]] = {
+            name: encoder
+            for name, bind in binds.items()
+            if (encoder := bind.type.dialect_impl(_BY_NAME).bind_processor(_BY_NAME))
+        }
+        self._row: Callable[[Any], Any] | None = None
+
+    def run(self, raw: sqlite3.Connection, parameters: Mapping[str, object]) -> Sequence[Any]:
+        values = {**self._written, **parameters}
+        for name, encoder in self._encoders.items():
+            values[name] = encoder(values[name])
+        cursor = raw.execute(self.text, values)
+        found = cursor.fetchall()
+        if not found:
+            return found
+        if self._row is None:
+            self._row = _row_type("Row", [each[0] for each in cursor.description])._make
+        return list(map(self._row, found))
+
+
+class _Insert:
+    """Inserts rows, all of the same columns.
+
+    With every run of an INSERT, SQLite builds anew what its indexes' conditions compare with; so
+    a run takes a block of rows where there are as many.
+    """
+
+    def __init__(self, core: Insert, row: Mapping[str, object]) -> None:
+        single = _compiled(core, _BY_PLACE, list(row))
+        assert single.positiontup is not None
+        self._single = str(single)
+        self._block = str(_compiled(core.values([dict(row)] * _BLOCK), _BY_PLACE))
+        self._values = itemgetter(*single.positiontup)
+
+    def run(self, raw: sqlite3.Connection, rows: Sequence[Mapping[str, object]]) -> None:
+        values = list(map(self._values, rows))
+        whole = len(values) - len(values) % _BLOCK
+        blocks = range(0, whole, _BLOCK)
+        raw.executemany(self._block, (list(chain(*values[at : at + _BLOCK])) for at in blocks))
+        raw.executemany(self._single, values[whole:])
+
+
+def _compiled(core: Executable, dialect: Any, columns: list[str] | None = None) -> SQLCompiler:
+    return cast(SQLCompiler, cast(Any, core).compile(dialect=dialect, column_keys=columns))
+
+
+class OwnTx(Tx):
+    """A transaction on a connection of the store's own."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        statements: Statements,
+        flavor: Flavor,
+        part: str,
+        known_queues: AbstractSet[str] = frozenset(),
+    ) -> None:
+        super().__init__(connection, flavor, part, known_queues)
+        self._statements = statements
+
+    def rows(self, statement: Often, parameters: Mapping[str, object]) -> Sequence[Any]:
+        return self._statements.rows(statement, parameters)
+
+    def put(self, statement: Often, rows: Sequence[Mapping[str, object]]) -> None:
+        self._statements.put(statement, rows)
