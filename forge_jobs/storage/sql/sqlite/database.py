@@ -38,8 +38,9 @@ logger = logging.getLogger(__name__)
 
 R = TypeVar("R")
 
-_WAL_LIMIT = 16 * 1024 * 1024
-"""The log shrinks to this after a checkpoint; a checkpoint is tried at every 4 MB."""
+_WAL_LIMIT = 32 * 1024 * 1024
+"""The log shrinks to this after a checkpoint. One is tried at every 16 MB, so that what many
+commits have written to a page goes back to the file once."""
 
 _LOCK_WARNING_S = 1.0
 _SHORTEST_PAUSE_S = 0.0005
@@ -114,7 +115,7 @@ class SqliteConnection:
         for pragma in (
             f"synchronous = {options.synchronous}",
             f"journal_size_limit = {_WAL_LIMIT}",
-            "wal_autocheckpoint = 1000",
+            "wal_autocheckpoint = 4000",
             "temp_store = MEMORY",
             "cache_size = -16000",
             f"query_only = {'ON' if read_only else 'OFF'}",
@@ -175,7 +176,6 @@ class SqliteConnection:
     def repeated(self, deadline: float, step: Callable[[], R]) -> R:
         """Repeat ``step`` while another connection's lock is in the way."""
         start = _elapsed()
-        pause = _SHORTEST_PAUSE_S
         while True:
             try:
                 outcome = step()
@@ -189,8 +189,8 @@ class SqliteConnection:
             self._warn_once(waited)
             if _elapsed() >= deadline:
                 raise Unavailable(f"another writer has held the database file for {waited:.0f} s")
-            time.sleep(pause)
-            pause = min(pause * 2, _LONGEST_PAUSE_S)
+            # In proportion, so that a lock is not left lying for long by those who wait for it.
+            time.sleep(min(max(waited / 8, _SHORTEST_PAUSE_S), _LONGEST_PAUSE_S))
 
     def _warn_once(self, waited: float) -> None:
         if waited > _LOCK_WARNING_S and not self._waited_long:
