@@ -71,7 +71,7 @@ class Handler(Generic[P, R]):
         """
         self.signature.check(payload)
 
-    def decode(self, payload: str) -> Mapping[str, Any]:
+    def decode(self, payload: str) -> dict[str, Any]:
         """The keyword arguments of one run, without the context.
 
         :raises UndecodablePayload: the stored payload does not fit the annotations

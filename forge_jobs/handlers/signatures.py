@@ -104,10 +104,10 @@ class Signature:
 
         :raises Mismatch: it does not fit
         """
-        struct = self._decode(text)
-        arguments = msgspec.structs.asdict(struct)
-        if self._defaults:
-            return {name: value for name, value in arguments.items() if value is not UNSET}
+        arguments = msgspec.structs.asdict(self._decode(text))
+        for name in self._defaults:
+            if arguments[name] is UNSET:
+                del arguments[name]
         return arguments
 
     def _decode(self, text: str) -> Struct:

@@ -35,6 +35,10 @@ class AttemptEnd(Struct, frozen=True, kw_only=True):
     exception: BaseException | None = None
 
 
+SUCCESS = AttemptEnd(cause=Cause.SUCCEEDED)
+"""Of a job that keeps no result."""
+
+
 class Rules(Struct, frozen=True, kw_only=True):
     """What decides beside the job itself.
 
@@ -59,6 +63,8 @@ def next_transition(end: AttemptEnd, job: ClaimedJob, rules: Rules, rng: Randomn
 
     :raises ValueError: ``end.cause`` is not how an attempt ends
     """
+    if end is SUCCESS:
+        return _DONE
     decide = _DECISIONS.get(end.cause)
     if decide is None:
         raise ValueError(f"an attempt does not end as {end.cause}")
@@ -109,6 +115,9 @@ def _succeeded(end: AttemptEnd, job: ClaimedJob, _rules: Rules, _rng: Randomness
         result=end.result if job.keep_result else None,
         error=end.error,
     )
+
+
+_DONE = Transition(status=JobStatus.DONE, cause=Cause.SUCCEEDED)
 
 
 def _failed(end: AttemptEnd, job: ClaimedJob, rules: Rules, rng: Randomness) -> Transition:

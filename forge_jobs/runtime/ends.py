@@ -5,7 +5,6 @@ import logging
 from datetime import timedelta
 from typing import Any
 
-from forge_jobs.clock import to_us
 from forge_jobs.handlers.handler import Handler
 from forge_jobs.model.events import EventKind
 from forge_jobs.model.jobs import Cause, ClaimedJob, JobStatus
@@ -68,44 +67,38 @@ def tell(
     transition: Transition,
     seconds: float,
     services: PodServices,
+    now: float,
 ) -> None:
-    """Log, record and measure the end of a run that took ``seconds``. Never raises."""
+    """Log, record and measure the end of a run that took ``seconds``. Never raises.
+
+    :param now: ``Clock.elapsed``
+    """
+    claim, cause = job.claim, end.cause
     try:
-        _tell(job, end, transition, seconds, services)
+        if cause is Cause.SUCCEEDED:
+            services.routine_event(EventKind.FINISHED, claim, cause, now)
+        else:
+            kind = EventKind.THROTTLED if cause is Cause.THROTTLED else EventKind.FINISHED
+            services.events.record(kind, queue=claim.queue, job_id=claim.job_id, detail=cause)
+        if seconds:
+            total = services.clock.time_us() / 1_000_000 - job.run_at.timestamp()
+            services.latencies.record(claim.queue, seconds, max(total, seconds))
+        level = _level(end, transition)
+        if logger.isEnabledFor(level):
+            _log(level, job, end, transition, seconds, services)
     except Exception:  # filters of the log are the program's code
         with contextlib.suppress(Exception):
-            logger.exception("the end of job %s could not be told", job.claim.job_id)
-
-
-def _tell(
-    job: ClaimedJob,
-    end: AttemptEnd,
-    transition: Transition,
-    seconds: float,
-    services: PodServices,
-) -> None:
-    queue, job_id = job.claim.queue, job.claim.job_id
-    if end.cause is Cause.SUCCEEDED:
-        services.routine_event(EventKind.FINISHED, queue, job_id, end.cause)
-    else:
-        kind = EventKind.THROTTLED if end.cause is Cause.THROTTLED else EventKind.FINISHED
-        services.events.record(kind, queue=queue, job_id=job_id, detail=end.cause)
-    if seconds:
-        total = (services.clock.time_us() - to_us(job.run_at)) / 1_000_000
-        services.latencies.record(queue, seconds, max(total, seconds))
-    _log(job, end, transition, seconds, services)
+            logger.exception("the end of job %s could not be told", claim.job_id)
 
 
 def _log(
+    level: int,
     job: ClaimedJob,
     end: AttemptEnd,
     transition: Transition,
     seconds: float,
     services: PodServices,
 ) -> None:
-    level = _level(end, transition)
-    if not logger.isEnabledFor(level):
-        return
     text = ""
     if end.error is not None:
         text = f": {end.error.type}: {end.error.message}\n{end.error.traceback}".rstrip()

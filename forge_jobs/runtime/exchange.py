@@ -95,8 +95,10 @@ class ExchangeLane:
 
     def settle(self, end: Finalization) -> None:
         """Store the end of a claim, some time; the caller need not wait."""
+        if not self._ends:
+            # With others waiting, the lane has been rung or looks again by itself.
+            self.wakeup.ring()
         self._ends.append(end)
-        self.wakeup.ring()
         if self.is_cut_off:
             self._let_go([end.claim])
 

@@ -10,7 +10,7 @@ from typing import Any
 from forge_jobs.handlers.outcomes import Dead, Failed, Outcome, Snoozed, Throttled
 from forge_jobs.model.ids import HostId
 from forge_jobs.model.jobs import Cause, ErrorRecord
-from forge_jobs.policy.transitions import AttemptEnd
+from forge_jobs.policy.transitions import SUCCESS, AttemptEnd
 from forge_jobs.runtime.failures import error_record
 from forge_jobs.runtime.run import Run, StopReason
 from forge_jobs.runtime.threads import HandlerThread
@@ -39,17 +39,19 @@ async def execute(
     """
     value: object = None
     error: BaseException | None = None
+    handler = run.handler
     if run.stop_reason is not None:
         return _not_started(run)
     try:
-        arguments = dict(run.handler.decode(run.job.payload))
-        if run.handler.context_parameter is not None:
-            arguments[run.handler.context_parameter] = context(run)
+        arguments = handler.decode(run.job.payload)
+        if handler.context_parameter is not None:
+            arguments[handler.context_parameter] = context(run)
     except BaseException as raised:  # validators are the handler's code and may raise anything
         return _failed(run, host_id, raised, Cause.FAILED)
     try:
-        if run.handler.is_async:
-            value = await _call_here(run, arguments)
+        if handler.is_async:
+            run.begin(asyncio.current_task())
+            value = await handler.function(**arguments)
         else:
             value, error = await _call_in_thread(run, arguments, thread())
     except BaseException as raised:  # SystemExit would end the loop, and with it all other jobs
@@ -57,11 +59,6 @@ async def execute(
     finally:
         run.finish()
     return _judge(run, host_id, value, error)
-
-
-async def _call_here(run: Run, arguments: dict[str, Any]) -> object:
-    run.begin(asyncio.current_task())
-    return await run.handler.function(**arguments)
 
 
 async def _call_in_thread(
@@ -99,7 +96,7 @@ def _judge(
     if error is None and isinstance(value, Outcome):
         error = value
     if error is None:
-        return _succeeded(run, host_id, value)
+        return _succeeded(run, host_id, value) if run.job.keep_result else SUCCESS
     if run.stop_reason is not None:
         return _stopped(run, host_id, error, run.stop_reason)
     if isinstance(error, Outcome):
@@ -108,8 +105,6 @@ def _judge(
 
 
 def _succeeded(run: Run, host_id: HostId, value: object) -> AttemptEnd:
-    if not run.job.keep_result:
-        return AttemptEnd(cause=Cause.SUCCEEDED)
     try:
         return AttemptEnd(cause=Cause.SUCCEEDED, result=run.handler.encode_result(value))
     except BaseException as raised:  # encoding calls the result's own code

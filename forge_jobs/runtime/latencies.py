@@ -57,9 +57,11 @@ class LatencyRecorder:
         if counts is None:
             counts = self._counts[key] = ({}, {})
             self._make_room()
-        for histogram, seconds in zip(counts, (processing, total), strict=True):
-            bucket = bucket_of(seconds)
-            histogram[bucket] = histogram.get(bucket, 0) + 1
+        of_processing, of_total = counts
+        bucket = bucket_of(processing)
+        of_processing[bucket] = of_processing.get(bucket, 0) + 1
+        bucket = bucket_of(total)
+        of_total[bucket] = of_total.get(bucket, 0) + 1
 
     async def flush_once(self) -> int:
         """Write everything counted so far; how many pairs of queue and minute went.

@@ -65,7 +65,7 @@ class PodServices:
         self.context = contextvars.copy_context()
         """Handlers run in copies of this, so that none sees another's variables."""
         self.run_ended = Wakeup()
-        """Rung whenever a handler has ended."""
+        """Rung whenever a handler has ended while its queue drains."""
         self.lost_claims = 0
         self.given_up: set[Claim] = set()
         """Claims held no more whose end the store refuses. Only a reaper may end them: given back,
@@ -73,14 +73,17 @@ class PodServices:
         self._routine_second = 0
         self._routine_events = 0
 
-    def routine_event(self, kind: EventKind, queue: str, job_id: str, detail: str = "") -> None:
-        """Record a start or a success, unless they come too fast to be read."""
-        second = int(self.clock.elapsed())
+    def routine_event(self, kind: EventKind, claim: Claim, detail: str, now: float) -> None:
+        """Record a start or a success, unless they come too fast to be read.
+
+        :param now: ``Clock.elapsed``
+        """
+        second = int(now)
         if second != self._routine_second:
             self._routine_second, self._routine_events = second, 0
         if self._routine_events < ROUTINE_EVENTS_PER_SECOND:
             self._routine_events += 1
-            self.events.record(kind, queue=queue, job_id=job_id, detail=detail)
+            self.events.record(kind, queue=claim.queue, job_id=claim.job_id, detail=detail)
 
     def claims_lapsed(self, asked_at: float, lease: PodLease) -> bool:
         """Claims asked for then, under ``lease``, may be somebody else's by now."""

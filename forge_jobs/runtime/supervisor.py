@@ -37,6 +37,7 @@ class Supervisor:
         self.state: QueueState | None = None
         """The queue as the last beat saw it."""
         self._services = services
+        self._fit_is_due = False
         self._workers: set[Worker] = set()
         self._free: list[Worker] = []
         self._ahead: deque[ClaimedJob] = deque()
@@ -247,6 +248,7 @@ class Supervisor:
 
     def _fit(self) -> None:
         """Match workers to the slots, give back what is too much, start what can start."""
+        self._fit_is_due = False
         desired = self._desired
         while len(self._workers) < desired:
             worker = Worker(self._services, self._ended)
@@ -282,42 +284,54 @@ class Supervisor:
 
     def _dispatch(self) -> None:
         """Give claimed jobs to free workers."""
-        while self._ahead and self._free and self.accepts and not self.lane.is_full:
-            job = self._ahead.popleft()
+        ahead, free, state = self._ahead, self._free, self.state
+        if not (ahead and free and self.accepts):
+            return
+        kinds, now = self._services.kinds, self._services.clock.elapsed()
+        while ahead and free and not self.lane.is_full:
+            job = ahead.popleft()
             if job.cancel_requested:
                 self._end_unstarted(job, StopReason.CANCEL)
-            elif job.kind not in self._services.kinds:
+            elif job.kind not in kinds:
                 self.lane.release([job.claim])
             else:
-                self._free.pop().take(job, self.state)
+                free.pop().take(job, state, now)
 
     def _end_unstarted(self, job: ClaimedJob, reason: StopReason) -> None:
         if reason is StopReason.LOST:
             self._services.held.remove([job.claim])
             self._services.claim_lost(self.queue, job.claim.job_id, "lost before its start")
             return
-        end = AttemptEnd(cause=Cause.CANCELLED)
-        transition = decide(end, job, self.state, 0.0, self._services)
+        services, end = self._services, AttemptEnd(cause=Cause.CANCELLED)
+        transition = decide(end, job, self.state, 0.0, services)
         self.lane.settle(Finalization(job.claim, transition))
-        tell(job, end, transition, 0.0, self._services)
+        tell(job, end, transition, 0.0, services, services.clock.elapsed())
 
     def _ended(self, worker: Worker, run: Run, end: AttemptEnd | None) -> None:
-        job = run.job
-        seconds = self._services.clock.elapsed() - run.started_at
+        services, job = self._services, run.job
+        now = services.clock.elapsed()
+        seconds = now - run.started_at
         if end is None:
-            self._services.held.remove([job.claim])
-            self._services.claim_lost(self.queue, job.claim.job_id, "lost while it ran")
+            services.held.remove([job.claim])
+            services.claim_lost(self.queue, job.claim.job_id, "lost while it ran")
         else:
-            transition = decide(end, job, run.queue_state, seconds, self._services)
+            transition = decide(end, job, run.queue_state, seconds, services)
             if transition.cooldown is not None:
-                until = self._services.clock.elapsed() + transition.cooldown.length.total_seconds()
+                until = now + transition.cooldown.length.total_seconds()
                 self._cooling_until = max(self._cooling_until, until)
             self.lane.settle(Finalization(job.claim, transition))
-            tell(job, end, transition, seconds, self._services)
-        if end is not None and end.cause is Cause.SUCCEEDED:
-            mean = self._mean_seconds
-            weight = 1.0 if mean is None else _PACE_WEIGHT
-            self._mean_seconds = seconds * weight + (mean or 0.0) * (1 - weight)
+            tell(job, end, transition, seconds, services, now)
+            if end.cause is Cause.SUCCEEDED:
+                mean = self._mean_seconds
+                if mean is None:
+                    self._mean_seconds = seconds
+                else:
+                    self._mean_seconds = mean + (seconds - mean) * _PACE_WEIGHT
         self._free.append(worker)
-        self._fit()
-        self._services.run_ended.ring()
+        if self._draining:
+            self._fit()
+            services.run_ended.ring()
+        elif not self._fit_is_due:
+            # Once for all runs that end in this turn of the event loop.
+            self._fit_is_due = True
+            services.loop.call_soon(self._fit, context=services.context)

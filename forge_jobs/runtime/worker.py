@@ -44,22 +44,20 @@ class Worker:
         self._task: asyncio.Task[None] | None = None
         self._thread: HandlerThread | None = None
 
-    def take(self, job: ClaimedJob, queue_state: QueueState | None) -> None:
+    def take(self, job: ClaimedJob, queue_state: QueueState | None, now: float) -> None:
         """Run a claimed job; the worker must be free.
 
         :param queue_state: its queue as the last beat saw it
+        :param now: ``Clock.elapsed``
         """
         services = self._services
         handler = services.handlers.get(job.kind)
         if handler is None:
             raise LookupError(f"no handler for kind {job.kind!r}")
-        started_at = services.clock.elapsed()
-        self.run = Run(
-            job, handler, self.worker_id, started_at, services.loop, queue_state=queue_state
+        self.run = run = Run(
+            job, handler, self.worker_id, now, services.loop, queue_state=queue_state
         )
-        self._task = services.loop.create_task(
-            self._work(self.run), context=services.context.copy()
-        )
+        self._task = services.loop.create_task(self._work(run), context=services.context.copy())
 
     def retire(self) -> None:
         """Never to be used again. A thread that still runs a handler ends after it."""
@@ -73,14 +71,13 @@ class Worker:
         try:
             if run.job.crashes and not await self._record_start(run):
                 return
-            if services.fence.must_stop(services.clock.elapsed()):
+            now = services.clock.elapsed()
+            if services.fence.must_stop(now):
                 # The process stood still since it was given the job: others may have it by now.
                 run.stop(StopReason.SHUTDOWN)
             if run.stop_reason is None:
                 services.held.start(run.job.claim, self.worker_id)
-                services.routine_event(
-                    EventKind.STARTED, run.job.claim.queue, run.job.claim.job_id, run.job.kind
-                )
+                services.routine_event(EventKind.STARTED, run.job.claim, run.job.kind, now)
             end = await execute(run, services.host_id, services.job_context, self._own_thread)
         except BaseException as error:  # a run's trouble must end the run and nothing else
             logger.exception("job %s could not be run", run.job.claim.job_id)
@@ -89,7 +86,8 @@ class Worker:
             )
             end = AttemptEnd(cause=Cause.FAILED, error=record, exception=error)
         finally:
-            run.finish()
+            if not run.ended:
+                run.finish()
             self.run = None
             self._ended(self, run, end)
 

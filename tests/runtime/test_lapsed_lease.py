@@ -46,8 +46,10 @@ async def test_a_job_given_out_before_the_process_stood_still_does_not_start(
     hall = Hall()
     take = Worker.take
 
-    def take_and_stand_still(worker: Worker, job: ClaimedJob, state: QueueState | None) -> None:
-        take(worker, job, state)
+    def take_and_stand_still(
+        worker: Worker, job: ClaimedJob, state: QueueState | None, now: float
+    ) -> None:
+        take(worker, job, state, now)
         # As if no beat could be sent for a lease, before the handler's task gets its turn.
         handle._pod.services.fence.close()
 
