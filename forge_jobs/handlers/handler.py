@@ -1,7 +1,7 @@
 """A registered function: still callable as itself, and a maker of requests."""
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Generic, ParamSpec, TypeVar
 
 from forge_jobs.errors import InvalidInput, UndecodablePayload

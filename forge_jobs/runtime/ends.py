@@ -67,6 +67,7 @@ def tell(
     transition: Transition,
     seconds: float,
     services: PodServices,
+    *,
     now: float,
 ) -> None:
     """Log, record and measure the end of a run that took ``seconds``. Never raises.
@@ -83,16 +84,14 @@ def tell(
         if seconds:
             total = services.clock.time_us() / 1_000_000 - job.run_at.timestamp()
             services.latencies.record(claim.queue, seconds, max(total, seconds))
-        level = _level(end, transition)
-        if logger.isEnabledFor(level):
-            _log(level, job, end, transition, seconds, services)
+        if logger.isEnabledFor(_level(end, transition)):
+            _log(job, end, transition, seconds, services)
     except Exception:  # filters of the log are the program's code
         with contextlib.suppress(Exception):
             logger.exception("the end of job %s could not be told", claim.job_id)
 
 
 def _log(
-    level: int,
     job: ClaimedJob,
     end: AttemptEnd,
     transition: Transition,
@@ -103,7 +102,7 @@ def _log(
     if end.error is not None:
         text = f": {end.error.type}: {end.error.message}\n{end.error.traceback}".rstrip()
     logger.log(
-        level,
+        _level(end, transition),
         "job %s (%s) attempt %d %s after %.3f s, now %s%s",
         job.claim.job_id,
         job.kind,

@@ -305,7 +305,7 @@ class Supervisor:
         services, end = self._services, AttemptEnd(cause=Cause.CANCELLED)
         transition = decide(end, job, self.state, 0.0, services)
         self.lane.settle(Finalization(job.claim, transition))
-        tell(job, end, transition, 0.0, services, services.clock.elapsed())
+        tell(job, end, transition, 0.0, services, now=services.clock.elapsed())
 
     def _ended(self, worker: Worker, run: Run, end: AttemptEnd | None) -> None:
         services, job = self._services, run.job
@@ -320,7 +320,7 @@ class Supervisor:
                 until = now + transition.cooldown.length.total_seconds()
                 self._cooling_until = max(self._cooling_until, until)
             self.lane.settle(Finalization(job.claim, transition))
-            tell(job, end, transition, seconds, services, now)
+            tell(job, end, transition, seconds, services, now=now)
             if end.cause is Cause.SUCCEEDED:
                 mean = self._mean_seconds
                 if mean is None:
