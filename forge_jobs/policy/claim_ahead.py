@@ -1,9 +1,41 @@
-"""How many claims a pod may hold beyond its free workers."""
+"""How many claims a pod may hold beyond its free workers, and at which pace it works."""
 
 import math
 from datetime import timedelta
 
 MAX_CLAIMS_PER_CALL = 1_000
+
+_HALF_LIFE, _STEP = 0.1, 0.01
+
+
+class Pace:
+    """How long runs take of late. One that ended 0.1 s before another counts half as much.
+
+    Weighed by time and not by number: while the event loop is busy with a large reply, the few
+    runs of that moment look slow, and must not outweigh the hundreds beside them.
+    """
+
+    def __init__(self) -> None:
+        self._runs = self._seconds = self._weighed_at = 0.0
+
+    def record(self, seconds: float, now: float) -> None:
+        """Count a run that took ``seconds``.
+
+        :param now: ``Clock.elapsed``
+        """
+        passed = now - self._weighed_at
+        if passed >= _STEP:
+            weight = 0.5 ** (passed / _HALF_LIFE)
+            self._runs *= weight
+            self._seconds *= weight
+            self._weighed_at = now
+        self._runs += 1
+        self._seconds += seconds
+
+    @property
+    def mean(self) -> float | None:
+        """Seconds of a run; None while nothing was measured."""
+        return self._seconds / self._runs if self._runs else None
 
 
 def ahead_limit(free: int, workers: int, mean_seconds: float | None, horizon: timedelta) -> int:

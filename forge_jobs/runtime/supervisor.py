@@ -8,7 +8,7 @@ from forge_jobs.model.jobs import Cause, Claim, ClaimedJob
 from forge_jobs.model.processes import ClaimState, PodLease, QueueBeat
 from forge_jobs.model.queues import QueueState
 from forge_jobs.model.transitions import Demand, Exchange, Finalization
-from forge_jobs.policy.claim_ahead import MAX_CLAIMS_PER_CALL, ahead_limit
+from forge_jobs.policy.claim_ahead import MAX_CLAIMS_PER_CALL, Pace, ahead_limit
 from forge_jobs.policy.transitions import AttemptEnd
 from forge_jobs.runtime.ends import decide, tell
 from forge_jobs.runtime.exchange import ExchangeLane
@@ -18,7 +18,6 @@ from forge_jobs.runtime.worker import Worker
 
 _NO_DEMAND = Demand(worker_ids=(), limit=0, kinds=frozenset())
 _SHORTEST_LOOK, _LONGEST_LOOK = 0.005, 1.0
-_PACE_WEIGHT = 0.1
 _AFTER_COOLING = 1.0
 
 
@@ -49,7 +48,7 @@ class Supervisor:
         self._look_at: float | None = None
         self._fruitless = 0
         self._cooling_until = float("-inf")
-        self._mean_seconds: float | None = None
+        self._pace = Pace()
 
     # -- what it holds -----------------------------------------------------------------------
 
@@ -156,7 +155,8 @@ class Supervisor:
         if not (self._may_have_work or piggyback) or not self.accepts or self.lane.is_full:
             return _NO_DEMAND
         limit = self._room()
-        if limit <= 0:
+        if limit <= 0 or (limit < len(self._ahead) and not piggyback):
+            # While half of it is left, more is not worth a call of its own.
             return _NO_DEMAND
         # Cleared before the call: a hint that arrives while it is under way must count.
         self._may_have_work = False
@@ -224,10 +224,12 @@ class Supervisor:
 
     def _room(self) -> int:
         """How many claims could be used now."""
-        free, workers = len(self._free), len(self._workers)
+        free = len(self._free)
+        return min(free + self._ahead_limit(free) - len(self._ahead), MAX_CLAIMS_PER_CALL)
+
+    def _ahead_limit(self, free: int) -> int:
         horizon = self._services.settings.claim_ahead
-        ahead = ahead_limit(free, workers, self._mean_seconds, horizon) if workers else 0
-        return min(free + ahead - len(self._ahead), MAX_CLAIMS_PER_CALL)
+        return ahead_limit(free, len(self._workers), self._pace.mean, horizon)
 
     def _look_within(self, due_in: timedelta | None) -> None:
         """Claim when the next job falls due, but not in a busy loop when claims stay empty."""
@@ -271,16 +273,14 @@ class Supervisor:
         worker.retire()
 
     def _give_back_ahead(self) -> None:
-        """Release claims beyond what may be held ahead."""
-        keep = 0
-        if self._ahead and self.accepts:
-            horizon = self._services.settings.claim_ahead
-            keep = ahead_limit(0, len(self._workers), self._mean_seconds, horizon)
-        surplus: list[Claim] = []
-        while len(self._ahead) > keep:
-            surplus.append(self._ahead.pop().claim)
-        if surplus:
-            self.lane.release(surplus)
+        """Release claims that may not be held ahead, or have become twice too many.
+
+        No pace is steady, and a few that come a moment later cost less than giving them back.
+        """
+        held = len(self._ahead)
+        keep = self._ahead_limit(0) if held and self.accepts else 0
+        if held > 2 * keep:
+            self.lane.release([self._ahead.pop().claim for _ in range(held - keep)])
 
     def _dispatch(self) -> None:
         """Give claimed jobs to free workers."""
@@ -322,11 +322,7 @@ class Supervisor:
             self.lane.settle(Finalization(job.claim, transition))
             tell(job, end, transition, seconds, services, now=now)
             if end.cause is Cause.SUCCEEDED:
-                mean = self._mean_seconds
-                if mean is None:
-                    self._mean_seconds = seconds
-                else:
-                    self._mean_seconds = mean + (seconds - mean) * _PACE_WEIGHT
+                self._pace.record(seconds, now)
         self._free.append(worker)
         if self._draining:
             self._fit()

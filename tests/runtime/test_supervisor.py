@@ -19,6 +19,7 @@ from forge_jobs.model.jobs import Cause, ClaimedJob, JobStatus
 from forge_jobs.model.processes import PodLease, QueueBeat, Slots
 from forge_jobs.model.queues import QueueState
 from forge_jobs.model.transitions import Demand, Exchange
+from forge_jobs.policy.claim_ahead import Pace
 from forge_jobs.policy.liveness import Fence
 from forge_jobs.runtime.events import EventBuffer
 from forge_jobs.runtime.latencies import LatencyRecorder
@@ -116,7 +117,7 @@ async def bench(storage: Storage, clock: Clock | None = None) -> AsyncGenerator[
 
 async def test_a_queue_that_goes_on_after_a_pause_is_looked_at(storage: Storage) -> None:
     async with bench(storage) as it:
-        it.beat(due_in=seconds(0.2))
+        it.beat(due_in=seconds(0.5))
         await it.at_rest()
         it.beat(paused=True)
         it.supervisor.hint()
@@ -173,7 +174,7 @@ async def test_a_pod_that_slept_too_long_starts_nothing_before_it_has_beaten(
     manual_storage: Storage, manual_clock: ManualClock
 ) -> None:
     async with bench(manual_storage, manual_clock) as it:
-        it.supervisor._mean_seconds = 0.001
+        it.supervisor._pace.record(0.001, it.clock.elapsed())
         it.beat()
         await it.at_rest()
         [first, second] = await it.claim(2)
@@ -232,7 +233,7 @@ async def test_a_claim_a_moment_before_the_store_ends_a_cool_down_is_repeated(
 
 async def test_claims_held_ahead_are_let_go_when_the_storage_is_closed(storage: Storage) -> None:
     async with await storage.reopen() as closing, bench(closing) as it:
-        it.supervisor._mean_seconds = 0.001
+        it.supervisor._pace.record(0.001, it.clock.elapsed())
         it.beat()
         await it.at_rest()
         [first, second] = await it.claim(2)
@@ -286,3 +287,43 @@ async def test_ends_with_large_results_travel_in_several_calls(
 async def done(storage: Storage, wanted: int) -> bool:
     counts = (await storage.jobs.counts([QUEUE]))[QUEUE]
     return counts.by_status.get(JobStatus.DONE, 0) == wanted and await in_progress(storage) == 0
+
+
+def has_pace(it: Bench, mean: float) -> None:
+    it.supervisor._pace = Pace()
+    it.supervisor._pace.record(mean, it.clock.elapsed())
+
+
+async def test_claims_held_ahead_are_given_back_when_they_are_twice_too_many(
+    storage: Storage,
+) -> None:
+    async with bench(storage) as it:
+        has_pace(it, 0.025)
+        it.beat()
+        await it.at_rest()
+        it.arrive(await it.claim(5))
+        assert (it.supervisor.running, it.supervisor.held_ahead) == (1, 4)
+
+        has_pace(it, 0.05)
+        it.beat()
+        assert it.supervisor.held_ahead == 1
+        for door in it.doors:
+            door.set()
+        await wait_until(lambda: it.started[:2] == [0, 1], description="the kept one runs")
+
+
+async def test_while_half_of_what_is_held_ahead_is_left_no_call_is_made_for_more(
+    storage: Storage,
+) -> None:
+    async with bench(storage) as it:
+        has_pace(it, 0.0125)
+        it.beat()
+        await it.at_rest()
+        it.arrive(await it.claim(4))
+        assert it.supervisor.held_ahead == 3
+        it.supervisor.hint()
+        assert it.supervisor.demand(piggyback=False).limit == 0
+        assert it.supervisor.demand(piggyback=True).limit == 1
+        for door in it.doors:
+            door.set()
+        await wait_until(lambda: done(storage, 4), description="all are stored")

@@ -1,4 +1,4 @@
-"""How many claims a pod may hold beyond its free workers."""
+"""How many claims a pod may hold beyond its free workers, and at which pace it works."""
 
 import math
 from datetime import timedelta
@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forge_jobs.policy.claim_ahead import MAX_CLAIMS_PER_CALL, ahead_limit
+from forge_jobs.policy.claim_ahead import MAX_CLAIMS_PER_CALL, Pace, ahead_limit
 
 HORIZON = timedelta(milliseconds=50)
 
@@ -57,3 +57,44 @@ def test_with_the_free_workers_it_stays_within_one_call(
     assert ahead >= 0
     assert ahead == 0 or ahead + free <= MAX_CLAIMS_PER_CALL
     assert ahead * mean <= workers * horizon.total_seconds() * (1 + 1e-9)
+
+
+def test_the_pace_is_unknown_before_the_first_run() -> None:
+    assert Pace().mean is None
+
+
+def test_the_pace_is_the_mean_of_runs_that_end_together() -> None:
+    pace = Pace()
+    pace.record(0.002, 5.0)
+    pace.record(0.004, 5.0)
+    assert pace.mean == pytest.approx(0.003)
+
+
+def test_a_pause_does_not_make_the_pace_unknown() -> None:
+    pace = Pace()
+    pace.record(0.002, 5.0)
+    assert pace.mean == pytest.approx(0.002)
+    pace.record(0.5, 1e9)
+    assert pace.mean == pytest.approx(0.5)
+
+
+def test_a_moment_in_which_all_workers_look_slow_weighs_as_long_as_it_lasts() -> None:
+    pace = Pace()
+    for millisecond in range(100):
+        for _ in range(10):
+            pace.record(0.001, millisecond / 1000)
+    for _ in range(10):
+        pace.record(0.020, 0.120)
+    assert pace.mean is not None
+    assert pace.mean < 0.0015
+
+
+def test_jobs_that_take_longer_now_are_soon_what_counts() -> None:
+    pace = Pace()
+    for millisecond in range(100):
+        for _ in range(10):
+            pace.record(0.001, millisecond / 1000)
+    for _ in range(10):
+        pace.record(1.0, 1.1)
+    assert pace.mean is not None
+    assert pace.mean > 0.8
