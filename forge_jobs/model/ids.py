@@ -6,11 +6,12 @@ a fork; between processes their order within one millisecond is random.
 
 import hashlib
 import os
+import secrets
 import threading
 import time
 from typing import NewType
 
-from ulid import ULID, ULIDGenerator
+from ulid import ULID
 
 from forge_jobs.errors import InvalidInput
 
@@ -18,30 +19,39 @@ JobId = NewType("JobId", str)
 HostId = NewType("HostId", str)
 WorkerId = NewType("WorkerId", str)
 
-_CROCKFORD = frozenset("0123456789ABCDEFGHJKMNPQRSTVWXYZ")
+_DIGITS = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+_CROCKFORD = frozenset(_DIGITS)
 _ULID_LENGTH = 26
+_RANDOM_BITS = 80
+_PAIRS = tuple(high + low for high in _DIGITS for low in _DIGITS)
+_HEAD_SHIFTS = range(120, 10, -10)
 
 
 class _Ids:
-    """One strictly increasing sequence of ULIDs.
+    """One strictly increasing sequence of ULIDs: a random one per millisecond, then the next
+    number for each further id.
 
-    python-ulid reads its clock outside its lock and compares timestamps for equality only, so
-    a clock that steps back, or a second thread, would break the order: hence the lock and the
-    clock that never decreases.
+    Of our own because one is made for every job, and python-ulid takes ten times as long.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._latest_ms = 0
-        self._generator = ULIDGenerator(clock=self._never_backwards)
-
-    def _never_backwards(self) -> int:
-        self._latest_ms = max(self._latest_ms, time.time_ns() // 1_000_000)
-        return self._latest_ms
+        self._latest = 0
+        self._head, self._head_text = 0, ""
 
     def next(self) -> str:
         with self._lock:
-            return str(self._generator.generate())
+            first = time.time_ns() // 1_000_000 << _RANDOM_BITS
+            if first > self._latest:
+                value = first | secrets.randbits(_RANDOM_BITS)
+            else:
+                # The same millisecond, or the wall clock has stepped back.
+                value = self._latest + 1
+            self._latest = value
+            if value >> 20 != self._head:
+                self._head = value >> 20
+                self._head_text = "".join(_PAIRS[value >> s & 1023] for s in _HEAD_SHIFTS)
+            return self._head_text + _PAIRS[value >> 10 & 1023] + _PAIRS[value & 1023]
 
 
 _ids = _Ids()
