@@ -1,0 +1,142 @@
+"""What a job costs the event loop and the store, counted: never how long it takes.
+
+A ceiling is what was counted when it was set, and some head-room. Whoever needs more for a good
+reason raises it.
+"""
+
+import asyncio
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import anyio
+import pytest
+from msgspec import structs
+
+import forge_jobs
+from forge_jobs import HandlerRegistry, JobClient, RuntimeSettings
+from forge_jobs.clock import SystemClock, from_us
+from forge_jobs.model.ids import new_job_id
+from forge_jobs.model.jobs import Claim, ClaimedJob
+from forge_jobs.model.processes import PodLease
+from forge_jobs.model.transitions import Demand, Exchange, Finalization
+from forge_jobs.storage.protocols import Storage
+from tests.runtime.test_supervisor import bench
+from tests.support.backends import BACKENDS
+from tests.support.faulty import Faults, faulty
+from tests.support.runtimes import QUEUE, a_runtime, seconds
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.anyio
+
+CALLS_OF_A_JOB = {10: 86, 100: 73}
+"""By workers: Python and C functions called from our modules on the event loop's thread. 75 and
+64 were counted."""
+
+STORE_CALLS_OF_A_THOUSAND = 50
+"""3 to 9 were counted: how many ends travel together depends on the machine."""
+
+JOBS = 2_000
+_OURS = str(Path(forge_jobs.__file__).parent)
+
+
+class Calls:
+    """Counts the calls of this thread, those into and from our own modules."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._ours: dict[str, bool] = {}
+
+    def __call__(self, frame: FrameType, event: str, _argument: Any) -> None:
+        if event in ("call", "c_call"):
+            path = frame.f_code.co_filename
+            ours = self._ours.get(path)
+            if ours is None:
+                ours = self._ours[path] = path.startswith(_OURS)
+            self.count += ours
+
+
+class ReadyClaims:
+    """Answers exchanges with claims that lie ready, and takes every end."""
+
+    def __init__(self) -> None:
+        self.all_ended = asyncio.Event()
+        self._claims = [_claimed() for _ in range(JOBS)]
+        self._ended = 0
+
+    async def exchange(
+        self, _queue: str, ends: Sequence[Finalization], demand: Demand, _lease: PodLease
+    ) -> Exchange:
+        await anyio.lowlevel.checkpoint()
+        self._ended += len(ends)
+        if self._ended == JOBS:
+            self.all_ended.set()
+        claimed = self._claims[: demand.limit]
+        del self._claims[: demand.limit]
+        return Exchange((True,) * len(ends), tuple(claimed), None)
+
+
+def _claimed() -> ClaimedJob:
+    now = from_us(SystemClock().time_us())
+    return ClaimedJob(
+        claim=Claim(QUEUE, new_job_id(), 1),
+        kind="noop",
+        payload='{"n":1}',
+        attempt=1,
+        max_attempts=5,
+        crashes=0,
+        snoozes=0,
+        priority=0,
+        timeout=None,
+        tags=(),
+        metadata="{}",
+        trace="",
+        run_at=now,
+        enqueued_at=now,
+        keep_result=True,
+    )
+
+
+@pytest.mark.parametrize("workers", CALLS_OF_A_JOB)
+async def test_a_job_costs_the_event_loop_few_calls(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int
+) -> None:
+    calls, ready = Calls(), ReadyClaims()
+    async with BACKENDS["sqlite"](tmp_path, None) as storage, bench(storage) as it:
+        monkeypatch.setattr(storage.jobs, "exchange", ready.exchange, raising=False)
+
+        @it.handlers.job("noop")
+        async def noop(n: int) -> None: ...
+
+        it.services.kinds = it.handlers.kinds()
+        # So much that the pace has no say in it.
+        it.services.settings = structs.replace(it.services.settings, claim_ahead=seconds(30))
+        sys.setprofile(calls)
+        try:
+            it.beat(workers)
+            await ready.all_ended.wait()
+        finally:
+            sys.setprofile(None)
+    assert calls.count / JOBS <= CALLS_OF_A_JOB[workers]
+
+
+@pytest.mark.parametrize("workers", [10, 100])
+async def test_jobs_share_their_calls_of_the_store(storage: Storage, workers: int) -> None:
+    handlers = HandlerRegistry()
+    faults = Faults()
+
+    @handlers.job("noop")
+    async def noop(n: int) -> None: ...
+
+    async def is_done() -> bool:
+        return (await storage.jobs.counts([QUEUE]))[QUEUE].by_status.get("done", 0) == JOBS
+
+    async with JobClient(storage, handlers) as client:
+        await client.enqueue_many([noop.request(n) for n in range(JOBS)])
+    runtime = a_runtime(faulty(storage, faults), handlers, workers, settings=RuntimeSettings())
+    async with runtime.start():
+        await wait_until(is_done, description="all are stored")
+    used = faults.calls["exchange"] + faults.calls["release"]
+    assert used <= STORE_CALLS_OF_A_THOUSAND * JOBS / 1_000
