@@ -135,7 +135,9 @@ async def test_jobs_share_their_calls_of_the_store(storage: Storage, workers: in
 
     async with JobClient(storage, handlers) as client:
         await client.enqueue_many([noop.request(n) for n in range(JOBS)])
-    runtime = a_runtime(faulty(storage, faults), handlers, workers, settings=RuntimeSettings())
+    # So much that the pace, which is that of the machine, has no say in it.
+    settings = RuntimeSettings(claim_ahead=seconds(30))
+    runtime = a_runtime(faulty(storage, faults), handlers, workers, settings=settings)
     async with runtime.start():
         await wait_until(is_done, description="all are stored")
     used = faults.calls["exchange"] + faults.calls["release"]
