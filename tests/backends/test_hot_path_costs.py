@@ -1,0 +1,155 @@
+"""What the calls made for every job ask of the databases: statements and commits, counted."""
+
+import sqlite3
+from collections.abc import AsyncIterator, Sequence
+from datetime import timedelta
+from operator import le
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+
+from bench.tracing import BORDERS, SqliteStatements
+from forge_jobs.model.processes import PodLease
+from forge_jobs.model.transitions import Demand, Finalization
+from forge_jobs.storage.protocols import Storage
+from tests.support.backends import BACKENDS, forget
+from tests.support.factories import KIND, QUEUE, done, enqueue_one, new_job, register
+
+pytestmark = pytest.mark.anyio
+
+LONG = timedelta(hours=1)
+
+# For 2,000 jobs enqueued, which SQLite takes in blocks, and else for 1,000 or one.
+MOST = {
+    "sqlite": {
+        "enqueue one": (4, 2),
+        "enqueue many": (90, 2),
+        "claim": (7, 2),
+        "end and claim": (8, 2),
+        "end": (3, 2),
+    },
+    "postgres": {
+        "enqueue one": (1, 0),
+        "enqueue many": (1, 0),
+        "claim": (1, 0),
+        "end and claim": (1, 0),
+        "end": (1, 2),
+    },
+}
+"""Statements of a call, and how many more begin and end its transaction."""
+
+
+class Asked:
+    """What the driver has been asked since it was last read."""
+
+    def __init__(self) -> None:
+        self.statements = 0
+        self.borders = 0
+
+    def read(self) -> tuple[int, int]:
+        """Statements, and how many more began or ended a transaction."""
+        told = self.statements, self.borders
+        self.statements = self.borders = 0
+        return told
+
+
+class AskedOfPostgres(Asked):
+    """Told by every connection that the driver opens."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        super().__init__()
+        connect = asyncpg.connect
+
+        async def connected(*arguments: Any, **options: Any) -> Any:
+            connection = await connect(*arguments, **options)
+            connection.add_query_logger(self._note)
+            return connection
+
+        monkeypatch.setattr(asyncpg, "connect", connected)
+
+    def _note(self, record: Any) -> None:
+        if record.query.lstrip().upper().startswith(BORDERS):
+            self.borders += 1
+        else:
+            self.statements += 1
+
+
+class AskedOfSqlite(Asked):
+    """Told by the module that opens the file; a statement for many rows counts once a row."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        super().__init__()
+        # Put back at the end.
+        monkeypatch.setattr(sqlite3, "connect", sqlite3.connect)
+        self._traced = SqliteStatements()
+
+    def read(self) -> tuple[int, int]:
+        told = self._traced.count, self._traced.borders
+        self._traced.count = self._traced.borders = 0
+        return told
+
+
+ASKED = {"sqlite": AskedOfSqlite, "postgres": AskedOfPostgres}
+
+
+@pytest.fixture(params=ASKED)
+def backend(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
+@pytest.fixture
+def asked(backend: str, monkeypatch: pytest.MonkeyPatch) -> Asked:
+    return ASKED[backend](monkeypatch)
+
+
+@pytest.fixture
+async def store(backend: str, asked: Asked, tmp_path: Path) -> AsyncIterator[Storage]:
+    """A store on connections that are watched."""
+    async with BACKENDS[backend](tmp_path, None) as opened:
+        yield opened
+    await forget(backend, tmp_path)
+
+
+@pytest.fixture
+async def lease(store: Storage) -> PodLease:
+    """Every call was made once: no connection has anything to do for the first time."""
+    lease = await register(store, lease_for=LONG)
+    await enqueue_one(store)
+    await store.jobs.enqueue([new_job() for _ in range(10)])
+    first = await store.jobs.exchange(QUEUE, [], demand(11), lease)
+    await store.jobs.exchange(QUEUE, ends(first.claimed), demand(10), lease)
+    return lease
+
+
+def demand(limit: int) -> Demand:
+    return Demand(worker_ids=("w",), limit=limit, kinds=frozenset({KIND}))
+
+
+def ends(claimed: Sequence[Any]) -> list[Finalization]:
+    return [Finalization(each.claim, done()) for each in claimed]
+
+
+async def test_statements_and_commits_do_not_grow_with_the_batch(
+    store: Storage, lease: PodLease, asked: Asked, backend: str
+) -> None:
+    size = 1_000
+    used: dict[str, tuple[int, int]] = {}
+
+    asked.read()
+    await enqueue_one(store)
+    used["enqueue one"] = asked.read()
+    await store.jobs.enqueue([new_job() for _ in range(2 * size)])
+    used["enqueue many"] = asked.read()
+    first = await store.jobs.exchange(QUEUE, [], demand(size), lease)
+    used["claim"] = asked.read()
+    second = await store.jobs.exchange(QUEUE, ends(first.claimed), demand(size), lease)
+    used["end and claim"] = asked.read()
+    settled = await store.jobs.finalize(ends(second.claimed))
+    used["end"] = asked.read()
+
+    assert len(first.claimed) == len(second.claimed) == len(settled) == size
+    for name, counted in used.items():
+        assert all(map(le, counted, MOST[backend][name])), f"{name}: {counted}"
