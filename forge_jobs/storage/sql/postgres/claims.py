@@ -54,7 +54,7 @@ _STEPS = f"""
     ), levels AS (
         SELECT (
             SELECT priority FROM forge_jobs
-            WHERE queue = :queue AND {READY}
+            WHERE queue = :queue AND {READY} AND {{from_level}}
             ORDER BY priority LIMIT 1
         ) AS priority
         UNION ALL
@@ -68,6 +68,7 @@ _STEPS = f"""
         SELECT due.* FROM levels CROSS JOIN LATERAL (
             SELECT id, kind, priority, run_at, crashes FROM forge_jobs
             WHERE queue = :queue AND priority = levels.priority AND run_at <= :now AND {READY}
+                AND {{from_time}}
                 AND (expires_at IS NULL OR expires_at > :now)
                 AND (:any_kind OR kind = ANY (:kinds))
                 AND (:any_risk OR crashes = 0)
@@ -102,12 +103,14 @@ _STEPS = f"""
 """
 
 
-def claim_steps(gate: str = "true") -> str:
+def claim_steps(*, gate: str = "true", from_level: str = "true", from_time: str = "true") -> str:
     """From ``:now`` on, everything that a claim of ``:count`` jobs is but its answer.
 
     :param gate: what has to hold before the first job is looked for
+    :param from_level: holds for the first job to be looked at, and for those of later levels
+    :param from_time: the same, of the jobs of one of ``levels``
     """
-    return _STEPS.format(gate=gate)
+    return _STEPS.format(gate=gate, from_level=from_level, from_time=from_time)
 
 
 # The head; of a job that was not taken, no more than the kind and its level.

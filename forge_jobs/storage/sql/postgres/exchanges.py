@@ -12,6 +12,7 @@ from forge_jobs.model.transitions import Demand, Finalization
 from forge_jobs.storage.sql.job_rows import claimed_job, duration
 from forge_jobs.storage.sql.postgres.claims import COLUMNS, claim_steps
 from forge_jobs.storage.sql.postgres.direct import COUNT, MOMENT, NOW, Direct
+from forge_jobs.storage.sql.postgres.fronts import EVERYTHING, Place
 from forge_jobs.storage.sql.postgres.successes import success_steps
 from forge_jobs.storage.sql.successes import columns
 from forge_jobs.storage.sql.tables import READY
@@ -21,8 +22,16 @@ _ENDS = success_steps("NOT has_children")
 # The claim locks nothing before the ends have all their locks. They are what a call may have to
 # wait for, and who waits must hold nothing that somebody else could be waiting for. It claims
 # nothing at all when the script has to end one of them: that may fail, and the claims be lost.
-_CLAIM = claim_steps("(SELECT count(*) FROM item) = cardinality(:ids)")
-_STEPS = f"{_ENDS}, {_CLAIM}".replace(":now", NOW)
+_CLAIM = claim_steps(
+    gate="(SELECT count(*) FROM item) = cardinality(:ids) AND (SELECT walked FROM earlier) >= 0",
+    from_level="(priority, run_at) >= (:from_level, :from_time)",
+    from_time="run_at >= CASE levels.priority WHEN :from_level THEN :from_time"
+    f" ELSE {EVERYTHING.time} END",
+)
+# Entries of the index that claims follow, as far as the session has not reported them yet.
+_WALKED = "pg_stat_get_xact_tuples_returned('forge_jobs_ready'::regclass)"
+_EARLIER = f"earlier AS MATERIALIZED (SELECT {_WALKED} AS walked)"
+_STEPS = f"{_EARLIER}, {_ENDS}, {_CLAIM}".replace(":now", NOW)
 
 _NEXT_DUE = f"""
     SELECT min(first.run_at) FROM levels CROSS JOIN LATERAL (
@@ -33,7 +42,7 @@ _NEXT_DUE = f"""
 """
 
 _CLAIMED = ("id", "token", "attempt", *COLUMNS)
-_Row: Any = defstruct("_Row", ("ended", "met", "next_due", *_CLAIMED))
+_Row: Any = defstruct("_Row", ("ended", "met", "walked", "next_due", *_CLAIMED))
 
 # What was done, in the first row; then the claims.
 EXCHANGE = Direct(
@@ -44,11 +53,13 @@ EXCHANGE = Direct(
         SELECT queue, :host, 'claimed' FROM changed
     ), counted AS ({COUNT})
     SELECT ARRAY(SELECT id FROM ended) AS ended, (SELECT count(*) FROM head) AS met,
+        CASE WHEN (SELECT count(*) FROM head) > 0
+            THEN {_WALKED} - (SELECT walked FROM earlier) ELSE 0 END AS walked,
         CASE WHEN (SELECT count(*) FROM changed) < :count THEN ({_NEXT_DUE}) - {NOW} END
             AS next_due,
         {", ".join(f"NULL AS {name}" for name in _CLAIMED)}
     UNION ALL
-    SELECT NULL, NULL, NULL, {", ".join(_CLAIMED)} FROM changed
+    SELECT NULL, NULL, NULL, NULL, {", ".join(_CLAIMED)} FROM changed
     """,
     {
         "clock": "bigint",
@@ -65,6 +76,8 @@ EXCHANGE = Direct(
         "workers": "text[]",
         "any_kind": "boolean",
         "any_risk": "boolean",
+        "from_level": "integer",
+        "from_time": "bigint",
     },
 )
 
@@ -75,19 +88,30 @@ class Answer(NamedTuple):
     :ivar ended: jobs whose claims were ended; whatever else was asked to end was not touched, and
         then nothing was claimed
     :ivar is_whole: no claim is left that the script would have made
+    :ivar walked: entries of the index that it passed, those of dead rows too
+    :ivar first: where the first claim stood
     :ivar next_due_in: as in ``Exchange``
     """
 
     ended: frozenset[str]
     claimed: list[ClaimedJob]
     is_whole: bool
+    walked: int
+    first: Place | None
     next_due_in: timedelta | None
 
 
 def values_of(
-    queue: str, finalizations: Sequence[Finalization], demand: Demand, lease: PodLease
+    queue: str,
+    finalizations: Sequence[Finalization],
+    demand: Demand,
+    lease: PodLease,
+    start: Place,
 ) -> dict[str, Any]:
-    """What the statement takes, by the parameters' names."""
+    """What the statement takes, by the parameters' names.
+
+    :param start: jobs before it are not looked at
+    """
     return {
         **columns([(one.claim, one.transition) for one in finalizations]),
         "queue": queue,
@@ -98,6 +122,8 @@ def values_of(
         "workers": list(demand.worker_ids),
         "any_kind": True,
         "any_risk": True,
+        "from_level": start.level,
+        "from_time": start.time,
     }
 
 
@@ -109,5 +135,7 @@ def answer(rows: Sequence[Any]) -> Answer:
         ended=frozenset(first.ended),
         claimed=[claimed_job(row) for row in claimed],
         is_whole=len(claimed) == first.met,
+        walked=first.walked,
+        first=Place(claimed[0].priority, claimed[0].run_at) if claimed else None,
         next_due_in=duration(first.next_due),
     )

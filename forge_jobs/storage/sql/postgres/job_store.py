@@ -1,6 +1,7 @@
 """The jobs of a Postgres store: the calls made for every job go the short way when they can."""
 
 from collections.abc import Sequence
+from datetime import timedelta
 
 from forge_jobs.errors import StorageError
 from forge_jobs.model.jobs import ClaimedJob, EnqueueOutcome, NewJob
@@ -10,6 +11,7 @@ from forge_jobs.storage.notices import QUEUE
 from forge_jobs.storage.sql.job_store import SqlJobStore
 from forge_jobs.storage.sql.postgres import enqueues, exchanges
 from forge_jobs.storage.sql.postgres.database import PostgresDatabase
+from forge_jobs.storage.sql.postgres.fronts import Fronts
 from forge_jobs.storage.sql.successes import are_plain_successes
 
 
@@ -19,6 +21,7 @@ class PostgresJobStore(SqlJobStore):
     def __init__(self, database: PostgresDatabase) -> None:
         super().__init__(database)
         self._postgres = database
+        self._fronts = Fronts()
 
     async def enqueue(
         self, requests: Sequence[NewJob], *, connection: object | None = None
@@ -37,36 +40,40 @@ class PostgresJobStore(SqlJobStore):
     ) -> Exchange:
         if not are_plain_successes(finalizations):
             return await super().exchange(queue, finalizations, demand, lease)
-        values = exchanges.values_of(queue, finalizations, demand, lease)
+        start = self._fronts.of(queue)
+        values = exchanges.values_of(queue, finalizations, demand, lease, start)
         rows = await self._postgres.direct(exchanges.EXCHANGE, values)
         if rows is None:
             return await super().exchange(queue, finalizations, demand, lease)
         answer = exchanges.answer(rows)
         rest = [one for one in finalizations if one.claim.job_id not in answer.ended]
         if not rest:
-            claimed = await self._claimed(queue, demand, lease, answer)
-            return Exchange((True,) * len(finalizations), tuple(claimed), answer.next_due_in)
+            claimed = answer.claimed
+            saw_all = self._fronts.note(
+                queue,
+                start,
+                answer.first,
+                walked=answer.walked,
+                asked=demand.limit,
+                got=len(claimed),
+            )
+            if not (answer.is_whole and saw_all):
+                claimed += await self._further(queue, demand, lease, len(claimed))
+            next_due_in = answer.next_due_in if saw_all else timedelta(0)
+            return Exchange((True,) * len(finalizations), tuple(claimed), next_due_in)
         # Then it has claimed nothing.
         whole = await super().exchange(queue, rest, demand, lease)
         outcomes = iter(whole.settled)
         settled = (one.claim.job_id in answer.ended or next(outcomes) for one in finalizations)
         return Exchange(tuple(settled), whole.claimed, whole.next_due_in)
 
-    async def _claimed(
-        self, queue: str, demand: Demand, lease: PodLease, answer: exchanges.Answer
+    async def _further(
+        self, queue: str, demand: Demand, lease: PodLease, got: int
     ) -> list[ClaimedJob]:
-        """The claims, and those behind jobs that could not be taken."""
-        found = answer.claimed
-        if answer.is_whole:
-            return found
+        """Claims beyond the first ``got``, which the statement passed over."""
+        workers, limit = demand.worker_ids[got:], demand.limit - got
         try:
-            return found + await self.claim(
-                queue,
-                demand.worker_ids[len(found) :],
-                demand.limit - len(found),
-                demand.kinds,
-                lease,
-            )
+            return await self.claim(queue, workers, limit, demand.kinds, lease)
         except StorageError:
             # What has been claimed must reach its workers.
-            return found
+            return []
