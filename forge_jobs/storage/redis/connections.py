@@ -9,6 +9,7 @@ import socket
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+import hiredis
 from redis.asyncio.connection import Connection, SSLConnection
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
@@ -78,7 +79,8 @@ async def connect_to(url: RedisUrl, host: Host) -> Connection:
 
 async def converse(connection: Connection, commands: Sequence[Command]) -> list[Any]:
     """Send ``commands`` in one piece; their replies in order, an error reply as its exception."""
-    packed = connection.pack_commands(commands)
+    # Its stub knows tuples of one only.
+    packed = [hiredis.pack_command(tuple(each)) for each in commands]  # type: ignore[arg-type]
     await connection.send_packed_command(packed, check_health=False)
     return [await _reply(connection) for _ in commands]
 

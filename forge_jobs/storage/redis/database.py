@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import timedelta
+from functools import cache
 from typing import Any, TypeVar
 
 import msgspec
@@ -79,7 +80,7 @@ class Database:
         groups = [items[start : start + size] for start in range(0, len(items), size)]
         replies = await self.guarded(lambda: self._run(name, groups, also))
         decoded: dict[str, T] = {}
-        decoder = msgspec.msgpack.Decoder(list[answer])  # type: ignore[valid-type]
+        decoder = _decoder(answer)  # type: ignore[arg-type]
         for group, reply in zip(groups, replies, strict=True):
             decoded.update(zip((base for base, _ in group), decoder.decode(reply), strict=True))
         return decoded
@@ -218,6 +219,11 @@ class Database:
             await asyncio.wait(set(self._calls))
         await self.servers.close()
         await self._ear.close()
+
+
+@cache
+def _decoder(answer: Any) -> "msgspec.msgpack.Decoder[Any]":
+    return msgspec.msgpack.Decoder(list[answer])
 
 
 def _value(reply: Any) -> Any:

@@ -60,11 +60,12 @@ and one without a job means nothing.
 
 import re
 import zlib
+from functools import lru_cache
 from urllib.parse import quote, unquote
 
 from forge_jobs.errors import InvalidInput
 
-_LOCATORS = 256
+_LOCATORS = 16
 """Over how many hash slots locators are spread."""
 
 _PREFIX = re.compile(r"[A-Za-z0-9_.:-]{1,100}")
@@ -89,7 +90,7 @@ class Keys:
 
     def queue(self, name: str) -> str:
         """The base of a queue; its tag is the name, percent-encoded."""
-        return f"{self.prefix}:{{{quote(name, safe='')}}}"
+        return f"{self.prefix}:{{{queue_tag(name)}}}"
 
     def locators(self, job_id: str) -> str:
         """The hash that says which queue the job is in."""
@@ -100,6 +101,7 @@ class Keys:
         return [f"{self.prefix}:{{@{number}}}:ids" for number in range(_LOCATORS)]
 
 
+@lru_cache(maxsize=1000)
 def queue_tag(name: str) -> str:
     """A queue's name as it stands between the braces of its base."""
     return quote(name, safe="")

@@ -29,7 +29,7 @@ _HISTORY = (_HISTORY_US, MOST_EVENTS)
 _FORGOTTEN_ROUNDS = 10
 """How many thousand locators of removed jobs one call takes away, per queue."""
 
-_SWEPT_AT_ONCE, _HASHES_AT_ONCE = 500, 32
+_SWEPT_AT_ONCE, _HASHES_AT_ONCE = 500, 8
 """How many locators one call looks at, for those that never got a job, and in how many hashes."""
 
 _decode = msgspec.json.Decoder(Retention).decode

@@ -1,8 +1,9 @@
 """The scripts of ``lua/``, each put together from its file and the parts of ``lua/lib`` it names.
 
-A script's file says ``-- uses: jobs claims``; the parts ``start``, ``writes`` and ``run`` go around
-every script. It defines ``handle(base, request)``; see ``lua/lib/run.lua``. Its first line may be
-one of
+A script's file says ``-- uses: jobs claims``; the parts ``start``, ``writes``,
+``tallies`` and ``run`` go around every script. It defines ``handle(base, request)``; see
+``lua/lib/run.lua``. Of all parts only what it uses is sent, for every run of a script makes
+each of its functions and tables anew. Its first line may be one of
 
 ``-- no-writes``
     It only reads. The server holds it to that, and no replica is waited for.
@@ -12,12 +13,15 @@ one of
 """
 
 import hashlib
+import re
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
 _LUA = files(__package__) / "lua"
 _FLAGS = ("no-writes", "allow-oom")
+_LOCALS = re.compile(r"^local (?:function )?([\w, ]+)", re.MULTILINE)
+_NAME = re.compile(r"\w+")
 
 
 @dataclass(frozen=True)
@@ -38,11 +42,12 @@ class Script:
 def script(name: str) -> Script:
     """The script ``lua/<name>.lua``, ready to be sent."""
     own = (_LUA / f"{name}.lua").read_text("utf-8")
-    parts = ["start", "writes", *_uses(own)]
+    parts = ["start", "writes", "tallies", *_uses(own)]
     first = own.partition("\n")[0].removeprefix("-- ")
     flags = f" flags={first}" if first in _FLAGS else ""
     # Without this line the server would look at its memory and its role in mid-script.
-    text = "\n".join([f"#!lua{flags}", *(_part(part) for part in parts), own, _part("run")])
+    end = f"{own}\n{_part('run')}"
+    text = "\n".join([f"#!lua{flags}", *_used("\n".join(map(_part, parts)), end), end])
     sha = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
     return Script(name, text, sha, writes=first != "no-writes")
 
@@ -50,6 +55,17 @@ def script(name: str) -> Script:
 @cache
 def _part(name: str) -> str:
     return (_LUA / "lib" / f"{name}.lua").read_text("utf-8")
+
+
+def _used(parts: str, end: str) -> list[str]:
+    """The paragraphs of ``parts`` that make a local which something below them names."""
+    kept: list[str] = []
+    names = set(_NAME.findall(end))
+    for block in reversed(parts.split("\n\n")):
+        if not names.isdisjoint(_NAME.findall(" ".join(_LOCALS.findall(block)))):
+            kept.append(block)
+            names.update(_NAME.findall(block))
+    return kept[::-1]
 
 
 def _uses(text: str) -> list[str]:

@@ -24,6 +24,7 @@ else
     end
     answers[index] = answer
     flush_writes()
+    flush_owned(KEYS[index])
     flush_counts(KEYS[index])
   end
 end

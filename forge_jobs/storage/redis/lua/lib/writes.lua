@@ -1,7 +1,4 @@
--- What a script writes once at its end: indexes, counters, wake-ups. Goes with start.lua.
-
-local topics = {}
-local counts = {}
+-- Writes of many arguments, and writes to indexes that are done once at the end. Goes with start.lua.
 
 -- redis.call with any number of arguments after the key; `unpack` has a limit.
 local function call_many(command, key, arguments)
@@ -12,66 +9,26 @@ end
 
 -- Writes to indexes, collected: one call for many jobs. They are done by flush_writes, at the end of
 -- the script or before something reads them; a job may change its place once in between.
-local writes, order = {}, {}
+local writes = { ZREM = {}, ZADD = {}, SREM = {} }
+local order = {}
 
-local function later(command, key, ...)
-  local name = command .. ' ' .. key
-  local write = writes[name]
-  if not write then
-    write = { command, key, {} }
-    writes[name] = write
-    order[#order + 1] = write
+-- of one member, or of a score and a member
+local function later(command, key, first, second)
+  local arguments = writes[command][key]
+  if not arguments then
+    arguments = {}
+    writes[command][key] = arguments
+    order[#order + 1] = { command, key }
   end
-  local arguments = write[3]
-  for index = 1, select('#', ...) do
-    arguments[#arguments + 1] = select(index, ...)
-  end
+  arguments[#arguments + 1] = first
+  arguments[#arguments + 1] = second
 end
 
 local function flush_writes()
   for _, write in ipairs(order) do
-    call_many(unpack(write))
+    local command, key = write[1], write[2]
+    call_many(command, key, writes[command][key])
+    writes[command][key] = nil
   end
-  writes, order = {}, {}
-end
-
--- Adds to a counter of the queue's minute. host is '' for what no pod did.
-local function count(name, host, by)
-  local field = name .. '\n' .. (host or '')
-  counts[field] = (counts[field] or 0) + (by or 1)
-end
-
--- topic: 'queue <base>', 'beat', 'fleet' or 'handover'
-local function ring(topic)
-  if not topics[topic] then
-    topics[topic] = true
-    topics[#topics + 1] = topic
-  end
-end
-
-local function ring_queue(base)
-  ring('queue ' .. base)
-end
-
-local function flush_counts(base)
-  local minute = now - now % 60000000
-  local key = base .. ':m:' .. text(minute)
-  local any = false
-  for field, by in pairs(counts) do
-    redis.call('HINCRBY', key, field, by)
-    any = true
-  end
-  if any then
-    if redis.call('ZADD', base .. ':minutes', minute, text(minute)) == 1 then
-      redis.call('ZADD', base .. ':unfolded', minute, text(minute))
-    end
-    redis.call('PEXPIRE', key, 31 * 86400000)
-    counts = {}
-  end
-end
-
-local function flush_topics()
-  if #topics > 0 then
-    redis.call('PUBLISH', ARGV[3], table.concat(topics, '\n'))
-  end
+  order = {}
 end

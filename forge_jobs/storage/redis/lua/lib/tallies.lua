@@ -1,0 +1,61 @@
+-- What a script adds up and writes once at its end: counters, claims of pods, wake-ups. Goes with
+-- start.lua.
+
+local topics = {}
+local counts, owned = {}, {}
+
+-- Adds to a counter of the queue's minute. host is '' for what no pod did.
+local function count(name, host, by)
+  local field = name .. '\n' .. (host or '')
+  counts[field] = (counts[field] or 0) + (by or 1)
+end
+
+-- Adds to how many claims a pod has.
+local function own(host, by)
+  owned[host] = (owned[host] or 0) + by
+end
+
+-- topic: 'queue <base>', 'beat', 'fleet' or 'handover'
+local function ring(topic)
+  if not topics[topic] then
+    topics[topic] = true
+    topics[#topics + 1] = topic
+  end
+end
+
+local function ring_queue(base)
+  ring('queue ' .. base)
+end
+
+local function flush_owned(base)
+  for host, by in pairs(owned) do
+    if by ~= 0 and redis.call('HINCRBY', base .. ':owners', host, by) <= 0 then
+      redis.call('HDEL', base .. ':owners', host)
+    end
+  end
+  owned = {}
+end
+
+local function flush_counts(base)
+  if not next(counts) then
+    return
+  end
+  local minute = text(now - now % 60000000)
+  local key = base .. ':m:' .. minute
+  for field, by in pairs(counts) do
+    -- Only the first of a field may be the first of the minute.
+    if redis.call('HINCRBY', key, field, by) == by then
+      if redis.call('ZADD', base .. ':minutes', minute, minute) == 1 then
+        redis.call('ZADD', base .. ':unfolded', minute, minute)
+      end
+      redis.call('PEXPIRE', key, 31 * 86400000)
+    end
+  end
+  counts = {}
+end
+
+local function flush_topics()
+  if #topics > 0 then
+    redis.call('PUBLISH', ARGV[3], table.concat(topics, '\n'))
+  end
+end
