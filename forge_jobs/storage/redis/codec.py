@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from operator import attrgetter
 
 import msgspec
 
@@ -44,7 +45,7 @@ class StoredClaim(msgspec.Struct, frozen=True, array_like=True):
     crashes: int
     snoozes: int
     priority: int
-    run_at: str
+    run_at: int
     enqueued: str
     tags: str
     schedule: str
@@ -57,15 +58,66 @@ _decode_error = msgspec.json.Decoder(ErrorRecord).decode
 _encode = msgspec.json.encode
 
 
+class Templates:
+    """What the jobs of one call have in common, each once, and numbered from 1."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[tuple[object, ...], int] = {}
+        self.fields: list[tuple[object, ...]] = []
+        """As ``lua/lib/planning.lua`` takes them. Not set is False."""
+
+    def number_of(self, request: NewJob) -> int:
+        """The number of its template."""
+        shared = _shared(request)
+        number = self._numbers.setdefault(shared, len(self._numbers) + 1)
+        if number > len(self.fields):
+            self.fields.append(_template_fields(request))
+        return number
+
+
+_shared = attrgetter(
+    "kind",
+    "priority",
+    "run_at",
+    "delay",
+    "expires_at",
+    "tags",
+    "schedule",
+    "result_ttl",
+    "max_attempts",
+    "timeout",
+    "keep_result",
+    "metadata",
+    "trace",
+)
+
+
 def new_job_fields(
-    request: NewJob, parents: Collection[str], *, has_children: bool
+    request: NewJob, template: int, parents: Collection[str], *, has_children: bool
 ) -> tuple[object, ...]:
     """A request as ``lua/lib/planning.lua`` takes it. Not set is False.
 
+    :param template: the number of its own
     :param parents: the jobs it waits for
     :param has_children: another request of the same call waits for it
     """
-    timeout, ttl, unique = request.timeout, request.result_ttl, request.unique
+    unique = request.unique
+    if unique is None and not (request.fingerprint or parents or has_children):
+        return request.id, request.payload, template
+    return (
+        request.id,
+        request.payload,
+        template,
+        False if unique is None else unique.key,
+        unique is not None and unique.mode == "error",
+        request.fingerprint or False,
+        list(parents) or False,
+        has_children,
+    )
+
+
+def _template_fields(request: NewJob) -> tuple[object, ...]:
+    timeout, ttl = request.timeout, request.result_ttl
     doc = Doc(
         max_attempts=request.max_attempts,
         timeout=None if timeout is None else duration_us(timeout),
@@ -74,29 +126,24 @@ def new_job_fields(
         trace=request.trace,
     )
     return (
-        request.id,
         request.kind,
-        request.payload,
         _encode(doc).decode(),
         request.priority,
         # As texts, which stay exact however far away they are.
         False if request.run_at is None else str(to_us(request.run_at)),
         False if request.delay is None else duration_us(request.delay),
         False if request.expires_at is None else str(to_us(request.expires_at)),
-        False if unique is None else unique.key,
-        unique is not None and unique.mode == "error",
         "\n".join(request.tags) or False,
         request.schedule or False,
-        request.fingerprint or False,
         False if ttl is None else duration_us(ttl),
-        list(parents) or False,
-        has_children,
     )
 
 
 def claimed_job(queue: str, stored: StoredClaim) -> ClaimedJob:
     """A claim that has just been made."""
     doc = decode_doc(stored.doc)
+    enqueued = int(stored.enqueued)
+    enqueued_at = from_us(enqueued)
     return ClaimedJob(
         claim=Claim(queue, JobId(stored.id), stored.token),
         kind=stored.kind,
@@ -110,8 +157,8 @@ def claimed_job(queue: str, stored: StoredClaim) -> ClaimedJob:
         tags=_tags(stored.tags),
         metadata=doc.metadata,
         trace=doc.trace,
-        run_at=from_us(int(stored.run_at)),
-        enqueued_at=from_us(int(stored.enqueued)),
+        run_at=enqueued_at if stored.run_at == enqueued else from_us(stored.run_at),
+        enqueued_at=enqueued_at,
         keep_result=doc.keep_result,
         cancel_requested=stored.cancel,
         schedule=stored.schedule,

@@ -14,7 +14,7 @@ import msgspec
 from forge_jobs.errors import Conflict, NotFound, Unavailable
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import EnqueueOutcome, NewJob
-from forge_jobs.storage.redis.codec import new_job_fields
+from forge_jobs.storage.redis.codec import Templates, new_job_fields
 from forge_jobs.storage.redis.database import BASES_AT_ONCE, Database
 from forge_jobs.storage.redis.edges import Edges, register
 from forge_jobs.storage.redis.locators import mark_in, queue_in
@@ -30,7 +30,8 @@ edges, is kept for a minute at least: a caller that was stopped in between must 
 class Answer(msgspec.Struct, frozen=True, array_like=True):
     """What the scripts say to a request for one queue.
 
-    ``stored``: per job ``new``, ``repeat`` or ``duplicate``, and the id it stands for.
+    ``stored``: per job ``new``, ``repeat`` or ``duplicate``, and the id it stands for; nothing
+    when all are new.
     ``elsewhere``: ids that are, or were, in another queue, with their locators.
     ``other``: the id that is stored with another content. ``held``: a key and the job that holds
     it. ``again``: another call was faster.
@@ -47,6 +48,12 @@ class _Located(msgspec.Struct, frozen=True, array_like=True):
     marks: list[tuple[str, int]]
     time: int
 
+
+_Ids = tuple[list[str], dict[str, str]]
+"""Ids of one hash of locators, and for some of them the locator that may be replaced."""
+
+_DEFAULTS = msgspec.json.encode(DEFAULT_FIELDS).decode()
+"""A script unpacks it only for a new queue."""
 
 Around = Callable[[str, object], object]
 
@@ -172,7 +179,8 @@ class _Call:
         refusals: list[Answer] = []
         for base, answer in answers.items():
             if answer.verdict == "stored":
-                words.update(zip(sent[base], answer.pairs, strict=True))
+                pairs = answer.pairs or [("new", self._requests[i].id) for i in sent[base]]
+                words.update(zip(sent[base], pairs, strict=True))
             else:
                 refusals.append(answer)
         if refusals:
@@ -187,34 +195,42 @@ class _Call:
         queue: str,
         indexes: Sequence[int],
         sent: Sequence[int],
-        locators: Mapping[str, list[tuple[str, str]]],
+        locators: "Mapping[str, _Ids]",
         plan: "_Plan | None",
     ) -> object:
         edges = Edges() if plan is None else plan.edges
+        templates = Templates()
         jobs = [
             new_job_fields(
-                request, edges.parents_of(request.id), has_children=request.id in edges.parents
+                request,
+                templates.number_of(request),
+                edges.parents_of(request.id),
+                has_children=request.id in edges.parents,
             )
             for request in (self._requests[index] for index in sent)
         ]
         return (
             queue,
-            DEFAULT_FIELDS,
-            list(locators.items()),
+            _DEFAULTS,
+            [(key, *ids) for key, ids in locators.items()],
             jobs,
             0 if plan is None else plan.duplicates(indexes),
             plan is not None,
             False if self._db.is_cluster else f"{self._db.keys.fleet}:queues",
             [self._marks[self._requests[i].id] for i in sent] if self._db.is_cluster else (),
             min(self._times) + _ATTEMPT_US if self._times else False,
+            templates.fields,
         )
 
-    def _locators(self, indexes: Iterable[int]) -> dict[str, list[tuple[str, str]]]:
-        """Hash -> its ids, each with the locator that may be replaced."""
-        found: defaultdict[str, list[tuple[str, str]]] = defaultdict(list)
+    def _locators(self, indexes: Iterable[int]) -> "dict[str, _Ids]":
+        """By hash."""
+        found: defaultdict[str, _Ids] = defaultdict(lambda: ([], {}))
         for index in indexes:
             job_id = self._requests[index].id
-            found[self._db.keys.locators(job_id)].append((job_id, self._known.get(job_id, "")))
+            ids, known = found[self._db.keys.locators(job_id)]
+            ids.append(job_id)
+            if job_id in self._known:
+                known[job_id] = self._known[job_id]
         return found
 
     async def _locate(self, groups: Mapping[str, list[int]]) -> bool:
@@ -225,8 +241,8 @@ class _Call:
         await self._db.commands([("SADD", f"{keys.fleet}:queues", *groups)])
         requests: defaultdict[str, list[object]] = defaultdict(list)
         for queue, indexes in groups.items():
-            for key, entries in self._locators(indexes).items():
-                requests[key.removesuffix(":ids")].append((queue, entries))
+            for key, ids in self._locators(indexes).items():
+                requests[key.removesuffix(":ids")].append((queue, *ids))
         answers = await self._db.run("locate", requests, _Located)
         elsewhere = [pair for answer in answers.values() for pair in answer.elsewhere]
         self._marks.update(pair for answer in answers.values() for pair in answer.marks)

@@ -31,6 +31,7 @@ _HOLD_AT_ONCE = 1000
 _RELEASED = Transition(status=JobStatus.PENDING, cause=Cause.RELEASED, hand_back=True)
 
 _Pairs = Sequence[tuple[Claim, Transition]]
+_NO_ENDS = ((), ())
 
 
 class _Answer(msgspec.Struct, frozen=True, array_like=True):
@@ -154,24 +155,33 @@ async def _step(
     """
     demands = claims or {}
     places = by_queue(claim for claim, _ in pairs)
-    items = {
-        db.keys.queue(queue): [_item(*pairs[index]) for index in indexes]
+    ends = {
+        db.keys.queue(queue): _ends([pairs[index] for index in indexes])
         for queue, indexes in places.items()
     }
     requests = {
-        base: (mode, items.get(base, ()), stale_after, demands.get(base, False))
-        for base in (*items, *(base for base in demands if base not in items))
+        base: (mode, *ends.get(base, _NO_ENDS), stale_after, demands.get(base, False))
+        for base in (*ends, *(base for base in demands if base not in ends))
     }
     answers = await db.run("exchange", requests, _Answer)
     settled = {queue: answers[db.keys.queue(queue)].settled for queue in places}
     return _in_order(places, settled), answers
 
 
-def _item(claim: Claim, transition: Transition) -> tuple[object, ...]:
+def _ends(pairs: _Pairs) -> tuple[object, object]:
+    """Outcomes, each once, and claims with the number of theirs, from 1."""
+    numbers: dict[Transition, int] = {}
+    items = [
+        (claim.job_id, claim.token, numbers.setdefault(transition, len(numbers) + 1))
+        for claim, transition in pairs
+    ]
+    return [_outcome(transition) for transition in numbers], items
+
+
+def _outcome(transition: Transition) -> tuple[object, ...]:
+    """As ``lua/lib/outcomes.lua`` takes it."""
     cooldown, error = transition.cooldown, transition.error
     return (
-        claim.job_id,
-        claim.token,
         transition.status,
         transition.cause,
         duration_us(transition.delay),

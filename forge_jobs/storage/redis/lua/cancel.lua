@@ -6,7 +6,7 @@ local function cancel(base, job)
     return 'finished'
   end
   if job.status == 'in_progress' then
-    redis.call('HSET', base .. ':j:' .. job.id, 'cancel', '1')
+    redis.call('HSET', base .. ':j:' .. job.id, 'cancel', '1', 'more', '1')
     append_event(base, now, 'cancel_requested', job.id, '', '')
     ring('beat')
     return 'requested'

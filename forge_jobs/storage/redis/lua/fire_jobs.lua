@@ -1,7 +1,7 @@
 -- Brings jobs of one record of the outbox to their queue, once: what became of them is noted in the
 -- same step, and a repeat answers by the note. A request: { number of the record, request of
 -- `enqueue` }. The note: { stored, dropped as duplicates, id -> { word, id it stands for } }.
--- uses: jobs lists queues locators admission planning inserting storing
+-- uses: jobs lists queues locators admission planning templates inserting storing
 
 -- Longer than anybody who read the record takes to come here, in milliseconds.
 local REMEMBERED = 3600 * 1000
@@ -42,6 +42,6 @@ local function handle(base, request)
     return repeated(packed, wanted[4])
   end
   local answer = store_planned(base, wanted)
-  remember(base, number, wanted[4], answer[2])
+  remember(base, number, wanted[4], wanted.plan.words)
   return answer
 end

@@ -1,4 +1,4 @@
--- Says which queue jobs are about to be stored in: per queue { queue, { { id, known } .. } }. Answers
+-- Says which queue jobs are about to be stored in: per queue { queue, ids, known }. Answers
 -- the ids that are, or were, in another, and then writes nothing; else the marks that were written;
 -- and the time.
 -- uses: locators
@@ -15,17 +15,15 @@ local function handle(base, requests)
   local ids = base .. ':ids'
   local elsewhere, marks = {}, {}
   for _, request in ipairs(requests) do
-    local queue, entries = unpack(request)
-    for _, one in ipairs(foreign_locators(queue, { { ids, entries } })) do
-      elsewhere[#elsewhere + 1] = one
-    end
+    local queue, wanted, known = unpack(request)
+    find_foreign(queue, ids, wanted, known, elsewhere)
   end
   for _, request in ipairs(#elsewhere == 0 and requests or {}) do
-    local queue, entries = unpack(request)
-    for _, entry in ipairs(entries) do
-      local mark = next_mark(ids, entry[1], queue)
-      put_locator(ids, entry[1], queue, mark)
-      marks[#marks + 1] = { entry[1], mark }
+    local queue, wanted = unpack(request)
+    for _, id in ipairs(wanted) do
+      local mark = next_mark(ids, id, queue)
+      redis.call('HSET', ids, id, locator_of(queue, mark))
+      marks[#marks + 1] = { id, mark }
     end
   end
   return { elsewhere, marks, now }

@@ -3,5 +3,5 @@
 -- uses: jobs lists queues locators admission planning
 local function handle(base, request)
   local refusal = plan_jobs(base, request)
-  return refusal or { 'stored', request.plan.words }
+  return refusal or stored(request.plan)
 end

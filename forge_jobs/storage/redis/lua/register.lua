@@ -29,7 +29,7 @@ local function note(base, id, edges)
   elseif ENDED[status] then
     tell_children(base, id, status)
   else
-    redis.call('HSET', base .. ':j:' .. id, 'kids', '1')
+    redis.call('HSET', base .. ':j:' .. id, 'kids', '1', 'more', '1')
   end
 end
 

@@ -1,17 +1,21 @@
 -- What is to become of a new job. Writes nothing.
 
--- In the order of codec.py.
-local function to_job(fields)
-  local job = {
-    id = fields[1], kind = fields[2], payload = fields[3], doc = fields[4], priority = fields[5],
-    run_at = fields[6], delay = fields[7], expires = fields[8], key = fields[9],
-    refuses = fields[10], tags = fields[11], schedule = fields[12], fingerprint = fields[13],
-    result_ttl = fields[14], parents = fields[15], has_children = fields[16],
+-- In the order of codec.py; what is not set is nil.
+local function to_template(fields)
+  return {
+    kind = fields[1], doc = fields[2], priority = fields[3], run_at = fields[4] or nil,
+    delay = fields[5] or nil, expires = fields[6] or nil, tags = fields[7] or nil,
+    schedule = fields[8] or nil, result_ttl = fields[9] or nil,
   }
-  for field, value in pairs(job) do
-    job[field] = value or nil
-  end
-  return job
+end
+
+local function to_job(fields, templates)
+  local template = templates[fields[3]]
+  return {
+    id = fields[1], payload = fields[2], template = template, kind = template.kind,
+    key = fields[4] or nil, refuses = fields[5], fingerprint = fields[6] or nil,
+    parents = fields[7] or nil, has_children = fields[8],
+  }
 end
 
 -- The content of a stored job: kind, payload, status, fingerprint; nil when there is none.
@@ -38,22 +42,9 @@ local function holder_of(base, job, holders)
   return holder ~= job.id and holder or nil
 end
 
--- Whether any of the ids is stored: mostly none is.
-local function is_any_stored(base, jobs)
-  local found = 0
-  for first = 1, #jobs, 400 do
-    local keys = {}
-    for index = first, math.min(first + 399, #jobs) do
-      keys[#keys + 1] = base .. ':j:' .. jobs[index][1]
-    end
-    found = found + redis.call('EXISTS', unpack(keys))
-  end
-  return found > 0
-end
-
 -- The word for one job, and the job that it stands for.
 local function admit(base, job, accepted, holders, request)
-  local stored = accepted[job.id] or request.is_any_stored and content_of(base, job.id)
+  local stored = accepted[job.id] or request.may_be_stored and content_of(base, job.id)
   if stored then
     return is_same(job, stored) and 'repeat' or 'other', job.id
   end

@@ -2,6 +2,6 @@
 
 local function cancel_waiting(base, job, cause)
   stop_waiting(base, job)
-  end_job(base, job, 'cancelled', cause)
+  end_job(base, job, 'cancelled', cause, {})
   count(cause)
 end

@@ -2,31 +2,34 @@
 --
 -- A demand: { host, epoch, worker ids, limit, kinds }.
 
-local WANTED = {
-  'kind', 'payload', 'doc', 'token', 'attempt', 'crashes', 'snoozes', 'priority', 'run_at', 'enqueued',
-  'tags', 'schedule', 'cancel', 'status', 'expires', 'started', 'finished',
+local MORE = {
+  'status', 'attempt', 'crashes', 'snoozes', 'tags', 'schedule', 'cancel', 'expires', 'started',
+  'finished',
 }
+local NOTHING_MORE = { 'pending' }
 
 -- Writes one claim; gives it in the order of codec.py, and what it was before.
-local function take(base, id, host, worker)
-  local key = base .. ':j:' .. id
-  local kind, payload, doc, token, attempt, crashes, snoozes, priority, run_at, enqueued, tags,
-    schedule, cancel, status, expires, started, finished =
-    unpack(redis.call('HMGET', key, unpack(WANTED)))
+local function take(base, entry, host, worker)
+  local key, line = base .. ':j:' .. entry.id, entry.line
+  local payload, doc, token, enqueued, more =
+    unpack(redis.call('HMGET', key, 'payload', 'doc', 'token', 'enqueued', 'more'))
+  local status, attempt, crashes, snoozes, tags, schedule, cancel, expires, started, finished =
+    unpack(more and redis.call('HMGET', key, unpack(MORE)) or NOTHING_MORE)
   token, attempt = tonumber(token) + 1, tonumber(attempt or 0) + 1
   redis.call(
-    'HSET', key, 'status', 'in_progress', 'token', text(token), 'attempt', attempt, 'host', host,
+    'HSET', key, 'status', 'in_progress', 'token', token, 'attempt', attempt, 'host', host,
     'worker', worker, 'claimed', now, 'beat', now
   )
   if started or finished then
     redis.call('HDEL', key, 'started', 'finished')
   end
   if expires then
-    redis.call('ZREM', base .. ':expiring', id)
+    redis.call('ZREM', base .. ':expiring', entry.id)
   end
   return {
-    id, kind, payload, doc, token, attempt, tonumber(crashes or 0), tonumber(snoozes or 0),
-    tonumber(priority), run_at, enqueued, tags or '', schedule or '', cancel ~= false,
+    entry.id, line.kind, payload, doc, token, attempt, tonumber(crashes or 0),
+    tonumber(snoozes or 0), line.priority, entry.run_at, enqueued, tags or '', schedule or '',
+    cancel and true or false,
   }, status
 end
 
@@ -44,7 +47,7 @@ local function list_claims(base, host, before)
   call_many('ZADD', base .. ':claimed', scored)
   call_many('ZADD', base .. ':s:in_progress', listed)
   call_many('SADD', base .. ':own:' .. host, all)
-  redis.call('HINCRBY', base .. ':owners', host, #all)
+  own(host, #all)
 end
 
 -- The claims, and the kinds of due jobs that were passed over.
@@ -60,7 +63,7 @@ local function claim(base, demand)
   local claims, before = {}, {}
   for index, entry in ipairs(picked) do
     local status
-    claims[index], status = take(base, entry.id, host, workers[index] or '')
+    claims[index], status = take(base, entry, host, workers[index] or '')
     before[status] = before[status] or {}
     table.insert(before[status], entry.id)
   end

@@ -1,19 +1,26 @@
 -- Claims: who holds a job. Used with jobs.lua.
 
+-- The job, nil when there is none; of a plain one only what its end needs.
+local function load_to_end(base, id)
+  local status, token, host, more =
+    unpack(redis.call('HMGET', base .. ':j:' .. id, 'status', 'token', 'host', 'more'))
+  if more or status ~= 'in_progress' then
+    return load(base, id)
+  end
+  return {
+    id = id, is_plain = true, status = status, token = tonumber(token), host = host, settled = 0,
+    attempt = 1, crashes = 0, snoozes = 0,
+  }
+end
+
 local function remove_claims(base, jobs)
-  local of_host = {}
   for _, job in ipairs(jobs) do
     later('ZREM', base .. ':claimed', job.id)
     later('SREM', base .. ':own:' .. job.host, job.id)
     if job.started then
       later('ZREM', base .. ':started', job.id)
     end
-    of_host[job.host] = (of_host[job.host] or 0) + 1
-  end
-  for host, number in pairs(of_host) do
-    if redis.call('HINCRBY', base .. ':owners', host, -number) <= 0 then
-      redis.call('HDEL', base .. ':owners', host)
-    end
+    own(job.host, -1)
   end
 end
 
@@ -25,6 +32,7 @@ end
 -- Notes the start of a claim's handler, the first time.
 local function mark_started(base, id)
   if redis.call('HSETNX', base .. ':j:' .. id, 'started', now) == 1 then
+    redis.call('HSET', base .. ':j:' .. id, 'more', '1')
     redis.call('ZADD', base .. ':started', now, id)
   end
 end

@@ -31,18 +31,19 @@ local function free_key(base, job)
 end
 
 -- Into a terminal status; the job is in no index of waiting or claimed ones any more.
-local function end_job(base, job, status, cause)
+-- changes: fields and values in turn that are to be written beside
+local function end_job(base, job, status, cause, changes)
   local key = base .. ':j:' .. job.id
   if job.status == 'blocked' then
     redis.call('DEL', base .. ':waits:' .. job.id)
   end
   set_status(base, job, status)
-  redis.call('HSET', key, 'status', status, 'cause', cause, 'finished', now)
+  if not keeps(base, status) then
+    changes[#changes + 1], changes[#changes + 2] = 'payload', ''
+  end
+  redis.call('HSET', key, 'status', status, 'cause', cause, 'finished', now, unpack(changes))
   if job.cancel then
     redis.call('HDEL', key, 'cancel')
-  end
-  if not keeps(base, status) then
-    redis.call('HSET', key, 'payload', '')
   end
   later('ZADD', base .. ':ended:' .. status, now, job.id)
   free_key(base, job)

@@ -18,7 +18,7 @@ local function add_due(base, line, wanted, may_expire, found)
   local start, left = 0, wanted
   while left > 0 and (start == 0 or met < MOST_EXPIRED) do
     local page = redis.call(
-      'ZRANGE', key, '-inf', text(now), 'BYSCORE', 'LIMIT', start, size, 'WITHSCORES'
+      'ZRANGE', key, '-inf', now, 'BYSCORE', 'LIMIT', start, size, 'WITHSCORES'
     )
     start = start + size
     for index = 1, #page, 2 do
@@ -59,7 +59,7 @@ local function find_due(base, kinds, workers, limit)
   for _, kind in ipairs(kinds) do
     known[kind] = true
   end
-  local may_expire = redis.call('ZCOUNT', base .. ':expiring', '-inf', text(now)) > 0
+  local may_expire = redis.call('ZCOUNT', base .. ':expiring', '-inf', now) > 0
   local picked, level, strange = {}, {}, {}
   local priority
   for _, line in ipairs(all_lines(base)) do

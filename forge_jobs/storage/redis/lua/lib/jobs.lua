@@ -1,4 +1,6 @@
--- A job and the indexes it is in. Nothing here decides; callers have checked.
+-- A job and the indexes it is in. Nothing here decides; callers have checked. 'more' stands on
+-- every job that is not plain: one with a key, tags, schedule, parents, children, expiry, time for
+-- its result, recorded start, wish to cancel, or a second wait.
 
 local FIELDS = {
   'status', 'kind', 'host', 'cancel', 'key', 'tags', 'schedule', 'hold', 'kids', 'priority', 'run_at',

@@ -2,17 +2,24 @@
 -- A job is in one for its status and each thing it can be looked up by. Used with jobs.lua, whose
 -- set_status keeps those of the status afterwards.
 
--- The keys of the lists that the job is in. It needs status, kind, key, tags, schedule.
-local function lists_of(base, job)
-  local keys = { base .. ':s:' .. job.status, base .. ':kind:' .. job.kind }
-  if job.key then
-    keys[#keys + 1] = base .. ':key:' .. job.key
-  end
+-- The keys of the lists that are not by status or unique key. It needs kind, tags, schedule.
+local function shared_lists(base, job)
+  local keys = { base .. ':kind:' .. job.kind }
   if job.schedule then
     keys[#keys + 1] = base .. ':schedule:' .. job.schedule
   end
   for tag in string.gmatch(job.tags or '', '[^\n]+') do
     keys[#keys + 1] = base .. ':tag:' .. tag
+  end
+  return keys
+end
+
+-- The keys of all lists that the job is in.
+local function lists_of(base, job)
+  local keys = shared_lists(base, job)
+  keys[#keys + 1] = base .. ':s:' .. job.status
+  if job.key then
+    keys[#keys + 1] = base .. ':key:' .. job.key
   end
   return keys
 end

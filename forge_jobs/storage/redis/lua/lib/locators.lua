@@ -4,10 +4,8 @@
 -- One is written anew by every attempt to store its job, and taken away only when it is older
 -- than any attempt that may still be under way.
 
--- ids: the hash's key
-local function put_locator(ids, id, queue, mark)
-  local second = text(math.floor(now / 1000000))
-  redis.call('HSET', ids, id, queue .. '\n' .. second .. (mark and '\n' .. mark or ''))
+local function locator_of(queue, mark)
+  return queue .. '\n' .. text(math.floor(now / 1000000)) .. (mark and '\n' .. mark or '')
 end
 
 -- Queue, second and mark of a locator.
@@ -16,29 +14,43 @@ local function parse_locator(locator)
   return queue, tonumber(second), tonumber(mark) or 0
 end
 
--- groups: a list of { hash, { { id, known } .. } }, where known is the locator that may be written
--- over although it names another queue, '' for none
+-- groups: a list of { hash, ids, known }, where known has for some of the ids the locator that may be
+-- written over although it names another queue
 local function put_locators(queue, groups)
+  local locator = locator_of(queue)
   for _, group in ipairs(groups) do
-    for _, entry in ipairs(group[2]) do
-      put_locator(group[1], entry[1], queue)
+    local pairs_of = {}
+    for _, id in ipairs(group[2]) do
+      pairs_of[#pairs_of + 1], pairs_of[#pairs_of + 2] = id, locator
     end
+    call_many('HSET', group[1], pairs_of)
   end
 end
 
--- The ids that are, or were, in another queue, each with its locator.
-local function foreign_locators(queue, groups)
-  local found = {}
-  for _, group in ipairs(groups) do
-    for _, entry in ipairs(group[2]) do
-      local id, known = unpack(entry)
-      local locator = redis.call('HGET', group[1], id)
-      if locator and locator ~= known and parse_locator(locator) ~= queue then
+-- Adds to `found` the ids that are, or were, in another queue, each with its locator; answers whether
+-- any has a locator at all.
+local function find_foreign(queue, key, ids, known, found)
+  local any = false
+  for first = 1, #ids, 400 do
+    local last = math.min(first + 399, #ids)
+    for offset, locator in ipairs(redis.call('HMGET', key, unpack(ids, first, last))) do
+      local id = ids[first + offset - 1]
+      any = any or locator
+      if locator and locator ~= known[id] and parse_locator(locator) ~= queue then
         found[#found + 1] = { id, locator }
       end
     end
   end
-  return found
+  return any
+end
+
+-- The ids that are, or were, in another queue, and whether any has a locator.
+local function foreign_locators(queue, groups)
+  local found, any = {}, false
+  for _, group in ipairs(groups) do
+    any = find_foreign(queue, group[1], group[2], group[3], found) or any
+  end
+  return found, any
 end
 
 -- An attempt to store a job has at most half a minute, and looks at its locator before.

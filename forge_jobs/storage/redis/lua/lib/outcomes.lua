@@ -1,4 +1,16 @@
 -- What the end of a claim leaves on its job. Used with jobs.lua; see settling.lua.
+--
+-- An outcome comes as { status, cause, delay, handed back, snoozes, crashes, error, result, cool-down
+-- length and level }, counts as 0 or 1, texts and lengths false when there are none.
+
+local function to_outcome(parts)
+  local status, cause, delay, handed_back, snoozes, crashes, error, result, length, level =
+    unpack(parts)
+  return {
+    status = status, cause = cause, delay = delay, handed_back = handed_back, snoozes = snoozes,
+    crashes = crashes, error = error, result = result, length = length, level = level,
+  }
+end
 
 local MOST_ERRORS = 32
 
@@ -9,36 +21,28 @@ local function append_error(base, id, error)
 end
 
 -- Replaces the result, also by none.
-local function write_result(base, job, result)
-  local key = base .. ':j:' .. job.id
-  if not result then
-    if redis.call('HDEL', key, 'result') == 1 then
-      redis.call('ZREM', base .. ':results', job.id)
+local function write_result(base, job, result, changes)
+  if result then
+    changes[#changes + 1], changes[#changes + 2] = 'result', result
+    if job.result_ttl then
+      redis.call('ZADD', base .. ':results', now + job.result_ttl, job.id)
     end
-    return
-  end
-  redis.call('HSET', key, 'result', result)
-  if job.result_ttl then
-    redis.call('ZADD', base .. ':results', now + job.result_ttl, job.id)
+  elseif not job.is_plain and redis.call('HDEL', base .. ':j:' .. job.id, 'result') == 1 then
+    redis.call('ZREM', base .. ':results', job.id)
   end
 end
 
-local function write_counts(base, job, item, mode)
-  local fields = {}
+local function write_counts(job, outcome, mode, changes)
   local function add(name, by)
     if by ~= 0 then
       job[name] = job[name] + by
-      fields[#fields + 1] = name
-      fields[#fields + 1] = text(job[name])
+      changes[#changes + 1], changes[#changes + 2] = name, job[name]
     end
   end
-  add('attempt', -item[6])
-  add('snoozes', item[7])
-  add('crashes', item[8])
+  add('attempt', -outcome.handed_back)
+  add('snoozes', outcome.snoozes)
+  add('crashes', outcome.crashes)
   if mode ~= 'revive' then
     add('settled', job.token - job.settled)
-  end
-  if #fields > 0 then
-    redis.call('HSET', base .. ':j:' .. job.id, unpack(fields))
   end
 end

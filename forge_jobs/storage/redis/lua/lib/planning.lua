@@ -18,23 +18,33 @@ end
 
 -- What becomes of the jobs; sets request.plan. Answers the whole answer when it is a refusal.
 local function plan_jobs(base, request)
-  local elsewhere = foreign_locators(request[1], request[3])
+  local elsewhere, any = foreign_locators(request[1], request[3])
   if #elsewhere > 0 then
     return { 'elsewhere', elsewhere }
   elseif request[9] and now > request[9] or is_barred(base, request) then
     return { 'again', {} }
   end
-  local plan = { jobs = {}, words = {} }
-  local accepted, holders = {}, {}
-  request.is_any_stored = #request[4] > 0 and is_any_stored(base, request[4])
+  -- Every stored job has a locator; when another step has written those there is one in any case.
+  request.may_be_stored = any or #request[3] == 0
+  local plan = { jobs = {}, words = {}, all_new = true }
+  local templates, accepted, holders = {}, {}, {}
+  for number, fields in ipairs(request[10]) do
+    templates[number] = to_template(fields)
+  end
   for index, fields in ipairs(request[4]) do
-    local job = to_job(fields)
+    local job = to_job(fields, templates)
     local word, id = admit(base, job, accepted, holders, request)
     if REFUSALS[word] then
       return { word, { { job.key or '', word == 'held' and id or job.id } } }
     end
     job.is_new = word == 'new'
+    plan.all_new = plan.all_new and job.is_new
     plan.jobs[index], plan.words[index] = job, { word, id }
   end
   request.plan = plan
+end
+
+-- The answer when all is stored: nothing more needs to be said of jobs that are all new.
+local function stored(plan)
+  return { 'stored', plan.all_new and {} or plan.words }
 end

@@ -11,11 +11,14 @@ local STATE = {
   'set_max_workers', 'set_cooldown', 'set_retention', 'set_retry',
 }
 
+local function has_queue(base)
+  return redis.call('EXISTS', base .. ':queue') == 1
+end
+
 -- Creates the queue when it is not there. settings: field, value, field, value ...
 local function ensure_queue(base, settings)
-  local key = base .. ':queue'
-  if redis.call('EXISTS', key) == 0 then
-    redis.call('HSET', key, unpack(settings))
+  if not has_queue(base) then
+    redis.call('HSET', base .. ':queue', unpack(settings))
   end
 end
 

@@ -1,50 +1,51 @@
 -- Ends claims. Used with jobs, claims, endings, queues, outcomes.
 --
--- An item: { id, token, status, cause, delay, handed back, snoozes, crashes, error, result, cool-down
--- length and level }, counts as 0 or 1, texts and lengths false when there are none.
+-- An item: { id, token, number of its outcome }; see outcomes.lua.
 -- Modes: 'finalize'; 'release', due as before; 'revive', only when stale for `stale_after`.
 
--- Whether the item's transition is overruled: the job was asked to cancel.
-local function is_cancelled(job, item, mode)
-  return job.cancel and not (item[3] == 'done' and mode ~= 'revive')
+-- Whether the outcome is overruled: the job was asked to cancel.
+local function is_cancelled(job, outcome, mode)
+  return job.cancel and not (outcome.status == 'done' and mode ~= 'revive')
 end
 
 -- Back among those that wait. A release keeps the due time unless it was overruled.
-local function wait_again(base, job, item, mode)
-  local key = base .. ':j:' .. job.id
-  set_status(base, job, item[3])
-  redis.call('HSET', key, 'status', job.status, 'cause', item[4])
+local function wait_again(base, job, outcome, mode, changes)
+  set_status(base, job, outcome.status)
   if mode ~= 'release' then
-    job.run_at = now + item[5]
-    redis.call('HSET', key, 'run_at', text(job.run_at))
+    job.run_at = now + outcome.delay
+    changes[#changes + 1], changes[#changes + 2] = 'run_at', text(job.run_at)
   end
+  redis.call(
+    'HSET', base .. ':j:' .. job.id, 'status', job.status, 'cause', outcome.cause, 'more', '1',
+    unpack(changes)
+  )
   start_waiting(base, job)
 end
 
-local function apply(base, job, item, mode)
-  local overruled = is_cancelled(job, item, mode)
-  local cause = overruled and 'cancelled' or item[4]
-  write_counts(base, job, item, mode)
-  if item[9] then
-    append_error(base, job.id, item[9])
+local function apply(base, job, outcome, mode)
+  local overruled = is_cancelled(job, outcome, mode)
+  local cause = overruled and 'cancelled' or outcome.cause
+  local changes = {}
+  write_counts(job, outcome, mode, changes)
+  if outcome.error then
+    append_error(base, job.id, outcome.error)
   end
   if mode ~= 'release' then
-    write_result(base, job, not overruled and item[10])
+    write_result(base, job, not overruled and outcome.result, changes)
   end
-  if overruled or ENDED[item[3]] then
-    end_job(base, job, overruled and 'cancelled' or item[3], cause)
+  if overruled or ENDED[outcome.status] then
+    end_job(base, job, overruled and 'cancelled' or outcome.status, cause, changes)
   else
-    wait_again(base, job, item, mode)
+    wait_again(base, job, outcome, mode, changes)
   end
   count(cause, job.host)
-  if item[11] then
-    start_cooldown(base, item[11], item[12])
+  if outcome.length then
+    start_cooldown(base, outcome.length, outcome.level)
   end
 end
 
 -- What becomes of an item: 'apply', 'repeat' of what its owner has done already, or false.
-local function judge(job, item, mode, stale_after)
-  local token = item[2]
+local function judge(job, token, mode, stale_after)
   if is_current(job, token) then
     return (mode ~= 'revive' or job.beat + stale_after <= now) and 'apply'
   end
@@ -52,20 +53,22 @@ local function judge(job, item, mode, stale_after)
 end
 
 -- Per item whether it is settled. All are judged before any is applied.
-local function settle(base, items, mode, stale_after)
-  local jobs, verdicts, applied = {}, {}, {}
+local function settle(base, outcomes, items, mode, stale_after)
+  local jobs, verdicts, applied, ended = {}, {}, {}, {}
   for index, item in ipairs(items) do
-    local id = item[1]
-    jobs[id] = jobs[id] or load(base, id)
-    verdicts[index] = judge(jobs[id], item, mode, stale_after)
+    local id, token, outcome = item[1], item[2], outcomes[item[3]]
+    local is_end = mode == 'finalize' and ENDED[outcome.status]
+    if not jobs[id] or jobs[id].is_plain and not is_end then
+      jobs[id] = (is_end and load_to_end or load)(base, id)
+    end
+    verdicts[index] = judge(jobs[id], token, mode, stale_after)
   end
-  local ended = {}
   for index, item in ipairs(items) do
     local id = item[1]
     if verdicts[index] == 'apply' and not applied[id] then
       ended[#ended + 1] = jobs[id]
       applied[id] = true
-      apply(base, jobs[id], item, mode)
+      apply(base, jobs[id], outcomes[item[3]], mode)
     elseif verdicts[index] == 'apply' then
       -- The second of two equal items: a repeat for the owner, too late for a reaper.
       verdicts[index] = mode ~= 'revive'

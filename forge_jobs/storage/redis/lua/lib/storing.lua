@@ -1,9 +1,10 @@
 -- Stores new jobs: planned first, then written. Used with jobs, lists, queues, locators, admission,
 -- planning and inserting.
 --
--- A request: { queue, default settings, locators, jobs, duplicates, is_strict, names, marks, until }.
--- locators is a list of { hash, { { id, known } .. } }, empty when another step has written them;
--- marks then has the mark of each job's. names is the set of all queues, false when another step has
+-- A request: { queue, default settings (JSON), locators, jobs, duplicates, is_strict, names, marks,
+-- until, templates }. What jobs have in common stands once, in their template; see codec.py.
+-- locators is a list of { hash, ids, known }, empty when another step has written them; marks then
+-- has the mark of each job's. names is the set of all queues, false when another step has
 -- added this one. duplicates counts what was dropped before. A strict request stores each job it
 -- brings, or nothing. until: the time after which what steps before have written may be gone, false
 -- when there were none.
@@ -20,18 +21,20 @@ local function store_planned(base, request)
     end
   end
   if #fresh > 0 then
-    if request[7] then
-      redis.call('SADD', request[7], request[1])
+    if not has_queue(base) then
+      if request[7] then
+        redis.call('SADD', request[7], request[1])
+      end
+      ensure_queue(base, cjson.decode(request[2]))
     end
-    ensure_queue(base, request[2])
     put_locators(request[1], request[3])
-    insert(base, fresh)
+    insert_all(base, fresh)
     count('enqueued', '', #fresh)
   end
   if duplicates > 0 then
     count('deduplicated', '', duplicates)
   end
-  return { 'stored', request.plan.words }
+  return stored(request.plan)
 end
 
 -- Plans and stores the jobs of one request.
