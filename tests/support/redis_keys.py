@@ -54,6 +54,10 @@ _OF_JOBS = ("j", "err", "waits", "kids", "told", "ready", "held", "own", "s", "e
 _LISTS = ("tag", "key", "schedule")
 _MORTAL = ("m", "l", "ev", "g", "fired", "barred")
 _ACTIVE = frozenset(("blocked", "pending", "in_progress", "failed"))
+_RARE = frozenset(
+    ("cancel", "key", "tags", "schedule", "kids", "expires", "result_ttl", "started", "result")
+)
+"""Fields that a job with none of them need not be asked for."""
 _STATUSES = _ACTIVE | {"done", "dead", "cancelled"}
 
 _READERS: Mapping[str, tuple[str, ...]] = {
@@ -166,6 +170,7 @@ def _check_name(tag: str, name: str, is_mortal: bool) -> Iterator[str]:
 
 
 def _check_queue(queue: _Queue) -> Iterator[str]:
+    yield from _check_marks(queue)
     yield from _check_lists(queue)
     yield from _check_waiting(queue)
     yield from _check_claims(queue)
@@ -189,6 +194,19 @@ def _by(jobs: Mapping[str, dict[str, str]], name: str) -> dict[str, set[str]]:
         for value in job[name].split("\n") if name in job else ():
             found[value].add(job_id)
     return dict(found)
+
+
+def _check_marks(queue: _Queue) -> Iterator[str]:
+    for job_id, job in queue.jobs.items():
+        waits = job["status"] in ("pending", "failed")
+        is_plain = _RARE.isdisjoint(job) and not (
+            (waits and "attempt" in job)
+            or int(job.get("crashes", 0))
+            or (job["status"] == "in_progress" and "settled" in job)
+            or job["status"] in ("blocked", "failed")
+        )
+        if job["status"] in _ACTIVE and not is_plain and "more" not in job:
+            yield f"{job_id} is not plain, and nothing says so: {sorted(job)}"
 
 
 def _check_lists(queue: _Queue) -> Iterator[str]:

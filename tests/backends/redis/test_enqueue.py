@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any
 
+import msgspec
 import pytest
 
 from forge_jobs.clock import ManualClock
@@ -207,3 +208,35 @@ async def test_queues_whose_jobs_wait_for_each_others_are_stored_together(
     for job, queue in ((first, "a"), (second, "b"), (third, "a")):
         assert await run_one(storage, lease, done(), queue=queue) == job.id
         await tell(storage)
+
+
+async def test_jobs_of_one_batch_that_differ_in_anything_keep_what_is_theirs(
+    storage: Storage,
+) -> None:
+    now = await storage.cron.now()
+    asked: list[dict[str, Any]] = [
+        {},
+        {"kind": "other"},
+        {"payload": '{"other":1}'},
+        {"priority": 1},
+        {"run_at": now + 50 * SECOND},
+        {"delay": 40 * SECOND},
+        {"expires_at": now + 60 * SECOND},
+        {"tags": ("a", "b")},
+        {"schedule": "nightly"},
+        {"max_attempts": 7},
+        {"timeout": 30 * SECOND},
+        {"keep_result": False},
+        {"metadata": '{"a":"b"}'},
+        {"trace": '{"c":"d"}'},
+        {},
+    ]
+    together = [new_job(**each) for each in asked]
+    await storage.jobs.enqueue(together)
+    for request, each in zip(together, asked, strict=True):
+        stored = await get_job(storage, request.id)
+        alone = await get_job(storage, await enqueue_one(storage, **each))
+        due_in = stored.due_at - stored.enqueued_at, alone.due_at - alone.enqueued_at
+        assert "run_at" in each or due_in[0] == due_in[1]
+        own = {"id": alone.id, "token": alone.token, "enqueued_at": alone.enqueued_at}
+        assert msgspec.structs.replace(stored, **own, due_at=alone.due_at) == alone

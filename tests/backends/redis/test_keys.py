@@ -85,6 +85,12 @@ async def test_a_job_without_its_locator_is_noticed(client: Redis) -> None:
     assert await redis_keys.problems(client, KEYS.prefix) != []
 
 
+async def test_a_job_that_is_not_plain_and_not_marked_is_noticed(client: Redis) -> None:
+    for key in [key async for key in client.scan_iter(f"{BASE}:j:*")]:
+        await client.hdel(key, "more")
+    assert len(await redis_keys.problems(client, KEYS.prefix)) > 1
+
+
 async def test_a_minute_that_would_stay_is_noticed(client: Redis) -> None:
     [key, *_] = [key async for key in client.scan_iter(f"{BASE}:m:*")]
     await client.persist(key)
