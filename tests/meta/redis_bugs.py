@@ -130,6 +130,18 @@ REDIS_BUGS: tuple[Bug, ...] = (
         "tonumber(cooldown_until) <= now",
         "tonumber(cooldown_until) < now",
     ),
+    Bug(
+        "redis: a page of running jobs that begins anew",
+        ("tests/backends/redis/test_many_jobs.py",),
+        (
+            Edit(
+                f"{_LUA}find.lua",
+                "  return beyond ~= '' and (id == beyond or (id > beyond) == is_descending)\n",
+                "  return false\n",
+            ),
+        ),
+        "redis",
+    ),
     _bug(
         "claimed at the instant it expires",
         "claim",

@@ -10,17 +10,20 @@ Under the base of a queue
 ===================== ========= ==================================================================
 ``queue``             hash      settings, pause, cool-down, versions and sequence numbers
 ``slots``             hash      pod -> its lease here, target and grant
-``j:<id>``            hash      a job
+``j:<id>``            hash      a job. The field ``more`` stands on each that is not plain: that has
+                                a key, tags, schedule, parents, children, expiry, time for its
+                                result, recorded start or wish to cancel, or has waited again after
+                                a claim. Of others claims and ends do not read these fields
 ``err:<id>``          list      its error records, oldest first
 ``lines``             zset      the lines that hold ready jobs, by priority
 ``ready:<line>``      zset      ready jobs of one line, by due time. A line is one priority and
                                 kind, split by whether the job has a crash on record: a claim
                                 looks at no job that it may not take
 ``held``              zset      jobs on hold, ``held:<kind>`` those of one kind
-``claimed``           zset      claims, by their last beat
+``claimed``           zset      claims, by their last beat: the list of jobs in progress too
 ``own:<host>``        set       claims of one pod; ``owners`` (hash) how many each has
 ``started``           zset      claims whose start is known
-``s:<status>``        zset      jobs of one status, by id; also ``kind:``, ``tag:``, ``key:``,
+``s:<status>``        zset      jobs of any other status, by id; also ``kind:``, ``tag:``, ``key:``,
                                 ``schedule:``, for lists
 ``unique``            hash      unique key -> the active job that holds it
 ``expiring``          zset      waiting jobs, by ``expires_at``

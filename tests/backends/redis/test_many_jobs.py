@@ -1,4 +1,4 @@
-"""Counts and pages cost as many commands among many jobs as among few."""
+"""Counts and pages cost as many commands among many jobs as among few, and miss none."""
 
 import pytest
 from redis import Redis
@@ -7,7 +7,7 @@ from forge_jobs.model.jobs import JobFilter, JobStatus
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.testing.servers import RedisServer
-from tests.support.factories import DAY, KIND, QUEUE, new_job
+from tests.support.factories import DAY, KIND, QUEUE, claim, new_job, register
 
 pytestmark = pytest.mark.anyio
 
@@ -53,3 +53,31 @@ async def test_counts_and_pages_cost_the_same_among_many_jobs(server: RedisServe
             among_few = await cost()
             await fill(storage, MANY)
             assert await cost() <= 1.1 * among_few
+
+
+@pytest.mark.parametrize("waiting", [0, 20])
+async def test_running_jobs_come_page_by_page_in_order_of_id(
+    storage: Storage, waiting: int
+) -> None:
+    lease = await register(storage)
+    jobs = [new_job(priority=n % 3) for n in range(40)]
+    await storage.jobs.enqueue(jobs)
+    while await claim(storage, lease, limit=7):
+        pass
+    jobs += [new_job() for _ in range(waiting)]
+    await storage.jobs.enqueue(jobs[40:])
+    which = JobFilter(statuses=(JobStatus.IN_PROGRESS, JobStatus.PENDING)[: 1 + bool(waiting)])
+    listed: list[str] = []
+    page = await storage.jobs.list(which, limit=7)
+    while page.cursor is not None:
+        listed += (line.id for line in page.jobs)
+        page = await storage.jobs.list(which, cursor=page.cursor, limit=7)
+    listed += (line.id for line in page.jobs)
+    assert listed == sorted((job.id for job in jobs), reverse=True)
+
+    asked = await storage.jobs.cancel(which, limit=7)
+    reached = [*asked.requested, *asked.changed]
+    while asked.cursor is not None:
+        asked = await storage.jobs.cancel(which, cursor=asked.cursor, limit=7)
+        reached += (*asked.requested, *asked.changed)
+    assert sorted(reached) == sorted(job.id for job in jobs)

@@ -45,7 +45,7 @@ end
 local function handle(base)
   local by_status = {}
   for index, status in ipairs(STATUSES) do
-    by_status[index] = redis.call('ZCARD', base .. ':s:' .. status)
+    by_status[index] = redis.call('ZCARD', base .. (status == 'in_progress' and ':claimed' or ':s:' .. status))
   end
   local expired, due = expired_and_ready(base)
   due = -due

@@ -8,7 +8,8 @@ local STATUSES = { 'blocked', 'pending', 'in_progress', 'failed', 'done', 'dead'
 local function lists(base, prefix, values)
   local keys, size = {}, 0
   for index, value in ipairs(values) do
-    keys[index] = base .. prefix .. value
+    local list = prefix .. value
+    keys[index] = base .. (list == ':s:in_progress' and ':claimed' or list)
     size = size + redis.call('ZCARD', keys[index])
   end
   return keys, size
@@ -36,18 +37,26 @@ local function from(key, beyond, is_descending, most)
   return redis.call('ZRANGE', key, edge or '-', '+', 'BYLEX', 'LIMIT', 0, most)
 end
 
+local function is_passed(id, beyond, is_descending)
+  return beyond ~= '' and (id == beyond or (id > beyond) == is_descending)
+end
+
 -- The next ids of all the lists together, more than `most` when there are more.
-local function following(keys, beyond, is_descending, most)
+local function following(base, keys, beyond, is_descending, most)
   local ids, seen = {}, {}
   for _, key in ipairs(keys) do
-    for _, id in ipairs(from(key, beyond, is_descending, most + 1)) do
-      if not seen[id] then
+    -- Claims are not many, and stand by their last beat.
+    local are_claims = key == base .. ':claimed'
+    local found = are_claims and redis.call('ZRANGE', key, 0, -1)
+      or from(key, beyond, is_descending, most + 1)
+    for _, id in ipairs(found) do
+      if not seen[id] and not (are_claims and is_passed(id, beyond, is_descending)) then
         seen[id] = true
         ids[#ids + 1] = id
       end
     end
   end
-  if #keys > 1 then
+  if #keys > 1 or keys[1] == base .. ':claimed' then
     table.sort(ids, is_descending and function(a, b) return a > b end or nil)
   end
   return ids
@@ -56,7 +65,7 @@ end
 local function handle(base, request)
   local filter = read_filter(request[1])
   local beyond, wanted, visited, is_descending = unpack(request, 2)
-  local ids = following(narrowest(base, filter), beyond, is_descending, visited)
+  local ids = following(base, narrowest(base, filter), beyond, is_descending, visited)
   local found, last = {}, 0
   while last < visited and last < #ids and #found < wanted do
     last = last + 1

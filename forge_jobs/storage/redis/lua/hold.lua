@@ -24,7 +24,8 @@ local function handle(base, request)
   for _, kind in ipairs(kinds) do
     unknown[kind] = true
   end
-  for _, line in ipairs(all_lines(base)) do
+  for _, name in ipairs(all_lines(base)) do
+    local line = parse_line(name)
     if unknown[line.kind] and most > 0 then
       most = most - hold_line(base, line, most)
     end

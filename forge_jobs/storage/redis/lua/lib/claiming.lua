@@ -35,17 +35,15 @@ end
 
 -- Moves all that was claimed to where claims are listed.
 local function list_claims(base, host, before)
-  local scored, listed, all = {}, {}, {}
+  local scored, all = {}, {}
   for status, ids in pairs(before) do
     call_many('ZREM', base .. ':s:' .. status, ids)
     for _, id in ipairs(ids) do
       all[#all + 1] = id
       scored[#scored + 1], scored[#scored + 2] = now, id
-      listed[#listed + 1], listed[#listed + 2] = 0, id
     end
   end
   call_many('ZADD', base .. ':claimed', scored)
-  call_many('ZADD', base .. ':s:in_progress', listed)
   call_many('SADD', base .. ':own:' .. host, all)
   own(host, #all)
 end

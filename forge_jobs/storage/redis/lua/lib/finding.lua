@@ -60,9 +60,9 @@ local function find_due(base, kinds, workers, limit)
     known[kind] = true
   end
   local may_expire = redis.call('ZCOUNT', base .. ':expiring', '-inf', now) > 0
-  local picked, level, strange = {}, {}, {}
-  local priority
-  for _, line in ipairs(all_lines(base)) do
+  local picked, level, strange, priority = {}, {}, {}, nil
+  for _, name in ipairs(all_lines(base)) do
+    local line = parse_line(name)
     if line.priority ~= priority then
       pick(level, picked, workers, limit)
       priority, level = line.priority, {}

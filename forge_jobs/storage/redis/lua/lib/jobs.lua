@@ -1,6 +1,4 @@
--- A job and the indexes it is in. Nothing here decides; callers have checked. 'more' stands on
--- every job that is not plain: one with a key, tags, schedule, parents, children, expiry, time for
--- its result, recorded start, wish to cancel, or a second wait.
+-- A job and the indexes it is in; callers have checked, nothing here decides. 'more': see keys.py.
 
 local FIELDS = {
   'status', 'kind', 'host', 'cancel', 'key', 'tags', 'schedule', 'hold', 'kids', 'priority', 'run_at',
@@ -74,7 +72,9 @@ local function start_waiting(base, job)
 end
 
 local function set_status(base, job, status)
-  later('ZREM', base .. ':s:' .. job.status, job.id)
+  if job.status ~= 'in_progress' then
+    later('ZREM', base .. ':s:' .. job.status, job.id)
+  end
   later('ZADD', base .. ':s:' .. status, 0, job.id)
   job.status = status
 end

@@ -1,6 +1,6 @@
 -- The indexes behind lists and bulk operations: zsets of ids, all of score 0, so in order of id.
--- A job is in one for its status and each thing it can be looked up by. Used with jobs.lua, whose
--- set_status keeps those of the status afterwards.
+-- A job is in one for its status, or in 'claimed', and for each thing it can be looked up by. Used
+-- with jobs.lua, whose set_status keeps those of the status afterwards.
 
 -- The keys of the lists that are not by status or unique key. It needs kind, tags, schedule.
 local function shared_lists(base, job)
@@ -22,12 +22,6 @@ local function lists_of(base, job)
     keys[#keys + 1] = base .. ':key:' .. job.key
   end
   return keys
-end
-
-local function add_to_lists(base, job)
-  for _, key in ipairs(lists_of(base, job)) do
-    redis.call('ZADD', key, 0, job.id)
-  end
 end
 
 local function remove_from_lists(base, job)

@@ -5,13 +5,9 @@ local function parse_line(line)
   return { name = line, priority = tonumber(priority), is_crashed = mark == 'c', kind = kind }
 end
 
--- The lines in use, lowest priority first.
+-- The names of the lines in use, lowest priority first.
 local function all_lines(base)
-  local lines = redis.call('ZRANGE', base .. ':lines', 0, -1)
-  for index, line in ipairs(lines) do
-    lines[index] = parse_line(line)
-  end
-  return lines
+  return redis.call('ZRANGE', base .. ':lines', 0, -1)
 end
 
 local function has_due(base, line)
@@ -38,10 +34,11 @@ end
 -- Until the next job that is not due yet falls due; nil when there is none.
 local function next_due(base)
   local earliest
-  for _, line in ipairs(all_lines(base)) do
+  local later_than_now = '(' .. text(now)
+  for _, name in ipairs(all_lines(base)) do
     local found = redis.call(
-      'ZRANGE', base .. ':ready:' .. line.name, '(' .. text(now), '+inf', 'BYSCORE',
-      'LIMIT', 0, 1, 'WITHSCORES'
+      'ZRANGE', base .. ':ready:' .. name, later_than_now, '+inf', 'BYSCORE', 'LIMIT', 0, 1,
+      'WITHSCORES'
     )
     local run_at = tonumber(found[2])
     if run_at and (not earliest or run_at < earliest) then
@@ -54,8 +51,8 @@ end
 -- Until the first job of all falls due, zero when one is due; nil when there is none.
 local function next_ready(base)
   local earliest
-  for _, line in ipairs(all_lines(base)) do
-    local first = redis.call('ZRANGE', base .. ':ready:' .. line.name, 0, 0, 'WITHSCORES')
+  for _, name in ipairs(all_lines(base)) do
+    local first = redis.call('ZRANGE', base .. ':ready:' .. name, 0, 0, 'WITHSCORES')
     local run_at = tonumber(first[2])
     if run_at and (not earliest or run_at < earliest) then
       earliest = run_at
