@@ -42,6 +42,19 @@ local function holder_of(base, job, holders)
   return holder ~= job.id and holder or nil
 end
 
+-- Whether any of the ids is stored: mostly none is.
+local function is_any_stored(base, jobs)
+  local found = 0
+  for first = 1, #jobs, 400 do
+    local keys = {}
+    for index = first, math.min(first + 399, #jobs) do
+      keys[#keys + 1] = base .. ':j:' .. jobs[index][1]
+    end
+    found = found + redis.call('EXISTS', unpack(keys))
+  end
+  return found > 0
+end
+
 -- The word for one job, and the job that it stands for.
 local function admit(base, job, accepted, holders, request)
   local stored = accepted[job.id] or request.may_be_stored and content_of(base, job.id)

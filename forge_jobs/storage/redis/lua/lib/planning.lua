@@ -24,8 +24,8 @@ local function plan_jobs(base, request)
   elseif request[9] and now > request[9] or is_barred(base, request) then
     return { 'again', {} }
   end
-  -- Every stored job has a locator; when another step has written those there is one in any case.
-  request.may_be_stored = any or #request[3] == 0
+  -- Every stored job has a locator. Where another step has written those, there is one in any case.
+  request.may_be_stored = any or #request[3] == 0 and is_any_stored(base, request[4])
   local plan = { jobs = {}, words = {}, all_new = true }
   local templates, accepted, holders = {}, {}, {}
   for number, fields in ipairs(request[10]) do
