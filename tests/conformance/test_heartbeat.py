@@ -195,6 +195,19 @@ async def test_claims_the_pod_did_not_list_are_named(storage: Storage, lease: Po
     assert beat.unknown == ()
 
 
+@pytest.mark.parametrize("last", ["earlier", "current"])
+async def test_a_claim_listed_beside_an_earlier_one_of_its_job_is_known(
+    storage: Storage, lease: PodLease, last: str
+) -> None:
+    earlier = await claimed_one(storage, lease)
+    await storage.jobs.release([earlier.claim])
+    current = await claim_one(storage, lease)
+    both = [held(earlier, "w"), held(current, "w")]
+    beat = await storage.jobs.heartbeat(lease, both if last == "current" else both[::-1], LEASE)
+    assert beat.claims == {earlier.claim: ClaimState.LOST, current.claim: ClaimState.HELD}
+    assert beat.unknown == ()
+
+
 async def test_a_beat_for_three_hundred_claims(
     storage: Storage, lease: PodLease, clock: ManualClock
 ) -> None:

@@ -374,6 +374,13 @@ REDIS_BUGS: tuple[Bug, ...] = (
         " then",
     ),
     _bug(
+        "a claim unknown to whoever lists an earlier one too",
+        "heartbeat",
+        "beat",
+        "listed[one[1]] or answers[index] ~= 'lost'",
+        "answers[index] ~= 'lost'",
+    ),
+    _bug(
         "a cancel not told by the beat",
         "heartbeat",
         "beat",

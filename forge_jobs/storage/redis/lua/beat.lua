@@ -22,10 +22,10 @@ local function beat_claim(base, host, one)
   return cancel and 'cancel' or 'held'
 end
 
-local function unlisted(base, host, states)
+local function unlisted(base, host, listed)
   local found = {}
   for _, id in ipairs(redis.call('SMEMBERS', base .. ':own:' .. host)) do
-    if not states[id] or states[id] == 'lost' then
+    if not listed[id] then
       found[#found + 1] = { id, tonumber(redis.call('HGET', base .. ':j:' .. id, 'token')) }
     end
   end
@@ -46,13 +46,14 @@ end
 local function handle(base, request)
   local host, epoch, lease_for, claims = unpack(request)
   local is_held = lease_for and lease_for > 0 and renew_slot(base, host, epoch, lease_for)
-  local answers, states = {}, {}
+  local answers, listed = {}, {}
   for index, one in ipairs(claims) do
     answers[index] = beat_claim(base, host, one)
-    states[one[1]] = answers[index]
+    -- An earlier claim of the same job may be listed beside the one that holds it.
+    listed[one[1]] = listed[one[1]] or answers[index] ~= 'lost'
   end
   return {
-    is_held, answers, unlisted(base, host, states),
+    is_held, answers, unlisted(base, host, listed),
     redis.call('EXISTS', base .. ':handovers') == 1,
     lease_for and tell(base, host, epoch, is_held) or {},
   }
