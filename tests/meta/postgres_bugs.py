@@ -170,6 +170,20 @@ _SHORT = (
         "key=lambda row: (row.id,)",
     ),
     _short(
+        "a front that is never looked behind",
+        "/old_snapshot",
+        "fronts",
+        "return start == EVERYTHING",
+        "return True",
+    ),
+    _short(
+        "every claim passes the dead rows",
+        "/old_snapshot",
+        "fronts",
+        "walked - asked > MANY",
+        "walked - asked > 1000 * MANY",
+    ),
+    _short(
         "ends that an exchange counts as claims",
         "exchange",
         "exchanges",

@@ -8,10 +8,10 @@ import pytest
 
 from forge_jobs.clock import ManualClock
 from forge_jobs.model.processes import ClaimState, PodLease
-from forge_jobs.model.transitions import Finalization
+from forge_jobs.model.transitions import Demand, Finalization
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
-from tests.support.factories import DAY, LEASE, QUEUE, claim, done, held, new_job, register
+from tests.support.factories import DAY, KIND, LEASE, QUEUE, claim, done, held, new_job, register
 from tests.support.postgres import a_role, raw, touched, with_options
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180)]
@@ -88,6 +88,27 @@ async def test_calls_read_no_more_rows_under_an_old_snapshot_and_pass_each_dead_
     assert len(found) == len(PASSES)
     passes = [each.walked / ENDED for each in found]
     assert all(each <= most for each, most in zip(passes, PASSES.values(), strict=True)), passes
+
+
+async def test_one_claim_a_while_passes_the_dead_rows_and_none_of_the_jobs_is_left_out(
+    url: str,
+) -> None:
+    asked = Demand(worker_ids=(), limit=10, kinds=frozenset({KIND}))
+    async with await open_storage(url) as storage, old_snapshot(url):
+        lease = await register(storage)
+        for _ in range(ROUNDS):
+            await a_whole_life(storage, lease)
+        await storage.jobs.enqueue([new_job() for _ in range(45)])
+        async with touched(storage) as found:
+            exchanges = [await storage.jobs.exchange(QUEUE, [], asked, lease) for _ in range(4)]
+        await storage.jobs.enqueue([new_job(priority=-1)])
+        exchanges.append(await storage.jobs.exchange(QUEUE, [], asked, lease))
+    assert [len(each.claimed) for each in exchanges] == [10, 10, 10, 10, 6]
+    assert found[0].walked > ENDED
+    assert all(each.walked < ENDED / 10 for each in found[1:4]), found
+    in_front = exchanges[-1]
+    assert in_front.claimed[-1].priority == -1
+    assert in_front.next_due_in == timedelta(0)
 
 
 async def test_the_oldest_transaction_that_keeps_dead_rows_is_known(url: str) -> None:
