@@ -49,7 +49,7 @@ async def test_a_cool_down_longer_than_the_lease_costs_nobody_a_claim_or_a_slot(
     async def throttled() -> None:
         raise Throttled(retry_after=600)
 
-    settings = quick_settings(lease=seconds(0.6), fence_margin=seconds(0.2))
+    settings = quick_settings(lease=seconds(1.2), fence_margin=seconds(0.2))
     async with a_runtime(storage, handlers, 2, settings=settings).start() as handle:
         running = await handle.enqueue(slow.request())
         await started.wait()

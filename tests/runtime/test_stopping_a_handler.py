@@ -243,7 +243,7 @@ async def test_a_thread_keeps_its_claim_until_it_ends_and_then_says_what_stopped
         release.wait(30)
         raise RuntimeError("at last")
 
-    settings = quick_settings(lease=seconds(0.5), fence_margin=seconds(0.2))
+    settings = quick_settings(lease=seconds(1), fence_margin=seconds(0.2))
     async with a_runtime(storage, handlers, settings=settings).start() as handle:
         job_id = (await handle.enqueue(deaf.request())).job_id
         await seen.wait()
