@@ -69,7 +69,8 @@ class Ours(Side):
 
     async def open(self) -> None:
         self._storage = await open_storage(self.work.url)
-        self._client = JobClient(self._storage)
+        self._registry = self._handlers()
+        self._client = JobClient(self._storage, self._registry)
         # Questions of the bench take no connection of the pod's.
         self._asking = await self._storage.reopen()
 
@@ -147,7 +148,7 @@ class Ours(Side):
         settings = QueueSettings(max_workers=slots, retention=Retention(done=timedelta(days=1)))
         runtime = QueueRuntime(
             self._storage,
-            self._handlers(),
+            self._registry,
             rate_limits={LIMIT: RateLimit(capacity=1_000_000_000)},
         ).with_queues(**dict.fromkeys(self._queues, settings))
         if self.options.count_batches:

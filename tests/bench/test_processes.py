@@ -10,6 +10,8 @@ from bench.runs import Runner
 from bench.side import JOBS_PER_CALL, Work
 from bench.stores import SqliteStore
 from bench.suite import Bench
+from forge_jobs import open_storage
+from forge_jobs.model.jobs import JobFilter
 from tests.bench.sides import Broken, Complete, Quick
 
 pytestmark = [pytest.mark.anyio, pytest.mark.processes]
@@ -100,3 +102,14 @@ async def test_earlier_stores_go_unless_they_are_wanted_beside(
         paths[-1].touch()
 
     assert [path.exists() for path in paths] == [False, False, True]
+
+
+async def test_no_result_is_stored_where_none_is_said_to_be(store: SqliteStore) -> None:
+    runner = Runner(store, Ours)
+    filled = await runner.fill(await store.fresh(), 3, 1)
+
+    async with await open_storage(filled.url) as storage:
+        jobs = (await storage.jobs.list(JobFilter())).jobs
+        kept = [job.keep_result for job in (await storage.jobs.get([j.id for j in jobs])).values()]
+
+    assert kept == [False] * 3
