@@ -8,6 +8,7 @@ from contextlib import suppress
 import anyio
 import pytest
 
+from tests.support.listening import listening
 from tests.support.proxy import Proxy, proxy
 from tests.support.waiting import wait_until
 
@@ -29,16 +30,13 @@ class Echo:
             while data := await reader.read(1_000):
                 self.got += data
                 writer.write(data)
-        writer.close()
 
 
 @pytest.fixture
 async def echo() -> AsyncIterator[Echo]:
     made = Echo()
-    server = await asyncio.start_server(made.serve, "127.0.0.1", 0)
-    made.port = server.sockets[0].getsockname()[1]
-    yield made
-    server.close()
+    async with listening(made.serve) as made.port:
+        yield made
 
 
 @pytest.fixture

@@ -12,6 +12,8 @@ from contextlib import contextmanager, suppress
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
+from tests.support.listening import all_accepted
+
 _CHUNK = 65_536
 _AT_ONCE = struct.pack("ii", 1, 0)
 """For SO_LINGER: closing resets the connection instead of ending it in good order."""
@@ -45,11 +47,14 @@ class _Link:
         async with asyncio.TaskGroup() as both:
             both.create_task(self._pump(reader, self._store, self._request))
             both.create_task(self._pump(from_store, self._client, self._reply))
+        # Whatever is left to be sent goes out, unless the proxy ends before.
+        await self._client.wait_closed()
+        await self._store.wait_closed()
 
     def abort(self) -> None:
         """Reset both connections at once."""
         for writer in (self._client, self._store):
-            if writer is None or writer.transport.is_closing():
+            if writer is None:
                 continue
             raw: socket.socket = writer.get_extra_info("socket")
             with suppress(OSError):
@@ -233,6 +238,7 @@ class Proxy:
         self._started.set()
         await self._stop.wait()
         await self._close()
+        await all_accepted()
         links = asyncio.all_tasks() - {asyncio.current_task()}
         for link in links:
             link.cancel()

@@ -15,6 +15,7 @@ import pytest
 from forge_jobs.errors import InvalidInput, StorageError, Unavailable
 from forge_jobs.storage.opening import open_storage
 from tests.support.factories import QUEUE, enqueue_one, get_job
+from tests.support.listening import listening
 from tests.support.postgres import with_options
 
 pytestmark = pytest.mark.anyio
@@ -36,11 +37,13 @@ async def tls_url(url: str) -> AsyncGenerator[str]:
     context.load_cert_chain(FOLDER / "server.pem", FOLDER / "server.key")
 
     async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(OSError):
-            while data := await reader.read(65_536):
-                writer.write(data)
-                await writer.drain()
-        writer.close()
+        try:
+            with suppress(OSError):
+                while data := await reader.read(65_536):
+                    writer.write(data)
+                    await writer.drain()
+        finally:
+            writer.close()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(OSError, asyncio.IncompleteReadError):
@@ -49,15 +52,10 @@ async def tls_url(url: str) -> AsyncGenerator[str]:
                 await writer.start_tls(context)
                 inside = await asyncio.open_connection(target.hostname, target.port)
                 await asyncio.gather(pump(reader, inside[1]), pump(inside[0], writer))
-        writer.close()
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    port = server.sockets[0].getsockname()[1]
-    other = await asyncio.start_server(serve, ANOTHER_NAME, port)
     user = target.netloc.rpartition("@")[0]
-    yield target._replace(netloc=f"{user}@localhost:{port}").geturl()
-    server.close()
-    other.close()
+    async with listening(serve, "127.0.0.1", ANOTHER_NAME) as port:
+        yield target._replace(netloc=f"{user}@localhost:{port}").geturl()
 
 
 @pytest.mark.parametrize(

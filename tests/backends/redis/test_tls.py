@@ -12,6 +12,7 @@ import pytest
 
 from forge_jobs.errors import StorageError, Unavailable
 from tests.support import servers
+from tests.support.listening import listening
 from tests.support.redis_databases import opened, with_options
 
 pytestmark = pytest.mark.anyio
@@ -28,19 +29,20 @@ async def port() -> AsyncGenerator[int]:
     context.load_cert_chain(FOLDER / "server.pem", FOLDER / "server.key")
 
     async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(OSError):
-            while data := await reader.read(65_536):
-                writer.write(data)
-                await writer.drain()
-        writer.close()
+        try:
+            with suppress(OSError):
+                while data := await reader.read(65_536):
+                    writer.write(data)
+                    await writer.drain()
+        finally:
+            writer.close()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         inside = await asyncio.open_connection(target.hostname, target.port)
         await asyncio.gather(pump(reader, inside[1]), pump(inside[0], writer))
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context)
-    yield server.sockets[0].getsockname()[1]
-    server.close()
+    async with listening(serve, ssl=context) as port:
+        yield port
 
 
 def url(port: int, **options: object) -> str:

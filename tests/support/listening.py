@@ -1,0 +1,60 @@
+"""Servers of tests that leave no connection behind."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import anyio
+
+Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+async def all_accepted() -> None:
+    """Let the loop turn until whoever had connected before a server closed is being served."""
+    for _ in range(10):
+        await anyio.lowlevel.checkpoint()
+
+
+@asynccontextmanager
+async def listening(
+    serve: Serve, *hosts: str, port: int = 0, **options: Any
+) -> AsyncGenerator[int]:
+    """Serve on one port of each of the hosts (127.0.0.1 without any); that port.
+
+    In the end every connection is reset, and has gone.
+
+    :param options: of ``asyncio.start_server``
+    """
+    tasks: set[asyncio.Task[Any]] = set()
+    writers: list[asyncio.StreamWriter] = []
+
+    async def tracked(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        tasks.add(task)
+        writers.append(writer)
+        try:
+            await serve(reader, writer)
+        finally:
+            tasks.discard(task)
+            writer.close()
+
+    running: list[asyncio.Server] = []
+    for host in hosts or ("127.0.0.1",):
+        running.append(await asyncio.start_server(tracked, host, port, **options))
+        port = running[0].sockets[0].getsockname()[1]
+    try:
+        yield port
+    finally:
+        for server in running:
+            server.close()
+        await all_accepted()
+        cancelled = list(tasks)
+        for task in cancelled:
+            task.cancel()
+        await asyncio.gather(*cancelled, return_exceptions=True)
+        for writer in writers:
+            writer.transport.abort()
+            with suppress(OSError):
+                await writer.wait_closed()
