@@ -85,6 +85,12 @@ async def line(through: Proxy) -> AsyncIterator[Line]:
     assert await opened.answer(5) == b"hello"
     yield opened
     writer.close()
+    through.heal()
+    await _none_left(through)
+
+
+async def _none_left(through: Proxy) -> None:
+    await wait_until(lambda: through.connections == 0, description="no connection is left")
 
 
 async def test_the_url_keeps_all_but_the_address(through: Proxy, echo: Echo) -> None:
@@ -142,12 +148,13 @@ async def test_a_new_connection_to_a_frozen_proxy_gets_no_answer(through: Proxy)
     through.heal()
     assert await late.answer(1) == b"?"
     writer.close()
+    await _none_left(through)
 
 
 async def test_cut_resets_what_is_open_and_takes_new_ones(through: Proxy, line: Line) -> None:
     through.cut()
     assert await line.all_until_reset() == b""
-    await wait_until(lambda: through.connections == 0, description="no connection is left")
+    await _none_left(through)
     port = int(through.url.rpartition(":")[2].partition("/")[0])
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     again = Line(reader, writer)
@@ -165,7 +172,10 @@ async def test_refused_until_it_heals_on_the_same_port(through: Proxy, line: Lin
         await asyncio.open_connection("127.0.0.1", port)
     through.heal()
     assert through.url == url
-    _, writer = await asyncio.open_connection("127.0.0.1", port)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    again = Line(reader, writer)
+    again.send(b"?")
+    assert await again.answer(1) == b"?"
     writer.close()
 
 
