@@ -16,6 +16,17 @@ async def all_accepted() -> None:
         await anyio.lowlevel.checkpoint()
 
 
+async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Pass on what comes until one side ends."""
+    try:
+        with suppress(OSError):
+            while data := await reader.read(65_536):
+                writer.write(data)
+                await writer.drain()
+    finally:
+        writer.close()
+
+
 @asynccontextmanager
 async def listening(
     serve: Serve, *hosts: str, port: int = 0, **options: Any

@@ -15,7 +15,7 @@ import pytest
 from forge_jobs.errors import InvalidInput, StorageError, Unavailable
 from forge_jobs.storage.opening import open_storage
 from tests.support.factories import QUEUE, enqueue_one, get_job
-from tests.support.listening import listening
+from tests.support.listening import listening, pump
 from tests.support.postgres import with_options
 
 pytestmark = pytest.mark.anyio
@@ -35,15 +35,6 @@ async def tls_url(url: str) -> AsyncGenerator[str]:
     target = urlsplit(url)
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(FOLDER / "server.pem", FOLDER / "server.key")
-
-    async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            with suppress(OSError):
-                while data := await reader.read(65_536):
-                    writer.write(data)
-                    await writer.drain()
-        finally:
-            writer.close()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(OSError, asyncio.IncompleteReadError):

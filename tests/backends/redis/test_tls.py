@@ -3,7 +3,6 @@
 import asyncio
 import ssl
 from collections.abc import AsyncGenerator
-from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -12,7 +11,7 @@ import pytest
 
 from forge_jobs.errors import StorageError, Unavailable
 from tests.support import servers
-from tests.support.listening import listening
+from tests.support.listening import listening, pump
 from tests.support.redis_databases import opened, with_options
 
 pytestmark = pytest.mark.anyio
@@ -27,15 +26,6 @@ async def port() -> AsyncGenerator[int]:
     target = urlsplit(servers.redis_url())
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(FOLDER / "server.pem", FOLDER / "server.key")
-
-    async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            with suppress(OSError):
-                while data := await reader.read(65_536):
-                    writer.write(data)
-                    await writer.drain()
-        finally:
-            writer.close()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         inside = await asyncio.open_connection(target.hostname, target.port)
