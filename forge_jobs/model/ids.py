@@ -28,8 +28,7 @@ class _Ids:
     """One strictly increasing sequence of ULIDs: a random one per millisecond, then the next
     number for each further id.
 
-    Not python-ulid's generator, which takes longer than all else that is done for a request, and
-    whose order a clock that steps back breaks.
+    Not python-ulid's generator, whose order a second thread or a clock that steps back breaks.
     """
 
     def __init__(self) -> None:
