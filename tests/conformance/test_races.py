@@ -30,6 +30,7 @@ from tests.support.factories import (
     dead,
     done,
     enqueue_one,
+    enqueue_patiently,
     failed,
     finish,
     get_job,
@@ -71,7 +72,7 @@ async def test_sixteen_producers_on_one_key_make_one_job(bundles: list[Storage])
 
     async def produce(storage: Storage) -> None:
         for _ in range(calls):
-            outcomes.extend(await storage.jobs.enqueue([new_job(unique=Unique("k"))]))
+            outcomes.extend(await enqueue_patiently(storage, [new_job(unique=Unique("k"))]))
 
     await at_once(*(lambda s=bundles[n % 3]: produce(s) for n in range(16)))
     assert len({outcome.job_id for outcome in outcomes}) == 1
@@ -88,7 +89,7 @@ async def test_overlapping_batches_of_keys_make_one_job_per_key(bundles: list[St
 
     async def produce(storage: Storage, start: int) -> None:
         order = keys[start:] + keys[:start]
-        await storage.jobs.enqueue([new_job(unique=Unique(key)) for key in order])
+        await enqueue_patiently(storage, [new_job(unique=Unique(key)) for key in order])
 
     await at_once(*(lambda n=n: produce(bundles[n % 3], n) for n in range(9)))
     page = await bundles[0].jobs.list(JobFilter(), limit=1_000)
@@ -99,7 +100,7 @@ async def test_overlapping_batches_of_keys_make_one_job_per_key(bundles: list[St
 async def test_one_id_from_many_callers_is_stored_once(bundles: list[Storage]) -> None:
     request = new_job(fingerprint="f")
     outcomes = await at_once(
-        *(lambda s=bundles[n % 3]: s.jobs.enqueue([request]) for n in range(12))
+        *(lambda s=bundles[n % 3]: enqueue_patiently(s, [request]) for n in range(12))
     )
     assert outcomes == [[EnqueueOutcome(request.id)]] * 12
     assert await counters(bundles[0]) == {"enqueued": 1}

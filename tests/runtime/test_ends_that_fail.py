@@ -91,7 +91,9 @@ async def test_a_job_whose_end_no_store_takes_is_a_crash_and_runs_no_more_than_t
     async with a_runtime(behind, handlers, settings=settings).start() as handle:
         job_id = (await handle.enqueue(counts.request())).job_id
         job = await job_when(storage, job_id, JobStatus.DEAD)
-        assert (job.cause, job.crashes, len(runs)) == (Cause.CRASHED, 3, 3)
+        assert (job.cause, job.crashes) == (Cause.CRASHED, 3)
+        # A claim of a pod that is slow for a moment ends before its run has begun.
+        assert 1 <= len(runs) <= 3
         services = handle._pod.services
         await wait_until(lambda: not services.given_up, description="nothing of it is kept")
     assert (await get_job(storage, job_id)).status is JobStatus.DEAD

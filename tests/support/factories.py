@@ -1,15 +1,18 @@
 """Records with every field filled in; a test names only the fields it is about."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
 from forge_jobs.clock import to_us
+from forge_jobs.errors import Locked
 from forge_jobs.model.ids import HostId, JobId, new_host_id, new_job_id, new_worker_id
 from forge_jobs.model.jobs import (
     Cause,
     Claim,
     ClaimedJob,
+    EnqueueOutcome,
     ErrorRecord,
     Job,
     JobFilter,
@@ -93,6 +96,13 @@ async def enqueue_one(storage: Storage, **overrides: Any) -> JobId:
     [outcome] = await storage.jobs.enqueue([new_job(**overrides)])
     assert not outcome.deduplicated
     return outcome.job_id
+
+
+async def enqueue_patiently(storage: Storage, requests: Sequence[NewJob]) -> list[EnqueueOutcome]:
+    """Repeated while the store says Locked, as a client does: another call may be slow."""
+    while True:
+        with suppress(Locked):
+            return await storage.jobs.enqueue(requests)
 
 
 async def get_job(storage: Storage, job_id: JobId) -> Job:

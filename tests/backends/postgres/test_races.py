@@ -28,6 +28,7 @@ from tests.support.factories import (
     crashed,
     done,
     enqueue_one,
+    enqueue_patiently,
     held,
     new_job,
     register,
@@ -67,7 +68,7 @@ async def test_batches_with_the_same_keys_never_wait_in_a_circle(
     async def enqueue_some() -> None:
         for _ in range(5):
             wanted = [new_job(unique=Unique(key)) for key in dice.sample(keys, 60)]
-            await storage.jobs.enqueue(wanted)
+            await enqueue_patiently(storage, wanted)
 
     async with anyio.create_task_group() as group:
         for _ in range(5):
@@ -83,7 +84,7 @@ async def test_of_many_producers_of_one_key_one_stores_a_job(url: str) -> None:
 
     async def produce(storage: Storage) -> None:
         for _ in range(40):
-            [outcome] = await storage.jobs.enqueue([new_job(unique=Unique("only"))])
+            [outcome] = await enqueue_patiently(storage, [new_job(unique=Unique("only"))])
             winners[outcome.job_id] += not outcome.deduplicated
 
     async with await open_storage(with_options(url, pool_size=8)) as storage:
@@ -101,7 +102,7 @@ async def test_a_key_that_is_freed_while_many_want_it_is_never_held_twice(storag
 
     async def produce() -> None:
         for _ in range(40):
-            [outcome] = await storage.jobs.enqueue([new_job(unique=Unique("only"))])
+            [outcome] = await enqueue_patiently(storage, [new_job(unique=Unique("only"))])
             if not outcome.deduplicated:
                 stored.append(outcome.job_id)
 
