@@ -131,10 +131,10 @@ def topics_of(wake: Wake) -> list[str]:
     return [QUEUE + queue for queue in wake.queues] + [topic for topic, rung in named if rung]
 
 
-async def until_set(event: asyncio.Event, seconds: float) -> None:
-    """Wait until the event is set, at most so long."""
+async def until_set(event: asyncio.Event, seconds: float) -> bool:
+    """Wait until the event is set, at most so long; whether it was set."""
     try:
         async with asyncio.timeout(seconds):
-            await event.wait()
+            return await event.wait()
     except TimeoutError:
-        return
+        return False

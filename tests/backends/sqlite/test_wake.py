@@ -1,6 +1,8 @@
 """How a wait on one bundle learns of commits by others, near and far."""
 
+import sqlite3
 import sys
+from contextlib import closing
 from datetime import timedelta
 
 import anyio
@@ -18,6 +20,7 @@ from tests.support.factories import (
     new_job,
     register,
 )
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
 
@@ -93,4 +96,45 @@ async def test_a_wait_may_be_cancelled_at_any_moment(storage: Storage) -> None:
         with anyio.move_on_after(number * 0.001):
             await storage.jobs.wait_for_work(QUEUES, LONG)
     await enqueue_one(storage)
+    assert (await storage.jobs.wait_for_work(QUEUES, LONG)).queues == QUEUES
+
+
+async def test_what_this_process_does_itself_is_not_looked_for(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lease = await register(storage)
+    await storage.jobs.wait_for_work(QUEUES, timedelta(0))
+    reads: list[object] = []
+    database = storage.jobs._database  # type: ignore[attr-defined]
+    read = database.read
+
+    async def counted(script: object) -> object:
+        reads.append(script)
+        return await read(script)
+
+    monkeypatch.setattr(database, "read", counted)
+    for _ in range(3):
+        await storage.jobs.heartbeat(lease, [], timedelta(seconds=15))
+        await enqueue_one(storage)
+        assert (await storage.jobs.wait_for_work(QUEUES, LONG)).queues == QUEUES
+    assert not await storage.jobs.wait_for_work(QUEUES, SHORT)
+    assert reads == []
+
+
+async def test_a_wait_ends_in_time_though_a_lock_keeps_the_writer_busy(
+    storage: Storage,
+) -> None:
+    with closing(
+        sqlite3.connect(storage.jobs._database.path, isolation_level=None)  # type: ignore[attr-defined]
+    ) as connection:
+        connection.execute("BEGIN IMMEDIATE")
+        async with anyio.create_task_group() as group:
+            group.start_soon(enqueue_one, storage)
+            database = storage.jobs._database  # type: ignore[attr-defined]
+            await wait_until(
+                lambda: database._writer.is_busy, description="the writer waits for the lock"
+            )
+            with anyio.fail_after(10):
+                assert not await storage.jobs.wait_for_work(QUEUES, SHORT)
+            connection.execute("ROLLBACK")
     assert (await storage.jobs.wait_for_work(QUEUES, LONG)).queues == QUEUES

@@ -84,6 +84,14 @@ class SqliteConnection:
         self._connection: Connection | None = None
         self._waited_long = False
         self._closing = False
+        # Each written by one thread only. A call goes on when its caller is cancelled.
+        self._calls_begun = 0
+        self._calls_ended = 0
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether its thread has something to do, or to wait for."""
+        return self._calls_begun != self._calls_ended
 
     @classmethod
     async def open(cls, options: SqliteOptions, *, read_only: bool = False) -> "SqliteConnection":
@@ -134,6 +142,7 @@ class SqliteConnection:
         if self._closing:
             raise StorageClosed("the storage is closed")
         deadline = _elapsed() + self._timeout
+        self._calls_begun += 1
         try:
             async with asyncio.timeout(self._timeout + 1):
                 return await on_driver_thread(self._driver, lambda: self._guarded(work, deadline))
@@ -141,12 +150,14 @@ class SqliteConnection:
             raise Unavailable(f"no answer within {self._timeout:g} s") from None
 
     def _guarded(self, work: Callable[[float], R], deadline: float) -> R:
-        if _elapsed() >= deadline:
-            raise Unavailable(f"the store was busy for {self._timeout:g} s")
         try:
+            if _elapsed() >= deadline:
+                raise Unavailable(f"the store was busy for {self._timeout:g} s")
             return work(deadline)
         except TRANSLATED as error:
             raise translate(error) from None
+        finally:
+            self._calls_ended += 1
 
     def transaction(self, begin: str, deadline: float, work: Callable[[Connection], R]) -> R:
         """Run ``work`` in one transaction; called on the thread.
@@ -288,9 +299,16 @@ class SqliteDatabase:
         """See ``JobStore.ring``."""
         self.notices.ring(topics_of(wake))
 
-    async def data_version(self) -> int:
-        """Changes when any other connection, the own writer included, has committed."""
-        return await self._reader.run(lambda _: self._reader.data_version())
+    async def data_version(self) -> tuple[str, int]:
+        """A number that changes when somebody else has committed, and whose number it is.
+
+        The writer's is deaf to what the writer does itself. But when it is in use it may be
+        waiting for a lock: then it is the reader's number, for which the writer is somebody else.
+        """
+        name, connection = (
+            ("reader", self._reader) if self._writer.is_busy else ("writer", self._writer)
+        )
+        return name, await connection.run(lambda _: connection.data_version())
 
     async def close(self) -> None:
         """Let calls in flight finish and close both connections. Closing twice is fine."""

@@ -21,13 +21,13 @@ _elapsed = SystemClock().elapsed
 class Waiter:
     """``wait_for_work`` of one bundle.
 
-    A look costs one hop to the reader's thread and reads one number; only when it has changed,
+    A look costs one hop to a connection's thread and reads one number; only when it has changed,
     so when somebody has committed, the signals are read.
     """
 
     def __init__(self, database: "SqliteDatabase") -> None:
         self._database = database
-        self._version: int | None = None
+        self._versions: dict[str, int] = {}
 
     async def wait(self, queues: frozenset[str], at_most: timedelta) -> Wake:
         """See ``JobStore.wait_for_work``."""
@@ -35,25 +35,28 @@ class Waiter:
         event = inbox.listen()
         try:
             end = _elapsed() + at_most.total_seconds()
+            is_told = False
             while True:
-                await self._look()
+                # Nobody need look for what this process has done itself.
+                if not is_told:
+                    await self._look()
                 event.clear()
                 if wake := inbox.take(queues):
                     return wake
                 left = end - _elapsed()
                 if left <= 0:
                     return Wake()
-                await until_set(event, min(left, _LOOK_EVERY_S))
+                is_told = await until_set(event, min(left, _LOOK_EVERY_S))
         finally:
             inbox.unlisten(event)
 
     async def _look(self) -> None:
         try:
-            version = await self._database.data_version()
-            if version != self._version:
+            connection, version = await self._database.data_version()
+            if version != self._versions.get(connection):
                 signals = await self._database.read(lambda tx: known_signals(tx.connection))
                 self._database.notices.tell(signals)
-                self._version = version
+                self._versions[connection] = version
         except Unavailable:
             # A hint is not worth an error: callers poll, and meet the trouble themselves.
             return
