@@ -5,7 +5,7 @@ import json
 import os
 import sys
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Self
@@ -60,9 +60,11 @@ class Child:
         await self._end(0.0 if error[0] else STOP_SECONDS)
 
     def go(self) -> None:
-        """Let it take its next step."""
+        """Let it take its next step. Of one that has ended, :meth:`told` says so."""
         assert self._process.stdin is not None
-        self._process.stdin.write(b"go\n")
+        # What uvloop and asyncio raise for a pipe that nobody reads any more.
+        with suppress(RuntimeError, OSError):
+            self._process.stdin.write(b"go\n")
 
     async def told(self, what: str, limit: float = STEP_SECONDS) -> dict[str, Any]:
         """What it says next, which must be ``what``; killed when it says nothing for ``limit``

@@ -1,8 +1,10 @@
 """A bench and its processes: what fails is told, and is not taken for a figure."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
+import uvloop
 
 from bench.children import Child, ChildFailed
 from bench.ours import Ours
@@ -69,6 +71,23 @@ async def test_a_side_that_never_ends_is_given_up(store: SqliteStore) -> None:
         child.go()
         with pytest.raises(ChildFailed, match=r"no 'result' in 0.1 s"):
             await child.told("result", 0.1)
+
+
+async def test_a_process_that_has_ended_fails_when_it_is_heard_not_when_it_is_spoken_to(
+    store: SqliteStore,
+) -> None:
+    work = Work(side="tests.bench.sides:Silent", url=await store.fresh(), role="drain", jobs=1)
+
+    async def spoken_to() -> None:
+        async with Child(work) as child:
+            child._process.kill()
+            await child._process.wait()
+            child.go()
+            with pytest.raises(ChildFailed, match="ended before 'result'"):
+                await child.told("result")
+
+    # On the event loop of a bench, which refuses what asyncio's drops.
+    await asyncio.to_thread(uvloop.run, spoken_to())
 
 
 async def test_a_library_without_a_call_for_many_jobs_enqueues_them_one_by_one(
