@@ -14,6 +14,7 @@ from forge_jobs.clock import Clock
 from forge_jobs.config import RuntimeSettings
 from forge_jobs.errors import Unavailable
 from forge_jobs.model.processes import Beat, Pod, PodLease
+from forge_jobs.policy.bursts import Bursts
 from forge_jobs.policy.liveness import Fence
 from forge_jobs.runtime.held_claims import HeldClaims
 from forge_jobs.runtime.service import Wakeup
@@ -25,6 +26,8 @@ logger = logging.getLogger(__name__)
 HUNG_EXIT_CODE = 70
 _LONGEST_TICK = 0.25
 _BETWEEN_BEATS = 0.2
+_BEATS_AT_ONCE = 3
+"""Beats that a start needs: for the news before it, for its pod, and for its slots."""
 _LONGEST_RETRY = 1.0
 
 
@@ -175,6 +178,7 @@ class Heartbeat:
 
     async def _beat_on(self, storage: Storage) -> None:
         interval = self._settings.heartbeat_interval.total_seconds()
+        rung = Bursts(self._floor, _BEATS_AT_ONCE)
         # Without the handlers' loop nobody could end the claims any more: let them go stale.
         while not self._stopping and not self._home.is_closed():
             sent_at = self._clock.elapsed()
@@ -186,8 +190,8 @@ class Heartbeat:
             took = self._clock.elapsed() - sent_at
             if not await self._pause(max(interval - took, self._floor)) or self._stopping:
                 continue
-            # Rung: a beat soon, but not as many beats as rings.
-            await Wakeup().wait(timedelta(seconds=self._floor - took))
+            # Rung: a beat at once, but in the long run not as many beats as rings.
+            await Wakeup().wait(timedelta(seconds=rung.delay(self._clock.elapsed())))
 
     async def _beat(self, storage: Storage, sent_at: float) -> None:
         beat = await storage.jobs.heartbeat(self.lease, self._held.snapshot(), self._settings.lease)

@@ -70,9 +70,13 @@ class Stage:
 
 async def lose_claim(storage: Storage, job: Job) -> None:
     """Have the job's claim revived by somebody who finds it stale."""
-    stale = await storage.jobs.stale_claims(timedelta(microseconds=1), 100)
-    revivals = [Revival(each.claim, crashed()) for each in stale if each.claim.job_id == job.id]
-    assert await storage.jobs.revive(revivals, timedelta(microseconds=1)) == [True]
+
+    async def revive() -> bool:
+        stale = await storage.jobs.stale_claims(timedelta(microseconds=1), 100)
+        mine = [Revival(each.claim, crashed()) for each in stale if each.claim.job_id == job.id]
+        return await storage.jobs.revive(mine, timedelta(microseconds=1)) == [True]
+
+    await wait_until(revive, description="no beat comes between the look and the revival")
 
 
 @pytest.mark.parametrize("shape", ["waits", "polls"])
