@@ -121,7 +121,10 @@ class Runner:
             return _percentiles((await receiver.told("result"))["pickups"])
 
     async def idle(self, workers: int, seconds: float, **options: Any) -> Run:
-        """What a worker without work asks of its store per second."""
+        """What a worker without work asks of its store per second.
+
+        Of Redis, what it sends: a script is one, as a statement is one whatever it touches.
+        """
         url = await self._store.fresh(counted=True)
         work = self._work(url, "idle", workers=workers, counted=True, options=options)
         async with Child(work, self._python) as child:
@@ -129,15 +132,19 @@ class Runner:
             child.go()
             await child.told("mark")
             before = await self._store.used()
-            await asyncio.sleep(seconds)
+            async with self._store.requests() as requests:
+                await asyncio.sleep(seconds)
             used = (await self._store.used()).since(before)
             child.go()
             told = await child.told("result")
-        asked = float(told.get("statements", used.statements) or 0)
+        asked = told.get("statements", used.statements) or 0
         borders = told.get("borders", used.borders)
         costs = {"worker CPU, ms/s": 1_000 * told["cpu"] / seconds}
         if used.cpu is not None:
             costs["server CPU, ms/s"] = 1_000 * used.cpu / seconds
+        if requests is not None:
+            asked = requests.sent
+            costs["commands inside scripts per s"] = requests.inside / seconds
         if borders is not None:
             costs["BEGIN, COMMIT per s"] = borders / seconds
         if told.get("change_checks"):

@@ -4,6 +4,7 @@ import os
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeAlias, TypeVar
 from urllib.parse import urlsplit
@@ -12,6 +13,7 @@ import asyncpg
 from msgspec import Struct
 from redis.asyncio import Redis
 
+from bench.monitoring import Requests, monitored
 from bench.tracing import BORDERS
 from bench.usage import tree_cpu_seconds
 from forge_jobs.testing.base import Server
@@ -107,6 +109,10 @@ class Store(ABC):
     async def used(self) -> Used:
         """What the server has used so far."""
         return Used(cpu=self._cpu())
+
+    def requests(self) -> AbstractAsyncContextManager[Requests | None]:
+        """What is sent while it is open, where scripts do more than that; else None."""
+        return nullcontext()
 
     async def settings(self) -> Mapping[str, str]:
         """What of the server's settings moves figures, as it says itself."""
@@ -238,6 +244,9 @@ class RedisStore(Store):
         own = ("cmdstat_info", "cmdstat_auth", "cmdstat_hello", "cmdstat_client")
         calls = sum(int(each["calls"]) for name, each in stats.items() if not name.startswith(own))
         return Used(cpu=cpu, statements=calls)
+
+    def requests(self) -> AbstractAsyncContextManager[Requests | None]:
+        return monitored(urlsplit(self.address)._replace(query="").geturl())
 
     async def settings(self) -> Mapping[str, str]:
         async with self._client() as client:

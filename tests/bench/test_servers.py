@@ -1,8 +1,10 @@
 """What the servers of a bench tell of a run."""
 
+from contextlib import aclosing
 from pathlib import Path
 
 import pytest
+from redis.asyncio import Redis
 
 from bench.ours import Ours
 from bench.runs import Run, Runner
@@ -51,3 +53,15 @@ async def test_on_a_server_of_the_users_a_store_is_a_name_of_its_own(tmp_path: P
     assert first.startswith("postgresql://host/name?sslmode=require&schema=bench_")
     assert first != second
     assert (await redis.fresh()).startswith("redis://host?prefix=bench_")
+
+
+async def test_of_redis_what_is_sent_is_told_from_what_scripts_do(tmp_path: Path) -> None:
+    async with RedisStore(tmp_path) as store, aclosing(Redis.from_url(store.address)) as client:
+        await client.set("before", 1)
+        async with store.requests() as requests:
+            await client.set("within", 1)
+            await client.eval("redis.call('GET', 'a') redis.call('GET', 'b')", 0)
+        await client.set("after", 1)
+
+    assert requests is not None
+    assert (requests.sent, requests.inside) == (2, 2)
