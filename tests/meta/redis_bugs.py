@@ -2,12 +2,18 @@
 
 from tests.meta.bugs import Bug, Edit, files_of
 
-_LUA = "forge_jobs/storage/redis/lua/"
+_REDIS = "forge_jobs/storage/redis/"
 
 
 def _bug(name: str, tests: str, script: str, old: str, new: str) -> Bug:
-    edit = Edit(f"{_LUA}{script}.lua", old, new)
+    edit = Edit(f"{_REDIS}lua/{script}.lua", old, new)
     return Bug(f"redis: {name}", files_of(tests), (edit,), "redis")
+
+
+def _own_bug(name: str, test: str, file: str, old: str, new: str) -> Bug:
+    """One that a test of this backend alone notices."""
+    tests = (f"tests/backends/redis/test_{test}.py",)
+    return Bug(f"redis: {name}", tests, (Edit(f"{_REDIS}{file}", old, new),), "redis")
 
 
 REDIS_BUGS: tuple[Bug, ...] = (
@@ -130,17 +136,12 @@ REDIS_BUGS: tuple[Bug, ...] = (
         "tonumber(cooldown_until) <= now",
         "tonumber(cooldown_until) < now",
     ),
-    Bug(
-        "redis: a page of running jobs that begins anew",
-        ("tests/backends/redis/test_many_jobs.py",),
-        (
-            Edit(
-                f"{_LUA}find.lua",
-                "  return beyond ~= '' and (id == beyond or (id > beyond) == is_descending)\n",
-                "  return false\n",
-            ),
-        ),
-        "redis",
+    _own_bug(
+        "a page of running jobs that begins anew",
+        "many_jobs",
+        "lua/find.lua",
+        "  return beyond ~= '' and (id == beyond or (id > beyond) == is_descending)\n",
+        "  return false\n",
     ),
     _bug(
         "claimed at the instant it expires",
@@ -304,13 +305,9 @@ REDIS_BUGS: tuple[Bug, ...] = (
         "redis: a cancel flag that survives a requeue",
         files_of("operators"),
         (
+            Edit(f"{_REDIS}lua/requeue.lua", "'snoozes', 'cancel', ", "'snoozes', "),
             Edit(
-                f"{_LUA}requeue.lua",
-                "'attempt', 'crashes', 'snoozes', 'cancel', ",
-                "'attempt', 'crashes', 'snoozes', ",
-            ),
-            Edit(
-                f"{_LUA}lib/endings.lua",
+                f"{_REDIS}lua/lib/endings.lua",
                 "    redis.call('HDEL', key, 'cancel')\n",
                 "    redis.call('EXISTS', key)\n",
             ),
@@ -477,5 +474,26 @@ REDIS_BUGS: tuple[Bug, ...] = (
         "take_tokens",
         "  if surplus <= 0 then",
         "  if surplus <= bucket.token - 1 then",
+    ),
+    _own_bug(
+        "a queue that renews a lease which the fleet has ended",
+        "beats",
+        "lua/beat.lua",
+        "lease_for > 0 and is_pod_held",
+        "lease_for > 0",
+    ),
+    _own_bug(
+        "a beat that leaves out an own claim where nothing else waits",
+        "beats",
+        "lua/beat.lua",
+        "base .. ':own:' .. host, base .. ':handovers'",
+        "base .. ':handovers'",
+    ),
+    _own_bug(
+        "queues looked into only where they were met before",
+        "fleet",
+        "fleet.py",
+        "sorted(names - met)",
+        "()",
     ),
 )

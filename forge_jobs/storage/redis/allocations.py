@@ -14,7 +14,7 @@ import msgspec
 from forge_jobs.model.ids import HostId
 from forge_jobs.model.processes import Allocation, AllocationChange, PodLease, Slots
 from forge_jobs.storage.redis.database import Database
-from forge_jobs.storage.redis.fleet import in_each_queue, queue_names
+from forge_jobs.storage.redis.fleet import in_all_queues, in_each_queue
 
 
 class StoredAllocation(msgspec.Struct, frozen=True, array_like=True):
@@ -36,7 +36,7 @@ MaybeStored = list[StoredAllocation]
 
 async def read_allocations(database: Database) -> list[Allocation]:
     """Every queue that a live pod declares or that has waiting jobs, by name."""
-    return to_allocations(await read_queues(database, await queue_names(database)))
+    return to_allocations(await in_all_queues(database, "allocations", [], MaybeStored))
 
 
 async def read_queues(database: Database, queues: Sequence[str]) -> dict[str, MaybeStored]:

@@ -1,6 +1,6 @@
 """The heartbeat of a pod: its own lease first, then each queue's part."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
 import msgspec
@@ -9,8 +9,9 @@ from forge_jobs.clock import duration_us
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import Claim
 from forge_jobs.model.processes import Beat, ClaimState, HeldClaim, PodLease, QueueBeat, Slots
-from forge_jobs.storage.redis.database import Database
+from forge_jobs.storage.redis.database import BASES_AT_ONCE, Database
 from forge_jobs.storage.redis.fleet import decode_pod
+from forge_jobs.storage.redis.keys import queue_of
 from forge_jobs.storage.redis.ownership import by_queue
 from forge_jobs.storage.redis.queue_records import QueueRecord
 
@@ -42,7 +43,7 @@ class _Declared(msgspec.Struct, frozen=True, array_like=True):
 
 
 class _Answer(msgspec.Struct, frozen=True, array_like=True):
-    """What ``lua/beat.lua`` answers.
+    """What ``lua/beat.lua`` answers of a queue.
 
     :param declared: one, or none
     """
@@ -54,45 +55,83 @@ class _Answer(msgspec.Struct, frozen=True, array_like=True):
     declared: list[_Declared]
 
 
-async def heartbeat(
-    db: Database, lease: PodLease, claims: Sequence[HeldClaim], lease_for: timedelta
-) -> Beat:
-    """See ``JobStore.heartbeat``."""
-    length = duration_us(lease_for)
-    own = (lease.host_id, lease.epoch, length)
-    held, doc = await db.run_one("beat_pod", db.keys.fleet, own, tuple[bool, str])
-    declared = decode_pod(doc).queues if doc else ()
-    places = by_queue(one.claim for one in claims)
-    renewal = length if held else 0
-    queues = list(dict.fromkeys((*declared, *places)))
-    requests = {
-        db.keys.queue(queue): (
-            lease.host_id,
-            lease.epoch,
-            renewal if queue in declared else False,
-            [_listed(claims[index]) for index in places.get(queue, ())],
+_decode = msgspec.msgpack.Decoder(_Answer).decode
+_decode_own = msgspec.msgpack.Decoder(tuple[bool, str]).decode
+
+
+class Beats:
+    """Beats; on one server each is one step, once it is known which queues the pod declares.
+
+    In a cluster, or with more queues than a step takes, the pod's own lease is renewed a step
+    before theirs.
+    """
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+        # A pod that declares other queues registers, and has another lease then.
+        self._declared: tuple[PodLease, tuple[str, ...]] | None = None
+
+    async def heartbeat(
+        self, lease: PodLease, claims: Sequence[HeldClaim], lease_for: timedelta
+    ) -> Beat:
+        """See ``JobStore.heartbeat``."""
+        fleet, length = self._db.keys.fleet, duration_us(lease_for)
+        places = by_queue(one.claim for one in claims)
+        own: dict[str, object] = {fleet: (lease.host_id, lease.epoch, length)}
+        declared = self._known(lease)
+        parts = self._parts(lease, declared, places, claims, length)
+        if declared and len(parts) < BASES_AT_ONCE and not self._db.is_cluster:
+            raw = await self._db.run("beat", own | parts, msgspec.Raw)
+            held, _ = _decode_own(raw.pop(fleet))
+        else:
+            held, doc = _decode_own((await self._db.run("beat", own, msgspec.Raw))[fleet])
+            declared = decode_pod(doc).queues if doc else ()
+            self._declared = (lease, declared)
+            parts = self._parts(lease, declared, places, claims, length if held else 0)
+            raw = await self._db.run("beat", parts, msgspec.Raw)
+        answers = {queue_of(base): _decode(answer) for base, answer in raw.items()}
+        return Beat(
+            lease_held=held and all(answers[queue].lease_held for queue in declared),
+            claims={
+                claims[index].claim: _STATES[state]
+                for queue, indexes in places.items()
+                for index, state in zip(indexes, answers[queue].states, strict=True)
+            },
+            unknown=tuple(
+                Claim(queue, JobId(job_id), token)
+                for queue, answer in answers.items()
+                for job_id, token in answer.unlisted
+            ),
+            queues={
+                queue: told.told(queue)
+                for queue, answer in answers.items()
+                for told in answer.declared
+            },
+            handovers=any(answer.handovers for answer in answers.values()),
         )
-        for queue in queues
-    }
-    answers = await db.run("beat", requests, _Answer)
-    by_name = {queue: answers[db.keys.queue(queue)] for queue in queues}
-    return Beat(
-        lease_held=held and all(by_name[queue].lease_held for queue in declared),
-        claims={
-            claims[index].claim: _STATES[state]
-            for queue, indexes in places.items()
-            for index, state in zip(indexes, by_name[queue].states, strict=True)
-        },
-        unknown=tuple(
-            Claim(queue, JobId(job_id), token)
-            for queue, answer in by_name.items()
-            for job_id, token in answer.unlisted
-        ),
-        queues={
-            queue: told.told(queue) for queue, answer in by_name.items() for told in answer.declared
-        },
-        handovers=any(answer.handovers for answer in by_name.values()),
-    )
+
+    def _known(self, lease: PodLease) -> tuple[str, ...]:
+        """The queues that the pod is known to declare."""
+        return self._declared[1] if self._declared and self._declared[0] == lease else ()
+
+    def _parts(
+        self,
+        lease: PodLease,
+        declared: Sequence[str],
+        places: Mapping[str, Sequence[int]],
+        claims: Sequence[HeldClaim],
+        renewal: int,
+    ) -> dict[str, object]:
+        """What is asked of each queue that the pod declares or that it has claims of."""
+        return {
+            self._db.keys.queue(queue): (
+                lease.host_id,
+                lease.epoch,
+                renewal if queue in declared else False,
+                [_listed(claims[index]) for index in places.get(queue, ())],
+            )
+            for queue in dict.fromkeys((*declared, *places))
+        }
 
 
 def _listed(one: HeldClaim) -> tuple[str, int, str]:

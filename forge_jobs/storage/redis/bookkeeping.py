@@ -12,7 +12,7 @@ from forge_jobs.model.events import EventKind, TimelineEvent
 from forge_jobs.model.ids import HostId, JobId
 from forge_jobs.model.metrics import Histogram, LatencySample, MetricBucket
 from forge_jobs.storage.redis.database import Database
-from forge_jobs.storage.redis.fleet import in_each_queue, note_queues, queue_names
+from forge_jobs.storage.redis.fleet import in_all_queues, note_queues, queue_names
 from forge_jobs.storage.redis.keys import queue_of
 from forge_jobs.storage.redis.lists import portions
 
@@ -131,7 +131,7 @@ async def metrics(db: Database, queue: str, since: datetime, until: datetime) ->
 
 async def roll_up(db: Database, limit: int) -> int:
     """See ``JobStore.roll_up``."""
-    answers = await in_each_queue(db, "unfolded", await queue_names(db), limit, list[int])
+    answers = await in_all_queues(db, "unfolded", limit, list[int])
     folded = 0
     # One after the other, because only so many in all are folded, and the oldest first.
     for minute, queue in sorted(

@@ -14,7 +14,7 @@ from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import JobStatus
 from forge_jobs.model.transitions import Delivery, Handover
 from forge_jobs.storage.redis.database import Database
-from forge_jobs.storage.redis.fleet import in_each_queue, queue_names
+from forge_jobs.storage.redis.fleet import in_all_queues
 from forge_jobs.storage.redis.keys import queue_of, queue_tag
 
 _APPLIED, _EARLY = "applied", "early"
@@ -38,8 +38,7 @@ class _News(msgspec.Struct, frozen=True, array_like=True):
 
 async def handovers(db: Database, limit: int) -> list[Handover]:
     """See ``JobStore.handovers``."""
-    queues = await queue_names(db)
-    answers = await in_each_queue(db, "handovers", queues, limit, list[_News])
+    answers = await in_all_queues(db, "handovers", limit, list[_News])
     found = sorted(
         ((queue, news) for queue, listed in answers.items() for news in listed),
         key=lambda each: (each[1].at, each[0], int(each[1].seq), each[1].child),

@@ -16,7 +16,7 @@ from forge_jobs.model.queues import (
 )
 from forge_jobs.storage.redis import rate_limits
 from forge_jobs.storage.redis.database import Database
-from forge_jobs.storage.redis.fleet import in_each_queue, note_queues, queue_names
+from forge_jobs.storage.redis.fleet import in_all_queues, note_queues
 from forge_jobs.storage.redis.queue_records import DEFAULT_FIELDS, QueueRecord, setting_fields
 
 _MaybeRecord = list[QueueRecord]
@@ -42,8 +42,7 @@ async def _change_known(database: Database, script: str, name: str, request: obj
 
 
 async def _queues(database: Database) -> list[QueueState]:
-    names = await queue_names(database)
-    found = await in_each_queue(database, "queue_states", names, [], _MaybeRecord)
+    found = await in_all_queues(database, "queue_states", [], _MaybeRecord)
     return [record.state(name) for name, records in sorted(found.items()) for record in records]
 
 

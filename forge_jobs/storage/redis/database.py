@@ -49,6 +49,8 @@ class Database:
         self.store_id = store_id
         self.is_cluster = url.kind == "cluster"
         self.servers = servers_of(url)
+        self.queues_met: frozenset[str] = frozenset()
+        """The names of all queues, as of late; see ``fleet.in_all_queues``."""
         self._url = url
         self._clock = clock
         self._ear = ear

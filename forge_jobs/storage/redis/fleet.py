@@ -13,6 +13,8 @@ T = TypeVar("T")
 
 decode_pod = msgspec.json.Decoder(Pod).decode
 
+_decode_names = msgspec.msgpack.Decoder(list[str]).decode
+
 
 async def queue_names(database: Database) -> list[str]:
     """The names of all queues, in any order. One may have no record."""
@@ -33,6 +35,22 @@ async def in_each_queue(
     requests = {database.keys.queue(name): request for name in queues}
     answers = await database.run(script, requests, answer)
     return {queue_of(base): given for base, given in answers.items()}
+
+
+async def in_all_queues(
+    database: Database, script: str, request: object, answer: type[T]
+) -> dict[str, T]:
+    """:func:`in_each_queue` of all there are, their names asked for in the same step.
+
+    So in one round trip, unless there are queues that this bundle has not met before.
+    """
+    keys, met = database.keys, database.queues_met
+    requests = {keys.fleet: False} | dict.fromkeys(map(keys.queue, met), request)
+    raw = await database.run(script, requests, msgspec.Raw)
+    names = database.queues_met = frozenset(_decode_names(raw.pop(keys.fleet)))
+    answers = await in_each_queue(database, script, sorted(names - met), request, answer)
+    decode = msgspec.msgpack.Decoder(answer).decode
+    return answers | {name: decode(raw[keys.queue(name)]) for name in names & met}
 
 
 async def live_kinds(database: Database) -> frozenset[str]:

@@ -48,6 +48,7 @@ class RedisJobStore:
         self.store_id = database.store_id
         self._database = database
         self._cleaner = retention.Cleaner(database)
+        self._beats = beats.Beats(database)
 
     # -- in ----------------------------------------------------------------------------------
 
@@ -87,7 +88,7 @@ class RedisJobStore:
     async def heartbeat(
         self, lease: PodLease, claims: Sequence[HeldClaim], lease_for: timedelta
     ) -> Beat:
-        return await beats.heartbeat(self._database, lease, claims, lease_for)
+        return await self._beats.heartbeat(lease, claims, lease_for)
 
     async def release(self, claims: Sequence[Claim]) -> list[bool]:
         return await ownership.release(self._database, claims)

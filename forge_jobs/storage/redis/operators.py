@@ -8,7 +8,7 @@ from forge_jobs.model.jobs import BulkOutcome, JobFilter, Refusal
 from forge_jobs.storage.cursors import check_cursor, check_limit
 from forge_jobs.storage.redis.database import Database
 from forge_jobs.storage.redis.filters import filter_parts
-from forge_jobs.storage.redis.fleet import in_each_queue, queue_names
+from forge_jobs.storage.redis.fleet import in_all_queues
 from forge_jobs.storage.redis.lists import Located, oldest
 from forge_jobs.storage.redis.locators import locate_by_queue
 
@@ -57,7 +57,7 @@ async def operate(
 
 async def expire(db: Database, limit: int) -> int:
     """See ``JobStore.expire``."""
-    waiting = await in_each_queue(db, "expirable", await queue_names(db), [], int)
+    waiting = await in_all_queues(db, "expirable", [], int)
     expired = 0
     # One after the other, because only so many in all are changed.
     for queue, count in waiting.items():

@@ -23,7 +23,7 @@ from forge_jobs.model.transitions import (
 )
 from forge_jobs.storage.redis.codec import StoredClaim, claimed_job, decode_doc, error_json
 from forge_jobs.storage.redis.database import Database
-from forge_jobs.storage.redis.fleet import in_each_queue, live_kinds, queue_names
+from forge_jobs.storage.redis.fleet import in_all_queues, live_kinds
 
 _HOLD_AT_ONCE = 1000
 """How many jobs of unknown kinds one claim puts aside, so that it stays short."""
@@ -116,7 +116,7 @@ async def record_start(db: Database, claims: Sequence[Claim]) -> list[bool]:
 async def stale_claims(db: Database, stale_after: timedelta, limit: int) -> list[StaleClaim]:
     """See ``JobStore.stale_claims``."""
     request = (duration_us(stale_after), limit)
-    found = await in_each_queue(db, "stale", await queue_names(db), request, list[_Stale])
+    found = await in_all_queues(db, "stale", request, list[_Stale])
     all_of_them = [(one.beat, one.id, queue, one) for queue, many in found.items() for one in many]
     return [
         StaleClaim(

@@ -14,7 +14,7 @@ from forge_jobs.model.schedules import Firing, Schedule, ScheduleSpec
 from forge_jobs.storage.redis.cron_store import RedisCronStore
 from forge_jobs.storage.redis.database import Database
 from forge_jobs.storage.redis.enqueue import enqueue
-from forge_jobs.storage.redis.fleet import queue_names
+from forge_jobs.storage.redis.fleet import in_all_queues, queue_names
 from forge_jobs.storage.redis.procs import RedisProcStore
 from tests.support import servers
 from tests.support.factories import KIND, LEASE, QUEUE, a_pod, new_job
@@ -328,3 +328,28 @@ async def test_edits_of_one_schedule_at_once_all_come_through(cron: RedisCronSto
     edited = await asyncio.gather(*(declared(cron, kind=kind) for kind in kinds))
     assert {each.spec.kind for each in edited} == set(kinds)
     assert (await stored(cron)).version == before.version + len(kinds)
+
+
+# -- all queues --------------------------------------------------------------------------------
+
+
+async def test_whoever_has_met_some_queues_looks_into_those_that_came_since(
+    database: Database,
+) -> None:
+    for queues in (["a", "b"], ["b", "c", "d"]):
+        for name in queues:
+            await enqueue(database, [new_job(queue=name)])
+        names = await queue_names(database)
+        for _ in range(2):
+            found = await in_all_queues(database, "expirable", [], int)
+            assert found == dict.fromkeys(names, 0)
+
+
+async def test_queues_that_are_gone_are_not_answered_for(database: Database) -> None:
+    await enqueue(database, [new_job(queue="a"), new_job(queue="b")])
+    await in_all_queues(database, "expirable", [], int)
+    await database.commands([("SREM", f"{database.keys.fleet}:queues", "b")])
+
+    for _ in range(2):
+        assert await in_all_queues(database, "expirable", [], int) == {"a": 0}
+    await database.commands([("SADD", f"{database.keys.fleet}:queues", "b")])

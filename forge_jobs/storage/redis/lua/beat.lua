@@ -1,10 +1,15 @@
 -- allow-oom
--- One queue's part of a beat: { host, epoch, lease_for, claims }. lease_for is 0 when the pod's own
--- lease is lost, false when only claims are asked about. A claim: { id, token, worker }, worker ''
--- while no handler runs. Answers whether the lease is held here, per claim 'held', 'cancel' or
--- 'lost', the pod's other claims (id, token), whether handovers wait, and of a queue that the pod
--- declares { { state, target, grant, time until the next job, -1 for none } }, else {}.
--- uses: jobs ready slots queues claims
+-- A pod's beat. Under the fleet's base { host, epoch, lease_for }: renews the pod's own lease; answers
+-- whether it is held, and what the pod says of itself, '' for one of another epoch.
+-- Under a queue's base its part: { host, epoch, lease_for, claims }. lease_for is 0 when the pod's own
+-- lease is lost, as it is when the fleet's part of the same step has found so; false when only
+-- claims are asked about. A claim: { id, token, worker }, worker '' while no handler runs. Answers
+-- whether the lease is held here, per claim 'held', 'cancel' or 'lost', the pod's other claims (id,
+-- token), whether handovers wait, and of a queue that the pod declares { { state, target, grant,
+-- time until the next job, -1 for none } }, else {}.
+-- uses: jobs ready slots queues claims pods
+local is_pod_held = true
+
 local function beat_claim(base, host, one)
   local id, token, worker = unpack(one)
   local key = base .. ':j:' .. id
@@ -32,29 +37,41 @@ local function unlisted(base, host, listed)
   return found
 end
 
-local function tell(base, host, epoch, is_held)
-  local slot = load_slot(base, host)
-  if not slot or slot.epoch ~= epoch then
-    return {}
-  end
-  local due = next_ready(base)
+local function tell(base, slot, is_held, due)
   return { {
     queue_state(base), is_held and slot.target or 0, is_held and slot.grant or 0, due or -1,
   } }
 end
 
-local function handle(base, request)
-  local host, epoch, lease_for, claims = unpack(request)
-  local is_held = lease_for and lease_for > 0 and renew_slot(base, host, epoch, lease_for)
+local function beat_queue(base, host, epoch, lease_for, claims)
+  local slot = lease_for and load_slot(base, host)
+  local renews = lease_for and lease_for > 0 and is_pod_held
+  local is_held = renews and renew_slot(base, host, slot, epoch, lease_for) or false
   local answers, listed = {}, {}
   for index, one in ipairs(claims) do
     answers[index] = beat_claim(base, host, one)
     -- An earlier claim of the same job may be listed beside the one that holds it.
     listed[one[1]] = listed[one[1]] or answers[index] ~= 'lost'
   end
+  local others, handovers, due = {}, false, nil
+  -- An idle queue has none of them: one look instead of three.
+  if redis.call('EXISTS', base .. ':own:' .. host, base .. ':handovers', base .. ':lines') > 0 then
+    others = unlisted(base, host, listed)
+    handovers = redis.call('EXISTS', base .. ':handovers') == 1
+    due = next_ready(base)
+  end
+  local is_declared = slot and slot.epoch == epoch
   return {
-    is_held, answers, unlisted(base, host, listed),
-    redis.call('EXISTS', base .. ':handovers') == 1,
-    lease_for and tell(base, host, epoch, is_held) or {},
+    is_held, answers, others, handovers, is_declared and tell(base, slot, is_held, due) or {},
   }
+end
+
+local function handle(base, request)
+  local host, epoch, lease_for, claims = unpack(request)
+  if claims then
+    return beat_queue(base, host, epoch, lease_for, claims)
+  end
+  local doc
+  is_pod_held, doc = renew_pod(base, host, epoch, lease_for)
+  return { is_pod_held, doc }
 end

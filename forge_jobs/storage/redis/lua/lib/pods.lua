@@ -14,16 +14,19 @@ local function is_of(base, host, epoch)
   return redis.call('HGET', pod_key(base, host), 'epoch') == epoch
 end
 
--- Renews the lease of a pod; false when it ran out or is of another epoch.
+-- Renews the lease of a pod: whether it is held, not when it ran out or is of another epoch; and what
+-- the pod says of itself, '' for one of another epoch.
 local function renew_pod(base, host, epoch, lease_for)
   local key = pod_key(base, host)
-  local found, lease_until = unpack(redis.call('HMGET', key, 'epoch', 'lease_until'))
-  if found ~= epoch or tonumber(lease_until) <= now then
-    return false
+  local found, lease_until, doc = unpack(redis.call('HMGET', key, 'epoch', 'lease_until', 'doc'))
+  if found ~= epoch then
+    return false, ''
+  elseif tonumber(lease_until) <= now then
+    return false, doc
   end
   redis.call('HSET', key, 'beat', now, 'lease_until', now + lease_for)
   redis.call('ZADD', base .. ':pods', now + lease_for, host)
-  return true
+  return true, doc
 end
 
 local function all_queues(base)

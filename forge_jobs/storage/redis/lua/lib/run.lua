@@ -1,4 +1,5 @@
--- Ends every script: handle(base, request) for each base, all in one atomic step.
+-- Ends every script: handle(base, request) for each base, all in one atomic step. With false for its
+-- request the fleet's base just answers what queues there are; see fleet.py.
 --
 -- A script that writes under several bases, all or nothing, also sets check(base, request): its
 -- answer, when it has one, says why nothing may be written under any of them, and is then the
@@ -18,14 +19,19 @@ if refusal then
   end
 else
   for index, request in ipairs(requests) do
-    local answer = handle(KEYS[index], request)
+    local base, answer = KEYS[index], nil
+    if request then
+      answer = handle(base, request)
+    else
+      answer = redis.call('SMEMBERS', base .. ':queues')
+    end
     if answer == nil then
       answer = false
     end
     answers[index] = answer
     flush_writes()
-    flush_owned(KEYS[index])
-    flush_counts(KEYS[index])
+    flush_owned(base)
+    flush_counts(base)
   end
 end
 flush_topics()

@@ -35,8 +35,7 @@ local function is_live(slot, epoch)
 end
 
 -- Renews the lease of a pod here; false when it ran out or is of another epoch.
-local function renew_slot(base, host, epoch, lease_for)
-  local slot = load_slot(base, host)
+local function renew_slot(base, host, slot, epoch, lease_for)
   if not is_live(slot, epoch) then
     return false
   end
