@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import timedelta
-from functools import cache
+from functools import cache, partial
 from typing import Any, TypeVar
 
 import msgspec
@@ -54,7 +54,7 @@ class Database:
         self._url = url
         self._clock = clock
         self._ear = ear
-        self._calls: set[asyncio.Task[Any]] = set()
+        self._calls: set[asyncio.Task[None]] = set()
         self._closed = False
         self._short_waits = 0
         self._unreplicated = 0
@@ -192,16 +192,28 @@ class Database:
         """
         if self._closed:
             raise StorageClosed("the storage is closed")
-        task = asyncio.create_task(self._limited(work))
+        # Told by the task itself: asyncio.shield tells a turn of the event loop later.
+        answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        task = asyncio.create_task(self._answer(work, answer))
         self._calls.add(task)
-        task.add_done_callback(self._ended)
-        return await asyncio.shield(task)
+        task.add_done_callback(partial(self._ended, answer))
+        return await answer
 
-    def _ended(self, task: "asyncio.Task[Any]") -> None:
+    async def _answer(self, work: Callable[[], Awaitable[T]], answer: "asyncio.Future[T]") -> None:
+        """Tell the caller how it went, who may have gone."""
+        try:
+            result = await self._limited(work)
+        except Exception as error:
+            if not answer.done():
+                answer.set_exception(error)
+        else:
+            if not answer.done():
+                answer.set_result(result)
+
+    def _ended(self, answer: "asyncio.Future[Any]", task: "asyncio.Task[None]") -> None:
         self._calls.discard(task)
-        # Its caller may have gone; then nobody else looks at the error.
-        if not task.cancelled():
-            task.exception()
+        # Without an answer, the event loop is being ended.
+        answer.cancel()
 
     async def _limited(self, work: Callable[[], Awaitable[T]]) -> T:
         try:

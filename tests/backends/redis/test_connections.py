@@ -1,6 +1,7 @@
 """Between a store and one Redis server: nothing is sent twice, and every fault passes."""
 
 import asyncio
+import gc
 import time
 from collections.abc import AsyncGenerator
 
@@ -204,6 +205,34 @@ async def test_a_caller_that_goes_away_leaves_a_whole_call_behind(
         assert number(server) == 2
         # The connection is used again, and has no reply of another left in it.
         assert await increment(database) == 3
+
+
+async def test_an_error_whose_caller_has_gone_is_not_logged_as_forgotten(
+    server: RedisServer,
+    between: Proxy,
+    database: Database,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    await increment(database)
+    between.swallow_replies()
+    caller = asyncio.create_task(increment(database))
+    await wait_until(lambda: number(server) == 2, description="it has run")
+    caller.cancel()
+    await asyncio.wait({caller})
+    await database.close()
+    gc.collect()
+    assert caplog.messages == []
+
+
+async def test_a_caller_ends_with_a_call_that_never_began(database: Database) -> None:
+    before = asyncio.all_tasks()
+    caller = asyncio.create_task(increment(database))
+    await anyio.lowlevel.checkpoint()
+    # As asyncio.run does at its end, though of the two it cancels the caller too.
+    for call in asyncio.all_tasks() - before - {caller}:
+        call.cancel()
+    await asyncio.wait({caller})
+    assert caller.cancelled()
 
 
 async def test_closing_waits_for_calls_under_way(server: RedisServer, between: Proxy) -> None:
