@@ -84,10 +84,10 @@ async def touched(storage: Storage) -> AsyncGenerator[list[Touched]]:
 
         return await call(both, begin)
 
-    async def watched_alone(self: Any, statement: str, arguments: Sequence[Any]) -> Any:
+    async def watched_alone(self: Any, statement: str, arguments: Sequence[Any], once: bool) -> Any:
         async with self._driver.transaction():
             before = await self._driver.fetchrow(str(_TOUCHED))
-            rows = await fetch(self, statement, arguments)
+            rows = await fetch(self, statement, arguments, once)
             pairs = zip(await self._driver.fetchrow(str(_TOUCHED)), before, strict=True)
             found.append(Touched(*(after - earlier for after, earlier in pairs)))
         return rows

@@ -76,8 +76,8 @@ async def test_limits_of_the_role_do_not_cut_our_calls_off(its_url: str) -> None
         database = database_of(storage)
 
         def script(tx: Tx) -> str:
-            zone: str = tx.execute(text("SHOW search_path")).scalar_one()
-            return zone
+            schema: str = tx.execute(text("SELECT current_schema()")).scalar_one()
+            return schema
 
         assert await database.write(sleeping(0.3, script)) == "its_own"
         assert await database.read(sleeping(0.3, script)) == "its_own"

@@ -1,8 +1,8 @@
 """Connections to one Postgres database, kept open and handed out one call at a time.
 
-What a transaction needs, its ``BEGIN`` sets for itself, so a pooler in front of the database may
-give every transaction to another session. Without a pooler the sessions are set up as well, for
-statements that are a transaction of their own.
+A session is set up as scripts need it when it begins, and changed for statements that are planned
+once when one comes. Behind a pooler, which may give every transaction to another session, a
+``BEGIN`` sets what its transaction needs, and nothing is set for longer.
 """
 
 import asyncio
@@ -37,15 +37,21 @@ limit, so that it can still say what it waited for."""
 MOMENT_S = 0.5
 """How long a call waits for locks that is not to hold up others which need none of them."""
 
-# A statement alone takes as long to plan as to run. So it is planned once, and that plan must be
+# A hot statement takes as long to plan as to run. So it is planned once, and that plan must be
 # good for tables of any size, also when they were empty then: rows are looked up by index, one by
-# one. Scripts are planned as the role and database say.
+# one. All else is planned as the role and database say.
 _ONE_PLAN = {
     "plan_cache_mode": "force_generic_plan",
     "enable_seqscan": "off",
     "enable_hashjoin": "off",
     "enable_mergejoin": "off",
 }
+
+_AS_BEGUN = "RESET ALL"
+_AS_BEGUN_FOR_NOW = "; ".join(
+    f"SET LOCAL {each} TO DEFAULT" for each in ("lock_timeout", *_ONE_PLAN)
+)
+"""Set a session up as it was when it began: for good, or for one transaction."""
 
 _STATEMENTS = 256
 """How many prepared statements each connection keeps: more than the store has."""
@@ -88,11 +94,10 @@ class PostgresOptions:
         return '"' + self.schema.replace('"', '""') + '"'
 
 
-async def connect(options: PostgresOptions, *, direct: bool = False, lock_s: float = LOCK_S) -> Any:
+async def connect(options: PostgresOptions, *, direct: bool = False) -> Any:
     """A connection of the driver's own.
 
     :param direct: past the pooler, when the options say how
-    :param lock_s: seconds for which a statement alone waits for a lock, at most
     """
     way: dict[str, Any] = {}
     if direct and options.direct is not None:
@@ -104,7 +109,7 @@ async def connect(options: PostgresOptions, *, direct: bool = False, lock_s: flo
         command_timeout=options.timeout + 1,
         statement_cache_size=0 if options.pooled else _STATEMENTS,
         # A pooler refuses what it does not know, and gives each transaction to another session.
-        server_settings=None if options.pooled else _session(options, lock_s),
+        server_settings=None if options.pooled else _session(options),
     )
 
 
@@ -115,24 +120,35 @@ class Stale(Exception):
 class PostgresConnection:
     """One connection, and a synchronous SQLAlchemy connection on top of it."""
 
-    def __init__(self, connection: AsyncConnection, driver: Any) -> None:
+    def __init__(self, connection: AsyncConnection, driver: Any, plan_once: str) -> None:
         self.part = new_job_id()
         """Whose counter rows a transaction on it writes."""
+        self.plans_once: bool | None = False
+        """Whether its session is set up for statements planned once; None: that is unknown."""
+        self._was_once = False
         self._connection = connection
         self._driver = driver
+        self._plan_once = plan_once
 
     @property
     def is_broken(self) -> bool:
         """Whether it must not be used again."""
         return bool(self._driver.is_closed() or self._driver.is_in_transaction())
 
-    async def fetch(self, statement: str, arguments: Sequence[Any]) -> list[Any]:
-        """Run one statement as a transaction of its own, under the session's settings.
+    async def fetch(self, statement: str, arguments: Sequence[Any], once: bool) -> list[Any]:
+        """Run one statement as a transaction of its own.
 
         Unless the server has refused it, a connection on which it fails is not used again:
         nobody knows what became of the statement.
+
+        :param once: with a plan for all times
         """
+        self._was_once = once
         try:
+            if self.plans_once is not once:
+                self.plans_once = None
+                await self._driver.execute(self._plan_once if once else _AS_BEGUN)
+                self.plans_once = once
             rows: list[Any] = await self._driver.fetch(statement, *arguments)
         except asyncpg.PostgresError:
             raise
@@ -147,6 +163,15 @@ class PostgresConnection:
         :raises Stale: it could not be begun
         """
         driver = self._driver
+        plans_once = self.plans_once
+        if plans_once and self._was_once:
+            # Where statements and scripts take turns, the session stays as it is.
+            begin = f"{_AS_BEGUN_FOR_NOW}; {begin}"
+        elif plans_once is not False:
+            begin = f"{_AS_BEGUN}; {begin}"
+            # Known when it is committed: a rollback takes it back.
+            self.plans_once, plans_once = None, False
+        self._was_once = False
         try:
             await driver.execute(begin)
         except DRIVER_ERRORS as error:
@@ -163,6 +188,7 @@ class PostgresConnection:
             raise
         if ended != "COMMIT":
             raise StorageError("the database rolled the transaction back")
+        self.plans_once = plans_once
         return result
 
     async def _roll_back(self) -> None:
@@ -195,19 +221,22 @@ def _worked(connection: Connection, work: Callable[[Connection], R]) -> R:
 class Connections:
     """At most so many connections, of which the last used is the first to be used again.
 
-    So an idle program keeps one of them busy, and few counter rows are written.
+    So an idle program keeps one of them busy, and few counter rows are written. Before it comes
+    the last one whose session is set up as the call needs it.
     """
 
     def __init__(self, options: PostgresOptions) -> None:
         self.options = options
         self._engine = _engine(options)
+        self._plan_once = _plan_once(options)
         self._free = asyncio.Semaphore(options.pool_size)
         self._idle: list[PostgresConnection] = []
 
     @contextlib.asynccontextmanager
-    async def one(self, deadline: float) -> AsyncGenerator[PostgresConnection]:
+    async def one(self, deadline: float, *, once: bool) -> AsyncGenerator[PostgresConnection]:
         """A connection for one transaction.
 
+        :param once: for a statement planned once
         :raises Unavailable: all were in use until the deadline
         """
         try:
@@ -222,7 +251,7 @@ class Connections:
                 f"all {self.options.pool_size} connections of the pool were in use"
             ) from None
         try:
-            found = await self._found()
+            found = await self._found(once)
             try:
                 yield found
             finally:
@@ -233,9 +262,11 @@ class Connections:
         finally:
             self._free.release()
 
-    async def _found(self) -> PostgresConnection:
+    async def _found(self, once: bool) -> PostgresConnection:
         while self._idle:
-            found = self._idle.pop()
+            last = len(self._idle) - 1
+            fits = (n for n in range(last, -1, -1) if self._idle[n].plans_once is once)
+            found = self._idle.pop(next(fits, last))
             if not found.is_broken:
                 return found
             await found.close()
@@ -245,10 +276,8 @@ class Connections:
         connection = await self._engine.connect()
         raw = await connection.get_raw_connection()
         driver: Any = raw.driver_connection
-        plan = () if self.options.pooled else _ONE_PLAN.items()
-        lasting = (f"SET {name} = {value}" for name, value in plan)
-        await _or_end(driver, "; ".join(("ROLLBACK", *lasting)))
-        return PostgresConnection(connection, driver)
+        await _or_end(driver, "ROLLBACK")
+        return PostgresConnection(connection, driver, self._plan_once)
 
     async def forget_idle(self) -> None:
         """Close what is idle: the server has most likely gone away."""
@@ -272,7 +301,7 @@ async def _or_end(driver: Any, command: str) -> None:
 
 def _engine(options: PostgresOptions) -> AsyncEngine:
     async def opened() -> Any:
-        driver = await connect(options, lock_s=MOMENT_S)
+        driver = await connect(options)
         # What SQLAlchemy asks of a new connection, it asks in one transaction, and so in one
         # session of a pooler.
         await _or_end(driver, "BEGIN")
@@ -304,9 +333,10 @@ def begin_read(options: PostgresOptions) -> str:
 
 
 def _limits(options: PostgresOptions, lock_s: float) -> list[str]:
-    limits = [f"SET LOCAL {name} = {value}" for name, value in _settings(options, lock_s).items()]
-    plans = () if options.pooled else _ONE_PLAN
-    return limits + [f"SET LOCAL {name} TO DEFAULT" for name in plans]
+    """What its session does not say already, which behind a pooler is all."""
+    said = {} if options.pooled else _settings(options, LOCK_S)
+    wanted = _settings(options, lock_s).items()
+    return [f"SET LOCAL {name} = {value}" for name, value in wanted if said.get(name) != value]
 
 
 def _settings(options: PostgresOptions, lock_s: float) -> dict[str, str]:
@@ -319,11 +349,17 @@ def _settings(options: PostgresOptions, lock_s: float) -> dict[str, str]:
     }
 
 
-def _session(options: PostgresOptions, lock_s: float) -> dict[str, str]:
-    """Under which a single statement is a transaction like those that set up themselves."""
+def _session(options: PostgresOptions) -> dict[str, str]:
+    """Which of the role's and the database's defaults do not hold."""
     return {
         **options.server_settings,
         "default_transaction_isolation": "read committed",
         "default_transaction_read_only": "off",
-        **_settings(options, lock_s),
+        **_settings(options, LOCK_S),
     }
+
+
+def _plan_once(options: PostgresOptions) -> str:
+    """Sets a session up for statements that are planned once."""
+    lasting = {**_settings(options, MOMENT_S), **_ONE_PLAN}
+    return "; ".join(f"SET {name} = {lasting[name]}" for name in ("lock_timeout", *_ONE_PLAN))

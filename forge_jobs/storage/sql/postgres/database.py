@@ -96,11 +96,11 @@ class PostgresDatabase:
         try:
             async with (
                 asyncio.timeout(timeout + _MORE_S),
-                self._connections.one(_elapsed() + timeout) as connection,
+                self._connections.one(_elapsed() + timeout, once=statement.once) as connection,
             ):
                 arguments = statement.arguments({**values, **own, "part": connection.part})
                 try:
-                    return await connection.fetch(statement.text, arguments)
+                    return await connection.fetch(statement.text, arguments, statement.once)
                 except TimeoutError:
                     raise
                 except DRIVER_ERRORS as error:
@@ -186,7 +186,7 @@ class PostgresDatabase:
             pause = min(2 * pause, _LONGEST_PAUSE_S)
 
     async def _once(self, script: Script[R], begin: str, deadline: float) -> tuple[R, Tx]:
-        async with self._connections.one(deadline) as connection:
+        async with self._connections.one(deadline, once=False) as connection:
             part = connection.part
 
             def work(plain: Connection) -> tuple[R, Tx]:

@@ -36,9 +36,11 @@ class Direct:
     """A statement for the driver, written with the parameters' names.
 
     :param types: the parameters, with the type of each
+    :param once: planned once, as what is made for every job must be
     """
 
-    def __init__(self, statement: str, types: Mapping[str, str]) -> None:
+    def __init__(self, statement: str, types: Mapping[str, str], *, once: bool = True) -> None:
+        self.once = once
         places = {name: place for place, name in enumerate(types, 1)}
         self._names = tuple(types)
         self.text = _PARAMETER.sub(
