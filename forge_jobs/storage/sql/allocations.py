@@ -19,6 +19,7 @@ from sqlalchemy import (
     delete,
     exists,
     func,
+    literal_column,
     select,
     text,
     update,
@@ -93,13 +94,14 @@ _LOWER = (
     .values(granted=bindparam("most"))
 )
 
+_COMMA: Any = literal_column("','")
 FLEET: tuple[ColumnElement[Any], ...] = (
     select(func.sum(queues.c.allocation_version)).scalar_subquery().label("fleet_written"),
-    select(func.aggregate_strings(pods.c.host_id, ","))
+    select(func.aggregate_strings(pods.c.host_id, _COMMA))
     .where(pods.c.lease_until <= _NOW)
     .scalar_subquery()
     .label("fleet_lapsed"),
-    select(func.aggregate_strings(queues.c.name, ","))
+    select(func.aggregate_strings(queues.c.name, _COMMA))
     .where(~_is_declared, _has_waiting)
     .scalar_subquery()
     .label("fleet_orphaned"),

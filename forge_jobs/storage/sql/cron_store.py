@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
-from sqlalchemy import Row, bindparam, case, select, update
+from sqlalchemy import BigInteger, Row, bindparam, case, literal, select, true, update
 
 from forge_jobs.clock import duration_us, from_us, to_us
 from forge_jobs.errors import NotFound
@@ -22,24 +22,24 @@ from forge_jobs.storage.sql.transaction import Tx
 _ROW = "leader"
 _spec = msgspec.json.Decoder(ScheduleSpec)
 
-_NOW: Any = bindparam("now")
+_NOW: Any = bindparam("now", type_=BigInteger)
 _BY: Any = bindparam("by")
 
-_STANDS = (leader.c.host_id, leader.c.term, leader.c.lease_until, *FLEET)
+_STANDS = (leader.c.host_id, leader.c.term, leader.c.lease_until, _NOW.label("now"), *FLEET)
 
 # One statement for all: renewing keeps the term; a new holder, and one whose own lease ran out,
 # starts another.
-_LEAD = (
+LEAD = (
     update(leader)
     .where((leader.c.lease_until <= _NOW) | (leader.c.host_id == _BY))
     .values(
         host_id=_BY,
         term=case((leader.c.lease_until > _NOW, leader.c.term), else_=leader.c.term + 1),
-        lease_until=bindparam("until"),
+        lease_until=_NOW + bindparam("lease_us", type_=BigInteger),
     )
     .returning(*_STANDS)
 )
-_STANDING = select(*_STANDS)
+STANDING = select(*_STANDS)
 _RESIGN = (
     update(leader)
     .where(
@@ -53,40 +53,54 @@ _RESIGN = (
 _ONE = select(schedules).where(schedules.c.name == bindparam("of"))
 _ONE_LOCKED = _ONE.with_for_update()
 _KNOWN = select(schedules).where(schedules.c.deleted.is_(False))
-_DUE = (
+_first = (
     _KNOWN.where(
         schedules.c.next_at.is_not(None), schedules.c.paused.is_(False), schedules.c.error == ""
     )
     .order_by(schedules.c.next_at, schedules.c.name)
-    .limit(bindparam("at_most"))
+    .limit(bindparam("at_most", type_=BigInteger))
+    .subquery("first")
 )
+# One row of the time alone when there are none.
+DUE = (
+    select(_NOW.label("now"), *_first.c)
+    .select_from(select(literal(1)).subquery("moment").outerjoin(_first, true()))
+    .order_by(_first.c.next_at, _first.c.name)
+)
+"""Takes ``at_most`` and ``now``; for :func:`due_of`."""
 _WRITE = update(schedules).where(schedules.c.name == bindparam("of"))
 
 
 def _lead(tx: Tx, host_id: HostId, lease_for: timedelta) -> Leadership:
-    until = tx.now + duration_us(lease_for)
-    row = tx.execute(_LEAD, {"by": host_id, "now": tx.now, "until": until}).first()
-    standing = _leader(tx) if row is None else _leadership(tx, row)
+    lease_us = duration_us(lease_for)
+    row = tx.execute(LEAD, {"by": host_id, "now": tx.now, "lease_us": lease_us}).first()
+    standing = _leader(tx) if row is None else leadership_of(row)
     if standing is None:
-        first = {"name": _ROW, "host_id": host_id, "term": 1, "lease_until": until}
+        first = {"name": _ROW, "host_id": host_id, "term": 1, "lease_until": tx.now + lease_us}
         tx.execute(tx.flavor.insert_ignore(leader), first)
         standing = _leader(tx)
     assert standing is not None
+    return told_to(host_id, standing)
+
+
+def told_to(host_id: HostId, standing: Leadership) -> Leadership:
+    """What one that asked for the lease is told: how the fleet stands only when it leads."""
     if standing.host_id != host_id:
         return msgspec.structs.replace(standing, fleet_version="")
     return standing
 
 
 def _leader(tx: Tx) -> Leadership | None:
-    row = tx.execute(_STANDING, {"now": tx.now}).first()
-    return None if row is None else _leadership(tx, row)
+    row = tx.execute(STANDING, {"now": tx.now}).first()
+    return None if row is None else leadership_of(row)
 
 
-def _leadership(tx: Tx, row: Row[Any]) -> Leadership:
+def leadership_of(row: Any) -> Leadership:
+    """The row of :data:`LEAD` or :data:`STANDING`."""
     return Leadership(
         host_id=row.host_id,
         term=row.term,
-        remaining=timedelta(microseconds=max(0, row.lease_until - tx.now)),
+        remaining=timedelta(microseconds=max(0, row.lease_until - row.now)),
         fleet_version=fleet_version(row.fleet_written, row.fleet_lapsed, row.fleet_orphaned),
     )
 
@@ -96,7 +110,7 @@ def _resign(tx: Tx, host_id: HostId, term: int) -> None:
         tx.wake_fleet()
 
 
-def _schedule(row: Row[Any]) -> Schedule:
+def _schedule(row: Any) -> Schedule:
     return Schedule(
         spec=_spec.decode(row.spec),
         version=row.version,
@@ -210,13 +224,19 @@ def _get_schedule(tx: Tx, name: str) -> Schedule | None:
 
 
 def _due_schedules(tx: Tx, limit: int) -> DueSchedules:
-    rows = tx.execute(_DUE, {"at_most": limit + 1}).all()
-    due = [row for row in rows[:limit] if row.next_at <= tx.now]
-    later = rows[len(due)].next_at if len(rows) > len(due) else None
+    return due_of(tx.execute(DUE, {"at_most": limit + 1, "now": tx.now}).all(), limit)
+
+
+def due_of(rows: Sequence[Any], limit: int) -> DueSchedules:
+    """The rows of :data:`DUE`, of which one more than ``limit`` was asked for."""
+    now = rows[0].now
+    found = [row for row in rows if row.name is not None]
+    due = [row for row in found[:limit] if row.next_at <= now]
+    later = found[len(due)].next_at if len(found) > len(due) else None
     return DueSchedules(
-        now=from_us(tx.now),
+        now=from_us(now),
         schedules=tuple(_schedule(row) for row in due),
-        next_in=None if later is None else timedelta(microseconds=max(0, later - tx.now)),
+        next_in=None if later is None else timedelta(microseconds=max(0, later - now)),
     )
 
 

@@ -2,12 +2,13 @@
 
 import secrets
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
 from sqlalchemy import (
+    BigInteger,
     Row,
     bindparam,
     case,
@@ -40,6 +41,7 @@ from forge_jobs.storage.sql.chunks import portions
 from forge_jobs.storage.sql.config_store import STATE_COLUMNS, declare_queues, queue_state
 from forge_jobs.storage.sql.database import Database
 from forge_jobs.storage.sql.gauges import decode_gauges, read_gauges, record_gauges
+from forge_jobs.storage.sql.job_rows import duration
 from forge_jobs.storage.sql.lists import one_of
 from forge_jobs.storage.sql.tables import (
     CLAIMED,
@@ -57,12 +59,12 @@ FREED_AT_ONCE = 1000
 
 _names = msgspec.json.Decoder(tuple[str, ...])
 
-_NOW: Any = bindparam("now")
+_NOW: Any = bindparam("now", type_=BigInteger)
 _OF_LEASE = (pods.c.host_id == bindparam("by"), pods.c.epoch == bindparam("at_epoch"))
-_RENEW = (
+RENEW = (
     update(pods)
     .where(*_OF_LEASE, pods.c.lease_until > _NOW)
-    .values(last_beat_at=_NOW, lease_until=bindparam("until"))
+    .values(last_beat_at=_NOW, lease_until=_NOW + bindparam("lease_us", type_=BigInteger))
     .returning(select(handovers.c.id).exists().label("handovers"))
 )
 _ANY_HANDOVER = select(handovers.c.id).limit(1)
@@ -157,6 +159,7 @@ def _queue_beats() -> Any:
             case((is_live, slots.c.target), else_=0).label("target"),
             case((is_live, slots.c.granted), else_=0).label("granted"),
             due.c.next_due,
+            _NOW.label("now"),
         )
         .join_from(slots, queues, queues.c.name == slots.c.queue)
         .outerjoin(due, due.c.queue == slots.c.queue)
@@ -164,7 +167,8 @@ def _queue_beats() -> Any:
     )
 
 
-_QUEUE_BEATS = _queue_beats()
+QUEUE_BEATS = _queue_beats()
+"""Takes :func:`of_lease` and ``now``; for :func:`queue_beats_of`."""
 
 
 def renew_lease(tx: Tx, lease: PodLease, lease_for: timedelta) -> tuple[bool, bool]:
@@ -173,8 +177,8 @@ def renew_lease(tx: Tx, lease: PodLease, lease_for: timedelta) -> tuple[bool, bo
     :returns: False when it ran out or is of another epoch; and whether any hand-over waits,
         which an idle pod must not pay a statement of its own for
     """
-    until = tx.now + duration_us(lease_for)
-    row = tx.execute(_RENEW, {**_of(lease), "now": tx.now, "until": until}).first()
+    values = {**of_lease(lease), "now": tx.now, "lease_us": duration_us(lease_for)}
+    row = tx.execute(RENEW, values).first()
     if row is None:
         return False, tx.execute(_ANY_HANDOVER).first() is not None
     return True, bool(row.handovers)
@@ -185,20 +189,23 @@ def queue_beats(tx: Tx, lease: PodLease) -> dict[str, QueueBeat]:
 
     No queues for another epoch, no slots when the lease has run out.
     """
-    rows = tx.execute(_QUEUE_BEATS, {**_of(lease), "now": tx.now})
+    return queue_beats_of(tx.execute(QUEUE_BEATS, {**of_lease(lease), "now": tx.now}))
+
+
+def queue_beats_of(rows: Iterable[Any]) -> dict[str, QueueBeat]:
+    """The rows of :data:`QUEUE_BEATS`, by queue."""
     return {
         row.name: QueueBeat(
             slots=Slots(row.target, row.granted),
-            state=queue_state(row, tx.now),
-            next_due_in=None
-            if row.next_due is None
-            else timedelta(microseconds=max(0, row.next_due - tx.now)),
+            state=queue_state(row, row.now),
+            next_due_in=duration(None if row.next_due is None else max(0, row.next_due - row.now)),
         )
         for row in rows
     }
 
 
-def _of(lease: PodLease) -> dict[str, str]:
+def of_lease(lease: PodLease) -> dict[str, str]:
+    """The parameters that say whose lease it is."""
     return {"by": lease.host_id, "at_epoch": lease.epoch}
 
 
@@ -270,14 +277,14 @@ def _free_held_jobs(tx: Tx, kinds: Sequence[str]) -> bool:
 def _set_draining(tx: Tx, lease: PodLease) -> None:
     declared = _declared_by(tx, lease.host_id)
     allocations.lock_queues(tx, declared)
-    if tx.execute(_DRAIN, _of(lease)).rowcount:
+    if tx.execute(_DRAIN, of_lease(lease)).rowcount:
         allocations.move_versions(tx, declared)
         tx.wake_fleet()
 
 
 def _unregister(tx: Tx, lease: PodLease) -> None:
     allocations.lock_queues(tx, _declared_by(tx, lease.host_id))
-    if tx.execute(_FORGET, _of(lease)).rowcount:
+    if tx.execute(_FORGET, of_lease(lease)).rowcount:
         allocations.move_versions(tx, _forget_slots(tx, lease.host_id))
         tx.wake_fleet()
 

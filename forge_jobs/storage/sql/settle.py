@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import Select, bindparam, select, text, update
+from sqlalchemy import BigInteger, Select, bindparam, select, text, update
 
 from forge_jobs.clock import duration_us
 from forge_jobs.model.ids import HostId
@@ -21,6 +21,9 @@ from forge_jobs.storage.sql.lists import one_of
 from forge_jobs.storage.sql.successes import are_plain_successes, is_plain_success
 from forge_jobs.storage.sql.tables import CLAIMED, jobs
 from forge_jobs.storage.sql.transaction import REVIVALS, Tx
+
+_NOW: Any = bindparam("now", type_=BigInteger)
+_SILENT_US: Any = bindparam("silent_us", type_=BigInteger)
 
 _CURRENT = (
     select(
@@ -68,7 +71,7 @@ _SETTLE = (
     )
 )
 _DROP_PAYLOAD = update(jobs).where(one_of(jobs.c.id, "ids")).values(payload="")
-_STALE = (
+STALE = (
     select(
         jobs.c.id,
         jobs.c.queue,
@@ -81,10 +84,11 @@ _STALE = (
         jobs.c.started_at,
         jobs.c.cancel_requested,
     )
-    .where(text(CLAIMED), jobs.c.heartbeat_at <= bindparam("silent_since"))
+    .where(text(CLAIMED), jobs.c.heartbeat_at <= _NOW - _SILENT_US)
     .order_by(jobs.c.heartbeat_at, jobs.c.id)
-    .limit(bindparam("count"))
+    .limit(bindparam("count", type_=BigInteger))
 )
+"""Takes ``silent_us``, ``count`` and ``now``; for :func:`stale_of`."""
 
 _CANCELLED = Transition(status=JobStatus.CANCELLED, cause=Cause.CANCELLED)
 _RELEASED = Transition(status=JobStatus.PENDING, cause=Cause.RELEASED, hand_back=True)
@@ -151,7 +155,12 @@ def revive(tx: Tx, revivals: Sequence[Revival], stale_after: timedelta) -> list[
 
 def stale_claims(tx: Tx, stale_after: timedelta, limit: int) -> list[StaleClaim]:
     """See ``JobStore.stale_claims``."""
-    found = {"silent_since": tx.now - duration_us(stale_after), "count": limit}
+    silent_us = duration_us(stale_after)
+    return stale_of(tx.execute(STALE, {"silent_us": silent_us, "count": limit, "now": tx.now}))
+
+
+def stale_of(rows: Iterable[Any]) -> list[StaleClaim]:
+    """The rows of :data:`STALE`."""
     return [
         StaleClaim(
             claim=Claim(row.queue, row.id, row.token),
@@ -163,7 +172,7 @@ def stale_claims(tx: Tx, stale_after: timedelta, limit: int) -> list[StaleClaim]
             started=row.started_at is not None,
             cancel_requested=row.cancel_requested,
         )
-        for row in tx.execute(_STALE, found)
+        for row in rows
     ]
 
 

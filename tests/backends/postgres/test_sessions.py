@@ -75,7 +75,8 @@ def shown(tx: Tx) -> list[str]:
 
 def calls_of(database: PostgresDatabase) -> dict[str, Callable[[], Awaitable[list[str]]]]:
     """What asks the session for its settings, one of each kind."""
-    once, anyhow = Direct(SHOW, {}), Direct(SHOW, {}, once=False)
+    once, anyhow = Direct(SHOW, {}), Direct(SHOW, {})
+    anyhow.once = False
 
     async def alone(statement: Direct) -> list[str]:
         rows = await database.direct(statement, {})

@@ -8,6 +8,7 @@ import asyncio
 import random
 from collections.abc import Coroutine, Mapping, Sequence
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import anyio
@@ -25,7 +26,7 @@ from forge_jobs.storage.sql.postgres.connections import (
     begin_read,
     begin_write,
 )
-from forge_jobs.storage.sql.postgres.direct import Direct
+from forge_jobs.storage.sql.postgres.direct import Direct, DirectScript
 from forge_jobs.storage.sql.postgres.driver_errors import (
     DRIVER_ERRORS,
     LOCK_TIMEOUT,
@@ -118,6 +119,14 @@ class PostgresDatabase:
         except DRIVER_ERRORS as error:
             raise translate(error) from None
         return None
+
+    async def ask(self, statement: DirectScript, values: Mapping[str, Any]) -> list[Any] | None:
+        """Run all of a script that is one statement and may be made once more.
+
+        :returns: the rows, with the columns as attributes; None as in :meth:`direct`
+        """
+        rows = await self.direct(statement, values, repeatable=True)
+        return None if rows is None else [SimpleNamespace(**row) for row in rows]
 
     def knows(self, queues: set[str]) -> bool:
         """Whether each of the queues is sure to have a row."""

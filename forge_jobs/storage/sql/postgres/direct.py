@@ -1,20 +1,30 @@
 """Statements that are a transaction of their own: one round trip, and nothing between it and the
 driver.
 
-They are the short way of calls which are made for every job. Whatever such a statement does not
-foresee it leaves alone, or it undoes itself by an error; the script of the same call does the rest.
+They are the short way of calls which are made for every job, and of those which a pod makes that
+has nothing to do. Whatever such a statement does not foresee it leaves alone, or it undoes itself
+by an error; the script of the same call does the rest.
 """
 
 import re
 from collections.abc import Mapping
 from typing import Any
 
+from sqlalchemy import ClauseElement
+from sqlalchemy.dialects.postgresql.asyncpg import dialect
+
+_DIALECT: Any = dialect()  # type: ignore[no-untyped-call]
 _PARAMETER = re.compile(r"(?<![:\w]):(\w+)")
 
-MOMENT = """
+
+def _clock(given: str) -> str:
+    """The time of the call: given by tests, else the server's."""
+    return f"coalesce({given}, (extract(epoch FROM statement_timestamp()) * 1000000)::bigint)"
+
+
+MOMENT = f"""
     moment AS MATERIALIZED (
-        SELECT coalesce(
-            :clock, (extract(epoch FROM statement_timestamp()) * 1000000)::bigint) AS now
+        SELECT {_clock(":clock")} AS now
     )
 """
 NOW = "(SELECT now FROM moment)"
@@ -36,11 +46,12 @@ class Direct:
     """A statement for the driver, written with the parameters' names.
 
     :param types: the parameters, with the type of each
-    :param once: planned once, as what is made for every job must be
     """
 
-    def __init__(self, statement: str, types: Mapping[str, str], *, once: bool = True) -> None:
-        self.once = once
+    once = True
+    """Whether it is planned once, as what is made for every job must be."""
+
+    def __init__(self, statement: str, types: Mapping[str, str]) -> None:
         places = {name: place for place, name in enumerate(types, 1)}
         self._names = tuple(types)
         self.text = _PARAMETER.sub(
@@ -50,3 +61,22 @@ class Direct:
     def arguments(self, values: Mapping[str, Any]) -> list[Any]:
         """The values in the statement's order."""
         return [values[name] for name in self._names]
+
+
+class DirectScript(Direct):
+    """A statement that is all of a script when all goes well; its parameter ``now`` is the time.
+
+    :param core: returns columns
+    """
+
+    once = False
+
+    def __init__(self, core: ClauseElement) -> None:
+        compiled: Any = core.compile(dialect=_DIALECT)
+        self._names = tuple(compiled.positiontup)
+        self._fixed = compiled.params
+        now = f"${self._names.index('now') + 1}::BIGINT"
+        self.text = str(compiled).replace(now, _clock(now))
+
+    def arguments(self, values: Mapping[str, Any]) -> list[Any]:
+        return super().arguments({**self._fixed, **values, "now": values["clock"]})

@@ -5,11 +5,11 @@ from datetime import timedelta
 
 from forge_jobs.errors import StorageError
 from forge_jobs.model.jobs import ClaimedJob, EnqueueOutcome, NewJob
-from forge_jobs.model.processes import PodLease
-from forge_jobs.model.transitions import Demand, Exchange, Finalization
+from forge_jobs.model.processes import Beat, HeldClaim, PodLease
+from forge_jobs.model.transitions import Demand, Exchange, Finalization, StaleClaim
 from forge_jobs.storage.notices import QUEUE
 from forge_jobs.storage.sql.job_store import SqlJobStore
-from forge_jobs.storage.sql.postgres import enqueues, exchanges
+from forge_jobs.storage.sql.postgres import enqueues, exchanges, idle
 from forge_jobs.storage.sql.postgres.database import PostgresDatabase
 from forge_jobs.storage.sql.postgres.fronts import Fronts
 from forge_jobs.storage.sql.successes import are_plain_successes
@@ -66,6 +66,16 @@ class PostgresJobStore(SqlJobStore):
         outcomes = iter(whole.settled)
         settled = (one.claim.job_id in answer.ended or next(outcomes) for one in finalizations)
         return Exchange(tuple(settled), whole.claimed, whole.next_due_in)
+
+    async def heartbeat(
+        self, lease: PodLease, claims: Sequence[HeldClaim], lease_for: timedelta
+    ) -> Beat:
+        beat = None if claims else await idle.beat(self._postgres, lease, lease_for)
+        return beat or await super().heartbeat(lease, claims, lease_for)
+
+    async def stale_claims(self, stale_after: timedelta, limit: int) -> list[StaleClaim]:
+        found = await idle.stale_claims(self._postgres, stale_after, limit)
+        return await super().stale_claims(stale_after, limit) if found is None else found
 
     async def _further(
         self, queue: str, demand: Demand, lease: PodLease, got: int

@@ -26,7 +26,7 @@ from forge_jobs.storage.sql.postgres.driver_errors import DRIVER_ERRORS
 
 logger = logging.getLogger(__name__)
 
-PING_EVERY_S = 4.0
+PING_EVERY_S = 6.0
 PING_ANSWER_S = 3.0
 """Together the longest time for which a silent listener goes unnoticed."""
 

@@ -12,13 +12,13 @@ from forge_jobs.clock import Clock
 from forge_jobs.errors import NotFound
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.storage.sql.config_store import SqlConfigStore
-from forge_jobs.storage.sql.cron_store import SqlCronStore
 from forge_jobs.storage.sql.database import Database
 from forge_jobs.storage.sql.migrations import runner
 from forge_jobs.storage.sql.migrations.migrator import SqlMigrator, settle_schema
 from forge_jobs.storage.sql.postgres.connections import PostgresOptions
 from forge_jobs.storage.sql.postgres.database import PostgresDatabase
 from forge_jobs.storage.sql.postgres.flavor import PostgresFlavor
+from forge_jobs.storage.sql.postgres.idle import PostgresCronStore
 from forge_jobs.storage.sql.postgres.job_store import PostgresJobStore
 from forge_jobs.storage.sql.postgres.listening import POLL_EVERY_S, Bell
 from forge_jobs.storage.sql.postgres.snapshots import open_transactions
@@ -105,7 +105,7 @@ class _Opener:
             PostgresJobStore(database),
             SqlProcStore(database),
             SqlConfigStore(database),
-            SqlCronStore(database),
+            PostgresCronStore(database),
             reopen=self.open,
             close=database.close,
             name=f"postgresql {self._options.shown}",

@@ -1,0 +1,78 @@
+"""What a pod asks that has nothing to do: one or two statements each, without a transaction around.
+
+They are the statements of the scripts, which do the rest where one is not enough.
+"""
+
+from datetime import timedelta
+
+from sqlalchemy import bindparam, select, text
+
+from forge_jobs.clock import duration_us
+from forge_jobs.model.ids import HostId
+from forge_jobs.model.processes import Beat, Leadership, PodLease
+from forge_jobs.model.schedules import DueSchedules
+from forge_jobs.model.transitions import StaleClaim
+from forge_jobs.storage.sql import cron_store, procs, settle
+from forge_jobs.storage.sql.cron_store import SqlCronStore
+from forge_jobs.storage.sql.postgres.database import PostgresDatabase
+from forge_jobs.storage.sql.postgres.direct import DirectScript
+from forge_jobs.storage.sql.tables import CLAIMED, jobs
+
+_OWNED = select(jobs.c.id).where(text(CLAIMED), jobs.c.host_id == bindparam("by"))
+_RENEW = DirectScript(procs.RENEW.returning(_OWNED.exists().label("owns")))
+_QUEUE_BEATS = DirectScript(procs.QUEUE_BEATS)
+_STALE = DirectScript(settle.STALE)
+_LEAD = DirectScript(cron_store.LEAD)
+_STANDING = DirectScript(cron_store.STANDING)
+_DUE = DirectScript(cron_store.DUE)
+
+
+async def beat(database: PostgresDatabase, lease: PodLease, lease_for: timedelta) -> Beat | None:
+    """The beat of a pod that holds no claims; None when the script has to say how it stands."""
+    of_lease = procs.of_lease(lease)
+    renewed = await database.ask(_RENEW, {**of_lease, "lease_us": duration_us(lease_for)})
+    if not renewed or renewed[0].owns:
+        return None
+    # After the renewal is committed: whoever found the lease lapsed has taken the slots before it.
+    found = await database.ask(_QUEUE_BEATS, of_lease)
+    if found is None:
+        return None
+    return Beat(
+        lease_held=True,
+        claims={},
+        unknown=(),
+        queues=procs.queue_beats_of(found),
+        handovers=renewed[0].handovers,
+    )
+
+
+async def stale_claims(
+    database: PostgresDatabase, stale_after: timedelta, limit: int
+) -> list[StaleClaim] | None:
+    """See ``JobStore.stale_claims``; None when the script has to find them."""
+    values = {"silent_us": duration_us(stale_after), "count": limit}
+    found = await database.ask(_STALE, values)
+    return None if found is None else settle.stale_of(found)
+
+
+class PostgresCronStore(SqlCronStore):
+    """:class:`~forge_jobs.storage.protocols.CronStore` on Postgres."""
+
+    def __init__(self, database: PostgresDatabase) -> None:
+        super().__init__(database)
+        self._postgres = database
+
+    async def lead(self, host_id: HostId, lease_for: timedelta) -> Leadership:
+        values = {"by": host_id, "lease_us": duration_us(lease_for)}
+        standing = await self._postgres.ask(_LEAD, values)
+        if standing == []:  # Another leads.
+            standing = await self._postgres.ask(_STANDING, {})
+        if not standing:
+            return await super().lead(host_id, lease_for)
+        return cron_store.told_to(host_id, cron_store.leadership_of(standing[0]))
+
+    async def due_schedules(self, limit: int) -> DueSchedules:
+        found = await self._postgres.ask(_DUE, {"at_most": limit + 1})
+        return (
+            await super().due_schedules(limit) if found is None else cron_store.due_of(found, limit)
+        )
