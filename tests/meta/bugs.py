@@ -169,8 +169,8 @@ ENDS = [
         "stale a microsecond late",
         "revive",
         "settle",
-        'jobs.c.heartbeat_at <= bindparam("silent_since")',
-        'jobs.c.heartbeat_at < bindparam("silent_since")',
+        "jobs.c.heartbeat_at <= _NOW",
+        "jobs.c.heartbeat_at < _NOW",
     ),
     _bug(
         "a cool-down applied by a refused finalize",
@@ -242,8 +242,8 @@ ENDS = [
         "a lease renewed by the wrong holder",
         "heartbeat",
         "procs",
-        'pods.c.epoch == bindparam("at_epoch"))\n_RENEW',
-        'pods.c.epoch >= func.substr(bindparam("at_epoch"), 1, 0))\n_RENEW',
+        'pods.c.epoch == bindparam("at_epoch"))\nRENEW',
+        'pods.c.epoch >= func.substr(bindparam("at_epoch"), 1, 0))\nRENEW',
     ),
     _bug(
         "a start recorded anew by every beat",

@@ -126,6 +126,17 @@ def _short(name: str, tests: str, module: str, old: str, new: str) -> Bug:
     return Bug(f"postgres: {name}", (*files_of(shared), *here), (edit,), "postgres")
 
 
+_RENEWED = """\
+    renewed = await database.ask(_RENEW, {**of_lease, "lease_us": duration_us(lease_for)})
+    if not renewed or renewed[0].owns:
+        return None
+"""
+_ONLY_THEN = """\
+    # After the renewal is committed: whoever found the lease lapsed has taken the slots before it.
+"""
+_FOUND = """\
+    found = await database.ask(_QUEUE_BEATS, of_lease)
+"""
 _SHORT = (
     _short(
         "a success that is not fenced",
@@ -224,6 +235,62 @@ _SHORT = (
         "database",
         "may_help = repeatable",
         "may_help = True",
+    ),
+    _short(
+        "scripts planned like statements",
+        "/sessions",
+        "connections",
+        "elif plans_once is not False:",
+        "elif plans_once is None:",
+    ),
+    _short(
+        "statements planned like scripts",
+        "/sessions",
+        "connections",
+        "if self.plans_once is not once:",
+        "if self.plans_once is None:",
+    ),
+    _short(
+        "settings believed that a rollback has taken back",
+        "/sessions",
+        "connections",
+        "self.plans_once, plans_once = None, False",
+        "self.plans_once = plans_once = False",
+    ),
+    _short(
+        "the patience of a call set back with its session",
+        "/sessions",
+        "connections",
+        'f"{_AS_BEGUN}; {begin}"',
+        'f"{begin}; {_AS_BEGUN}"',
+    ),
+    _short(
+        "sessions set up anew when the two take turns",
+        "/sessions",
+        "connections",
+        "if plans_once and self._was_once:",
+        "if plans_once is None and self._was_once:",
+    ),
+    _short(
+        "claims that an idle beat does not look for",
+        "heartbeat",
+        "idle",
+        "if not renewed or renewed[0].owns:",
+        "if not renewed:",
+    ),
+    _short(
+        "slots that an idle beat has read before its lease is renewed",
+        "/races",
+        "idle",
+        f"{_RENEWED}{_ONLY_THEN}{_FOUND}",
+        f"{_FOUND}{_RENEWED}{_ONLY_THEN}",
+    ),
+    _short(
+        "one that does not lead told how the fleet stands",
+        "leader",
+        "idle",
+        "cron_store.told_to(host_id, cron_store.leadership_of(standing[0]))",
+        "cron_store.leadership_of(standing[0])",
     ),
     _short(
         "plans that depend on what the tables held",

@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import asyncpg
+import pytest
 from redis.asyncio.connection import Connection
 from sqlalchemy import Engine, event
 
@@ -54,10 +56,22 @@ def asked() -> Iterator[Counter[str]]:
         seen.update(" ".join(map(str, command[:2])) for command in commands)
         return await real(connection, commands)
 
+    def heard(ask: Any) -> Any:
+        async def noted(self: Any, text: str, *values: object, **options: Any) -> Any:
+            # One message may bring many statements.
+            seen.update(each.strip() for each in text.split(";"))
+            return await ask(self, text, *values, **options)
+
+        return noted
+
     event.listen(Engine, "before_cursor_execute", note)
     connections.converse = converse
     try:
-        with handed_to_the_driver(note_direct):
+        with handed_to_the_driver(note_direct), pytest.MonkeyPatch.context() as patch:
+            for method in ("execute", "fetch"):
+                patch.setattr(
+                    asyncpg.Connection, method, heard(getattr(asyncpg.Connection, method))
+                )
             yield seen
     finally:
         connections.converse = real

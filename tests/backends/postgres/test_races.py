@@ -12,7 +12,7 @@ from sqlalchemy import text
 from forge_jobs.clock import ManualClock
 from forge_jobs.errors import Unavailable
 from forge_jobs.model.jobs import JobStatus, Unique
-from forge_jobs.model.processes import ClaimState
+from forge_jobs.model.processes import Beat, ClaimState
 from forge_jobs.model.queues import RateLimit
 from forge_jobs.model.transitions import Demand, Finalization, Revival
 from forge_jobs.storage.opening import open_storage
@@ -149,6 +149,35 @@ async def test_an_open_transaction_of_a_caller_starves_no_beat(url: str) -> None
         beat = await storage.jobs.heartbeat(lease, [held(locked, "w1")], LEASE)
         assert beat.claims[locked.claim] is ClaimState.HELD
         assert await storage.jobs.stale_claims(LEASE, 10) == []
+
+
+async def test_a_beat_that_had_to_wait_tells_the_slots_of_afterwards(
+    storage: Storage, url: str
+) -> None:
+    lease = await register(storage)
+    assert (await storage.jobs.heartbeat(lease, [], LEASE)).queues
+    beats: list[Beat] = []
+
+    async def beat() -> None:
+        beats.append(await storage.jobs.heartbeat(lease, [], LEASE))
+
+    async with (
+        raw(url) as connection,
+        anyio.create_task_group() as group,
+        connection.transaction(),
+    ):
+        # As a coordinator does it that has found the lease lapsed.
+        await connection.execute("SELECT 1 FROM forge_pods FOR UPDATE")
+        group.start_soon(beat)
+        await wait_until(
+            lambda: connection.fetchval(
+                "SELECT EXISTS (SELECT FROM pg_locks JOIN pg_stat_activity USING (pid)"
+                " WHERE NOT granted AND datname = current_database())"
+            ),
+            description="the beat waits",
+        )
+        await connection.execute("DELETE FROM forge_slots")
+    assert [(each.lease_held, each.queues) for each in beats] == [(True, {})]
 
 
 async def test_claims_pass_by_what_a_caller_has_locked(storage: Storage, url: str) -> None:
