@@ -195,6 +195,17 @@ async def test_claims_the_pod_did_not_list_are_named(storage: Storage, lease: Po
     assert beat.unknown == ()
 
 
+async def test_a_beat_without_claims_names_those_it_should_have_listed(
+    storage: Storage, lease: PodLease
+) -> None:
+    lost_reply = await claimed_one(storage, lease)
+    for _ in range(2):
+        beat = await storage.jobs.heartbeat(lease, [], LEASE)
+        assert (beat.lease_held, beat.claims, beat.unknown) == (True, {}, (lost_reply.claim,))
+    assert (await storage.jobs.release([lost_reply.claim])) == [True]
+    assert (await storage.jobs.heartbeat(lease, [], LEASE)).unknown == ()
+
+
 @pytest.mark.parametrize("last", ["earlier", "current"])
 async def test_a_claim_listed_beside_an_earlier_one_of_its_job_is_known(
     storage: Storage, lease: PodLease, last: str

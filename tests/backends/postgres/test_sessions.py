@@ -12,6 +12,7 @@ from forge_jobs.storage.protocols import Storage
 from forge_jobs.storage.sql.postgres.database import PostgresDatabase
 from forge_jobs.storage.sql.postgres.direct import Direct
 from forge_jobs.storage.sql.transaction import Tx
+from tests.support.asked import asked
 from tests.support.postgres import a_role, database_of, raw, with_options
 
 pytestmark = pytest.mark.anyio
@@ -109,6 +110,16 @@ async def test_every_call_finds_its_settings_whatever_came_before(storage: Stora
     for three in product(calls, repeat=3):
         for name in three:
             assert await calls[name]() == EXPECTED[name], three
+
+
+async def test_statements_between_scripts_find_their_session_as_it_was(storage: Storage) -> None:
+    calls = calls_of(database_of(storage))
+    await calls["once"]()
+    for name in ("write", "read", "impatient"):
+        await calls[name]()
+        with asked() as seen:
+            await calls["once"]()
+        assert seen.total() == 1, name
 
 
 async def test_a_commit_that_fails_leaves_no_doubt_of_the_settings(storage: Storage) -> None:
