@@ -1,6 +1,6 @@
 """Bugs in corners: tags, edges and places in bulk, overruled ends, levels of cool-downs."""
 
-from tests.meta.bugs import _bug
+from tests.meta.bugs import Bug, Edit, _bug
 
 SUCCESSES = [
     _bug(
@@ -133,6 +133,17 @@ ODD_BUGS = [
         "sqlite/statements",
         "values[at : at + _BLOCK]",
         "values[at : at + 1] * _BLOCK",
+    ),
+    Bug(
+        "others wait for the lock while an answer is made",
+        ("tests/backends/sqlite/test_locks.py",),
+        (
+            Edit(
+                "forge_jobs/storage/sql/sqlite/database.py",
+                "then(self._write(script, deadline))",
+                "self._write(lambda tx: then(script(tx)), deadline)",
+            ),
+        ),
     ),
     *SUCCESSES,
 ]

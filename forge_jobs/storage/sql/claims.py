@@ -13,10 +13,10 @@ from typing import Any
 import msgspec
 from sqlalchemy import BindParameter, Select, bindparam, func, or_, select, text, tuple_, update
 
-from forge_jobs.model.jobs import ClaimedJob, Hold
+from forge_jobs.model.jobs import Hold
 from forge_jobs.model.processes import PodLease
 from forge_jobs.model.transitions import Demand
-from forge_jobs.storage.sql.job_rows import JobRow, claimed_job
+from forge_jobs.storage.sql.job_rows import JobRow
 from forge_jobs.storage.sql.lists import one_of
 from forge_jobs.storage.sql.tables import READY, jobs, pods, queues, slots
 from forge_jobs.storage.sql.transaction import KINDS, Often, Tx
@@ -142,8 +142,8 @@ _TAKE = Often(
 )
 
 
-def claim(tx: Tx, queue: str, demand: Demand, lease: PodLease) -> list[ClaimedJob]:
-    """See ``JobStore.claim``."""
+def claim(tx: Tx, queue: str, demand: Demand, lease: PodLease) -> list[JobRow]:
+    """See ``Flavor.claim``."""
     worker_ids = demand.worker_ids
     if demand.limit < 1 or not _is_open(tx, queue, lease):
         return []
@@ -161,7 +161,7 @@ def claim(tx: Tx, queue: str, demand: Demand, lease: PodLease) -> list[ClaimedJo
         },
     )
     tx.count(queue, CLAIMED_COUNTER, lease.host_id, len(picked))
-    return [claimed_job(row) for row in picked]
+    return picked
 
 
 def next_due_in(tx: Tx, queue: str) -> timedelta | None:

@@ -9,6 +9,7 @@ from forge_jobs.storage.sql.flavor import Flavor
 from forge_jobs.storage.sql.transaction import Tx
 
 R = TypeVar("R")
+S = TypeVar("S")
 Script = Callable[[Tx], R]
 
 
@@ -34,6 +35,13 @@ class Database(Protocol):
         :param patient: wait for what others have locked as long as any call may take; else for
             a moment, where single rows are locked
         :raises Locked: others held something for longer than that moment
+        """
+        ...
+
+    async def write_then(self, script: Script[S], then: Callable[[S], R]) -> R:
+        """:meth:`write`, and ``then`` with what it returned, once nothing is locked any more.
+
+        For what takes time and needs no transaction. Whatever ``then`` raises undoes nothing.
         """
         ...
 

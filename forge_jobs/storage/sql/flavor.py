@@ -9,11 +9,12 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.sql.dml import Insert
 
 from forge_jobs.errors import StorageError
-from forge_jobs.model.jobs import Claim, ClaimedJob
+from forge_jobs.model.jobs import Claim
 from forge_jobs.model.processes import PodLease
 from forge_jobs.model.transitions import Demand, Transition
 
 if TYPE_CHECKING:
+    from forge_jobs.storage.sql.job_rows import JobRow
     from forge_jobs.storage.sql.successes import Succeeded
     from forge_jobs.storage.sql.transaction import Often, Tx
 
@@ -76,8 +77,8 @@ class Flavor(Protocol):
         """
         ...
 
-    def claim(self, tx: "Tx", queue: str, demand: Demand, lease: PodLease) -> list[ClaimedJob]:
-        """See ``JobStore.claim``."""
+    def claim(self, tx: "Tx", queue: str, demand: Demand, lease: PodLease) -> "list[JobRow]":
+        """See ``JobStore.claim``; the rows of which ``claimed_job`` makes the claims."""
         ...
 
     def succeed(self, tx: "Tx", items: Sequence[tuple[Claim, Transition]]) -> "Sequence[Succeeded]":

@@ -42,6 +42,7 @@ from forge_jobs.storage.sql.callers import run_in_callers_transaction
 from forge_jobs.storage.sql.database import Database
 from forge_jobs.storage.sql.deliveries import deliver
 from forge_jobs.storage.sql.enqueue import enqueue
+from forge_jobs.storage.sql.job_rows import JobRow, claimed_job
 from forge_jobs.storage.sql.transaction import Tx
 
 R = TypeVar("R")
@@ -84,7 +85,10 @@ class SqlJobStore:
         lease: PodLease,
     ) -> list[ClaimedJob]:
         demand = Demand(worker_ids=tuple(worker_ids), limit=limit, kinds=kinds)
-        return await self._database.write(lambda tx: tx.flavor.claim(tx, queue, demand, lease))
+        return await self._database.write_then(
+            lambda tx: tx.flavor.claim(tx, queue, demand, lease),
+            lambda rows: [claimed_job(row) for row in rows],
+        )
 
     async def finalize(
         self, finalizations: Sequence[Finalization], *, connection: object | None = None
@@ -94,17 +98,17 @@ class SqlJobStore:
     async def exchange(
         self, queue: str, finalizations: Sequence[Finalization], demand: Demand, lease: PodLease
     ) -> Exchange:
-        def script(tx: Tx) -> Exchange:
+        def script(tx: Tx) -> tuple[list[bool], list[JobRow], timedelta | None]:
             settled = settle.finalize(tx, finalizations)
-            claimed = tx.flavor.claim(tx, queue, demand, lease)
-            is_short = len(claimed) < demand.limit
-            return Exchange(
-                tuple(settled),
-                tuple(claimed),
-                claims.next_due_in(tx, queue) if is_short else None,
-            )
+            picked = tx.flavor.claim(tx, queue, demand, lease)
+            is_short = len(picked) < demand.limit
+            return settled, picked, claims.next_due_in(tx, queue) if is_short else None
 
-        return await self._database.write(script)
+        def answer(done: tuple[list[bool], list[JobRow], timedelta | None]) -> Exchange:
+            settled, picked, next_due_in = done
+            return Exchange(tuple(settled), tuple(map(claimed_job, picked)), next_due_in)
+
+        return await self._database.write_then(script, answer)
 
     async def record_start(self, claims: Sequence[Claim]) -> list[bool]:
         return await self._database.write(lambda tx: beats.record_start(tx, claims))

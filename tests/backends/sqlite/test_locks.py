@@ -13,9 +13,10 @@ import anyio
 import pytest
 
 from forge_jobs.errors import InvalidInput, Unavailable
-from forge_jobs.model.jobs import JobFilter
+from forge_jobs.model.jobs import EnqueueOutcome, JobFilter
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
+from forge_jobs.storage.sql.enqueue import enqueue
 from forge_jobs.storage.sql.sqlite.database import on_driver_thread
 from tests.support.factories import QUEUE, new_job
 
@@ -66,6 +67,30 @@ async def test_a_lock_held_for_too_long_is_unavailable_and_says_so(
         assert await pending(storage) == 0
         await storage.jobs.enqueue([new_job()])
         assert await pending(storage) == 1
+
+
+async def test_others_may_write_while_an_answer_is_made(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.db"
+    async with opened(path) as storage:
+        database = storage.jobs._database  # type: ignore[attr-defined]
+
+        def write_as_another(stored: list[EnqueueOutcome]) -> str:
+            with closing(hold_write_lock(path)) as rival:
+                [(status,)] = rival.execute("SELECT status FROM forge_jobs").fetchall()
+            return f"{len(stored)} {status}"
+
+        answer = await database.write_then(lambda tx: enqueue(tx, [new_job()]), write_as_another)
+        assert answer == "1 pending"
+
+
+async def test_an_answer_that_fails_undoes_nothing(tmp_path: Path) -> None:
+    async with opened(tmp_path / "jobs.db") as storage:
+        database = storage.jobs._database  # type: ignore[attr-defined]
+        with pytest.raises(ZeroDivisionError):
+            await database.write_then(lambda tx: enqueue(tx, [new_job()]), lambda _: 1 / 0)
+        assert await pending(storage) == 1
+        await storage.jobs.enqueue([new_job()])
+        assert await pending(storage) == 2
 
 
 async def test_a_call_refused_before_its_first_statement_leaves_no_transaction_open(

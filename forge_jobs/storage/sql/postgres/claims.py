@@ -6,11 +6,10 @@ from typing import Any
 
 from sqlalchemy import ARRAY, BigInteger, Boolean, Integer, Row, Text, bindparam, text
 
-from forge_jobs.model.jobs import ClaimedJob
 from forge_jobs.model.processes import PodLease
 from forge_jobs.model.transitions import Demand
 from forge_jobs.storage.sql.claims import CLAIMED_COUNTER, Strangers
-from forge_jobs.storage.sql.job_rows import claimed_job
+from forge_jobs.storage.sql.job_rows import JobRow
 from forge_jobs.storage.sql.tables import READY
 from forge_jobs.storage.sql.transaction import Tx
 
@@ -135,9 +134,9 @@ _CLAIM = text(
 )
 
 
-def claim(tx: Tx, queue: str, demand: Demand, lease: PodLease) -> list[ClaimedJob]:
-    """See ``JobStore.claim``."""
-    found: list[Row[Any]] = []
+def claim(tx: Tx, queue: str, demand: Demand, lease: PodLease) -> list[JobRow]:
+    """See ``Flavor.claim``."""
+    found: list[JobRow] = []
     any_kind = any_risk = True
     while len(found) < demand.limit:
         wanted = demand.limit - len(found)
@@ -169,7 +168,7 @@ def claim(tx: Tx, queue: str, demand: Demand, lease: PodLease) -> list[ClaimedJo
         any_risk = any_risk and not any(row.is_risky and not row.is_taken for row in mine)
     if found:
         tx.count(queue, CLAIMED_COUNTER, lease.host_id, len(found))
-    return [claimed_job(row) for row in found]
+    return found
 
 
 def _hold_strangers(tx: Tx, queue: str, head: Sequence[Row[Any]], kinds: frozenset[str]) -> None:

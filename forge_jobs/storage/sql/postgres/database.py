@@ -6,7 +6,7 @@ itself: cut off half way, a claim would go on in the server with nobody to know 
 
 import asyncio
 import random
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any, TypeVar
@@ -39,6 +39,7 @@ from forge_jobs.storage.sql.postgres.listening import Bell
 from forge_jobs.storage.sql.transaction import Again, Tx
 
 R = TypeVar("R")
+S = TypeVar("S")
 
 _elapsed = SystemClock().elapsed
 _LONGEST_PAUSE_S = 0.05
@@ -69,6 +70,10 @@ class PostgresDatabase:
         self._known_queues |= tx.ensured_queues
         self.tell(tx.topics)
         return result
+
+    async def write_then(self, script: Script[S], then: Callable[[S], R]) -> R:
+        """See ``Database.write_then``."""
+        return then(await self.write(script))
 
     async def direct(
         self, statement: Direct, values: Mapping[str, Any], *, repeatable: bool = False

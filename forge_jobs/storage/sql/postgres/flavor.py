@@ -10,9 +10,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from forge_jobs.clock import Clock
 from forge_jobs.errors import StorageError
-from forge_jobs.model.jobs import Claim, ClaimedJob
+from forge_jobs.model.jobs import Claim
 from forge_jobs.model.processes import PodLease
 from forge_jobs.model.transitions import Demand, Transition
+from forge_jobs.storage.sql.job_rows import JobRow
 from forge_jobs.storage.sql.postgres import claims
 from forge_jobs.storage.sql.postgres.borrowed import borrowed, is_of_driver
 from forge_jobs.storage.sql.postgres.connections import LOCK_S
@@ -129,7 +130,7 @@ class PostgresFlavor(Upserts):
     ) -> None:
         advance_schedules(connection, rows)
 
-    def claim(self, tx: Tx, queue: str, demand: Demand, lease: PodLease) -> list[ClaimedJob]:
+    def claim(self, tx: Tx, queue: str, demand: Demand, lease: PodLease) -> list[JobRow]:
         return claims.claim(tx, queue, demand, lease)
 
     def succeed(self, tx: Tx, items: Sequence[tuple[Claim, Transition]]) -> list[Succeeded]:

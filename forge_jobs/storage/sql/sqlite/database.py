@@ -37,6 +37,7 @@ from forge_jobs.storage.sql.sqlite.waiting import Waiter
 logger = logging.getLogger(__name__)
 
 R = TypeVar("R")
+S = TypeVar("S")
 
 _WAL_LIMIT = 32 * 1024 * 1024
 """The log shrinks to this after a checkpoint. One is tried at every 16 MB, so that what many
@@ -262,6 +263,10 @@ class SqliteDatabase:
         It happens wholly or not at all, also when the caller is cancelled meanwhile.
         """
         return await self._writer.run(lambda deadline: self._write(script, deadline))
+
+    async def write_then(self, script: Script[S], then: Callable[[S], R]) -> R:
+        """See ``Database.write_then``; ``then`` runs on the writer's thread too."""
+        return await self._writer.run(lambda deadline: then(self._write(script, deadline)))
 
     def _write(self, script: Script[R], deadline: float) -> R:
         def work(connection: Connection) -> tuple[R, OwnTx, list[tuple[str, int]]]:

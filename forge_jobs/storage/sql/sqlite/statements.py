@@ -8,6 +8,7 @@ import sqlite3
 from collections import namedtuple
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from functools import partial
 from itertools import chain
 from operator import itemgetter
 from typing import Any, cast
@@ -74,7 +75,9 @@ class Single:
         if not found:
             return found
         if self._row is None:
-            self._row = _row_type("Row", [each[0] for each in cursor.description])._make
+            names = [each[0] for each in cursor.description]
+            # What its ``_make`` does, without a frame of Python for each row.
+            self._row = partial(tuple.__new__, _row_type("Row", names))
         return list(map(self._row, found))
 
 
