@@ -84,7 +84,7 @@ class CoordinatorMemory:
         begins = leadership.term != self.term
         if begins:
             # Another leader may have acted since this one last looked.
-            self._fleet_version = None
+            self.look_again()
         self.term = leadership.term
         self._trusted_until = trusted_until
         return begins
@@ -95,6 +95,10 @@ class CoordinatorMemory:
         self._fleet_version = None
         self.term = None
         self.unserved = self.slotless = ()
+
+    def look_again(self) -> None:
+        """Trust no version that was seen: the store may have lost everything, and count anew."""
+        self._fleet_version = None
 
     def must_look(self, fleet_version: str) -> bool:
         """The allocations may differ from what was last seen."""

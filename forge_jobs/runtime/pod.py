@@ -131,6 +131,7 @@ class RunningPod:
         self._eager_until = self.plan.clock.elapsed() + _EAGER_FOR
         # This pod was cut off, and so may others have been: their claims are not stale yet.
         self.loops.guard.reset()
+        self.loops.memory.look_again()
         self.receiver.registered_again(lease, at)
 
     def fenced(self) -> None:

@@ -163,3 +163,15 @@ async def test_a_pod_that_drains_leaves_the_word_to_others(storage: Storage) -> 
 
 def granted(handle: QueueHandle) -> int:
     return handle.health().queues[QUEUE].grant
+
+
+async def test_a_pod_that_registers_again_trusts_nothing_it_has_seen(storage: Storage) -> None:
+    runtime = QueueRuntime(storage, Hall().handlers, settings=quick_settings()).with_queues(work=1)
+    async with runtime.start() as handle:
+        memory = handle._pod.loops.memory
+        seen = await wait_until(
+            lambda: memory._fleet_version, description="the slots have been looked at"
+        )
+        # A store that lost everything counts anew, and may come by the same version.
+        handle._pod.registered_again(handle._pod.services.lease, handle._pod.plan.clock.elapsed())
+        assert memory.must_look(seen)
