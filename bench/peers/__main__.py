@@ -134,8 +134,11 @@ def _add_statements(rows: list[Row], values: tuple[Run, ...]) -> None:
         row.costs |= counted_costs(value.costs)
 
 
-async def run(options: Options) -> None:
-    """Compare on each store in turn."""
+async def run(options: Options, sides: tuple[str, ...]) -> None:
+    """Compare on each store in turn.
+
+    :param sides: how the names of the other libraries begin; empty: all
+    """
     facts = {"machine": machine(options.folder)}
     print_facts(facts["machine"])
     found: list[Row] = []
@@ -145,6 +148,8 @@ async def run(options: Options) -> None:
             print_facts(facts[store.kind])
             contenders = [Contender(Ours, Runner(store, Ours, cpus=options.worker_cpus))]
             for side in PEERS[store.kind]:
+                if sides and not side.name.startswith(sides):
+                    continue
                 facts[side.name] = _install(store, side, contenders, options)
             for name in chosen(options.only, WORKLOADS):
                 tables = await rounds(name, store, contenders, options.runs, options.scale)
@@ -175,7 +180,11 @@ def _install(
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.peers", description=__doc__)
     add_options(parser, WORKLOADS, Path("bench-results/peers.json"), own_servers=True)
-    asyncio.run(run(options_of(parser, WORKLOADS)))
+    parser.add_argument(
+        "--side", action="append", default=[], help="libraries whose names begin so (default: all)"
+    )
+    options = options_of(parser, WORKLOADS)
+    asyncio.run(run(options, tuple(parser.parse_args().side)))
 
 
 main()
