@@ -1,6 +1,7 @@
 """Slots of real pods on one store: exact at every commit, and in what really ran."""
 
 import signal
+import time
 from datetime import timedelta
 from pathlib import Path
 
@@ -48,6 +49,7 @@ async def test_slots_are_split_and_rebalanced_and_never_exceed_the_maximum(
         await wait_until(lambda: grants_are(storage, [3, 3]), description="a killed pod's go back")
         await second.freeze()
         await wait_until(lambda: grants_are(storage, [6]), description="a frozen pod's too")
+        thawed_ns = time.monotonic_ns()
         second.send(signal.SIGCONT)
         await wait_until(lambda: grants_are(storage, [3, 3]), description="it gets its share again")
         first.send(signal.SIGTERM)
@@ -59,7 +61,11 @@ async def test_slots_are_split_and_rebalanced_and_never_exceed_the_maximum(
 
     assert max(sums) == SLOTS
     assert too_many == []
-    assert ran.most_at_once() <= SLOTS
+    # Handlers of a frozen process may come to their end before it knows that it was frozen;
+    # whatever they say then is refused.
+    thawed = ran.open_at(thawed_ns, second.process_id)
+    assert len(thawed) <= 3
+    assert ran.most_at_once(but=thawed) <= SLOTS
     assert ran.most_at_once(third.process_id) <= 2
 
 

@@ -141,15 +141,28 @@ class Ledger:
                 found.append(job_id)
         return found
 
-    def most_at_once(self, process_id: int | None = None) -> int:
+    def open_at(self, instant_ns: int, process_id: int) -> list[Run]:
+        """Runs of a process that had begun by then, and ended later."""
+        return [
+            run
+            for run in self.runs
+            if run.process_id == process_id
+            and run.started_ns < instant_ns < (run.ended_ns or instant_ns)
+        ]
+
+    def most_at_once(self, process_id: int | None = None, *, but: Collection[Run] = ()) -> int:
         """The largest number of runs open at one instant, of one process or of all.
 
         A run that never ended counts as open from its start to the end of its process, which
         the ledger does not know: it is left out.
+
+        :param but: runs that do not count either
         """
         edges = []
         for run in self.runs:
             if run.ended_ns is None or (process_id is not None and run.process_id != process_id):
+                continue
+            if run in but:
                 continue
             edges += [(run.started_ns, 1), (run.ended_ns, -1)]
         return _highest(edges)
