@@ -184,7 +184,12 @@ def main() -> None:
         "--side", action="append", default=[], help="libraries whose names begin so (default: all)"
     )
     options = options_of(parser, WORKLOADS)
-    asyncio.run(run(options, tuple(parser.parse_args().side)))
+    sides = tuple(parser.parse_args().side)
+    try:
+        chosen(sides, [side.name for of_store in PEERS.values() for side in of_store])
+    except ValueError as error:
+        parser.error(str(error))
+    asyncio.run(run(options, sides))
 
 
 main()
