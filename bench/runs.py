@@ -71,6 +71,7 @@ class Runner:
         async with Child(work, self._python) as child:
             child.go()
             await child.told("result")
+        await self._store.filled(url)
         if options.get("due"):
             return replace(work, jobs=jobs + options["schedules"])
         return work

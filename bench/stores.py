@@ -106,6 +106,9 @@ class Store(ABC):
         :param beside: earlier stores stay; else those of our own server are removed
         """
 
+    async def filled(self, url: str) -> None:
+        """Told when a store that it made has been filled with jobs to drain."""
+
     async def used(self) -> Used:
         """What the server has used so far."""
         return Used(cpu=self._cpu())
@@ -170,6 +173,13 @@ class PostgresStore(Store):
             # What earlier runs wrote is not written back during this one.
             await connection.execute("CHECKPOINT")
         return urlsplit(self.address)._replace(path=f"/{name}").geturl()
+
+    async def filled(self, url: str) -> None:
+        """Analyzed at once, as autovacuum does some time later: else luck decides whether the plans
+        of a side are made for a full table, for an empty one, or for one that is being filled."""
+        if self._server is not None:
+            async with _Connected(url) as connection:
+                await connection.execute("ANALYZE")
 
     async def used(self) -> Used:
         async with self._connected() as connection:

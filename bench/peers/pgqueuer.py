@@ -27,7 +27,7 @@ class PgQueuer(Side):
         "connections": "a pool for producers, one connection for the worker; "
         "docs/guides/performance-tuning.md, Quick-Reference Checklist",
     }
-    jobs = 50_000
+    jobs = 20_000
 
     async def open(self) -> None:
         import asyncpg
