@@ -106,7 +106,7 @@ class Store(ABC):
         :param beside: earlier stores stay; else those of our own server are removed
         """
 
-    async def filled(self, url: str) -> None:
+    async def filled(self, url: str) -> None:  # noqa: B027 - most stores need nothing
         """Told when a store that it made has been filled with jobs to drain."""
 
     async def used(self) -> Used:
