@@ -20,6 +20,8 @@ from bench.stores import Store
 from bench.suite import FAILURES, chosen
 
 IDLE_SECONDS = 10.0
+IDLE_ROUNDS = 2
+"""At most: what an idle worker asks hardly differs, and a dozen of them take minutes."""
 
 
 class Contender(Struct):
@@ -80,6 +82,8 @@ async def rounds(
     A side that fails is left out of the rounds that follow.
     """
     measure, unit, suffixes = WORKLOADS[name]
+    if measure is _idle:
+        runs = min(runs, IDLE_ROUNDS)
     tables = [[_row(store.kind, name + end, each, unit) for each in contenders] for end in suffixes]
     told: dict[str, list[Run]] = {each.side.name: [] for each in contenders}
     for number in range(runs + 1):
