@@ -96,9 +96,12 @@ class Notices:
 
     def tell(self, signals: Iterable[tuple[str, int]]) -> None:
         """Pass on the topics whose number is higher than any told before."""
+        fresh: list[str] = []
         with self._lock:
-            fresh = [topic for topic, seq in signals if seq > self._known.get(topic, 0)]
-            self._known.update((topic, seq) for topic, seq in signals if topic in fresh)
+            for topic, seq in signals:
+                if seq > self._known.get(topic, 0):
+                    self._known[topic] = seq
+                    fresh.append(topic)
             inboxes = list(self._inboxes) if fresh else []
         for inbox in inboxes:
             inbox.put(fresh)

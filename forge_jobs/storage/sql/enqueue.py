@@ -1,6 +1,6 @@
 """Stores requests: ids first, then unique keys, then parents, then the rows."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 
 from sqlalchemy import Row, insert, select, update
 
@@ -42,6 +42,19 @@ def enqueue(tx: Tx, requests: Sequence[NewJob]) -> list[EnqueueOutcome]:
     outcomes = [batch.admit(request) for request in requests]
     batch.store()
     return outcomes
+
+
+def enqueue_new(tx: Tx, requests: Sequence[NewJob]) -> list[EnqueueOutcome]:
+    """Store requests without a look at what is stored. None waits for a job or claims a key.
+
+    :raises Again: one of the ids is stored already
+    """
+    _ensure_queues(tx, {request.queue for request in requests})
+    _insert(tx, requests, ())
+    for request in requests:
+        tx.count(request.queue, Cause.ENQUEUED)
+    _wake(tx, requests)
+    return [EnqueueOutcome(request.id) for request in requests]
 
 
 class _Batch:
@@ -102,13 +115,7 @@ class _Batch:
         _ensure_queues(tx, {request.queue for request in accepted})
         parents = self._parents(accepted)
         ended = _read_parents(tx, set(parents) - self._accepted.keys())
-        # In one order for everybody: two batches with the same keys never wait for each other.
-        rows = [
-            new_job_values(request, tx.now, has_children=request.id in parents)
-            for request in sorted(accepted, key=_place)
-        ]
-        if tx.flavor.insert_jobs(tx, rows) < len(rows):
-            raise Again
+        _insert(tx, accepted, parents)
         for request in accepted:
             if request.after:
                 self._store_edges(request, ended)
@@ -160,6 +167,16 @@ class _Batch:
         if news:
             self._tx.execute(_INSERT_HANDOVERS, news)
             self._tx.wake_handover()
+
+
+def _insert(tx: Tx, requests: Iterable[NewJob], parents: Container[str]) -> None:
+    # In one order for everybody: two batches with the same keys never wait for each other.
+    rows = [
+        new_job_values(request, tx.now, has_children=request.id in parents)
+        for request in sorted(requests, key=_place)
+    ]
+    if tx.flavor.insert_jobs(tx, rows) < len(rows):
+        raise Again
 
 
 def _place(request: NewJob) -> tuple[str, str, str]:

@@ -98,8 +98,9 @@ class _Insert:
     def run(self, raw: sqlite3.Connection, rows: Sequence[Mapping[str, object]]) -> None:
         values = list(map(self._values, rows))
         whole = len(values) - len(values) % _BLOCK
-        blocks = range(0, whole, _BLOCK)
-        raw.executemany(self._block, (list(chain(*values[at : at + _BLOCK])) for at in blocks))
+        if whole:
+            blocks = range(0, whole, _BLOCK)
+            raw.executemany(self._block, (list(chain(*values[at : at + _BLOCK])) for at in blocks))
         raw.executemany(self._single, values[whole:])
 
 

@@ -16,7 +16,6 @@ from forge_jobs.storage.protocols import Storage
 from forge_jobs.storage.sql.config_store import SqlConfigStore
 from forge_jobs.storage.sql.cron_store import SqlCronStore
 from forge_jobs.storage.sql.database import Database
-from forge_jobs.storage.sql.job_store import SqlJobStore
 from forge_jobs.storage.sql.migrations.migrator import SqlMigrator, settle_schema
 from forge_jobs.storage.sql.procs import SqlProcStore
 from forge_jobs.storage.sql.sqlite.database import (
@@ -25,6 +24,7 @@ from forge_jobs.storage.sql.sqlite.database import (
     SqliteOptions,
 )
 from forge_jobs.storage.sql.sqlite.flavor import SqliteFlavor, file_identity, known_signals
+from forge_jobs.storage.sql.sqlite.job_store import SqliteJobStore
 from forge_jobs.storage.sql.sqlite.private_files import PrivateFile
 
 _DURABILITY = {
@@ -127,7 +127,7 @@ class _Opener:
             database.on_closed = self._temporary.release
         shown = ":memory:" if self._temporary else self._options.path.name
         return Storage(
-            SqlJobStore(database),
+            SqliteJobStore(database),
             SqlProcStore(database),
             SqlConfigStore(database),
             SqlCronStore(database),
