@@ -163,6 +163,17 @@ ODD_BUGS = [
         "    return",
     ),
     Bug(
+        "others' commits are not looked for",
+        ("tests/backends/sqlite/test_wake.py",),
+        (
+            Edit(
+                "forge_jobs/storage/sql/sqlite/waiting.py",
+                "                await self._look()\n                self._look_at",
+                "                self._look_at",
+            ),
+        ),
+    ),
+    Bug(
         "others wait for the lock while an answer is made",
         ("tests/backends/sqlite/test_locks.py",),
         (

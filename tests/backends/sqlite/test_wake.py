@@ -103,7 +103,8 @@ async def test_what_this_process_does_itself_is_not_looked_for(
     storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lease = await register(storage)
-    await storage.jobs.wait_for_work(QUEUES, timedelta(0))
+    while await storage.jobs.wait_for_work(QUEUES, timedelta(0)):
+        pass
     reads: list[object] = []
     database = storage.jobs._database  # type: ignore[attr-defined]
     read = database.read
@@ -119,6 +120,26 @@ async def test_what_this_process_does_itself_is_not_looked_for(
         assert (await storage.jobs.wait_for_work(QUEUES, LONG)).queues == QUEUES
     assert not await storage.jobs.wait_for_work(QUEUES, SHORT)
     assert reads == []
+
+
+async def test_who_is_woken_asks_nothing_first(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database = storage.jobs._database  # type: ignore[attr-defined]
+    looks: list[object] = []
+    look = database.data_version
+
+    async def counted() -> object:
+        looks.append(None)
+        return await look()
+
+    monkeypatch.setattr(database, "data_version", counted)
+    await storage.jobs.wait_for_work(frozenset(), timedelta(0))
+    assert len(looks) == 1
+    for _ in range(3):
+        await enqueue_one(storage)
+        assert (await storage.jobs.wait_for_work(QUEUES, LONG)).queues == QUEUES
+    assert len(looks) == 1
 
 
 async def test_a_wait_ends_in_time_though_a_lock_keeps_the_writer_busy(

@@ -28,6 +28,7 @@ class Waiter:
     def __init__(self, database: "SqliteDatabase") -> None:
         self._database = database
         self._versions: dict[str, int] = {}
+        self._look_at = float("-inf")
 
     async def wait(self, queues: frozenset[str], at_most: timedelta) -> Wake:
         """See ``JobStore.wait_for_work``."""
@@ -35,18 +36,19 @@ class Waiter:
         event = inbox.listen()
         try:
             end = _elapsed() + at_most.total_seconds()
-            is_told = False
-            while True:
-                # Nobody need look for what this process has done itself.
-                if not is_told:
-                    await self._look()
-                event.clear()
-                if wake := inbox.take(queues):
-                    return wake
-                left = end - _elapsed()
-                if left <= 0:
-                    return Wake()
-                is_told = await until_set(event, min(left, _LOOK_EVERY_S))
+            while not (wake := inbox.take(queues)):
+                now = _elapsed()
+                if now < min(end, self._look_at):
+                    await until_set(event, min(end, self._look_at) - now)
+                    event.clear()
+                    continue
+                # Not more often, though waits be short: whoever is woken is about to use the
+                # writer's thread, and this process is told at once what it has done itself.
+                await self._look()
+                self._look_at = _elapsed() + _LOOK_EVERY_S
+                if now >= end:
+                    return inbox.take(queues)
+            return wake
         finally:
             inbox.unlisten(event)
 
