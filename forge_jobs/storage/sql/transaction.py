@@ -4,7 +4,6 @@ A script is a plain function of a :class:`Tx`. It runs unchanged in the store's 
 transaction, and in one that a caller holds open.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any
@@ -66,7 +65,7 @@ class Tx:
         self.ensured_queues: set[str] = set()
         self._part = part
         self._now: int | None = None
-        self._counts: Counter[tuple[str, str, str]] = Counter()
+        self._counts: dict[tuple[str, str, str], int] = {}
         self._topics: dict[str, None] = {}
 
     @property
@@ -100,7 +99,8 @@ class Tx:
 
     def count(self, queue: str, name: str, host_id: str = "", by: int = 1) -> None:
         """Add to the counter ``name`` of the queue, in the minute of the call."""
-        self._counts[queue, host_id, name] += by
+        key = queue, host_id, name
+        self._counts[key] = self._counts.get(key, 0) + by
 
     def wake_queue(self, queue: str) -> None:
         """The queue may have due work."""
