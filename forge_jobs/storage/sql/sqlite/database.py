@@ -183,7 +183,8 @@ class SqliteConnection:
             raise
         finally:
             # The transaction was ours; SQLAlchemy only has to forget that it saw statements.
-            connection.rollback()
+            if connection.in_transaction():
+                connection.rollback()
         return result
 
     def data_version(self) -> int:
