@@ -22,6 +22,7 @@ WorkerId = NewType("WorkerId", str)
 _CROCKFORD = frozenset(base32.ENCODE)
 _ULID_LENGTH = 26
 _RANDOM_BITS = 80
+_PAIRS = [high + low for high in base32.ENCODE for low in base32.ENCODE]
 
 
 class _Ids:
@@ -34,6 +35,7 @@ class _Ids:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._latest = 0
+        self._head, self._head_text = -1, ""
 
     def next(self) -> str:
         with self._lock:
@@ -44,7 +46,11 @@ class _Ids:
                 # The same millisecond, or the wall clock has stepped back.
                 value = self._latest + 1
             self._latest = value
-        return base32.encode(value.to_bytes(16))
+            head = value >> 10
+            if head != self._head:
+                # All but two characters, which ids of one millisecond share.
+                self._head, self._head_text = head, base32.encode(value.to_bytes(16))[:-2]
+            return self._head_text + _PAIRS[value & 1023]
 
 
 _ids = _Ids()
