@@ -13,7 +13,7 @@ from forge_jobs.client_sync import SyncJobClient
 from forge_jobs.clock import Clock, SystemClock
 from forge_jobs.errors import JobCancelled, JobDead, NotFound, ResultTimeout, StorageError
 from forge_jobs.handlers.durations import check_duration
-from forge_jobs.handlers.preparing import Router, prepare
+from forge_jobs.handlers.preparing import Router, prepare, prepare_many
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.handlers.requests import EnqueueRequest
 from forge_jobs.lanes import Lane
@@ -134,7 +134,7 @@ class JobClient:
         order, and an error leaves the earlier steps stored. Every request is checked before
         anything is stored. Errors and ``connection`` as in :meth:`enqueue`.
         """
-        jobs = tuple(prepare(request, self._handlers, self._router) for request in requests)
+        jobs = prepare_many(requests, self._handlers, self._router)
         outcomes: list[EnqueueOutcome] = []
         for start in range(0, len(jobs), ATOMIC_JOBS):
             outcomes += await self._submit(jobs[start : start + ATOMIC_JOBS], connection)

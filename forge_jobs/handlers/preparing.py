@@ -3,7 +3,8 @@
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, TypeVar
+from operator import attrgetter, is_
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 from msgspec import UnsetType
@@ -25,6 +26,7 @@ from forge_jobs.model.names import check_name
 from forge_jobs.model.payloads import check_json_text, encode_json
 
 if TYPE_CHECKING:
+    from forge_jobs.handlers.handler import Handler
     from forge_jobs.handlers.registry import HandlerRegistry
 
 Router = Callable[[str], str | None]
@@ -40,6 +42,15 @@ _MODES = ("keep", "error")
 _ON_FAILURE = ("cancel", "continue", "hold")
 
 T = TypeVar("T")
+
+# All that a request may say but its payload, and what is a new dictionary in each of them.
+_asked = attrgetter(
+    *(
+        name
+        for name in EnqueueRequest.__struct_fields__
+        if name not in {"payload", "metadata", "trace"}
+    )
+)
 
 
 def prepare(
@@ -60,9 +71,7 @@ def prepare(
     defaults = request.handler_options
     if defaults is None:
         defaults = handler.options if handler is not None else _NO_DEFAULTS
-    payload = _payload(request)
-    if handler is not None and not isinstance(request.payload, CheckedJson):
-        handler.check_payload(payload)
+    payload = _payload(request, handler)
     run_at, delay = _due(request.run_at, request.delay)
     own_id = request.id is not None
     job = NewJob(
@@ -87,6 +96,39 @@ def prepare(
     return msgspec.structs.replace(job, fingerprint=fingerprint(job)) if own_id else job
 
 
+def prepare_many(
+    requests: Iterable[EnqueueRequest],
+    registry: "HandlerRegistry | None" = None,
+    router: Router | None = None,
+) -> tuple[NewJob, ...]:
+    """Each as :func:`prepare` does it; of one that is like the last but for its payload, only the
+    payload is looked at."""
+    jobs: list[NewJob] = []
+    told: tuple[Any, ...] | None = None
+    handler = None
+    for request in requests:
+        asked = _asked(request)
+        # The very same values, for True equals 1; and dictionaries may have changed meanwhile.
+        if told and all(map(is_, asked, told)) and not (request.metadata or request.trace):
+            payload = _payload(request, handler)
+            jobs.append(msgspec.structs.replace(jobs[-1], id=new_job_id(), payload=payload))
+        else:
+            jobs.append(prepare(request, registry, router))
+            told = asked if _is_simple(request, router) else None
+            handler = registry.get(request.kind) if registry is not None else None
+    return tuple(jobs)
+
+
+def _is_simple(request: EnqueueRequest, router: Router | None) -> bool:
+    """Whether what was made of it holds for whoever asks for the same. A router may choose another
+    queue each time."""
+    is_routed = router is not None and isinstance(request.queue, UnsetType)
+    return (
+        not (request.id or request.after or request.tags or request.metadata or request.trace)
+        and not is_routed
+    )
+
+
 def fingerprint(job: NewJob) -> str:
     """A hash of what was asked for. The trace is left out: a repeat has one of its own."""
     content = msgspec.structs.replace(job, trace="", fingerprint="")
@@ -97,10 +139,17 @@ def _given(value: T | UnsetType, default: T) -> T:
     return default if isinstance(value, UnsetType) else value
 
 
-def _payload(request: EnqueueRequest) -> str:
+def _payload(request: EnqueueRequest, handler: "Handler[..., Any] | None") -> str:
     payload = request.payload
     if isinstance(payload, CheckedJson):
         return str(payload)
+    text = _payload_text(payload)
+    if handler is not None:
+        handler.check_payload(text)
+    return text
+
+
+def _payload_text(payload: object) -> str:
     if isinstance(payload, str):
         check_json_text("payload", payload)
         if not payload.lstrip().startswith("{"):

@@ -1,16 +1,20 @@
 """A list of requests is treated as each of them would be alone."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime
+from itertools import cycle
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec import structs
 
 from forge_jobs.client import JobClient
+from forge_jobs.errors import InvalidInput
+from forge_jobs.handlers.preparing import Router, prepare_many
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.handlers.requests import EnqueueRequest
-from forge_jobs.model.jobs import Job, Unique
+from forge_jobs.model.jobs import Job, NewJob, Unique
 from forge_jobs.storage.opening import open_storage
 from tests.support.factories import counters
 
@@ -79,3 +83,55 @@ async def test_a_list_is_counted_like_as_many_jobs(client: JobClient) -> None:
     counted = await counters(client.storage, "alone")
     assert counted == {"enqueued": 2, "deduplicated": 1}
     assert await counters(client.storage, "listed") == counted
+
+
+def prepared(*requests: EnqueueRequest, router: Router | None = None) -> list[NewJob]:
+    return [structs.replace(job, id="") for job in prepare_many(requests, handlers, router)]
+
+
+@pytest.mark.parametrize(
+    ("first", "second"), [(a, b) for a in REQUESTS for b in (*REQUESTS, "another payload")]
+)
+def test_what_came_before_changes_nothing(first: str, second: str) -> None:
+    before = REQUESTS[first]
+    after = REQUESTS.get(second) or structs.replace(before, payload={"to": "y"})
+    assert prepared(before, after) == [*prepared(before), *prepared(after)]
+
+
+def test_each_job_of_a_list_has_an_id_of_its_own_in_its_order() -> None:
+    ids = [job.id for job in prepare_many([send.request("x")] * 3_000, handlers)]
+    assert len(set(ids)) == 3_000
+    assert ids == sorted(ids)
+
+
+@pytest.mark.parametrize("option", [{"priority": 1}, {"max_attempts": 1}, {"keep_result": True}])
+def test_a_value_that_only_equals_a_good_one_is_refused(option: dict[str, Any]) -> None:
+    good = send.request("x").options(**option)
+    bad = send.request("x").options(**dict.fromkeys(option, 1.0))
+    with pytest.raises(InvalidInput, match="is a float"):
+        prepared(good, bad)
+
+
+def test_payloads_of_a_list_are_checked_each() -> None:
+    with pytest.raises(InvalidInput, match="send"):
+        prepared(EnqueueRequest("mail.send", {"to": "x"}), EnqueueRequest("mail.send", {"to": 1}))
+
+
+@pytest.mark.parametrize("name", ["metadata", "trace"])
+def test_a_dictionary_that_has_changed_meanwhile_is_read_again(name: str) -> None:
+    shared: dict[str, str] = {}
+    request = send.request("x").options(**{name: shared})
+
+    def growing() -> Iterator[EnqueueRequest]:
+        for key in ("a", "b"):
+            yield request
+            shared[key] = "1"
+
+    jobs = list(prepare_many(growing(), handlers))
+    assert [getattr(job, name) for job in jobs][1:] == ['{"a":"1"}']
+
+
+def test_a_router_is_asked_for_each_request() -> None:
+    turns = cycle("ab")
+    jobs = prepared(*[EnqueueRequest("any")] * 3, router=lambda _: next(turns))
+    assert [job.queue for job in jobs] == ["a", "b", "a"]
