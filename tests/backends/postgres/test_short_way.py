@@ -13,7 +13,7 @@ from forge_jobs.model.jobs import After, JobStatus, NewJob
 from forge_jobs.model.transitions import Demand, Finalization
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
-from forge_jobs.storage.sql.postgres import enqueues
+from forge_jobs.storage.sql.postgres import bulk, enqueues
 from tests.support.factories import (
     KIND,
     LEASE,
@@ -152,8 +152,13 @@ REQUESTS: tuple[dict[str, Any], ...] = (
 )
 
 
-@pytest.mark.parametrize("size", [1, len(REQUESTS)])
-async def test_it_stores_what_the_script_stores(storage: Storage, url: str, size: int) -> None:
+@pytest.mark.parametrize(
+    ("size", "few"), [(1, bulk.FEW), (len(REQUESTS), bulk.FEW), (len(REQUESTS), 0)]
+)
+async def test_it_stores_what_the_script_stores(
+    storage: Storage, url: str, size: int, few: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bulk, "FEW", few)
     await enqueue_one(storage)
 
     async def stored(requests: Sequence[NewJob]) -> list[dict[str, Any]]:
@@ -175,10 +180,15 @@ async def test_it_stores_what_the_script_stores(storage: Storage, url: str, size
     assert await counters(storage) == {"enqueued": 1 + 2 * len(REQUESTS)}
 
 
-async def test_a_batch_of_which_one_is_stored_is_stored_once(storage: Storage) -> None:
+@pytest.mark.parametrize("few", [bulk.FEW, 0])
+async def test_a_batch_of_which_one_is_stored_is_stored_once(
+    storage: Storage, few: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bulk, "FEW", few)
     known, fresh = new_job(), new_job(id=new_job_id())
     await enqueue_one(storage)
     await storage.jobs.enqueue([known])
     outcomes = await storage.jobs.enqueue([fresh, known])
     assert [each.job_id for each in outcomes] == [fresh.id, known.id]
     assert (await storage.jobs.counts([QUEUE]))[QUEUE].by_status["pending"] == 3
+    assert await counters(storage) == {"enqueued": 3}

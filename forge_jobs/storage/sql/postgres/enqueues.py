@@ -30,6 +30,9 @@ _COPIED = {
     "keep_result": "boolean",
     "result_ttl_us": "bigint",
 }
+COLUMNS = (*_COPIED, "run_at", "requested_run_at", "enqueued_at", "token")
+"""What a job that is new gives; all else of its row has a default."""
+
 _GIVEN = {**_COPIED, "run_at": "bigint", "requested_run_at": "bigint", "from_now": "boolean"}
 _LISTED = ", ".join(f":{name}" for name in _GIVEN)
 
@@ -38,7 +41,7 @@ _LISTED = ", ".join(f":{name}" for name in _GIVEN)
 _ENQUEUE = f"""
     WITH {MOMENT}, given AS ({{given}}), stored AS (
         INSERT INTO forge_jobs
-            ({", ".join(_COPIED)}, run_at, requested_run_at, enqueued_at, token)
+            ({", ".join(COLUMNS)})
         SELECT {", ".join(f"given.{name}" for name in _COPIED)},
             given.run_at + CASE WHEN given.from_now THEN moment.now ELSE 0 END,
             given.requested_run_at + CASE WHEN given.from_now THEN moment.now ELSE 0 END,

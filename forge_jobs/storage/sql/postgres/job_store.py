@@ -1,6 +1,7 @@
 """The jobs of a Postgres store: the calls made for every job go the short way when they can."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import timedelta
 
 from forge_jobs.errors import StorageError
@@ -9,7 +10,7 @@ from forge_jobs.model.processes import Beat, HeldClaim, PodLease
 from forge_jobs.model.transitions import Demand, Exchange, Finalization, StaleClaim
 from forge_jobs.storage.notices import QUEUE
 from forge_jobs.storage.sql.job_store import SqlJobStore
-from forge_jobs.storage.sql.postgres import enqueues, exchanges, idle
+from forge_jobs.storage.sql.postgres import bulk, enqueues, exchanges, idle
 from forge_jobs.storage.sql.postgres.database import PostgresDatabase
 from forge_jobs.storage.sql.postgres.fronts import Fronts
 from forge_jobs.storage.sql.successes import are_plain_successes
@@ -27,12 +28,19 @@ class PostgresJobStore(SqlJobStore):
         self, requests: Sequence[NewJob], *, connection: object | None = None
     ) -> list[EnqueueOutcome]:
         known = self._postgres.knows({request.queue for request in requests})
-        if requests and connection is None and known and enqueues.fits(requests):
+        if not requests or connection is not None or not known or not enqueues.fits(requests):
+            return await super().enqueue(requests, connection=connection)
+        outcomes = [EnqueueOutcome(request.id) for request in requests]
+        if len(requests) > bulk.FEW:
+            with suppress(bulk.Stored):
+                await self._write(lambda tx: bulk.copy_in(tx, requests), None, patient=False)
+                return outcomes
+        else:
             statement, values = enqueues.statement_for(requests), enqueues.values_of(requests)
             rows = await self._postgres.direct(statement, values, repeatable=True)
             if rows is not None:
                 self._postgres.tell([QUEUE + queue for queue in rows[0]["due"]])
-                return [EnqueueOutcome(request.id) for request in requests]
+                return outcomes
         return await super().enqueue(requests, connection=connection)
 
     async def exchange(
