@@ -43,12 +43,15 @@ _ON_FAILURE = ("cancel", "continue", "hold")
 
 T = TypeVar("T")
 
-# All that a request may say but its payload, and what is a new dictionary in each of them.
+# What a request says beside its payload: its names; the rest, but for what is a new dictionary in
+# each of them.
+_NAMES = ("kind", "queue")
+_named = attrgetter(*_NAMES)
 _asked = attrgetter(
     *(
         name
         for name in EnqueueRequest.__struct_fields__
-        if name not in {"payload", "metadata", "trace"}
+        if name not in {*_NAMES, "payload", "metadata", "trace"}
     )
 )
 
@@ -105,16 +108,18 @@ def prepare_many(
     payload is looked at."""
     jobs: list[NewJob] = []
     told: tuple[Any, ...] | None = None
-    handler = None
+    names = handler = None
     for request in requests:
         asked = _asked(request)
         # The very same values, for True equals 1; and dictionaries may have changed meanwhile.
-        if told and all(map(is_, asked, told)) and not (request.metadata or request.trace):
+        is_like = told and _named(request) == names and all(map(is_, asked, told))
+        if is_like and not (request.metadata or request.trace):
             payload = _payload(request, handler)
             jobs.append(msgspec.structs.replace(jobs[-1], id=new_job_id(), payload=payload))
         else:
             jobs.append(prepare(request, registry, router))
             told = asked if _is_simple(request, router) else None
+            names = _named(request)
             handler = registry.get(request.kind) if registry is not None else None
     return tuple(jobs)
 

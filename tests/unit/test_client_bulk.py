@@ -98,6 +98,13 @@ def test_what_came_before_changes_nothing(first: str, second: str) -> None:
     assert prepared(before, after) == [*prepared(before), *prepared(after)]
 
 
+@pytest.mark.parametrize("name", ["kind", "queue"])
+def test_names_are_compared_one_by_one(name: str) -> None:
+    requests = [EnqueueRequest("a", queue="a") for _ in range(3)]
+    requests[1] = structs.replace(requests[1], **{name: "b"})
+    assert [getattr(job, name) for job in prepared(*requests)] == ["a", "b", "a"]
+
+
 def test_each_job_of_a_list_has_an_id_of_its_own_in_its_order() -> None:
     ids = [job.id for job in prepare_many([send.request("x")] * 3_000, handlers)]
     assert len(set(ids)) == 3_000
