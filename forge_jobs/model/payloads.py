@@ -76,7 +76,7 @@ def _check(path: str, value: Any, depth: int) -> None:
         _check_scalar(path, value)
     elif depth > MAX_DEPTH:
         raise InvalidInput(path, f"nests deeper than {MAX_DEPTH} levels", "flatten it")
-    elif isinstance(value, Mapping):
+    elif kind is dict or isinstance(value, Mapping):
         for key, item in value.items():
             _check(path, key, depth)
             _check(f"{path}.{key}", item, depth + 1)
