@@ -11,12 +11,14 @@ from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.model.jobs import JobFilter, JobStatus, Unique
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
+from forge_jobs.storage.sql.postgres import bulk
 from forge_jobs.testing.base import HOST
 from forge_jobs.testing.servers import PgBouncer, PostgresServer
 from tests.support.callers import drivers_own
 from tests.support.factories import (
     QUEUE,
     claim,
+    counters,
     done,
     enqueue_one,
     finish,
@@ -57,6 +59,15 @@ async def url(bouncer: PgBouncer, server: PostgresServer) -> AsyncGenerator[str]
 async def storage(url: str) -> AsyncGenerator[Storage]:
     async with await open_storage(url) as opened:
         yield opened
+
+
+async def test_a_long_list_is_copied_through_the_pooler_too(storage: Storage) -> None:
+    await enqueue_one(storage)
+    requests = [new_job() for _ in range(bulk.FEW + 1)]
+    for _ in range(2):
+        outcomes = await storage.jobs.enqueue(requests)
+        assert [each.job_id for each in outcomes] == [each.id for each in requests]
+    assert await counters(storage) == {"enqueued": bulk.FEW + 2}
 
 
 async def test_many_callers_share_few_sessions(storage: Storage) -> None:
