@@ -95,7 +95,7 @@ async def problems(client: "Redis | RedisCluster", prefix: str) -> list[str]:
     found: list[str] = []
     bases: defaultdict[str, _Queue] = defaultdict(_Queue)
     pattern = re.compile(re.escape(prefix) + r":\{([^}]*)\}:(.*)", re.DOTALL)
-    for key, value, ends_in in await _read(client, prefix):
+    for key, value, ends_in in await contents(client, prefix):
         matched = pattern.fullmatch(key)
         if matched is None:
             found.append(f"{key} is not under a base")
@@ -112,7 +112,8 @@ async def problems(client: "Redis | RedisCluster", prefix: str) -> list[str]:
     return [*found, *_check_locators(Keys(prefix), bases)]
 
 
-async def _read(client: "Redis | RedisCluster", prefix: str) -> list[tuple[str, Any, int]]:
+async def contents(client: "Redis | RedisCluster", prefix: str) -> list[tuple[str, Any, int]]:
+    """Each key, what it holds, and in how many milliseconds it ends; -1 for never."""
     keys = sorted([key async for key in client.scan_iter(match=f"*{prefix}*", count=1000)])
     looks = client.pipeline(transaction=False)
     for key in keys:

@@ -116,8 +116,24 @@ def new_job_fields(
     )
 
 
-def _template_fields(request: NewJob) -> tuple[object, ...]:
-    timeout, ttl = request.timeout, request.result_ttl
+def is_plain(request: NewJob) -> bool:
+    """Whether it is due at once and its hash has no field that a job need not have."""
+    return not (
+        request.unique
+        or request.after
+        or request.fingerprint
+        or request.tags
+        or request.schedule
+        or request.run_at is not None
+        or request.delay is not None
+        or request.expires_at is not None
+        or request.result_ttl is not None
+    )
+
+
+def doc_of(request: NewJob) -> str:
+    """The field ``doc`` of a new job."""
+    timeout = request.timeout
     doc = Doc(
         max_attempts=request.max_attempts,
         timeout=None if timeout is None else duration_us(timeout),
@@ -125,9 +141,14 @@ def _template_fields(request: NewJob) -> tuple[object, ...]:
         metadata=request.metadata,
         trace=request.trace,
     )
+    return _encode(doc).decode()
+
+
+def _template_fields(request: NewJob) -> tuple[object, ...]:
+    ttl = request.result_ttl
     return (
         request.kind,
-        _encode(doc).decode(),
+        doc_of(request),
         request.priority,
         # As texts, which stay exact however far away they are.
         False if request.run_at is None else str(to_us(request.run_at)),

@@ -80,7 +80,8 @@ class Database:
         items = list(requests.items())
         size = 1 if self.is_cluster else BASES_AT_ONCE
         groups = [items[start : start + size] for start in range(0, len(items), size)]
-        replies = await self.guarded(lambda: self._run(name, groups, also))
+        calls = [self._arguments(group, also) for group in groups]
+        replies = await self.guarded(lambda: self._run(name, calls))
         decoded: dict[str, T] = {}
         decoder = _decoder(answer)  # type: ignore[arg-type]
         for group, reply in zip(groups, replies, strict=True):
@@ -92,6 +93,16 @@ class Database:
     ) -> T:
         """:meth:`run` for one base."""
         return (await self.run(name, {base: request}, answer, also=also))[base]
+
+    async def run_alone(self, name: str, keys: Sequence[str], *arguments: str | int) -> Any:
+        """Run a script that stands alone; its reply.
+
+        :param arguments: those behind the time
+        :raises StorageError: as for :meth:`run`
+        """
+        call = (len(keys), *keys, self.clock_argument, *arguments)
+        [reply] = await self.guarded(lambda: self._run(name, [call]))
+        return reply
 
     async def commands(self, commands: Sequence[Command]) -> list[Any]:
         """Run plain commands of one key each, the first argument, in as few round trips as may be.
@@ -126,10 +137,9 @@ class Database:
         replies = await self.servers.take([[command] for command in commands])
         return [_value(reply) for [reply] in replies]
 
-    async def _run(self, name: str, groups: Sequence[_Group], also: Collection[str]) -> list[bytes]:
-        """The replies of all groups, which share as few round trips as may be."""
+    async def _run(self, name: str, calls: Sequence[Command]) -> list[Any]:
+        """The replies to all calls of a script, which share as few round trips as may be."""
         wanted = script(name)
-        calls = [self._arguments(group, also) for group in groups]
         waits = self._url.wait_replicas if wanted.writes else 0
         replies = await self._take([("EVALSHA", wanted.sha, *call) for call in calls], waits)
         # Not on a new, restarted or flushed server. Nothing has run there.

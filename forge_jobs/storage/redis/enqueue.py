@@ -14,7 +14,7 @@ import msgspec
 from forge_jobs.errors import Conflict, NotFound, Unavailable
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import EnqueueOutcome, NewJob
-from forge_jobs.storage.redis.codec import Templates, new_job_fields
+from forge_jobs.storage.redis.codec import Templates, doc_of, is_plain, new_job_fields
 from forge_jobs.storage.redis.database import BASES_AT_ONCE, Database
 from forge_jobs.storage.redis.edges import Edges, register
 from forge_jobs.storage.redis.locators import mark_in, queue_in
@@ -74,11 +74,22 @@ async def enqueue(
     :param script: stores the jobs of one queue and answers as ``enqueue`` does
     :param around: makes its request of a base and the request for ``enqueue``
     """
+    if len(requests) == 1 and script == "enqueue" and not db.is_cluster and is_plain(requests[0]):
+        [request] = requests
+        if await _store_one(db, request):
+            return [EnqueueOutcome(request.id)]
     call = _Call(db, requests, script, around)
     for _ in range(_TRIES):
         if await call.attempt():
             return call.outcomes()
     raise Unavailable("other calls keep storing the same jobs")
+
+
+async def _store_one(db: Database, job: NewJob) -> bool:
+    """False: it is for the script that knows repeats and new queues, and nothing is stored."""
+    keys = (db.keys.queue(job.queue), db.keys.locators(job.id))
+    plain = (job.id, job.payload, job.kind, job.priority, doc_of(job))
+    return bool(await db.run_alone("enqueue_one", keys, job.queue, db.keys.channel, *plain))
 
 
 class _Call:

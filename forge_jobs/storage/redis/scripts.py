@@ -10,6 +10,8 @@ each of its functions and tables anew. Its first line may be one of
 ``-- allow-oom``
     It runs although the server's memory is used up, for what must go on then. Every other script
     that writes is refused then before it has begun.
+``-- alone``
+    It has no ``handle`` and gets no ``run``: keys and arguments are its own.
 """
 
 import hashlib
@@ -46,7 +48,7 @@ def script(name: str) -> Script:
     first = own.partition("\n")[0].removeprefix("-- ")
     flags = f" flags={first}" if first in _FLAGS else ""
     # Without this line the server would look at its memory and its role in mid-script.
-    end = f"{own}\n{_part('run')}"
+    end = own if first == "alone" else f"{own}\n{_part('run')}"
     text = "\n".join([f"#!lua{flags}", *_used("\n".join(map(_part, parts)), end), end])
     sha = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
     return Script(name, text, sha, writes=first != "no-writes")

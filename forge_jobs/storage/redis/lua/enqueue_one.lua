@@ -1,0 +1,29 @@
+-- alone
+-- Stores one plain job, with an id that nobody has, in a queue that is there. Answers 0, and has
+-- changed nothing, when it must be asked of enqueue.lua. Stores what inserting.lua does, without
+-- requests, templates and lists, which cost more than the commands.
+--
+-- KEYS: the base, the hash of locators. ARGV: the time, the queue, the channel; id, payload, kind,
+-- priority and doc of the job.
+-- uses: locators
+local base, ids, queue = KEYS[1], KEYS[2], ARGV[2]
+local id, kind, priority = ARGV[4], ARGV[6], ARGV[7]
+if redis.call('EXISTS', base .. ':queue') == 0
+  or redis.call('HSETNX', ids, id, locator_of(queue)) == 0 then
+  return 0
+end
+local time, line = text(now), priority .. ' n ' .. kind
+redis.call(
+  'HSET', base .. ':j:' .. id, 'status', 'pending', 'payload', ARGV[5], 'cause', 'enqueued',
+  'kind', kind, 'priority', priority, 'run_at', time, 'enqueued', time, 'token', time,
+  'doc', ARGV[8]
+)
+redis.call('ZADD', base .. ':kind:' .. kind, 0, id)
+redis.call('ZADD', base .. ':s:pending', 0, id)
+redis.call('ZADD', base .. ':ready:' .. line, time, id)
+redis.call('ZADD', base .. ':lines', priority, line)
+count('enqueued', '', 1)
+flush_counts(base)
+ring_queue(base)
+flush_topics()
+return 1
