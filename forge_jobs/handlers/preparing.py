@@ -7,7 +7,7 @@ from operator import attrgetter, is_
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
-from msgspec import UnsetType
+from msgspec import UNSET, UnsetType
 
 from forge_jobs.errors import InvalidInput
 from forge_jobs.handlers.durations import check_duration
@@ -40,6 +40,8 @@ MAX_PARENTS = 1000
 _NO_DEFAULTS = HandlerOptions()
 _MODES = ("keep", "error")
 _ON_FAILURE = ("cancel", "continue", "hold")
+_PRIORITY_FIX = f"give an integer from {MIN_PRIORITY} to {MAX_PRIORITY}, lower first"
+_ATTEMPTS_FIX = f"give 1 to {MAX_MAX_ATTEMPTS}, or None for no bound"
 
 T = TypeVar("T")
 
@@ -141,11 +143,13 @@ def fingerprint(job: NewJob) -> str:
 
 
 def _given(value: T | UnsetType, default: T) -> T:
-    return default if isinstance(value, UnsetType) else value
+    return default if value is UNSET else value
 
 
 def _payload(request: EnqueueRequest, handler: "Handler[..., Any] | None") -> str:
     payload = request.payload
+    if type(payload) is dict:
+        return encode_json("payload", payload)
     if isinstance(payload, CheckedJson):
         return str(payload)
     text = _payload_text(payload)
@@ -183,11 +187,10 @@ def check_priority(value: object) -> int:
 
     :raises InvalidInput: it is no integer, or out of bounds
     """
-    fix = f"give an integer from {MIN_PRIORITY} to {MAX_PRIORITY}, lower first"
     if type(value) is not int:
-        raise InvalidInput("priority", f"is a {type(value).__name__}", fix)
+        raise InvalidInput("priority", f"is a {type(value).__name__}", _PRIORITY_FIX)
     if not MIN_PRIORITY <= value <= MAX_PRIORITY:
-        raise InvalidInput("priority", f"is {value}", fix)
+        raise InvalidInput("priority", f"is {value}", _PRIORITY_FIX)
     return value
 
 
@@ -196,13 +199,12 @@ def check_attempts(value: object) -> int | None:
 
     :raises InvalidInput: it is no integer, or out of bounds
     """
-    fix = f"give 1 to {MAX_MAX_ATTEMPTS}, or None for no bound"
     if value is None:
         return None
     if type(value) is not int:
-        raise InvalidInput("max_attempts", f"is a {type(value).__name__}", fix)
+        raise InvalidInput("max_attempts", f"is a {type(value).__name__}", _ATTEMPTS_FIX)
     if not 1 <= value <= MAX_MAX_ATTEMPTS:
-        raise InvalidInput("max_attempts", f"is {value}", fix)
+        raise InvalidInput("max_attempts", f"is {value}", _ATTEMPTS_FIX)
     return value
 
 

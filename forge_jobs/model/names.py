@@ -5,6 +5,7 @@ import unicodedata
 from forge_jobs.errors import InvalidInput
 
 MAX_NAME_LENGTH = 200
+_FIX = f"give 1 to {MAX_NAME_LENGTH} characters without control characters or commas"
 _CONTROL_OR_SURROGATE = frozenset({"Cc", "Cs", "Zl", "Zp"})
 
 
@@ -17,18 +18,17 @@ def check_name(field: str, value: object) -> str:
     :param field: what the caller calls the value; the error names it
     :raises InvalidInput: the value breaks a rule
     """
-    fix = f"give 1 to {MAX_NAME_LENGTH} characters without control characters or commas"
     if not isinstance(value, str):
-        raise InvalidInput(field, f"is a {type(value).__name__}, not a string", fix)
+        raise InvalidInput(field, f"is a {type(value).__name__}, not a string", _FIX)
     if not value:
-        raise InvalidInput(field, "is empty", fix)
+        raise InvalidInput(field, "is empty", _FIX)
     if len(value) > MAX_NAME_LENGTH:
-        raise InvalidInput(field, f"has {len(value)} characters", fix)
+        raise InvalidInput(field, f"has {len(value)} characters", _FIX)
     # Plain printable ASCII is nearly every name there is; str.isprintable is one C call.
     if value.isascii() and value.isprintable() and "," not in value:
         return value
     if "," in value:
-        raise InvalidInput(field, "contains a comma", fix)
+        raise InvalidInput(field, "contains a comma", _FIX)
     if any(unicodedata.category(character) in _CONTROL_OR_SURROGATE for character in value):
-        raise InvalidInput(field, "contains a control character or a lone surrogate", fix)
+        raise InvalidInput(field, "contains a control character or a lone surrogate", _FIX)
     return value
