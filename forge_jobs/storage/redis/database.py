@@ -55,6 +55,7 @@ class Database:
         self._clock = clock
         self._ear = ear
         self._calls: set[asyncio.Task[None]] = set()
+        self._late: set[asyncio.Task[None]] = set()
         self._closed = False
         self._short_waits = 0
         self._unreplicated = 0
@@ -203,36 +204,40 @@ class Database:
         if self._closed:
             raise StorageClosed("the storage is closed")
         # Told by the task itself: asyncio.shield tells a turn of the event loop later.
-        answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        task = asyncio.create_task(self._answer(work, answer))
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[T] = loop.create_future()
+        task = loop.create_task(self._answer(work, answer))
         self._calls.add(task)
-        task.add_done_callback(partial(self._ended, answer))
+        # Not asyncio.timeout, which costs as much as all else here.
+        limit = loop.call_later(self._url.timeout, self._end_late, task)
+        task.add_done_callback(partial(self._ended, answer, limit))
         return await answer
 
     async def _answer(self, work: Callable[[], Awaitable[T]], answer: "asyncio.Future[T]") -> None:
         """Tell the caller how it went, who may have gone."""
         try:
-            result = await self._limited(work)
+            result = await work()
         except Exception as error:
             if not answer.done():
-                answer.set_exception(error)
+                answer.set_exception(translate(error) if isinstance(error, TRANSLATED) else error)
         else:
             if not answer.done():
                 answer.set_result(result)
 
-    def _ended(self, answer: "asyncio.Future[Any]", task: "asyncio.Task[None]") -> None:
+    def _end_late(self, task: "asyncio.Task[None]") -> None:
+        self._late.add(task)
+        task.cancel()
+
+    def _ended(
+        self, answer: "asyncio.Future[Any]", limit: asyncio.TimerHandle, task: "asyncio.Task[None]"
+    ) -> None:
+        limit.cancel()
         self._calls.discard(task)
+        if task in self._late and not answer.done():
+            answer.set_exception(Unavailable(f"no answer within {self._url.timeout:g} s"))
+        self._late.discard(task)
         # Without an answer, the event loop is being ended.
         answer.cancel()
-
-    async def _limited(self, work: Callable[[], Awaitable[T]]) -> T:
-        try:
-            async with asyncio.timeout(self._url.timeout):
-                return await work()
-        except TimeoutError:
-            raise Unavailable(f"no answer within {self._url.timeout:g} s") from None
-        except TRANSLATED as error:
-            raise translate(error) from None
 
     async def close(self) -> None:
         """Let calls in flight finish, then disconnect. Closing twice is fine."""
