@@ -11,6 +11,7 @@ import weakref
 from concurrent.futures import Future
 from contextlib import suppress
 from datetime import timedelta
+from functools import lru_cache
 from typing import Any
 
 from redis.asyncio.connection import Connection
@@ -233,6 +234,7 @@ class _Running:
             self.tried.set_result(None)
 
 
+@lru_cache(maxsize=1000)
 def _topic(text: str) -> str:
     kind, _, base = text.partition(" ")
     return QUEUE + queue_of(base) if base else kind
