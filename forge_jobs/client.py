@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
+from operator import attrgetter
 from types import TracebackType
 from typing import Any
 
@@ -84,7 +85,9 @@ class JobClient:
         self._router = router
         self._repeat_for = check_duration("repeat_for", repeat_for)
         self._clock = clock or SystemClock()
-        self._plain = self._lane(None)
+        # Two where no call waits for a disk: while one's call is under way, callers of the other
+        # prepare theirs. Where calls do wait, one for all of them is worth more.
+        self._plain = [self._lane(None) for _ in range(1 if storage.is_durable else 2)]
         # Apart from the others: a key held by somebody's open transaction stalls only those
         # who ask for keys. Sorted, so that two processes take their keys in one order.
         self._keyed = self._lane(_least_key)
@@ -152,8 +155,9 @@ class JobClient:
         if connection is not None:
             # The caller's transaction cannot share a call with others.
             return await self.storage.jobs.enqueue(unit, connection=connection)
-        lane = self._plain if all(job.unique is None for job in unit) else self._keyed
-        return await lane.submit(unit)
+        if any(job.unique is not None for job in unit):
+            return await self._keyed.submit(unit)
+        return await min(self._plain, key=_callers).submit(unit)
 
     async def _store(self, units: Sequence[_Unit]) -> list[list[EnqueueOutcome]]:
         outcomes = await self.storage.jobs.enqueue([job for unit in units for job in unit])
@@ -259,8 +263,8 @@ class JobClient:
 
     async def flush(self) -> None:
         """Wait until everything handed to :meth:`enqueue` so far is stored, or has failed."""
-        await self._plain.flush()
-        await self._keyed.flush()
+        for lane in (*self._plain, self._keyed):
+            await lane.flush()
 
     async def aclose(self) -> None:
         """Take nothing new, finish what is being enqueued. Closing twice is fine."""
@@ -304,6 +308,9 @@ class JobClient:
     ) -> Page:
         """A page of matching jobs, newest first."""
         return await self.storage.jobs.list(which or JobFilter(), cursor=cursor, limit=limit)
+
+
+_callers = attrgetter("callers")
 
 
 def _size_of(unit: _Unit) -> int:

@@ -118,6 +118,11 @@ class Lane(Generic[Item, Result]):
         """Items not yet handed to a call."""
         return sum(entry.left - entry.taken for entry in self._waiting)
 
+    @property
+    def callers(self) -> int:
+        """How many have submitted something that has not ended."""
+        return self._accepted - self._settled
+
     async def submit(self, item: Item) -> Result:
         """Send one item; its own result, or its own error."""
         try:

@@ -2,6 +2,14 @@
 
 from tests.meta.bugs import Bug, Edit, _bug
 
+_ALONE = ("tests/backends/redis/test_enqueue_one.py",)
+
+
+def _alone(name: str, old: str, new: str) -> Bug:
+    edit = Edit("forge_jobs/storage/redis/lua/enqueue_one.lua", old, new)
+    return Bug(f"redis: a job alone: {name}", _ALONE, (edit,), "redis")
+
+
 SUCCESSES = [
     _bug(
         "a plain success that cannot be told from a repeat",
@@ -183,6 +191,15 @@ ODD_BUGS = [
                 "self._write(lambda tx: then(script(tx)), deadline)",
             ),
         ),
+    ),
+    _alone("an id that is known stored again", "(queue)) == 0 then", "(queue)) == 2 then"),
+    _alone("jobs that no list has", "redis.call('ZADD', base .. ':s:pending', 0, id)\n", ""),
+    _alone("nobody is rung for", "ring_queue(base)\n", ""),
+    Bug(
+        "redis: a job with tags is stored as a plain one",
+        _ALONE,
+        (Edit("forge_jobs/storage/redis/codec.py", "        or request.tags\n", ""),),
+        "redis",
     ),
     *SUCCESSES,
 ]

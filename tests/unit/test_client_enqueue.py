@@ -187,6 +187,24 @@ class TestSharedCalls:
             assert job is not None
             assert job.payload == f'{{"numbers":[{number}]}}'
 
+    async def test_where_no_call_waits_for_a_disk_two_calls_share_the_callers(
+        self, storage: Storage, jobs: SpiedJobs
+    ) -> None:
+        storage.is_durable = False
+        client = JobClient(storage, handlers)
+        jobs.gate.clear()
+        async with asyncio.TaskGroup() as callers:
+            for number in range(51):
+                callers.create_task(client.enqueue(add.request([number])))
+            await wait_until(lambda: len(jobs.calls) == 2, description="both are under way")
+            closing = callers.create_task(client.aclose())
+            await anyio.wait_all_tasks_blocked()
+            assert not closing.done()
+            jobs.gate.set()
+
+        assert [len(call) for call in jobs.calls] == [26, 25]
+        assert await stored(storage) == 51
+
     async def test_nobody_sees_the_error_of_another(
         self, client: JobClient, storage: Storage
     ) -> None:
