@@ -148,8 +148,6 @@ def _given(value: T | UnsetType, default: T) -> T:
 
 def _payload(request: EnqueueRequest, handler: "Handler[..., Any] | None") -> str:
     payload = request.payload
-    if type(payload) is dict:
-        return encode_json("payload", payload)
     if isinstance(payload, CheckedJson):
         return str(payload)
     text = _payload_text(payload)
@@ -159,6 +157,8 @@ def _payload(request: EnqueueRequest, handler: "Handler[..., Any] | None") -> st
 
 
 def _payload_text(payload: object) -> str:
+    if type(payload) is dict:
+        return encode_json("payload", payload)
     if isinstance(payload, str):
         check_json_text("payload", payload)
         if not payload.lstrip().startswith("{"):

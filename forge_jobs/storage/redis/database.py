@@ -208,7 +208,7 @@ class Database:
         answer: asyncio.Future[T] = loop.create_future()
         task = loop.create_task(self._answer(work, answer))
         self._calls.add(task)
-        # Not asyncio.timeout, which costs as much as all else here.
+        # Fewer steps than asyncio.timeout takes, for every call.
         limit = loop.call_later(self._url.timeout, self._end_late, task)
         task.add_done_callback(partial(self._ended, answer, limit))
         return await answer
