@@ -297,6 +297,20 @@ class Supervisor:
             else:
                 free.pop().take(job, state, now)
 
+    def _goes_on(self, worker: Worker, now: float) -> bool:
+        """Give a worker its next job at once, when there is nothing to decide about either.
+
+        Of workers whose handlers end in one turn of the event loop, each would else wait until
+        all of them have ended, and then until all have a job.
+        """
+        if not self._ahead or self.lane.is_full or len(self._workers) > self._desired:
+            return False
+        job = self._ahead[0]
+        if job.cancel_requested or job.kind not in self._services.kinds or not self.accepts:
+            return False
+        worker.take(self._ahead.popleft(), self.state, now)
+        return True
+
     def _end_unstarted(self, job: ClaimedJob, reason: StopReason) -> None:
         if reason is StopReason.LOST:
             self._services.held.remove([job.claim])
@@ -323,6 +337,8 @@ class Supervisor:
             tell(job, end, transition, seconds, services, now=now)
             if end.cause is Cause.SUCCEEDED:
                 self._pace.record(seconds, now)
+        if self._goes_on(worker, now):
+            return
         self._free.append(worker)
         if self._draining:
             self._fit()

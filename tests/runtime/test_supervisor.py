@@ -13,6 +13,7 @@ from msgspec import structs
 
 from forge_jobs.clock import Clock, ManualClock, SystemClock
 from forge_jobs.errors import Unavailable
+from forge_jobs.handlers.outcomes import Throttled
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.model.ids import new_worker_id
 from forge_jobs.model.jobs import Cause, ClaimedJob, JobStatus
@@ -327,3 +328,86 @@ async def test_while_half_of_what_is_held_ahead_is_left_no_call_is_made_for_more
         for door in it.doors:
             door.set()
         await wait_until(lambda: done(storage, 4), description="all are stored")
+
+
+async def test_a_worker_goes_on_in_the_turn_of_the_loop_in_which_its_handler_ends(
+    storage: Storage,
+) -> None:
+    happened: list[object] = []
+    async with bench(storage) as it:
+        loop = it.services.loop
+
+        @it.handlers.job("counts turns")
+        async def counts_turns(n: int) -> None:
+            happened.append(n)
+            await it.doors[n].wait()
+            if n == 0:
+                loop.call_soon(lambda: loop.call_soon(happened.append, "the turn after the next"))
+
+        it.services.kinds = it.handlers.kinds()
+        has_pace(it, 0.001)
+        it.beat()
+        await it.at_rest()
+        claimed = await it.claim(2)
+        it.arrive([structs.replace(job, kind="counts turns") for job in claimed])
+        await wait_until(lambda: happened == [0], description="the first runs")
+        it.doors[0].set()
+        it.doors[1].set()
+        await wait_until(lambda: len(happened) == 3, description="the second runs")
+    assert happened == [0, 1, "the turn after the next"]
+
+
+async def test_a_worker_whose_slot_was_taken_back_does_not_go_on(storage: Storage) -> None:
+    async with bench(storage) as it:
+        has_pace(it, 0.001)
+        it.beat(2)
+        await it.at_rest()
+        it.arrive(await it.claim(3))
+        await wait_until(lambda: it.started == [0, 1], description="two run")
+        it.beat(1)
+        assert (it.supervisor.running, it.supervisor.held_ahead) == (2, 1)
+
+        it.doors[0].set()
+        await wait_until(lambda: it.supervisor.running == 1, description="one has ended")
+        await it.at_rest()
+        assert it.started == [0, 1]
+        assert it.supervisor.running == 1
+
+
+async def test_a_job_to_be_cancelled_is_not_what_a_worker_goes_on_with(storage: Storage) -> None:
+    async with bench(storage) as it:
+        has_pace(it, 0.001)
+        it.beat()
+        await it.at_rest()
+        first, second, third = await it.claim(3)
+        it.arrive([first, structs.replace(second, cancel_requested=True), third])
+        await wait_until(lambda: it.started == [0], description="the first runs")
+
+        it.doors[0].set()
+        await wait_until(lambda: it.started == [0, 2], description="the third runs")
+
+        async def is_cancelled() -> bool:
+            return (await get_job(storage, second.claim.job_id)).status is JobStatus.CANCELLED
+
+        await wait_until(is_cancelled, description="the second is cancelled")
+
+
+async def test_a_worker_whose_handler_was_throttled_does_not_go_on(storage: Storage) -> None:
+    async with bench(storage) as it:
+
+        @it.handlers.job("is throttled")
+        async def is_throttled(n: int) -> None:
+            it.started.append(n)
+            raise Throttled
+
+        it.services.kinds = it.handlers.kinds()
+        has_pace(it, 0.001)
+        it.beat()
+        await it.at_rest()
+        first, second = await it.claim(2)
+        it.arrive([structs.replace(first, kind="is throttled"), second])
+
+        await wait_until(
+            lambda: released(storage, second.claim.job_id), description="it is given back"
+        )
+        assert it.started == [0]
