@@ -41,7 +41,7 @@ class Broken(Quick):
     """Cannot make its store."""
 
     async def prepare(self) -> None:
-        print("this goes to standard error")
+        print("this goes to standard error", flush=True)
         raise RuntimeError("no such table")
 
 

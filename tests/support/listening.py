@@ -66,6 +66,7 @@ async def listening(
             task.cancel()
         await asyncio.gather(*cancelled, return_exceptions=True)
         for writer in writers:
-            writer.transport.abort()
+            with suppress(AttributeError):  # Python 3.11.2, of a TLS connection that has ended
+                writer.transport.abort()
             with suppress(OSError):
                 await writer.wait_closed()
