@@ -24,13 +24,13 @@ UPDATE bare SET status = 'done', finished_at = now()
 FROM unnest($1::bigint[], $2::bigint[]) AS ended (id, token)
 WHERE bare.id = ended.id AND bare.token = ended.token AND bare.status = 'running'
 """
+# An array, so that no plan looks at the whole table.
 _CLAIM = """
 UPDATE bare SET status = 'running', token = bare.token + 1
-FROM (
-    SELECT id FROM bare WHERE status = 'waiting' AND due_at <= now()
+WHERE bare.id = ANY(ARRAY(
+    SELECT id FROM bare WHERE status = 'waiting' AND due_at <= now(){after}
     ORDER BY due_at, id LIMIT {limit} FOR UPDATE SKIP LOCKED
-) AS chosen
-WHERE bare.id = chosen.id
+))
 RETURNING bare.id, bare.token, bare.payload
 """
 
@@ -42,7 +42,9 @@ class BarePostgres(Bare):
         opened = (asyncpg.connect(self.url) for _ in range(self.connections))
         self._open = await asyncio.gather(*opened)
         await self._open[0].execute(_TABLE)
-        self._claims = [await each.prepare(_CLAIM.format(limit="$1")) for each in self._open]
+        self._claims = [
+            await each.prepare(_CLAIM.format(limit="$1", after="")) for each in self._open
+        ]
         self._finishes = [await each.prepare(_FINISH) for each in self._open]
         return self
 
@@ -76,13 +78,18 @@ class BarePostgres(Bare):
 
 
 class FusedPostgres(BarePostgres):
-    """One statement that finishes a batch and claims the next: half the commits."""
+    """One statement that finishes a batch and claims the next: half the commits.
+
+    It finishes first. A claim keeps a lock on each job that another has claimed a moment before,
+    and whoever waited for such a lock while it held one itself could wait for ever.
+    """
 
     fused = True
 
     async def __aenter__(self) -> Self:
         await super().__aenter__()
-        fused = f"WITH ended AS ({_FINISH}) {_CLAIM.format(limit='$3')}"
+        claim = _CLAIM.format(limit="$3", after=" AND (SELECT count(*) FROM ended) >= 0")
+        fused = f"WITH ended AS ({_FINISH} RETURNING 1) {claim}"
         self._fused = [await each.prepare(fused) for each in self._open]
         return self
 
