@@ -76,24 +76,23 @@ class Notices:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._known: dict[str, int] = {}
-        self._inboxes: tuple[weakref.ref[Inbox], ...] = ()
+        self._inboxes: weakref.WeakSet[Inbox] = weakref.WeakSet()
 
     def join(self, inbox: Inbox, signals: Iterable[tuple[str, int]]) -> None:
         """Let ``inbox`` hear of what comes after ``signals``, which it has just read."""
         signals = list(signals)
         with self._lock:
-            others = tuple(each for each in self._inboxes if each() is not None)
-            if not others:
+            if not self._inboxes:
                 # Whatever was known of the file before is of no use: it may have been restored.
                 self._known = dict(signals)
-            self._inboxes = (*others, weakref.ref(inbox))
+            self._inboxes.add(inbox)
         # Others who listen already may not have seen these.
         self.tell(signals)
 
     def leave(self, inbox: Inbox) -> None:
         """Stop telling ``inbox``; also done when it is no longer referenced."""
         with self._lock:
-            self._inboxes = tuple(each for each in self._inboxes if each() not in (None, inbox))
+            self._inboxes.discard(inbox)
 
     def tell(self, signals: Iterable[tuple[str, int]]) -> None:
         """Pass on the topics whose number is higher than any told before."""
@@ -103,19 +102,17 @@ class Notices:
                 if seq > self._known.get(topic, 0):
                     self._known[topic] = seq
                     fresh.append(topic)
-            inboxes = self._inboxes if fresh else ()
-        for each in inboxes:
-            if (inbox := each()) is not None:
-                inbox.put(fresh)
+            inboxes = list(self._inboxes) if fresh else []
+        for inbox in inboxes:
+            inbox.put(fresh)
 
     def ring(self, topics: Iterable[str]) -> None:
         """Pass topics on without a number."""
         topics = list(topics)
         with self._lock:
-            inboxes = self._inboxes
-        for each in inboxes:
-            if (inbox := each()) is not None:
-                inbox.put(topics)
+            inboxes = list(self._inboxes)
+        for inbox in inboxes:
+            inbox.put(topics)
 
 
 _all: "weakref.WeakValueDictionary[str, Notices]" = weakref.WeakValueDictionary()
