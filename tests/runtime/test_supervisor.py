@@ -411,3 +411,43 @@ async def test_a_worker_whose_handler_was_throttled_does_not_go_on(storage: Stor
             lambda: released(storage, second.claim.job_id), description="it is given back"
         )
         assert it.started == [0]
+
+
+async def test_a_job_of_an_unknown_kind_is_not_what_a_worker_goes_on_with(storage: Storage) -> None:
+    async with bench(storage) as it:
+        has_pace(it, 0.001)
+        it.beat()
+        await it.at_rest()
+        first, second, third = await it.claim(3)
+        it.arrive([first, structs.replace(second, kind="nobody's"), third])
+        await wait_until(lambda: it.started == [0], description="the first runs")
+
+        it.doors[0].set()
+        await wait_until(lambda: it.started == [0, 2], description="the third runs")
+        await wait_until(
+            lambda: released(storage, second.claim.job_id), description="the second is given back"
+        )
+
+
+async def test_a_worker_does_not_go_on_while_too_many_ends_wait(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("forge_jobs.runtime.exchange.BACKLOG", 1)
+    async with bench(storage) as it:
+        has_pace(it, 0.001)
+        it.beat()
+        await it.at_rest()
+        it.arrive(await it.claim(2))
+        await wait_until(lambda: it.started == [0], description="the first runs")
+        went_on = it.supervisor._goes_on
+        answers: list[tuple[bool, bool]] = []
+
+        def noted(*arguments: Any) -> bool:
+            is_full = it.supervisor.lane.is_full
+            answers.append((is_full, went_on(*arguments)))
+            return answers[-1][1]
+
+        monkeypatch.setattr(it.supervisor, "_goes_on", noted)
+        it.doors[0].set()
+        await wait_until(lambda: bool(answers), description="the first has ended")
+        assert answers[0] == (True, False)
