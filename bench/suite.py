@@ -5,6 +5,7 @@ from typing import Any
 
 from bench.children import ChildFailed
 from bench.figures import Figure, median_costs
+from bench.host import Stolen
 from bench.runs import Run, Runner, counted_costs
 from bench.stores import Store
 
@@ -28,6 +29,7 @@ class Bench:
         self._scale = scale
         self.figures: list[Figure] = []
         self.failures: dict[str, str] = {}
+        self._stolen = Stolen()
 
     def scaled(self, count: int, least: int = 20) -> int:
         """``count`` of a full run, as many as this one does."""
@@ -75,8 +77,9 @@ class Bench:
             unit=unit,
             runs=tuple(values),
             target=target,
-            costs=costs or {},
+            costs=(costs or {}) | self._stolen.costs(),
         )
+        self._stolen = Stolen()
         self.figures.append(figure)
         print(figure.lines(), flush=True)
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from bench.host import Stolen
 from bench.limits.bare import Bare
 from bench.limits.postgres import BarePostgres, FusedPostgres
 from bench.limits.redis import BareRedis
@@ -27,10 +28,11 @@ async def ceiling(
     """One run on a fresh store: jobs per second, and what one cost."""
     async with way(await store.fresh(), connections) as bare:
         await bare.fill(jobs)
-        before = await store.used()
+        stolen, before = Stolen(), await store.used()
         rate, cpu = await bare.drain(jobs, batch)
         used = (await store.used()).since(before)
-    costs = {"client CPU, us/job": cpu}
+        lost = stolen.costs()
+    costs = {"client CPU, us/job": cpu} | lost
     if used.cpu is not None:
         costs["server CPU, us/job"] = 1e6 * used.cpu / jobs
     if used.wal is not None:

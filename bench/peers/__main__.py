@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from bench.environment import load, machine, packages, server
 from bench.figures import median_costs
+from bench.host import Stolen
 from bench.ours import Ours
 from bench.peers.catalog import PEERS, TARGETS
 from bench.peers.environments import NotInstalled, python_of, requirements_of
@@ -86,6 +87,7 @@ async def rounds(
         runs = min(runs, IDLE_ROUNDS)
     tables = [[_row(store.kind, name + end, each, unit) for each in contenders] for end in suffixes]
     told: dict[str, list[Run]] = {each.side.name: [] for each in contenders}
+    stolen = Stolen()
     for number in range(runs + 1):
         # One round more counts statements where that takes time, so it gives no figure.
         counting = number == runs
@@ -100,9 +102,11 @@ async def rounds(
             for row, value in zip(rows, values or [None] * len(rows), strict=True):
                 row.runs.append(value.value if value else None)
             told[each.side.name] += values[:1]
+    lost = stolen.costs()
     for table in tables:
         for row in table:
-            row.costs = median_costs([run.costs for run in told[row.side]]) | row.costs
+            costs = median_costs([run.costs for run in told[row.side]])
+            row.costs = costs | row.costs | lost
         compare(table, Ours.name)
     return tables
 
