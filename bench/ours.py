@@ -173,5 +173,12 @@ class Ours(Side):
         return {JOBS_PER_CALL: sum(self._batches) / len(self._batches)}
 
     async def is_drained(self, target: int) -> bool:
-        counts = await self._asking.jobs.counts(self._queues)
+        jobs = self._asking.jobs
+        if len(self._queues) == 1:
+            # Counted where they are stored, like the jobs, and read from a few rows beside however
+            # many jobs: counting a million of them takes longer than some drains.
+            [queue], now = self._queues, await self._asking.cron.now()
+            minutes = await jobs.metrics(queue, now - timedelta(days=1), now + timedelta(days=1))
+            return sum(each.counts.get("succeeded", 0) for each in minutes) >= target
+        counts = await jobs.counts(self._queues)
         return sum(each.by_status.get("done", 0) for each in counts.values()) >= target
