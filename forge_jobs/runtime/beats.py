@@ -50,7 +50,7 @@ class BeatReceiver:
             # The slots of this pod may be others' by now, and with them the right to run.
             self._fence(True)
             self._void_grants(self._services.clock.elapsed())
-        self._reconcile(beat)
+        self._reconcile(beat, sent_at)
         if beat.handovers:
             self._handover()
         for supervisor in self._supervisors.values():
@@ -77,7 +77,7 @@ class BeatReceiver:
         for supervisor in self._supervisors.values():
             supervisor.void_grant(at)
 
-    def _reconcile(self, beat: Beat) -> None:
+    def _reconcile(self, beat: Beat, sent_at: float) -> None:
         """Give back claims whose reply was lost.
 
         A claim unknown here may still be on its way in the reply to a call. It is given back
@@ -85,8 +85,14 @@ class BeatReceiver:
         """
         seen: dict[Claim, int] = {}
         services = self._services
-        if services.given_up:
-            services.given_up.intersection_update((*beat.unknown, *beat.claims))
+        if services.given_up and beat.lease_held:
+            listed = {*beat.unknown, *beat.claims}
+            # A beat sent before a claim was given up may say nothing of it.
+            services.given_up = {
+                claim: at
+                for claim, at in services.given_up.items()
+                if claim in listed or at >= sent_at
+            }
         for claim in beat.unknown:
             supervisor = self._supervisors.get(claim.queue)
             if supervisor is None or claim in services.held or claim in services.given_up:

@@ -264,7 +264,7 @@ class ExchangeLane:
     def _let_go(self, claims: Iterable[Claim]) -> None:
         """Beat for these claims no longer; only a reaper can end them now."""
         released = tuple(claims)
-        self._services.given_up.update(released)
+        self._services.given_up.update(dict.fromkeys(released, self._services.clock.elapsed()))
         self._services.held.remove(released)
 
     def _worked(self) -> None:

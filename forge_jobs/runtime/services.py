@@ -67,9 +67,9 @@ class PodServices:
         self.run_ended = Wakeup()
         """Rung whenever a handler has ended while its queue drains."""
         self.lost_claims = 0
-        self.given_up: set[Claim] = set()
-        """Claims held no more whose end the store refuses. Only a reaper may end them: given back,
-        their jobs would run again and again, and no attempt would ever count."""
+        self.given_up: dict[Claim, float] = {}
+        """Claims held no more whose end the store refuses -> ``Clock.elapsed`` then. Only a reaper
+        may end them: given back, their jobs would run again and again, and none of it count."""
         self._routine_second = 0
         self._routine_events = 0
 

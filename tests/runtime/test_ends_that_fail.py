@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from forge_jobs.handlers.handler import Handler
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.model.jobs import Cause, JobStatus
 from forge_jobs.model.transitions import Exchange
@@ -63,12 +64,17 @@ async def test_a_log_that_raises_does_not_keep_a_job_from_ending(storage: Storag
         ends.removeFilter(refuse)
 
 
-async def test_a_job_whose_end_no_store_takes_is_a_crash_and_runs_no_more_than_that(
-    storage: Storage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    behind = faulty(storage, Faults())
+@pytest.fixture
+def faults() -> Faults:
+    """The switch of :func:`refusing`."""
+    return Faults()
+
+
+@pytest.fixture
+def refusing(storage: Storage, faults: Faults, monkeypatch: pytest.MonkeyPatch) -> Storage:
+    """A store that takes no end of a claim."""
+    behind = faulty(storage, faults)
     exchange = behind.jobs.exchange
-    runs: list[int] = []
 
     async def refuse_ends(queue: str, ends: Any, *others: Any) -> Exchange:
         if ends:
@@ -81,14 +87,27 @@ async def test_a_job_whose_end_no_store_takes_is_a_crash_and_runs_no_more_than_t
 
     monkeypatch.setattr(behind.jobs, "exchange", refuse_ends, raising=False)
     monkeypatch.setattr(behind.jobs, "finalize", refuse, raising=False)
+    return behind
+
+
+def counting(runs: list[int]) -> tuple[HandlerRegistry, Handler[[], None]]:
+    """A job that leaves a mark in ``runs``."""
     handlers = HandlerRegistry()
 
     @handlers.job("counts")
     async def counts() -> None:
         runs.append(1)
 
+    return handlers, counts
+
+
+async def test_a_job_whose_end_no_store_takes_is_a_crash_and_runs_no_more_than_that(
+    storage: Storage, refusing: Storage
+) -> None:
+    runs: list[int] = []
+    handlers, counts = counting(runs)
     settings = quick_settings(lease=seconds(0.6), fence_margin=seconds(0.2))
-    async with a_runtime(behind, handlers, settings=settings).start() as handle:
+    async with a_runtime(refusing, handlers, settings=settings).start() as handle:
         job_id = (await handle.enqueue(counts.request())).job_id
         job = await job_when(storage, job_id, JobStatus.DEAD)
         assert (job.cause, job.crashes) == (Cause.CRASHED, 3)
@@ -97,3 +116,27 @@ async def test_a_job_whose_end_no_store_takes_is_a_crash_and_runs_no_more_than_t
         services = handle._pod.services
         await wait_until(lambda: not services.given_up, description="nothing of it is kept")
     assert (await get_job(storage, job_id)).status is JobStatus.DEAD
+
+
+async def test_a_beat_older_than_an_end_no_store_takes_does_not_make_the_job_run_again(
+    storage: Storage, refusing: Storage, faults: Faults
+) -> None:
+    runs: list[int] = []
+    handlers, counts = counting(runs)
+    settings = quick_settings(lease=seconds(20), fence_margin=seconds(1))
+    async with a_runtime(refusing, handlers, settings=settings).start() as handle:
+        services = handle._pod.services
+        await wait_until(lambda: handle.health().queues["default"].grant, description="a slot")
+        faults.hold_replies("heartbeat")
+        await wait_until(lambda: faults.waiting["heartbeat"], description="a beat has been made")
+        job_id = (await handle.enqueue(counts.request())).job_id
+        await wait_until(lambda: services.given_up, description="the end is given up")
+
+        faults.let_go("heartbeat")
+        # The one that waited says nothing of the claim; two that do would have it given back.
+        seen = faults.calls["heartbeat"] + 4
+        await wait_until(lambda: faults.calls["heartbeat"] >= seen, description="beats go on")
+
+        assert len(runs) == 1
+        assert [claim.job_id for claim in services.given_up] == [job_id]
+    assert (await get_job(storage, job_id)).status is JobStatus.IN_PROGRESS
