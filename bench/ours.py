@@ -1,6 +1,7 @@
 """forge_jobs as a side. Options of its work: see :class:`Options`."""
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -153,6 +154,9 @@ class Ours(Side):
         ).with_queues(**dict.fromkeys(self._queues, settings))
         if self.options.count_batches:
             self._count_batches()
+        # As the worker command does.
+        gc.collect()
+        gc.freeze()
         async with runtime.start():
             yield
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import functools
+import gc
 import logging
 from collections.abc import Mapping
 from datetime import timedelta
@@ -44,6 +45,10 @@ async def serve(deployment: Deployment, registry: HandlerRegistry, mode: RunMode
     """
     async with await _open_patiently(storage_url(deployment)) as storage:
         runtime = _runtime(deployment, registry, storage)
+        # What has been made so far stays for good. Each full collection would look through all
+        # of it, and meanwhile no handler runs.
+        gc.collect()
+        gc.freeze()
         if mode is RunMode.FOREVER:
             return await runtime.run()
         done = _Done(storage, frozenset(deployment.queues), mode)

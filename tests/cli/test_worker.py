@@ -17,6 +17,7 @@ pytestmark = pytest.mark.processes
 
 _HANDLERS = """
 import asyncio
+import gc
 from pathlib import Path
 from forge_jobs import HandlerRegistry
 
@@ -33,6 +34,11 @@ def fail() -> None:
 @handlers.job("t.loop")
 async def loop(path: str) -> None:
     Path(path).write_text(type(asyncio.get_running_loop()).__module__)
+
+@handlers.job("t.collect")
+async def collect(path: str) -> None:
+    looked_through = any(each is handlers for each in gc.get_objects())
+    Path(path).write_text(f"{gc.isenabled()} {looked_through}")
 """
 
 Start = Callable[..., "subprocess.Popen[bytes]"]
@@ -105,6 +111,19 @@ def test_handlers_run_on_the_event_loop_that_was_asked_for(
 
     assert worker.returncode == 0, errors
     assert file.read_text() == used
+
+
+def test_collections_pass_over_what_start_up_made(
+    forge: CommandLine, start: Start, tmp_path: Path
+) -> None:
+    file = tmp_path / "out"
+    forge("enqueue", "t.collect", "--payload", msgspec.json.encode({"path": str(file)}).decode())
+
+    worker = start("cli_test_handlers:handlers", "--queues", "default", "--until-empty")
+    _, errors = worker.communicate(timeout=30)
+
+    assert worker.returncode == 0, errors
+    assert file.read_text() == "True False"
 
 
 @pytest.mark.parametrize(("wanted", "code"), [("auto", 0), ("uvloop", 2)])
