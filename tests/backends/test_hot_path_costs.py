@@ -12,6 +12,7 @@ import pytest
 
 from bench.tracing import BORDERS, SqliteStatements
 from forge_jobs.model.processes import PodLease
+from forge_jobs.model.queues import RateLimit
 from forge_jobs.model.transitions import Demand, Finalization
 from forge_jobs.storage.protocols import Storage
 from tests.support.backends import BACKENDS, forget
@@ -29,6 +30,7 @@ MOST = {
         "claim": (7, 2),
         "end and claim": (8, 2),
         "end": (3, 2),
+        "take tokens": (2, 2),
     },
     "postgres": {
         "enqueue one": (1, 0),
@@ -36,6 +38,7 @@ MOST = {
         "claim": (1, 0),
         "end and claim": (1, 0),
         "end": (1, 2),
+        "take tokens": (1, 0),
     },
 }
 """Statements of a call, and how many more begin and end its transaction."""
@@ -121,6 +124,8 @@ async def lease(store: Storage) -> PodLease:
     await store.jobs.enqueue([new_job() for _ in range(10)])
     first = await store.jobs.exchange(QUEUE, [], demand(11), lease)
     await store.jobs.exchange(QUEUE, ends(first.claimed), demand(10), lease)
+    await store.config.ensure_rate_limit("gh", RateLimit(capacity=2, per=LONG))
+    await store.config.take_tokens("gh", 1)
     return lease
 
 
@@ -149,7 +154,10 @@ async def test_statements_and_commits_do_not_grow_with_the_batch(
     used["end and claim"] = asked.read()
     settled = await store.jobs.finalize(ends(second.claimed))
     used["end"] = asked.read()
+    grant = await store.config.take_tokens("gh", 1)
+    used["take tokens"] = asked.read()
 
+    assert grant.granted
     assert len(first.claimed) == len(second.claimed) == len(settled) == size
     for name, counted in used.items():
         assert all(map(le, counted, MOST[backend][name])), f"{name}: {counted}"

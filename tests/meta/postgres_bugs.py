@@ -138,6 +138,20 @@ _FOUND = """\
     found = await database.ask(_QUEUE_BEATS, of_lease)
 """
 _SHORT = (
+    _bug(
+        "a token too many, taken by one statement",
+        "rate_limits",
+        "config_store",
+        "<= (capacity - :count) * period_us",
+        "< (capacity - :count + 1) * period_us",
+    ),
+    _bug(
+        "what has leaked from a bucket leaks again",
+        "rate_limits",
+        "config_store",
+        " :count * period_us, updated_at = now",
+        " :count * period_us",
+    ),
     _short(
         "a success that is not fenced",
         "finalize exchange",

@@ -233,6 +233,35 @@ async def test_a_takers_clock_is_read_under_the_lock(storage: Storage) -> None:
     assert sum(granted) == 50
 
 
+async def test_a_taker_that_waited_for_another_takes_as_of_its_own_time(url: str) -> None:
+    clock = ManualClock()
+    limit = RateLimit(capacity=10, per=10 * SECOND)
+    async with await open_storage(url, clock=clock) as storage:
+        await storage.config.ensure_rate_limit("gh", limit)
+        await storage.config.take_tokens("gh", 4)
+        async with (
+            raw(url) as connection,
+            anyio.create_task_group() as group,
+            connection.transaction(),
+        ):
+            # As a taker of none does that came a second later and was first to have the lock.
+            await connection.execute(
+                "UPDATE forge_rate_limits SET updated_at = updated_at + 1000000,"
+                " level = level - capacity * 1000000"
+            )
+            group.start_soon(storage.config.take_tokens, "gh", 2)
+            await wait_until(
+                lambda: connection.fetchval(
+                    "SELECT EXISTS (SELECT FROM pg_locks JOIN pg_stat_activity USING (pid)"
+                    " WHERE NOT granted AND datname = current_database())"
+                ),
+                description="the taker waits",
+            )
+        clock.advance(SECOND)
+        [bucket] = await storage.config.rate_limits()
+        assert bucket.available == 10 - (4 + 2) + 1
+
+
 async def test_a_lock_that_is_never_given_up_ends_in_a_retryable_error(url: str) -> None:
     async with await open_storage(with_options(url, timeout=1)) as storage:
         lease = await register(storage)

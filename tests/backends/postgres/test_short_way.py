@@ -10,9 +10,11 @@ from forge_jobs.clock import ManualClock
 from forge_jobs.errors import Unavailable
 from forge_jobs.model.ids import JobId, new_job_id
 from forge_jobs.model.jobs import After, JobStatus, NewJob
+from forge_jobs.model.queues import RateLimit
 from forge_jobs.model.transitions import Demand, Finalization
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
+from forge_jobs.storage.sql.config_store import SqlConfigStore
 from forge_jobs.storage.sql.postgres import bulk, enqueues
 from tests.support.factories import (
     KIND,
@@ -192,3 +194,17 @@ async def test_a_batch_of_which_one_is_stored_is_stored_once(
     assert [each.job_id for each in outcomes] == [fresh.id, known.id]
     assert (await storage.jobs.counts([QUEUE]))[QUEUE].by_status["pending"] == 3
     assert await counters(storage) == {"enqueued": 3}
+
+
+async def test_a_large_bucket_that_rested_for_years_counts_within_64_bits(
+    storage: Storage, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await storage.config.ensure_rate_limit("gh", RateLimit(1_000_000, per=timedelta(hours=1)))
+    clock.advance(timedelta(days=3_650))
+    monkeypatch.delattr(SqlConfigStore, "take_tokens")
+
+    assert (await storage.config.take_tokens("gh", 1_000_000)).granted
+
+    clock.advance(timedelta(minutes=30))
+    [bucket] = await storage.config.rate_limits()
+    assert bucket.available == 500_000

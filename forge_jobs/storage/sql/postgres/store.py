@@ -11,10 +11,10 @@ from sqlalchemy import text
 from forge_jobs.clock import Clock
 from forge_jobs.errors import NotFound
 from forge_jobs.storage.protocols import Storage
-from forge_jobs.storage.sql.config_store import SqlConfigStore
 from forge_jobs.storage.sql.database import Database
 from forge_jobs.storage.sql.migrations import runner
 from forge_jobs.storage.sql.migrations.migrator import SqlMigrator, settle_schema
+from forge_jobs.storage.sql.postgres.config_store import PostgresConfigStore
 from forge_jobs.storage.sql.postgres.connections import PostgresOptions
 from forge_jobs.storage.sql.postgres.database import PostgresDatabase
 from forge_jobs.storage.sql.postgres.flavor import PostgresFlavor
@@ -104,7 +104,7 @@ class _Opener:
         return Storage(
             PostgresJobStore(database),
             SqlProcStore(database),
-            SqlConfigStore(database),
+            PostgresConfigStore(database),
             PostgresCronStore(database),
             reopen=self.open,
             close=database.close,

@@ -1,0 +1,41 @@
+"""The config of a Postgres store: tokens that are there are taken by one statement."""
+
+from datetime import timedelta
+
+from forge_jobs.model.queues import TokenGrant
+from forge_jobs.storage.sql.config_store import SqlConfigStore
+from forge_jobs.storage.sql.postgres.database import PostgresDatabase
+from forge_jobs.storage.sql.postgres.direct import MOMENT, Direct
+
+_GRANTED = TokenGrant(True, timedelta(0))
+
+# The level of sql/rate_limits.py at the time of the call. Whoever has waited for another taker's
+# lock has an earlier time than the row: then the level was higher by what has leaked since. No
+# bucket leaks for longer than its period, so that no product leaves 64 bits.
+_LEVEL = "greatest(0, level - least(now - updated_at, period_us) * capacity)"
+
+# Without a row in the answer nothing has happened, and the script says why.
+_TAKE = Direct(
+    f"""
+    WITH {MOMENT}
+    UPDATE forge_rate_limits SET level = {_LEVEL} + :count * period_us, updated_at = now
+    FROM moment
+    WHERE scope = :scope AND :count BETWEEN 1 AND capacity
+        AND {_LEVEL} <= (capacity - :count) * period_us
+    RETURNING TRUE
+    """,
+    {"clock": "bigint", "scope": "text", "count": "bigint"},
+)
+
+
+class PostgresConfigStore(SqlConfigStore):
+    """:class:`~forge_jobs.storage.protocols.ConfigStore` on Postgres."""
+
+    def __init__(self, database: PostgresDatabase) -> None:
+        super().__init__(database)
+        self._postgres = database
+
+    async def take_tokens(self, scope: str, count: int) -> TokenGrant:
+        if await self._postgres.direct(_TAKE, {"scope": scope, "count": count}):
+            return _GRANTED
+        return await super().take_tokens(scope, count)
