@@ -90,7 +90,7 @@ def refusing(storage: Storage, faults: Faults, monkeypatch: pytest.MonkeyPatch) 
     return behind
 
 
-def counting(runs: list[int]) -> tuple[HandlerRegistry, Handler[[], None]]:
+def counting(runs: list[int]) -> tuple[HandlerRegistry, Handler[[], Any]]:
     """A job that leaves a mark in ``runs``."""
     handlers = HandlerRegistry()
 
