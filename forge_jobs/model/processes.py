@@ -173,8 +173,8 @@ class Beat(Struct, frozen=True, kw_only=True):
     :param claims: per claim of the call
     :param unknown: claims the store holds for this pod that the call did not list
     :param queues: per queue the pod declares
-    :param handovers: some wait to be delivered. As ``queues`` it means nothing when the lease is
-        not held
+    :param handovers: news of parents in the queues the pod declares wait to be delivered; a store
+        may also tell of other queues. As ``queues`` it means nothing when the lease is not held
     """
 
     lease_held: bool

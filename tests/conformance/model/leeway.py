@@ -4,7 +4,7 @@ Everything else must be the same to the microsecond. Whoever adds to this list w
 for every backend, so each entry names the sentence of the contract it stands on.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Any
 
 from msgspec.structs import asdict, replace
@@ -59,7 +59,9 @@ class Leeway:
                         # "It must register again": what a lapsed pod declared is void.
                         if answer.lease_held
                     },
-                    handovers=answer.lease_held and answer.handovers and self._has_news(),
+                    handovers=answer.lease_held
+                    and answer.handovers
+                    and self._has_news(answer.queues),
                 )
             case Exchange():
                 # "Only a hint."
@@ -104,9 +106,17 @@ class Leeway:
             for job in self._world.of_queue(queue)
         )
 
-    def _has_news(self) -> bool:
-        """Beside such news there may be some for children that have ended or gone, or not."""
-        return any(map(self._is_told, self._world.handovers))
+    def _has_news(self, queues: Container[str]) -> bool:
+        """Whether some parent of the pod's queues has news that somebody waits for.
+
+        Beside such news there may be some for children that have ended or gone, or not. "A store
+        may also tell of other queues."
+        """
+        jobs = self._world.jobs
+        return any(
+            each.parent_id in jobs and jobs[each.parent_id].queue in queues
+            for each in filter(self._is_told, self._world.handovers)
+        )
 
     def _is_told(self, each: Any) -> bool:
         """Whether somebody still waits for the news."""
