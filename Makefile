@@ -6,18 +6,22 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 PYTEST := $(BIN)/pytest -n 3 --dist worksteal -q
 
-.PHONY: demo test quick debian check bench bench-peers bench-limits planted-bugs model chaos clean
+.PHONY: demo test test-all quick debian check bench bench-peers bench-limits planted-bugs model chaos clean
 
 demo: $(READY)
 	$(BIN)/forge-jobs demo $(if $(STORAGE),--storage "$(STORAGE)") $(FOLDER)
 
-# Every test, on servers from wheels. tests/debian is left out: it needs Debian's packages.
+# The tests of every day, on servers from wheels.
 test: $(READY)
-	$(PYTEST)
+	$(PYTEST) -m "not long"
+
+# And those that are long and rare. tests/debian is left out: it needs Debian's packages.
+test-all: test
+	$(PYTEST) -m long
 
 # What a developer runs all day.
 quick: $(READY)
-	$(PYTEST) tests/unit tests/runtime tests/conformance -k "not postgres and not redis"
+	$(PYTEST) -m "not long" tests/unit tests/runtime tests/conformance -k "not postgres and not redis"
 
 # Once more on the servers that Debian packages, where .ci/run installs them.
 debian: export FORGE_TEST_PG_BIN ?= /usr/lib/postgresql/15/bin
