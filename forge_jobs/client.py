@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from forge_jobs import stop_points
 from forge_jobs.client_sync import SyncJobClient
 from forge_jobs.clock import Clock, SystemClock
 from forge_jobs.errors import JobCancelled, JobDead, NotFound, ResultTimeout, StorageError
@@ -160,7 +161,11 @@ class JobClient:
         return await min(self._plain, key=_callers).submit(unit)
 
     async def _store(self, units: Sequence[_Unit]) -> list[list[EnqueueOutcome]]:
+        if stop_points.ARMED:
+            await stop_points.reach("enqueue:before")
         outcomes = await self.storage.jobs.enqueue([job for unit in units for job in unit])
+        if stop_points.ARMED:
+            await stop_points.reach("enqueue:committed")
         if len(units) == 1:
             return [outcomes]
         each = iter(outcomes)

@@ -6,6 +6,7 @@ from datetime import timedelta
 
 from msgspec import Struct
 
+from forge_jobs import stop_points
 from forge_jobs.clock import Clock, SystemClock
 from forge_jobs.config import RuntimeSettings
 from forge_jobs.model.events import EventKind
@@ -214,7 +215,11 @@ async def _share_out(
         refused = len(changes)
         if not changes or not memory.is_leader():
             break
+        if stop_points.ARMED:
+            await stop_points.reach("slots:planned")
         written = await procs.allocate(changes)
+        if stop_points.ARMED:
+            await stop_points.reach("slots:granted")
         changed += sum(written)
         refused = written.count(False)
         if not refused:

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 import msgspec
 from msgspec import Struct
 
+from forge_jobs import stop_points
 from forge_jobs.clock import to_us
 from forge_jobs.config import RuntimeSettings
 from forge_jobs.errors import Conflict, InvalidInput, NotFound, StorageError, Unavailable
@@ -125,6 +126,8 @@ async def fire_due_once(
             break
         # Those that failed are due still, and mostly the first: the others are behind them.
         due = await cron.due_schedules(FIRE_BATCH + failed)
+        if stop_points.ARMED:
+            await stop_points.reach("cron:read")
         moved = await _fire(cron, _plan_some(due, rng, this_pass), this_pass)
         # Whatever was fired may be due again: a long catch-up, or a very short interval.
         if not moved and len(this_pass.failures) == failed:
@@ -231,6 +234,8 @@ async def _fire(cron: CronStore, planned: Sequence[_Planned], this_pass: _Pass) 
         return False
     try:
         applied = await cron.fire([each.firing for each in planned])
+        if stop_points.ARMED:
+            await stop_points.reach("cron:committed")
     except Unavailable:
         raise
     except StorageError as error:

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from msgspec import structs
 
+from forge_jobs import stop_points
 from forge_jobs.errors import CONCERNS_ALL, StorageClosed, Unavailable
 from forge_jobs.model.jobs import Claim
 from forge_jobs.model.processes import PodLease
@@ -182,7 +183,11 @@ class ExchangeLane:
         self.calls_begun += 1
         self.in_flight = True
         try:
+            if stop_points.ARMED:
+                await _reach("before", ends, demand)
             exchange = await services.jobs.exchange(self._queue, ends, demand, lease)
+            if stop_points.ARMED:
+                await _reach("committed", ends, demand)
         except CONCERNS_ALL:
             self._desk.unanswered(demand)
             raise
@@ -287,6 +292,13 @@ class ExchangeLane:
             )
         pause = min(_FIRST_PAUSE * 2 ** min(self.failures - 1, 10), _LONGEST_PAUSE)
         return timedelta(seconds=pause * self._services.rng.uniform(0.5, 1.0))
+
+
+async def _reach(moment: str, ends: Sequence[Finalization], demand: Demand) -> None:
+    if ends:
+        await stop_points.reach(f"finalize:{moment}")
+    if demand.limit:
+        await stop_points.reach(f"claim:{moment}")
 
 
 def _bare(end: Finalization) -> Finalization:

@@ -1,5 +1,6 @@
 """Tells the children of ended jobs that their parents have ended."""
 
+from forge_jobs import stop_points
 from forge_jobs.policy.dependencies import delivery
 from forge_jobs.storage.protocols import JobStore
 
@@ -21,5 +22,9 @@ async def hand_over_once(jobs: JobStore) -> int:
         if seen == seen_last:
             break
         seen_last = seen
+        if stop_points.ARMED:
+            await stop_points.reach("handover:read")
         applied += await jobs.deliver([delivery(handover) for handover in batch])
+        if stop_points.ARMED:
+            await stop_points.reach("handover:committed")
     return applied

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Protocol
 
+from forge_jobs import stop_points
 from forge_jobs.clock import Clock
 from forge_jobs.config import RuntimeSettings
 from forge_jobs.errors import Unavailable
@@ -194,7 +195,11 @@ class Heartbeat:
             await Wakeup().wait(timedelta(seconds=rung.delay(self._clock.elapsed())))
 
     async def _beat(self, storage: Storage, sent_at: float) -> None:
+        if stop_points.ARMED:
+            await stop_points.reach("beat:before")
         beat = await storage.jobs.heartbeat(self.lease, self._held.snapshot(), self._settings.lease)
+        if stop_points.ARMED:
+            await stop_points.reach("beat:committed")
         self.lease_held = beat.lease_held
         if beat.lease_held:
             self._fence.renewed(sent_at)

@@ -5,6 +5,7 @@ from datetime import timedelta
 
 from msgspec import Struct
 
+from forge_jobs import stop_points
 from forge_jobs.clock import Clock, SystemClock
 from forge_jobs.config import RuntimeSettings
 from forge_jobs.handlers.registry import HandlerRegistry
@@ -78,7 +79,11 @@ async def reap_once(
         allowed = guard.may_revive(clock)
         if not stale or not allowed:
             break
+        if stop_points.ARMED:
+            await stop_points.reach("reap:read")
         applied = await _revive(jobs, stale, settings, registry)
+        if stop_points.ARMED:
+            await stop_points.reach("reap:committed")
         revived += applied
         came_back += len(stale) - len(applied)
         if len(stale) < REAP_BATCH or not applied:

@@ -14,6 +14,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from forge_jobs import stop_points
 from forge_jobs.errors import StorageError
 from forge_jobs.model.events import EventKind
 from forge_jobs.model.ids import JobId
@@ -148,6 +149,8 @@ class PodStopper:
         for run in stuck:
             run.stop(StopReason.LOST)
             pod.supervisors[run.job.claim.queue].lane.release([run.job.claim])
+        if stop_points.ARMED:
+            await stop_points.reach("stop:drained")
         unstored, left = await self._leave()
         return self._made(stuck, unstored, left=left)
 
@@ -193,6 +196,8 @@ class PodStopper:
         # A beat after the pod has left would bring it back. Nothing else is waited for.
         await pod.heartbeat.stop(timedelta(seconds=self._to_leave()))
         lease = pod.heartbeat.lease
+        if stop_points.ARMED:
+            await stop_points.reach("stop:leaving")
         leaving = self._spawn(_quietly(pod.plan.storage.procs.unregister(lease)))
         await self._within(self._to_leave(), [leaving, *last])
         left = leaving.done() and bool(leaving.result())

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable
 from datetime import timedelta
 
+from forge_jobs import stop_points
 from forge_jobs.errors import StorageError
 from forge_jobs.model.events import EventKind
 from forge_jobs.model.ids import WorkerId, new_worker_id
@@ -78,7 +79,11 @@ class Worker:
             if run.stop_reason is None:
                 services.held.start(run.job.claim, self.worker_id)
                 services.routine_event(EventKind.STARTED, run.job.claim, run.job.kind, now)
+            if stop_points.ARMED:
+                await stop_points.reach("run:start")
             end = await execute(run, services.host_id, services.job_context, self._own_thread)
+            if stop_points.ARMED:
+                await stop_points.reach("run:end")
         except BaseException as error:  # a run's trouble must end the run and nothing else
             logger.exception("job %s could not be run", run.job.claim.job_id)
             record = error_record(

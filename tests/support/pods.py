@@ -27,6 +27,7 @@ from forge_jobs.cli.serving import RunMode, serve
 from forge_jobs.config import Deployment
 from tests.support.dying import die_while_firing
 from tests.support.ledger_handlers import handlers
+from tests.support.points import die_at
 from tests.support.waiting import wait_until
 
 forkserver = multiprocessing.get_context("forkserver")
@@ -63,6 +64,7 @@ class PodPlan(Struct, frozen=True, kw_only=True):
     :param log: file that takes its log and its standard streams
     :param clock_off: seconds by which its wall clock is ahead of the machine's
     :param death: how it dies while it fires schedules: which call, seconds into it, marker
+    :param dies_at: the stop point at which it dies, the visit, marker
     """
 
     url: str
@@ -71,6 +73,7 @@ class PodPlan(Struct, frozen=True, kw_only=True):
     settings: RuntimeSettings
     clock_off: float = 0.0
     death: tuple[int, float, str] | None = None
+    dies_at: tuple[str, int, str] | None = None
 
 
 def _end_with_the_test() -> None:
@@ -99,6 +102,9 @@ def _run(plan: PodPlan) -> None:
     if plan.death is not None:
         call, after, marker = plan.death
         die_while_firing(call, after, Path(marker))
+    if plan.dies_at is not None:
+        point, visit, marker = plan.dies_at
+        die_at(point, visit, Path(marker))
     deployment = Deployment(queues=plan.queues, storage_url=plan.url, runtime=plan.settings)
     # As the worker command does it.
     raise SystemExit(anyio.run(serve, deployment, handlers, RunMode.FOREVER))
@@ -179,12 +185,13 @@ class Fleet:
         url: str = "",
         clock_off: float = 0.0,
         death: tuple[int, float, str] | None = None,
+        dies_at: tuple[str, int, str] | None = None,
     ) -> PodProcess:
         """Start one more pod that declares ``queues`` (name -> max_workers).
 
         :param url: another way to the store
         :param clock_off: seconds by which its wall clock is ahead of the machine's
-        :param death: see :class:`PodPlan`
+        :param death, dies_at: see :class:`PodPlan`
         """
         plan = PodPlan(
             url=url or self.url,
@@ -193,6 +200,7 @@ class Fleet:
             settings=settings or quick_settings(),
             clock_off=clock_off,
             death=death,
+            dies_at=dies_at,
         )
         pod = PodProcess(plan)
         self.pods.append(pod)

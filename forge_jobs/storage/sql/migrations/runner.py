@@ -14,6 +14,7 @@ from importlib.resources import files
 from sqlalchemy import BigInteger, Column, Integer, MetaData, Table, Text, insert, inspect, select
 from sqlalchemy.schema import CreateTable
 
+from forge_jobs import stop_points
 from forge_jobs.clock import from_us
 from forge_jobs.errors import SchemaMismatch
 from forge_jobs.storage.backend import MigrationStatus
@@ -163,6 +164,7 @@ def _read_checksums(tx: Tx) -> dict[int, str]:
 def _apply(tx: Tx, migration: Migration) -> None:
     for statement in migration.statements:
         tx.connection.exec_driver_sql(statement)
+        stop_points.reach_now("migrate:step")
     tx.execute(
         insert(_applied),
         {

@@ -1,0 +1,54 @@
+"""The store has done what it was asked, and the answer never arrives."""
+
+import pytest
+
+from forge_jobs import HandlerRegistry, JobClient
+from forge_jobs.model.jobs import JobStatus
+from forge_jobs.storage.protocols import Storage
+from tests.support.points import Fails, armed
+from tests.support.runtimes import QUEUE, a_runtime, job_when
+
+pytestmark = pytest.mark.anyio
+
+JOBS = 20
+
+
+@pytest.mark.parametrize("point", ["claim:committed", "finalize:committed", "beat:committed"])
+async def test_a_lost_reply_runs_no_job_twice_and_costs_no_attempt(
+    storage: Storage, point: str
+) -> None:
+    handlers = HandlerRegistry()
+    runs: list[int] = []
+
+    @handlers.job("count", queue=QUEUE)
+    async def count(number: int) -> int:
+        runs.append(number)
+        return number
+
+    lost = Fails(times=3)
+    with armed(point, lost):
+        async with a_runtime(storage, handlers, workers=4).start() as handle:
+            outcomes = await handle.enqueue_many(count.request(number) for number in range(JOBS))
+            jobs = [await job_when(storage, outcome.job_id, JobStatus.DONE) for outcome in outcomes]
+
+    assert lost.raised == 3
+    assert sorted(runs) == list(range(JOBS))
+    assert {(job.attempt, job.crashes) for job in jobs} == {(1, 0)}
+
+
+async def test_an_enqueue_whose_reply_is_lost_stores_one_job(storage: Storage) -> None:
+    handlers = HandlerRegistry()
+
+    @handlers.job("once", queue=QUEUE)
+    async def once() -> None: ...
+
+    client = JobClient(storage, handlers)
+    lost = Fails(times=2)
+    with armed("enqueue:committed", lost):
+        outcome = await client.enqueue(once.request())
+    await client.aclose()
+
+    counts = (await storage.jobs.counts([QUEUE]))[QUEUE].by_status
+    assert lost.raised == 2
+    assert not outcome.deduplicated
+    assert sum(counts.values()) == counts[JobStatus.PENDING] == 1
