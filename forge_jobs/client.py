@@ -225,6 +225,7 @@ class JobClient:
             await self.storage.cron.leader(),
             await self.storage.cron.now(),
             parents={parent.id: parent.status for parent in parents.values()},
+            workers=await self.storage.procs.workers(),
         )
 
     # -- changes -----------------------------------------------------------------------------

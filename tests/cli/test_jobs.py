@@ -1,10 +1,15 @@
 """``enqueue``, ``jobs`` and ``explain``: what they print, and what they change."""
 
+import re
 from collections.abc import Callable
 
+import anyio
 import pytest
 
+from forge_jobs.model.processes import AllocationChange, Slots
+from forge_jobs.storage.opening import open_storage
 from tests.cli.conftest import CommandLine
+from tests.support.factories import KIND, QUEUE, claim_one, register
 
 Enqueue = Callable[..., str]
 UNKNOWN_ID = "01J00000000000000000000000"
@@ -174,3 +179,30 @@ def test_explain_says_why_a_job_does_not_run(
         assert explanation["reason"] == "no_pod"
     else:
         assert "no_pod" in forge("explain", job_id).stdout
+
+
+def test_explain_says_who_holds_the_slots_and_what_helps(
+    forge: CommandLine, enqueue: Enqueue
+) -> None:
+    first, second = enqueue(KIND), enqueue(KIND)
+    anyio.run(run_one_in_the_only_slot, forge.url)
+
+    told = forge("explain", second).stdout
+
+    assert f"'{KIND}' in queue '{QUEUE}': no slot is free: 1 of 1 slot in use" in told
+    assert re.search(rf"slot held by: +job {first} \('{KIND}'\) on pod \w+ since", told)
+    assert f"forge-jobs queues set {QUEUE} --max-workers 2\n" in told
+    help = forge.json("explain", second)["help"]
+    forge(*help.split()[1:])
+    assert forge.json("queues", "list")["queues"][0]["settings"]["max_workers"] == 2
+
+
+async def run_one_in_the_only_slot(url: str) -> None:
+    async with await open_storage(url) as storage:
+        lease = await register(storage)
+        [allocation] = await storage.procs.allocations()
+        slots = {lease.host_id: Slots(1, 1)}
+        change = AllocationChange(queue=QUEUE, version=allocation.version, slots=slots)
+        assert await storage.procs.allocate([change]) == [True]
+        claimed = await claim_one(storage, lease)
+        assert await storage.jobs.record_start([claimed.claim]) == [True]

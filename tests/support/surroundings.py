@@ -5,7 +5,7 @@ from typing import Any
 
 from forge_jobs.model.ids import HostId, JobId, WorkerId, new_job_id
 from forge_jobs.model.jobs import Cause, ErrorRecord, Job, JobStatus
-from forge_jobs.model.processes import Allocation, Leadership, Pod, PodState, Slots
+from forge_jobs.model.processes import Allocation, Leadership, Pod, PodState, Slots, WorkerState
 from forge_jobs.model.queues import QueueSettings, QueueState
 from forge_jobs.policy.admission import Explanation, explain
 
@@ -125,6 +125,7 @@ def why(
     pods: list[PodState] | None = None,
     leader: Leadership | None = LEADER,
     parents: dict[JobId, JobStatus] | None = None,
+    workers: tuple[WorkerState, ...] = (),
 ) -> Explanation:
     """Explain in surroundings where nothing stands in the way but what is given."""
     return explain(
@@ -135,7 +136,20 @@ def why(
         leader,
         NOW,
         parents=parents,
+        workers=workers,
     )
+
+
+def a_worker(host_id: HostId = POD, **overrides: Any) -> WorkerState:
+    fields: dict[str, Any] = {
+        "worker_id": WorkerId("WORKER"),
+        "host_id": host_id,
+        "queue": "gh",
+        "job_id": JobId("JOB"),
+        "kind": "gh.sync",
+        "started_at": NOW - MINUTE,
+    }
+    return WorkerState(**(fields | overrides))
 
 
 def an_error(**overrides: Any) -> ErrorRecord:

@@ -37,7 +37,7 @@ class TestWaitingForItself:
         told = why(a_job(due_at=due))
 
         assert (told.reason, told.forecast) == (Reason.NOT_DUE, due)
-        assert told.text == "not due before 2026-06-01 12:05:00 UTC"
+        assert told.text == "'gh.sync' in queue 'gh': not due before 2026-06-01 12:05:00 UTC"
 
     def test_it_is_due_at_its_very_instant(self) -> None:
         assert why(a_job(due_at=NOW)).reason is Reason.READY
@@ -62,7 +62,7 @@ class TestWaitingForItself:
     def test_a_snoozed_job_says_how_often(self, snoozes: int, ordinal: str) -> None:
         told = why(a_job(due_at=NOW + SECOND, cause=Cause.SNOOZED, snoozes=snoozes))
 
-        assert told.text.startswith(f"snoozed for the {ordinal} time; not due before")
+        assert f": snoozed for the {ordinal} time; not due before" in told.text
 
     def test_a_failed_job_waits_for_its_retry(self) -> None:
         due = NOW + 30 * SECOND
@@ -75,7 +75,7 @@ class TestWaitingForItself:
         assert (told.reason, told.forecast) == (Reason.WAITS_FOR_RETRY, due)
         assert told.since == NOW - 10 * SECOND
         assert told.text == (
-            "waits for attempt 3 of 5 at 2026-06-01 12:00:30 UTC; "
+            "'gh.sync' in queue 'gh': waits for attempt 3 of 5 at 2026-06-01 12:00:30 UTC; "
             "attempt 2 failed with ValueError: no such repo"
         )
 
@@ -89,7 +89,7 @@ class TestWaitingForItself:
         )
 
         assert why(failed).text.endswith("UTC; attempt 1 timed_out")
-        assert why(failed).text.startswith("waits for attempt 2 at")
+        assert ": waits for attempt 2 at" in why(failed).text
 
     def test_a_kind_nobody_knows(self) -> None:
         told = why(a_job(hold=Hold.UNKNOWN_KIND), queue=a_queue(paused=True))
@@ -120,14 +120,16 @@ class TestBlocked:
         told = why(a_job(status=JobStatus.BLOCKED, waits_for=parents))
 
         assert (told.reason, told.blocked_by) == (Reason.BLOCKED_BY_PARENTS, parents)
-        assert told.text == f"blocked: waits for 5 jobs: {', '.join(parents[:3])} and 2 more"
+        assert told.text.endswith(
+            f": blocked: waits for 5 jobs: {', '.join(parents[:3])} and 2 more"
+        )
 
     def test_one_parent_is_named_in_the_singular(self) -> None:
         parent = new_job_id()
 
         told = why(a_job(status=JobStatus.BLOCKED, waits_for=(parent,)))
 
-        assert told.text == f"blocked: waits for 1 job: {parent}"
+        assert told.text.endswith(f": blocked: waits for 1 job: {parent}")
 
     def test_parents_that_failed_are_told_apart_from_those_to_come(self) -> None:
         dead, cancelled, running = (new_job_id() for _ in range(3))
@@ -159,7 +161,8 @@ class TestWaitingForItsQueue:
 
         assert (told.reason, told.forecast) == (Reason.COOLING_DOWN, NOW + 30 * SECOND)
         assert told.text == (
-            "queue 'gh' cools down until 2026-06-01 12:00:30 UTC after 2 throttles in a row"
+            "'gh.sync' in queue 'gh': "
+            "the queue cools down until 2026-06-01 12:00:30 UTC after 2 throttles in a row"
         )
 
     def test_a_queue_without_workers(self) -> None:
@@ -177,6 +180,23 @@ class TestWaitingForTheFleet:
     )
     def test_no_live_pod_declares_the_queue(self, pods: list[PodState]) -> None:
         assert why(a_job(), pods=pods).reason is Reason.NO_POD
+
+    def test_a_pod_that_died_is_named_with_its_last_beat(self) -> None:
+        gone = a_pod(label="web-1", lease_remaining=ZERO, last_beat_at=NOW - 30 * SECOND)
+
+        told = why(a_job(), pods=[gone])
+
+        assert told.since == NOW - 30 * SECOND
+        assert told.text.endswith(
+            "no live pod serves the queue (FORGE_QUEUES); "
+            "pod web-1 did until 2026-06-01 11:59:30 UTC"
+        )
+
+    def test_an_expired_job_is_not_cancelled_where_no_pod_lives(self) -> None:
+        expired = a_job(expires_at=NOW - SECOND)
+
+        assert why(expired).text.endswith("; about to be cancelled")
+        assert why(expired, pods=[]).text.endswith("; no live pod is there to cancel it")
 
     def test_all_pods_that_declare_it_are_shutting_down(self) -> None:
         told = why(a_job(), pods=[a_pod(draining=True, slots={})])
@@ -211,7 +231,7 @@ class TestWaitingForTheFleet:
         told = why(a_job(), pods=pods, allocation=an_allocation(POD_A=1, POD_B=1))
 
         assert (told.reason, told.since) == (Reason.SLOTS_BUSY, NOW - MINUTE)
-        assert told.text == "no slot is free: 2 slots of queue 'gh' are busy, 3 in progress"
+        assert told.text == "'gh.sync' in queue 'gh': no slot is free: 2 of 2 slots in use"
 
     def test_a_free_slot_of_a_pod_without_the_kind_does_not_help(self) -> None:
         pods = [a_pod(in_progress={"gh": 1}), a_pod(OTHER, kinds=())]
@@ -219,16 +239,15 @@ class TestWaitingForTheFleet:
         told = why(a_job(), pods=pods, allocation=an_allocation(POD_A=1, POD_B=1))
 
         assert told.reason is Reason.SLOTS_BUSY
-        assert told.text == (
-            "no slot is free: 1 slot of queue 'gh' on pods that know the kind is busy, "
-            "1 in progress"
+        assert told.text.endswith(
+            ": no slot is free: 1 of 1 slot on pods that know the kind in use"
         )
 
     def test_nothing_stands_in_the_way(self) -> None:
         told = why(a_job(), pods=[a_pod(in_progress={"gh": 1})])
 
         assert told.reason is Reason.READY
-        assert told.text == "due, in its turn: 1 in progress in 2 slots of queue 'gh'"
+        assert told.text == "'gh.sync' in queue 'gh': ready; 1 of 2 slots in use"
 
     def test_a_failed_job_whose_retry_is_due_waits_for_a_slot_too(self) -> None:
         told = why(a_job(status=JobStatus.FAILED), pods=[a_pod(in_progress={"gh": 2})])
@@ -242,8 +261,9 @@ class TestInProgress:
 
         assert (told.reason, told.since) == (Reason.RUNNING, NOW - 4 * SECOND)
         assert told.forecast == NOW + 56 * SECOND
-        assert told.text == (
-            "attempt 2 of 5 runs on pod web-worker-1, worker WORKER, since 2026-06-01 11:59:56 UTC"
+        assert told.text.endswith(
+            ": attempt 2 of 5 runs on pod web-worker-1, worker WORKER, "
+            "since 2026-06-01 11:59:56 UTC"
         )
 
     def test_one_held_ahead_has_not_started(self) -> None:
@@ -265,20 +285,31 @@ class TestInProgress:
 
         assert (told.reason, told.since) == (Reason.OWNER_SILENT, NOW - SECOND)
 
+    def test_nothing_is_revived_where_no_pod_lives_to_do_it(self) -> None:
+        revived = why(a_running_job(), pods=[a_pod(lease_remaining=ZERO), a_pod(OTHER)])
+        left = why(a_running_job(), pods=[a_pod(lease_remaining=ZERO)])
+
+        assert revived.text.endswith("; another pod revives it once the claim is stale")
+        assert revived.help == ""
+        assert left.text.endswith("; no live pod is there to revive it")
+        assert left.help == "forge-jobs worker MODULE:HANDLERS --queues gh"
+
 
 class TestEnded:
     def test_done(self) -> None:
         told = why(a_job(status=JobStatus.DONE, attempt=1, finished_at=NOW))
 
         assert (told.reason, told.since) == (Reason.DONE, NOW)
-        assert told.text == "done in attempt 1 of 5"
+        assert told.text == "'gh.sync' in queue 'gh': done in attempt 1 of 5"
 
     def test_done_with_a_result_that_could_not_be_stored(self) -> None:
         errors = (an_error(), an_error(cause=Cause.SUCCEEDED, type="TypeError", message="a set"))
 
         told = why(a_job(status=JobStatus.DONE, attempt=2, errors=errors))
 
-        assert told.text == "done in attempt 2 of 5; its result is missing: TypeError: a set"
+        assert told.text.endswith(
+            ": done in attempt 2 of 5; its result is missing: TypeError: a set"
+        )
 
     @pytest.mark.parametrize(
         ("job", "text"),
@@ -310,7 +341,7 @@ class TestEnded:
     def test_dead_says_why(self, job: dict[str, Any], text: str) -> None:
         told = why(a_job(status=JobStatus.DEAD, finished_at=NOW, **job))
 
-        assert (told.reason, told.text) == (Reason.DEAD, text)
+        assert (told.reason, told.text) == (Reason.DEAD, f"'gh.sync' in queue 'gh': {text}")
 
     @pytest.mark.parametrize(
         ("cause", "text"),
@@ -323,7 +354,7 @@ class TestEnded:
     def test_cancelled_says_why(self, cause: Cause, text: str) -> None:
         told = why(a_job(status=JobStatus.CANCELLED, cause=cause, expires_at=NOW))
 
-        assert (told.reason, told.text) == (Reason.CANCELLED, text)
+        assert (told.reason, told.text) == (Reason.CANCELLED, f"'gh.sync' in queue 'gh': {text}")
 
 
 INSTANTS = st.integers(-1000, 1000).map(lambda seconds: NOW + seconds * SECOND)
@@ -388,11 +419,15 @@ def test_every_job_has_a_reason_that_fits_its_status_in_one_line(
 ) -> None:
     told = explain(job, queue, allocation, pods, leader, NOW)
 
-    assert told.text
+    assert told.text.startswith("'gh.sync' in queue 'gh': ")
     assert told.text.isprintable()
     waiting = {JobStatus.PENDING, JobStatus.FAILED, JobStatus.BLOCKED}
     assert (told.reason in WAITING_REASONS) == (job.status in waiting)
     assert told.forecast is None or job.status in waiting | {JobStatus.IN_PROGRESS}
+    by_itself = {Reason.READY, Reason.EXPIRED, Reason.BLOCKED_BY_PARENTS}
+    assert told.help or told.reason not in WAITING_REASONS - by_itself
+    is_late = job.status in {JobStatus.PENDING, JobStatus.FAILED} and job.due_at <= NOW
+    assert told.since is not None or not is_late
     if told.reason is Reason.READY:
         assert job.due_at <= NOW
         assert queue is not None

@@ -16,7 +16,7 @@ from forge_jobs.storage.protocols import Storage
 @json_option
 @deployment_options
 def explain(deployment: Deployment, job_id: str, as_json: bool) -> None:
-    """Say exactly why a job does not run, since when, and until when."""
+    """Say exactly why a job does not run, since when, until when, and what helps."""
     wanted = check_job_id(job_id, "job-id")
 
     async def ask(store: Storage) -> Explanation:
@@ -37,5 +37,11 @@ def explain(deployment: Deployment, job_id: str, as_json: bool) -> None:
             ("since", instant(explanation.since)),
             ("until", instant(explanation.forecast)),
             ("waits for", ", ".join(explanation.blocked_by)),
+            *_holders(explanation),
+            ("what helps", explanation.help),
         ]
     )
+
+
+def _holders(explanation: Explanation) -> list[tuple[str, str]]:
+    return [("slot held by", holder) for holder in explanation.held_by]

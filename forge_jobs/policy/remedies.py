@@ -1,0 +1,47 @@
+"""Commands that help a job that does not run; explanations and the doctor name them."""
+
+import shlex
+
+
+def resume_queue(queue: str) -> str:
+    """Ends a pause, and a cool-down."""
+    return f"forge-jobs queues resume {shlex.quote(queue)}"
+
+
+def set_max_workers(queue: str, count: int) -> str:
+    """Gives a queue so many slots in the cluster."""
+    return f"forge-jobs queues set {shlex.quote(queue)} --max-workers {count}"
+
+
+def start_worker(queue: str) -> str:
+    """Starts a pod that serves the queue."""
+    return f"forge-jobs worker MODULE:HANDLERS --queues {shlex.quote(queue)}"
+
+
+def list_jobs(queue: str, status: str) -> str:
+    """Shows the jobs of a queue in one status."""
+    return f"forge-jobs jobs list --queue {shlex.quote(queue)} --status {status}"
+
+
+def requeue_jobs(queue: str, status: str) -> str:
+    """Gives all jobs of a queue in one status their attempts again."""
+    return f"forge-jobs jobs requeue --queue {shlex.quote(queue)} --status {status} --all-matching"
+
+
+def explain_job(job_id: str) -> str:
+    """Says why a job does not run."""
+    return f"forge-jobs explain {job_id}"
+
+
+def run_now(job_id: str) -> str:
+    """Makes a job due now."""
+    return f"forge-jobs jobs run-now {job_id}"
+
+
+def requeue(job_id: str) -> str:
+    """Gives a job all its attempts again."""
+    return f"forge-jobs jobs requeue {job_id}"
+
+
+LOOK_AT_PODS = "forge-jobs pods"
+EXAMINE = "forge-jobs doctor"
