@@ -150,7 +150,7 @@ class RunningPod:
         failures = 0
         while True:
             try:
-                wake = await self.plan.storage.jobs.wait_for_work(queues, _LISTEN_FOR)
+                wake = await self.plan.storage.jobs.wait_for_work(queues, _LISTEN_FOR, self)
             except Exception as error:  # polling goes on without hints
                 failures += 1
                 if failures == 1:

@@ -21,11 +21,16 @@ EVERYTHING = "*"
 
 
 class Inbox:
-    """The hints that one bundle has not taken yet. Its waiter lives in one event loop."""
+    """The hints that one waiter has not taken yet. The waiter lives in one event loop.
 
-    def __init__(self) -> None:
+    :param topics: hints that lie there from the beginning
+    """
+
+    def __init__(self, topics: Iterable[str] = ()) -> None:
+        self.poll_at = 0.0
+        """When the waiter looks for work next, where no hints arrive; 0.0 before its first wait."""
         self._lock = threading.Lock()
-        self._topics: set[str] = set()
+        self._topics: set[str] = set(topics)
         self._waiter: tuple[asyncio.AbstractEventLoop, asyncio.Event] | None = None
 
     def put(self, topics: Iterable[str]) -> None:
@@ -113,6 +118,37 @@ class Notices:
             inboxes = list(self._inboxes)
         for inbox in inboxes:
             inbox.put(topics)
+
+
+class Inboxes:
+    """The inboxes of one bundle: one for each waiter, so that no waiter takes another's hints."""
+
+    def __init__(self, notices: Notices) -> None:
+        self._notices = notices
+        self._own = Inbox()
+        self._others: weakref.WeakKeyDictionary[object, Inbox] = weakref.WeakKeyDictionary()
+
+    def open(self, signals: Iterable[tuple[str, int]] = ()) -> None:
+        """Hear of what comes after ``signals``, which the caller has just read."""
+        self._notices.join(self._own, signals)
+
+    def of(self, waiter: object | None) -> Inbox:
+        """The inbox of a waiter; None: the bundle's own, which has been there from the beginning.
+
+        That of any other waiter begins with every hint there is, and ends with the waiter.
+        """
+        if waiter is None:
+            return self._own
+        inbox = self._others.get(waiter)
+        if inbox is None:
+            inbox = self._others[waiter] = Inbox([EVERYTHING])
+            self._notices.join(inbox, ())
+        return inbox
+
+    def close(self) -> None:
+        """Hear nothing more."""
+        for inbox in (self._own, *self._others.values()):
+            self._notices.leave(inbox)
 
 
 _all: "weakref.WeakValueDictionary[str, Notices]" = weakref.WeakValueDictionary()

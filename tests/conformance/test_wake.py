@@ -194,3 +194,38 @@ async def test_a_call_that_fails_stores_nothing_to_wake_for(
     with pytest.raises(Exception, match=stored.id):
         await storage.jobs.enqueue([new_job(), new_job(id=stored.id, kind="other")])
     assert await storage.jobs.wait_for_work(MINE, SHORT) == Wake()
+
+
+class AWaiter:
+    """Somebody who waits beside others on one bundle."""
+
+
+async def test_every_waiter_of_a_bundle_gets_every_hint(storage: Storage, lease: PodLease) -> None:
+    waiters = [AWaiter(), AWaiter(), None]
+    for waiter in waiters:
+        while await storage.jobs.wait_for_work(MINE, SHORT, waiter):
+            pass
+    for _ in range(10):
+        await enqueue_one(storage)
+        for waiter in waiters:
+            with anyio.fail_after(10):
+                while QUEUE not in (await storage.jobs.wait_for_work(MINE, LONG, waiter)).queues:
+                    pass
+
+
+async def test_waiters_that_wait_together_are_woken_together(storage: Storage) -> None:
+    waiters = [AWaiter(), AWaiter()]
+
+    async def woken(waiter: AWaiter) -> None:
+        while not (await storage.jobs.wait_for_work(MINE, LONG, waiter)).handover:
+            pass
+
+    for waiter in waiters:
+        while await storage.jobs.wait_for_work(MINE, SHORT, waiter):
+            pass
+    with anyio.fail_after(10):
+        async with anyio.create_task_group() as group:
+            for waiter in waiters:
+                group.start_soon(woken, waiter)
+            await anyio.lowlevel.checkpoint()
+            storage.jobs.ring(Wake(handover=True))

@@ -12,6 +12,7 @@ from forge_jobs.handlers.context import JobContext
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.handlers.requests import EnqueueRequest
 from forge_jobs.model.jobs import JobStatus
+from forge_jobs.runtime import pod
 from forge_jobs.runtime.handle import QueueHandle
 from forge_jobs.runtime.runtime import QueueRuntime
 from forge_jobs.storage.protocols import Storage
@@ -176,3 +177,28 @@ async def test_a_cancel_does_not_wait_for_the_next_beat(storage: Storage) -> Non
 async def until_started(started: list[str], count: int) -> None:
     """Wait until so many handlers have started."""
     await wait_until(lambda: len(started) >= count, description=f"{count} have started")
+
+
+async def test_two_runtimes_on_one_storage_hear_of_every_cancel(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No beat is due for a minute, so only a hint can tell the pod that runs the job."""
+    monkeypatch.setattr(pod, "_LISTEN_FOR", seconds(60))
+    handlers = HandlerRegistry()
+    started = asyncio.Queue[str]()
+
+    @handlers.job("sleeps")
+    async def sleeps(ctx: JobContext) -> None:
+        started.put_nowait(ctx.job_id)
+        await asyncio.Event().wait()
+
+    one = QueueRuntime(storage, handlers, settings=RARE).with_queues(one=1)
+    two = QueueRuntime(storage, handlers, settings=RARE).with_queues(two=1)
+    async with one.start() as first, two.start() as second:
+        await settled(first, 1)
+        await settled(second, 1)
+        for queue in ("one", "two") * 4:
+            job_id = (await first.enqueue(sleeps.request(), queue=queue)).job_id
+            assert await started.get() == job_id
+            await first.cancel(job_id)
+            assert (await ended(storage, job_id)).status is JobStatus.CANCELLED

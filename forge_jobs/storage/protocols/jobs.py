@@ -296,11 +296,19 @@ class JobStore(Protocol):
         """Per queue, every known queue when ``queues`` is None."""
         ...
 
-    async def wait_for_work(self, queues: frozenset[str], at_most: timedelta) -> Wake:
+    async def wait_for_work(
+        self, queues: frozenset[str], at_most: timedelta, waiter: object | None = None
+    ) -> Wake:
         """Wait until something may have changed, an empty Wake after ``at_most``.
 
         A hint that arises between two calls must not be lost: the next call returns at once.
-        Bound to one caller at a time. Unlike the others this call may be cancelled at any moment.
+        Every waiter must get every hint: what one takes is not taken from another. The first
+        call of a new waiter may return at once, since anything may have changed before.
+        Bound to one caller at a time per waiter. Unlike the others this call may be cancelled at
+        any moment.
+
+        :param waiter: who waits, any object that can be weakly referenced; its hints are
+            forgotten with it. None: the bundle itself, for a program with a single waiter
         """
         ...
 

@@ -121,9 +121,11 @@ class Database:
         """The time to pass to a script: '' for the server's."""
         return "" if self._clock is None else str(self._clock.time_us())
 
-    async def wait(self, queues: frozenset[str], at_most: timedelta) -> Wake:
+    async def wait(
+        self, queues: frozenset[str], at_most: timedelta, waiter: object | None = None
+    ) -> Wake:
         """See ``JobStore.wait_for_work``."""
-        return await self._ear.wait(queues, at_most)
+        return await self._ear.wait(queues, at_most, waiter)
 
     def ring(self, wake: Wake) -> None:
         """See ``JobStore.ring``."""

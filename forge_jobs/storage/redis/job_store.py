@@ -140,8 +140,10 @@ class RedisJobStore:
     async def counts(self, queues: Sequence[str] | None = None) -> dict[str, QueueCounts]:
         return await reads.counts(self._database, queues)
 
-    async def wait_for_work(self, queues: frozenset[str], at_most: timedelta) -> Wake:
-        return await self._database.wait(queues, at_most)
+    async def wait_for_work(
+        self, queues: frozenset[str], at_most: timedelta, waiter: object | None = None
+    ) -> Wake:
+        return await self._database.wait(queues, at_most, waiter)
 
     def ring(self, wake: Wake) -> None:
         self._database.ring(wake)

@@ -22,7 +22,7 @@ from forge_jobs.model.queues import Wake
 from forge_jobs.storage.notices import (
     EVERYTHING,
     QUEUE,
-    Inbox,
+    Inboxes,
     Notices,
     notices_of,
     topics_of,
@@ -54,28 +54,29 @@ class Ear:
 
     def __init__(self, url: RedisUrl, store_id: str) -> None:
         self._notices = notices_of(store_id)
-        self._inbox = Inbox()
-        self._notices.join(self._inbox, ())
+        self._inboxes = Inboxes(self._notices)
+        self._inboxes.open()
         self._listener = listener_of(url, store_id, self._notices) if url.wakes else None
         self._has_started = False
         self._silences_before = 0
 
-    async def wait(self, queues: frozenset[str], at_most: timedelta) -> Wake:
+    async def wait(self, queues: frozenset[str], at_most: timedelta, waiter: object | None) -> Wake:
         """See ``JobStore.wait_for_work``. The first wait of a process begins by subscribing."""
         await self._start()
-        event = self._inbox.listen()
+        inbox = self._inboxes.of(waiter)
+        event = inbox.listen()
         try:
             end = _elapsed() + at_most.total_seconds()
             while True:
                 event.clear()
-                if wake := self._inbox.take(queues):
+                if wake := inbox.take(queues):
                     return wake
                 left = end - _elapsed()
                 if left <= 0:
                     return Wake()
                 await until_set(event, left)
         finally:
-            self._inbox.unlisten(event)
+            inbox.unlisten(event)
 
     async def _start(self) -> None:
         if self._listener is None or self._has_started:
@@ -102,7 +103,7 @@ class Ear:
 
     async def close(self) -> None:
         """Hear no more; the last one ends the connection."""
-        self._notices.leave(self._inbox)
+        self._inboxes.close()
         if self._listener is not None:
             await self._listener.stop(self)
 

@@ -49,7 +49,7 @@ class Database(Protocol):
         """Run ``script`` on one snapshot. It must not write."""
         ...
 
-    async def wait(self, queues: frozenset[str], at_most: timedelta) -> Wake:
+    async def wait(self, queues: frozenset[str], at_most: timedelta, waiter: object | None) -> Wake:
         """See ``JobStore.wait_for_work``."""
         ...
 

@@ -180,8 +180,10 @@ class SqlJobStore:
     async def counts(self, queues: Sequence[str] | None = None) -> dict[str, QueueCounts]:
         return await self._database.read(lambda tx: reads.counts(tx, queues))
 
-    async def wait_for_work(self, queues: frozenset[str], at_most: timedelta) -> Wake:
-        return await self._database.wait(queues, at_most)
+    async def wait_for_work(
+        self, queues: frozenset[str], at_most: timedelta, waiter: object | None = None
+    ) -> Wake:
+        return await self._database.wait(queues, at_most, waiter)
 
     def ring(self, wake: Wake) -> None:
         self._database.ring(wake)

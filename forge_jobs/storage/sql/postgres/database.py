@@ -211,10 +211,10 @@ class PostgresDatabase:
 
             return await connection.transaction(begin, work)
 
-    async def wait(self, queues: frozenset[str], at_most: timedelta) -> Wake:
+    async def wait(self, queues: frozenset[str], at_most: timedelta, waiter: object | None) -> Wake:
         """See ``JobStore.wait_for_work``."""
         assert self.bell is not None
-        return await self.bell.wait(queues, at_most)
+        return await self.bell.wait(queues, at_most, waiter)
 
     def ring(self, wake: Wake) -> None:
         """See ``JobStore.ring``."""

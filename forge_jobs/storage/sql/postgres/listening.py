@@ -19,7 +19,14 @@ import anyio.to_thread
 
 from forge_jobs.clock import SystemClock
 from forge_jobs.model.queues import Wake
-from forge_jobs.storage.notices import EVERYTHING, Inbox, Notices, notices_of, topics_of, until_set
+from forge_jobs.storage.notices import (
+    EVERYTHING,
+    Inboxes,
+    Notices,
+    notices_of,
+    topics_of,
+    until_set,
+)
 from forge_jobs.storage.protocols import StoreHealth
 from forge_jobs.storage.sql.postgres.connections import PostgresOptions, connect
 from forge_jobs.storage.sql.postgres.driver_errors import DRIVER_ERRORS
@@ -44,10 +51,9 @@ class Bell:
         self._store_id = store_id
         self._channel = channel
         self._notices = notices_of(store_id)
-        self._inbox = Inbox()
-        self._notices.join(self._inbox, [])
+        self._inboxes = Inboxes(self._notices)
+        self._inboxes.open()
         self._listener: Listener | None = None
-        self._next_poll = 0.0
 
     @property
     def is_listening(self) -> bool:
@@ -68,27 +74,28 @@ class Bell:
         """See ``JobStore.ring``."""
         self._notices.ring(topics_of(wake))
 
-    async def wait(self, queues: frozenset[str], at_most: timedelta) -> Wake:
+    async def wait(self, queues: frozenset[str], at_most: timedelta, waiter: object | None) -> Wake:
         """See ``JobStore.wait_for_work``."""
-        event = self._inbox.listen()
+        inbox = self._inboxes.of(waiter)
+        event = inbox.listen()
         try:
             await self._started(event)
             end = _elapsed() + at_most.total_seconds()
             while True:
                 event.clear()
-                if wake := self._inbox.take(queues):
+                if wake := inbox.take(queues):
                     return wake
                 now = _elapsed()
-                if not self.is_listening and now >= self._next_poll > 0:
-                    self._next_poll = now + POLL_EVERY_S
+                if not self.is_listening and now >= inbox.poll_at > 0:
+                    inbox.poll_at = now + POLL_EVERY_S
                     return Wake(queues=queues, handover=True)
-                self._next_poll = self._next_poll or now + POLL_EVERY_S
+                inbox.poll_at = inbox.poll_at or now + POLL_EVERY_S
                 if now >= end:
                     return Wake()
-                until = end if self.is_listening else min(end, self._next_poll)
+                until = end if self.is_listening else min(end, inbox.poll_at)
                 await until_set(event, until - now)
         finally:
-            self._inbox.unlisten(event)
+            inbox.unlisten(event)
 
     async def _started(self, event: asyncio.Event) -> None:
         """Wait for the listener's first success or failure, of which it rings."""
@@ -105,7 +112,7 @@ class Bell:
 
     async def close(self) -> None:
         """Wait for nothing any more. The last bundle of the process ends the listener."""
-        self._notices.leave(self._inbox)
+        self._inboxes.close()
         if self._listener is not None:
             await self._listener.leave(self)
 

@@ -27,12 +27,12 @@ from forge_jobs.clock import SystemClock
 from forge_jobs.errors import StorageClosed, Unavailable
 from forge_jobs.model.ids import new_job_id
 from forge_jobs.model.queues import Wake
-from forge_jobs.storage.notices import Inbox, Notices, topics_of
+from forge_jobs.storage.notices import Inboxes, Notices, topics_of
 from forge_jobs.storage.sql.database import Script
 from forge_jobs.storage.sql.flavor import Flavor
 from forge_jobs.storage.sql.sqlite.driver_errors import TRANSLATED, is_busy, translate
 from forge_jobs.storage.sql.sqlite.statements import OwnTx, Statements
-from forge_jobs.storage.sql.sqlite.waiting import Waiter
+from forge_jobs.storage.sql.sqlite.waiting import Looker
 
 logger = logging.getLogger(__name__)
 
@@ -255,13 +255,13 @@ class SqliteDatabase:
         self.store_id = store_id
         self.path = path
         self.on_closed: Callable[[], None] | None = None
-        self.inbox = Inbox()
+        self.inboxes = Inboxes(notices)
         self._writer = writer
         self._reader = reader
         self._part = new_job_id()
         self._known_queues: set[str] = set()
         self._closed = False
-        self._waiter = Waiter(self)
+        self._looker = Looker(self)
 
     async def write(self, script: Script[R], *, patient: bool = True) -> R:
         """Run ``script`` in one write transaction and tell waiters of its news.
@@ -302,9 +302,9 @@ class SqliteDatabase:
         # a killed one, or closes the file as the last: then the whole of it is read again.
         return await reader.run(lambda deadline: reader.repeated(deadline, lambda: once(deadline)))
 
-    async def wait(self, queues: frozenset[str], at_most: timedelta) -> Wake:
+    async def wait(self, queues: frozenset[str], at_most: timedelta, waiter: object | None) -> Wake:
         """See ``JobStore.wait_for_work``."""
-        return await self._waiter.wait(queues, at_most)
+        return await self._looker.wait(queues, at_most, waiter)
 
     def ring(self, wake: Wake) -> None:
         """See ``JobStore.ring``."""
@@ -326,7 +326,7 @@ class SqliteDatabase:
         if self._closed:
             return
         self._closed = True
-        self.notices.leave(self.inbox)
+        self.inboxes.close()
         # Also in a scope that is cancelled, which is when most stores are closed.
         with anyio.CancelScope(shield=True):
             try:

@@ -121,7 +121,7 @@ class _Opener:
         except BaseException:
             await database.close()
             raise
-        database.notices.join(database.inbox, signals)
+        database.inboxes.open(signals)
         if self._temporary:
             self._temporary.acquire()
             database.on_closed = self._temporary.release

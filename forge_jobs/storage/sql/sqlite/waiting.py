@@ -18,8 +18,8 @@ _LOOK_EVERY_S = 0.025
 _elapsed = SystemClock().elapsed
 
 
-class Waiter:
-    """``wait_for_work`` of one bundle.
+class Looker:
+    """``wait_for_work`` of one bundle, for all its waiters.
 
     A look costs one hop to a connection's thread and reads one number; only when it has changed,
     so when somebody has committed, the signals are read.
@@ -30,9 +30,9 @@ class Waiter:
         self._versions: dict[str, int] = {}
         self._look_at = float("-inf")
 
-    async def wait(self, queues: frozenset[str], at_most: timedelta) -> Wake:
+    async def wait(self, queues: frozenset[str], at_most: timedelta, waiter: object | None) -> Wake:
         """See ``JobStore.wait_for_work``."""
-        inbox = self._database.inbox
+        inbox = self._database.inboxes.of(waiter)
         event = inbox.listen()
         try:
             end = _elapsed() + at_most.total_seconds()
