@@ -1,6 +1,7 @@
 """What happens to a claimed job next, as a value: computed by ``policy``, applied by a store."""
 
-from datetime import timedelta
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
 
 from msgspec import Struct
 
@@ -70,6 +71,20 @@ class StaleClaim(Struct, frozen=True, kw_only=True):
     crashes: int
     started: bool
     cancel_requested: bool
+
+
+class StaleClaims(list[StaleClaim]):
+    """Stale claims, and the time at which they were found stale.
+
+    :param read_at: the store's time of the reading, by the name of the clock: one for a store of
+        one clock, one for each queue where queues lie on servers with clocks of their own
+    """
+
+    def __init__(
+        self, claims: Iterable[StaleClaim] = (), *, read_at: Mapping[str, datetime]
+    ) -> None:
+        super().__init__(claims)
+        self.read_at = read_at
 
 
 class Revival(Struct, frozen=True):

@@ -3,9 +3,12 @@
 Both work on readings of ``Clock.elapsed`` that the caller passes in, and hold nothing else.
 """
 
-from datetime import timedelta
+from collections.abc import Mapping
+from datetime import datetime, timedelta
 
 from forge_jobs.clock import Clock
+
+_NO_TIMES: Mapping[str, datetime] = {}
 
 
 class Fence:
@@ -42,11 +45,12 @@ class Fence:
 
 
 class ReaperGuard:
-    """Keeps a reaper from taking its own troubles for the crash of others.
+    """Keeps a reaper from taking its own troubles, or the store's, for the crash of others.
 
-    After a suspend, an outage of the store, or a step of the wall clock (which is the store's
-    clock with SQLite), every claim looks stale although nobody died. So nothing is revived until
-    one full lease of undisturbed passes lies behind, in which living pods have beaten again.
+    After a suspend, an outage of the store, or a step of the store's clock, every claim looks
+    stale although nobody died. So nothing is revived until one full lease of undisturbed passes
+    lies behind, in which living pods have beaten again. The wall clock of the pod is watched
+    too: with SQLite it is the store's.
 
     :param lease: of claims
     :param interval: between two passes
@@ -58,16 +62,27 @@ class ReaperGuard:
         self._longest_gap = interval.total_seconds() + self._lease / 3
         self._largest_jump = self._lease / 6
         self._last: tuple[float, float] | None = None
+        self._offsets: dict[str, tuple[float, float]] = {}
         self._undisturbed_since = 0.0
+        self.must_look = True
+        """A clock may have been set back: what the store holds may be dated ahead. True until
+        the reaper has looked, and again after each disturbance."""
 
-    def may_revive(self, clock: Clock) -> bool:
+    def may_revive(
+        self, clock: Clock, *, asked_at: float = 0.0, read_at: Mapping[str, datetime] = _NO_TIMES
+    ) -> bool:
         """Call once per pass, and only when the store answered it. True: stale claims are stale.
 
         A pass that failed is not reported, and so leaves a gap.
+
+        :param asked_at: ``Clock.elapsed`` before the store was asked for ``read_at``
+        :param read_at: the time of each clock of the store, as ``JobStore.stale_claims`` read it
         """
         wall, elapsed = clock.time_us() / 1_000_000, clock.elapsed()
-        if self._last is None or self._is_disturbed(self._last, wall, elapsed):
+        has_stepped = self._has_store_stepped(read_at, asked_at, elapsed)
+        if self._last is None or has_stepped or self._is_disturbed(self._last, wall, elapsed):
             self._undisturbed_since = elapsed
+            self.must_look = True
         self._last = (wall, elapsed)
         return elapsed - self._undisturbed_since >= self._lease
 
@@ -78,3 +93,23 @@ class ReaperGuard:
     def _is_disturbed(self, last: tuple[float, float], wall: float, elapsed: float) -> bool:
         wall_passed, passed = wall - last[0], elapsed - last[1]
         return passed > self._longest_gap or abs(wall_passed - passed) > self._largest_jump
+
+    def _has_store_stepped(
+        self, read_at: Mapping[str, datetime], asked_at: float, answered_at: float
+    ) -> bool:
+        """Whether a clock of the store has moved against the steady clock of this process.
+
+        The store read its clock at some instant between the question and the answer, so each
+        reading gives the least and the greatest difference of the two clocks. A slow answer is
+        no step: only readings whose bounds lie apart prove one.
+        """
+        has_stepped = False
+        for name, at in read_at.items():
+            time = at.timestamp()
+            least, greatest = time - answered_at, time - asked_at
+            before = self._offsets.get(name)
+            if before is not None:
+                moved = max(least - before[1], before[0] - greatest)
+                has_stepped = has_stepped or moved > self._largest_jump
+            self._offsets[name] = (least, greatest)
+        return has_stepped

@@ -68,15 +68,19 @@ async def reap_once(
     clock = clock or SystemClock()
     rest = rest_of(settings)
     # A claim that has beaten this lately cannot go stale before the rest is over.
-    is_quiet = not await jobs.stale_claims(settings.lease - rest, 1)
-    allowed = guard.may_revive(clock)
+    asked_at = clock.elapsed()
+    silent = await jobs.stale_claims(settings.lease - rest, 1)
+    is_quiet = not silent
+    allowed = guard.may_revive(clock, asked_at=asked_at, read_at=silent.read_at)
     revived: list[Claim] = []
     came_back = 0
     while not is_quiet:
+        asked_at = clock.elapsed()
         stale = await jobs.stale_claims(settings.lease, REAP_BATCH)
         # Asked after the reading: whatever this process slept through before the reading shows
-        # now, and after it the write looks at the staleness of these claims alone.
-        allowed = guard.may_revive(clock)
+        # now, and so does a step of the store's clock. After the reading, the write looks at the
+        # staleness of these claims alone.
+        allowed = guard.may_revive(clock, asked_at=asked_at, read_at=stale.read_at)
         if not stale or not allowed:
             break
         if stop_points.ARMED:

@@ -1,5 +1,7 @@
 """Taking work back: stale_claims, revive, release."""
 
+from datetime import timedelta
+
 import pytest
 
 from forge_jobs.clock import ManualClock
@@ -50,6 +52,16 @@ async def test_a_claim_is_stale_from_the_exact_instant_on(
     clock.advance(MICROSECOND)
     assert [s.claim for s in await storage.jobs.stale_claims(LEASE, 10)] == [claimed.claim]
     assert await revive(storage, claimed)
+
+
+async def test_the_search_for_stale_claims_says_the_stores_time(
+    storage: Storage, lease: PodLease, clock: ManualClock
+) -> None:
+    for step in (SECOND, timedelta(hours=-1)):
+        clock.step_wall(step)
+        found = await storage.jobs.stale_claims(LEASE, 10)
+        assert found == []
+        assert set(found.read_at.values()) == {clock.now()}
 
 
 async def test_a_stale_claim_carries_what_decides_its_jobs_fate(

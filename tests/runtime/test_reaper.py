@@ -180,6 +180,37 @@ async def test_a_step_of_the_wall_clock_is_no_crash(a_reaper: Reaper) -> None:
     assert report.revived == ()
 
 
+@pytest.mark.parametrize("step", [timedelta(seconds=20), timedelta(hours=-1)])
+async def test_a_step_of_the_stores_clock_is_no_crash(
+    a_reaper: Reaper, manual_clock: ManualClock, step: timedelta
+) -> None:
+    # The pod's own clock, by which the store is none the wiser.
+    a_reaper.clock = ManualClock()
+    lease = await register(a_reaper.storage)
+    job_id = await enqueue_one(a_reaper.storage)
+    claimed = await claim_one(a_reaper.storage, lease)
+
+    async def pass_after(pause: timedelta) -> ReapReport:
+        manual_clock.advance(pause)
+        a_reaper.clock.advance(pause)
+        await beat(a_reaper.storage, lease, [claimed])
+        return await a_reaper.reap()
+
+    for _ in range(6):
+        assert (await pass_after(SETTINGS.reap_interval)).revived == ()
+
+    manual_clock.step_wall(step)
+    manual_clock.advance(SECOND)
+    a_reaper.clock.advance(SECOND)
+    stepped = await a_reaper.reap()
+    later = [await pass_after(SETTINGS.reap_interval) for _ in range(5)]
+
+    assert [report.allowed for report in (stepped, *later)] == [False] * 5 + [True]
+    assert all(report.revived == () for report in (stepped, *later))
+    job = await get_job(a_reaper.storage, job_id)
+    assert (job.status, job.crashes) == (JobStatus.IN_PROGRESS, 0)
+
+
 async def test_a_claim_that_ends_between_reading_and_reviving_stays_ended(
     manual_storage: Storage, manual_clock: ManualClock
 ) -> None:

@@ -1,5 +1,6 @@
 """When a pod stops trusting itself, and when a reaper may judge others."""
 
+from collections.abc import Mapping
 from datetime import timedelta
 
 import pytest
@@ -12,6 +13,7 @@ from forge_jobs.policy.liveness import Fence, ReaperGuard
 LEASE = timedelta(seconds=15)
 MARGIN = timedelta(seconds=3)
 INTERVAL = timedelta(seconds=3)
+_NONE: Mapping[str, ManualClock] = {}
 
 
 class TestFence:
@@ -92,12 +94,27 @@ class _Reaper:
         self.clock = ManualClock()
         self.guard = ReaperGuard(lease, interval)
 
-    def passes(self, count: int, seconds: float = 3.0) -> list[bool]:
+    def passes(
+        self,
+        count: int,
+        seconds: float = 3.0,
+        *,
+        stores: Mapping[str, ManualClock] = _NONE,
+        took: float = 0.0,
+    ) -> list[bool]:
+        """:param took: of ``seconds``, how long the store took to answer with an old time"""
         answers = []
         for _ in range(count):
-            self.clock.advance(seconds)
-            answers.append(self.guard.may_revive(self.clock))
+            self._advance(seconds - took, stores)
+            asked_at = self.clock.elapsed()
+            read_at = {name: store.now() for name, store in stores.items()}
+            self._advance(took, stores)
+            answers.append(self.guard.may_revive(self.clock, asked_at=asked_at, read_at=read_at))
         return answers
+
+    def _advance(self, seconds: float, stores: Mapping[str, ManualClock]) -> None:
+        for clock in (self.clock, *stores.values()):
+            clock.advance(seconds)
 
 
 class TestReaperGuard:
@@ -138,6 +155,38 @@ class TestReaperGuard:
         reaper.clock.step_wall(step)
 
         assert reaper.passes(2) == [True, True]
+
+    @pytest.mark.parametrize("step", [2.6, -2.6, 3600.0, -3600.0])
+    def test_a_step_of_a_clock_of_the_store_starts_the_lease_again(self, step: float) -> None:
+        reaper = _Reaper()
+        stores = {"a": ManualClock(), "b": ManualClock()}
+        reaper.passes(10, stores=stores)
+
+        stores["b"].step_wall(step)
+
+        assert reaper.passes(6, stores=stores) == [False, False, False, False, False, True]
+
+    def test_a_slow_answer_of_the_store_is_no_step(self) -> None:
+        reaper = _Reaper()
+        store = ManualClock()
+        reaper.passes(10, stores={"": store})
+
+        assert reaper.passes(3, 7.5, stores={"": store}, took=7.0) == [True, True, True]
+        assert reaper.passes(3, stores={"": store}) == [True, True, True]
+
+    def test_it_says_when_something_may_be_dated_ahead(self) -> None:
+        reaper = _Reaper()
+        assert reaper.guard.must_look
+        reaper.guard.must_look = False
+        reaper.guard.may_revive(reaper.clock)
+        assert reaper.guard.must_look
+
+        reaper.guard.must_look = False
+        reaper.passes(3)
+        assert not reaper.guard.must_look
+        reaper.clock.step_wall(-60)
+        reaper.passes(1)
+        assert reaper.guard.must_look
 
     def test_an_outage_of_the_store_is_a_gap(self) -> None:
         reaper = _Reaper()

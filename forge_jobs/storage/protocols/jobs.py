@@ -33,7 +33,7 @@ from forge_jobs.model.transitions import (
     Finalization,
     Handover,
     Revival,
-    StaleClaim,
+    StaleClaims,
 )
 
 
@@ -199,8 +199,12 @@ class JobStore(Protocol):
         """
         ...
 
-    async def stale_claims(self, stale_after: timedelta, limit: int) -> list[StaleClaim]:
-        """Claims without a beat for ``stale_after``, the most silent first. Changes nothing."""
+    async def stale_claims(self, stale_after: timedelta, limit: int) -> StaleClaims:
+        """Claims without a beat for ``stale_after``, the most silent first. Changes nothing.
+
+        Must say the time of each clock with which it compared, also when no claim is stale: a
+        reaper knows by that when a clock of the store has stepped.
+        """
         ...
 
     async def revive(self, revivals: Sequence[Revival], stale_after: timedelta) -> list[bool]:

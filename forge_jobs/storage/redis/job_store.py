@@ -26,7 +26,7 @@ from forge_jobs.model.transitions import (
     Finalization,
     Handover,
     Revival,
-    StaleClaim,
+    StaleClaims,
 )
 from forge_jobs.storage.redis import (
     beats,
@@ -93,7 +93,7 @@ class RedisJobStore:
     async def release(self, claims: Sequence[Claim]) -> list[bool]:
         return await ownership.release(self._database, claims)
 
-    async def stale_claims(self, stale_after: timedelta, limit: int) -> list[StaleClaim]:
+    async def stale_claims(self, stale_after: timedelta, limit: int) -> StaleClaims:
         return await ownership.stale_claims(self._database, stale_after, limit)
 
     async def revive(self, revivals: Sequence[Revival], stale_after: timedelta) -> list[bool]:

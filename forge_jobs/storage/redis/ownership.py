@@ -8,7 +8,7 @@ from operator import itemgetter
 
 import msgspec
 
-from forge_jobs.clock import duration_us
+from forge_jobs.clock import duration_us, from_us
 from forge_jobs.errors import Unavailable
 from forge_jobs.model.ids import HostId, JobId
 from forge_jobs.model.jobs import Cause, Claim, ClaimedJob, JobStatus
@@ -19,6 +19,7 @@ from forge_jobs.model.transitions import (
     Finalization,
     Revival,
     StaleClaim,
+    StaleClaims,
     Transition,
 )
 from forge_jobs.storage.redis.codec import StoredClaim, claimed_job, decode_doc, error_json
@@ -57,6 +58,13 @@ class _Stale(msgspec.Struct, frozen=True, array_like=True):
     started: bool
     cancel: bool
     doc: str
+
+
+class _StaleOfQueue(msgspec.Struct, frozen=True, array_like=True):
+    """What ``lua/stale.lua`` answers of a queue."""
+
+    now: int
+    claims: list[_Stale]
 
 
 async def claim(db: Database, queue: str, demand: Demand, lease: PodLease) -> list[ClaimedJob]:
@@ -113,12 +121,14 @@ async def record_start(db: Database, claims: Sequence[Claim]) -> list[bool]:
     return _in_order(places, {queue: answers[db.keys.queue(queue)] for queue in places})
 
 
-async def stale_claims(db: Database, stale_after: timedelta, limit: int) -> list[StaleClaim]:
+async def stale_claims(db: Database, stale_after: timedelta, limit: int) -> StaleClaims:
     """See ``JobStore.stale_claims``."""
     request = (duration_us(stale_after), limit)
-    found = await in_all_queues(db, "stale", request, list[_Stale])
-    all_of_them = [(one.beat, one.id, queue, one) for queue, many in found.items() for one in many]
-    return [
+    found = await in_all_queues(db, "stale", request, _StaleOfQueue)
+    all_of_them = [
+        (one.beat, one.id, queue, one) for queue, many in found.items() for one in many.claims
+    ]
+    stale = (
         StaleClaim(
             claim=Claim(queue, JobId(one.id), one.token),
             kind=one.kind,
@@ -130,7 +140,10 @@ async def stale_claims(db: Database, stale_after: timedelta, limit: int) -> list
             cancel_requested=one.cancel,
         )
         for _, _, queue, one in sorted(all_of_them, key=itemgetter(0, 1))[:limit]
-    ]
+    )
+    # In a cluster any two queues may lie on different servers, each with a clock of its own.
+    times = {queue if db.is_cluster else "": from_us(many.now) for queue, many in found.items()}
+    return StaleClaims(stale, read_at=times)
 
 
 def by_queue(claims: Iterable[Claim]) -> dict[str, list[int]]:

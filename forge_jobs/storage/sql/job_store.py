@@ -26,7 +26,7 @@ from forge_jobs.model.transitions import (
     Finalization,
     Handover,
     Revival,
-    StaleClaim,
+    StaleClaims,
 )
 from forge_jobs.storage.sql import (
     beats,
@@ -121,7 +121,7 @@ class SqlJobStore:
     async def release(self, claims: Sequence[Claim]) -> list[bool]:
         return await self._database.write(lambda tx: settle.release(tx, claims))
 
-    async def stale_claims(self, stale_after: timedelta, limit: int) -> list[StaleClaim]:
+    async def stale_claims(self, stale_after: timedelta, limit: int) -> StaleClaims:
         return await self._database.read(lambda tx: settle.stale_claims(tx, stale_after, limit))
 
     async def revive(self, revivals: Sequence[Revival], stale_after: timedelta) -> list[bool]:

@@ -6,12 +6,19 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import BigInteger, Select, bindparam, select, text, update
+from sqlalchemy import BigInteger, Select, bindparam, literal, select, text, true, update
 
-from forge_jobs.clock import duration_us
+from forge_jobs.clock import duration_us, from_us
 from forge_jobs.model.ids import HostId
 from forge_jobs.model.jobs import TERMINAL, Cause, Claim, JobStatus
-from forge_jobs.model.transitions import Cooldown, Finalization, Revival, StaleClaim, Transition
+from forge_jobs.model.transitions import (
+    Cooldown,
+    Finalization,
+    Revival,
+    StaleClaim,
+    StaleClaims,
+    Transition,
+)
 from forge_jobs.storage.sql.children import tell_children
 from forge_jobs.storage.sql.chunks import portions
 from forge_jobs.storage.sql.cooldowns import start_cooldown
@@ -71,7 +78,7 @@ _SETTLE = (
     )
 )
 _DROP_PAYLOAD = update(jobs).where(one_of(jobs.c.id, "ids")).values(payload="")
-STALE = (
+_silent = (
     select(
         jobs.c.id,
         jobs.c.queue,
@@ -82,11 +89,19 @@ STALE = (
         jobs.c.max_attempts,
         jobs.c.crashes,
         jobs.c.started_at,
+        jobs.c.heartbeat_at,
         jobs.c.cancel_requested,
     )
     .where(text(CLAIMED), jobs.c.heartbeat_at <= _NOW - _SILENT_US)
     .order_by(jobs.c.heartbeat_at, jobs.c.id)
     .limit(bindparam("count", type_=BigInteger))
+    .subquery("silent")
+)
+# One row of the time alone when there are none.
+STALE = (
+    select(_NOW.label("now"), *_silent.c)
+    .select_from(select(literal(1)).subquery("moment").outerjoin(_silent, true()))
+    .order_by(_silent.c.heartbeat_at, _silent.c.id)
 )
 """Takes ``silent_us``, ``count`` and ``now``; for :func:`stale_of`."""
 
@@ -153,15 +168,15 @@ def revive(tx: Tx, revivals: Sequence[Revival], stale_after: timedelta) -> list[
     )
 
 
-def stale_claims(tx: Tx, stale_after: timedelta, limit: int) -> list[StaleClaim]:
+def stale_claims(tx: Tx, stale_after: timedelta, limit: int) -> StaleClaims:
     """See ``JobStore.stale_claims``."""
-    silent_us = duration_us(stale_after)
-    return stale_of(tx.execute(STALE, {"silent_us": silent_us, "count": limit, "now": tx.now}))
+    values = {"silent_us": duration_us(stale_after), "count": limit, "now": tx.now}
+    return stale_of(tx.execute(STALE, values).all())
 
 
-def stale_of(rows: Iterable[Any]) -> list[StaleClaim]:
+def stale_of(rows: Sequence[Any]) -> StaleClaims:
     """The rows of :data:`STALE`."""
-    return [
+    found = (
         StaleClaim(
             claim=Claim(row.queue, row.id, row.token),
             kind=row.kind,
@@ -170,10 +185,12 @@ def stale_of(rows: Iterable[Any]) -> list[StaleClaim]:
             max_attempts=row.max_attempts,
             crashes=row.crashes,
             started=row.started_at is not None,
-            cancel_requested=row.cancel_requested,
+            cancel_requested=bool(row.cancel_requested),
         )
         for row in rows
-    ]
+        if row.id is not None
+    )
+    return StaleClaims(found, read_at={"": from_us(rows[0].now)})
 
 
 def current_rows(tx: Tx, claims: Iterable[Claim], read: Select[Any] = _LOCKED) -> dict[str, JobRow]:

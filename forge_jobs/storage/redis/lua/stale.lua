@@ -1,6 +1,6 @@
 -- no-writes
--- At most `limit` claims without a beat for `stale_after`, the most silent first: beat, id, token, kind,
--- host, attempt, crashes, whether a start is recorded, whether a cancel was asked for, doc.
+-- The time, and at most `limit` claims without a beat for `stale_after`, the most silent first: beat, id,
+-- token, kind, host, attempt, crashes, whether a start is recorded, whether a cancel was asked for, doc.
 -- uses: jobs
 local function handle(base, request)
   local stale_after, limit = unpack(request)
@@ -15,5 +15,5 @@ local function handle(base, request)
       job.cancel ~= nil, redis.call('HGET', base .. ':j:' .. id, 'doc'),
     }
   end
-  return found
+  return { now, found }
 end

@@ -11,7 +11,7 @@ from forge_jobs.clock import duration_us
 from forge_jobs.model.ids import HostId
 from forge_jobs.model.processes import Beat, Leadership, PodLease
 from forge_jobs.model.schedules import DueSchedules
-from forge_jobs.model.transitions import StaleClaim
+from forge_jobs.model.transitions import StaleClaims
 from forge_jobs.storage.sql import cron_store, procs, settle
 from forge_jobs.storage.sql.cron_store import SqlCronStore
 from forge_jobs.storage.sql.postgres.database import PostgresDatabase
@@ -48,7 +48,7 @@ async def beat(database: PostgresDatabase, lease: PodLease, lease_for: timedelta
 
 async def stale_claims(
     database: PostgresDatabase, stale_after: timedelta, limit: int
-) -> list[StaleClaim] | None:
+) -> StaleClaims | None:
     """See ``JobStore.stale_claims``; None when the script has to find them."""
     values = {"silent_us": duration_us(stale_after), "count": limit}
     found = await database.ask(_STALE, values)

@@ -7,7 +7,7 @@ from datetime import timedelta
 from forge_jobs.errors import StorageError
 from forge_jobs.model.jobs import ClaimedJob, EnqueueOutcome, NewJob
 from forge_jobs.model.processes import Beat, HeldClaim, PodLease
-from forge_jobs.model.transitions import Demand, Exchange, Finalization, StaleClaim
+from forge_jobs.model.transitions import Demand, Exchange, Finalization, StaleClaims
 from forge_jobs.storage.notices import QUEUE
 from forge_jobs.storage.sql.job_store import SqlJobStore
 from forge_jobs.storage.sql.postgres import bulk, enqueues, exchanges, idle
@@ -81,7 +81,7 @@ class PostgresJobStore(SqlJobStore):
         beat = None if claims else await idle.beat(self._postgres, lease, lease_for)
         return beat or await super().heartbeat(lease, claims, lease_for)
 
-    async def stale_claims(self, stale_after: timedelta, limit: int) -> list[StaleClaim]:
+    async def stale_claims(self, stale_after: timedelta, limit: int) -> StaleClaims:
         found = await idle.stale_claims(self._postgres, stale_after, limit)
         return await super().stale_claims(stale_after, limit) if found is None else found
 

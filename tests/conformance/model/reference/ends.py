@@ -13,6 +13,7 @@ from forge_jobs.model.transitions import (
     Handover,
     Revival,
     StaleClaim,
+    StaleClaims,
     Transition,
 )
 from tests.conformance.model.reference.state import EDGE_OPEN, EDGE_TOLD, ModelJob, World
@@ -66,10 +67,10 @@ def revive(world: World, revivals: Sequence[Revival], stale_after: timedelta) ->
     return answers
 
 
-def stale_claims(world: World, stale_after: timedelta, limit: int) -> list[StaleClaim]:
+def stale_claims(world: World, stale_after: timedelta, limit: int) -> StaleClaims:
     stale = [job for job in world.claimed() if _is_stale(world, job, stale_after)]
     stale.sort(key=lambda job: (job.heartbeat_at, job.id))
-    return [
+    claims = [
         StaleClaim(
             claim=Claim(job.queue, job.id, job.token),
             kind=job.request.kind,
@@ -82,6 +83,7 @@ def stale_claims(world: World, stale_after: timedelta, limit: int) -> list[Stale
         )
         for job in stale[:limit]
     ]
+    return StaleClaims(claims, read_at={"": world.now})
 
 
 def _is_stale(world: World, job: ModelJob, stale_after: timedelta) -> bool:

@@ -25,7 +25,7 @@ from forge_jobs.model.transitions import (
     Finalization,
     Handover,
     Revival,
-    StaleClaim,
+    StaleClaims,
 )
 from tests.conformance.model.reference import children, claims, ends, operators
 from tests.conformance.model.reference.enqueue import enqueue
@@ -71,7 +71,7 @@ class ReferenceJobs:
     def release(self, released: Sequence[Claim]) -> list[bool]:
         return ends.release(self._world, released)
 
-    def stale_claims(self, stale_after: timedelta, limit: int) -> list[StaleClaim]:
+    def stale_claims(self, stale_after: timedelta, limit: int) -> StaleClaims:
         return ends.stale_claims(self._world, stale_after, limit)
 
     def revive(self, revivals: Sequence[Revival], stale_after: timedelta) -> list[bool]:
