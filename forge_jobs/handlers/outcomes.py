@@ -6,25 +6,35 @@ is stored with the job, so it should hold no secrets.
 
 from datetime import timedelta
 
-from forge_jobs.handlers.durations import check_duration
+from forge_jobs.handlers.durations import MAX_DURATION, check_duration
 
 
 class Outcome(Exception):
     """Base of the four below."""
 
 
+def remaining(field: str, value: object) -> timedelta:
+    """``value`` as a timedelta, zero when that moment has passed.
+
+    :raises InvalidInput: see ``check_duration``
+    """
+    is_past = isinstance(value, int | float) and -MAX_DURATION.total_seconds() <= value < 0
+    if is_past or (isinstance(value, timedelta) and value < timedelta(0)):
+        return timedelta(0)
+    return check_duration(field, value)
+
+
 class Throttled(Outcome):
     """The upstream asked for less: the attempt is handed back and the whole queue cools down.
 
     :param retry_after: how long the upstream asked to wait, a timedelta or seconds; the queue's
-        cool-down policy decides when left out
+        cool-down policy decides when left out. One that has passed already, and so is negative,
+        counts as zero: the queue cools down for the shortest time there is
     """
 
     def __init__(self, retry_after: timedelta | float | None = None) -> None:
         super().__init__(retry_after)
-        self.retry_after = (
-            None if retry_after is None else check_duration("retry_after", retry_after)
-        )
+        self.retry_after = None if retry_after is None else remaining("retry_after", retry_after)
 
     def __str__(self) -> str:
         return "throttled" if self.retry_after is None else f"throttled for {self.retry_after}"

@@ -12,6 +12,7 @@ from forge_jobs.model.queues import CooldownPolicy, QueueState
 from forge_jobs.model.transitions import Transition
 from forge_jobs.policy.backoff import RetryPolicy
 from forge_jobs.policy.transitions import AttemptEnd, Rules, next_transition
+from forge_jobs.runtime.failures import error_record
 from forge_jobs.runtime.services import PodServices
 
 logger = logging.getLogger(__name__)
@@ -27,7 +28,9 @@ def decide(
     seconds: float,
     services: PodServices,
 ) -> Transition:
-    """Where the job goes, by its handler's rules and its queue's.
+    """Where the job goes, by its handler's rules and its queue's. Never raises.
+
+    What cannot be decided ends as a failure with the error that came of it.
 
     :param state: the queue as it was known when the run began. Runs that were on their way
         when the queue was throttled raise its cool-down by one level together, not each by one
@@ -36,7 +39,13 @@ def decide(
     if end.cause is Cause.SUCCEEDED:
         # No rule has a say in it, and most ends are of this kind.
         return next_transition(end, job, _NO_RULES, services.rng)
-    return next_transition(end, job, _rules(job, state, seconds, services), services.rng)
+    try:
+        return next_transition(end, job, _rules(job, state, seconds, services), services.rng)
+    except BaseException as error:  # a worker that is told nothing waits for ever
+        logger.exception("could not decide how job %s goes on", job.claim.job_id)
+        record = error_record(error, Cause.FAILED, attempt=job.attempt, host_id=services.host_id)
+        failure = AttemptEnd(cause=Cause.FAILED, error=record)
+        return next_transition(failure, job, _NO_RULES, services.rng)
 
 
 def _rules(

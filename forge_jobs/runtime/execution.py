@@ -7,7 +7,8 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from forge_jobs.handlers.outcomes import Dead, Failed, Outcome, Snoozed, Throttled
+from forge_jobs.handlers.durations import check_duration
+from forge_jobs.handlers.outcomes import Dead, Failed, Outcome, Snoozed, Throttled, remaining
 from forge_jobs.model.ids import HostId
 from forge_jobs.model.jobs import Cause, ErrorRecord
 from forge_jobs.policy.transitions import SUCCESS, AttemptEnd
@@ -138,17 +139,26 @@ def _stopped(run: Run, host_id: HostId, error: BaseException, reason: StopReason
 
 
 def _said(run: Run, host_id: HostId, outcome: Outcome) -> AttemptEnd:
-    """The handler said itself how its run ended."""
-    if isinstance(outcome, Throttled):
-        return AttemptEnd(cause=Cause.THROTTLED, retry_after=outcome.retry_after)
-    if isinstance(outcome, Snoozed):
-        return AttemptEnd(cause=Cause.SNOOZED, delay=outcome.delay)
-    if isinstance(outcome, Dead):
-        record = _record(run, host_id, outcome, Cause.REJECTED)
-        return AttemptEnd(cause=Cause.REJECTED, error=record, exception=outcome)
-    delay = outcome.retry_in if isinstance(outcome, Failed) else None
-    record = _record(run, host_id, outcome, Cause.FAILED)
-    return AttemptEnd(cause=Cause.FAILED, error=record, delay=delay, exception=outcome)
+    """The handler said itself how its run ended.
+
+    Durations are checked here again: an outcome is an object of the program, which may have
+    changed it since it was made, or have made it without its constructor.
+    """
+    try:
+        if isinstance(outcome, Throttled):
+            asked = outcome.retry_after
+            after = None if asked is None else remaining("retry_after", asked)
+            return AttemptEnd(cause=Cause.THROTTLED, retry_after=after)
+        if isinstance(outcome, Snoozed):
+            delay = check_duration("delay", outcome.delay)
+            return AttemptEnd(cause=Cause.SNOOZED, delay=delay)
+        retry_in = outcome.retry_in if isinstance(outcome, Failed) else None
+        retry_in = None if retry_in is None else check_duration("retry_in", retry_in)
+    except BaseException as raised:  # attributes of a subclass are the program's code
+        return _failed(run, host_id, raised, Cause.FAILED)
+    cause = Cause.REJECTED if isinstance(outcome, Dead) else Cause.FAILED
+    record = _record(run, host_id, outcome, cause)
+    return AttemptEnd(cause=cause, error=record, delay=retry_in, exception=outcome)
 
 
 def _failed(run: Run, host_id: HostId, error: BaseException, cause: Cause) -> AttemptEnd:

@@ -1,5 +1,6 @@
 """One queue on this pod: matches workers to the grant, and feeds them claimed jobs."""
 
+import logging
 from collections import deque
 from collections.abc import Iterator
 from datetime import timedelta
@@ -15,6 +16,8 @@ from forge_jobs.runtime.exchange import ExchangeLane
 from forge_jobs.runtime.run import Run, StopReason
 from forge_jobs.runtime.services import PodServices
 from forge_jobs.runtime.worker import Worker
+
+logger = logging.getLogger(__name__)
 
 _NO_DEMAND = Demand(worker_ids=(), limit=0, kinds=frozenset())
 _SHORTEST_LOOK, _LONGEST_LOOK = 0.005, 1.0
@@ -322,21 +325,17 @@ class Supervisor:
         tell(job, end, transition, 0.0, services, now=services.clock.elapsed())
 
     def _ended(self, worker: Worker, run: Run, end: AttemptEnd | None) -> None:
-        services, job = self._services, run.job
+        services = self._services
         now = services.clock.elapsed()
-        seconds = now - run.started_at
-        if end is None:
-            services.held.remove([job.claim])
-            services.claim_lost(self.queue, job.claim.job_id, "lost while it ran")
-        else:
-            transition = decide(end, job, run.queue_state, seconds, services)
-            if transition.cooldown is not None:
-                until = now + transition.cooldown.length.total_seconds()
-                self._cooling_until = max(self._cooling_until, until)
-            self.lane.settle(Finalization(job.claim, transition))
-            tell(job, end, transition, seconds, services, now=now)
-            if end.cause is Cause.SUCCEEDED:
-                self._pace.record(seconds, now)
+        try:
+            self._settle(run, end, now)
+        except BaseException as error:  # a worker that stays taken costs its slot for good
+            logger.exception("could not store the end of job %s", run.job.claim.job_id)
+            # Nothing will end this claim but a reaper, so no beat may keep it alive.
+            services.given_up[run.job.claim] = now
+            services.held.remove([run.job.claim])
+            detail = f"its end could not be stored: {type(error).__qualname__}"
+            services.claim_lost(self.queue, run.job.claim.job_id, detail)
         if self._goes_on(worker, now):
             return
         self._free.append(worker)
@@ -347,3 +346,20 @@ class Supervisor:
             # Once for all runs that end in this turn of the event loop.
             self._fit_is_due = True
             services.loop.call_soon(self._fit, context=services.context)
+
+    def _settle(self, run: Run, end: AttemptEnd | None, now: float) -> None:
+        """Store how the run ended, and tell of it."""
+        services, job = self._services, run.job
+        seconds = now - run.started_at
+        if end is None:
+            services.held.remove([job.claim])
+            services.claim_lost(self.queue, job.claim.job_id, "lost while it ran")
+            return
+        transition = decide(end, job, run.queue_state, seconds, services)
+        if transition.cooldown is not None:
+            until = now + transition.cooldown.length.total_seconds()
+            self._cooling_until = max(self._cooling_until, until)
+        self.lane.settle(Finalization(job.claim, transition))
+        tell(job, end, transition, seconds, services, now=now)
+        if end.cause is Cause.SUCCEEDED:
+            self._pace.record(seconds, now)
