@@ -164,6 +164,7 @@ class Deployment(Struct, frozen=True, kw_only=True):
     :param processes: worker processes that the ``worker`` command keeps alive, 1 to 1,000
     :param event_loop: of the ``worker`` command; ``auto`` is uvloop where it is installed
     :param log: ``FORGE_LOG``
+    :param log_jobs: a line for every job that the ``worker`` command ends
     :param runtime: each of its fields has a variable of its own, as ``FORGE_LEASE=15s``
     """
 
@@ -178,6 +179,7 @@ class Deployment(Struct, frozen=True, kw_only=True):
     event_loop: EventLoop = "auto"
     log: LogLevel = "INFO"
     log_format: LogFormat = "text"
+    log_jobs: bool = True
     runtime: RuntimeSettings = RuntimeSettings()
 
     def __repr__(self) -> str:
@@ -304,6 +306,15 @@ def _as_choice(*choices: str) -> Callable[[object], str]:
     return read
 
 
+def _as_flag(value: object) -> bool:
+    word = str(value).strip().casefold()
+    if word in {"1", "true", "yes", "on"}:
+        return True
+    if word in {"0", "false", "no", "off"}:
+        return False
+    raise ValueError(f"{str(value)[:40]!r} is neither yes nor no; give 1 or 0")
+
+
 def read_queues(value: object) -> dict[str, int | None]:
     """Queues from ``"gh,slack=2"``, from a list of such items, or from a table of numbers.
 
@@ -365,4 +376,5 @@ _READERS: dict[str, Callable[[object], Any]] = {
     "event_loop": _as_choice(*cast(Any, EventLoop).__args__),
     "log": _as_choice(*cast(Any, LogLevel).__args__),
     "log_format": _as_choice(*cast(Any, LogFormat).__args__),
+    "log_jobs": _as_flag,
 } | {name: _as_count if kind is int else _as_duration for name, kind in _RUNTIME_FIELDS.items()}

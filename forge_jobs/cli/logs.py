@@ -9,6 +9,8 @@ from forge_jobs.cli.output import plain
 from forge_jobs.clock import from_us
 from forge_jobs.config import Deployment
 
+_DRIVERS = ("aiosqlite", "asyncio", "asyncpg", "redis", "sqlalchemy")
+
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
@@ -25,7 +27,16 @@ class JsonFormatter(logging.Formatter):
         if record.exc_info:
             entry["traceback"] = self.formatException(record.exc_info)
         extra = {key: item for key, item in vars(record).items() if key not in _STANDARD}
-        return msgspec.json.encode(extra | entry, enc_hook=str).decode()
+        fields = {
+            key: _text(item) if isinstance(item, str) else item
+            for key, item in (extra | entry).items()
+        }
+        return msgspec.json.encode(fields, enc_hook=str).decode()
+
+
+def _text(text: str) -> str:
+    # A lone surrogate, as in a file name that is not UTF-8, has no place in JSON.
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def configure_logging(deployment: Deployment) -> None:
@@ -36,3 +47,8 @@ def configure_logging(deployment: Deployment) -> None:
     else:
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(level=deployment.log, handlers=[handler])
+    for name in _DRIVERS:
+        # Who debugs jobs drowns in the statements of a driver. A program's own choice stays.
+        driver = logging.getLogger(name)
+        if deployment.log == "DEBUG" and driver.level == logging.NOTSET:
+            driver.setLevel(logging.WARNING)

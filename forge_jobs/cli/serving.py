@@ -87,6 +87,7 @@ def _runtime(deployment: Deployment, registry: HandlerRegistry, storage: Storage
         label=label,
         version=deployment.worker_version,
         exit_abandons_threads=True,
+        logs_every_job=deployment.log_jobs,
     )
     return runtime.with_queues(**deployment.queues)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from forge_jobs.handlers.handler import Handler
 from forge_jobs.model.events import EventKind
-from forge_jobs.model.jobs import Cause, ClaimedJob, JobStatus
+from forge_jobs.model.jobs import Cause, ClaimedJob
 from forge_jobs.model.queues import CooldownPolicy, QueueState
 from forge_jobs.model.transitions import Transition
 from forge_jobs.policy.backoff import RetryPolicy
@@ -93,48 +93,12 @@ def tell(
         if seconds:
             total = services.clock.time_us() / 1_000_000 - job.run_at.timestamp()
             services.latencies.record(claim.queue, seconds, max(total, seconds))
-        if logger.isEnabledFor(_level(end, transition)):
-            _log(job, end, transition, seconds, services)
-    except Exception:  # filters of the log are the program's code
-        with contextlib.suppress(Exception):
-            logger.exception("the end of job %s could not be told", claim.job_id)
-
-
-def _log(
-    job: ClaimedJob,
-    end: AttemptEnd,
-    transition: Transition,
-    seconds: float,
-    services: PodServices,
-) -> None:
-    text = ""
-    if end.error is not None:
-        text = f": {end.error.type}: {end.error.message}\n{end.error.traceback}".rstrip()
-    logger.log(
-        _level(end, transition),
-        "job %s (%s) attempt %d %s after %.3f s, now %s%s",
-        job.claim.job_id,
-        job.kind,
-        job.attempt,
-        end.cause,
-        seconds,
-        transition.status,
-        text,
-        extra={
-            "job_id": job.claim.job_id,
-            "kind": job.kind,
-            "queue": job.claim.queue,
-            "attempt": job.attempt,
-            "cause": str(end.cause),
-            "status": str(transition.status),
-            "host_id": services.host_id,
-        },
-    )
-
-
-def _level(end: AttemptEnd, transition: Transition) -> int:
-    if transition.status is JobStatus.DEAD:
-        return logging.ERROR
-    if end.error is not None:
-        return logging.WARNING
-    return logging.DEBUG if end.cause is Cause.SUCCEEDED else logging.INFO
+        services.job_log.ended(job, end, transition, seconds)
+    except BaseException as error:  # filters of the log, and exceptions, are the program's code
+        with contextlib.suppress(BaseException):
+            logger.error(
+                "could not log or record the result of job %s: %s",
+                claim.job_id,
+                type(error).__qualname__,
+                exc_info=error if isinstance(error, Exception) else None,
+            )

@@ -52,13 +52,13 @@ def message_of(error: BaseException) -> str:
 
 def _traceback(error: BaseException) -> str:
     try:
-        frames = _handlers_part(error.__traceback__)
+        frames = handlers_part(error.__traceback__)
         return "".join(traceback.format_exception(type(error), error, frames, limit=-_FRAMES))
     except BaseException as unprintable:
         return f"<traceback could not be formatted: {type(unprintable).__qualname__}>"
 
 
-def _handlers_part(frames: TracebackType | None) -> TracebackType | None:
+def handlers_part(frames: TracebackType | None) -> TracebackType | None:
     """The traceback from the handler on, or all of it when the handler is not in it."""
     part = frames
     while part is not None and part.tb_frame.f_globals.get("__name__", "").startswith(

@@ -16,6 +16,7 @@ from forge_jobs.handlers.requests import EnqueueRequest
 from forge_jobs.model.ids import JobId, WorkerId
 from forge_jobs.model.jobs import Cause, EnqueueOutcome, JobStatus
 from forge_jobs.model.transitions import Finalization, Transition
+from forge_jobs.runtime.job_log import JobLogger
 from forge_jobs.runtime.run import Run
 from forge_jobs.storage.protocols import JobStore
 
@@ -111,16 +112,7 @@ class RunContext:
 
     @property
     def log(self) -> "logging.LoggerAdapter[logging.Logger]":
-        return logging.LoggerAdapter(
-            logger,
-            {
-                "job_id": self.job_id,
-                "kind": self.kind,
-                "queue": self.queue,
-                "attempt": self.attempt,
-                "worker_id": self.worker_id,
-            },
-        )
+        return JobLogger(logger, self)
 
     @property
     def rate_limit(self) -> RateLimits:

@@ -9,15 +9,15 @@ _HEX_DIGITS = 4
 
 
 def pod_label(host_id: HostId, *, prefix: str = "", version: str = "", worker_id: str = "") -> str:
-    """The label ``{prefix}-worker-{version}-{id}`` of a pod, "" without a prefix.
+    """The label ``{prefix}-worker-{version}-{id}`` of a pod, "" without a prefix and an id.
 
     A label is for people only and need not be unique; pods are told apart by ``host_id``.
 
-    :param version: left out of the label when empty
+    :param prefix, version: left out of the label when empty
     :param worker_id: the last part; the last four hex digits of ``host_id`` when empty
     :raises InvalidInput: the label would not be a name, see :mod:`forge_jobs.model.names`
     """
-    if not prefix:
+    if not prefix and not worker_id:
         return ""
     # The first digits of a ULID are its time, the same for pods that boot together.
     last = worker_id or ULID.from_str(host_id).hex[-_HEX_DIGITS:].lower()

@@ -20,6 +20,7 @@ from forge_jobs.runtime.events import EventBuffer
 from forge_jobs.runtime.health import PodHealth, QueueHealth
 from forge_jobs.runtime.heartbeats import Heartbeat
 from forge_jobs.runtime.job_context import LoopThread, RunContext
+from forge_jobs.runtime.job_log import JobLog
 from forge_jobs.runtime.latencies import LatencyRecorder
 from forge_jobs.runtime.loops import PodLoops
 from forge_jobs.runtime.rate_limits import RateLimiter
@@ -58,6 +59,7 @@ class RunningPod:
             events=self.events,
             latencies=latencies,
             job_context=self._job_context,
+            job_log=JobLog(pod.host_id, every_job=plan.logs_every_job),
         )
         self.supervisors = {name: Supervisor(name, self.services) for name in plan.queues}
         self.loops = PodLoops(
@@ -103,12 +105,6 @@ class RunningPod:
         for loop in self.loops.all:
             self.loop_tasks.append(_task(loop.run(), loop.name))
         self.listener = _task(self._listen(), "listener")
-        logger.info(
-            "pod %s serves %s",
-            self.host_id,
-            ", ".join(self.supervisors),
-            extra={"host_id": self.host_id},
-        )
 
     # -- what the heartbeat tells ------------------------------------------------------------
 

@@ -46,6 +46,8 @@ class QueueRuntime:
     :param start_limit: how long a store that is not ready is waited for, timedelta or seconds
     :param exit_abandons_threads: at the end of a stop, release the claims of handlers that
         cannot be stopped, because the process ends right after. :meth:`run` always does
+    :param logs_every_job: log a line at INFO for every job that ends, and counts where more than
+        20 end in a second; failures are logged either way
     :param exit_process: how to end the process when its event loop hangs
     """
 
@@ -63,6 +65,7 @@ class QueueRuntime:
         ensure_schedules: Sequence[ScheduleSpec] = (),
         start_limit: timedelta | float = 60.0,
         exit_abandons_threads: bool = False,
+        logs_every_job: bool = False,
         exit_process: Callable[[int], None] = os._exit,
     ) -> None:
         self._storage = storage
@@ -78,6 +81,7 @@ class QueueRuntime:
         self._schedules = list(ensure_schedules)
         self._start_limit = check_duration("start_limit", start_limit)
         self._exit_abandons_threads = exit_abandons_threads
+        self._logs_every_job = logs_every_job
         self._exit_process = exit_process
         self._queues: dict[str, QueueSettings | None] = {}
         self._other_queues: dict[str, QueueSettings] = {}
@@ -170,6 +174,7 @@ class QueueRuntime:
             label=self._label,
             version=self._version,
             start_limit=self._start_limit,
+            logs_every_job=self._logs_every_job,
             exit_process=self._exit_process,
         )
 

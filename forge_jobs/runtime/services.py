@@ -15,6 +15,7 @@ from forge_jobs.model.processes import PodLease
 from forge_jobs.policy.liveness import Fence
 from forge_jobs.runtime.events import EventBuffer
 from forge_jobs.runtime.held_claims import HeldClaims
+from forge_jobs.runtime.job_log import JobLog
 from forge_jobs.runtime.latencies import LatencyRecorder
 from forge_jobs.runtime.run import Run
 from forge_jobs.runtime.service import Wakeup
@@ -45,6 +46,7 @@ class PodServices:
         events: EventBuffer,
         latencies: LatencyRecorder,
         job_context: Callable[[Run], object],
+        job_log: JobLog | None = None,
         rng: random.Random | None = None,
     ) -> None:
         self.storage = storage
@@ -59,6 +61,7 @@ class PodServices:
         self.events = events
         self.latencies = latencies
         self.job_context = job_context
+        self.job_log = job_log or JobLog(host_id)
         self.rng = rng or random.Random()
         self.held = HeldClaims()
         self.loop = asyncio.get_running_loop()

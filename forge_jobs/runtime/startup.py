@@ -19,7 +19,7 @@ from forge_jobs.handlers.preparing import Router
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.model.ids import HostId
 from forge_jobs.model.processes import Pod, PodLease
-from forge_jobs.model.queues import QueueSettings, RateLimit
+from forge_jobs.model.queues import QueueSettings, QueueState, RateLimit
 from forge_jobs.model.schedules import ScheduleSpec
 from forge_jobs.runtime.schedules import ensure_schedules
 from forge_jobs.runtime.service import Wakeup
@@ -31,6 +31,8 @@ _T = TypeVar("_T")
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0
 _TO_UNDO = 1.0
+_NAMED = 50
+_DEFAULT_WORKERS = QueueSettings().max_workers
 
 
 class RuntimePlan(Struct, frozen=True, kw_only=True):
@@ -39,6 +41,7 @@ class RuntimePlan(Struct, frozen=True, kw_only=True):
     :param queues: queues to serve; None: with the settings the store has, else the defaults
     :param other_queues: declared, but not served here
     :param start_limit: how long an unavailable store is waited for at the start
+    :param logs_every_job: a line for every job that ends, see ``JobLog``
     :param exit_process: ends the process at once, when its event loop hangs
     """
 
@@ -54,6 +57,7 @@ class RuntimePlan(Struct, frozen=True, kw_only=True):
     label: str | Callable[[HostId], str]
     version: str
     start_limit: timedelta
+    logs_every_job: bool
     exit_process: Callable[[int], None]
 
 
@@ -76,6 +80,7 @@ async def join(plan: RuntimePlan, pod: Pod) -> tuple[PodLease, float]:
     """
     _check_pool(plan)
     await _patiently(plan, lambda: declare(plan, plan.storage))
+    queues = await _patiently(plan, plan.storage.config.queues)
     asked_at = plan.clock.elapsed()
 
     async def register() -> PodLease:
@@ -89,7 +94,31 @@ async def join(plan: RuntimePlan, pod: Pod) -> tuple[PodLease, float]:
             raise
 
     lease = await _patiently(plan, register)
+    _announce(plan, pod, queues)
     return lease, asked_at
+
+
+def _announce(plan: RuntimePlan, pod: Pod, stored: Sequence[QueueState]) -> None:
+    """Say who serves what, with the limits that are in force: operators may have set them."""
+    limits = {state.name: state.settings.max_workers for state in stored}
+    queues = [
+        f"{name} ({limits.get(name, _DEFAULT_WORKERS)} at a time in the cluster)"
+        for name in pod.queues
+    ]
+    logger.info(
+        "pod %s on %s serves %s with %d kinds: %s",
+        f"{pod.label} ({pod.host_id})" if pod.label else pod.host_id,
+        plan.storage.name,
+        _first(queues),
+        len(pod.kinds),
+        _first(pod.kinds) or "none",
+        extra={"host_id": pod.host_id, "label": pod.label},
+    )
+
+
+def _first(names: Sequence[str]) -> str:
+    rest = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + rest
 
 
 async def declare(plan: RuntimePlan, storage: Storage) -> None:

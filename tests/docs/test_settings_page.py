@@ -53,7 +53,12 @@ def test_the_deployment_table_has_each_variable_with_its_default() -> None:
     shown = {name: default for name, (_, default, _) in table("The deployment").items()}
     fields = defaults(Deployment)
     del fields["runtime"]
-    assert shown == {name: str(value or NOTHING) for name, value in fields.items()}
+    words = {True: "yes", False: "no"}
+    told = {
+        name: words[value] if isinstance(value, bool) else str(value or NOTHING)
+        for name, value in fields.items()
+    }
+    assert shown == told
     assert SETTINGS_VARIABLE in PAGE
 
 

@@ -9,8 +9,13 @@ from forge_jobs.runtime.labels import pod_label
 HOST = HostId("01K0000000000000000000ZZZZ")
 
 
-def test_without_a_prefix_there_is_no_label() -> None:
-    assert pod_label(HOST, version="7", worker_id="a") == ""
+def test_without_a_prefix_and_an_id_there_is_no_label() -> None:
+    assert pod_label(HOST, version="7") == ""
+
+
+def test_an_id_alone_is_a_label_too() -> None:
+    assert pod_label(HOST, worker_id="a") == "worker-a"
+    assert pod_label(HOST, version="7", worker_id="a") == "worker-7-a"
 
 
 def test_the_label_names_prefix_version_and_id() -> None:

@@ -1,0 +1,230 @@
+"""What the log says of the ends of jobs: each failure, and each job where that was asked for.
+
+A message is the same for all jobs of one kind that end in the same way. What differs from job to
+job travels as arguments, so that error trackers group by the message and by the exception.
+"""
+
+import asyncio
+import logging
+from types import TracebackType
+from typing import Any
+
+from forge_jobs.handlers.context import JobContext
+from forge_jobs.model.ids import HostId
+from forge_jobs.model.jobs import Cause, ClaimedJob, ErrorRecord, JobStatus
+from forge_jobs.model.transitions import Transition
+from forge_jobs.policy.transitions import AttemptEnd
+from forge_jobs.runtime.failures import handlers_part
+
+logger = logging.getLogger(__name__)
+
+LINES_PER_SECOND = 20
+"""Beyond that pace people read counts."""
+
+_WINDOW = 1.0
+_MESSAGE = 500
+_KINDS = 10
+
+_ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None]
+
+
+class JobLog:
+    """Logs how runs end. For one event loop.
+
+    :param every_job: one line at INFO for every run that ended without an error, too; when more
+        than ``LINES_PER_SECOND`` end in a second, one line a second with their counts
+    """
+
+    def __init__(self, host_id: HostId, *, every_job: bool = False) -> None:
+        self._host_id = host_id
+        self._pace = _Pace() if every_job else None
+
+    def ended(
+        self, job: ClaimedJob, end: AttemptEnd, transition: Transition, seconds: float
+    ) -> None:
+        """Say how a run ended that took ``seconds``."""
+        pace, error = self._pace, end.error
+        is_shown = pace is not None and pace.admits(job.kind, transition.status, end.cause)
+        if error is None:
+            level = logging.INFO if is_shown else logging.DEBUG
+        else:
+            level = logging.ERROR if transition.status is JobStatus.DEAD else logging.WARNING
+        if not logger.isEnabledFor(level):
+            return
+        fields = self._fields(job, end, transition)
+        if error is None:
+            message, args = _routine(job, end, transition, seconds)
+            logger.log(level, message, *args, extra=fields)
+        else:
+            message, args = _failure(job, end, error, transition, seconds)
+            fields["error_type"] = error.type
+            logger.log(level, message, *args, exc_info=_exc_info(end, error), extra=fields)
+
+    def close(self) -> None:
+        """Log the counts that are still to be logged."""
+        if self._pace is not None:
+            self._pace.close()
+
+    def _fields(
+        self, job: ClaimedJob, end: AttemptEnd, transition: Transition
+    ) -> dict[str, object]:
+        return {
+            "job_id": job.claim.job_id,
+            "kind": job.kind,
+            "queue": job.claim.queue,
+            "attempt": job.attempt,
+            "cause": str(end.cause),
+            "status": str(transition.status),
+            "host_id": self._host_id,
+        }
+
+
+_Line = tuple[str, tuple[object, ...]]
+"""A format, and its arguments."""
+
+
+def _routine(job: ClaimedJob, end: AttemptEnd, transition: Transition, seconds: float) -> _Line:
+    how = "done" if transition.status is JobStatus.DONE else _words(end.cause)
+    then, delay = _then(transition)
+    message = f"{_literal(job.kind)} {how} after %.3f s{then} (job %s, attempt %s)"
+    return message, (seconds, *delay, job.claim.job_id, _attempt(job))
+
+
+def _failure(
+    job: ClaimedJob, end: AttemptEnd, error: ErrorRecord, transition: Transition, seconds: float
+) -> _Line:
+    then, delay = _then(transition)
+    how = f"{_words(end.cause)} with {_literal(error.type)}"
+    message = f"{_literal(job.kind)} {how}{then}: %s (job %s, attempt %s, %.3f s)"
+    text = " ".join(error.message.split())[:_MESSAGE]
+    args = (*delay, text, job.claim.job_id, _attempt(job), seconds)
+    if end.exception is None and error.traceback:
+        return f"{message}\n%s", (*args, error.traceback.rstrip())
+    return message, args
+
+
+class _Pace:
+    """Lets single lines through while jobs end slowly enough, else counts them.
+
+    Counting lasts until a second has passed in which no more jobs ended than may be shown.
+    """
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._window_began = self._loop.time()
+        self._shown = 0
+        self._counts: dict[tuple[str, str], int] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    def admits(self, kind: str, status: JobStatus, cause: Cause) -> bool:
+        """Whether the end of this job gets a line of its own; else it is counted."""
+        if self._timer is None:
+            now = self._loop.time()
+            if now - self._window_began >= _WINDOW:
+                self._window_began, self._shown = now, 0
+            self._shown += 1
+            if self._shown <= LINES_PER_SECOND:
+                return True
+            self._wait()
+        which = kind, status.value if status in _ENDED else cause.value
+        self._counts[which] = self._counts.get(which, 0) + 1
+        return False
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+            self._say_counts()
+
+    def _wait(self) -> None:
+        self._window_began = self._loop.time()
+        self._timer = self._loop.call_later(_WINDOW, self._window_over)
+
+    def _window_over(self) -> None:
+        self._timer = None
+        if self._say_counts() > LINES_PER_SECOND:
+            self._wait()
+        else:
+            self._window_began, self._shown = self._loop.time(), 0
+
+    def _say_counts(self) -> int:
+        counts, self._counts = self._counts, {}
+        total = sum(counts.values())
+        if total:
+            largest = sorted(counts.items(), key=lambda item: -item[1])
+            shown = [f"{kind} {how} {count}" for (kind, how), count in largest[:_KINDS]]
+            if len(largest) > _KINDS:
+                shown.append(f"others {sum(count for _, count in largest[_KINDS:])}")
+            seconds = self._loop.time() - self._window_began
+            logger.info("%d jobs ended in %.1f s: %s", total, seconds, ", ".join(shown))
+        return total
+
+
+_ENDED = {JobStatus.DONE, JobStatus.DEAD, JobStatus.CANCELLED}
+
+
+def _words(cause: Cause) -> str:
+    return cause.value.replace("_", " ")
+
+
+def _literal(text: str) -> str:
+    """``text`` as a part of a format."""
+    return text.replace("%", "%%")
+
+
+def _then(transition: Transition) -> _Line:
+    """What comes next."""
+    delay = (transition.delay.total_seconds(),)
+    if transition.status is JobStatus.FAILED:
+        return ", retry in %.1f s", delay
+    if transition.status is JobStatus.PENDING:
+        return ", due again in %.1f s", delay
+    return ("" if transition.status is JobStatus.DONE else f", now {transition.status}"), ()
+
+
+def _attempt(job: ClaimedJob) -> str:
+    return f"{job.attempt}" if job.max_attempts is None else f"{job.attempt} of {job.max_attempts}"
+
+
+def _exc_info(end: AttemptEnd, error: ErrorRecord) -> _ExcInfo | None:
+    """What the handler raised, from the handler on."""
+    raised = end.exception
+    if raised is None:
+        return None
+    frames = handlers_part(raised.__traceback__)
+    if end.cause is Cause.TIMED_OUT and isinstance(raised, asyncio.CancelledError):
+        raised = TimeoutError(error.message)
+    return type(raised), raised, frames
+
+
+class JobLogger(logging.LoggerAdapter[logging.Logger]):
+    """The ``ctx.log`` of one run: each line names its job, in its text and in its fields."""
+
+    def __init__(self, logger: logging.Logger, context: JobContext) -> None:
+        super().__init__(
+            logger,
+            {
+                "job_id": context.job_id,
+                "kind": context.kind,
+                "queue": context.queue,
+                "attempt": context.attempt,
+                "worker_id": context.worker_id,
+            },
+        )
+        self._named = (context.kind, context.job_id, context.attempt)
+
+    def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
+        """Log a line that ends with the name of the job; ``extra`` adds to its fields."""
+        if not self.isEnabledFor(level):
+            return
+        if not args or (len(args) == 1 and isinstance(args[0], dict)):
+            # Without arguments a text is no format, and one dict is not a list of arguments.
+            text = str(msg) % args[0] if args and args[0] else str(msg)
+            msg, args = _literal(text), ()
+        extra = {**(kwargs.pop("extra", None) or {}), **(self.extra or {})}
+        # One frame more lies between the caller and the logger than the adapter knows of.
+        stacklevel = kwargs.pop("stacklevel", 1) + 1
+        named = f"{msg} [%s, job %s, attempt %d]"
+        self.logger.log(
+            level, named, *args, *self._named, extra=extra, stacklevel=stacklevel, **kwargs
+        )

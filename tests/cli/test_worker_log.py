@@ -1,0 +1,148 @@
+"""What ``forge-jobs worker`` logs, as a real process."""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import anyio
+import msgspec
+import pytest
+
+from forge_jobs import EnqueueRequest, JobClient, open_storage
+from tests.cli.conftest import CommandLine
+
+pytestmark = pytest.mark.processes
+
+_HANDLERS = """
+import logging
+from forge_jobs import HandlerRegistry, JobContext
+
+handlers = HandlerRegistry()
+
+@handlers.job("mail.receipt")
+async def receipt(ctx: JobContext, order: int) -> None:
+    ctx.log.info("receipt of order %d goes out", order)
+
+@handlers.job("mail.lost", max_attempts=1)
+async def lost() -> None:
+    raise ValueError("no such mailbox \\udcff")
+
+@handlers.job("debug")
+async def debug() -> None:
+    logging.getLogger("shop").debug("a line of the program")
+"""
+
+Work = Callable[..., str]
+
+
+@pytest.fixture
+def work(forge: CommandLine, tmp_path: Path) -> Work:
+    """Works the queue ``mail`` off; what the worker said."""
+    (tmp_path / "cli_log_handlers.py").write_text(_HANDLERS)
+    environ = {name: text for name, text in os.environ.items() if not name.startswith("FORGE_")}
+
+    def run(**variables: str) -> str:
+        ours = {"FORGE_STORAGE_URL": forge.url, "PYTHONPATH": str(Path.cwd())}
+        command = "worker cli_log_handlers:handlers --queues mail=2,other --until-empty"
+        done = subprocess.run(
+            [sys.executable, "-m", "forge_jobs", *command.split()],
+            cwd=tmp_path,
+            env=environ | ours | variables,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        assert done.stdout == ""
+        return done.stderr
+
+    return run
+
+
+@pytest.fixture
+def receipt(forge: CommandLine) -> Callable[[int], str]:
+    """Enqueues a job and gives its id."""
+
+    def enqueue(order: int) -> str:
+        payload = f'{{"order": {order}}}'
+        return forge(
+            "enqueue", "mail.receipt", "--queue", "mail", "--payload", payload
+        ).stdout.strip()
+
+    return enqueue
+
+
+def test_the_start_the_jobs_and_their_own_lines_are_told(
+    forge: CommandLine, work: Work, receipt: Callable[[int], str]
+) -> None:
+    forge("queues", "set", "other", "--max-workers", "7")
+    job_id = receipt(7)
+
+    said = work(FORGE_WORKER_ID="a")
+
+    assert re.search(r"pod worker-a \(\w{26}\) on sqlite jobs\.db", said)
+    assert "serves mail (2 at a time in the cluster), other (7 at a time in the cluster) " in said
+    assert "with 3 kinds: debug, mail.lost, mail.receipt\n" in said
+    assert f"receipt of order 7 goes out [mail.receipt, job {job_id}, attempt 1]\n" in said
+    assert re.search(rf"INFO .*: mail.receipt done after .* \(job {job_id}, attempt 1 of 5\)", said)
+
+
+def test_job_lines_can_be_turned_off_and_failures_are_told_all_the_same(
+    forge: CommandLine, work: Work, receipt: Callable[[int], str]
+) -> None:
+    receipt(7)
+    forge("enqueue", "mail.lost", "--queue", "mail", "--max-attempts", "1")
+
+    said = work(FORGE_LOG_JOBS="0")
+
+    assert "mail.receipt done" not in said
+    assert "ERROR forge_jobs.runtime.job_log: mail.lost failed with ValueError, now dead: " in said
+    assert "Traceback (most recent call last):\n" in said
+    assert "\nValueError: no such mailbox" in said
+
+
+def test_beyond_twenty_a_second_there_are_counts(
+    forge: CommandLine, work: Work, receipt: Callable[[int], str]
+) -> None:
+    lines = 60
+    anyio.run(enqueue_receipts, forge.url, lines)
+
+    said = work()
+
+    shown = said.count(" mail.receipt done after ")
+    counted = [int(n) for n in re.findall(r"jobs ended in .* s: mail.receipt done (\d+)", said)]
+    assert shown + sum(counted) == lines
+    assert shown < lines
+
+
+async def enqueue_receipts(url: str, count: int) -> None:
+    async with await open_storage(url) as storage, JobClient(storage) as client:
+        await client.enqueue_many(
+            EnqueueRequest("mail.receipt", {"order": n}, queue="mail") for n in range(count)
+        )
+
+
+def test_debug_shows_the_lines_of_the_program_and_none_of_the_driver(
+    forge: CommandLine, work: Work
+) -> None:
+    forge("enqueue", "debug", "--queue", "mail")
+
+    said = work(FORGE_LOG="DEBUG")
+
+    assert "DEBUG shop: a line of the program" in said
+    assert not re.search(r" (aiosqlite|asyncio|sqlalchemy)[.:]", said)
+
+
+def test_a_json_line_holds_the_failure_whatever_its_text_is(forge: CommandLine, work: Work) -> None:
+    forge("enqueue", "mail.lost", "--queue", "mail", "--max-attempts", "1")
+
+    said = work(FORGE_LOG_FORMAT="json")
+
+    entries = [msgspec.json.decode(line) for line in said.splitlines()]
+    [failure] = [each for each in entries if each["level"] == "ERROR"]
+    assert (failure["kind"], failure["error_type"]) == ("mail.lost", "ValueError")
+    assert "in lost" in failure["traceback"]
