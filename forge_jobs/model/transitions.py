@@ -30,7 +30,8 @@ class Transition(Struct, frozen=True, kw_only=True):
     """Where a claimed job goes.
 
     :param status: anything but in_progress and blocked
-    :param delay: pending and failed: due again this long after the store's now
+    :param delay: pending and failed: due again this long after the store's now. None: the job
+        keeps its due time, and so its place in the queue; now when that time lies ahead
     :param hand_back: the attempt did not count
     :param count_snooze: one more of the bounded hand-backs
     :param count_crash: one more crash
@@ -41,7 +42,7 @@ class Transition(Struct, frozen=True, kw_only=True):
 
     status: JobStatus
     cause: Cause
-    delay: timedelta = _ZERO
+    delay: timedelta | None = _ZERO
     hand_back: bool = False
     count_snooze: bool = False
     count_crash: bool = False

@@ -15,6 +15,9 @@ from forge_jobs.policy.randomness import Randomness, draw
 
 logger = logging.getLogger(__name__)
 
+LONGEST_CRASH_PAUSE = timedelta(hours=1)
+"""A job that may crash without limit is still tried once an hour."""
+
 _ZERO = timedelta(0)
 
 
@@ -55,6 +58,18 @@ def retry_delay(
     if not policy.jitter:
         return ceiling
     return min(ceiling * max(draw(rng), 0.0), ceiling)
+
+
+def crash_delay(crashes: int, pause: timedelta) -> timedelta:
+    """How long a job waits after its second or a further crash.
+
+    Twice as long each time, up to ``LONGEST_CRASH_PAUSE``. Without jitter: each crash has been
+    noticed at another moment.
+
+    :param crashes: at least 2, the last one included
+    :param pause: after the second crash
+    """
+    return _exponential(pause, 2.0, LONGEST_CRASH_PAUSE, crashes - 1)
 
 
 def bounded_delay(delay: timedelta) -> timedelta:

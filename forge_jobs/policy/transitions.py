@@ -8,7 +8,13 @@ from msgspec import Struct
 from forge_jobs.model.jobs import Cause, ClaimedJob, ErrorRecord, JobStatus
 from forge_jobs.model.queues import CooldownPolicy
 from forge_jobs.model.transitions import StaleClaim, Transition
-from forge_jobs.policy.backoff import DEFAULT_RETRY, RetryPolicy, bounded_delay, retry_delay
+from forge_jobs.policy.backoff import (
+    DEFAULT_RETRY,
+    RetryPolicy,
+    bounded_delay,
+    crash_delay,
+    retry_delay,
+)
 from forge_jobs.policy.cooldowns import next_cooldown
 from forge_jobs.policy.randomness import Randomness
 
@@ -71,8 +77,12 @@ def next_transition(end: AttemptEnd, job: ClaimedJob, rules: Rules, rng: Randomn
     return decide(end, job, rules, rng)
 
 
-def stale_transition(stale: StaleClaim, max_crashes: int) -> Transition:
-    """Where a job goes whose claim went stale: due at once, with one attempt and one crash used.
+def stale_transition(stale: StaleClaim, max_crashes: int, pause: timedelta) -> Transition:
+    """Where a job goes whose claim went stale, with one attempt and one crash used.
+
+    After its first crash the job keeps its due time, and so its place in the queue: the process
+    died, and that is mostly not the job's doing. From the second crash on the job waits for
+    ``pause``, twice as long after each further one, so that others run between.
 
     Dead at its ``max_crashes``-th crash, which stops a job that kills its processes, and when
     its attempts are used up; cancelled when that was asked for.
@@ -87,17 +97,20 @@ def stale_transition(stale: StaleClaim, max_crashes: int) -> Transition:
     if stale.cancel_requested:
         return Transition(status=JobStatus.CANCELLED, cause=Cause.CANCELLED, count_crash=counts)
     if not counts:
-        return Transition(status=JobStatus.PENDING, cause=Cause.CRASHED, hand_back=True)
+        return Transition(status=JobStatus.PENDING, cause=Cause.CRASHED, delay=None, hand_back=True)
     crashes = stale.crashes + 1
     if crashes >= max_crashes:
         message = f"crash {crashes} of {max_crashes}: suspected of killing its process"
-        return _crashed(stale, JobStatus.DEAD, message)
+        return _crashed(stale, JobStatus.DEAD, message, None)
     used_up = stale.max_attempts is not None and stale.attempt >= stale.max_attempts
     message = "the claim went stale: its process died, or lost the store"
-    return _crashed(stale, JobStatus.DEAD if used_up else JobStatus.PENDING, message)
+    delay = None if crashes == 1 else crash_delay(crashes, pause)
+    return _crashed(stale, JobStatus.DEAD if used_up else JobStatus.PENDING, message, delay)
 
 
-def _crashed(stale: StaleClaim, status: JobStatus, message: str) -> Transition:
+def _crashed(
+    stale: StaleClaim, status: JobStatus, message: str, delay: timedelta | None
+) -> Transition:
     error = ErrorRecord(
         attempt=stale.attempt,
         cause=Cause.CRASHED,
@@ -105,7 +118,9 @@ def _crashed(stale: StaleClaim, status: JobStatus, message: str) -> Transition:
         message=message,
         host_id=stale.host_id,
     )
-    return Transition(status=status, cause=Cause.CRASHED, count_crash=True, error=error)
+    return Transition(
+        status=status, cause=Cause.CRASHED, delay=delay, count_crash=True, error=error
+    )
 
 
 def _succeeded(end: AttemptEnd, job: ClaimedJob, _rules: Rules, _rng: Randomness) -> Transition:
@@ -184,7 +199,10 @@ def _too_many_snoozes(end: AttemptEnd, job: ClaimedJob, rules: Rules) -> ErrorRe
 
 
 def _handed_back(end: AttemptEnd, _job: ClaimedJob, _rules: Rules, _rng: Randomness) -> Transition:
-    return Transition(status=JobStatus.PENDING, cause=end.cause, hand_back=True, error=end.error)
+    # The job gave no reason to wait, so it keeps its place in the queue.
+    return Transition(
+        status=JobStatus.PENDING, cause=end.cause, delay=None, hand_back=True, error=end.error
+    )
 
 
 def _cancelled(end: AttemptEnd, _job: ClaimedJob, _rules: Rules, _rng: Randomness) -> Transition:

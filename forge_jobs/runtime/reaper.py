@@ -29,7 +29,7 @@ class ReapReport(Struct, frozen=True, kw_only=True):
 
     :param allowed: the guard trusted this pod's own clocks; without it nothing is revived and
         no pod is dropped
-    :param revived: claims that were ended, of jobs that are due again, dead or cancelled now
+    :param revived: claims that were ended, of jobs that wait again, are dead or cancelled now
     :param came_back: claims that beat, ended or were revived elsewhere after they were read
     :param expired: waiting jobs cancelled because their ``expires_at`` came
     :param dropped: pods forgotten
@@ -126,7 +126,10 @@ async def _revive(
 ) -> list[Claim]:
     """The claims whose revival was applied."""
     revivals = [
-        Revival(each.claim, stale_transition(each, _max_crashes(each.kind, settings, registry)))
+        Revival(
+            each.claim,
+            stale_transition(each, _max_crashes(each.kind, settings, registry), settings.lease),
+        )
         for each in stale
     ]
     applied = await jobs.revive(revivals, settings.lease)

@@ -72,6 +72,7 @@ async def test_a_transition_is_applied_and_counted_by_its_cause(
     ended = job.status in {JobStatus.DONE, JobStatus.DEAD, JobStatus.CANCELLED}
     assert job.finished_at == (clock.now() if ended else None)
     if not ended:
+        assert transition.delay is not None
         assert job.due_at == clock.now() + transition.delay
     assert job.result == transition.result
     assert await counters(storage) == {"enqueued": 1, "claimed": 1, transition.cause.value: 1}

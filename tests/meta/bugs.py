@@ -206,8 +206,8 @@ ENDS = [
         "a retry delayed from the old due time",
         "finalize",
         "settle",
-        "run_at = tx.now + duration_us(transition.delay)",
-        "run_at = row.run_at + duration_us(transition.delay)",
+        "else now + duration_us(delay)",
+        "else row.run_at + duration_us(delay)",
     ),
     _bug(
         "an older result kept",
@@ -220,8 +220,8 @@ ENDS = [
         "a released claim uses up its attempt",
         "revive",
         "settle",
-        "cause=Cause.RELEASED, hand_back=True",
-        "cause=Cause.RELEASED",
+        "cause=Cause.RELEASED, delay=None, hand_back=True",
+        "cause=Cause.RELEASED, delay=None",
     ),
     _bug("children not told", "children", "settle", "tell_children(tx, parents)", "pass"),
     _bug(

@@ -51,6 +51,20 @@ SUCCESSES = [
 
 ODD_BUGS = [
     _bug(
+        "an interrupted job goes behind those that are due",
+        "place_in_queue",
+        "settle",
+        "return min(row.run_at, now) if delay is None",
+        "return now if delay is None",
+    ),
+    _bug(
+        "an interrupted job waits for a clock that went back",
+        "place_in_queue",
+        "settle",
+        "return min(row.run_at, now) if delay is None",
+        "return row.run_at if delay is None",
+    ),
+    _bug(
         "a tag found behind a quote in another",
         "bulk",
         "job_rows",

@@ -69,16 +69,16 @@ REDIS_BUGS: tuple[Bug, ...] = (
     _bug(
         "a release that changes the due time",
         "revive",
-        "lib/settling",
-        "  if mode ~= 'release' then\n    job.run_at",
-        "  if mode then\n    job.run_at",
+        "lib/outcomes",
+        "outcome.delay and now + outcome.delay or math.min(job.run_at, now)",
+        "now + (outcome.delay or 0)",
     ),
     _bug(
         "a retry delayed from the old due time",
         "finalize",
-        "lib/settling",
-        "job.run_at = now + outcome.delay",
-        "job.run_at = job.run_at + outcome.delay",
+        "lib/outcomes",
+        "outcome.delay and now + outcome.delay or",
+        "outcome.delay and job.run_at + outcome.delay or",
     ),
     _bug(
         "an attempt handed back that counts",

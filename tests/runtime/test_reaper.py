@@ -221,7 +221,7 @@ async def test_a_claim_that_ends_between_reading_and_reviving_stays_ended(
     stale = await manual_storage.jobs.stale_claims(LEASE, 10)
 
     assert await finish(manual_storage, claimed, done())
-    revivals = [Revival(each.claim, stale_transition(each, 3)) for each in stale]
+    revivals = [Revival(each.claim, stale_transition(each, 3, LEASE)) for each in stale]
     assert len(revivals) == 1
     assert await manual_storage.jobs.revive(revivals, LEASE) == [False]
 
@@ -310,6 +310,8 @@ async def test_the_third_crash_makes_a_job_dead(a_reaper: Reaper) -> None:
         lease = await register(a_reaper.storage)
         claimed = await claim_one(a_reaper.storage, lease)
         await a_reaper.storage.jobs.record_start([claimed.claim])
+        await a_reaper.reap_through(LEASE)
+        # The pause after the second crash.
         await a_reaper.reap_through(LEASE)
 
     assert (await get_job(a_reaper.storage, job_id)).status is JobStatus.DEAD

@@ -13,9 +13,11 @@ from forge_jobs.model.jobs import Cause, Claim, ClaimedJob, ErrorRecord, JobStat
 from forge_jobs.model.queues import CooldownPolicy
 from forge_jobs.model.retries import LONGEST_DELAY, Fixed
 from forge_jobs.model.transitions import Cooldown, StaleClaim, Transition
+from forge_jobs.policy.backoff import LONGEST_CRASH_PAUSE
 from forge_jobs.policy.transitions import AttemptEnd, Rules, next_transition, stale_transition
 
 SECOND = timedelta(seconds=1)
+PAUSE = timedelta(seconds=15)
 ZERO = timedelta(0)
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 CLAIM = Claim("default", new_job_id(), 1)
@@ -180,7 +182,7 @@ def test_an_interrupted_attempt_is_handed_back_also_the_last_one(
 ) -> None:
     back = after(AttemptEnd(cause=cause), attempt=attempt, snoozes=10**6)
 
-    assert back == Transition(status=JobStatus.PENDING, cause=cause, hand_back=True)
+    assert back == Transition(status=JobStatus.PENDING, cause=cause, delay=None, hand_back=True)
 
 
 @pytest.mark.parametrize("cause", [Cause.THROTTLED, Cause.SNOOZED])
@@ -242,16 +244,24 @@ def test_what_is_not_the_end_of_an_attempt_is_refused(cause: Cause) -> None:
 
 
 class TestStaleClaims:
-    def test_a_crash_uses_one_attempt_and_the_job_is_due_at_once(self) -> None:
+    def test_a_first_crash_uses_one_attempt_and_the_job_keeps_its_place(self) -> None:
         stale = a_stale_claim(attempt=3)
 
-        revived = stale_transition(stale, 3)
+        revived = stale_transition(stale, 3, PAUSE)
 
         assert (revived.status, revived.cause) == (JobStatus.PENDING, Cause.CRASHED)
-        assert (revived.delay, revived.hand_back, revived.count_crash) == (ZERO, False, True)
+        assert (revived.delay, revived.hand_back, revived.count_crash) == (None, False, True)
         assert revived.error is not None
         assert (revived.error.attempt, revived.error.cause) == (3, Cause.CRASHED)
         assert revived.error.host_id == stale.host_id
+
+    def test_from_the_second_crash_on_it_waits_twice_as_long_each_time(self) -> None:
+        delays = [
+            stale_transition(a_stale_claim(crashes=crashes, max_attempts=None), 10**6, PAUSE).delay
+            for crashes in (1, 2, 3, 100_000)
+        ]
+
+        assert delays == [PAUSE, 2 * PAUSE, 4 * PAUSE, LONGEST_CRASH_PAUSE]
 
     @pytest.mark.parametrize(
         ("crashes", "max_crashes", "status"),
@@ -266,7 +276,9 @@ class TestStaleClaims:
     def test_the_last_crash_allowed_makes_it_dead_with_that_reason(
         self, crashes: int, max_crashes: int, status: JobStatus
     ) -> None:
-        ended = stale_transition(a_stale_claim(crashes=crashes, max_attempts=None), max_crashes)
+        ended = stale_transition(
+            a_stale_claim(crashes=crashes, max_attempts=None), max_crashes, PAUSE
+        )
 
         assert (ended.status, ended.cause, ended.count_crash) == (status, Cause.CRASHED, True)
         assert ended.error is not None
@@ -283,7 +295,7 @@ class TestStaleClaims:
     ) -> None:
         stale = a_stale_claim(attempt=attempt, max_attempts=max_attempts, started=started)
 
-        ended = stale_transition(stale, 3)
+        ended = stale_transition(stale, 3, PAUSE)
 
         assert (ended.status, ended.cause) == (status, Cause.CRASHED)
 
@@ -291,8 +303,8 @@ class TestStaleClaims:
     def test_a_further_claim_that_never_started_costs_nothing(self, attempt: int) -> None:
         stale = a_stale_claim(crashes=2, started=False, attempt=attempt)
 
-        assert stale_transition(stale, 3) == Transition(
-            status=JobStatus.PENDING, cause=Cause.CRASHED, hand_back=True
+        assert stale_transition(stale, 3, PAUSE) == Transition(
+            status=JobStatus.PENDING, cause=Cause.CRASHED, delay=None, hand_back=True
         )
 
     @pytest.mark.parametrize("crashes", [0, 2])
@@ -302,7 +314,7 @@ class TestStaleClaims:
     ) -> None:
         stale = a_stale_claim(cancel_requested=True, crashes=crashes, started=started, attempt=5)
 
-        ended = stale_transition(stale, 3)
+        ended = stale_transition(stale, 3, PAUSE)
 
         assert (ended.status, ended.cause) == (JobStatus.CANCELLED, Cause.CANCELLED)
         assert ended.count_crash == (started or crashes == 0)
@@ -339,6 +351,7 @@ def test_no_order_of_events_breaks_a_bound(
                     started=event == CRASH,
                 ),
                 max_crashes,
+                PAUSE,
             )
         else:
             step = after(
@@ -356,7 +369,7 @@ def test_no_order_of_events_breaks_a_bound(
         status = step.status
 
         assert step.status not in {JobStatus.IN_PROGRESS, JobStatus.BLOCKED}
-        assert step.delay >= ZERO
+        assert step.delay is None or step.delay >= ZERO
         assert attempt == used
         assert max_attempts is None or attempt <= max_attempts
         assert crashes <= max_crashes

@@ -130,7 +130,8 @@ class JobStore(Protocol):
         token is kept, and only with the job: a repeat is False once a newer claim has ended or
         an operator has deleted the job.
 
-        Applies the transition: status, cause, due time (now + delay), result (replaces an older
+        Applies the transition: status, cause, due time (now + delay; where the delay is None the
+        one that the job was claimed with, or now when that lies ahead), result (replaces an older
         one, also by None), error (stamped with now, appended, the newest 32 stay), the attempt
         (one less when handed back), snooze and crash counts, cool-down of the queue.
 
@@ -192,7 +193,8 @@ class JobStore(Protocol):
         ...
 
     async def release(self, claims: Sequence[Claim]) -> list[bool]:
-        """Hand unstarted claims back: pending, due as before, attempt not used, cause released.
+        """Hand unstarted claims back: pending, due as before (delay None), attempt not used, cause
+        released.
 
         Per item as in :meth:`finalize`, repeatable by ``settled_token`` too. A job that was asked
         to cancel becomes cancelled. Wakes the queue.

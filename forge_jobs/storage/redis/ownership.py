@@ -29,7 +29,7 @@ from forge_jobs.storage.redis.fleet import in_all_queues, live_kinds
 _HOLD_AT_ONCE = 1000
 """How many jobs of unknown kinds one claim puts aside, so that it stays short."""
 
-_RELEASED = Transition(status=JobStatus.PENDING, cause=Cause.RELEASED, hand_back=True)
+_RELEASED = Transition(status=JobStatus.PENDING, cause=Cause.RELEASED, delay=None, hand_back=True)
 
 _Pairs = Sequence[tuple[Claim, Transition]]
 _NO_ENDS = ((), ())
@@ -197,7 +197,7 @@ def _outcome(transition: Transition) -> tuple[object, ...]:
     return (
         transition.status,
         transition.cause,
-        duration_us(transition.delay),
+        False if transition.delay is None else duration_us(transition.delay),
         int(transition.hand_back),
         int(transition.count_snooze),
         int(transition.count_crash),

@@ -106,7 +106,7 @@ STALE = (
 """Takes ``silent_us``, ``count`` and ``now``; for :func:`stale_of`."""
 
 _CANCELLED = Transition(status=JobStatus.CANCELLED, cause=Cause.CANCELLED)
-_RELEASED = Transition(status=JobStatus.PENDING, cause=Cause.RELEASED, hand_back=True)
+_RELEASED = Transition(status=JobStatus.PENDING, cause=Cause.RELEASED, delay=None, hand_back=True)
 
 
 @dataclass(frozen=True)
@@ -115,18 +115,18 @@ class _Mode:
 
     :param by_owner: its repeat is known by the token; a revival's is not
     :param read: how the jobs are read and locked
-    :param keep_due: due as before, whatever the transition's delay
+    :param keep_result: the result stays, whatever the transition's
     :param cancel_spares_done: success stands against a cancel
     """
 
     by_owner: bool
     read: Select[Any] = _LOCKED
-    keep_due: bool = False
+    keep_result: bool = False
     cancel_spares_done: bool = True
 
 
 _FINALIZE = _Mode(by_owner=True)
-_RELEASE = _Mode(by_owner=True, keep_due=True)
+_RELEASE = _Mode(by_owner=True, keep_result=True)
 _REVIVE = _Mode(by_owner=False, read=_NOT_IN_USE, cancel_spares_done=False)
 
 
@@ -243,6 +243,11 @@ def _is_repeat(row: JobRow | None, claim: Claim) -> bool:
     )
 
 
+def _due_again(row: JobRow, delay: timedelta | None, now: int) -> int:
+    # The job was due when it was claimed. A due time ahead means that the clock went back since.
+    return min(row.run_at, now) if delay is None else now + duration_us(delay)
+
+
 class _Batch:
     """The ends of one call, written together."""
 
@@ -260,8 +265,8 @@ class _Batch:
         transition = self._in_force(row, wished)
         status, cause = transition.status, transition.cause
         run_at = row.run_at
-        if status not in TERMINAL and not (self._mode.keep_due and transition is wished):
-            run_at = tx.now + duration_us(transition.delay)
+        if status not in TERMINAL:
+            run_at = _due_again(row, transition.delay, tx.now)
         self.ended.add(claim)
         self._rows.append((row, status))
         tx.count(row.queue, cause, row.host_id)
@@ -305,7 +310,7 @@ class _Batch:
     def _texts(self, row: JobRow, transition: Transition) -> dict[str, Any]:
         now = self._tx.now
         result, expires_at = row.result, row.result_expires_at
-        if not self._mode.keep_due:
+        if not self._mode.keep_result:
             result, expires_at = transition.result, None
             if result is not None and row.result_ttl_us is not None:
                 expires_at = now + row.result_ttl_us

@@ -1,7 +1,7 @@
 """How claims end: finalize, release, revive; and how waiting jobs end."""
 
 from collections.abc import Callable, Iterable, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from msgspec.structs import replace
 
@@ -102,12 +102,18 @@ def _end_claim(
     if transition.result is not None and job.request.result_ttl is not None:
         job.result_expires_at = world.now + job.request.result_ttl
     if transition.status not in TERMINAL:
-        job.due_at = world.now + transition.delay
+        job.due_at = _due_again(world, job, transition.delay)
     _apply(world, job, transition)
+
+
+def _due_again(world: World, job: ModelJob, delay: timedelta | None) -> datetime:
+    return min(job.due_at, world.now) if delay is None else world.now + delay
 
 
 def _hand_back(world: World, job: ModelJob) -> None:
     """Due and result stay as they were."""
+    if not job.cancel_requested:
+        job.due_at = _due_again(world, job, None)
     cancelled = replace(RELEASED, status=JobStatus.CANCELLED, cause=Cause.CANCELLED)
     _apply(world, job, cancelled if job.cancel_requested else RELEASED)
 

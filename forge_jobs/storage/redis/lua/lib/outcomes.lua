@@ -1,7 +1,8 @@
 -- What the end of a claim leaves on its job. Used with jobs.lua; see settling.lua.
 --
 -- An outcome comes as { status, cause, delay, handed back, snoozes, crashes, error, result, cool-down
--- length and level }, counts as 0 or 1, texts and lengths false when there are none.
+-- length and level }, counts as 0 or 1, texts and lengths false when there are none. delay is false
+-- for a job that keeps its due time.
 
 local function to_outcome(parts)
   local status, cause, delay, handed_back, snoozes, crashes, error, result, length, level =
@@ -10,6 +11,12 @@ local function to_outcome(parts)
     status = status, cause = cause, delay = delay, handed_back = handed_back, snoozes = snoozes,
     crashes = crashes, error = error, result = result, length = length, level = level,
   }
+end
+
+-- Without a delay the job was due when it was claimed. A due time ahead means that the clock went
+-- back since.
+local function due_again(job, outcome)
+  return outcome.delay and now + outcome.delay or math.min(job.run_at, now)
 end
 
 local MOST_ERRORS = 32

@@ -1,20 +1,18 @@
 -- Ends claims. Used with jobs, claims, endings, queues, outcomes.
 --
 -- An item: { id, token, number of its outcome }; see outcomes.lua.
--- Modes: 'finalize'; 'release', due as before; 'revive', only when stale for `stale_after`.
+-- Modes: 'finalize'; 'release', which keeps the result; 'revive', only when stale for `stale_after`.
 
 -- Whether the outcome is overruled: the job was asked to cancel.
 local function is_cancelled(job, outcome, mode)
   return job.cancel and not (outcome.status == 'done' and mode ~= 'revive')
 end
 
--- Back among those that wait. A release keeps the due time unless it was overruled.
-local function wait_again(base, job, outcome, mode, changes)
+-- Back among those that wait.
+local function wait_again(base, job, outcome, changes)
   set_status(base, job, outcome.status)
-  if mode ~= 'release' then
-    job.run_at = now + outcome.delay
-    changes[#changes + 1], changes[#changes + 2] = 'run_at', text(job.run_at)
-  end
+  job.run_at = due_again(job, outcome)
+  changes[#changes + 1], changes[#changes + 2] = 'run_at', text(job.run_at)
   redis.call(
     'HSET', base .. ':j:' .. job.id, 'status', job.status, 'cause', outcome.cause, 'more', '1',
     unpack(changes)
@@ -36,7 +34,7 @@ local function apply(base, job, outcome, mode)
   if overruled or ENDED[outcome.status] then
     end_job(base, job, overruled and 'cancelled' or outcome.status, cause, changes)
   else
-    wait_again(base, job, outcome, mode, changes)
+    wait_again(base, job, outcome, changes)
   end
   count(cause, job.host)
   if outcome.length then
