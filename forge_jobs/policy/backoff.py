@@ -15,8 +15,8 @@ from forge_jobs.policy.randomness import Randomness, draw
 
 logger = logging.getLogger(__name__)
 
-LONGEST_CRASH_PAUSE = timedelta(hours=1)
-"""A job that may crash without limit is still tried once an hour."""
+LONGEST_CRASH_PAUSE = timedelta(minutes=10)
+"""A job that may crash without limit is still tried every ten minutes."""
 
 _ZERO = timedelta(0)
 
