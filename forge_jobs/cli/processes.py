@@ -2,17 +2,17 @@
 
 import asyncio
 import contextlib
-import logging
 import signal
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
 from forge_jobs.cli.failures import BAD_INPUT
 from forge_jobs.clock import SystemClock
+from forge_jobs.reports import reporter
 from forge_jobs.runtime.service import Wakeup
 from forge_jobs.runtime.signals import on_stop_signals
 
-logger = logging.getLogger(__name__)
+logger = reporter(__name__)
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 30.0
 _SETTLED_AFTER = 60.0

@@ -3,7 +3,6 @@
 import asyncio
 import functools
 import gc
-import logging
 from collections.abc import Mapping
 from datetime import timedelta
 from enum import Enum
@@ -14,6 +13,7 @@ from forge_jobs.config import Deployment
 from forge_jobs.errors import Unavailable
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.model.queues import QueueCounts
+from forge_jobs.reports import reporter
 from forge_jobs.runtime.labels import pod_label
 from forge_jobs.runtime.runtime import QueueRuntime, Starting
 from forge_jobs.runtime.service import Wakeup
@@ -21,7 +21,7 @@ from forge_jobs.runtime.signals import on_stop_signals
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
 
-logger = logging.getLogger(__name__)
+logger = reporter(__name__)
 
 _LOOK_EVERY = timedelta(milliseconds=100)
 _READY_WITHIN = timedelta(minutes=1)

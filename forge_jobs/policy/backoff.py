@@ -5,15 +5,15 @@ a delay is drawn evenly from zero to the computed ceiling. Of the variants compa
 spreads jobs that failed together best and costs the upstream the fewest calls.
 """
 
-import logging
 import math
 from collections.abc import Callable
 from datetime import timedelta
 
 from forge_jobs.model.retries import LONGEST_DELAY, Delays, Exponential, Fixed, Linear, Retry
 from forge_jobs.policy.randomness import Randomness, draw
+from forge_jobs.reports import reporter
 
-logger = logging.getLogger(__name__)
+logger = reporter(__name__)
 
 LONGEST_CRASH_PAUSE = timedelta(minutes=10)
 """A job that may crash without limit is still tried every ten minutes."""

@@ -1,15 +1,15 @@
 """Hands what a beat brought to those it concerns."""
 
-import logging
 from collections.abc import Callable, Mapping
 
 from forge_jobs.model.jobs import Claim
 from forge_jobs.model.processes import Beat, ClaimState, PodLease
+from forge_jobs.reports import reporter
 from forge_jobs.runtime.exchange import ExchangeLane
 from forge_jobs.runtime.services import PodServices
 from forge_jobs.runtime.supervisor import Supervisor
 
-logger = logging.getLogger(__name__)
+logger = reporter(__name__)
 
 
 class BeatReceiver:

@@ -13,10 +13,11 @@ from forge_jobs.model.events import EventKind
 from forge_jobs.model.ids import HostId
 from forge_jobs.model.processes import Allocation, Leadership
 from forge_jobs.policy.shares import plan_allocations
+from forge_jobs.reports import reporter
 from forge_jobs.runtime.events import EventBuffer
 from forge_jobs.storage.protocols import CronStore, ProcStore, Storage
 
-logger = logging.getLogger(__name__)
+logger = reporter(__name__)
 
 LOOK_EVERY = timedelta(seconds=60)
 """The slots are looked at this often although nothing seems to have changed."""

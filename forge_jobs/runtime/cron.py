@@ -1,6 +1,5 @@
 """Fires schedules whose time has come."""
 
-import logging
 import random
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -17,10 +16,11 @@ from forge_jobs.model.ids import new_job_id, occurrence_job_id
 from forge_jobs.model.jobs import EnqueueOutcome, NewJob, Unique
 from forge_jobs.model.schedules import DueSchedules, Firing, Schedule, ScheduleSpec
 from forge_jobs.policy.cron import plan_firing
+from forge_jobs.reports import reporter
 from forge_jobs.runtime.events import EventBuffer
 from forge_jobs.storage.protocols import CronStore, Storage
 
-logger = logging.getLogger(__name__)
+logger = reporter(__name__)
 
 FIRE_BATCH = 100
 """Bounds how many schedules one call fires: a call that a busy store cannot finish within its time

@@ -12,10 +12,11 @@ from forge_jobs.model.queues import CooldownPolicy, QueueState
 from forge_jobs.model.transitions import Transition
 from forge_jobs.policy.backoff import RetryPolicy
 from forge_jobs.policy.transitions import AttemptEnd, Rules, next_transition
+from forge_jobs.reports import reporter
 from forge_jobs.runtime.failures import error_record
 from forge_jobs.runtime.services import PodServices
 
-logger = logging.getLogger(__name__)
+logger = reporter(__name__)
 
 _DEFAULT_COOLDOWN = CooldownPolicy()
 _NO_RULES = Rules()

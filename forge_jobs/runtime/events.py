@@ -1,6 +1,5 @@
 """Timeline events, buffered by the process they happened in."""
 
-import logging
 import threading
 from collections import deque
 from collections.abc import Sequence
@@ -10,9 +9,10 @@ import anyio
 from forge_jobs.clock import Clock, SystemClock, from_us
 from forge_jobs.errors import CONCERNS_ALL, StorageError
 from forge_jobs.model.events import EventKind, TimelineEvent
+from forge_jobs.reports import reporter
 from forge_jobs.storage.protocols import JobStore
 
-logger = logging.getLogger(__name__)
+logger = reporter(__name__)
 
 EVENT_CAPACITY = 20_000
 """A store that is down for a minute costs a busy pod nothing, and one for a day no memory."""

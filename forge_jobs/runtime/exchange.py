@@ -1,7 +1,6 @@
 """The lane of one queue to the store: ends of claims go out, new claims come in."""
 
 import itertools
-import logging
 from collections import deque
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
@@ -14,10 +13,11 @@ from forge_jobs.errors import CONCERNS_ALL, StorageClosed, Unavailable
 from forge_jobs.model.jobs import Claim
 from forge_jobs.model.processes import PodLease
 from forge_jobs.model.transitions import Demand, Exchange, Finalization
+from forge_jobs.reports import reporter
 from forge_jobs.runtime.service import Wakeup
 from forge_jobs.runtime.services import PodServices
 
-logger = logging.getLogger(__name__)
+logger = reporter(__name__)
 
 BATCH = 1_000
 BATCH_BYTES = 4 * 1024 * 1024

@@ -34,6 +34,7 @@ class PodHealth(Struct, frozen=True, kw_only=True):
     :param lost_claims: claims that turned out to be somebody else's, since the start
     :param blocked_count: how often the event loop was found blocked
     :param stuck: handlers that were told to stop and have not ended
+    :param unlogged: reports of this process that the log did not take, since its start
     :param listening: hints of other pods arrive at once; False: they are found by polling
     """
 
@@ -44,6 +45,7 @@ class PodHealth(Struct, frozen=True, kw_only=True):
     lost_claims: int
     blocked_count: int
     stuck: int
+    unlogged: int
     listening: bool
     queues: Mapping[str, QueueHealth]
     loops: Mapping[str, LoopHealth]

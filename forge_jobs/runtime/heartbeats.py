@@ -2,10 +2,8 @@
 
 import asyncio
 import contextlib
-import logging
 import os
 import random
-import threading
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Protocol
@@ -13,16 +11,18 @@ from typing import Protocol
 from forge_jobs import stop_points
 from forge_jobs.clock import Clock
 from forge_jobs.config import RuntimeSettings
+from forge_jobs.engine_threads import EngineThread
 from forge_jobs.errors import Unavailable
 from forge_jobs.model.processes import Beat, Pod, PodLease
 from forge_jobs.policy.bursts import Bursts
 from forge_jobs.policy.liveness import Fence
+from forge_jobs.reports import defer_reports, flush_reports, reporter
 from forge_jobs.runtime.held_claims import HeldClaims
 from forge_jobs.runtime.service import Wakeup
 from forge_jobs.runtime.watchdog import Watchdog
 from forge_jobs.storage.protocols import Storage
 
-logger = logging.getLogger(__name__)
+logger = reporter(__name__)
 
 HUNG_EXIT_CODE = 70
 _LONGEST_TICK = 0.25
@@ -53,6 +53,8 @@ class Heartbeat:
 
     It goes on while the pod drains and stops last. A loop that hangs is given up on: the beats
     end, so that the jobs go elsewhere, and ``exit_process`` is called.
+
+    Nothing here waits for the log, whose handlers may block: see :mod:`forge_jobs.reports`.
 
     :param storage: where an independent bundle is opened from
     :param declare: says what the pod's code declares, at each registration after the first: the
@@ -104,11 +106,16 @@ class Heartbeat:
         self._rng = random.Random()
         self._fence_told = False
         self._stopping = False
+        self._beats_end = False
         self._ended = asyncio.Event()
-        self._loop: asyncio.AbstractEventLoop | None = None
         self._bell: Wakeup | None = None
         self._watch_bell: Wakeup | None = None
-        self._thread = threading.Thread(target=self._run, name="forge-jobs-heartbeat", daemon=True)
+        self._thread = EngineThread(
+            "forge-jobs-heartbeat",
+            self._main,
+            on_end=lambda: self._tell(self._ended.set),
+            longest_pause=_LONGEST_RETRY,
+        )
 
     def start(self) -> None:
         """Begin; the first beat goes out at once."""
@@ -124,9 +131,7 @@ class Heartbeat:
         A beat in flight is not cancelled: with a store that does not answer, the thread ends
         later, by the store's own time limit.
         """
-        self._stopping = True
-        self._ring(self._bell)
-        self._ring(self._watch_bell)
+        self._stop()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(at_most.total_seconds()):
                 await self._ended.wait()
@@ -136,27 +141,24 @@ class Heartbeat:
     # -- in the thread -----------------------------------------------------------------------
 
     def _ring(self, bell: Wakeup | None) -> None:
-        if self._loop is not None and bell is not None:
-            with contextlib.suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(bell.ring)
+        if bell is not None:
+            self._thread.call_soon(bell.ring)
+
+    def _stop(self) -> None:
+        self._stopping = True
+        self._thread.over()
+        self._ring(self._bell)
+        self._ring(self._watch_bell)
 
     def _tell(self, callback: Callable[..., None], *args: object) -> None:
         # The loop of the handlers may be closed already: nobody is left to be told.
         with contextlib.suppress(RuntimeError):
             self._home.call_soon_threadsafe(callback, *args)
 
-    def _run(self) -> None:
-        try:
-            asyncio.run(self._main())
-        except Exception:
-            logger.exception("the heartbeat thread failed; this pod will lose its claims")
-        finally:
-            self._tell(self._ended.set)
-
     async def _main(self) -> None:
         self._bell, self._watch_bell = Wakeup(), Wakeup()
-        self._loop = asyncio.get_running_loop()
-        watch = asyncio.ensure_future(self._watch())
+        self._beats_end = False
+        watch = asyncio.ensure_future(self._keep_watch())
         try:
             storage = await self._open()
             if storage is not None:
@@ -165,14 +167,16 @@ class Heartbeat:
                 finally:
                     await storage.aclose()
         finally:
-            self._stopping = True
+            self._beats_end = True
             self._watch_bell.ring()
             await watch
 
     async def _open(self) -> Storage | None:
         while not self._stopping:
             try:
-                return await self._storage.reopen()
+                storage = await self._storage.reopen()
+                defer_reports()  # the driver may have made loggers
+                return storage
             except Exception as error:  # without beats the pod is of no use to anybody
                 await self._pause(self._failed(error))
         return None
@@ -247,16 +251,20 @@ class Heartbeat:
         pause: float = min(longest, 0.05 * 2 ** min(self.failures - 1, 10))
         return pause * self._rng.uniform(0.5, 1.0)
 
-    async def _watch(self) -> None:
+    async def _keep_watch(self) -> None:
         """Look after the fence and the other event loop, also while a beat gets no answer."""
         assert self._watch_bell is not None
-        while not self._stopping:
-            elapsed = self._clock.elapsed()
-            self._check_fence(elapsed)
-            if self.watchdog.check(elapsed):
-                self._give_up()
-                return
+        while not (self._stopping or self._beats_end):
+            try:
+                self._watch(self._clock.elapsed())
+            except Exception:  # without this the handlers would never be fenced
+                logger.exception("heartbeat: the watch failed and goes on")
             await self._watch_bell.wait(timedelta(seconds=self._tick))
+
+    def _watch(self, elapsed: float) -> None:
+        self._check_fence(elapsed)
+        if self.watchdog.check(elapsed):
+            self._give_up()
 
     def _check_fence(self, elapsed: float) -> None:
         if self._fence_told or not self._fence.must_stop(elapsed):
@@ -271,14 +279,15 @@ class Heartbeat:
 
     def _give_up(self) -> None:
         self.is_hung = True
-        self._stopping = True
-        self.ring()
+        self._stop()
         logger.critical(
-            "the event loop hangs since %s: this pod gives up. Stack of the loop:\n%s",
+            "the event loop has been blocked for more than %s; this pod is shutting down. "
+            "Stack of the loop:\n%s",
             self._settings.hung_after,
             self.watchdog.stack(),
         )
         # Should the process go on nevertheless, then without handlers that nobody beats for.
         self._fence.close()
         self._tell(self._listener.fenced)
+        flush_reports()
         self._exit_process(HUNG_EXIT_CODE)

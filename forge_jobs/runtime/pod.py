@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import logging
 from collections.abc import Coroutine, Iterator
 from datetime import timedelta
 from functools import partial
@@ -15,6 +14,7 @@ from forge_jobs.model.ids import HostId, new_host_id
 from forge_jobs.model.processes import Beat, Pod, PodLease
 from forge_jobs.model.queues import Wake
 from forge_jobs.policy.liveness import Fence
+from forge_jobs.reports import report_counts, reporter
 from forge_jobs.runtime.beats import BeatReceiver
 from forge_jobs.runtime.events import EventBuffer
 from forge_jobs.runtime.health import PodHealth, QueueHealth
@@ -30,7 +30,7 @@ from forge_jobs.runtime.services import PodServices
 from forge_jobs.runtime.startup import RuntimePlan, declare, describe_pod, join
 from forge_jobs.runtime.supervisor import Supervisor
 
-logger = logging.getLogger(__name__)
+logger = reporter(__name__)
 
 _LISTEN_FOR = timedelta(seconds=1)
 _EAGER_FOR, _EAGER_EVERY = 10.0, 0.5
@@ -198,6 +198,7 @@ class RunningPod:
             lost_claims=self.services.lost_claims,
             blocked_count=beat.watchdog.blocked_count,
             stuck=sum(run.stop_reason is not None for run in self.runs()),
+            unlogged=report_counts().unlogged,
             listening=self.plan.storage.health().wakes,
             queues={name: _queue_health(each) for name, each in self.supervisors.items()},
             loops={loop.name: loop.health() for loop in self.loops.all},

@@ -1,6 +1,5 @@
 """Gives the jobs of dead processes to others, and clears away what nobody will come back for."""
 
-import logging
 from datetime import timedelta
 
 from msgspec import Struct
@@ -15,10 +14,11 @@ from forge_jobs.model.jobs import Claim
 from forge_jobs.model.transitions import Revival, StaleClaim
 from forge_jobs.policy.liveness import ReaperGuard
 from forge_jobs.policy.transitions import stale_transition
+from forge_jobs.reports import reporter
 from forge_jobs.runtime.events import EventBuffer
 from forge_jobs.storage.protocols import JobStore, ProcStore
 
-logger = logging.getLogger(__name__)
+logger = reporter(__name__)
 
 REAP_BATCH = 500
 """Bounds how long one call holds the store's write lock."""

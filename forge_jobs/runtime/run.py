@@ -1,15 +1,15 @@
 """One run of one handler: what may stop it, and why it was stopped."""
 
 import asyncio
-import logging
 from enum import StrEnum
 from typing import Any
 
 from forge_jobs.handlers.handler import Handler
 from forge_jobs.model.jobs import ClaimedJob
 from forge_jobs.model.queues import QueueState
+from forge_jobs.reports import reporter
 
-logger = logging.getLogger(__name__)
+logger = reporter(__name__)
 
 _PATIENCE, _IMPATIENCE, _LONGEST_PAUSE = 5.0, 0.25, 10.0
 _REPORTED_REPEAT = 2

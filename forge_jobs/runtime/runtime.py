@@ -1,7 +1,6 @@
 """QueueRuntime: what a program says about the pod it wants to be."""
 
 import asyncio
-import logging
 import os
 from collections.abc import Callable, Generator, Mapping, Sequence
 from datetime import timedelta
@@ -19,6 +18,7 @@ from forge_jobs.model.ids import HostId
 from forge_jobs.model.names import check_name
 from forge_jobs.model.queues import QueueSettings, RateLimit
 from forge_jobs.model.schedules import ScheduleSpec
+from forge_jobs.reports import reporter
 from forge_jobs.runtime.handle import QueueHandle
 from forge_jobs.runtime.pod import start_pod
 from forge_jobs.runtime.routing import Router, checked_router, default_router
@@ -28,7 +28,7 @@ from forge_jobs.runtime.startup import RuntimePlan
 from forge_jobs.runtime.stopping import PodStopper
 from forge_jobs.storage.protocols import Storage
 
-logger = logging.getLogger(__name__)
+logger = reporter(__name__)
 
 
 class QueueRuntime:

@@ -4,7 +4,6 @@ What a loop does is a public ``*_once`` function somewhere else; this module onl
 """
 
 import asyncio
-import logging
 import random
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
@@ -13,8 +12,9 @@ from msgspec import Struct
 
 from forge_jobs.clock import Clock
 from forge_jobs.errors import Unavailable
+from forge_jobs.reports import reporter
 
-logger = logging.getLogger(__name__)
+logger = reporter(__name__)
 
 _FIRST_PAUSE = 0.1
 _SHORTEST_CAP, _LONGEST_CAP = 1.0, 30.0

@@ -1,14 +1,15 @@
 """First signal: drain. Second signal: hurry."""
 
 import asyncio
-import logging
 import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-logger = logging.getLogger(__name__)
+from forge_jobs.reports import reporter
+
+logger = reporter(__name__)
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import logging
 import os
 import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -21,11 +20,12 @@ from forge_jobs.model.ids import HostId
 from forge_jobs.model.processes import Pod, PodLease
 from forge_jobs.model.queues import QueueSettings, QueueState, RateLimit
 from forge_jobs.model.schedules import ScheduleSpec
+from forge_jobs.reports import reporter
 from forge_jobs.runtime.schedules import ensure_schedules
 from forge_jobs.runtime.service import Wakeup
 from forge_jobs.storage.protocols import Storage
 
-logger = logging.getLogger(__name__)
+logger = reporter(__name__)
 
 _T = TypeVar("_T")
 

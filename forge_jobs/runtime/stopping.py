@@ -7,7 +7,6 @@ events, the leader lease and the pod itself.
 """
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Iterable
 from datetime import timedelta
 from typing import Any
@@ -18,11 +17,12 @@ from forge_jobs import stop_points
 from forge_jobs.errors import StorageError
 from forge_jobs.model.events import EventKind
 from forge_jobs.model.ids import JobId
+from forge_jobs.reports import reporter
 from forge_jobs.runtime.coordinator import resign
 from forge_jobs.runtime.pod import RunningPod
 from forge_jobs.runtime.run import Run, StopReason
 
-logger = logging.getLogger(__name__)
+logger = reporter(__name__)
 
 _TO_END = 0.3
 """Seconds that handlers have to react to their cancellation at the end of the grace."""

@@ -1,15 +1,13 @@
 """Notices that the event loop of the handlers is blocked."""
 
 import asyncio
-import logging
 import sys
 import threading
-import traceback
 from datetime import timedelta
 
-logger = logging.getLogger(__name__)
+from forge_jobs.reports import Stack, reporter
 
-_STACK_LIMIT = 16 * 1024
+logger = reporter(__name__)
 
 
 class Watchdog:
@@ -95,9 +93,6 @@ class Watchdog:
             self.stack(),
         )
 
-    def stack(self) -> str:
+    def stack(self) -> Stack:
         """Where the loop's thread is now."""
-        frame = sys._current_frames().get(self._thread_id)
-        if frame is None:
-            return "(the thread has ended)"
-        return "".join(traceback.format_stack(frame))[-_STACK_LIMIT:]
+        return Stack(sys._current_frames().get(self._thread_id))

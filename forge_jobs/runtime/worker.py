@@ -1,7 +1,6 @@
 """What fills one slot: runs one job at a time and tells its supervisor how it ended."""
 
 import asyncio
-import logging
 from collections.abc import Callable
 from datetime import timedelta
 
@@ -12,6 +11,7 @@ from forge_jobs.model.ids import WorkerId, new_worker_id
 from forge_jobs.model.jobs import Cause, ClaimedJob
 from forge_jobs.model.queues import QueueState
 from forge_jobs.policy.transitions import AttemptEnd
+from forge_jobs.reports import reporter
 from forge_jobs.runtime.execution import execute
 from forge_jobs.runtime.failures import error_record
 from forge_jobs.runtime.run import Run, StopReason
@@ -19,7 +19,7 @@ from forge_jobs.runtime.service import Wakeup
 from forge_jobs.runtime.services import PodServices
 from forge_jobs.runtime.threads import HandlerThread
 
-logger = logging.getLogger(__name__)
+logger = reporter(__name__)
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
 

@@ -9,6 +9,7 @@ import pytest
 from forge_jobs.clock import SystemClock
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.model.jobs import JobStatus
+from forge_jobs.reports import flush_reports
 from forge_jobs.runtime.heartbeats import HUNG_EXIT_CODE
 from forge_jobs.storage.protocols import Storage
 from tests.support.runtimes import a_runtime, ended, quick_settings, seconds
@@ -49,6 +50,7 @@ async def test_blocking_for_three_leases_keeps_the_claim_and_is_reported(
         assert (job.status, job.attempt, job.crashes) == (JobStatus.DONE, 1, 0)
         assert handle.health().lost_claims == 0
         assert handle.health().blocked_count >= 1
+    assert flush_reports(10)
     reports = [each for each in caplog.records if "is blocked since" in each.getMessage()]
     assert block.__name__ in reports[0].getMessage()
 
@@ -78,4 +80,5 @@ async def test_a_loop_that_hangs_is_given_up(
         # Nobody beats any more, so nothing may run on either.
         assert any(problem.startswith("fenced") for problem in problems)
     assert codes == [HUNG_EXIT_CODE]
-    assert "this pod gives up" in caplog.text
+    assert flush_reports(10)
+    assert "this pod is shutting down" in caplog.text

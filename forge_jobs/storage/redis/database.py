@@ -1,7 +1,6 @@
 """How scripts and commands run on the servers of one store."""
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import timedelta
 from functools import cache, partial
@@ -13,6 +12,7 @@ from redis.exceptions import NoScriptError
 from forge_jobs.clock import Clock
 from forge_jobs.errors import StorageClosed, Unavailable
 from forge_jobs.model.queues import Wake
+from forge_jobs.reports import reporter
 from forge_jobs.storage.protocols.bundle import StoreHealth
 from forge_jobs.storage.redis.address import RedisUrl
 from forge_jobs.storage.redis.connections import Command
@@ -21,7 +21,7 @@ from forge_jobs.storage.redis.listening import Ear
 from forge_jobs.storage.redis.scripts import script
 from forge_jobs.storage.redis.servers import servers_of
 
-logger = logging.getLogger(__name__)
+logger = reporter(__name__)
 
 T = TypeVar("T")
 

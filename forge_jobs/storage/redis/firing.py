@@ -7,7 +7,6 @@ has come once does not come again, so none is doubled.
 """
 
 import asyncio
-import logging
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
@@ -17,11 +16,12 @@ from forge_jobs.clock import to_us
 from forge_jobs.errors import Conflict, InvalidInput, NotFound
 from forge_jobs.model.jobs import EnqueueOutcome, NewJob
 from forge_jobs.model.schedules import Firing
+from forge_jobs.reports import reporter
 from forge_jobs.storage.redis import schedules
 from forge_jobs.storage.redis.database import Database
 from forge_jobs.storage.redis.enqueue import enqueue
 
-logger = logging.getLogger(__name__)
+logger = reporter(__name__)
 
 _AT_ONCE = 100
 """How many records one step reads."""

@@ -5,7 +5,6 @@ made when somebody first waits, so a program that only enqueues has none.
 """
 
 import asyncio
-import logging
 import threading
 import weakref
 from concurrent.futures import Future
@@ -19,6 +18,7 @@ from redis.exceptions import TimeoutError as NoAnswer
 
 from forge_jobs.clock import SystemClock
 from forge_jobs.model.queues import Wake
+from forge_jobs.reports import reporter
 from forge_jobs.storage.notices import (
     EVERYTHING,
     QUEUE,
@@ -34,7 +34,7 @@ from forge_jobs.storage.redis.errors import TRANSLATED, translate
 from forge_jobs.storage.redis.keys import queue_of
 from forge_jobs.storage.redis.servers import servers_of
 
-logger = logging.getLogger(__name__)
+logger = reporter(__name__)
 
 PING_AFTER_S = 4.0
 """A connection that has been quiet for so long must answer, within as long again."""

@@ -1,7 +1,6 @@
 """``redis:`` URLs: parsed, and opened as a :class:`Storage`."""
 
 import hashlib
-import logging
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -9,6 +8,7 @@ from dataclasses import dataclass
 import anyio
 
 from forge_jobs.clock import Clock
+from forge_jobs.reports import reporter
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.storage.redis.address import RedisUrl, parse_url
 from forge_jobs.storage.redis.config_store import RedisConfigStore
@@ -21,7 +21,7 @@ from forge_jobs.storage.redis.procs import RedisProcStore
 from forge_jobs.storage.redis.rights import check_rights
 from forge_jobs.storage.redis.schema import RedisMigrator, settle_schema
 
-logger = logging.getLogger(__name__)
+logger = reporter(__name__)
 
 _KINDS = {"": "redis", "sentinel": "redis by sentinel", "cluster": "redis cluster"}
 

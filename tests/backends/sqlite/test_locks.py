@@ -14,11 +14,15 @@ import pytest
 
 from forge_jobs.errors import InvalidInput, Unavailable
 from forge_jobs.model.jobs import EnqueueOutcome, JobFilter
+from forge_jobs.reports import flush_reports
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.storage.sql.enqueue import enqueue
+from forge_jobs.storage.sql.sqlite import database
 from forge_jobs.storage.sql.sqlite.database import on_driver_thread
 from tests.support.factories import QUEUE, new_job
+from tests.support.logs import BlockingHandler, added
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
 
@@ -63,10 +67,26 @@ async def test_a_lock_held_for_too_long_is_unavailable_and_says_so(
                 with pytest.raises(Unavailable, match="another writer has held") as caught:
                     await storage.jobs.enqueue([new_job()])
                 assert "locked" not in str(caught.value)
+            assert flush_reports(10)
         assert len(caplog.records) == 1, "one warning for one episode"
         assert await pending(storage) == 0
         await storage.jobs.enqueue([new_job()])
         assert await pending(storage) == 1
+
+
+async def test_a_log_that_blocks_holds_up_no_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "_LOCK_WARNING_S", 0.05)
+    log = BlockingHandler(lambda record: "held the write lock" in record.getMessage())
+    async with opened(tmp_path / "jobs.db") as storage:
+        with added(log), closing(hold_write_lock(tmp_path / "jobs.db")) as rival:
+            with anyio.fail_after(10):
+                async with anyio.create_task_group() as group:
+                    group.start_soon(storage.jobs.enqueue, [new_job()])
+                    await wait_until(log.blocks.is_set, description="the wait is reported")
+                    rival.execute("ROLLBACK")
+            assert await pending(storage) == 1
 
 
 async def test_others_may_write_while_an_answer_is_made(tmp_path: Path) -> None:

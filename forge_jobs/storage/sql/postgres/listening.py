@@ -7,7 +7,6 @@ absence. Until one comes through again, waiters poll.
 """
 
 import asyncio
-import logging
 import secrets
 import threading
 import weakref
@@ -19,6 +18,7 @@ import anyio.to_thread
 
 from forge_jobs.clock import SystemClock
 from forge_jobs.model.queues import Wake
+from forge_jobs.reports import reporter
 from forge_jobs.storage.notices import (
     EVERYTHING,
     Inboxes,
@@ -31,7 +31,7 @@ from forge_jobs.storage.protocols import StoreHealth
 from forge_jobs.storage.sql.postgres.connections import PostgresOptions, connect
 from forge_jobs.storage.sql.postgres.driver_errors import DRIVER_ERRORS
 
-logger = logging.getLogger(__name__)
+logger = reporter(__name__)
 
 PING_EVERY_S = 6.0
 PING_ANSWER_S = 3.0

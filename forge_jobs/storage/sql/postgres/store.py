@@ -1,6 +1,5 @@
 """Opens a Postgres database as a :class:`Storage`."""
 
-import logging
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -10,6 +9,7 @@ from sqlalchemy import text
 
 from forge_jobs.clock import Clock
 from forge_jobs.errors import NotFound
+from forge_jobs.reports import reporter
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.storage.sql.database import Database
 from forge_jobs.storage.sql.migrations import runner
@@ -25,7 +25,7 @@ from forge_jobs.storage.sql.postgres.snapshots import open_transactions
 from forge_jobs.storage.sql.procs import SqlProcStore
 from forge_jobs.storage.sql.transaction import Tx
 
-logger = logging.getLogger(__name__)
+logger = reporter(__name__)
 
 _SETTINGS = text("SELECT name, setting FROM pg_settings WHERE name = ANY (:names)")
 _NAMES = [

@@ -7,7 +7,6 @@ waiting, and the script ends by itself.
 """
 
 import asyncio
-import logging
 import sqlite3
 import time
 from collections.abc import Callable
@@ -27,6 +26,7 @@ from forge_jobs.clock import SystemClock
 from forge_jobs.errors import StorageClosed, Unavailable
 from forge_jobs.model.ids import new_job_id
 from forge_jobs.model.queues import Wake
+from forge_jobs.reports import defer_reports, reporter
 from forge_jobs.storage.notices import Inboxes, Notices, topics_of
 from forge_jobs.storage.sql.database import Script
 from forge_jobs.storage.sql.flavor import Flavor
@@ -34,7 +34,7 @@ from forge_jobs.storage.sql.sqlite.driver_errors import TRANSLATED, is_busy, tra
 from forge_jobs.storage.sql.sqlite.statements import OwnTx, Statements
 from forge_jobs.storage.sql.sqlite.waiting import Looker
 
-logger = logging.getLogger(__name__)
+logger = reporter(__name__)
 
 R = TypeVar("R")
 S = TypeVar("S")
@@ -109,6 +109,8 @@ class SqliteConnection:
         # Else a program that forgets to close its storage would never end. Killing the thread
         # then is no worse than killing the process: what was not committed did not happen.
         driver._thread.daemon = True
+        # A thread that waits for the log would hold up the heartbeat, or the file's write lock.
+        defer_reports(driver._thread)
         try:
             await driver
         except sqlite3.Error as error:
