@@ -1,6 +1,5 @@
 """One queue on this pod: matches workers to the grant, and feeds them claimed jobs."""
 
-import logging
 from collections import deque
 from collections.abc import Iterator
 from datetime import timedelta
@@ -11,13 +10,14 @@ from forge_jobs.model.queues import QueueState
 from forge_jobs.model.transitions import Demand, Exchange, Finalization
 from forge_jobs.policy.claim_ahead import MAX_CLAIMS_PER_CALL, Pace, ahead_limit
 from forge_jobs.policy.transitions import AttemptEnd
+from forge_jobs.reports import reporter
 from forge_jobs.runtime.ends import decide, tell
 from forge_jobs.runtime.exchange import ExchangeLane
 from forge_jobs.runtime.run import Run, StopReason
 from forge_jobs.runtime.services import PodServices
 from forge_jobs.runtime.worker import Worker
 
-logger = logging.getLogger(__name__)
+logger = reporter(__name__)
 
 _NO_DEMAND = Demand(worker_ids=(), limit=0, kinds=frozenset())
 _SHORTEST_LOOK, _LONGEST_LOOK = 0.005, 1.0

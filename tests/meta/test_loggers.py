@@ -1,0 +1,17 @@
+"""The engine logs by one way, which waits only where it may."""
+
+from pathlib import Path
+
+import forge_jobs
+
+_PACKAGE = Path(forge_jobs.__file__).parent
+_EXCEPTIONS = {
+    "reports.py",  # is that way
+    "runtime/job_context.py",  # the log of handlers
+}
+
+
+def test_the_engine_has_no_logger_that_may_block_a_thread_that_must_not_wait() -> None:
+    modules = {path.relative_to(_PACKAGE).as_posix(): path for path in _PACKAGE.rglob("*.py")}
+    found = {name for name, path in modules.items() if "logging.getLogger(" in path.read_text()}
+    assert found == _EXCEPTIONS, "use reporter(__name__) of forge_jobs.reports"
