@@ -44,6 +44,10 @@ class ScheduleSpec(Struct, frozen=True, kw_only=True):
     keep_result: bool = True
     result_ttl: timedelta | None = None
 
+    def has_times_of(self, other: "ScheduleSpec") -> bool:
+        """Whether both mean the same occurrences, whatever they do with them."""
+        return (self.expression, self.timezone) == (other.expression, other.timezone)
+
 
 class Schedule(Struct, frozen=True, kw_only=True):
     """A stored schedule.

@@ -174,11 +174,11 @@ def _literal(text: str) -> str:
 
 def _then(transition: Transition) -> _Line:
     """What comes next."""
-    delay = (transition.delay.total_seconds(),)
-    if transition.status is JobStatus.FAILED:
-        return ", retry in %.1f s", delay
-    if transition.status is JobStatus.PENDING:
-        return ", due again in %.1f s", delay
+    if transition.status in {JobStatus.FAILED, JobStatus.PENDING}:
+        if transition.delay is None:
+            return ", due again as before", ()
+        words = "retry in" if transition.status is JobStatus.FAILED else "due again in"
+        return f", {words} %.1f s", (transition.delay.total_seconds(),)
     return ("" if transition.status is JobStatus.DONE else f", now {transition.status}"), ()
 
 

@@ -118,7 +118,9 @@ async def ensure_schedules(cron: CronStore, specs: Sequence[ScheduleSpec]) -> li
     """Declare schedules from code, at every start of a process.
 
     One that an operator edited or deleted stays as it is, and so does one that is there with
-    the same spec. A new one fires first at its next occurrence, never at once.
+    the same spec. A new one fires first at its next occurrence, never at once, and so does one
+    whose expression or time zone is another. Other changes keep the next occurrence: one that was
+    missed meanwhile is judged by the catch-up policy.
     """
     now = await cron.now()
     return [await cron.ensure_schedule(spec, first_occurrence(spec, now)) for spec in specs]

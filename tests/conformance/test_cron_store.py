@@ -93,6 +93,22 @@ async def test_declaring_another_spec_replaces_it_with_its_next_occurrence(
     assert not after.edited
 
 
+@pytest.mark.parametrize("verb", ["ensure_schedule", "put_schedule"])
+async def test_an_occurrence_that_was_missed_survives_a_change_of_all_but_the_times(
+    storage: Storage, clock: ManualClock, verb: str
+) -> None:
+    before = await declared(storage, clock)
+    clock.advance(2 * HOUR)
+    changed = a_spec(payload='{"n": 2}', queue="other", catch_up="all", priority=3)
+    after = await getattr(storage.cron, verb)(changed, clock.now() + HOUR)
+    assert (after.spec, after.next_at) == (changed, before.next_at)
+    [due] = (await storage.cron.due_schedules(10)).schedules
+    assert due == after
+    other_zone = a_spec(timezone="Asia/Tokyo")
+    after = await getattr(storage.cron, verb)(other_zone, clock.now() + HOUR)
+    assert after.next_at == clock.now() + HOUR
+
+
 async def test_an_edit_survives_a_redeploy(storage: Storage, clock: ManualClock) -> None:
     await declared(storage, clock)
     edited = await storage.cron.put_schedule(a_spec(expression="@weekly"), clock.now() + DAY)

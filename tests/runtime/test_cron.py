@@ -386,8 +386,9 @@ async def test_an_occurrence_that_fired_before_an_edit_is_passed_over_after_the_
     manual_clock.advance(MINUTE)
     await fire(manual_storage)
     manual_clock.step_wall(-MINUTE)
+    # Other times, as the store sees it: the next occurrence is computed from now.
     edited = schedule(
-        "tick", EnqueueRequest(KIND, {"edited": True}, queue=QUEUE), "* * * * *", catch_up="all"
+        "tick", EnqueueRequest(KIND, {"edited": True}, queue=QUEUE), "*/1 * * * *", catch_up="all"
     )
     await put_schedule(manual_storage.cron, edited)
 
@@ -418,6 +419,21 @@ async def test_a_redeploy_does_not_push_the_next_occurrence_away(
     await ensure_schedules(manual_storage.cron, [spec])
 
     assert (await stored(manual_storage)).next_at == before
+
+
+async def test_what_was_missed_is_fired_by_a_deploy_that_changes_the_payload(
+    manual_storage: Storage, manual_clock: ManualClock
+) -> None:
+    old, new = (EnqueueRequest("tests.noop", {"version": version}) for version in (1, 2))
+    await ensure_schedules(manual_storage.cron, [schedule("tick", old, "@every 1h")])
+    manual_clock.advance(90 * MINUTE)
+
+    await ensure_schedules(manual_storage.cron, [schedule("tick", new, "@every 1h")])
+    report = await fire(manual_storage)
+
+    assert report.fired == 1
+    [job] = await jobs(manual_storage)
+    assert msgspec.json.decode((await get_job(manual_storage, job.id)).payload) == {"version": 2}
 
 
 async def test_a_resumed_schedule_goes_on_with_its_next_occurrence_from_now(

@@ -40,11 +40,20 @@ class CronStore(Protocol):
 
     async def ensure_schedule(self, spec: ScheduleSpec, next_at: datetime | None) -> Schedule:
         """Declare a schedule from code. One that an operator edited or deleted stays as it is;
-        one that is there with the same spec too, its next occurrence included."""
+        one that is there with the same spec too, its next occurrence included.
+
+        Where the spec differs but expression and time zone do not, the stored next occurrence must
+        stay: it may have been missed, and is for the catch-up policy to judge. With other times
+        ``next_at`` replaces it.
+        """
         ...
 
     async def put_schedule(self, spec: ScheduleSpec, next_at: datetime | None) -> Schedule:
-        """An operator's edit: create or replace; un-pauses nothing, clears ``error``."""
+        """An operator's edit: create or replace; un-pauses nothing, clears ``error``.
+
+        The next occurrence stays as in :meth:`ensure_schedule`. One that was deleted or disabled
+        has none, and takes ``next_at``.
+        """
         ...
 
     async def pause_schedule(self, name: str, paused: bool, next_at: datetime | None) -> Schedule:

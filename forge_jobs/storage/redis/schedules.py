@@ -185,6 +185,16 @@ def _with_spec(
     return msgspec.structs.replace(
         before,
         spec=msgspec.json.encode(spec).decode(),
-        next_at=False if before.paused else unset_or_us(next_at),
+        next_at=_next_of_edited(before, spec, next_at),
         error="",
     )
+
+
+def _next_of_edited(
+    before: StoredSchedule, spec: ScheduleSpec, next_at: datetime | None
+) -> int | bool:
+    if before.paused:
+        return False
+    if before.next_at is not False and _decode_spec(before.spec).has_times_of(spec):
+        return before.next_at
+    return unset_or_us(next_at)

@@ -163,6 +163,15 @@ def _create_or_lock(
     return None if made.rowcount == 1 else tx.execute(_ONE_LOCKED, {"of": spec.name}).one()
 
 
+def _next_of_edited(row: Row[Any], spec: ScheduleSpec, next_at: datetime | None) -> int | None:
+    if row.paused:
+        return None
+    if row.next_at is not None and _spec.decode(row.spec).has_times_of(spec):
+        at: int = row.next_at
+        return at
+    return _at(next_at)
+
+
 def _ensure_schedule(tx: Tx, spec: ScheduleSpec, next_at: datetime | None) -> Schedule:
     row = _create_or_lock(tx, spec, next_at, edited=False)
     if row is not None and not row.edited and not row.deleted and _spec.decode(row.spec) != spec:
@@ -170,7 +179,7 @@ def _ensure_schedule(tx: Tx, spec: ScheduleSpec, next_at: datetime | None) -> Sc
             tx,
             row,
             spec=msgspec.json.encode(spec).decode(),
-            next_at=None if row.paused else _at(next_at),
+            next_at=_next_of_edited(row, spec, next_at),
             error="",
         )
     return _read(tx, spec.name)
@@ -183,7 +192,7 @@ def _put_schedule(tx: Tx, spec: ScheduleSpec, next_at: datetime | None) -> Sched
             tx,
             row,
             spec=msgspec.json.encode(spec).decode(),
-            next_at=None if row.paused else _at(next_at),
+            next_at=_next_of_edited(row, spec, next_at),
             error="",
             edited=True,
             deleted=False,

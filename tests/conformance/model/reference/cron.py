@@ -56,8 +56,8 @@ class ReferenceCron:
             known = self._create(spec, next_at, edited=False)
         elif not (known.edited or known.deleted or known.spec == spec):
             self._write(known)
+            known.next_at = _next_of_edited(known, spec, next_at)
             known.spec, known.error = spec, ""
-            known.next_at = None if known.paused else next_at
         return _view(known)
 
     def put_schedule(self, spec: ScheduleSpec, next_at: datetime | None) -> Schedule:
@@ -66,8 +66,8 @@ class ReferenceCron:
             known = self._create(spec, next_at, edited=True)
         else:
             self._write(known)
+            known.next_at = _next_of_edited(known, spec, next_at)
             known.spec, known.error, known.edited, known.deleted = spec, "", True, False
-            known.next_at = None if known.paused else next_at
         return _view(known)
 
     def _create(
@@ -163,6 +163,17 @@ class ReferenceCron:
         [(outcome, is_new)] = self._put_in([job])
         self._count(known, [(outcome, is_new)])
         return outcome
+
+
+def _next_of_edited(
+    known: ModelSchedule, spec: ScheduleSpec, next_at: datetime | None
+) -> datetime | None:
+    """What may have been missed stays, unless the times are others now."""
+    if known.paused:
+        return None
+    if known.next_at is not None and known.spec.has_times_of(spec):
+        return known.next_at
+    return next_at
 
 
 def _view(schedule: ModelSchedule) -> Schedule:
