@@ -78,14 +78,23 @@ def filter_options(command: Callable[..., T]) -> Callable[..., T]:
     return decorated
 
 
-def chosen(job_ids: tuple[str, ...], which: JobFilter, all_matching: bool) -> JobFilter:
-    """The jobs that a bulk command was given: ids, or a filter with ``--all-matching``.
+def chosen(
+    job_ids: tuple[str, ...], which: JobFilter, *, all_matching: bool, every: bool
+) -> JobFilter:
+    """The jobs that a bulk command was given: ids, a filter with ``--all-matching``, or ``--all``.
 
-    :raises InvalidInput: neither, or both, or something that is not an id
+    :raises InvalidInput: none of them, or several, or something that is not an id
     """
-    if job_ids and (all_matching or which != JobFilter()):
+    is_filtered = which != JobFilter()
+    if job_ids and (all_matching or every or is_filtered):
         raise InvalidInput("job-id", "is given together with a filter", "give one of the two")
-    if not job_ids and not all_matching:
+    if every and is_filtered:
+        raise InvalidInput("all", "is given together with a filter", "give one of the two")
+    if all_matching and not every and not is_filtered:
+        raise InvalidInput(
+            "all-matching", "without a filter means every job", "give a filter, or --all"
+        )
+    if not (job_ids or all_matching or every):
         raise InvalidInput("job-id", "is missing", "give job ids, or a filter and --all-matching")
     ids = tuple(check_job_id(job_id, "job-id") for job_id in job_ids)
     return msgspec.structs.replace(which, ids=ids) if ids else which

@@ -121,7 +121,7 @@ def test_cancel_requeue_and_delete_by_id(forge: CommandLine, enqueue: Enqueue) -
 
     assert forge.json("jobs", "cancel", *ids)["changed"] == sorted(ids)
     assert forge.json("jobs", "requeue", ids[0])["changed"] == [ids[0]]
-    assert forge("jobs", "delete", ids[1]).stdout == "1 changed\n"
+    assert forge("jobs", "delete", ids[1]).stdout == "1 deleted\n"
 
     assert [job["id"] for job in forge.json("jobs", "list")["jobs"]] == [ids[0]]
 
@@ -131,7 +131,7 @@ def test_what_was_refused_is_named_and_is_exit_code_1(forge: CommandLine, enqueu
 
     result = forge("jobs", "cancel", job_id, UNKNOWN_ID, code=1)
 
-    assert result.stdout == "1 changed, 1 refused\n"
+    assert result.stdout == "1 cancelled, 1 refused\n"
     assert result.stderr == f"{UNKNOWN_ID} refused: not_found\n"
     assert forge.json("jobs", "requeue", UNKNOWN_ID, code=1)["refused"] == {UNKNOWN_ID: "not_found"}
 
@@ -148,14 +148,44 @@ def test_all_that_match_are_changed_and_no_others(forge: CommandLine, enqueue: E
 
 
 def test_all_that_match_need_a_yes(forge: CommandLine, enqueue: Enqueue) -> None:
+    for kind in ("a", "a", "b"):
+        enqueue(kind, "--queue", "x")
+    of_kind = ("--kind", "a", "--all-matching")
+
+    declined = forge("jobs", "delete", *of_kind, code=1, stdin="n\n")
+    assert "delete 2 jobs? [y/N]" in declined.stderr
+    assert len(forge.json("jobs", "list")["jobs"]) == 3
+
+    assert forge("jobs", "delete", *of_kind, stdin="y\n").stdout == "2 deleted\n"
+    told = forge("jobs", "delete", "--queue", "x", "--all-matching", "--yes")
+    assert told.stderr == "delete: 1 job\n"
+    assert forge.json("jobs", "list")["jobs"] == []
+
+
+def test_every_job_of_the_store_is_meant_only_by_all(forge: CommandLine, enqueue: Enqueue) -> None:
+    job_id = enqueue("a")
+    enqueue("a", "--queue", "y")
+
+    assert "--all" in forge.refuse("jobs", "delete", "--all-matching", "--yes")
+    assert "--all" in forge.refuse("jobs", "cancel", "--all-matching", "--yes")
+    assert "filter" in forge.refuse("jobs", "delete", "--all", "--kind", "a", "--yes")
+    assert "filter" in forge.refuse("jobs", "delete", job_id, "--all", "--yes")
+    assert len(forge.json("jobs", "list")["jobs"]) == 2
+
+    asked = forge("jobs", "delete", "--all", stdin="y\n")
+    assert "delete 2 jobs?" in asked.stderr
+    assert asked.stdout == "2 deleted\n"
+
+
+def test_more_jobs_than_are_worth_counting_are_said_to_be_many(
+    forge: CommandLine, enqueue: Enqueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("forge_jobs.cli.commands.jobs._MOST_COUNTED", 0)
     enqueue("a")
 
-    declined = forge("jobs", "delete", "--all-matching", code=1, stdin="n\n")
-    assert "delete every matching job?" in declined.stderr
-    assert len(forge.json("jobs", "list")["jobs"]) == 1
+    asked = forge("jobs", "run-now", "--kind", "a", "--all-matching", code=1, stdin="n\n")
 
-    forge("jobs", "delete", "--all-matching", stdin="y\n")
-    assert forge.json("jobs", "list")["jobs"] == []
+    assert "run-now more than 0 jobs?" in asked.stderr
 
 
 def test_run_now_makes_a_scheduled_job_due(forge: CommandLine, enqueue: Enqueue) -> None:

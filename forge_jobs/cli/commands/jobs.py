@@ -22,10 +22,12 @@ from forge_jobs.cli.selection import chosen, filter_options
 from forge_jobs.config import Deployment
 from forge_jobs.model.events import TimelineEvent
 from forge_jobs.model.ids import JobId, check_job_id
-from forge_jobs.model.jobs import BulkOutcome, Job, JobFilter, JobSummary, Refusal
+from forge_jobs.model.jobs import BulkOutcome, Job, JobFilter, JobStatus, JobSummary, Refusal
 from forge_jobs.storage.protocols import Storage
 
 _JSON_TEXTS = ("payload", "result", "trace")
+
+_MOST_COUNTED = 10_000
 
 _Operation = Callable[[JobFilter, str | None], Awaitable[BulkOutcome]]
 
@@ -124,7 +126,8 @@ def _bulk_options(command: Callable[..., None]) -> Callable[..., None]:
         click.argument("job_ids", metavar="[JOB_ID]...", nargs=-1),
         filter_options,
         click.option("--all-matching", is_flag=True, help="Every job that the filter matches."),
-        click.option("--yes", is_flag=True, help="Do not ask before --all-matching."),
+        click.option("--all", "every", is_flag=True, help="Every job of the store."),
+        click.option("--yes", is_flag=True, help="Do not ask before many are changed."),
         json_option,
         deployment_options,
     )
@@ -137,28 +140,28 @@ def _bulk_options(command: Callable[..., None]) -> Callable[..., None]:
 @_bulk_options
 def cancel(deployment: Deployment, **options: Any) -> None:
     """Cancel waiting jobs, and ask the owners of running ones to stop."""
-    _change(deployment, "cancel", **options)
+    _change(deployment, "cancel", "cancelled", **options)
 
 
 @jobs.command()
 @_bulk_options
 def requeue(deployment: Deployment, **options: Any) -> None:
     """Give failed, dead and cancelled jobs all their attempts again."""
-    _change(deployment, "requeue", **options)
+    _change(deployment, "requeue", "requeued", **options)
 
 
 @jobs.command()
 @_bulk_options
 def delete(deployment: Deployment, **options: Any) -> None:
     """Remove jobs for good; running ones are refused."""
-    _change(deployment, "delete", **options)
+    _change(deployment, "delete", "deleted", **options)
 
 
 @jobs.command("run-now")
 @_bulk_options
 def run_now(deployment: Deployment, **options: Any) -> None:
     """Make jobs that wait for their time or their retry due now."""
-    _change(deployment, "run_now", **options)
+    _change(deployment, "run_now", "made due now", **options)
 
 
 class _Total(Struct):
@@ -183,16 +186,18 @@ class _Total(Struct):
 def _change(
     deployment: Deployment,
     verb: str,
+    done: str,
     *,
     job_ids: tuple[str, ...],
     which: JobFilter,
     all_matching: bool,
+    every: bool,
     yes: bool,
     as_json: bool,
 ) -> None:
-    which = chosen(job_ids, which, all_matching)
-    if all_matching and not yes:
-        click.confirm(f"{verb.replace('_', '-')} every matching job?", abort=True, err=True)
+    which = chosen(job_ids, which, all_matching=all_matching, every=every)
+    if not job_ids:
+        _confirm(deployment, verb.replace("_", "-"), which, yes=yes)
 
     def change(store: Storage) -> Any:
         method = getattr(store.jobs, verb)
@@ -202,14 +207,39 @@ def _change(
     if as_json:
         emit_json(total)
     else:
-        _report(total)
+        _report(total, done)
     if total.refused and job_ids:
         raise click.exceptions.Exit(FAILED)
 
 
-def _report(total: _Total) -> None:
+def _confirm(deployment: Deployment, verb: str, which: JobFilter, *, yes: bool) -> None:
+    """Say how many jobs are meant, and ask whether they are."""
+    number = with_store(deployment, lambda store: _count(store, which))
+    jobs = f"{number} job" if number == "1" else f"{number} jobs"
+    if yes:
+        talk(f"{verb}: {jobs}")
+    else:
+        click.confirm(f"{verb} {jobs}?", abort=True, err=True)
+
+
+async def _count(store: Storage, which: JobFilter) -> str:
+    """How many jobs match now; so many are counted one by one at most."""
+    if which == JobFilter(queues=which.queues, statuses=which.statuses):
+        counts = await store.jobs.counts(which.queues or None)
+        wanted = which.statuses or tuple(JobStatus)
+        return str(sum(each.by_status.get(s.value, 0) for each in counts.values() for s in wanted))
+    number, cursor = 0, None
+    while number < _MOST_COUNTED:
+        page = await store.jobs.list(which, cursor=cursor, limit=1000)
+        number, cursor = number + len(page.jobs), page.cursor
+        if cursor is None:
+            return str(number)
+    return f"more than {number}"
+
+
+def _report(total: _Total, done: str) -> None:
     for job_id, refusal in total.refused.items():
         talk(f"{job_id} refused: {refusal}")
     asked = f", {len(total.requested)} asked to stop" if total.requested else ""
     refused = f", {len(total.refused)} refused" if total.refused else ""
-    click.echo(f"{len(total.changed)} changed{asked}{refused}")
+    click.echo(f"{len(total.changed)} {done}{asked}{refused}")
