@@ -59,6 +59,7 @@ class Schedule(Struct, frozen=True, kw_only=True):
     :param fired: how many jobs it enqueued
     :param skipped: how many occurrences the overlap or catch-up policy dropped
     :param error: why it is disabled; "" when it is not. Cleared by the next edit
+    :param deleted: an operator removed it: it never fires, and a deploy does not bring it back
     """
 
     spec: ScheduleSpec
@@ -70,6 +71,7 @@ class Schedule(Struct, frozen=True, kw_only=True):
     fired: int
     skipped: int
     error: str
+    deleted: bool = False
 
 
 class DueSchedules(Struct, frozen=True):

@@ -120,7 +120,12 @@ def test_a_schedule_is_added_changed_paused_triggered_and_deleted(forge: Command
     assert "still active" in again.stderr
 
     forge("cron", "delete", "nightly")
-    assert forge.json("cron", "list")["schedules"] == []
+    [deleted] = forge.json("cron", "list")["schedules"]
+    assert (deleted["deleted"], deleted["next_at"]) == (True, None)
+    assert "'cron add' brings it back" in forge("cron", "list").stdout
+    forge("cron", "add", "nightly", "shop.report", "@daily")
+    [back] = forge.json("cron", "list")["schedules"]
+    assert (back["deleted"], back["standing"]) == (False, "on")
 
 
 def test_no_pods_is_said(forge: CommandLine) -> None:

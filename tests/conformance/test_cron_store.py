@@ -171,6 +171,8 @@ async def test_a_deleted_schedule_is_not_brought_back_by_a_redeploy(
         await declared(storage, clock, due_in=timedelta(0), kind=kind)
         assert await storage.cron.get_schedule(NAME) is None
         assert await storage.cron.schedules() == []
+        [deleted] = await storage.cron.schedules(with_deleted=True)
+        assert (deleted.spec.name, deleted.deleted, deleted.next_at) == (NAME, True, None)
         assert (await storage.cron.due_schedules(10)).schedules == ()
 
 
@@ -206,6 +208,13 @@ async def test_schedules_are_listed_by_name(storage: Storage, clock: ManualClock
     for name in ("b", "Z", "a"):
         await declared(storage, clock, name=name)
     assert [found.spec.name for found in await storage.cron.schedules()] == ["Z", "a", "b"]
+    await storage.cron.delete_schedule("a")
+    everything = await storage.cron.schedules(with_deleted=True)
+    assert [(found.spec.name, found.deleted) for found in everything] == [
+        ("Z", False),
+        ("a", True),
+        ("b", False),
+    ]
 
 
 # -- due ---------------------------------------------------------------------------------------

@@ -32,8 +32,8 @@ def cron() -> None:
 @json_option
 @deployment_options
 def list_schedules(deployment: Deployment, as_json: bool) -> None:
-    """List schedules and when they fire next."""
-    schedules = with_store(deployment, lambda store: store.cron.schedules())
+    """List schedules and when they fire next, those that were deleted too."""
+    schedules = with_store(deployment, lambda store: store.cron.schedules(with_deleted=True))
     if as_json:
         emit_json({"schedules": [_document(each) for each in schedules]})
         return
@@ -49,6 +49,8 @@ def _document(stored: Schedule) -> dict[str, Any]:
 
 
 def _standing(stored: Schedule) -> str:
+    if stored.deleted:
+        return "deleted by an operator; 'cron add' brings it back"
     if stored.error:
         return f"disabled: {stored.error}"
     return "paused" if stored.paused else "on"

@@ -70,8 +70,8 @@ class CronStore(Protocol):
         """
         ...
 
-    async def schedules(self) -> list[Schedule]:
-        """All that are not deleted, by name."""
+    async def schedules(self, *, with_deleted: bool = False) -> list[Schedule]:
+        """All schedules by name, those that were deleted only ``with_deleted``."""
         ...
 
     async def get_schedule(self, name: str) -> Schedule | None:

@@ -82,9 +82,9 @@ class RedisCronStore:
     async def delete_schedule(self, name: str) -> None:
         await schedules.delete(self._database, name)
 
-    async def schedules(self) -> list[Schedule]:
-        found = await schedules.read(self._database)
-        return [stored.public() for _, stored in sorted(found.items()) if not stored.deleted]
+    async def schedules(self, *, with_deleted: bool = False) -> list[Schedule]:
+        found = sorted((await schedules.read(self._database)).items())
+        return [stored.public() for _, stored in found if with_deleted or not stored.deleted]
 
     async def get_schedule(self, name: str) -> Schedule | None:
         found = (await schedules.read(self._database, [name])).get(name)

@@ -43,6 +43,7 @@ class StoredSchedule(msgspec.Struct, frozen=True, array_like=True):
             fired=self.fired,
             skipped=self.skipped,
             error=self.error,
+            deleted=self.deleted,
         )
 
 

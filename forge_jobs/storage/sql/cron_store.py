@@ -52,7 +52,8 @@ _RESIGN = (
 
 _ONE = select(schedules).where(schedules.c.name == bindparam("of"))
 _ONE_LOCKED = _ONE.with_for_update()
-_KNOWN = select(schedules).where(schedules.c.deleted.is_(False))
+_ALL = select(schedules)
+_KNOWN = _ALL.where(schedules.c.deleted.is_(False))
 _first = (
     _KNOWN.where(
         schedules.c.next_at.is_not(None), schedules.c.paused.is_(False), schedules.c.error == ""
@@ -121,6 +122,7 @@ def _schedule(row: Any) -> Schedule:
         fired=row.fired,
         skipped=row.skipped,
         error=row.error,
+        deleted=bool(row.deleted),
     )
 
 
@@ -222,8 +224,8 @@ def _delete_schedule(tx: Tx, name: str) -> None:
     )
 
 
-def _schedules(tx: Tx) -> list[Schedule]:
-    found = [_schedule(row) for row in tx.execute(_KNOWN)]
+def _schedules(tx: Tx, with_deleted: bool) -> list[Schedule]:
+    found = [_schedule(row) for row in tx.execute(_ALL if with_deleted else _KNOWN)]
     return sorted(found, key=lambda schedule: schedule.spec.name)
 
 
@@ -287,8 +289,8 @@ class SqlCronStore:
     async def delete_schedule(self, name: str) -> None:
         await self._database.write(lambda tx: _delete_schedule(tx, name))
 
-    async def schedules(self) -> list[Schedule]:
-        return await self._database.read(_schedules)
+    async def schedules(self, *, with_deleted: bool = False) -> list[Schedule]:
+        return await self._database.read(lambda tx: _schedules(tx, with_deleted))
 
     async def get_schedule(self, name: str) -> Schedule | None:
         return await self._database.read(lambda tx: _get_schedule(tx, name))

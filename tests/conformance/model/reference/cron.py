@@ -99,10 +99,9 @@ class ReferenceCron:
         known.next_at = known.last_fired_at = None
         known.fired = known.skipped = 0
 
-    def schedules(self) -> list[Schedule]:
-        return [
-            _view(each) for _, each in sorted(self._world.schedules.items()) if not each.deleted
-        ]
+    def schedules(self, *, with_deleted: bool = False) -> list[Schedule]:
+        known = sorted(self._world.schedules.items())
+        return [_view(each) for _, each in known if with_deleted or not each.deleted]
 
     def get_schedule(self, name: str) -> Schedule | None:
         known = self._world.schedules.get(name)
@@ -187,4 +186,5 @@ def _view(schedule: ModelSchedule) -> Schedule:
         fired=schedule.fired,
         skipped=schedule.skipped,
         error=schedule.error,
+        deleted=schedule.deleted,
     )

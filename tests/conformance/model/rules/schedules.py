@@ -132,4 +132,4 @@ class Schedules(Program):
 
     @rule()
     def list_schedules(self) -> None:
-        self.do("cron.schedules")
+        self.do("cron.schedules", with_deleted=True)
