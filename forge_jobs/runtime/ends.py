@@ -1,7 +1,6 @@
 """What an ended run means: the transition, the log line, the event, the latency."""
 
 import contextlib
-import logging
 from datetime import timedelta
 from typing import Any
 

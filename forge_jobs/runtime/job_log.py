@@ -14,9 +14,10 @@ from forge_jobs.model.ids import HostId
 from forge_jobs.model.jobs import Cause, ClaimedJob, ErrorRecord, JobStatus
 from forge_jobs.model.transitions import Transition
 from forge_jobs.policy.transitions import AttemptEnd
+from forge_jobs.reports import reporter
 from forge_jobs.runtime.failures import handlers_part
 
-logger = logging.getLogger(__name__)
+logger = reporter(__name__)
 
 LINES_PER_SECOND = 20
 """Beyond that pace people read counts."""

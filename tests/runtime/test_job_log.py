@@ -164,14 +164,14 @@ async def test_a_log_filter_that_ends_the_process_costs_no_slot(
     async def fails() -> None:
         raise Dead("as wanted")
 
-    job_log.logger.addFilter(refuse)
+    job_log.logger.logger.addFilter(refuse)
     try:
         async with a_runtime(storage, handlers).start() as handle:
             for _ in range(2):
                 outcome = await handle.enqueue(fails.request())
                 assert (await ended(storage, outcome.job_id)).status is JobStatus.DEAD
     finally:
-        job_log.logger.removeFilter(refuse)
+        job_log.logger.logger.removeFilter(refuse)
     told = lines.of("forge_jobs.runtime.ends")
     assert [each.getMessage().endswith(": SystemExit") for each in told] == [True, True]
 
