@@ -56,6 +56,8 @@ class Cause(StrEnum):
     """The handler said ``Dead``."""
     THROTTLED = "throttled"
     SNOOZED = "snoozed"
+    RATE_LIMITED = "rate_limited"
+    """The handler waits for a token of a named rate limit; the run counts toward nothing."""
     INTERRUPTED = "interrupted"
     """Stopped by shutdown, scale-down or self-fencing; the attempt was handed back."""
     RELEASED = "released"
@@ -166,6 +168,7 @@ class ClaimedJob(Struct, frozen=True, kw_only=True):
     :param attempt: of this run, from 1; handed-back runs do not count
     :param crashes: how many times its process died under it
     :param snoozes: how many times a run was handed back by snooze or throttle
+    :param snoozed_since: when that happened first; None when it never has, or not since a requeue
     :param cancel_requested: a cancel arrived between enqueue and this claim
     """
 
@@ -186,6 +189,7 @@ class ClaimedJob(Struct, frozen=True, kw_only=True):
     keep_result: bool
     cancel_requested: bool = False
     schedule: str = ""
+    snoozed_since: datetime | None = None
 
 
 class ErrorRecord(Struct, frozen=True, kw_only=True):
@@ -217,6 +221,7 @@ class Job(Struct, frozen=True, kw_only=True):
         claim is only held ahead, and until a beat or a recorded start brings the news
     :param result: JSON text, None when there is none (yet, any more, or not asked for)
     :param payload: "" once a job that is not to be kept has ended
+    :param rate_limit: the scope that it waits for when the cause is rate_limited, else None
     """
 
     id: JobId
@@ -253,6 +258,7 @@ class Job(Struct, frozen=True, kw_only=True):
     errors: tuple[ErrorRecord, ...]
     waits_for: tuple[JobId, ...]
     """Parents that have not settled yet, in id order."""
+    rate_limit: str | None = None
 
 
 class JobSummary(Struct, frozen=True, kw_only=True):

@@ -38,6 +38,7 @@ class Transition(Struct, frozen=True, kw_only=True):
     :param error: appended to the history, of which the newest ``ERROR_HISTORY`` stay
     :param result: JSON text of what the handler returned, replacing an older one; None: none
     :param cooldown: pauses the queue
+    :param rate_limit: the scope that the job waits for, kept with it for explanations
     """
 
     status: JobStatus
@@ -49,6 +50,7 @@ class Transition(Struct, frozen=True, kw_only=True):
     error: ErrorRecord | None = None
     result: str | None = None
     cooldown: Cooldown | None = None
+    rate_limit: str | None = None
 
 
 class Finalization(Struct, frozen=True):

@@ -28,6 +28,7 @@ from tests.support.factories import (
     get_job,
     new_job,
     only,
+    rate_limited,
     register,
     revive,
     run_one,
@@ -54,6 +55,7 @@ async def claimed_one(storage: Storage, lease: PodLease) -> ClaimedJob:
         failed(SECOND, cause=Cause.TIMED_OUT),
         snoozed(SECOND),
         snoozed(SECOND, cooldown=Cooldown(SECOND, 1)),
+        rate_limited(SECOND),
         Transition(status=JobStatus.PENDING, cause=Cause.INTERRUPTED, hand_back=True),
         Transition(status=JobStatus.PENDING, cause=Cause.THROTTLED, hand_back=True),
     ],
@@ -69,6 +71,7 @@ async def test_a_transition_is_applied_and_counted_by_its_cause(
     assert (job.status, job.cause) == (transition.status, transition.cause)
     assert (job.attempt, times_claimed(job)) == (0 if transition.hand_back else 1, 1)
     assert (job.snoozes, job.crashes) == (int(transition.count_snooze), 0)
+    assert job.rate_limit == transition.rate_limit
     ended = job.status in {JobStatus.DONE, JobStatus.DEAD, JobStatus.CANCELLED}
     assert job.finished_at == (clock.now() if ended else None)
     if not ended:

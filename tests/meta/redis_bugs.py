@@ -305,7 +305,7 @@ REDIS_BUGS: tuple[Bug, ...] = (
         "redis: a cancel flag that survives a requeue",
         files_of("operators"),
         (
-            Edit(f"{_REDIS}lua/requeue.lua", "'snoozes', 'cancel', ", "'snoozes', "),
+            Edit(f"{_REDIS}lua/requeue.lua", "'snoozed', 'cancel', ", "'snoozed', "),
             Edit(
                 f"{_REDIS}lua/lib/endings.lua",
                 "    redis.call('HDEL', key, 'cancel')\n",

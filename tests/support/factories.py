@@ -195,6 +195,12 @@ def snoozed(delay: timedelta = timedelta(0), **overrides: Any) -> Transition:
     return _transition(JobStatus.PENDING, Cause.SNOOZED, fields | overrides)
 
 
+def rate_limited(delay: timedelta = timedelta(0), **overrides: Any) -> Transition:
+    """The handler waits for a token."""
+    fields: dict[str, Any] = {"delay": delay, "hand_back": True, "rate_limit": "gh"}
+    return _transition(JobStatus.PENDING, Cause.RATE_LIMITED, fields | overrides)
+
+
 def crashed(**overrides: Any) -> Transition:
     """The process died under the job."""
     fields: dict[str, Any] = {"count_crash": True, "error": error("lost", cause=Cause.CRASHED)}

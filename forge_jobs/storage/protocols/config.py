@@ -1,5 +1,7 @@
 """Queue settings, pauses, cool-downs, rate limits."""
 
+from collections.abc import Sequence
+from datetime import timedelta
 from typing import Protocol
 
 from forge_jobs.model.queues import (
@@ -67,6 +69,25 @@ class ConfigStore(Protocol):
 
         :raises NotFound: no such bucket
         :raises InvalidInput: ``count`` below 1 or above the capacity
+        """
+        ...
+
+    async def take_turns(
+        self, scope: str, counts: Sequence[int], within: timedelta
+    ) -> list[timedelta | None]:
+        """Give requests that found too few tokens their turns: how long each has to wait.
+
+        Turns are given in the order of ``counts`` and of the calls, in the pace at which tokens
+        come, so that each finds its tokens at its turn while nobody else takes them. A turn takes
+        no token and keeps none back. No turn is later than ``within``: None where the line is
+        longer, and then no place in it is taken.
+
+        Must give each place once for any number of concurrent callers. No turn is later than
+        ``within`` after the store's clock stepped back either. A change of the bucket's size
+        forgets the line.
+
+        :raises NotFound: no such bucket
+        :raises InvalidInput: a count below 1 or above the capacity; no turn is given then
         """
         ...
 

@@ -50,6 +50,7 @@ class StoredClaim(msgspec.Struct, frozen=True, array_like=True):
     tags: str
     schedule: str
     cancel: bool
+    snoozed: str
 
 
 decode_doc = msgspec.json.Decoder(Doc).decode
@@ -183,6 +184,7 @@ def claimed_job(queue: str, stored: StoredClaim) -> ClaimedJob:
         keep_result=doc.keep_result,
         cancel_requested=stored.cancel,
         schedule=stored.schedule,
+        snoozed_since=from_us(int(stored.snoozed)) if stored.snoozed else None,
     )
 
 
@@ -252,6 +254,7 @@ def job(
         result=fields.get("result"),
         errors=tuple(decode_error(each) for each in errors),
         waits_for=tuple(JobId(parent) for parent in sorted(waits_for)),
+        rate_limit=fields.get("limit") if fields["cause"] == Cause.RATE_LIMITED else None,
     )
 
 

@@ -1,6 +1,7 @@
 """Queue settings, pauses and cool-downs; the rate limits are next door."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -82,6 +83,11 @@ class RedisConfigStore:
 
     async def take_tokens(self, scope: str, count: int) -> TokenGrant:
         return await rate_limits.take(self._database, scope, count)
+
+    async def take_turns(
+        self, scope: str, counts: Sequence[int], within: timedelta
+    ) -> list[timedelta | None]:
+        return await rate_limits.take_turns(self._database, scope, counts, within)
 
     async def drain_tokens(self, scope: str) -> None:
         await rate_limits.drain(self._database, scope)

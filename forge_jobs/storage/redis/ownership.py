@@ -205,6 +205,7 @@ def _outcome(transition: Transition) -> tuple[object, ...]:
         False if transition.result is None else transition.result,
         False if cooldown is None else duration_us(cooldown.length),
         0 if cooldown is None else cooldown.level,
+        transition.rate_limit or False,
     )
 
 

@@ -5,6 +5,7 @@ up to 2^53 only, so the level counts in the smallest units in which tokens and m
 both whole; see ``forge_jobs.storage.buckets``.
 """
 
+from collections.abc import Sequence
 from datetime import timedelta
 
 import msgspec
@@ -21,6 +22,14 @@ class _Taken(msgspec.Struct, frozen=True, array_like=True):
     number: int
 
 
+class _Turns(msgspec.Struct, frozen=True, array_like=True):
+    """``waits`` in microseconds, -1 where the line is too long."""
+
+    outcome: str
+    capacity: int
+    waits: list[int]
+
+
 class _Bucket(msgspec.Struct, frozen=True, array_like=True):
     scope: str
     capacity: int
@@ -31,20 +40,37 @@ class _Bucket(msgspec.Struct, frozen=True, array_like=True):
 
 async def take(database: Database, scope: str, count: int) -> TokenGrant:
     """Take ``count`` tokens or none; see ``ConfigStore.take_tokens``."""
-    if count < 1:
-        raise InvalidInput("count", f"is {count}", "give at least 1")
-    # A count beyond any capacity, so that it is a number that scripts know exactly.
-    asked = min(count, 2**53)
-    taken = await database.run_one("take_tokens", database.keys.fleet, (scope, asked), _Taken)
-    if taken.outcome == "unknown":
-        raise _unknown(scope)
-    if taken.outcome == "too many":
-        raise InvalidInput(
-            "count",
-            f"is {count}, and {scope!r} never holds that many",
-            f"give 1 to {taken.number}",
-        )
+    request = (scope, *_asked([count]))
+    taken = await database.run_one("take_tokens", database.keys.fleet, request, _Taken)
+    _refuse(taken.outcome, taken.number, scope, count)
     return TokenGrant(taken.outcome == "granted", timedelta(microseconds=taken.number))
+
+
+async def take_turns(
+    database: Database, scope: str, counts: Sequence[int], within: timedelta
+) -> list[timedelta | None]:
+    """Give places in the line of the bucket; see ``ConfigStore.take_turns``."""
+    request = (scope, _asked(counts), duration_us(within))
+    answer = await database.run_one("take_turns", database.keys.fleet, request, _Turns)
+    _refuse(answer.outcome, answer.capacity, scope, max(counts, default=0))
+    return [None if wait < 0 else timedelta(microseconds=wait) for wait in answer.waits]
+
+
+def _asked(counts: Sequence[int]) -> list[int]:
+    """The counts as numbers that scripts know exactly; one that is cut is beyond any capacity."""
+    for count in counts:
+        if count < 1:
+            raise InvalidInput("count", f"is {count}", "give at least 1")
+    return [min(count, 2**53) for count in counts]
+
+
+def _refuse(outcome: str, capacity: int, scope: str, count: int) -> None:
+    if outcome == "unknown":
+        raise _unknown(scope)
+    if outcome == "too many":
+        raise InvalidInput(
+            "count", f"is {count}, and {scope!r} never holds that many", f"give 1 to {capacity}"
+        )
 
 
 async def drain(database: Database, scope: str) -> None:

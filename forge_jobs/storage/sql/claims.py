@@ -109,6 +109,7 @@ _HEAD_COLUMNS = (
     jobs.c.max_attempts,
     jobs.c.crashes,
     jobs.c.snoozes,
+    jobs.c.snoozed_at,
     jobs.c.priority,
     jobs.c.timeout_us,
     jobs.c.tags,

@@ -1,6 +1,6 @@
 """Queue settings, pauses and cool-downs; the rate limits are next door."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -177,6 +177,13 @@ class SqlConfigStore:
 
     async def take_tokens(self, scope: str, count: int) -> TokenGrant:
         return await self._database.write(lambda tx: rate_limits.take(tx, scope, count))
+
+    async def take_turns(
+        self, scope: str, counts: Sequence[int], within: timedelta
+    ) -> list[timedelta | None]:
+        return await self._database.write(
+            lambda tx: rate_limits.take_turns(tx, scope, counts, within)
+        )
 
     async def drain_tokens(self, scope: str) -> None:
         await self._database.write(lambda tx: rate_limits.drain(tx, scope))

@@ -133,6 +133,7 @@ def claimed_job(row: Any) -> ClaimedJob:
         keep_result=bool(row.keep_result),
         cancel_requested=bool(row.cancel_requested),
         schedule=row.schedule,
+        snoozed_since=instant(row.snoozed_at),
     )
 
 
@@ -172,6 +173,7 @@ def job(row: JobRow, waits_for: Iterable[str]) -> Job:
         result=row.result,
         errors=_decode_errors(row.errors),
         waits_for=tuple(JobId(parent) for parent in sorted(waits_for)),
+        rate_limit=row.rate_limit if row.cause == Cause.RATE_LIMITED.value else None,
     )
 
 

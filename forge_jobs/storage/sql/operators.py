@@ -50,6 +50,7 @@ _REQUEUE = (
         attempt=0,
         crashes=0,
         snoozes=0,
+        snoozed_at=None,
         cancel_requested=False,
         finished_at=None,
         hold=None,

@@ -12,8 +12,12 @@ units of 1/``capacity`` microseconds since the epoch, would not fit 64 bits.
 
 A clock that steps back would stop the leak until it has caught up. A level whose time lies in
 the future is therefore taken as of now: the bucket is full again one period later at most.
+
+Turns are times: each is as long after the last one as its tokens take to come, and never before
+they can be there.
 """
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -33,6 +37,7 @@ _NOW: Any = bindparam("now")
 _BY_SCOPE = update(rate_limits).where(_limits.scope == bindparam("of"))
 _FILL = _BY_SCOPE.values(level=bindparam("to"), updated_at=_NOW)
 _AS_OF_NOW = _BY_SCOPE.values(updated_at=_NOW)
+_GIVE_TURNS = _BY_SCOPE.values(last_turn_at=bindparam("to"))
 _DRAIN = _BY_SCOPE.values(level=_limits.capacity * _limits.period_us, updated_at=_NOW)
 _ALL = select(rate_limits)
 _ONE_LOCKED = _ALL.where(_limits.scope == bindparam("of")).with_for_update()
@@ -40,17 +45,9 @@ _ONE_LOCKED = _ALL.where(_limits.scope == bindparam("of")).with_for_update()
 
 def take(tx: Tx, scope: str, count: int) -> TokenGrant:
     """Take ``count`` tokens or none; see ``ConfigStore.take_tokens``."""
-    if count < 1:
-        raise InvalidInput("count", f"is {count}", "give at least 1")
     # The clock is read under the lock, so that of two takers the later one has the later time.
-    row = _locked(tx, scope)
+    row = _locked_for(tx, scope, [count])
     now = tx.now
-    if row is None:
-        raise _unknown(scope)
-    if count > row.capacity:
-        raise InvalidInput(
-            "count", f"is {count}, and {scope!r} never holds that many", f"give 1 to {row.capacity}"
-        )
     level = _level(row, now)
     surplus = level - (row.capacity - count) * row.period_us
     if surplus <= 0:
@@ -60,6 +57,28 @@ def take(tx: Tx, scope: str, count: int) -> TokenGrant:
     if row.updated_at > now:
         tx.execute(_AS_OF_NOW, {"of": scope, "now": now})
     return TokenGrant(False, timedelta(microseconds=max(1, -(-surplus // row.capacity))))
+
+
+def take_turns(
+    tx: Tx, scope: str, counts: Sequence[int], within: timedelta
+) -> list[timedelta | None]:
+    """Give places in the line of the bucket; see ``ConfigStore.take_turns``."""
+    row = _locked_for(tx, scope, counts)
+    now, capacity, period_us = tx.now, int(row.capacity), int(row.period_us)
+    level, latest = _level(row, now), now + duration_us(within)
+    last = min(int(row.last_turn_at), latest)
+    turns: list[timedelta | None] = []
+    for count in counts:
+        surplus = max(0, level - (capacity - count) * period_us)
+        turn = max(now + _ceil(surplus, capacity), last + _ceil(count * period_us, capacity))
+        if turn > latest:
+            turns.append(None)
+            continue
+        turns.append(timedelta(microseconds=turn - now))
+        last = turn
+    if last != row.last_turn_at:
+        tx.execute(_GIVE_TURNS, {"of": scope, "to": last})
+    return turns
 
 
 def drain(tx: Tx, scope: str) -> None:
@@ -133,6 +152,7 @@ def _change(tx: Tx, row: Row[Any], limit: RateLimit, *, overridden: bool) -> Non
             period_us=period_us,
             level=min(steps, limit.capacity * token) * (period_us // token),
             updated_at=tx.now,
+            last_turn_at=0,
             overridden=overridden,
         ),
         {"of": row.scope},
@@ -143,6 +163,27 @@ def _level(row: Row[Any], now: int) -> int:
     """The level of a row at ``now``; as it was written when that lies in the future."""
     elapsed: int = max(0, now - row.updated_at)
     return max(0, int(row.level) - elapsed * int(row.capacity))
+
+
+def _ceil(number: int, divisor: int) -> int:
+    return -(-number // divisor)
+
+
+def _locked_for(tx: Tx, scope: str, counts: Sequence[int]) -> Row[Any]:
+    """The locked row of a bucket that can hold each of ``counts``."""
+    for count in counts:
+        if count < 1:
+            raise InvalidInput("count", f"is {count}", "give at least 1")
+    row = _locked(tx, scope)
+    if row is None:
+        raise _unknown(scope)
+    if counts and max(counts) > row.capacity:
+        raise InvalidInput(
+            "count",
+            f"is {max(counts)}, and {scope!r} never holds that many",
+            f"give 1 to {row.capacity}",
+        )
+    return row
 
 
 def _locked(tx: Tx, scope: str) -> Row[Any] | None:

@@ -42,6 +42,7 @@ _CURRENT = (
         jobs.c.attempt,
         jobs.c.crashes,
         jobs.c.snoozes,
+        jobs.c.snoozed_at,
         jobs.c.run_at,
         jobs.c.heartbeat_at,
         jobs.c.host_id,
@@ -70,6 +71,8 @@ _SETTLE = (
         attempt=bindparam("new_attempt"),
         crashes=bindparam("new_crashes"),
         snoozes=bindparam("new_snoozes"),
+        snoozed_at=bindparam("new_snoozed_at"),
+        rate_limit=bindparam("new_rate_limit"),
         settled_token=bindparam("new_settled_token"),
         cancel_requested=False,
         result=bindparam("new_result"),
@@ -277,6 +280,7 @@ class _Batch:
         if self._mode.by_owner and is_plain_success(transition):
             self._plain.append((claim, transition))
             return
+        is_first_snooze = transition.count_snooze and not row.snoozes
         self._updates.append(
             {
                 "job": row.id,
@@ -287,6 +291,8 @@ class _Batch:
                 "new_attempt": row.attempt - transition.hand_back,
                 "new_crashes": row.crashes + transition.count_crash,
                 "new_snoozes": row.snoozes + transition.count_snooze,
+                "new_snoozed_at": tx.now if is_first_snooze else row.snoozed_at,
+                "new_rate_limit": transition.rate_limit,
                 "new_settled_token": row.token if self._mode.by_owner else row.settled_token,
                 **self._texts(row, transition),
             }

@@ -73,6 +73,10 @@ jobs = Table(
     Column("max_attempts", Integer),
     Column("crashes", Integer, nullable=False, server_default="0"),
     Column("snoozes", Integer, nullable=False, server_default="0"),
+    # The first snooze or throttle since the enqueue or the last requeue.
+    Column("snoozed_at", BigInteger),
+    # What it waits for, or waited for last.
+    Column("rate_limit", TEXT),
     # Starts at enqueued_at, each claim adds one; settled_token is the last one that was ended by
     # its owner, so that a repeat of that end is known.
     Column("token", BigInteger, nullable=False),
@@ -229,6 +233,8 @@ rate_limits = Table(
     # The state of the bucket; see the module rate_limits.
     Column("level", BigInteger, nullable=False),
     Column("updated_at", BigInteger, nullable=False),
+    # The last turn that was given to a job which waits for tokens.
+    Column("last_turn_at", BigInteger, nullable=False, server_default="0"),
     Column("overridden", Boolean, nullable=False, server_default=text("false")),
     postgresql_with=_CHURNED,
 )

@@ -3,7 +3,7 @@
 from forge_jobs.model.jobs import Cause, JobStatus
 from forge_jobs.model.transitions import Cooldown, Transition
 from tests.conformance.model.program import SECOND
-from tests.support.factories import crashed, dead, done, failed, snoozed
+from tests.support.factories import crashed, dead, done, failed, rate_limited, snoozed
 
 INTERRUPTED = Transition(
     status=JobStatus.PENDING, cause=Cause.INTERRUPTED, delay=None, hand_back=True
@@ -16,6 +16,7 @@ ENDINGS = {
     "dead": dead(),
     "interrupted": INTERRUPTED,
     "snoozed": snoozed(SECOND),
+    "rate limited": rate_limited(SECOND),
     "throttled": snoozed(SECOND, cooldown=Cooldown(5 * SECOND, 1)),
     "throttled again": snoozed(cooldown=Cooldown(2 * SECOND, 3)),
 }

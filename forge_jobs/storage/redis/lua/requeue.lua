@@ -35,7 +35,7 @@ local function requeue(base, job)
   set_status(base, job, 'pending')
   job.run_at, job.crashes = now, 0
   redis.call('HSET', key, 'status', 'pending', 'cause', 'requeued', 'run_at', now, 'more', '1')
-  redis.call('HDEL', key, 'attempt', 'crashes', 'snoozes', 'cancel', 'finished', 'result',
+  redis.call('HDEL', key, 'attempt', 'crashes', 'snoozes', 'snoozed', 'cancel', 'finished', 'result',
     'result_expires')
   if job.expires and job.expires <= now then
     -- It would end it again at once.

@@ -39,7 +39,7 @@ local function handle(base, request)
   end
   local after = {
     capacity = capacity, period = period, token = token, leak = leak, level = 0, updated = now,
-    overridden = by_operator,
+    overridden = by_operator, last_turn = 0,
   }
   if before then
     local is_same = before.capacity == capacity and before.period == period

@@ -78,6 +78,8 @@ CREATE TABLE forge_jobs (
     max_attempts INTEGER,
     crashes INTEGER DEFAULT '0' NOT NULL,
     snoozes INTEGER DEFAULT '0' NOT NULL,
+    snoozed_at BIGINT,
+    rate_limit TEXT COLLATE "C",
     token BIGINT NOT NULL,
     settled_token BIGINT DEFAULT '0' NOT NULL,
     host_id TEXT COLLATE "C" DEFAULT '' NOT NULL,
@@ -183,6 +185,7 @@ CREATE TABLE forge_rate_limits (
     period_us BIGINT NOT NULL,
     level BIGINT NOT NULL,
     updated_at BIGINT NOT NULL,
+    last_turn_at BIGINT DEFAULT '0' NOT NULL,
     overridden BOOLEAN DEFAULT false NOT NULL,
     PRIMARY KEY (scope)
 )

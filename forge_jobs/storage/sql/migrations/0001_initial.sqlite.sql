@@ -74,6 +74,8 @@ CREATE TABLE forge_jobs (
     max_attempts INTEGER,
     crashes INTEGER DEFAULT '0' NOT NULL,
     snoozes INTEGER DEFAULT '0' NOT NULL,
+    snoozed_at BIGINT,
+    rate_limit TEXT,
     token BIGINT NOT NULL,
     settled_token BIGINT DEFAULT '0' NOT NULL,
     host_id TEXT DEFAULT '' NOT NULL,
@@ -175,6 +177,7 @@ CREATE TABLE forge_rate_limits (
     period_us BIGINT NOT NULL,
     level BIGINT NOT NULL,
     updated_at BIGINT NOT NULL,
+    last_turn_at BIGINT DEFAULT '0' NOT NULL,
     overridden BOOLEAN DEFAULT false NOT NULL,
     PRIMARY KEY (scope)
 );

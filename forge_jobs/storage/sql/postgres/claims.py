@@ -20,6 +20,7 @@ COLUMNS = (
     "max_attempts",
     "crashes",
     "snoozes",
+    "snoozed_at",
     "priority",
     "timeout_us",
     "tags",

@@ -58,6 +58,7 @@ def _take(world: World, job: ModelJob, worker_id: str, lease: PodLease) -> Claim
         keep_result=request.keep_result,
         cancel_requested=job.cancel_requested,
         schedule=request.schedule,
+        snoozed_since=job.snoozed_since,
     )
 
 

@@ -1,5 +1,6 @@
 """Settings of queues, pauses, cool-downs and rate limits."""
 
+from collections.abc import Sequence
 from datetime import timedelta
 from math import gcd
 from typing import Any
@@ -78,6 +79,8 @@ class ReferenceConfig:
         taken = 0
         if scope in self._world.buckets:
             bucket = self._leaked(scope)
+            if (bucket.limit, bucket.overridden) == (limit, overridden):
+                return
             # The same number of tokens is missing from the new bucket, rounded up to a step.
             step = gcd(limit.capacity, _period(limit))
             taken = -(-bucket.taken * _period(limit) // (_period(bucket.limit) * step)) * step
@@ -120,6 +123,26 @@ class ReferenceConfig:
             return TokenGrant(False, -(-surplus // capacity) * _MICROSECOND)
         bucket.taken += count * period
         return TokenGrant(True, ZERO)
+
+    def take_turns(
+        self, scope: str, counts: Sequence[int], within: timedelta
+    ) -> list[timedelta | None]:
+        bucket = self._leaked(scope)
+        capacity, period = bucket.limit.capacity, _period(bucket.limit)
+        for count in counts:
+            if not 1 <= count <= capacity:
+                raise InvalidInput("count", f"is {count}", f"give 1 to {capacity}")
+        now, latest = self._world.now, self._world.now + within
+        line = min(bucket.last_turn_at, latest)
+        turns: list[timedelta | None] = []
+        for count in counts:
+            surplus = max(0, bucket.taken - (capacity - count) * period)
+            there = now + -(-surplus // capacity) * _MICROSECOND
+            turn = max(there, line + -(-count * period // capacity) * _MICROSECOND)
+            turns.append(turn - now if turn <= latest else None)
+            line = turn if turn <= latest else line
+        bucket.last_turn_at = line
+        return turns
 
     def drain_tokens(self, scope: str) -> None:
         bucket = self._leaked(scope)

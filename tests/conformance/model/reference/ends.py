@@ -121,7 +121,10 @@ def _hand_back(world: World, job: ModelJob) -> None:
 def _apply(world: World, job: ModelJob, transition: Transition) -> None:
     job.status, job.cause = transition.status, transition.cause
     job.attempt -= transition.hand_back
+    if transition.count_snooze and not job.snoozes:
+        job.snoozed_since = world.now
     job.snoozes += transition.count_snooze
+    job.rate_limit = transition.rate_limit
     job.crashes += transition.count_crash
     job.cancel_requested = False
     job.finished_at = world.now if job.is_finished else None

@@ -107,6 +107,7 @@ def requeue(world: World, job: ModelJob) -> Refusal | bool:
         return Refusal.KEY_TAKEN
     job.status, job.cause, job.due_at = JobStatus.PENDING, Cause.REQUEUED, world.now
     job.attempt = job.crashes = job.snoozes = 0
+    job.snoozed_since = None
     job.cancel_requested, job.finished_at, job.hold = False, None, None
     job.may_be_held = False
     job.result = job.result_expires_at = None

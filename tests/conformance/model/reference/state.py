@@ -3,7 +3,7 @@
 import json
 from collections import Counter
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from forge_jobs.clock import ManualClock
 from forge_jobs.model.events import EventKind, TimelineEvent
@@ -57,6 +57,8 @@ class ModelJob:
     settled_token: int = 0
     crashes: int = 0
     snoozes: int = 0
+    snoozed_since: datetime | None = None
+    rate_limit: str | None = None
     claimed_at: datetime | None = None
     started_at: datetime | None = None
     heartbeat_at: datetime | None = None
@@ -136,6 +138,7 @@ class ModelJob:
             result=self.result,
             errors=self.errors,
             waits_for=tuple(sorted(waits_for)) if self.status is JobStatus.BLOCKED else (),
+            rate_limit=self.rate_limit if self.cause is Cause.RATE_LIMITED else None,
         )
 
 
@@ -171,6 +174,7 @@ class ModelBucket:
     taken: int
     at: datetime
     overridden: bool
+    last_turn_at: datetime = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass

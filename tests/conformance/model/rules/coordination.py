@@ -123,6 +123,14 @@ class Coordination(Program):
                 self._taken.append((name, self.clock.now(), count))
                 self._check_windows(name)
 
+    @rule(
+        name=scope,
+        counts=st.lists(st.integers(1, 4), min_size=1, max_size=5),
+        within=st.sampled_from([timedelta(0), SECOND, 60 * SECOND]),
+    )
+    def take_turns(self, name: str, counts: list[int], within: timedelta) -> None:
+        self.do("config.take_turns", name, counts, within)
+
     def _check_windows(self, name: str) -> None:
         """In no window that ends now were more tokens given than the bucket promises."""
         limit = self.world.buckets[name].limit

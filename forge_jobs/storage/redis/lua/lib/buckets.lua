@@ -1,6 +1,7 @@
 -- Rate limits by the generic cell rate algorithm: a level that leaks; see the module rate_limits.
 --
--- Hash 'limits': scope -> msgpack of { capacity, period, token, leak, level, updated, overridden }.
+-- Hash 'limits': scope -> msgpack of { capacity, period, token, leak, level, updated, overridden,
+-- the last turn given to a job that waits for tokens, 0 for none }.
 -- A token adds `token` to the level, a microsecond takes `leak`; all whole numbers below 2^53.
 
 local function load_bucket(base, scope)
@@ -8,17 +9,18 @@ local function load_bucket(base, scope)
   if not packed then
     return nil
   end
-  local capacity, period, token, leak, level, updated, overridden = unpack(cmsgpack.unpack(packed))
+  local capacity, period, token, leak, level, updated, overridden, last_turn =
+    unpack(cmsgpack.unpack(packed))
   return {
     capacity = capacity, period = period, token = token, leak = leak, level = level,
-    updated = updated, overridden = overridden,
+    updated = updated, overridden = overridden, last_turn = last_turn or 0,
   }
 end
 
 local function store_bucket(base, scope, bucket)
   redis.call('HSET', base .. ':limits', scope, cmsgpack.pack({
     bucket.capacity, bucket.period, bucket.token, bucket.leak, bucket.level, bucket.updated,
-    bucket.overridden,
+    bucket.overridden, bucket.last_turn,
   }))
 end
 

@@ -4,7 +4,7 @@
 
 local MORE = {
   'status', 'attempt', 'crashes', 'snoozes', 'tags', 'schedule', 'cancel', 'expires', 'started',
-  'finished',
+  'finished', 'snoozed',
 }
 local NOTHING_MORE = { 'pending' }
 
@@ -13,8 +13,8 @@ local function take(base, entry, host, worker)
   local key, line = base .. ':j:' .. entry.id, entry.line
   local payload, doc, token, enqueued, more =
     unpack(redis.call('HMGET', key, 'payload', 'doc', 'token', 'enqueued', 'more'))
-  local status, attempt, crashes, snoozes, tags, schedule, cancel, expires, started, finished =
-    unpack(more and redis.call('HMGET', key, unpack(MORE)) or NOTHING_MORE)
+  local status, attempt, crashes, snoozes, tags, schedule, cancel, expires, started, finished,
+    snoozed = unpack(more and redis.call('HMGET', key, unpack(MORE)) or NOTHING_MORE)
   token, attempt = tonumber(token) + 1, tonumber(attempt or 0) + 1
   redis.call(
     'HSET', key, 'status', 'in_progress', 'token', token, 'attempt', attempt, 'host', host,
@@ -29,7 +29,7 @@ local function take(base, entry, host, worker)
   return {
     entry.id, line.kind, payload, doc, token, attempt, tonumber(crashes or 0),
     tonumber(snoozes or 0), line.priority, entry.run_at, enqueued, tags or '', schedule or '',
-    cancel and true or false,
+    cancel and true or false, snoozed or '',
   }, status
 end
 

@@ -1,15 +1,16 @@
 -- What the end of a claim leaves on its job. Used with jobs.lua; see settling.lua.
 --
 -- An outcome comes as { status, cause, delay, handed back, snoozes, crashes, error, result, cool-down
--- length and level }, counts as 0 or 1, texts and lengths false when there are none. delay is false
--- for a job that keeps its due time.
+-- length and level, rate limit that it waits for }, counts as 0 or 1, texts and lengths false when
+-- there are none. delay is false for a job that keeps its due time.
 
 local function to_outcome(parts)
-  local status, cause, delay, handed_back, snoozes, crashes, error, result, length, level =
+  local status, cause, delay, handed_back, snoozes, crashes, error, result, length, level, limit =
     unpack(parts)
   return {
     status = status, cause = cause, delay = delay, handed_back = handed_back, snoozes = snoozes,
     crashes = crashes, error = error, result = result, length = length, level = level,
+    limit = limit,
   }
 end
 
@@ -45,6 +46,12 @@ local function write_counts(job, outcome, mode, changes)
       job[name] = job[name] + by
       changes[#changes + 1], changes[#changes + 2] = name, job[name]
     end
+  end
+  if outcome.snoozes > 0 and job.snoozes == 0 then
+    changes[#changes + 1], changes[#changes + 2] = 'snoozed', text(now)
+  end
+  if outcome.limit then
+    changes[#changes + 1], changes[#changes + 2] = 'limit', outcome.limit
   end
   add('attempt', -outcome.handed_back)
   add('snoozes', outcome.snoozes)
