@@ -29,6 +29,8 @@ class Pod(Struct, frozen=True, kw_only=True):
     :param queues: queues it declares
     :param kinds: kinds it has handlers for, aliases included
     :param version: the deployed version, "" when unknown
+    :param concurrency: how many handlers it runs at once, over all queues; None: as many as it
+        has slots
     """
 
     host_id: HostId
@@ -37,6 +39,7 @@ class Pod(Struct, frozen=True, kw_only=True):
     kinds: tuple[str, ...]
     version: str
     process_id: int
+    concurrency: int | None = None
 
 
 class PodGauges(Struct, frozen=True, kw_only=True):

@@ -12,7 +12,7 @@ from forge_jobs.config import RuntimeSettings
 from forge_jobs.model.events import EventKind
 from forge_jobs.model.ids import HostId
 from forge_jobs.model.processes import Allocation, Leadership
-from forge_jobs.policy.shares import plan_allocations
+from forge_jobs.policy.slot_plan import plan_allocations
 from forge_jobs.reports import reporter
 from forge_jobs.runtime.events import EventBuffer
 from forge_jobs.storage.protocols import CronStore, ProcStore, Storage

@@ -58,6 +58,19 @@ class ProcStore(Protocol):
         """
         ...
 
+    async def live_pods(self) -> list[Pod]:
+        """Every pod with a live lease as it described itself, draining ones too, in any order."""
+        ...
+
+    async def due_kinds(self, names: Sequence[str]) -> dict[str, dict[str, int]]:
+        """How many jobs of each kind are due, per queue of these that has any.
+
+        Of each queue it must look at the first thousand due jobs in the order of claims, and may
+        stop there: a longer backlog costs no more. Held jobs are not due. A queue that is paused
+        or cools down is left out, for more slots would not help it.
+        """
+        ...
+
     async def allocate(self, changes: Sequence[AllocationChange]) -> list[bool]:
         """Write targets and raise grants. Per item False, and nothing written, when the version has
         moved on, a pod's lease ran out since, a grant would sink, or the sum of grants would

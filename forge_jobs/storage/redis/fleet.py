@@ -1,6 +1,7 @@
 """What several views need of the fleet: its queues, and one step for each of them."""
 
-from collections.abc import Iterable
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -53,7 +54,22 @@ async def in_all_queues(
     return answers | {name: decode(raw[keys.queue(name)]) for name in names & met}
 
 
+async def live_pods(database: Database) -> list[Pod]:
+    """Every pod with a live lease, as it described itself."""
+    docs = await database.run_one("live_pods", database.keys.fleet, [], list[str])
+    return [decode_pod(doc) for doc in docs]
+
+
 async def live_kinds(database: Database) -> frozenset[str]:
     """Every kind that a pod with a live lease has a handler for."""
-    docs = await database.run_one("live_kinds", database.keys.fleet, [], list[str])
-    return frozenset(kind for doc in docs for kind in decode_pod(doc).kinds)
+    return frozenset(kind for pod in await live_pods(database) for kind in pod.kinds)
+
+
+async def due_kinds(database: Database, names: Sequence[str]) -> dict[str, dict[str, int]]:
+    """See ``ProcStore.due_kinds``."""
+    lines = await in_each_queue(database, "due_kinds", names, [], list[tuple[str, int]])
+    due: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for queue, found in lines.items():
+        for kind, number in found:
+            due[queue][kind] += number
+    return {queue: dict(kinds) for queue, kinds in due.items()}

@@ -27,7 +27,13 @@ from forge_jobs.model.processes import (
 )
 from forge_jobs.storage.redis import allocations
 from forge_jobs.storage.redis.database import Database
-from forge_jobs.storage.redis.fleet import decode_pod, in_each_queue, queue_names
+from forge_jobs.storage.redis.fleet import (
+    decode_pod,
+    due_kinds,
+    in_each_queue,
+    live_pods,
+    queue_names,
+)
 from forge_jobs.storage.redis.gauges import decode_gauges, read_gauges, record_gauges
 from forge_jobs.storage.redis.queue_records import DEFAULT_FIELDS
 
@@ -240,6 +246,12 @@ class RedisProcStore:
 
     async def allocations(self) -> list[Allocation]:
         return await allocations.read_allocations(self._database)
+
+    async def live_pods(self) -> list[Pod]:
+        return await live_pods(self._database)
+
+    async def due_kinds(self, names: Sequence[str]) -> dict[str, dict[str, int]]:
+        return await due_kinds(self._database, names)
 
     async def allocate(self, changes: Sequence[AllocationChange]) -> list[bool]:
         return await allocations.allocate(self._database, changes)

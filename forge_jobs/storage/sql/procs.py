@@ -40,9 +40,11 @@ from forge_jobs.storage.sql import allocations
 from forge_jobs.storage.sql.chunks import portions
 from forge_jobs.storage.sql.config_store import STATE_COLUMNS, declare_queues, queue_state
 from forge_jobs.storage.sql.database import Database
+from forge_jobs.storage.sql.due_kinds import due_kinds
 from forge_jobs.storage.sql.gauges import decode_gauges, read_gauges, record_gauges
 from forge_jobs.storage.sql.job_rows import duration
 from forge_jobs.storage.sql.lists import one_of
+from forge_jobs.storage.sql.live_pods import live_pods, pod_of
 from forge_jobs.storage.sql.tables import (
     CLAIMED,
     READY,
@@ -56,8 +58,6 @@ from forge_jobs.storage.sql.transaction import KINDS, Tx
 
 FREED_AT_ONCE = 1000
 """How many held jobs one transaction frees, so that it stays short."""
-
-_names = msgspec.json.Decoder(tuple[str, ...])
 
 _NOW: Any = bindparam("now", type_=BigInteger)
 _OF_LEASE = (pods.c.host_id == bindparam("by"), pods.c.epoch == bindparam("at_epoch"))
@@ -223,6 +223,7 @@ def _register(tx: Tx, pod: Pod, lease_for: timedelta) -> PodLease:
         "label": pod.label,
         "version": pod.version,
         "process_id": pod.process_id,
+        "concurrency": pod.concurrency,
         "queues": msgspec.json.encode(declared).decode(),
         "kinds": msgspec.json.encode(pod.kinds).decode(),
         "last_beat_at": tx.now,
@@ -305,14 +306,7 @@ def _pod_state(
 ) -> PodState:
     remaining = max(0, row.lease_until - now)
     return PodState(
-        pod=Pod(
-            host_id=row.host_id,
-            label=row.label,
-            queues=_names.decode(row.queues),
-            kinds=_names.decode(row.kinds),
-            version=row.version,
-            process_id=row.process_id,
-        ),
+        pod=pod_of(row),
         started_at=from_us(row.started_at),
         last_beat_at=from_us(row.last_beat_at),
         lease_remaining=timedelta(microseconds=remaining),
@@ -386,6 +380,12 @@ class SqlProcStore:
 
     async def allocations(self) -> list[Allocation]:
         return await self._database.read(allocations.read_allocations)
+
+    async def live_pods(self) -> list[Pod]:
+        return await self._database.read(live_pods)
+
+    async def due_kinds(self, names: Sequence[str]) -> dict[str, dict[str, int]]:
+        return await self._database.read(lambda tx: due_kinds(tx, names))
 
     async def allocate(self, changes: Sequence[AllocationChange]) -> list[bool]:
         return await self._database.write(lambda tx: allocations.allocate(tx, changes))

@@ -191,6 +191,8 @@ pods = Table(
     # JSON lists.
     Column("queues", TEXT, nullable=False),
     Column("kinds", TEXT, nullable=False),
+    # Handlers at once, over all queues; NULL: as many as it has slots.
+    Column("concurrency", Integer),
     Column("started_at", BigInteger, nullable=False),
     Column("last_beat_at", BigInteger, nullable=False),
     Column("lease_until", BigInteger, nullable=False),

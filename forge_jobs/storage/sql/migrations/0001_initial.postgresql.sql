@@ -155,6 +155,7 @@ CREATE TABLE forge_pods (
     process_id INTEGER NOT NULL,
     queues TEXT COLLATE "C" NOT NULL,
     kinds TEXT COLLATE "C" NOT NULL,
+    concurrency INTEGER,
     started_at BIGINT NOT NULL,
     last_beat_at BIGINT NOT NULL,
     lease_until BIGINT NOT NULL,

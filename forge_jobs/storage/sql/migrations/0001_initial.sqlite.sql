@@ -149,6 +149,7 @@ CREATE TABLE forge_pods (
     process_id INTEGER NOT NULL,
     queues TEXT NOT NULL,
     kinds TEXT NOT NULL,
+    concurrency INTEGER,
     started_at BIGINT NOT NULL,
     last_beat_at BIGINT NOT NULL,
     lease_until BIGINT NOT NULL,
