@@ -74,18 +74,24 @@ def takers_of(allocation: Allocation) -> list[HostId]:
     return [pod for pod in sorted(allocation.pods) if pod not in allocation.draining]
 
 
-def unserved_kinds(allocation: Allocation, kinds: Mapping[HostId, Collection[str]]) -> set[str]:
+def unserved_kinds(
+    allocation: Allocation, kinds: Mapping[HostId, frozenset[str]]
+) -> frozenset[str]:
     """Kinds that pods of the queue know, and none that has or is to have a slot of it.
 
     Such a kind gets nothing done here until slots move. Empty where all pods know the same kinds
     and one of them has a slot, as in a steady fleet.
     """
-    takers = takers_of(allocation)
-    idle = [pod for pod in takers if not any(_both(allocation.pods[pod]))]
-    if not idle or not allocation.max_workers:
-        return set()
-    serving = [kinds.get(pod, ()) for pod in takers if any(_both(allocation.pods[pod]))]
-    return set().union(*(kinds.get(pod, ()) for pod in idle)).difference(*serving)
+    serving: set[frozenset[str]] = set()
+    idle: set[frozenset[str]] = set()
+    for pod, slots in allocation.pods.items():
+        if pod not in allocation.draining:
+            known = kinds.get(pod, frozenset())
+            (serving if slots.target or slots.grant else idle).add(known)
+    # Pods of one release know the same: mostly nothing is left to be looked at kind by kind.
+    if not allocation.max_workers or idle <= serving:
+        return frozenset()
+    return frozenset().union(*idle).difference(*serving)
 
 
 class _Targets:
@@ -167,7 +173,3 @@ def _raised(allocation: Allocation, wanted: Mapping[HostId, int], rooms: Rooms) 
 
 def _grants(allocation: Allocation) -> Shares:
     return {pod: slots.grant for pod, slots in allocation.pods.items()}
-
-
-def _both(slots: Slots) -> tuple[int, int]:
-    return slots.target, slots.grant

@@ -1,20 +1,24 @@
 """Holds or takes the leader lease; the holder shares the slots out over the pods."""
 
+import contextvars
 import logging
 from collections.abc import Collection, Sequence
 from datetime import timedelta
+from functools import partial
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from forge_jobs import stop_points
 from forge_jobs.clock import Clock, SystemClock
 from forge_jobs.config import RuntimeSettings
 from forge_jobs.model.events import EventKind
 from forge_jobs.model.ids import HostId
-from forge_jobs.model.processes import Allocation, Leadership
-from forge_jobs.policy.slot_plan import plan_allocations
+from forge_jobs.model.processes import Allocation, AllocationChange, Leadership, Pod
+from forge_jobs.policy.slot_plan import Needs, plan_allocations, unserved_kinds
 from forge_jobs.reports import reporter
 from forge_jobs.runtime.events import EventBuffer
+from forge_jobs.runtime.starvation import StarvedKinds
+from forge_jobs.runtime.threads import HandlerThread
 from forge_jobs.storage.protocols import CronStore, ProcStore, Storage
 
 logger = reporter(__name__)
@@ -25,6 +29,9 @@ LOOK_EVERY = timedelta(seconds=60)
 _TRIES = 3
 """How often one pass plans again because a pod changed the record in between."""
 
+_SLOTS_ON_THE_LOOP = 2_000
+"""A plan of more shares than this, some 5 ms of work, is made on a thread of its own."""
+
 
 class CoordinateReport(Struct, frozen=True, kw_only=True):
     """What one pass found and did.
@@ -32,6 +39,7 @@ class CoordinateReport(Struct, frozen=True, kw_only=True):
     :param term: of the leader lease as it stands, whoever holds it
     :param looked: the allocations were read; False in most passes of a steady fleet
     :param changed: queues whose slots were written
+    :param starved: queue and kind whose due jobs had no slot, and get some from now on
     :param refused: writes that lost a race to the end; the next pass plans them again
     :param unserved: queues with jobs that no live pod declares
     :param slotless: queues that live pods declare, and none of them has or gets a slot
@@ -43,6 +51,7 @@ class CoordinateReport(Struct, frozen=True, kw_only=True):
     next_in: timedelta
     looked: bool = False
     changed: int = 0
+    starved: tuple[tuple[str, str], ...] = ()
     refused: int = 0
     unserved: tuple[str, ...] = ()
     slotless: tuple[str, ...] = ()
@@ -52,13 +61,17 @@ class CoordinatorMemory:
     """What one pod remembers between its coordinator passes.
 
     :param clock: only its elapsed reading is used
+    :param starved_after: due jobs of a kind without any slot get slots after this
     """
 
-    def __init__(self, clock: Clock | None = None) -> None:
+    def __init__(
+        self, clock: Clock | None = None, *, starved_after: timedelta = timedelta(seconds=4)
+    ) -> None:
         self._clock = clock or SystemClock()
         self._trusted_until = float("-inf")
         self._fleet_version: str | None = None
         self._looked_at = float("-inf")
+        self.starved = StarvedKinds(starved_after)
         self.term: int | None = None
         """The term this pod leads or last led; None when it never did or has resigned."""
         self.unserved: tuple[str, ...] = ()
@@ -97,6 +110,7 @@ class CoordinatorMemory:
         self._fleet_version = None
         self.term = None
         self.unserved = self.slotless = ()
+        self.starved.forget()
 
     def look_again(self) -> None:
         """Trust no version that was seen: the store may have lost everything, and count anew."""
@@ -137,25 +151,25 @@ async def coordinate_once(
     if not memory.is_leader():
         next_in = _until_free(leadership, host_id, settings)
         return CoordinateReport(leading=False, term=leadership.term, next_in=next_in)
-    if not memory.must_look(leadership.fleet_version):
-        return CoordinateReport(
-            leading=True,
-            term=leadership.term,
-            next_in=_until_renewal(memory, settings),
-            unserved=memory.unserved,
-            slotless=memory.slotless,
+    done = _Done()
+    if memory.must_look(leadership.fleet_version):
+        await _share_out(storage.procs, memory, done)
+        memory.looked(None if done.refused else leadership.fleet_version)
+    if starved := await _newly_starved(storage.procs, memory):
+        await _share_out(storage.procs, memory, done)
+    if done.allocations is not None:
+        memory.is_alone = not done.refused and all(
+            {host_id}.issuperset(each.pods) for each in done.allocations
         )
-    allocations, changed, refused = await _share_out(storage.procs, memory)
-    memory.looked(None if refused else leadership.fleet_version)
-    memory.is_alone = not refused and all({host_id}.issuperset(a.pods) for a in allocations)
-    _warn(allocations, memory)
+        _warn(done.allocations, memory)
     return CoordinateReport(
         leading=True,
         term=leadership.term,
         next_in=_until_renewal(memory, settings),
-        looked=True,
-        changed=changed,
-        refused=refused,
+        looked=done.allocations is not None,
+        changed=done.changed,
+        starved=tuple(starved),
+        refused=done.refused,
         unserved=memory.unserved,
         slotless=memory.slotless,
     )
@@ -204,28 +218,105 @@ def _until_free(leadership: Leadership, host_id: HostId, settings: RuntimeSettin
     return max(min(leadership.remaining, longest), interval / 10)
 
 
-async def _share_out(
-    procs: ProcStore, memory: CoordinatorMemory
-) -> tuple[Sequence[Allocation], int, int]:
-    """The allocations as last read, how many were changed, how many stayed refused."""
-    changed = refused = 0
-    allocations: Sequence[Allocation] = ()
+class _Done:
+    """What a pass has read and written.
+
+    :ivar allocations: as last read, with what was written since; None: not read
+    :ivar refused: writes of the last try that lost a race
+    """
+
+    def __init__(self) -> None:
+        self.allocations: Sequence[Allocation] | None = None
+        self.changed = 0
+        self.refused = 0
+
+
+async def _share_out(procs: ProcStore, memory: CoordinatorMemory, done: _Done) -> None:
     for _ in range(_TRIES):
-        allocations = await procs.allocations()
-        changes = plan_allocations(allocations)
-        refused = len(changes)
-        if not changes or not memory.is_leader():
-            break
-        if stop_points.ARMED:
-            await stop_points.reach("slots:planned")
-        written = await procs.allocate(changes)
-        if stop_points.ARMED:
-            await stop_points.reach("slots:granted")
-        changed += sum(written)
-        refused = written.count(False)
-        if not refused:
-            break
-    return allocations, changed, refused
+        done.allocations = await procs.allocations()
+        plan = await _planned(done.allocations, await procs.live_pods(), memory.starved.needs())
+        done.refused = len(plan.changes)
+        if not memory.is_leader():
+            return
+        written = await _written(procs, plan.changes)
+        done.changed += sum(written)
+        done.refused = written.count(False)
+        if not done.refused:
+            done.allocations = plan.outcome
+            memory.starved.unserved(plan.unserved)
+            return
+
+
+async def _written(procs: ProcStore, changes: Sequence[AllocationChange]) -> list[bool]:
+    if not changes:
+        return []
+    if stop_points.ARMED:
+        await stop_points.reach("slots:planned")
+    written = await procs.allocate(changes)
+    if stop_points.ARMED:
+        await stop_points.reach("slots:granted")
+    return written
+
+
+class _Plan(Struct, frozen=True):
+    """:param outcome: the allocations once ``changes`` are written
+
+    :param unserved: kinds per queue that no slot serves then
+    """
+
+    changes: Sequence[AllocationChange]
+    outcome: Sequence[Allocation]
+    unserved: dict[str, frozenset[str]]
+
+
+async def _planned(allocations: Sequence[Allocation], pods: Sequence[Pod], needs: Needs) -> _Plan:
+    """Make the plan, on another thread when handlers would feel it."""
+    make = partial(_plan, allocations, pods, needs)
+    if sum(len(each.pods) for each in allocations) <= _SLOTS_ON_THE_LOOP:
+        return make()
+    try:
+        # Not one of the loop's own pool: handlers may keep all of those busy.
+        thread = HandlerThread("forge-jobs slot plan")
+    except RuntimeError:  # there are no threads left
+        return make()
+    try:
+        plan, error = await thread.call(make, contextvars.copy_context())
+    finally:
+        thread.close()
+    if error is not None:
+        raise error
+    made: _Plan = plan
+    return made
+
+
+def _plan(allocations: Sequence[Allocation], pods: Sequence[Pod], needs: Needs) -> _Plan:
+    changes = plan_allocations(allocations, pods, needs)
+    after = {change.queue: change.slots for change in changes}
+    outcome = [
+        structs.replace(each, pods=after[each.queue]) if each.queue in after else each
+        for each in allocations
+    ]
+    kinds = {pod.host_id: frozenset(pod.kinds) for pod in pods}
+    unserved = {each.queue: frozenset(unserved_kinds(each, kinds)) for each in outcome}
+    return _Plan(changes, outcome, {queue: found for queue, found in unserved.items() if found})
+
+
+async def _newly_starved(procs: ProcStore, memory: CoordinatorMemory) -> Sequence[tuple[str, str]]:
+    """Kinds that must get slots now; asks the store only when a known kind has no slot."""
+    queues = memory.starved.queues()
+    if not queues or not memory.is_leader():
+        return ()
+    due = await procs.due_kinds(queues)
+    starved = memory.starved.learn(queues, due, memory.elapsed())
+    for queue, kind in starved:
+        logger.info(
+            "queue %r: due jobs of kind %r have no slot on any pod that knows the kind; "
+            "slots move to such pods",
+            queue,
+            kind,
+            extra={"queue": queue, "kind": kind},
+        )
+    return starved
 
 
 def _warn(allocations: Sequence[Allocation], memory: CoordinatorMemory) -> None:

@@ -25,6 +25,9 @@ _RUNG = timedelta(minutes=1)
 _SWEEP_EVERY = 5
 """Reaper intervals between two passes that also look for expired jobs and dead pods."""
 
+_STARVED_AFTER = 2
+"""Coordinator intervals that a kind with due jobs goes without slots before it gets some."""
+
 _Pass = Callable[[], Awaitable[timedelta | None]]
 
 
@@ -55,7 +58,9 @@ class PodLoops:
         self._rng = random.Random()
         self._swept_at = plan.clock.elapsed()
         self.guard = ReaperGuard(settings.lease, rest_of(settings))
-        self.memory = CoordinatorMemory(plan.clock)
+        self.memory = CoordinatorMemory(
+            plan.clock, starved_after=_STARVED_AFTER * settings.coordinate_interval
+        )
         self.meter = PodMeter(clock=plan.clock)
         self.coordinator = self._loop("coordinator", self._coordinate, settings.coordinate_interval)
         self.handover = self._loop("handover", self._hand_over, settings.handover_interval)

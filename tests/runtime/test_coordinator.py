@@ -7,56 +7,20 @@ from datetime import timedelta
 import pytest
 
 from forge_jobs.clock import ManualClock
-from forge_jobs.config import RuntimeSettings
 from forge_jobs.model.events import EventKind
-from forge_jobs.model.ids import HostId, new_host_id
+from forge_jobs.model.ids import HostId
 from forge_jobs.model.processes import Allocation, AllocationChange, PodLease
 from forge_jobs.model.queues import QueueChange, QueueSettings
 from forge_jobs.runtime.coordinator import (
     LOOK_EVERY,
-    CoordinateReport,
-    CoordinatorMemory,
-    coordinate_once,
-    resign,
 )
-from forge_jobs.runtime.events import EventBuffer
 from forge_jobs.storage.protocols import Storage
+from tests.support.coordinating import SETTINGS, Coordinator, Counted
 from tests.support.factories import LEASE, QUEUE, SECOND, enqueue_one, register
 
 pytestmark = pytest.mark.anyio
 
-SETTINGS = RuntimeSettings()
 LEADER_LEASE = SETTINGS.leader_lease
-
-
-class Coordinator:
-    """One pod's coordinator, with what it remembers."""
-
-    def __init__(self, storage: Storage, clock: ManualClock, host_id: HostId | None = None) -> None:
-        self.storage = storage
-        self.host_id = host_id or new_host_id()
-        self.memory = CoordinatorMemory(clock)
-        self.events = EventBuffer(storage.jobs, clock=clock)
-
-    async def once(self) -> CoordinateReport:
-        return await coordinate_once(
-            self.storage, self.host_id, SETTINGS, self.memory, events=self.events
-        )
-
-    async def resign(self) -> None:
-        await resign(self.storage.cron, self.host_id, self.memory)
-
-
-class Counted:
-    """Counts the calls of a view of a store, and can act just before one of them."""
-
-    def __init__(self, view: object) -> None:
-        self._view = view
-        self.calls: dict[str, int] = {}
-
-    def __getattr__(self, name: str) -> object:
-        self.calls[name] = self.calls.get(name, 0) + 1
-        return getattr(self._view, name)
 
 
 @pytest.fixture
@@ -122,7 +86,7 @@ async def test_a_steady_fleet_is_neither_read_nor_written(
     manual_clock.advance(SETTINGS.coordinate_interval)
     report = await a_coordinator.once()
     assert (report.looked, report.changed) == (True, 0)
-    assert procs.calls == {"allocations": 1}
+    assert procs.calls == {"allocations": 1, "live_pods": 1}
     assert [each.version for each in await storage.procs.allocations()] == versions
 
 

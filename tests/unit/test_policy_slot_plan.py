@@ -460,23 +460,29 @@ class TestKindsThatOnlyPodsWithoutSlotsKnow:
         assert served >= set(possible[:max_workers])
 
 
+def known(**letters: str) -> dict[HostId, frozenset[str]]:
+    """Kinds of one letter, per pod."""
+    hosts = {"A": A, "B": B, "C": C}
+    return {hosts[name]: frozenset(kinds) for name, kinds in letters.items()}
+
+
 class TestUnservedKinds:
     def test_there_are_none_where_all_pods_know_the_same(self) -> None:
-        kinds = {A: ("a", "b"), B: ("a", "b")}
+        kinds = known(A="ab", B="ab")
 
         assert unserved_kinds(a_queue("gh", 1, {A: Slots(1, 1), B: Slots(0, 0)}), kinds) == set()
 
     def test_they_are_what_only_pods_without_slots_know(self) -> None:
-        kinds = {A: ("a",), B: ("a", "b"), C: ("c",)}
+        kinds = known(A="a", B="ab", C="c")
         slots = {A: Slots(1, 1), B: Slots(0, 0), C: Slots(0, 0)}
 
         assert unserved_kinds(a_queue("gh", 1, slots), kinds) == {"b", "c"}
 
     def test_a_slot_that_is_about_to_come_or_not_yet_given_back_counts(self) -> None:
-        kinds = {A: ("a",), B: ("b",), C: ("c",)}
+        kinds = known(A="a", B="b", C="c")
         slots = {A: Slots(0, 1), B: Slots(1, 0), C: Slots(0, 0)}
 
         assert unserved_kinds(a_queue("gh", 1, slots), kinds) == {"c"}
 
     def test_a_queue_that_is_switched_off_needs_none(self) -> None:
-        assert unserved_kinds(a_queue("gh", 0, {A: Slots(0, 0)}), {A: ("a",)}) == set()
+        assert unserved_kinds(a_queue("gh", 0, {A: Slots(0, 0)}), known(A="a")) == set()
