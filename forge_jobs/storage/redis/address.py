@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from urllib.parse import unquote
 
@@ -67,6 +67,21 @@ class RedisUrl:
     wakes: bool
     wait_replicas: int
     wait_timeout: float
+
+    @property
+    def server(self) -> str:
+        """What to call the servers when they give no answer, with hosts and ports."""
+        hosts = in_words(self.hosts)
+        if self.kind == "sentinel":
+            return f"the primary that the sentinels at {hosts} know"
+        return f"the cluster at {hosts}" if self.kind == "cluster" else f"the server at {hosts}"
+
+
+def in_words(hosts: Sequence[Host]) -> str:
+    """Hosts and ports as people write them."""
+    return ", ".join(
+        f"[{name}]:{port}" if ":" in name else f"{name}:{port}" for name, port in hosts
+    )
 
 
 def parse_url(url: str) -> RedisUrl:

@@ -15,7 +15,8 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import MasterDownError, ReadOnlyError, ResponseError
 
-from forge_jobs.storage.redis.address import Host, Login, RedisUrl, Tls
+from forge_jobs.storage.redis.address import Host, Login, RedisUrl, Tls, in_words
+from forge_jobs.storage.redis.errors import name_server
 
 Command = Sequence[str | int | bytes]
 
@@ -66,10 +67,15 @@ async def connect(host: Host, login: Login, database: int, tls: Tls | None) -> C
         )
     try:
         await connection.connect()  # type: ignore[no-untyped-call]
-    except BaseException:
+    except BaseException as error:
         await connection.disconnect(nowait=True)
+        name_server(error, _words(connection))
         raise
     return connection
+
+
+def _words(connection: Connection) -> str:
+    return f"the server at {in_words(((connection.host, connection.port),))}"
 
 
 async def connect_to(url: RedisUrl, host: Host) -> Connection:
@@ -112,9 +118,10 @@ class Pool:
             try:
                 connection = await self._take()
                 replies = await converse(connection, commands)
-            except BaseException:
+            except BaseException as error:
                 if connection is not None:
                     await connection.disconnect(nowait=True)
+                    name_server(error, _words(connection))
                 # What ended this one may have ended all: the next calls start afresh.
                 await self.renew()
                 raise

@@ -236,7 +236,9 @@ class Database:
         limit.cancel()
         self._calls.discard(task)
         if task in self._late and not answer.done():
-            answer.set_exception(Unavailable(f"no answer within {self._url.timeout:g} s"))
+            answer.set_exception(
+                Unavailable(f"{self._url.server} gave no answer within {self._url.timeout:g} s")
+            )
         self._late.discard(task)
         # Without an answer, the event loop is being ended.
         answer.cancel()

@@ -1,5 +1,6 @@
 """What a driver's error means. Driver texts stay here: they may hold hosts and arguments."""
 
+import re
 import ssl
 
 from redis import exceptions as driver
@@ -21,12 +22,6 @@ _UNAVAILABLE: dict[type[Exception], str] = {
     OSError: "the server cannot be reached",
 }
 
-_REFUSED: dict[type[Exception], str] = {
-    driver.AuthenticationError: "the server refuses the user or the password",
-    driver.NoPermissionError: "the server's access rules do not let this user run a command on the "
-    "keys of this prefix; see docs/redis.md",
-}
-
 _PASSING = {
     "BUSY ": "the server is busy with a long script",
     "NOREPLICAS ": "the server has fewer replicas than it must have to write",
@@ -36,18 +31,48 @@ _PASSING = {
 }
 
 
+_UNREACHED = (driver.TimeoutError, TimeoutError, driver.ConnectionError, OSError)
+
+
+def name_server(error: BaseException, server: str) -> None:
+    """Note which server it is that cannot be reached, for :func:`translate`.
+
+    :param server: host and port, in words; replaces what was noted before
+    """
+    if isinstance(error, TRANSLATED):
+        error.__notes__ = [server]
+
+
 def translate(error: Exception) -> StorageError:
     """The error to raise in place of a driver's."""
     # First: the driver has these under its connection errors.
     if isinstance(error.__context__, ssl.SSLCertVerificationError):
         return StorageError("the server's certificate is not trusted; see ssl_ca_certs")
-    for kind, text in _REFUSED.items():
-        if isinstance(error, kind):
-            return StorageError(text)
+    if isinstance(error, driver.NoPermissionError):
+        return StorageError(_lacking(str(error)))
+    if isinstance(error, driver.AuthenticationError):
+        return StorageError("the server refuses the user or the password")
     for kind, text in _UNAVAILABLE.items():
         if isinstance(error, kind):
-            return Unavailable(text)
+            return Unavailable(_with_server(error, text) if kind in _UNREACHED else text)
     for code, text in _PASSING.items():
         if str(error).startswith(code):
             return Unavailable(text)
     return StorageError(f"the server refused a command ({type(error).__name__})")
+
+
+def _lacking(text: str) -> str:
+    """What the user may not do, of which the server names the first."""
+    command = re.search(r"run the '([a-z|]+)' command", text)
+    if command is not None:
+        what = f"run the command {command[1]}"
+    elif "channel" in text:
+        what = "use the channel of this prefix"
+    else:
+        what = "touch keys of this prefix"
+    return f"the server's access rules do not let this user {what}; see docs/redis.md"
+
+
+def _with_server(error: Exception, text: str) -> str:
+    [server] = getattr(error, "__notes__", None) or ["the server"]
+    return text.replace("the server", server, 1)

@@ -19,7 +19,7 @@ from redis.exceptions import ConnectionError as NotConnected
 from forge_jobs.errors import StorageError
 from forge_jobs.storage.redis.address import Host, RedisUrl
 from forge_jobs.storage.redis.connections import Command, Pool, connect, connect_to, converse
-from forge_jobs.storage.redis.errors import TRANSLATED
+from forge_jobs.storage.redis.errors import TRANSLATED, name_server
 
 Turn = Sequence[Command]
 """Commands that go to one server on one connection, without a pause; the first decides where."""
@@ -110,7 +110,9 @@ class _Sentinels:
                 # The next search begins with one that answers.
                 self._hosts.insert(0, self._hosts.pop(number))
                 return connection
-        raise NotConnected("no sentinel knows a primary")
+        problem = NotConnected("no sentinel knows a primary")
+        name_server(problem, self._url.server)
+        raise problem
 
     async def _ask(self, sentinel: Host) -> Host | None:
         connection = await connect(sentinel, self._url.sentinel_login, 0, self._url.tls)
@@ -225,6 +227,7 @@ class Cluster:
                     continue
                 await self._note(ranges, host)
                 return
+            name_server(problem, self._url.server)
             raise problem
 
     async def _note(self, ranges: list[Any], asked: Host) -> None:
@@ -258,6 +261,7 @@ class Cluster:
                 return await connect_to(self._url, host)
             except TRANSLATED as error:
                 problem = error
+        name_server(problem, self._url.server)
         raise problem
 
     async def close(self) -> None:

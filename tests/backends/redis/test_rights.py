@@ -136,6 +136,8 @@ async def test_a_missing_right_is_said(server: RedisServer, missing: str) -> Non
                 await storage.jobs.wait_for_work(frozenset(), timedelta(milliseconds=50))
                 assert not storage.health().wakes
         else:
-            with pytest.raises(StorageError, match="access rules"):
+            with pytest.raises(
+                StorageError, match=f"access rules do not let this user run.*{missing}"
+            ):
                 async with await open_storage(url) as storage:
                     await enqueue_one(storage)

@@ -65,6 +65,7 @@ class PostgresOptions:
 
     :param dsn: for the driver, with the password
     :param shown: what may be shown of it
+    :param server: what to call it when it cannot be reached, with host and port
     :param schema: where the tables are
     :param pool_size: connections of one bundle at most
     :param timeout: seconds after which any call gives up
@@ -75,6 +76,7 @@ class PostgresOptions:
 
     dsn: str = field(repr=False)
     shown: str
+    server: str = "the database"
     schema: str = "public"
     pool_size: int = 10
     timeout: float = 5.0

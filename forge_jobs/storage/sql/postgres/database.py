@@ -5,6 +5,7 @@ itself: cut off half way, a claim would go on in the server with nobody to know 
 """
 
 import asyncio
+import contextlib
 import random
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import timedelta
@@ -15,9 +16,10 @@ import anyio
 from sqlalchemy import Connection
 
 from forge_jobs.clock import SystemClock
-from forge_jobs.errors import Locked, StorageClosed, Unavailable
+from forge_jobs.errors import Locked, StorageClosed, StorageError, Unavailable
 from forge_jobs.model.queues import Wake
 from forge_jobs.storage.sql.database import Script
+from forge_jobs.storage.sql.postgres import rights
 from forge_jobs.storage.sql.postgres.connections import (
     MOMENT_S,
     Connections,
@@ -29,6 +31,7 @@ from forge_jobs.storage.sql.postgres.connections import (
 from forge_jobs.storage.sql.postgres.direct import Direct, DirectScript
 from forge_jobs.storage.sql.postgres.driver_errors import (
     DRIVER_ERRORS,
+    LACKS_PRIVILEGE,
     LOCK_TIMEOUT,
     may_go_better,
     sqlstate_of,
@@ -43,6 +46,7 @@ S = TypeVar("S")
 
 _elapsed = SystemClock().elapsed
 _LONGEST_PAUSE_S = 0.05
+_TO_EXPLAIN_S = 2.0
 _MORE_S = 2.0
 """How much longer than the server's own limit a silent one is waited for."""
 
@@ -120,10 +124,28 @@ class PostgresDatabase:
                     if not may_help:
                         raise
         except TimeoutError:
-            raise Unavailable(f"no answer within {timeout:g} s") from None
+            raise Unavailable(
+                f"{self.options.server} gave no answer within {timeout:g} s"
+            ) from None
         except DRIVER_ERRORS as error:
-            raise translate(error) from None
+            raise await self._explained(error) from None
         return None
+
+    async def _explained(self, error: Exception) -> StorageError:
+        """The error to raise in place of a driver's."""
+        if sqlstate_of(error) != LACKS_PRIVILEGE:
+            return translate(error, self.options.server)
+        missing = ""
+        with contextlib.suppress(*DRIVER_ERRORS, StorageError):
+            async with (
+                asyncio.timeout(_TO_EXPLAIN_S),
+                self._connections.one(_elapsed() + _TO_EXPLAIN_S, once=False) as connection,
+            ):
+                rows = await connection.fetch(rights.MISSING, [self.options.schema], False)
+                missing = rights.in_words((row["privilege"], row["object"]) for row in rows)
+        if not missing:
+            return translate(error, self.options.server)
+        return StorageError(f"the role of the URL lacks a privilege: {missing}; GRANT it")
 
     async def ask(self, statement: DirectScript, values: Mapping[str, Any]) -> list[Any] | None:
         """Run all of a script that is one statement and may be made once more.
@@ -171,9 +193,11 @@ class PostgresDatabase:
             async with asyncio.timeout(timeout + _MORE_S):
                 return await self._repeated(script, begin, deadline)
         except TimeoutError:
-            raise Unavailable(f"no answer within {timeout:g} s") from None
+            raise Unavailable(
+                f"{self.options.server} gave no answer within {timeout:g} s"
+            ) from None
         except DRIVER_ERRORS as error:
-            raise translate(error) from None
+            raise await self._explained(error) from None
 
     async def _repeated(self, script: Script[R], begin: str, deadline: float) -> tuple[R, Tx]:
         """Run the script again while other transactions are in its way."""

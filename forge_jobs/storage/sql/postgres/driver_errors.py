@@ -20,6 +20,7 @@ DRIVER_ERRORS: tuple[type[Exception], ...] = (
 )
 
 LOCK_TIMEOUT = "55P03"
+LACKS_PRIVILEGE = "42501"
 
 # Deadlock, serialization failure, lock timeout, and unique violation: another transaction took an
 # id or key.
@@ -45,7 +46,7 @@ _BY_CLASS = {
 }
 _REFUSED = {
     "28": "the database refused the login; check user and password in the URL",
-    "42501": "the role of the URL lacks a privilege in the database or schema",
+    LACKS_PRIVILEGE: "the role of the URL lacks a privilege in the database or schema",
     "3F000": "the schema of the URL does not exist and may not be created",
     "42P01": "the tables of the store are missing; run `forge-jobs migrate up`",
 }
@@ -75,8 +76,11 @@ def may_go_better(error: BaseException) -> bool:
     return outdated or sqlstate_of(error) in _AGAIN
 
 
-def translate(error: Exception) -> StorageError:
-    """The error to raise in place of a driver's."""
+def translate(error: Exception, server: str = "the database") -> StorageError:
+    """The error to raise in place of a driver's.
+
+    :param server: what to call the database when it cannot be reached
+    """
     original = _original(error)
     found = _of_setup(original)
     if found is not None:
@@ -88,9 +92,9 @@ def translate(error: Exception) -> StorageError:
     elif code := sqlstate_of(error):
         found = _of_code(code)
     elif isinstance(original, TimeoutError):
-        found = Unavailable("the database did not answer in time")
+        found = Unavailable(f"{server} did not answer in time")
     elif isinstance(original, OSError | asyncpg.InterfaceError | asyncpg.InternalClientError):
-        found = Unavailable(f"the database cannot be reached ({type(original).__name__})")
+        found = Unavailable(f"{server} cannot be reached ({type(original).__name__})")
     return found or StorageError(f"the database refused the call ({type(original).__name__})")
 
 

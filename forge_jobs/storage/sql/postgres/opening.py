@@ -59,6 +59,7 @@ def parse(url: str) -> PostgresAddress:
         PostgresOptions(
             dsn=dsn,
             shown=database if schema == "public" else f"{database} (schema {schema})",
+            server=f"the database at {_address(parts.netloc, options)}",
             schema=schema,
             pool_size=count(options, "pool_size", 10, 1, 1000),
             timeout=seconds(options, "timeout", 5),
@@ -67,6 +68,18 @@ def parse(url: str) -> PostgresAddress:
             direct=_direct(options.get("direct")),
         )
     )
+
+
+def _address(netloc: str, options: Mapping[str, str]) -> str:
+    """Host and port as people know them; several, when the URL names several."""
+    hosts = netloc.rpartition("@")[2] or options.get("host", "")
+    port = options.get("port", "5432")
+    found = []
+    for host in unquote(hosts).split(","):
+        is_socket = host.startswith("/")
+        has_port = host.rpartition("]")[2].count(":") == 1
+        found.append(host if is_socket or has_port else f"{host or 'localhost'}:{port}")
+    return ", ".join(found)
 
 
 def _check_tls(options: Mapping[str, str]) -> None:

@@ -13,7 +13,7 @@ _UNAVAILABLE = {
     sqlite3.SQLITE_FULL: "the disk, or the size limit of the database, is full",
     sqlite3.SQLITE_IOERR: "the disk reported an error",
     sqlite3.SQLITE_READONLY: "the database file cannot be written, it is read-only",
-    sqlite3.SQLITE_CANTOPEN: "the database file cannot be opened",
+    sqlite3.SQLITE_CANTOPEN: "the database file cannot be opened; does its folder exist?",
     sqlite3.SQLITE_PERM: "the database file may not be accessed",
     sqlite3.SQLITE_NOMEM: "no memory is left",
     sqlite3.SQLITE_INTERRUPT: "the statement took too long",

@@ -1,0 +1,40 @@
+"""A server that cannot be reached is named with host and port, and never with its password."""
+
+import pytest
+
+from forge_jobs.errors import Unavailable
+from forge_jobs.storage.opening import open_storage
+from forge_jobs.testing.base import free_port
+
+pytestmark = pytest.mark.anyio
+
+_LOGIN = "user:secret-word@"
+
+
+@pytest.mark.parametrize(
+    ("url", "named"),
+    [
+        ("postgresql://{login}127.0.0.1:{port}/shop", "the database at 127.0.0.1:{port} cannot"),
+        (
+            "postgresql:///shop?host=127.0.0.1&port={port}",
+            "the database at 127.0.0.1:{port} cannot",
+        ),
+        ("redis://{login}127.0.0.1:{port}/0", "the server at 127.0.0.1:{port} cannot"),
+        (
+            "redis+sentinel://{login}127.0.0.1:{port},localhost:{port}/main/0",
+            "the primary that the sentinels at 127.0.0.1:{port}, localhost:{port} know cannot",
+        ),
+        (
+            "redis+cluster://{login}127.0.0.1:{port},localhost:{port}",
+            "the cluster at 127.0.0.1:{port}, localhost:{port} cannot",
+        ),
+    ],
+)
+async def test_who_cannot_be_reached_is_said(url: str, named: str) -> None:
+    port = free_port()
+
+    with pytest.raises(Unavailable) as refused:
+        await open_storage(url.format(login=_LOGIN, port=port))
+
+    assert str(refused.value).startswith(named.format(port=port) + " be reached")
+    assert "secret-word" not in f"{refused.value} {refused.value!r}"
