@@ -187,6 +187,18 @@ class Beat(Struct, frozen=True, kw_only=True):
     handovers: bool
 
 
+class SetBack(Struct, frozen=True, kw_only=True):
+    """What a store's clock that has been set back had left behind.
+
+    :param leases: leases and beats that lay ahead of the store's time, and count from now on
+    :param is_set_back: the clock was ahead of what it says now, by these leases or by a counter;
+        so jobs may be dated ahead too
+    """
+
+    leases: int
+    is_set_back: bool
+
+
 class WorkerState(Struct, frozen=True, kw_only=True):
     """A worker with a job in hand."""
 

@@ -15,6 +15,7 @@ from forge_jobs.model.transitions import Revival, StaleClaim
 from forge_jobs.policy.liveness import ReaperGuard
 from forge_jobs.policy.transitions import stale_transition
 from forge_jobs.reports import reporter
+from forge_jobs.runtime.batches import BUDGET, BatchReport, in_batches
 from forge_jobs.runtime.events import EventBuffer
 from forge_jobs.storage.protocols import JobStore, ProcStore
 
@@ -30,6 +31,7 @@ class ReapReport(Struct, frozen=True, kw_only=True):
     :param allowed: the guard trusted this pod's own clocks; without it nothing is revived and
         no pod is dropped
     :param revived: claims that were ended, of jobs that wait again, are dead or cancelled now
+    :param brought_back: jobs that were due before the store's clock was set back, and are due again
     :param came_back: claims that beat, ended or were revived elsewhere after they were read
     :param expired: waiting jobs cancelled because their ``expires_at`` came
     :param dropped: pods forgotten
@@ -38,6 +40,7 @@ class ReapReport(Struct, frozen=True, kw_only=True):
 
     allowed: bool
     next_in: timedelta
+    brought_back: int = 0
     revived: tuple[Claim, ...] = ()
     came_back: int = 0
     expired: int = 0
@@ -72,6 +75,7 @@ async def reap_once(
     silent = await jobs.stale_claims(settings.lease - rest, 1)
     is_quiet = not silent
     allowed = guard.may_revive(clock, asked_at=asked_at, read_at=silent.read_at)
+    brought_back = await _bring_back(jobs, procs, clock, guard) if guard.must_look else 0
     revived: list[Claim] = []
     came_back = 0
     while not is_quiet:
@@ -100,6 +104,7 @@ async def reap_once(
     return ReapReport(
         allowed=allowed,
         next_in=rest if is_quiet else settings.reap_interval,
+        brought_back=brought_back,
         revived=tuple(revived),
         came_back=came_back,
         expired=expired,
@@ -116,6 +121,29 @@ def rest_of(settings: RuntimeSettings) -> timedelta:
     rest = 2 * settings.reap_interval
     has_room = rest + settings.lease / 3 + settings.heartbeat_interval < settings.lease
     return rest if has_room else settings.reap_interval
+
+
+async def _bring_back(jobs: JobStore, procs: ProcStore, clock: Clock, guard: ReaperGuard) -> int:
+    """Put right what a clock of the store that has been set back has left dated ahead.
+
+    Until the guard has seen a whole lease go by after this, no claim is revived. So whatever
+    still lives has beaten again.
+
+    :returns: how many jobs are due again; the next pass goes on where there are too many for one
+    """
+    found = await procs.bring_back_leases()
+    report = BatchReport(0, finished=True)
+    if found.is_set_back:
+        report = await in_batches(jobs.bring_back_jobs, REAP_BATCH, BUDGET, clock)
+    guard.must_look = not report.finished
+    if found.leases or report.rows:
+        logger.warning(
+            "the clock of the store has been set back: %d leases and beats count from now, and %d "
+            "jobs that were due are due again",
+            found.leases,
+            report.rows,
+        )
+    return report.rows
 
 
 async def _revive(

@@ -399,6 +399,27 @@ async def test_an_occurrence_that_fired_before_an_edit_is_passed_over_after_the_
     assert len(await jobs(manual_storage)) == 3
 
 
+async def test_each_occurrence_fires_once_through_a_step_forward_and_back(
+    manual_storage: Storage, manual_clock: ManualClock
+) -> None:
+    await ensure_schedules(manual_storage.cron, [a_spec(expression="@every 1h", catch_up="all")])
+    begin = manual_clock.now()
+    for step in (150 * MINUTE, -150 * MINUTE):
+        manual_clock.step_wall(step)
+        await fire(manual_storage)
+    assert len(await jobs(manual_storage)) == 2
+    # A pod that starts anew changes nothing, and what was fired ahead does not wait.
+    await ensure_schedules(manual_storage.cron, [a_spec(expression="@every 1h", catch_up="all")])
+    assert await manual_storage.jobs.bring_back_jobs(10) == 2
+
+    due = []
+    for _ in range(4 * 4):
+        manual_clock.advance(15 * MINUTE)
+        if (await fire(manual_storage)).fired:
+            due.append(manual_clock.now() - begin)
+    assert due == [3 * HOUR, 4 * HOUR]
+
+
 async def test_an_edit_in_the_store_survives_a_redeploy(manual_storage: Storage) -> None:
     await ensure_schedules(manual_storage.cron, [a_spec()])
     await put_schedule(manual_storage.cron, a_spec(expression="0 3 * * *"))

@@ -13,6 +13,7 @@ from forge_jobs.model.processes import (
     PodGauges,
     PodLease,
     PodState,
+    SetBack,
     WorkerState,
 )
 
@@ -49,6 +50,18 @@ class ProcStore(Protocol):
 
     async def drop_dead_pods(self, dead_for: timedelta, limit: int) -> list[HostId]:
         """Forget pods whose lease ran out at least ``dead_for`` ago and that hold no claim."""
+        ...
+
+    async def bring_back_leases(self) -> SetBack:
+        """Let the leases and beats count from now that begin later than now: the clock has been
+        set back since they were written.
+
+        Pods' leases, beats of claims and the leader's lease keep their length. So none ends
+        sooner than a whole one from now, the living renew theirs before, and none is trusted
+        for longer than one that begins now. A stamp up to a second ahead may stay. A cool-down
+        becomes no longer than the longest of its queue. Must never wait for a caller's open
+        transaction. Not one atomic step: after an error some may have been brought back.
+        """
         ...
 
     async def allocations(self) -> list[Allocation]:

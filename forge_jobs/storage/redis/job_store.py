@@ -36,6 +36,7 @@ from forge_jobs.storage.redis import (
     ownership,
     reads,
     retention,
+    set_back,
 )
 from forge_jobs.storage.redis.database import Database
 from forge_jobs.storage.redis.enqueue import enqueue
@@ -120,6 +121,9 @@ class RedisJobStore:
         self, which: JobFilter, *, cursor: str | None = None, limit: int = 500
     ) -> BulkOutcome:
         return await operators.operate(self._database, "run_now", which, cursor, limit)
+
+    async def bring_back_jobs(self, limit: int) -> int:
+        return await set_back.bring_back_jobs(self._database, limit)
 
     async def expire(self, limit: int) -> int:
         return await operators.expire(self._database, limit)

@@ -47,7 +47,7 @@ Under the base of the fleet
 ===================== ========= ==================================================================
 ``queues``            set       the names of all queues, each added before its record is made
 ``pods``              zset      pods, by when their lease runs out; ``pod:<host>`` (hash) each
-``leader``            hash      holder, term and end of the leader lease
+``leader``            hash      holder, term, begin and end of the leader lease
 ``schedules``         hash      name -> schedule, deleted ones too; ``due`` (zset) those that fire
 ``outbox``            hash      number -> what a schedule has fired and no queue has got yet;
                                 ``outbox_seq`` the last number

@@ -22,6 +22,7 @@ from forge_jobs.model.processes import (
     PodGauges,
     PodLease,
     PodState,
+    SetBack,
     Slots,
     WorkerState,
 )
@@ -36,6 +37,7 @@ from forge_jobs.storage.redis.fleet import (
 )
 from forge_jobs.storage.redis.gauges import decode_gauges, read_gauges, record_gauges
 from forge_jobs.storage.redis.queue_records import DEFAULT_FIELDS
+from forge_jobs.storage.redis.set_back import bring_back_leases
 
 FREED_AT_ONCE = 1000
 """How many held jobs one step frees, so that it stays short; and how many kinds it looks at."""
@@ -243,6 +245,9 @@ class RedisProcStore:
 
     async def drop_dead_pods(self, dead_for: timedelta, limit: int) -> list[HostId]:
         return await _drop_dead_pods(self._database, dead_for, limit)
+
+    async def bring_back_leases(self) -> SetBack:
+        return await bring_back_leases(self._database)
 
     async def allocations(self) -> list[Allocation]:
         return await allocations.read_allocations(self._database)

@@ -6,6 +6,7 @@ from sqlalchemy import bindparam, select, update
 from forge_jobs.clock import duration_us
 from forge_jobs.model.queues import CooldownPolicy
 from forge_jobs.model.transitions import Cooldown
+from forge_jobs.storage.set_back import TOLERANCE_US
 from forge_jobs.storage.sql.tables import queues
 from forge_jobs.storage.sql.transaction import Tx
 
@@ -14,6 +15,12 @@ _READ = (
     select(queues.c.cooldown, queues.c.cooldown_until, queues.c.cooldown_level)
     .where(queues.c.name == bindparam("queue"))
     .with_for_update()
+)
+_AHEAD = (
+    select(queues.c.name, queues.c.cooldown, queues.c.cooldown_until, queues.c.cooldown_level)
+    .where(queues.c.cooldown_until > bindparam("at"))
+    .order_by(queues.c.name)
+    .with_for_update(skip_locked=True)
 )
 _WRITE = (
     update(queues)
@@ -36,3 +43,13 @@ def start_cooldown(tx: Tx, queue: str, cooldown: Cooldown) -> None:
     if tx.now < quiet_until:
         level = max(level, row.cooldown_level)
     tx.execute(_WRITE, {"queue": queue, "until": until, "level": level})
+
+
+def shorten_cooldowns(tx: Tx) -> None:
+    """Let no pause last longer than the longest of its queue: the clock has been set back."""
+    for row in tx.execute(_AHEAD, {"at": tx.now + TOLERANCE_US}).all():
+        policy = _decode(row.cooldown)
+        longest = duration_us(max(policy.base, policy.cap))
+        if row.cooldown_until > tx.now + longest + TOLERANCE_US:
+            until = tx.now + longest
+            tx.execute(_WRITE, {"queue": row.name, "until": until, "level": row.cooldown_level})

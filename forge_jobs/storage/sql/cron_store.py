@@ -35,6 +35,7 @@ LEAD = (
     .values(
         host_id=_BY,
         term=case((leader.c.lease_until > _NOW, leader.c.term), else_=leader.c.term + 1),
+        renewed_at=_NOW,
         lease_until=_NOW + bindparam("lease_us", type_=BigInteger),
     )
     .returning(*_STANDS)
@@ -77,8 +78,8 @@ def _lead(tx: Tx, host_id: HostId, lease_for: timedelta) -> Leadership:
     row = tx.execute(LEAD, {"by": host_id, "now": tx.now, "lease_us": lease_us}).first()
     standing = _leader(tx) if row is None else leadership_of(row)
     if standing is None:
-        first = {"name": _ROW, "host_id": host_id, "term": 1, "lease_until": tx.now + lease_us}
-        tx.execute(tx.flavor.insert_ignore(leader), first)
+        first = {"name": _ROW, "host_id": host_id, "term": 1, "renewed_at": tx.now}
+        tx.execute(tx.flavor.insert_ignore(leader), {**first, "lease_until": tx.now + lease_us})
         standing = _leader(tx)
     assert standing is not None
     return told_to(host_id, standing)

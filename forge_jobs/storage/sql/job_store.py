@@ -36,6 +36,7 @@ from forge_jobs.storage.sql import (
     operators,
     reads,
     retention,
+    set_back,
     settle,
 )
 from forge_jobs.storage.sql.callers import run_in_callers_transaction
@@ -160,6 +161,9 @@ class SqlJobStore:
         if not visit.ids:
             return BulkOutcome((), (), {}, None)
         return await self._database.write(lambda tx: verb(tx, visit))
+
+    async def bring_back_jobs(self, limit: int) -> int:
+        return await set_back.bring_back_jobs(self._database, limit)
 
     async def expire(self, limit: int) -> int:
         return await self._database.write(lambda tx: operators.expire(tx, limit))

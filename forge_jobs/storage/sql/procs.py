@@ -1,7 +1,6 @@
 """Pods, their leases, and workers."""
 
 import secrets
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
@@ -9,7 +8,6 @@ from typing import Any
 import msgspec
 from sqlalchemy import (
     BigInteger,
-    Row,
     bindparam,
     case,
     delete,
@@ -21,7 +19,7 @@ from sqlalchemy import (
     update,
 )
 
-from forge_jobs.clock import duration_us, from_us
+from forge_jobs.clock import duration_us
 from forge_jobs.model.ids import HostId
 from forge_jobs.model.jobs import Hold
 from forge_jobs.model.metrics import PodMinute
@@ -33,6 +31,7 @@ from forge_jobs.model.processes import (
     PodLease,
     PodState,
     QueueBeat,
+    SetBack,
     Slots,
     WorkerState,
 )
@@ -41,10 +40,12 @@ from forge_jobs.storage.sql.chunks import portions
 from forge_jobs.storage.sql.config_store import STATE_COLUMNS, declare_queues, queue_state
 from forge_jobs.storage.sql.database import Database
 from forge_jobs.storage.sql.due_kinds import due_kinds
-from forge_jobs.storage.sql.gauges import decode_gauges, read_gauges, record_gauges
+from forge_jobs.storage.sql.fleet_reads import list_pods, list_workers
+from forge_jobs.storage.sql.gauges import read_gauges, record_gauges
 from forge_jobs.storage.sql.job_rows import duration
 from forge_jobs.storage.sql.lists import one_of
-from forge_jobs.storage.sql.live_pods import live_pods, pod_of
+from forge_jobs.storage.sql.live_pods import live_pods
+from forge_jobs.storage.sql.set_back import bring_back_leases
 from forge_jobs.storage.sql.tables import (
     CLAIMED,
     READY,
@@ -72,22 +73,6 @@ _DRAIN = update(pods).where(*_OF_LEASE, pods.c.draining.is_(False)).values(drain
 _FORGET = delete(pods).where(*_OF_LEASE)
 _QUEUES_OF = select(slots.c.queue).where(slots.c.host_id == bindparam("by"))
 _FORGET_SLOTS = delete(slots).where(slots.c.host_id == bindparam("by"))
-_PODS = select(pods)
-_SLOTS = select(slots).join_from(
-    slots, pods, (pods.c.host_id == slots.c.host_id) & (pods.c.epoch == slots.c.epoch)
-)
-_HOLDINGS = (
-    select(jobs.c.host_id, jobs.c.queue, func.count().label("claims"))
-    .where(text(CLAIMED))
-    .group_by(jobs.c.host_id, jobs.c.queue)
-)
-_WORKERS = (
-    select(
-        jobs.c.worker_id, jobs.c.host_id, jobs.c.queue, jobs.c.id, jobs.c.kind, jobs.c.started_at
-    )
-    .where(text(CLAIMED), jobs.c.started_at.is_not(None))
-    .order_by(jobs.c.host_id, jobs.c.queue, jobs.c.id)
-)
 # The literal lets the planner see that the partial index of held jobs applies.
 _HELD_OF_KINDS = (
     select(jobs.c.id, jobs.c.queue)
@@ -99,7 +84,12 @@ _HELD_OF_KINDS = (
     .limit(bindparam("at_most"))
     .with_for_update()
 )
-_FREE = update(jobs).where(one_of(jobs.c.id, "ids")).values(hold=None)
+# Jobs are put on hold when they are due; a clock that was set back since makes none wait.
+_FREE = (
+    update(jobs)
+    .where(one_of(jobs.c.id, "ids"))
+    .values(hold=None, run_at=case((jobs.c.run_at > _NOW, _NOW), else_=jobs.c.run_at))
+)
 _DEAD = (
     select(pods.c.host_id)
     .where(
@@ -267,7 +257,7 @@ def _free_held_jobs(tx: Tx, kinds: Sequence[str]) -> bool:
     for portion in portions(kinds):
         found = tx.execute(_HELD_OF_KINDS, {"kinds": portion, "at_most": left}).all()
         for ids in portions(row.id for row in found):
-            tx.execute(_FREE, {"ids": ids})
+            tx.execute(_FREE, {"ids": ids, "now": tx.now})
         tx.wake_queues({row.queue for row in found})
         left -= len(found)
         if left == 0:
@@ -288,48 +278,6 @@ def _unregister(tx: Tx, lease: PodLease) -> None:
     if tx.execute(_FORGET, of_lease(lease)).rowcount:
         allocations.move_versions(tx, _forget_slots(tx, lease.host_id))
         tx.wake_fleet()
-
-
-def _pods(tx: Tx) -> list[PodState]:
-    by_pod: defaultdict[str, dict[str, Slots]] = defaultdict(dict)
-    for row in tx.execute(_SLOTS):
-        by_pod[row.host_id][row.queue] = Slots(row.target, row.granted)
-    held: defaultdict[str, dict[str, int]] = defaultdict(dict)
-    for row in tx.execute(_HOLDINGS):
-        held[row.host_id][row.queue] = row.claims
-    ordered = tx.execute(_PODS.order_by(pods.c.started_at, pods.c.host_id))
-    return [_pod_state(row, by_pod[row.host_id], held[row.host_id], tx.now) for row in ordered]
-
-
-def _pod_state(
-    row: Row[Any], of_pod: Mapping[str, Slots], held: Mapping[str, int], now: int
-) -> PodState:
-    remaining = max(0, row.lease_until - now)
-    return PodState(
-        pod=pod_of(row),
-        started_at=from_us(row.started_at),
-        last_beat_at=from_us(row.last_beat_at),
-        lease_remaining=timedelta(microseconds=remaining),
-        draining=bool(row.draining),
-        slots=of_pod if remaining else dict.fromkeys(of_pod, Slots(0, 0)),
-        in_progress=held,
-        gauges=None if row.gauges is None else decode_gauges(row.gauges),
-    )
-
-
-def _workers(tx: Tx, host_id: HostId | None) -> list[WorkerState]:
-    wanted = _WORKERS if host_id is None else _WORKERS.where(jobs.c.host_id == host_id)
-    return [
-        WorkerState(
-            worker_id=row.worker_id,
-            host_id=row.host_id,
-            queue=row.queue,
-            job_id=row.id,
-            kind=row.kind,
-            started_at=from_us(row.started_at),
-        )
-        for row in tx.execute(wanted)
-    ]
 
 
 def _drop_dead_pods(tx: Tx, dead_for: timedelta, limit: int) -> list[HostId]:
@@ -370,13 +318,16 @@ class SqlProcStore:
         await self._database.write(lambda tx: _unregister(tx, lease))
 
     async def pods(self) -> list[PodState]:
-        return await self._database.read(_pods)
+        return await self._database.read(list_pods)
 
     async def workers(self, host_id: HostId | None = None) -> list[WorkerState]:
-        return await self._database.read(lambda tx: _workers(tx, host_id))
+        return await self._database.read(lambda tx: list_workers(tx, host_id))
 
     async def drop_dead_pods(self, dead_for: timedelta, limit: int) -> list[HostId]:
         return await self._database.write(lambda tx: _drop_dead_pods(tx, dead_for, limit))
+
+    async def bring_back_leases(self) -> SetBack:
+        return await self._database.write(bring_back_leases)
 
     async def allocations(self) -> list[Allocation]:
         return await self._database.read(allocations.read_allocations)

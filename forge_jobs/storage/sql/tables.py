@@ -222,6 +222,7 @@ leader = Table(
     Column("name", TEXT, primary_key=True),
     Column("host_id", TEXT, nullable=False),
     Column("term", BigInteger, nullable=False),
+    Column("renewed_at", BigInteger, nullable=False),
     Column("lease_until", BigInteger, nullable=False),
     postgresql_with=_CHURNED,
 )

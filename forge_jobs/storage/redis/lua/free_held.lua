@@ -5,6 +5,11 @@ local function free(base, kind, id)
   local job = load(base, id)
   if job and job.hold then
     stop_waiting(base, job)
+    if job.run_at > now then
+      -- Jobs are put on hold when they are due: the clock has been set back since.
+      job.run_at = now
+      redis.call('HSET', base .. ':j:' .. id, 'run_at', now)
+    end
     start_waiting(base, job)
   end
   redis.call('ZREM', base .. ':held', id)

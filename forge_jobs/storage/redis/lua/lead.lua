@@ -13,7 +13,7 @@ local function handle(base, request)
   if ends <= now or holder == host then
     term = ends <= now and term + 1 or term
     holder, ends = host, now + lease_for
-    redis.call('HSET', key, 'host', holder, 'term', term, 'until', ends)
+    redis.call('HSET', key, 'host', holder, 'term', term, 'until', ends, 'renewed', now)
   end
   return { holder, term, math.max(0, ends - now), all_queues(base) }
 end

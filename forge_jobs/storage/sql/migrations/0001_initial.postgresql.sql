@@ -142,6 +142,7 @@ CREATE TABLE forge_leader (
     name TEXT COLLATE "C" NOT NULL,
     host_id TEXT COLLATE "C" NOT NULL,
     term BIGINT NOT NULL,
+    renewed_at BIGINT NOT NULL,
     lease_until BIGINT NOT NULL,
     PRIMARY KEY (name)
 )

@@ -137,6 +137,7 @@ CREATE TABLE forge_leader (
     name TEXT NOT NULL,
     host_id TEXT NOT NULL,
     term BIGINT NOT NULL,
+    renewed_at BIGINT NOT NULL,
     lease_until BIGINT NOT NULL,
     PRIMARY KEY (name)
 );

@@ -1,0 +1,78 @@
+-- allow-oom
+-- Makes jobs due that were due when they became pending, by a clock that has been set back since.
+-- { tolerance, limit, causes, score, id }: of the ready jobs that come later than now and the
+-- tolerance, in the order of due time and id after (score, id), the first `limit` are looked at. causes:
+-- name -> true, of jobs that were due in any case. Answers how many were made due, whether there are more to look
+-- at, and score and id of the last one.
+-- uses: jobs ready
+local function was_due(base, id, causes)
+  local key = base .. ':j:' .. id
+  local cause, run_at, enqueued, requested, crashes =
+    unpack(redis.call('HMGET', key, 'cause', 'run_at', 'enqueued', 'requested', 'crashes'))
+  if cause == 'crashed' then
+    return tonumber(crashes or 0) < 2
+  elseif cause == 'enqueued' then
+    return tonumber(run_at) <= tonumber(enqueued)
+  elseif cause == 'parents_settled' then
+    return tonumber(requested or 0) < tonumber(run_at)
+  end
+  return causes[cause]
+end
+
+local function comes_before(a, b)
+  return a[2] < b[2] or (a[2] == b[2] and a[1] < b[1])
+end
+
+-- The ready jobs after (score, id) in the lines, earliest first; and the last of those seen of the
+-- line that was seen least far, nil when all lines were seen to their ends.
+local function next_jobs(base, score, after, limit)
+  local found, bound = {}, nil
+  for _, line in ipairs(all_lines(base)) do
+    local listed = redis.call(
+      'ZRANGE', base .. ':ready:' .. line, text(score), '+inf', 'BYSCORE', 'LIMIT', 0, limit,
+      'WITHSCORES'
+    )
+    local last
+    for index = 1, #listed, 2 do
+      last = { listed[index], tonumber(listed[index + 1]), line }
+      if last[2] > score or last[1] > after then
+        found[#found + 1] = last
+      end
+    end
+    if #listed == 2 * limit and not (bound and comes_before(bound, last)) then
+      bound = last
+    end
+  end
+  table.sort(found, comes_before)
+  return found, bound
+end
+
+local function handle(base, request)
+  local tolerance, limit, causes, score, after = unpack(request)
+  local moved = {}
+  local found, bound = next_jobs(base, math.max(score, now + tolerance + 1), after, limit)
+  local last
+  for index = 1, math.min(#found, limit) do
+    if bound and comes_before(bound, found[index]) then
+      break
+    end
+    last = found[index]
+    if was_due(base, last[1], causes) then
+      moved[#moved + 1] = last
+    end
+  end
+  -- Each a microsecond before the next, so that their order stays.
+  for place, job in ipairs(moved) do
+    local run_at = now - #moved + place
+    redis.call('HSET', base .. ':j:' .. job[1], 'run_at', run_at)
+    redis.call('ZADD', base .. ':ready:' .. job[3], run_at, job[1])
+  end
+  if #moved > 0 then
+    ring_queue(base)
+  end
+  if not last and bound then
+    return { 0, true, bound[2] + 1, '' } -- More jobs of one instant than are looked at.
+  end
+  local is_more = bound ~= nil or #found > limit
+  return { #moved, is_more, last and last[2] or 0, last and last[1] or '' }
+end

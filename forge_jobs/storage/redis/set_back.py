@@ -1,0 +1,86 @@
+"""Brings back what is dated ahead of the store's time by a clock that has been set back.
+
+Each queue is dealt with by the clock of the server that it lies on.
+"""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from forge_jobs.clock import duration_us
+from forge_jobs.model.processes import SetBack
+from forge_jobs.storage.redis.database import Database
+from forge_jobs.storage.redis.fleet import in_all_queues, queue_names
+from forge_jobs.storage.redis.queue_records import QueueRecord
+from forge_jobs.storage.set_back import DUE_WHEN_STORED, TOLERANCE_US
+
+_AT_ONCE = 1000
+"""How many claims or jobs of a queue one step looks at, so that it stays short."""
+
+
+class _Lengths(msgspec.Struct, frozen=True, array_like=True):
+    """What ``lua/lease_lengths.lua`` answers."""
+
+    queues: list[str]
+    lengths: list[str | int]
+
+
+class _Leases(msgspec.Struct, frozen=True, array_like=True):
+    """What ``lua/bring_back_leases.lua`` answers."""
+
+    changed: int
+    is_more: bool
+    is_counter_ahead: bool
+
+
+class _Jobs(msgspec.Struct, frozen=True, array_like=True):
+    """What ``lua/bring_back_jobs.lua`` answers."""
+
+    moved: int
+    is_more: bool
+    score: int
+    id: str
+
+
+async def bring_back_leases(database: Database) -> SetBack:
+    """See ``ProcStore.bring_back_leases``.
+
+    The slots of a pod do not know when its lease began, so its length is read first.
+    """
+    fleet = database.keys.fleet
+    known = await database.run_one("lease_lengths", fleet, [], _Lengths)
+    longest = await _longest_cooldowns(database)
+    requests: dict[str, object] = {fleet: (TOLERANCE_US, False, False, False)}
+    for queue in known.queues:
+        cooldown = longest.get(queue, -1)
+        requests[database.keys.queue(queue)] = (TOLERANCE_US, _AT_ONCE, cooldown, known.lengths)
+    changed, is_ahead = 0, False
+    while requests:
+        answers = await database.run("bring_back_leases", requests, _Leases)
+        changed += sum(each.changed for each in answers.values())
+        is_ahead = is_ahead or any(each.is_counter_ahead for each in answers.values())
+        requests = {base: requests[base] for base, each in answers.items() if each.is_more}
+    return SetBack(leases=changed, is_set_back=changed > 0 or is_ahead)
+
+
+async def _longest_cooldowns(database: Database) -> Mapping[str, int]:
+    """Per queue with a record the longest pause that its policy makes."""
+    stored = await in_all_queues(database, "queue_states", [], list[QueueRecord])
+    states = {queue: record.state(queue) for queue, found in stored.items() for record in found}
+    policies = {queue: state.settings.cooldown for queue, state in states.items()}
+    return {queue: duration_us(max(each.base, each.cap)) for queue, each in policies.items()}
+
+
+async def bring_back_jobs(database: Database, limit: int) -> int:
+    """See ``JobStore.bring_back_jobs``."""
+    at_once = min(limit, _AT_ONCE)
+    causes = dict.fromkeys(DUE_WHEN_STORED, True)
+    moved = 0
+    for queue in sorted(await queue_names(database)):
+        base, score, after, is_more = database.keys.queue(queue), 0, "", True
+        while is_more and moved < limit:
+            request = (TOLERANCE_US, min(at_once, limit - moved), causes, score, after)
+            answer = await database.run_one("bring_back_jobs", base, request, _Jobs)
+            moved += answer.moved
+            score, after, is_more = answer.score, answer.id, answer.is_more
+    return moved

@@ -1,0 +1,123 @@
+"""Brings back what is dated ahead of the store's time by a clock that has been set back."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import BigInteger, and_, bindparam, func, or_, select, text, update
+
+from forge_jobs.model.jobs import Cause, JobStatus
+from forge_jobs.model.processes import SetBack
+from forge_jobs.storage.set_back import DUE_WHEN_STORED, TOLERANCE_US
+from forge_jobs.storage.sql.cooldowns import shorten_cooldowns
+from forge_jobs.storage.sql.database import Database
+from forge_jobs.storage.sql.job_rows import JobRow
+from forge_jobs.storage.sql.lists import one_of
+from forge_jobs.storage.sql.tables import CLAIMED, READY, counters, jobs, leader, pods
+from forge_jobs.storage.sql.transaction import Tx
+
+_NOW: Any = bindparam("now", type_=BigInteger)
+_AHEAD: Any = _NOW + TOLERANCE_US
+
+# What somebody has locked is being renewed, or ended.
+_LEASES_AHEAD = (
+    select(pods.c.host_id)
+    .where(pods.c.last_beat_at > _AHEAD)
+    .order_by(pods.c.host_id)
+    .with_for_update(skip_locked=True)
+)
+_CLAIMS_AHEAD = (
+    select(jobs.c.id)
+    .where(text(CLAIMED), jobs.c.heartbeat_at > _AHEAD)
+    .order_by(jobs.c.id)
+    .with_for_update(skip_locked=True)
+)
+_BRING_LEASES = (
+    update(pods)
+    .where(pods.c.host_id.in_(_LEASES_AHEAD), pods.c.last_beat_at > _AHEAD)
+    .values(lease_until=_NOW + (pods.c.lease_until - pods.c.last_beat_at), last_beat_at=_NOW)
+)
+_BRING_CLAIMS = (
+    update(jobs)
+    .where(jobs.c.id.in_(_CLAIMS_AHEAD), text(CLAIMED), jobs.c.heartbeat_at > _AHEAD)
+    .values(heartbeat_at=_NOW)
+)
+_BRING_LEADER = (
+    update(leader)
+    .where(leader.c.renewed_at > _AHEAD)
+    .values(lease_until=_NOW + (leader.c.lease_until - leader.c.renewed_at), renewed_at=_NOW)
+)
+# A counter is written with every job that is stored, also where no pod lives.
+_NEWEST_MINUTE = select(func.max(counters.c.minute))
+
+_WAS_DUE = or_(
+    jobs.c.cause.in_([cause.value for cause in DUE_WHEN_STORED]),
+    and_(jobs.c.cause == Cause.CRASHED.value, jobs.c.crashes < 2),
+    and_(jobs.c.cause == Cause.ENQUEUED.value, jobs.c.run_at <= jobs.c.enqueued_at),
+    and_(
+        jobs.c.cause == Cause.PARENTS_SETTLED.value,
+        func.coalesce(jobs.c.requested_run_at, 0) < jobs.c.run_at,
+    ),
+)
+_JOBS_AHEAD = (
+    select(jobs.c.id)
+    .where(
+        text(READY),
+        jobs.c.status == JobStatus.PENDING.value,
+        jobs.c.run_at > _AHEAD,
+        _WAS_DUE,
+    )
+    .order_by(jobs.c.run_at, jobs.c.id)
+    .limit(bindparam("count"))
+)
+_STILL_AHEAD = (
+    select(jobs.c.id, jobs.c.queue, jobs.c.run_at)
+    .where(
+        one_of(jobs.c.id, "ids"),
+        text(READY),
+        jobs.c.status == JobStatus.PENDING.value,
+        jobs.c.run_at > _AHEAD,
+        _WAS_DUE,
+    )
+    # As every write of many jobs.
+    .order_by(jobs.c.id)
+    .with_for_update(skip_locked=True)
+)
+_BRING_JOB = (
+    update(jobs).where(jobs.c.id == bindparam("job")).values(run_at=bindparam("new_run_at"))
+)
+
+
+def bring_back_leases(tx: Tx) -> SetBack:
+    """See ``ProcStore.bring_back_leases``."""
+    # Queues are locked before pods.
+    shorten_cooldowns(tx)
+    values = {"now": tx.now}
+    changed = sum(
+        tx.execute(statement, values).rowcount
+        for statement in (_BRING_LEASES, _BRING_CLAIMS, _BRING_LEADER)
+    )
+    newest: int | None = tx.execute(_NEWEST_MINUTE).scalar()
+    return SetBack(leases=changed, is_set_back=changed > 0 or (newest or 0) > tx.now)
+
+
+async def bring_back_jobs(database: Database, limit: int) -> int:
+    """See ``JobStore.bring_back_jobs``. Looking may take long: it needs no write lock."""
+
+    def find(tx: Tx) -> Sequence[str]:
+        return tx.execute(_JOBS_AHEAD, {"now": tx.now, "count": limit}).scalars().all()
+
+    found = await database.read(find)
+    return await database.write(lambda tx: _bring_back(tx, found)) if found else 0
+
+
+def _bring_back(tx: Tx, found: Sequence[str]) -> int:
+    rows: Sequence[JobRow] = tx.execute(_STILL_AHEAD, {"ids": found, "now": tx.now}).all()
+    if not rows:
+        return 0
+    # Each a microsecond before the next, so that their order stays.
+    first = tx.now - len(rows) + 1
+    in_order = sorted(rows, key=lambda row: (row.run_at, row.id))
+    places = {row.id: first + place for place, row in enumerate(in_order)}
+    tx.execute(_BRING_JOB, [{"job": row.id, "new_run_at": places[row.id]} for row in rows])
+    tx.wake_queues({row.queue for row in rows})
+    return len(rows)
