@@ -29,6 +29,7 @@ from forge_jobs.handlers.context import JobContext as JobContext
 from forge_jobs.handlers.handler import Handler as Handler
 from forge_jobs.handlers.outcomes import Dead as Dead
 from forge_jobs.handlers.outcomes import Failed as Failed
+from forge_jobs.handlers.outcomes import RateLimited as RateLimited
 from forge_jobs.handlers.outcomes import Snoozed as Snoozed
 from forge_jobs.handlers.outcomes import Throttled as Throttled
 from forge_jobs.handlers.registry import HandlerRegistry as HandlerRegistry
@@ -107,6 +108,7 @@ __all__ = [
     "QueueRuntime",
     "QueueSettings",
     "RateLimit",
+    "RateLimited",
     "RegistrationError",
     "ResultTimeout",
     "Retention",

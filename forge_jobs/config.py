@@ -46,7 +46,8 @@ class RuntimeSettings(Struct, frozen=True, kw_only=True):
         rollup_interval, cleanup_interval, event_flush_interval: pauses between two passes
     :param claim_ahead: work held beyond the free workers, in time at the measured pace; zero
         turns claim-ahead off
-    :param max_snoozes: hand-backs by snooze or throttle before a job is dead
+    :param snooze_budget: how long a job may be handed back by snooze or throttle, from the first
+        time on, before the next one makes it dead; for handlers without ``max_snoozes``
     :param max_crashes: the crash that makes a job dead, for handlers that do not set their own
     :param hung_after: a loop blocked for this long counts as hung: the pod gives up
     :param blocked_after: a loop blocked for this long is reported with the handler's stack
@@ -65,7 +66,7 @@ class RuntimeSettings(Struct, frozen=True, kw_only=True):
     cleanup_interval: timedelta = _seconds(300)
     event_flush_interval: timedelta = _seconds(2)
     claim_ahead: timedelta = timedelta(milliseconds=50)
-    max_snoozes: int = 100
+    snooze_budget: timedelta = timedelta(days=7)
     max_crashes: int = 3
     hung_after: timedelta = _seconds(600)
     blocked_after: timedelta = _seconds(1)
@@ -93,7 +94,6 @@ class RuntimeSettings(Struct, frozen=True, kw_only=True):
             f"at least two coordinator passes ({least})",
         )
         _require(self.max_crashes >= 1, "max_crashes", self.max_crashes, "at least 1")
-        _require(self.max_snoozes >= 1, "max_snoozes", self.max_snoozes, "at least 1")
 
 
 def _require(condition: bool, name: str, value: object, rule: str) -> None:

@@ -19,8 +19,8 @@
         ├── JobDead               it gave up; carries its last error and remote traceback
         └── JobCancelled          it was cancelled, or expired before it ran
 
-``Throttled``, ``Snoozed``, ``Failed`` and ``Dead`` are outcomes, not errors: a handler raises
-or returns them (:mod:`forge_jobs.handlers.outcomes`).
+``RateLimited``, ``Throttled``, ``Snoozed``, ``Failed`` and ``Dead`` are outcomes, not errors: a
+handler raises or returns them (:mod:`forge_jobs.handlers.outcomes`).
 """
 
 

@@ -1,6 +1,6 @@
 """The handlers of a small shop."""
 
-from forge_jobs import HandlerRegistry, JobContext, Snoozed
+from forge_jobs import HandlerRegistry, JobContext, RateLimited
 
 handlers = HandlerRegistry()
 
@@ -9,7 +9,7 @@ handlers = HandlerRegistry()
 async def send_receipt(ctx: JobContext, order: int, address: str) -> str:
     """Send the receipt of one order."""
     if not await ctx.rate_limit.acquire("smtp"):
-        raise Snoozed(5)  # no attempt is used up, the worker is free meanwhile
+        raise RateLimited("smtp")  # due when there is a token; no attempt is used up
     ctx.log.info("receipt of order %d goes out", order)
     return f"order {order} -> {address}"
 

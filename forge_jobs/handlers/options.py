@@ -18,6 +18,8 @@ class HandlerOptions(Struct, frozen=True, kw_only=True):
     :param retry_on: only these exceptions are retried; None: all
     :param never_retry_on: these make the job dead at once, also where ``retry_on`` lists them
     :param max_crashes: the crash that makes the job dead; None: the runtime's setting
+    :param max_snoozes: hand-backs by snooze or throttle before the next one makes the job dead;
+        None: they are bounded by the runtime's ``snooze_budget``, a time
     """
 
     queue: str | None = None
@@ -30,6 +32,7 @@ class HandlerOptions(Struct, frozen=True, kw_only=True):
     tags: tuple[str, ...] = ()
     keep_result: bool = True
     max_crashes: int | None = None
+    max_snoozes: int | None = None
 
     def is_retryable(self, error: BaseException) -> bool:
         """Whether a run that raised ``error`` may be tried again, attempts permitting."""

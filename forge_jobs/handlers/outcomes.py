@@ -6,11 +6,13 @@ is stored with the job, so it should hold no secrets.
 
 from datetime import timedelta
 
+from forge_jobs.errors import InvalidInput
 from forge_jobs.handlers.durations import MAX_DURATION, check_duration
+from forge_jobs.model.names import check_name
 
 
 class Outcome(Exception):
-    """Base of the four below."""
+    """Base of those below."""
 
 
 def remaining(field: str, value: object) -> timedelta:
@@ -52,6 +54,36 @@ class Snoozed(Outcome):
 
     def __str__(self) -> str:
         return f"snoozed for {self.delay}"
+
+
+class RateLimited(Outcome):
+    """A limit of this cluster has no token left: this job alone waits for its turn.
+
+    The attempt is handed back and counts toward nothing: no attempt, no snooze, no cool-down. The
+    job is due again when the limit can have a token for it. Jobs that wait for one limit get their
+    turns in the order in which they asked.
+
+    :param scope: the rate limit, as in ``ctx.rate_limit.acquire(scope)``
+    :param count: how many tokens the job needs at once
+    """
+
+    def __init__(self, scope: str, count: int = 1) -> None:
+        super().__init__(scope, count)
+        self.scope = check_name("scope", scope)
+        self.count = check_count(count)
+
+    def __str__(self) -> str:
+        return f"waits for the rate limit {self.scope!r}"
+
+
+def check_count(value: object) -> int:
+    """``value`` as a number of tokens.
+
+    :raises InvalidInput: it is no whole number, or below 1
+    """
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise InvalidInput("count", f"is {value!r:.80}", "give a whole number, at least 1")
+    return value
 
 
 class Failed(Outcome):

@@ -66,6 +66,7 @@ class HandlerRegistry:
         tags: Iterable[str] = (),
         keep_result: bool = True,
         max_crashes: int | None = None,
+        max_snoozes: int | None = None,
     ) -> Registering:
         """Decorate a function as the handler of ``kind``; the options are its jobs' defaults.
 
@@ -76,6 +77,8 @@ class HandlerRegistry:
         :param retry_on: retry only these exceptions
         :param never_retry_on: a job that ends with one of these is dead at once
         :param max_crashes: the crash of its process that makes a job dead
+        :param max_snoozes: hand-backs by ``Snoozed`` or ``Throttled`` before the next one makes a
+            job dead; when left out they are bounded by time instead (``FORGE_SNOOZE_BUDGET``)
         :raises RegistrationError: at once for wrong options, when decorating for a function
             that cannot be a handler or a kind that belongs to another function
         """
@@ -91,6 +94,7 @@ class HandlerRegistry:
             tags=tags,
             keep_result=keep_result,
             max_crashes=max_crashes,
+            max_snoozes=max_snoozes,
         )
         also = tuple(aliases)
 
@@ -256,8 +260,9 @@ def _options(kind: str, *, tags: Iterable[str], timeout: Any, **rest: Any) -> Ha
             check_name("queue", rest["queue"])
         check_priority(rest["priority"])
         check_attempts(rest["max_attempts"])
-        if rest["max_crashes"] is not None and rest["max_crashes"] < 1:
-            raise InvalidInput("max_crashes", f"is {rest['max_crashes']}", "give at least 1")
+        for bound in ("max_crashes", "max_snoozes"):
+            if rest[bound] is not None and rest[bound] < 1:
+                raise InvalidInput(bound, f"is {rest[bound]}", "give at least 1")
         limit = None if timeout is None else check_duration("timeout", timeout, above_zero=True)
         return HandlerOptions(tags=check_tags(tags), timeout=limit, **rest)
     except InvalidInput as error:

@@ -22,6 +22,8 @@ class Reason(StrEnum):
     UNKNOWN_KIND = "unknown_kind"
     NOT_DUE = "not_due"
     WAITS_FOR_RETRY = "waits_for_retry"
+    RATE_LIMITED = "rate_limited"
+    """Its handler found no token of a rate limit, and it has a turn there."""
     QUEUE_UNKNOWN = "queue_unknown"
     PAUSED = "paused"
     COOLING_DOWN = "cooling_down"

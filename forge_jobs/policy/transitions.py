@@ -22,13 +22,16 @@ from forge_jobs.policy.randomness import Randomness
 class AttemptEnd(Struct, frozen=True, kw_only=True):
     """How one attempt ended.
 
-    :param cause: succeeded, failed, timed_out, rejected, throttled, snoozed, interrupted,
-        released or cancelled
+    :param cause: succeeded, failed, timed_out, rejected, throttled, snoozed, rate_limited,
+        interrupted, released or cancelled
     :param error: of a failure; also of a success whose result could not be encoded
     :param result: JSON text of what the handler returned
     :param retryable: False: the handler's rules say that this error is final
-    :param delay: failed, timed_out: instead of the backoff; snoozed: until it is due again
+    :param delay: failed, timed_out: instead of the backoff; snoozed, rate_limited: until it is due
+        again
     :param retry_after: throttled: how long the upstream asked to be left alone
+    :param rate_limit: rate_limited: the scope that the job waits for
+    :param tokens: rate_limited: how many of them it needs at once
     :param exception: what the handler raised, for retry policies that look at it
     """
 
@@ -38,6 +41,8 @@ class AttemptEnd(Struct, frozen=True, kw_only=True):
     retryable: bool = True
     delay: timedelta | None = None
     retry_after: timedelta | None = None
+    rate_limit: str | None = None
+    tokens: int = 1
     exception: BaseException | None = None
 
 
@@ -48,13 +53,16 @@ SUCCESS = AttemptEnd(cause=Cause.SUCCEEDED)
 class Rules(Struct, frozen=True, kw_only=True):
     """What decides beside the job itself.
 
-    :param max_snoozes: hand-backs by snooze or throttle before the next one makes it dead
+    :param max_snoozes: hand-backs by snooze or throttle before the next one makes it dead; None:
+        ``snooze_budget`` decides
+    :param snooze_budget: how long after the first of them one more makes it dead
     :param cooldown_level: see ``cooldowns.next_cooldown``
     :param cooldown_ended_for: see ``cooldowns.next_cooldown``
     """
 
     retry: RetryPolicy = DEFAULT_RETRY
-    max_snoozes: int = 100
+    max_snoozes: int | None = None
+    snooze_budget: timedelta = timedelta(days=7)
     cooldown: CooldownPolicy = CooldownPolicy()
     cooldown_level: int = 0
     cooldown_ended_for: timedelta | None = None
@@ -65,7 +73,8 @@ def next_transition(end: AttemptEnd, job: ClaimedJob, rules: Rules, rng: Randomn
 
     A job has at most ``max_attempts`` runs that end by themselves, by timeout or by a crash.
     Runs handed back do not count; those by snooze and throttle are bounded by
-    ``rules.max_snoozes`` instead, others (interrupted, released) are not the job's doing.
+    ``rules.snooze_budget`` or ``rules.max_snoozes`` instead, others (interrupted, released, waiting
+    for a rate limit) are not the job's doing.
 
     :raises ValueError: ``end.cause`` is not how an attempt ends
     """
@@ -154,13 +163,9 @@ def _throttled(end: AttemptEnd, job: ClaimedJob, rules: Rules, _rng: Randomness)
     cooldown = next_cooldown(
         rules.cooldown, rules.cooldown_level, rules.cooldown_ended_for, end.retry_after
     )
-    if job.snoozes >= rules.max_snoozes:
-        return Transition(
-            status=JobStatus.DEAD,
-            cause=end.cause,
-            error=_too_many_snoozes(end, job, rules),
-            cooldown=cooldown,
-        )
+    spent = _spent_budget(end, job, rules)
+    if spent is not None:
+        return Transition(status=JobStatus.DEAD, cause=end.cause, error=spent, cooldown=cooldown)
     # Due at once: the queue's pause holds it back, and an operator who ends the pause early
     # means this job too.
     return Transition(
@@ -174,9 +179,9 @@ def _throttled(end: AttemptEnd, job: ClaimedJob, rules: Rules, _rng: Randomness)
 
 
 def _snoozed(end: AttemptEnd, job: ClaimedJob, rules: Rules, _rng: Randomness) -> Transition:
-    if job.snoozes >= rules.max_snoozes:
-        error = _too_many_snoozes(end, job, rules)
-        return Transition(status=JobStatus.DEAD, cause=end.cause, error=error)
+    spent = _spent_budget(end, job, rules)
+    if spent is not None:
+        return Transition(status=JobStatus.DEAD, cause=end.cause, error=spent)
     return Transition(
         status=JobStatus.PENDING,
         cause=end.cause,
@@ -187,14 +192,36 @@ def _snoozed(end: AttemptEnd, job: ClaimedJob, rules: Rules, _rng: Randomness) -
     )
 
 
-def _too_many_snoozes(end: AttemptEnd, job: ClaimedJob, rules: Rules) -> ErrorRecord:
+def _spent_budget(end: AttemptEnd, job: ClaimedJob, rules: Rules) -> ErrorRecord | None:
+    """Why the job may not be handed back once more; None: it may."""
+    if rules.max_snoozes is not None:
+        if job.snoozes < rules.max_snoozes:
+            return None
+        budget = f"its handler's max_snoozes is {rules.max_snoozes}"
+    else:
+        # Both are of the store's clock. The job was due, and so looked at, at the second of them.
+        if job.snoozed_since is None or job.run_at - job.snoozed_since < rules.snooze_budget:
+            return None
+        budget = (
+            f"the last of them {job.run_at - job.snoozed_since} after the first; "
+            f"snooze_budget is {rules.snooze_budget}, and a handler may set max_snoozes instead"
+        )
     return ErrorRecord(
         attempt=job.attempt,
         cause=end.cause,
         type="TooManySnoozes",
-        message=f"snoozed or throttled once more after {job.snoozes} times; "
-        f"max_snoozes is {rules.max_snoozes}",
+        message=f"snoozed or throttled once more after {job.snoozes} times, {budget}",
         host_id=end.error.host_id if end.error else "",
+    )
+
+
+def _rate_limited(end: AttemptEnd, _job: ClaimedJob, _rules: Rules, _rng: Randomness) -> Transition:
+    return Transition(
+        status=JobStatus.PENDING,
+        cause=end.cause,
+        delay=bounded_delay(end.delay or timedelta(0)),
+        hand_back=True,
+        rate_limit=end.rate_limit,
     )
 
 
@@ -216,6 +243,7 @@ _DECISIONS: dict[Cause, Callable[[AttemptEnd, ClaimedJob, Rules, Randomness], Tr
     Cause.REJECTED: _rejected,
     Cause.THROTTLED: _throttled,
     Cause.SNOOZED: _snoozed,
+    Cause.RATE_LIMITED: _rate_limited,
     Cause.INTERRUPTED: _handed_back,
     Cause.RELEASED: _handed_back,
     Cause.CANCELLED: _cancelled,

@@ -9,7 +9,7 @@ from forge_jobs.model.events import EventKind
 from forge_jobs.model.jobs import Cause, ClaimedJob
 from forge_jobs.model.queues import CooldownPolicy, QueueState
 from forge_jobs.model.transitions import Transition
-from forge_jobs.policy.backoff import RetryPolicy
+from forge_jobs.policy.backoff import DEFAULT_RETRY, RetryPolicy
 from forge_jobs.policy.transitions import AttemptEnd, Rules, next_transition
 from forge_jobs.reports import reporter
 from forge_jobs.runtime.failures import error_record
@@ -19,6 +19,8 @@ logger = reporter(__name__)
 
 _DEFAULT_COOLDOWN = CooldownPolicy()
 _NO_RULES = Rules()
+_FREQUENT = {Cause.SUCCEEDED, Cause.RATE_LIMITED}
+"""Ends that come in thousands: events of them are recorded as far as people can read them."""
 
 
 def decide(
@@ -53,10 +55,10 @@ def _rules(
 ) -> Rules:
     handler = services.handlers.get(job.kind)
     ended_for = None if state is None else state.cooldown_ended_for
-    rules = Rules(max_snoozes=services.settings.max_snoozes)
     return Rules(
-        retry=_retry(handler, state) or rules.retry,
-        max_snoozes=rules.max_snoozes,
+        retry=_retry(handler, state) or DEFAULT_RETRY,
+        max_snoozes=None if handler is None else handler.options.max_snoozes,
+        snooze_budget=services.settings.snooze_budget,
         cooldown=_DEFAULT_COOLDOWN if state is None else state.settings.cooldown,
         cooldown_level=0 if state is None else state.cooldown_level,
         cooldown_ended_for=None if ended_for is None else ended_for + timedelta(seconds=seconds),
@@ -85,12 +87,12 @@ def tell(
     """
     claim, cause = job.claim, end.cause
     try:
-        if cause is Cause.SUCCEEDED:
+        if cause in _FREQUENT:
             services.routine_event(EventKind.FINISHED, claim, cause, now)
         else:
             kind = EventKind.THROTTLED if cause is Cause.THROTTLED else EventKind.FINISHED
             services.events.record(kind, queue=claim.queue, job_id=claim.job_id, detail=cause)
-        if seconds:
+        if seconds and cause is not Cause.RATE_LIMITED:
             total = services.clock.time_us() / 1_000_000 - job.run_at.timestamp()
             services.latencies.record(claim.queue, seconds, max(total, seconds))
         services.job_log.ended(job, end, transition, seconds)

@@ -8,9 +8,19 @@ from collections.abc import Callable
 from typing import Any
 
 from forge_jobs.handlers.durations import check_duration
-from forge_jobs.handlers.outcomes import Dead, Failed, Outcome, Snoozed, Throttled, remaining
+from forge_jobs.handlers.outcomes import (
+    Dead,
+    Failed,
+    Outcome,
+    RateLimited,
+    Snoozed,
+    Throttled,
+    check_count,
+    remaining,
+)
 from forge_jobs.model.ids import HostId
 from forge_jobs.model.jobs import Cause, ErrorRecord
+from forge_jobs.model.names import check_name
 from forge_jobs.policy.transitions import SUCCESS, AttemptEnd
 from forge_jobs.runtime.failures import error_record
 from forge_jobs.runtime.run import Run, StopReason
@@ -152,6 +162,9 @@ def _said(run: Run, host_id: HostId, outcome: Outcome) -> AttemptEnd:
         if isinstance(outcome, Snoozed):
             delay = check_duration("delay", outcome.delay)
             return AttemptEnd(cause=Cause.SNOOZED, delay=delay)
+        if isinstance(outcome, RateLimited):
+            scope, count = check_name("scope", outcome.scope), check_count(outcome.count)
+            return AttemptEnd(cause=Cause.RATE_LIMITED, rate_limit=scope, tokens=count)
         retry_in = outcome.retry_in if isinstance(outcome, Failed) else None
         retry_in = None if retry_in is None else check_duration("retry_in", retry_in)
     except BaseException as raised:  # attributes of a subclass are the program's code

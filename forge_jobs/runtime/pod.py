@@ -58,6 +58,7 @@ class RunningPod:
             fence=fence,
             events=self.events,
             latencies=latencies,
+            rate_limit=self.rate_limit,
             job_context=self._job_context,
             job_log=JobLog(pod.host_id, every_job=plan.logs_every_job),
         )

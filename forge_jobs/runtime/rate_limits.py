@@ -1,6 +1,7 @@
 """Named rate limits, as handlers and callers use them."""
 
 import asyncio
+import random
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 
@@ -9,6 +10,7 @@ from msgspec import Struct
 from forge_jobs.clock import Clock, SystemClock
 from forge_jobs.errors import InvalidInput, NotFound, StorageError, Unavailable
 from forge_jobs.handlers.durations import check_duration
+from forge_jobs.handlers.outcomes import check_count
 from forge_jobs.lanes import Lane
 from forge_jobs.model.names import check_name
 from forge_jobs.model.queues import TokenGrant
@@ -19,6 +21,9 @@ LONGEST_PAUSE = timedelta(seconds=5)
 
 SHORTEST_PAUSE = timedelta(milliseconds=1)
 """A timer that ends a moment early must not turn a waiter into a busy one."""
+
+LONGEST_TURN = timedelta(minutes=15)
+"""A turn is not further away: a limit may be raised, and jobs that have turns may be deleted."""
 
 REPEAT_FOR = timedelta(seconds=10)
 """How long an unreachable store is tried again before ``Unavailable`` reaches the caller."""
@@ -51,6 +56,8 @@ class RateLimiter:
         self._clock = clock or SystemClock()
         self._pause = pause or _let_pass
         self._lanes: dict[str, Lane[int, _Answer]] = {}
+        self._lines: dict[str, Lane[int, timedelta | None]] = {}
+        self._rng = random.Random()
 
     async def acquire(
         self, scope: str, count: int = 1, *, wait: timedelta | float | None = None
@@ -65,8 +72,7 @@ class RateLimiter:
         :raises InvalidInput: ``count`` is below 1 or above the capacity
         :raises Unavailable: the store could not be reached for a while
         """
-        if not isinstance(count, int) or isinstance(count, bool) or count < 1:
-            raise InvalidInput("count", f"is {count!r}", "give a whole number, at least 1")
+        check_count(count)
         allowed = _ZERO if wait is None else check_duration("wait", wait)
         until = self._clock.elapsed() + allowed.total_seconds()
         while True:
@@ -77,6 +83,32 @@ class RateLimiter:
             if left <= _ZERO or grant.retry_in > left:
                 return False
             await self._pause(min(max(grant.retry_in, SHORTEST_PAUSE), LONGEST_PAUSE, left))
+
+    async def turn(self, scope: str, count: int = 1) -> timedelta:
+        """When a job that found too few tokens may ask again.
+
+        Turns come one after the other in the pace of the tokens, for the whole cluster. Where the
+        line is longer than ``LONGEST_TURN``, the answer is a random time in the second half of
+        that: the job asks for its turn again then.
+
+        :raises NotFound: the scope is not declared
+        :raises InvalidInput: ``count`` is below 1 or above the capacity
+        :raises Unavailable: the store could not be reached
+        """
+        lane = self._lines.get(scope)
+        if lane is None:
+            check_name("scope", scope)
+
+            async def call(counts: Sequence[int]) -> list[timedelta | None]:
+                return await self._config.take_turns(scope, counts, LONGEST_TURN)
+
+            lane = self._lines[scope] = Lane(call, repeat_for=_ZERO)
+        try:
+            turn = await lane.submit(count)
+        except NotFound:
+            self._lines.pop(scope, None)
+            raise _undeclared(scope) from None
+        return LONGEST_TURN * self._rng.uniform(0.5, 1.0) if turn is None else turn
 
     async def drain(self, scope: str) -> None:
         """Empty the bucket for the whole cluster: the upstream said that the budget is used up.

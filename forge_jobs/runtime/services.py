@@ -17,6 +17,7 @@ from forge_jobs.runtime.events import EventBuffer
 from forge_jobs.runtime.held_claims import HeldClaims
 from forge_jobs.runtime.job_log import JobLog
 from forge_jobs.runtime.latencies import LatencyRecorder
+from forge_jobs.runtime.rate_limits import RateLimiter
 from forge_jobs.runtime.run import Run
 from forge_jobs.runtime.service import Wakeup
 from forge_jobs.storage.protocols import Storage
@@ -45,6 +46,7 @@ class PodServices:
         fence: Fence,
         events: EventBuffer,
         latencies: LatencyRecorder,
+        rate_limit: RateLimiter,
         job_context: Callable[[Run], object],
         job_log: JobLog | None = None,
         rng: random.Random | None = None,
@@ -60,6 +62,7 @@ class PodServices:
         self.fence = fence
         self.events = events
         self.latencies = latencies
+        self.rate_limit = rate_limit
         self.job_context = job_context
         self.job_log = job_log or JobLog(host_id)
         self.rng = rng or random.Random()

@@ -18,6 +18,7 @@ from forge_jobs.runtime.run import Run, StopReason
 from forge_jobs.runtime.service import Wakeup
 from forge_jobs.runtime.services import PodServices
 from forge_jobs.runtime.threads import HandlerThread
+from forge_jobs.runtime.turns import with_turn
 
 logger = reporter(__name__)
 
@@ -82,6 +83,8 @@ class Worker:
             if stop_points.ARMED:
                 await stop_points.reach("run:start")
             end = await execute(run, services.host_id, services.job_context, self._own_thread)
+            if end is not None and end.cause is Cause.RATE_LIMITED:
+                end = await with_turn(end, run, services)
             if stop_points.ARMED:
                 await stop_points.reach("run:end")
         except BaseException as error:  # a run's trouble must end the run and nothing else

@@ -84,22 +84,28 @@ async def beats_for(storage: Storage, duration: timedelta) -> None:
 
 
 @pytest.mark.parametrize("outcome", [Snoozed(0), Throttled()])
+@pytest.mark.parametrize("bound", ["time", "count"])
 async def test_a_job_that_is_handed_back_for_ever_ends_as_dead_and_says_so(
-    storage: Storage, outcome: Exception
+    storage: Storage, outcome: Exception, bound: str
 ) -> None:
     handlers = HandlerRegistry()
     runs = 0
 
-    @handlers.job("never_now")
+    @handlers.job("never_now", max_snoozes=4 if bound == "count" else None)
     async def never_now() -> Any:
         nonlocal runs
         runs += 1
         raise outcome
 
-    settings = quick_settings(max_snoozes=4)
+    settings = quick_settings(snooze_budget=seconds(0.1 if bound == "time" else 0.000001))
     shortest = QueueSettings(cooldown=CooldownPolicy(base=timedelta(milliseconds=1)))
     runtime = QueueRuntime(storage, handlers, settings=settings)
     async with runtime.with_queues(default=shortest).start() as handle:
         job = await ended(storage, (await handle.enqueue(never_now.request())).job_id)
-    assert (job.status, job.snoozes, runs) == (JobStatus.DEAD, 4, 5)
-    assert "4" in job.errors[-1].message
+    assert (job.status, job.snoozes) == (JobStatus.DEAD, runs - 1)
+    if bound == "count":
+        assert runs == 5
+        assert "max_snoozes is 4" in job.errors[-1].message
+    else:
+        assert runs > 2
+        assert "snooze_budget is 0:00:00.1" in job.errors[-1].message

@@ -1,6 +1,6 @@
 """Named rate limits: exact, shared round trips, waiting without polling."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from forge_jobs.clock import ManualClock
 from forge_jobs.errors import InvalidInput, NotFound, Unavailable
 from forge_jobs.model.queues import RateLimit, TokenGrant
 from forge_jobs.runtime import rate_limits
-from forge_jobs.runtime.rate_limits import LONGEST_PAUSE, RateLimiter
+from forge_jobs.runtime.rate_limits import LONGEST_PAUSE, LONGEST_TURN, RateLimiter
 from forge_jobs.storage.protocols import Storage
 from tests.support.backends import BACKENDS
 from tests.support.factories import SECOND
@@ -111,6 +111,54 @@ async def test_a_hundred_callers_that_are_denied_share_a_few_round_trips(
     assert await acquire_together(limiter, "gh", 100) == 0
 
     assert len(calls) <= 4
+
+
+async def test_a_turn_comes_in_the_pace_of_the_tokens(limiter: RateLimiter) -> None:
+    await limiter.drain("gh")
+
+    assert [await limiter.turn("gh") for _ in range(3)] == [SECOND * n / 10 for n in (1, 2, 3)]
+
+
+async def test_jobs_beyond_a_long_line_ask_again_at_random_in_its_second_half(
+    manual_storage: Storage, limiter: RateLimiter
+) -> None:
+    await manual_storage.config.ensure_rate_limit("slow", RateLimit(1, per=LONGEST_TURN))
+    await limiter.drain("slow")
+    assert await limiter.turn("slow") == LONGEST_TURN
+
+    later = [await limiter.turn("slow") for _ in range(20)]
+
+    assert len(set(later)) > 1
+    assert all(LONGEST_TURN / 2 <= turn <= LONGEST_TURN for turn in later)
+
+
+async def test_no_turn_at_a_limit_that_is_not_declared_or_too_small(limiter: RateLimiter) -> None:
+    with pytest.raises(NotFound, match="nowhere"):
+        await limiter.turn("nowhere")
+    with pytest.raises(InvalidInput, match="count"):
+        await limiter.turn("gh", 11)
+    assert await limiter.turn("gh") == timedelta(0)
+
+
+async def test_turns_that_are_asked_for_together_share_round_trips(
+    manual_storage: Storage, limiter: RateLimiter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    give = manual_storage.config.take_turns
+    calls: list[int] = []
+
+    async def counted(
+        scope: str, counts: Sequence[int], within: timedelta
+    ) -> list[timedelta | None]:
+        calls.append(len(counts))
+        return await give(scope, counts, within)
+
+    monkeypatch.setattr(manual_storage.config, "take_turns", counted)
+    async with anyio.create_task_group() as group:
+        for _ in range(100):
+            group.start_soon(limiter.turn, "gh")
+
+    assert sum(calls) == 100
+    assert len(calls) <= 2
 
 
 async def test_callers_that_can_all_be_served_are_served_by_one_call(

@@ -24,6 +24,7 @@ from forge_jobs.policy.claim_ahead import Pace
 from forge_jobs.policy.liveness import Fence
 from forge_jobs.runtime.events import EventBuffer
 from forge_jobs.runtime.latencies import LatencyRecorder
+from forge_jobs.runtime.rate_limits import RateLimiter
 from forge_jobs.runtime.services import PodServices
 from forge_jobs.runtime.supervisor import Supervisor
 from forge_jobs.storage.protocols import Storage
@@ -62,6 +63,7 @@ class Bench:
             fence=Fence(settings.lease, settings.fence_margin, clock.elapsed()),
             events=EventBuffer(storage.jobs, clock=clock),
             latencies=LatencyRecorder(storage.jobs, lease.host_id, clock=clock),
+            rate_limit=RateLimiter(storage.config),
             job_context=lambda run: None,
             rng=random.Random(1),
         )

@@ -43,6 +43,12 @@ class TestWaitingForItself:
         assert why(a_job(due_at=NOW)).reason is Reason.READY
         assert why(a_job(due_at=NOW + timedelta(microseconds=1))).reason is Reason.NOT_DUE
 
+    def test_a_job_that_waits_for_a_limit_names_it_and_its_turn(self) -> None:
+        told = why(a_job(due_at=NOW + SECOND, cause=Cause.RATE_LIMITED, rate_limit="smtp"))
+        assert told.reason is Reason.RATE_LIMITED
+        assert "rate limit 'smtp'" in told.text
+        assert told.forecast == NOW + SECOND
+
     @pytest.mark.parametrize(
         ("snoozes", "ordinal"),
         [

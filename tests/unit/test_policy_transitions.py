@@ -29,6 +29,7 @@ ENDS = [
     Cause.REJECTED,
     Cause.THROTTLED,
     Cause.SNOOZED,
+    Cause.RATE_LIMITED,
     Cause.INTERRUPTED,
     Cause.RELEASED,
     Cause.CANCELLED,
@@ -194,24 +195,44 @@ class TestHandedBackAndCounted:
         assert back.hand_back
         assert back.count_snooze
 
-    @pytest.mark.parametrize(
-        ("snoozes", "status"), [(99, JobStatus.PENDING), (100, JobStatus.DEAD)]
-    )
-    def test_the_one_after_max_snoozes_is_dead_and_says_so(
-        self, cause: Cause, snoozes: int, status: JobStatus
+    @pytest.mark.parametrize(("snoozes", "is_dead"), [(2, False), (3, True)])
+    def test_the_one_after_the_handlers_max_snoozes_is_dead_and_says_so(
+        self, cause: Cause, snoozes: int, is_dead: bool
     ) -> None:
         ended = after(
-            AttemptEnd(cause=cause, error=an_error(cause)), snoozes=snoozes, max_attempts=None
+            AttemptEnd(cause=cause, error=an_error(cause)),
+            Rules(max_snoozes=3),
+            snoozes=snoozes,
+            snoozed_since=NOW - 1000 * Rules().snooze_budget,
+            max_attempts=None,
         )
 
+        self.check(ended, cause, "max_snoozes is 3" if is_dead else None)
+
+    @pytest.mark.parametrize(("seconds", "is_dead"), [(3599, False), (3600, True)])
+    def test_without_one_the_first_that_is_due_after_the_budget_is_dead(
+        self, cause: Cause, seconds: int, is_dead: bool
+    ) -> None:
+        ended = after(
+            AttemptEnd(cause=cause, error=an_error(cause)),
+            Rules(snooze_budget=3600 * SECOND),
+            snoozes=10**6,
+            snoozed_since=NOW - seconds * SECOND,
+            run_at=NOW,
+            max_attempts=None,
+        )
+
+        self.check(ended, cause, "snooze_budget is 1:00:00" if is_dead else None)
+
+    def check(self, ended: Transition, cause: Cause, reason: str | None) -> None:
+        status = JobStatus.PENDING if reason is None else JobStatus.DEAD
         assert (ended.status, ended.cause) == (status, cause)
-        if status is JobStatus.DEAD:
+        assert (ended.hand_back, ended.count_snooze) == (reason is None, reason is None)
+        if reason is not None:
             assert ended.error is not None
             assert (ended.error.type, ended.error.cause) == ("TooManySnoozes", cause)
-            assert "max_snoozes is 100" in ended.error.message
+            assert reason in ended.error.message
             assert ended.error.host_id == "pod"
-            assert not ended.hand_back
-            assert not ended.count_snooze
 
 
 def test_a_snoozed_job_is_due_after_the_delay_it_asked_for() -> None:
@@ -219,6 +240,25 @@ def test_a_snoozed_job_is_due_after_the_delay_it_asked_for() -> None:
     assert after(AttemptEnd(cause=Cause.SNOOZED)).delay == ZERO
     assert after(AttemptEnd(cause=Cause.SNOOZED, delay=timedelta.max)).delay == LONGEST_DELAY
     assert after(AttemptEnd(cause=Cause.SNOOZED)).cooldown is None
+
+
+def test_a_wait_for_a_limit_counts_toward_nothing_and_cools_nothing_down() -> None:
+    end = AttemptEnd(cause=Cause.RATE_LIMITED, rate_limit="gh", delay=30 * SECOND)
+    back = after(
+        end,
+        Rules(max_snoozes=1, snooze_budget=SECOND),
+        attempt=5,
+        snoozes=10**6,
+        snoozed_since=NOW - 1000 * Rules().snooze_budget,
+    )
+
+    assert back == Transition(
+        status=JobStatus.PENDING,
+        cause=Cause.RATE_LIMITED,
+        delay=30 * SECOND,
+        hand_back=True,
+        rate_limit="gh",
+    )
 
 
 @pytest.mark.parametrize("snoozes", [0, 100])
