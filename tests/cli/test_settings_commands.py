@@ -195,9 +195,15 @@ def test_doctor_is_content_with_an_empty_store_but_warns_that_nothing_runs(
         "wake-ups": "ok",
         "clock": "ok",
         "pods": "warn",
-        "queues": "ok",
         "leader": "warn",
         "schedules": "ok",
+        "queues": "ok",
+        "paused": "ok",
+        "max-workers": "ok",
+        "cool-downs": "ok",
+        "held": "ok",
+        "dead": "ok",
+        "oldest due": "ok",
     }
 
 
@@ -208,13 +214,14 @@ async def register_pod(url: str, queue: str) -> None:
 
 def test_doctor_fails_on_a_queue_that_no_pod_serves(forge: CommandLine) -> None:
     forge("enqueue", "a", "--queue", "lonely")
-    assert "no live pod declares lonely" in forge("doctor").stdout
+    assert "no live pod serves 'lonely' (FORGE_QUEUES): 1 job waits" in forge("doctor").stdout
 
     anyio.run(register_pod, forge.url, "other")
 
     findings = {each["check"]: each for each in forge.json("doctor", code=1)["findings"]}
     assert findings["queues"]["state"] == "fail"
-    assert "no live pod declares lonely" in findings["queues"]["text"]
+    assert "no live pod serves 'lonely'" in findings["queues"]["text"]
+    assert findings["queues"]["help"] == "forge-jobs worker MODULE:HANDLERS --queues lonely"
     assert findings["pods"]["state"] == "ok"
 
 

@@ -5,19 +5,19 @@ import sqlite3
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from importlib.metadata import version
-from typing import Literal
 
 import anyio
 import click
-from msgspec import Struct
 
 from forge_jobs.cli.failures import FAILED
+from forge_jobs.cli.findings import Finding, State, examine_queues, live_pods
 from forge_jobs.cli.options import deployment_options, json_option, storage_url
 from forge_jobs.cli.output import duration, emit_json, emit_table
 from forge_jobs.clock import SystemClock, from_us
 from forge_jobs.config import Deployment
 from forge_jobs.errors import ForgeJobsError
-from forge_jobs.model.processes import PodState
+from forge_jobs.policy import remedies
+from forge_jobs.policy.explanations import count
 from forge_jobs.runtime.startup import connections_wanted
 from forge_jobs.storage.protocols import Storage
 
@@ -32,25 +32,14 @@ _PACKAGES = (
     "croniter",
     "click",
 )
-_State = Literal["ok", "warn", "fail"]
-_Result = tuple[_State, str]
+_Result = tuple[State, str] | tuple[State, str, str]
+"""A state, what was found, and the command that helps."""
 
 _TOLERATED_SKEW = timedelta(seconds=2)
 _TO_LISTEN = 3.0
 _MOMENT = timedelta(milliseconds=50)
 _TOLERATED_OPEN = timedelta(minutes=5)
 _ZERO = timedelta(0)
-
-
-class Finding(Struct, frozen=True, kw_only=True):
-    """The outcome of one check.
-
-    :param state: ``fail`` is what must be put right; ``warn`` may be meant so
-    """
-
-    check: str
-    state: _State
-    text: str
 
 
 @click.command()
@@ -63,8 +52,8 @@ def doctor(deployment: Deployment, as_json: bool) -> None:
     if as_json:
         emit_json({"ok": _is_well(findings), "findings": findings})
     else:
-        rows = [[each.state, each.check, each.text] for each in findings]
-        emit_table(["state", "check", "finding"], rows, none="")
+        rows = [[each.state, each.check, each.text, each.help] for each in findings]
+        emit_table(["state", "check", "finding", "what helps"], rows, none="")
     if not _is_well(findings):
         raise click.exceptions.Exit(FAILED)
 
@@ -102,8 +91,12 @@ async def _examine(deployment: Deployment) -> list[Finding]:
             except ForgeJobsError as error:
                 result = "fail", str(error)
             if result is not None:
-                findings.append(Finding(check=name, state=result[0], text=result[1]))
-        return findings
+                state, text, *help = result
+                findings.append(Finding(check=name, state=state, text=text, help="".join(help)))
+        try:
+            return findings + await examine_queues(storage)
+        except ForgeJobsError as error:
+            return [*findings, Finding(check="queues", state="fail", text=str(error))]
 
 
 def _about(storage: Storage) -> str:
@@ -167,40 +160,23 @@ async def _check_transactions(storage: Storage) -> _Result | None:
     return "ok", f"none has been open for longer than {duration(_TOLERATED_OPEN)}"
 
 
-async def _live_pods(storage: Storage) -> list[PodState]:
-    return [pod for pod in await storage.procs.pods() if pod.lease_remaining > _ZERO]
-
-
 async def _check_pods(storage: Storage) -> _Result:
     pods = await storage.procs.pods()
     live = [pod for pod in pods if pod.lease_remaining > _ZERO]
+    claimed = sum(sum(pod.in_progress.values()) for pod in pods if pod not in live)
     lost = f", {len(pods) - len(live)} lost" if len(pods) > len(live) else ""
+    if claimed:
+        lost += f" with {count(claimed, 'job')} in progress, to be revived by a live pod"
     if not live:
-        return "warn", f"no live pod{lost}: nothing runs until 'forge-jobs worker' does"
+        text = f"no live pod{lost}: nothing runs until 'forge-jobs worker' does"
+        return "warn", text, remedies.start_worker("QUEUES")
     return "ok", f"{len(live)} live{lost}"
-
-
-async def _check_queues(storage: Storage) -> _Result:
-    allocations = await storage.procs.allocations()
-    unserved = [each.queue for each in allocations if not each.pods]
-    if unserved:
-        # Without any pod this is nothing new: the check of pods has said it.
-        state: _State = "fail" if await _live_pods(storage) else "warn"
-        return state, f"no live pod declares {', '.join(unserved)}; add to FORGE_QUEUES of a pod"
-    slotless = [
-        each.queue
-        for each in allocations
-        if each.max_workers and not any(slots.grant for slots in each.pods.values())
-    ]
-    if slotless:
-        return "warn", f"declared but without a slot yet: {', '.join(slotless)}"
-    return "ok", f"{len(allocations)} served"
 
 
 async def _check_leader(storage: Storage) -> _Result:
     leader = await storage.cron.leader()
     if leader is None or leader.remaining <= _ZERO:
-        if await _live_pods(storage):
+        if await live_pods(storage):
             return "fail", "pods are live but none leads: slots and schedules stand still"
         return "warn", "nobody leads, as no pod is live"
     return "ok", f"{leader.host_id}, term {leader.term}"
@@ -210,7 +186,7 @@ async def _check_schedules(storage: Storage) -> _Result:
     schedules = await storage.cron.schedules()
     broken = [each.spec.name for each in schedules if each.error]
     if broken:
-        return "fail", f"disabled by an error: {', '.join(broken)}; see 'forge-jobs cron list'"
+        return "fail", f"disabled by an error: {', '.join(broken)}", "forge-jobs cron list"
     return "ok", f"{len(schedules)} known"
 
 
@@ -220,7 +196,6 @@ _CHECKS: dict[str, Callable[[Storage], Awaitable[_Result | None]]] = {
     "clock": _check_clock,
     "transactions": _check_transactions,
     "pods": _check_pods,
-    "queues": _check_queues,
     "leader": _check_leader,
     "schedules": _check_schedules,
 }

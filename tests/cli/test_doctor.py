@@ -1,0 +1,172 @@
+"""``forge-jobs doctor`` looks at every queue, and names the command that helps."""
+
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+import anyio
+import pytest
+
+from forge_jobs.cli import findings
+from forge_jobs.model.ids import JobId
+from forge_jobs.model.jobs import Cause, JobStatus
+from forge_jobs.model.processes import AllocationChange, PodLease, Slots
+from forge_jobs.model.transitions import Cooldown, Transition
+from forge_jobs.storage.opening import open_storage
+from forge_jobs.storage.protocols import Storage
+from tests.cli.conftest import CommandLine
+from tests.support.factories import (
+    KIND,
+    QUEUE,
+    claim,
+    claim_one,
+    enqueue_one,
+    error,
+    finish,
+    register,
+)
+
+
+@pytest.fixture
+def in_store(forge: CommandLine) -> Callable[[Callable[[Storage], Awaitable[Any]]], Any]:
+    """Does something with the store that the command line looks at."""
+
+    async def work(do: Callable[[Storage], Awaitable[Any]]) -> Any:
+        async with await open_storage(forge.url) as storage:
+            return await do(storage)
+
+    return lambda do: anyio.run(partial(work, do))
+
+
+InStore = Callable[[Callable[[Storage], Awaitable[Any]]], Any]
+
+
+def found(forge: CommandLine, check: str) -> dict[str, Any]:
+    """The one finding of a check, which is a warning."""
+    document = forge.json("doctor")
+    [finding] = [each for each in document["findings"] if each["check"] == check]
+    assert finding["state"] == "warn"
+    assert finding["help"] in forge("doctor").stdout
+    return dict(finding)
+
+
+async def serve(storage: Storage) -> PodLease:
+    """A pod that leads and has the only slot of the queue."""
+    lease = await register(storage)
+    await storage.cron.lead(lease.host_id, timedelta(hours=1))
+    [allocation] = await storage.procs.allocations()
+    given = {lease.host_id: Slots(1, 1)}
+    change = AllocationChange(queue=QUEUE, version=allocation.version, slots=given)
+    assert await storage.procs.allocate([change]) == [True]
+    return lease
+
+
+def test_a_paused_queue_with_what_waits_in_it(forge: CommandLine, in_store: InStore) -> None:
+    in_store(enqueue_one)
+    in_store(enqueue_one)
+    forge("queues", "pause", QUEUE)
+
+    finding = found(forge, "paused")
+
+    assert f"'{QUEUE}' is paused: 2 jobs wait, the oldest due for " in finding["text"]
+    assert finding["help"] == f"forge-jobs queues resume {QUEUE}"
+
+
+def test_a_queue_without_workers(forge: CommandLine) -> None:
+    forge("queues", "set", "x", "--max-workers", "0")
+
+    finding = found(forge, "max-workers")
+
+    assert finding["text"] == "'x' has max_workers 0: 0 jobs wait"
+    assert finding["help"] == "forge-jobs queues set x --max-workers 1"
+
+
+def test_a_queue_that_cools_down(forge: CommandLine, in_store: InStore) -> None:
+    async def throttle(storage: Storage) -> None:
+        lease = await serve(storage)
+        await enqueue_one(storage)
+        cooldown = Cooldown(timedelta(hours=1), 2)
+        again = Transition(
+            status=JobStatus.PENDING, cause=Cause.THROTTLED, hand_back=True, cooldown=cooldown
+        )
+        assert await finish(storage, await claim_one(storage, lease), again)
+
+    in_store(throttle)
+
+    finding = found(forge, "cool-downs")
+
+    assert finding["text"].startswith(f"'{QUEUE}' cools down for 59m")
+    assert finding["help"] == f"forge-jobs queues resume {QUEUE}"
+
+
+def test_jobs_whose_kind_nobody_knows(forge: CommandLine, in_store: InStore) -> None:
+    async def hold(storage: Storage) -> None:
+        await enqueue_one(storage, kind="no.such")
+        lease = await serve(storage)
+        assert not await claim(storage, lease)
+
+    in_store(hold)
+
+    finding = found(forge, "held")
+
+    assert finding["text"].startswith(f"1 job of '{QUEUE}' held, due since 20")
+    assert finding["text"].endswith("no live pod knows the kind: 'no.such' 1")
+    assert finding["help"] == f"forge-jobs worker MODULE:HANDLERS --queues {QUEUE}"
+
+
+def test_dead_jobs_by_kind(forge: CommandLine, in_store: InStore) -> None:
+    async def kill(storage: Storage) -> None:
+        lease = await serve(storage)
+        for _ in range(2):
+            await enqueue_one(storage)
+            gone = Transition(status=JobStatus.DEAD, cause=Cause.FAILED, error=error())
+            assert await finish(storage, await claim_one(storage, lease), gone)
+
+    in_store(kill)
+
+    finding = found(forge, "dead")
+
+    assert finding["text"].startswith(f"2 jobs of '{QUEUE}' dead since 20")
+    assert finding["text"].endswith(f": '{KIND}' 2")
+    forge(*finding["help"].split()[1:])
+
+
+def test_a_due_job_that_waits_for_a_slot_with_who_holds_it(
+    forge: CommandLine, in_store: InStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(findings, "_TOLERATED_WAIT", timedelta(0))
+
+    async def fill(storage: Storage) -> tuple[JobId, JobId]:
+        lease = await serve(storage)
+        runs, waits = await enqueue_one(storage), await enqueue_one(storage)
+        claimed = await claim_one(storage, lease)
+        assert await storage.jobs.record_start([claimed.claim]) == [True]
+        return runs, waits
+
+    runs, waits = in_store(fill)
+
+    finding = found(forge, "oldest due")
+
+    assert finding["text"].startswith(f"a job of '{QUEUE}' has been due for ")
+    assert (
+        f": {waits}, '{KIND}' in queue '{QUEUE}': no slot is free: 1 of 1 slot in use, the "
+        in (finding["text"])
+    )
+    assert f"by job {runs} ('{KIND}') on pod " in finding["text"]
+    assert finding["help"] == f"forge-jobs queues set {QUEUE} --max-workers 2"
+
+
+def test_jobs_of_lost_pods_are_told(forge: CommandLine, in_store: InStore) -> None:
+    async def lose(storage: Storage) -> None:
+        lease = await register(storage, lease_for=timedelta(seconds=0.2))
+        await enqueue_one(storage)
+        await claim_one(storage, lease)
+        while (await storage.procs.pods())[0].lease_remaining:
+            await storage.jobs.wait_for_work(frozenset(), timedelta(seconds=0.05))
+
+    in_store(lose)
+
+    finding = found(forge, "pods")
+
+    assert "1 lost with 1 job in progress, to be revived by a live pod" in finding["text"]
