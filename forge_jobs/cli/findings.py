@@ -129,7 +129,11 @@ def _unserved(queues: Sequence[_Queue], has_pods: bool) -> _Found:
 
 def _paused(queues: Sequence[_Queue]) -> _Found:
     return [
-        ("warn", f"{each.name!r} is paused: {each.backlog()}", remedies.resume_queue(each.name))
+        (
+            "warn",
+            f"{each.name!r} is paused{_since(each.state.paused_since)}: {each.backlog()}",
+            remedies.resume_queue(each.name),
+        )
         for each in queues
         if each.state.paused
     ]

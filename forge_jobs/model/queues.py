@@ -1,7 +1,7 @@
 """Queues, their settings, and rate limits."""
 
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Literal
 
 from msgspec import Struct
@@ -80,6 +80,7 @@ class QueueState(Struct, frozen=True, kw_only=True):
     """A queue as it stands: settings in force, and what pauses it.
 
     :param overridden: names of the settings an operator has set; code does not change them
+    :param paused_since: when it was paused; None while it is not
     :param cooldown_remaining: zero when it does not cool down
     :param cooldown_level: throttles in a row, see :class:`CooldownPolicy`
     :param cooldown_ended_for: how long ago the last pause ended; zero while it lasts, None
@@ -93,6 +94,7 @@ class QueueState(Struct, frozen=True, kw_only=True):
     cooldown_remaining: timedelta
     cooldown_level: int
     cooldown_ended_for: timedelta | None
+    paused_since: datetime | None = None
 
 
 class QueueChange(Struct, frozen=True, kw_only=True):

@@ -170,7 +170,8 @@ def _of_queue(job: Job, around: Situation) -> Explanation | None:
     if queue.paused:
         return Explanation(
             reason=Reason.PAUSED,
-            text="the queue is paused by an operator",
+            text=f"the queue is paused by an operator{_since(queue.paused_since)}",
+            since=queue.paused_since and max(queue.paused_since, job.due_at),
             help=remedies.resume_queue(job.queue),
         )
     if queue.cooldown_remaining > ZERO:
@@ -233,6 +234,10 @@ def _ordinal(number: int) -> str:
     if number % 100 in {11, 12, 13}:
         return f"{number}th"
     return f"{number}{ {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10, 'th') }"
+
+
+def _since(moment: datetime | None) -> str:
+    return f" since {at(moment)}" if moment else ""
 
 
 def _line(text: str) -> str:

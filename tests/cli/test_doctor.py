@@ -69,7 +69,8 @@ def test_a_paused_queue_with_what_waits_in_it(forge: CommandLine, in_store: InSt
 
     finding = found(forge, "paused")
 
-    assert f"'{QUEUE}' is paused: 2 jobs wait, the oldest due for " in finding["text"]
+    assert f"'{QUEUE}' is paused since 20" in finding["text"]
+    assert ": 2 jobs wait, the oldest due for " in finding["text"]
     assert finding["help"] == f"forge-jobs queues resume {QUEUE}"
 
 

@@ -43,7 +43,7 @@ def test_a_queue_is_paused_and_resumed(forge: CommandLine) -> None:
     forge("queues", "set", "x", "--max-workers", "1")
 
     forge("queues", "pause", "x")
-    assert forge.json("queues", "list")["queues"][0]["standing"] == "paused"
+    assert forge.json("queues", "list")["queues"][0]["standing"].startswith("paused since 20")
 
     forge("queues", "resume", "x")
     assert forge.json("queues", "list")["queues"][0]["standing"] == "open"

@@ -180,6 +180,17 @@ async def test_a_paused_queue_gives_no_claims_until_it_is_resumed(
     assert len(await claim(storage, lease)) == 1
 
 
+async def test_a_queue_says_since_when_it_is_paused(storage: Storage, clock: ManualClock) -> None:
+    assert (await storage.config.ensure_queue(QUEUE, QueueSettings())).paused_since is None
+    began = clock.now()
+    assert (await storage.config.set_paused(QUEUE, True)).paused_since == began
+    clock.advance(timedelta(hours=1))
+    assert (await storage.config.set_paused(QUEUE, True)).paused_since == began, "paused already"
+    assert (await state_of(storage)).paused_since == began
+    assert (await storage.config.set_paused(QUEUE, False)).paused_since is None
+    assert (await storage.config.set_paused(QUEUE, True)).paused_since == clock.now()
+
+
 async def test_a_pause_survives_a_declaration(storage: Storage) -> None:
     await storage.config.ensure_queue(QUEUE, QueueSettings())
     await storage.config.set_paused(QUEUE, True)

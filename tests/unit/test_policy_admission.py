@@ -162,6 +162,14 @@ class TestWaitingForItsQueue:
 
         assert told.reason is Reason.PAUSED
 
+    def test_a_paused_queue_says_since_when(self) -> None:
+        since = NOW - 30 * SECOND
+
+        told = why(a_job(), queue=a_queue(paused=True, paused_since=since))
+
+        assert told.since == since
+        assert told.text.endswith("is paused by an operator since 2026-06-01 11:59:30 UTC")
+
     def test_a_queue_that_cools_down_says_until_when(self) -> None:
         told = why(a_job(), queue=a_queue(cooldown_remaining=30 * SECOND, cooldown_level=2))
 

@@ -7,7 +7,7 @@ import click
 import msgspec
 
 from forge_jobs.cli.options import DURATION, RETRY, deployment_options, json_option, with_store
-from forge_jobs.cli.output import duration, emit_json, emit_table, plain, talk
+from forge_jobs.cli.output import duration, emit_json, emit_table, instant, plain, talk
 from forge_jobs.config import Deployment
 from forge_jobs.errors import InvalidInput, NotFound
 from forge_jobs.model.jobs import JobStatus
@@ -77,7 +77,8 @@ def _document(
 
 def _standing(state: QueueState, *, unserved: bool) -> str:
     if state.paused:
-        return "paused"
+        since = instant(state.paused_since)
+        return f"paused since {since}" if since else "paused"
     if state.cooldown_remaining > timedelta(0):
         return f"cooling down for {duration(state.cooldown_remaining)}"
     return "unserved: no live pod declares it" if unserved else "open"

@@ -30,6 +30,8 @@ class ConfigStore(Protocol):
     async def set_paused(self, name: str, paused: bool) -> QueueState:
         """Pause or resume: running jobs finish, nothing new is claimed. Wakes beats.
 
+        To pause a paused queue again must not change since when it is paused.
+
         :raises NotFound: no such queue
         """
         ...

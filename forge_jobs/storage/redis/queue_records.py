@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from forge_jobs.clock import duration_us
+from forge_jobs.clock import duration_us, from_us
 from forge_jobs.model.queues import CooldownPolicy, QueueSettings, QueueState, Retention
 from forge_jobs.model.retries import Retry
 
@@ -52,6 +52,7 @@ class QueueRecord(msgspec.Struct, frozen=True, array_like=True):
             cooldown_remaining=_span(0 if until is None else until - self.now),
             cooldown_level=int(self.cooldown_level or 0),
             cooldown_ended_for=None if until is None else _span(self.now - until),
+            paused_since=from_us(int(self.paused)) if self.paused else None,
         )
 
 

@@ -5,8 +5,9 @@ from datetime import timedelta
 from typing import Any
 
 import msgspec
-from sqlalchemy import ColumnElement, Row, bindparam, select, update
+from sqlalchemy import BigInteger, ColumnElement, Row, bindparam, func, literal, select, update
 
+from forge_jobs.clock import from_us
 from forge_jobs.errors import NotFound
 from forge_jobs.model.queues import (
     CooldownPolicy,
@@ -32,6 +33,7 @@ STATE_COLUMNS: tuple[ColumnElement[Any], ...] = (
     queues.c.retry,
     queues.c.overridden,
     queues.c.paused,
+    queues.c.paused_at,
     queues.c.cooldown_until,
     queues.c.cooldown_level,
 )
@@ -67,6 +69,7 @@ def queue_state(row: Row[Any], now: int) -> QueueState:
         cooldown_remaining=_ZERO if until is None else timedelta(microseconds=max(0, until - now)),
         cooldown_level=row.cooldown_level,
         cooldown_ended_for=None if until is None else timedelta(microseconds=max(0, now - until)),
+        paused_since=None if row.paused_at is None else from_us(row.paused_at),
     )
 
 
@@ -137,6 +140,11 @@ def _change_known(tx: Tx, name: str, values: Mapping[str, Any]) -> QueueState:
     return _read(tx, name)
 
 
+def _set_paused(tx: Tx, name: str, paused: bool) -> QueueState:
+    since = func.coalesce(queues.c.paused_at, literal(tx.now, BigInteger)) if paused else None
+    return _change_known(tx, name, {"paused": paused, "paused_at": since})
+
+
 def _queues(tx: Tx) -> list[QueueState]:
     states = [queue_state(row, tx.now) for row in tx.execute(_ALL)]
     # Sorted here: databases collate names each their own way.
@@ -157,7 +165,7 @@ class SqlConfigStore:
         return await self._database.write(lambda tx: _set_queue(tx, name, change))
 
     async def set_paused(self, name: str, paused: bool) -> QueueState:
-        return await self._database.write(lambda tx: _change_known(tx, name, {"paused": paused}))
+        return await self._database.write(lambda tx: _set_paused(tx, name, paused))
 
     async def clear_cooldown(self, name: str) -> QueueState:
         ended = {"cooldown_until": None, "cooldown_level": 0}

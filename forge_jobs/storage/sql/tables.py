@@ -173,6 +173,8 @@ queues = Table(
     # JSON list of setting names.
     Column("overridden", TEXT, nullable=False, server_default="[]"),
     Column("paused", Boolean, nullable=False, server_default=text("false")),
+    # NULL while it is not paused.
+    Column("paused_at", BigInteger),
     # End of the current or last cool-down, NULL before the first.
     Column("cooldown_until", BigInteger),
     Column("cooldown_level", Integer, nullable=False, server_default="0"),

@@ -7,7 +7,7 @@ local function handle(base, request)
     return {}
   end
   if request[1] then
-    redis.call('HSET', key, 'paused', '1')
+    redis.call('HSETNX', key, 'paused', now)
   else
     redis.call('HDEL', key, 'paused')
   end

@@ -174,6 +174,7 @@ CREATE TABLE forge_queues (
     retry TEXT COLLATE "C" NOT NULL,
     overridden TEXT COLLATE "C" DEFAULT '[]' NOT NULL,
     paused BOOLEAN DEFAULT false NOT NULL,
+    paused_at BIGINT,
     cooldown_until BIGINT,
     cooldown_level INTEGER DEFAULT '0' NOT NULL,
     allocation_version BIGINT DEFAULT '0' NOT NULL,

@@ -167,6 +167,7 @@ CREATE TABLE forge_queues (
     retry TEXT NOT NULL,
     overridden TEXT DEFAULT '[]' NOT NULL,
     paused BOOLEAN DEFAULT false NOT NULL,
+    paused_at BIGINT,
     cooldown_until BIGINT,
     cooldown_level INTEGER DEFAULT '0' NOT NULL,
     allocation_version BIGINT DEFAULT '0' NOT NULL,

@@ -12,8 +12,10 @@ from tests.conformance.model.reference.state import WAITING, ZERO, ModelJob, Wor
 
 def claim(world: World, name: str, demand: Demand, lease: PodLease) -> list[ClaimedJob]:
     queue = world.queues.get(name)
-    cooling = queue and queue.cooldown_until and queue.cooldown_until > world.now
-    if demand.limit < 1 or queue is None or queue.paused or cooling or not world.is_live(lease):
+    if queue is None or queue.paused_since:
+        return []
+    cooling = queue.cooldown_until and queue.cooldown_until > world.now
+    if demand.limit < 1 or cooling or not world.is_live(lease):
         return []
     if name not in world.pods[lease.host_id].slots:
         return []

@@ -54,7 +54,7 @@ class ReferenceConfig:
 
     def set_paused(self, name: str, paused: bool) -> QueueState:
         queue = self._known(name)
-        queue.paused = paused
+        queue.paused_since = (queue.paused_since or self._world.now) if paused else None
         return self._world.queue_state(queue)
 
     def clear_cooldown(self, name: str) -> QueueState:

@@ -160,7 +160,7 @@ class ModelQueue:
     name: str
     settings: QueueSettings = field(default_factory=QueueSettings)
     overridden: frozenset[str] = frozenset()
-    paused: bool = False
+    paused_since: datetime | None = None
     cooldown_until: datetime | None = None
     cooldown_level: int = 0
     version: int = 0
@@ -236,7 +236,8 @@ class World:
             name=queue.name,
             settings=queue.settings,
             overridden=queue.overridden,
-            paused=queue.paused,
+            paused=queue.paused_since is not None,
+            paused_since=queue.paused_since,
             cooldown_remaining=max(ZERO, until - self.now) if until else ZERO,
             cooldown_level=queue.cooldown_level,
             cooldown_ended_for=max(ZERO, self.now - until) if until else None,

@@ -1,6 +1,6 @@
 -- A queue's own record.
 --
--- Hash 'queue': max_workers, paused ('1'), cooldown_until, cooldown_level, cooldown_quiet,
+-- Hash 'queue': max_workers, paused (since when), cooldown_until, cooldown_level, cooldown_quiet,
 -- keep_done, keep_dead, keep_cancelled (microseconds), version (of the allocation), kinds_version,
 -- handover_seq; cooldown, retention, retry are JSON, opaque here; set_<setting> ('1')
 -- marks a setting that an operator has set.
