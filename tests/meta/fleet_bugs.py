@@ -48,8 +48,8 @@ FLEET_BUGS: tuple[Bug, ...] = (
         "register frees nothing",
         "proc_store",
         "procs",
-        'one_of(jobs.c.id, "ids")).values(hold=None)',
-        'one_of(jobs.c.id, "ids")).values(hold=jobs.c.hold)',
+        "    .values(hold=None, run_at=",
+        "    .values(hold=jobs.c.hold, run_at=",
     ),
     _bug(
         "next due: first priority only",
