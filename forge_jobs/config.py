@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from forge_jobs.errors import ConfigError, InvalidInput
 from forge_jobs.model.names import check_name
-from forge_jobs.model.queues import MAX_WORKERS_LIMIT, RateLimit
+from forge_jobs.model.queues import MAX_WORKERS_LIMIT, RateLimit, check_concurrency
 
 BEATS_PER_LEASE = 3
 """A lease outlives this many beats, so that one lost to a hiccup of the store costs nothing."""
@@ -162,6 +162,8 @@ class Deployment(Struct, frozen=True, kw_only=True):
     :param handlers: ``module:attribute`` of the registry
     :param worker_prefix, worker_version, worker_id: parts of the pod's label
     :param processes: worker processes that the ``worker`` command keeps alive, 1 to 1,000
+    :param concurrency: handlers that one worker process runs at once over all its queues; None:
+        as many as it has slots
     :param event_loop: of the ``worker`` command; ``auto`` is uvloop where it is installed
     :param log: ``FORGE_LOG``
     :param log_jobs: a line for every job that the ``worker`` command ends
@@ -176,6 +178,7 @@ class Deployment(Struct, frozen=True, kw_only=True):
     worker_version: str = ""
     worker_id: str = ""
     processes: int = 1
+    concurrency: int | None = None
     event_loop: EventLoop = "auto"
     log: LogLevel = "INFO"
     log_format: LogFormat = "text"
@@ -288,6 +291,10 @@ def _as_processes(value: object) -> int:
     return count
 
 
+def _as_concurrency(value: object) -> int:
+    return check_concurrency(_as_count(value))
+
+
 def _as_text(value: object) -> str:
     if not isinstance(value, str):
         raise ValueError(f"is a {type(value).__name__}; give a text")
@@ -367,6 +374,7 @@ _RUNTIME_FIELDS = {field.name: field.type for field in msgspec.structs.fields(Ru
 _READERS: dict[str, Callable[[object], Any]] = {
     "queues": read_queues,
     "processes": _as_processes,
+    "concurrency": _as_concurrency,
     "storage_url": _as_text,
     "handlers": _as_text,
     "rate_limits": _as_rate_limits,

@@ -85,6 +85,7 @@ def _runtime(deployment: Deployment, registry: HandlerRegistry, storage: Storage
         rate_limits=deployment.rate_limits,
         settings=deployment.runtime,
         label=label,
+        concurrency=deployment.concurrency,
         version=deployment.worker_version,
         exit_abandons_threads=True,
         logs_every_job=deployment.log_jobs,

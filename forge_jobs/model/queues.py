@@ -12,6 +12,17 @@ from forge_jobs.model.retries import Retry
 MAX_WORKERS_LIMIT = 100_000
 
 
+def check_concurrency(count: int) -> int:
+    """``count`` when a process can run so many handlers at once.
+
+    :raises InvalidInput: it is no whole number, or out of range
+    """
+    fits = isinstance(count, int) and not isinstance(count, bool)
+    if not fits or not 1 <= count <= MAX_WORKERS_LIMIT:
+        raise InvalidInput("concurrency", f"is {count!r}", f"give 1 to {MAX_WORKERS_LIMIT}")
+    return count
+
+
 class CooldownPolicy(Struct, frozen=True, kw_only=True):
     """How long a queue pauses after a handler reported throttling.
 

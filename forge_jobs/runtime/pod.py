@@ -16,6 +16,7 @@ from forge_jobs.model.queues import Wake
 from forge_jobs.policy.liveness import Fence
 from forge_jobs.reports import report_counts, reporter
 from forge_jobs.runtime.beats import BeatReceiver
+from forge_jobs.runtime.capacity import Capacity
 from forge_jobs.runtime.events import EventBuffer
 from forge_jobs.runtime.health import PodHealth, QueueHealth
 from forge_jobs.runtime.heartbeats import Heartbeat
@@ -60,9 +61,12 @@ class RunningPod:
             latencies=latencies,
             rate_limit=self.rate_limit,
             job_context=self._job_context,
+            capacity=None if plan.concurrency is None else Capacity(plan.concurrency),
             job_log=JobLog(pod.host_id, every_job=plan.logs_every_job),
         )
         self.supervisors = {name: Supervisor(name, self.services) for name in plan.queues}
+        if self.services.capacity is not None:
+            self.services.capacity.share(self.supervisors.values())
         self.loops = PodLoops(
             plan,
             pod.host_id,

@@ -16,7 +16,7 @@ from forge_jobs.handlers.durations import check_duration
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.model.ids import HostId
 from forge_jobs.model.names import check_name
-from forge_jobs.model.queues import QueueSettings, RateLimit
+from forge_jobs.model.queues import QueueSettings, RateLimit, check_concurrency
 from forge_jobs.model.schedules import ScheduleSpec
 from forge_jobs.reports import reporter
 from forge_jobs.runtime.handle import QueueHandle
@@ -44,6 +44,9 @@ class QueueRuntime:
     :param version: the deployed version, shown with the pod
     :param ensure_schedules: recurring jobs, declared at the start
     :param start_limit: how long a store that is not ready is waited for, timedelta or seconds
+    :param concurrency: how many handlers run at once in this process, over all its queues; the
+        fleet gives it no more slots than that. None: as many as it gets slots. With fewer than
+        it has queues, they take turns
     :param exit_abandons_threads: at the end of a stop, release the claims of handlers that
         cannot be stopped, because the process ends right after. :meth:`run` always does
     :param logs_every_job: log a line at INFO for every job that ends, and counts where more than
@@ -64,6 +67,7 @@ class QueueRuntime:
         version: str = "",
         ensure_schedules: Sequence[ScheduleSpec] = (),
         start_limit: timedelta | float = 60.0,
+        concurrency: int | None = None,
         exit_abandons_threads: bool = False,
         logs_every_job: bool = False,
         exit_process: Callable[[int], None] = os._exit,
@@ -80,37 +84,50 @@ class QueueRuntime:
         self._version = version
         self._schedules = list(ensure_schedules)
         self._start_limit = check_duration("start_limit", start_limit)
+        self._concurrency = None if concurrency is None else check_concurrency(concurrency)
         self._exit_abandons_threads = exit_abandons_threads
         self._logs_every_job = logs_every_job
         self._exit_process = exit_process
         self._queues: dict[str, QueueSettings | None] = {}
-        self._other_queues: dict[str, QueueSettings] = {}
+        self._other_queues: dict[str, QueueSettings | None] = {}
+        self._is_started = False
 
     def with_queues(self, /, *names: str, **queues: QueueSettings | int | None) -> "QueueRuntime":
         """Serve these queues too; returns the runtime itself.
 
         :param names: with the settings the store has, else the defaults (one worker)
         :param queues: name -> the whole cluster's ``max_workers``, or all settings; None as for
-            ``names``. What an operator has set in the store wins
+            ``names``. What an operator has set in the store wins, and what :meth:`ensure_queue`
+            said holds where no number and no settings are given
         :raises InvalidInput: a name or a number is wrong
+        :raises ConfigError: the runtime has been started
         """
-        for name in names:
-            self._queues.setdefault(check_name("queue", name), None)
-        for name, given in queues.items():
-            self._queues[check_name("queue", name)] = _queue_settings(name, given)
+        self._refuse_once_started("with_queues")
+        given = dict.fromkeys(names) | queues
+        for name, wanted in given.items():
+            check_name("queue", name)
+            known = self._queues.get(name) or self._other_queues.pop(name, None)
+            self._queues[name] = _queue_settings(name, wanted) or known
         return self
 
     def ensure_queue(self, name: str, settings: QueueSettings | None = None) -> "QueueRuntime":
-        """Declare a queue at the start without serving it, unless it is served anyway."""
+        """Declare a queue at the start without serving it, unless it is served anyway.
+
+        :param settings: left out: those that are declared elsewhere or in the store, else defaults
+        :raises ConfigError: the runtime has been started
+        """
+        self._refuse_once_started("ensure_queue")
         check_name("queue", name)
-        if name in self._queues:
-            self._queues[name] = settings or self._queues[name]
-        else:
-            self._other_queues[name] = settings or QueueSettings()
+        queues = self._queues if name in self._queues else self._other_queues
+        queues[name] = settings or queues.get(name)
         return self
 
     def ensure_schedules(self, specs: Sequence[ScheduleSpec]) -> "QueueRuntime":
-        """Declare recurring jobs at the start; what an operator edited or deleted stays so."""
+        """Declare recurring jobs at the start; what an operator edited or deleted stays so.
+
+        :raises ConfigError: the runtime has been started
+        """
+        self._refuse_once_started("ensure_schedules")
         self._schedules += specs
         return self
 
@@ -154,19 +171,29 @@ class QueueRuntime:
                 waiter.cancel()
         return 0 if report.is_clean else 1
 
+    def _refuse_once_started(self, verb: str) -> None:
+        if self._is_started:
+            raise ConfigError(
+                f"{verb}() was called after the start, when it has no effect: call it before "
+                "start() or run(), or make another QueueRuntime"
+            )
+
     def _plan(self) -> RuntimePlan:
         if not self._queues:
             raise ConfigError(
                 "no queue is declared, so there is nothing to run: name queues with "
                 "with_queues(...), or in FORGE_QUEUES for the worker command"
             )
+        self._is_started = True
         router = checked_router(self._router or default_router(self._queues))
         return RuntimePlan(
             storage=self._storage,
             handlers=self._handlers,
             settings=self._settings,
             queues=dict(self._queues),
-            other_queues=dict(self._other_queues),
+            other_queues={
+                name: settings or QueueSettings() for name, settings in self._other_queues.items()
+            },
             rate_limits=self._rate_limits,
             schedules=(*declared_schedules(self._handlers, router), *self._schedules),
             router=router,
@@ -174,6 +201,7 @@ class QueueRuntime:
             label=self._label,
             version=self._version,
             start_limit=self._start_limit,
+            concurrency=self._concurrency,
             logs_every_job=self._logs_every_job,
             exit_process=self._exit_process,
         )

@@ -13,6 +13,7 @@ from forge_jobs.model.ids import HostId
 from forge_jobs.model.jobs import Claim
 from forge_jobs.model.processes import PodLease
 from forge_jobs.policy.liveness import Fence
+from forge_jobs.runtime.capacity import Capacity
 from forge_jobs.runtime.events import EventBuffer
 from forge_jobs.runtime.held_claims import HeldClaims
 from forge_jobs.runtime.job_log import JobLog
@@ -30,6 +31,7 @@ writing them would cost the store as much as the jobs."""
 class PodServices:
     """One pod's surroundings, as its supervisors and workers see them.
 
+    :param capacity: how many handlers run at once over all queues; None: as many as have slots
     :ivar lease: changes when the pod registers again
     :ivar lost_claims: claims that turned out to be somebody else's
     """
@@ -49,6 +51,7 @@ class PodServices:
         rate_limit: RateLimiter,
         job_context: Callable[[Run], object],
         job_log: JobLog | None = None,
+        capacity: Capacity | None = None,
         rng: random.Random | None = None,
     ) -> None:
         self.storage = storage
@@ -65,6 +68,7 @@ class PodServices:
         self.rate_limit = rate_limit
         self.job_context = job_context
         self.job_log = job_log or JobLog(host_id)
+        self.capacity = capacity
         self.rng = rng or random.Random()
         self.held = HeldClaims()
         self.loop = asyncio.get_running_loop()

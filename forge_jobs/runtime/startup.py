@@ -41,6 +41,7 @@ class RuntimePlan(Struct, frozen=True, kw_only=True):
     :param queues: queues to serve; None: with the settings the store has, else the defaults
     :param other_queues: declared, but not served here
     :param start_limit: how long an unavailable store is waited for at the start
+    :param concurrency: handlers at once over all queues; None: as many as there are slots
     :param logs_every_job: a line for every job that ends, see ``JobLog``
     :param exit_process: ends the process at once, when its event loop hangs
     """
@@ -57,6 +58,7 @@ class RuntimePlan(Struct, frozen=True, kw_only=True):
     label: str | Callable[[HostId], str]
     version: str
     start_limit: timedelta
+    concurrency: int | None
     logs_every_job: bool
     exit_process: Callable[[int], None]
 
@@ -70,6 +72,7 @@ def describe_pod(plan: RuntimePlan, host_id: HostId) -> Pod:
         kinds=tuple(sorted(plan.handlers.kinds())),
         version=plan.version,
         process_id=os.getpid(),
+        concurrency=plan.concurrency,
     )
 
 

@@ -65,6 +65,11 @@ class Supervisor:
         """Claims that no worker has taken yet."""
         return len(self._ahead)
 
+    @property
+    def waits_for_room(self) -> bool:
+        """It would claim at once, were the pod not busy with other queues."""
+        return bool(self._may_have_work and self._free) and self.accepts and not self.lane.failures
+
     def runs(self) -> Iterator[Run]:
         """What its workers run."""
         return (worker.run for worker in tuple(self._workers) if worker.run is not None)
@@ -161,6 +166,9 @@ class Supervisor:
         if limit <= 0 or (limit < len(self._ahead) and not piggyback):
             # While half of it is left, more is not worth a call of its own.
             return _NO_DEMAND
+        capacity = self._services.capacity
+        if capacity and not (limit := capacity.room(self, limit, len(self._free))):
+            return _NO_DEMAND
         # Cleared before the call: a hint that arrives while it is under way must count.
         self._may_have_work = False
         return Demand(
@@ -171,6 +179,8 @@ class Supervisor:
 
     def unanswered(self, demand: Demand) -> None:
         """The call failed: whatever was to be claimed still may be there."""
+        if self._services.capacity:
+            self._services.capacity.answered(self)
         if demand.limit:
             self._may_have_work = True
 
@@ -199,6 +209,8 @@ class Supervisor:
                 # Counted by two clocks, the cool-down may have ended here a moment early.
                 self._look_within(timedelta(0))
         self._fit()
+        if services.capacity:
+            services.capacity.answered(self)
 
     def next_look(self) -> timedelta | None:
         """Until the next job falls due, or the cool-down ends."""
@@ -339,6 +351,8 @@ class Supervisor:
         if self._goes_on(worker, now):
             return
         self._free.append(worker)
+        if services.capacity:
+            services.capacity.has_room()
         if self._draining:
             self._fit()
             services.run_ended.ring()

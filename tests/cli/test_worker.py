@@ -90,6 +90,20 @@ def test_a_worker_runs_jobs_until_sigterm_and_leaves_nothing_behind(
     assert [job["status"] for job in forge.json("jobs", "list")["jobs"]] == ["done"]
 
 
+def test_a_process_takes_no_more_slots_than_it_may_use(forge: CommandLine, start: Start) -> None:
+    start(
+        *("cli_test_handlers:handlers", "--queues", "default=5", "--concurrency", "2"),
+        FORGE_CONCURRENCY="3",
+    )
+
+    def has_two() -> bool:
+        return [pod["slots"] for pod in forge.json("pods")["pods"]] == [
+            {"default": {"target": 2, "grant": 2}}
+        ]
+
+    wait(has_two, description="the worker has two slots", timeout=20)
+
+
 @pytest.mark.parametrize(
     ("wanted", "used"),
     [("asyncio", "asyncio.unix_events"), ("auto", "uvloop"), ("uvloop", "uvloop")],

@@ -13,6 +13,7 @@ from forge_jobs.client import JobClient
 from forge_jobs.errors import ConfigError, Unavailable
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.model.jobs import JobStatus
+from forge_jobs.model.queues import QueueSettings
 from forge_jobs.runtime.runtime import QueueRuntime
 from forge_jobs.storage.protocols import Storage
 from tests.support.faulty import Faults, faulty
@@ -39,6 +40,46 @@ async def test_a_runtime_without_a_queue_is_refused_and_the_error_names_forge_qu
         QueueRuntime(storage, echo_handlers()).start()
     with pytest.raises(ConfigError, match="FORGE_QUEUES"):
         await QueueRuntime(storage, echo_handlers()).run()
+
+
+async def test_the_order_in_which_queues_are_named_drops_no_settings(storage: Storage) -> None:
+    settings = QueueSettings(max_workers=7)
+    runtime = (
+        QueueRuntime(storage, echo_handlers(), settings=quick_settings())
+        .ensure_queue("one", settings)
+        .with_queues("one", two=None)
+        .ensure_queue("two", settings)
+        .with_queues(three=settings)
+        .with_queues("three", three=None)
+        .ensure_queue("three")
+        .ensure_queue("four", settings)
+        .with_queues(four=3)
+    )
+    async with runtime.start():
+        declared = {queue.name: queue.settings for queue in await storage.config.queues()}
+    assert [declared[name].max_workers for name in ("one", "two", "three", "four")] == [7, 7, 7, 3]
+
+
+async def test_a_queue_that_is_only_named_keeps_the_settings_of_the_store(
+    storage: Storage,
+) -> None:
+    await storage.config.ensure_queue("one", QueueSettings(max_workers=7))
+    runtime = QueueRuntime(storage, echo_handlers(), settings=quick_settings())
+    async with runtime.ensure_queue("one").with_queues("one").start():
+        [queue] = await storage.config.queues()
+    assert queue.settings.max_workers == 7
+
+
+async def test_what_is_declared_after_the_start_is_refused(storage: Storage) -> None:
+    runtime = a_runtime(storage, echo_handlers())
+    async with runtime.start():
+        with pytest.raises(ConfigError, match=r"with_queues\(\) was called after the start"):
+            runtime.with_queues("more")
+        with pytest.raises(ConfigError, match="before start"):
+            runtime.ensure_queue("more")
+        with pytest.raises(ConfigError, match="before start"):
+            runtime.ensure_schedules([])
+    assert [queue.name for queue in await storage.config.queues()] == ["default"]
 
 
 async def test_awaited_it_runs_in_the_background_until_it_is_stopped(storage: Storage) -> None:

@@ -14,6 +14,7 @@ from forge_jobs.cli.logs import configure_logging
 from forge_jobs.cli.options import QUEUES, deployment_options, storage_url
 from forge_jobs.config import MAX_PROCESSES, Deployment, EventLoop, variable_of
 from forge_jobs.errors import ConfigError
+from forge_jobs.model.queues import MAX_WORKERS_LIMIT
 
 
 @click.command()
@@ -26,6 +27,11 @@ from forge_jobs.errors import ConfigError
     type=click.IntRange(1, MAX_PROCESSES),
     help="Keep so many worker processes alive (FORGE_PROCESSES).",
 )
+@click.option(
+    "--concurrency",
+    type=click.IntRange(1, MAX_WORKERS_LIMIT),
+    help="Run at most so many jobs at once in each process (FORGE_CONCURRENCY).",
+)
 @click.option("--once", is_flag=True, help="Work off what is due, then end.")
 @click.option("--until-empty", is_flag=True, help="End when no job of the queues waits any more.")
 @click.option("--stop-on-eof", is_flag=True, hidden=True, help="Stop when stdin closes.")
@@ -36,6 +42,7 @@ def worker(
     handlers: str | None,
     queues: dict[str, int | None] | None,
     processes: int | None,
+    concurrency: int | None,
     once: bool,
     until_empty: bool,
     stop_on_eof: bool,
@@ -49,6 +56,8 @@ def worker(
         raise click.UsageError("--once and --until-empty exclude each other.")
     if queues:
         deployment = msgspec.structs.replace(deployment, queues=queues)
+    if concurrency:
+        deployment = msgspec.structs.replace(deployment, concurrency=concurrency)
     if not deployment.queues:
         raise ConfigError("FORGE_QUEUES is not set; set it, or give --queues gh,slack=2")
     storage_url(deployment)
