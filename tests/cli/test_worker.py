@@ -90,18 +90,21 @@ def test_a_worker_runs_jobs_until_sigterm_and_leaves_nothing_behind(
     assert [job["status"] for job in forge.json("jobs", "list")["jobs"]] == ["done"]
 
 
-def test_a_process_takes_no_more_slots_than_it_may_use(forge: CommandLine, start: Start) -> None:
+def test_a_process_takes_no_more_slots_than_it_may_use(
+    forge: CommandLine, start: Start, tmp_path: Path
+) -> None:
     start(
         *("cli_test_handlers:handlers", "--queues", "default=5", "--concurrency", "2"),
         FORGE_CONCURRENCY="3",
     )
+    file = tmp_path / "out"
+    forge("enqueue", "t.write", "--payload", msgspec.json.encode({"path": str(file)}).decode())
+    wait(file.exists, description="the job ran", timeout=20)
 
-    def has_two() -> bool:
-        return [pod["slots"] for pod in forge.json("pods")["pods"]] == [
-            {"default": {"target": 2, "grant": 2}}
-        ]
+    [pod] = forge.json("pods")["pods"]
 
-    wait(has_two, description="the worker has two slots", timeout=20)
+    assert pod["pod"]["concurrency"] == 2
+    assert pod["slots"] == {"default": {"target": 2, "grant": 2}}
 
 
 @pytest.mark.parametrize(
