@@ -178,6 +178,7 @@ class Beat(Struct, frozen=True, kw_only=True):
     :param queues: per queue the pod declares
     :param handovers: news of parents in the queues the pod declares wait to be delivered; a store
         may also tell of other queues. As ``queues`` it means nothing when the lease is not held
+    :param now: the store's time of the beat
     """
 
     lease_held: bool
@@ -185,6 +186,7 @@ class Beat(Struct, frozen=True, kw_only=True):
     unknown: tuple[Claim, ...]
     queues: Mapping[str, QueueBeat]
     handovers: bool
+    now: datetime
 
 
 class SetBack(Struct, frozen=True, kw_only=True):

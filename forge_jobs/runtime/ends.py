@@ -93,7 +93,7 @@ def tell(
             kind = EventKind.THROTTLED if cause is Cause.THROTTLED else EventKind.FINISHED
             services.events.record(kind, queue=claim.queue, job_id=claim.job_id, detail=cause)
         if seconds and cause is not Cause.RATE_LIMITED:
-            total = services.clock.time_us() / 1_000_000 - job.run_at.timestamp()
+            total = services.store_time.time_us() / 1_000_000 - job.run_at.timestamp()
             services.latencies.record(claim.queue, seconds, max(total, seconds))
         services.job_log.ended(job, end, transition, seconds)
     except BaseException as error:  # filters of the log, and exceptions, are the program's code

@@ -24,11 +24,12 @@ class EventBuffer:
     """Keeps events until the store has taken them; when full, the oldest make room.
 
     Events are for people and never counted: a killed process loses those it had not flushed, and
-    a flush whose reply was lost writes its batch twice. Their times are this process's own
-    clock, not the store's, so that recording one costs no round trip.
+    a flush whose reply was lost writes its batch twice. Recording one costs no round trip: a pod
+    tells the store's time by its beats.
 
     ``add`` and ``record`` may be called from any thread; flushing belongs to one event loop.
 
+    :param clock: shows the store's time
     :param host_id: put on events that ``record`` makes; "" in a process that runs nothing
     :param capacity: events kept at most
     """

@@ -21,10 +21,10 @@ _Counts = dict[int, int]
 class LatencyRecorder:
     """Counts durations in logarithmic buckets; cheap enough for every job.
 
-    Not exact, unlike the counters: minutes are those of this process's clock, a killed process
-    loses what it had not flushed, and a flush whose reply was lost counts twice.
-    To be used on one event loop.
+    Not exact, unlike the counters: a killed process loses what it had not flushed, and a flush
+    whose reply was lost counts twice. To be used on one event loop.
 
+    :param clock: shows the store's time, whose minutes count
     :param capacity: pairs of queue and minute kept at most; the oldest make room
     """
 

@@ -28,7 +28,8 @@ from forge_jobs.runtime.rate_limits import RateLimiter
 from forge_jobs.runtime.run import Run
 from forge_jobs.runtime.service import Wakeup
 from forge_jobs.runtime.services import PodServices
-from forge_jobs.runtime.startup import RuntimePlan, declare, describe_pod, join
+from forge_jobs.runtime.startup import RuntimePlan, declare, describe_pod, join, read_store_time
+from forge_jobs.runtime.store_time import StoreTime
 from forge_jobs.runtime.supervisor import Supervisor
 
 logger = reporter(__name__)
@@ -40,12 +41,20 @@ _EAGER_FOR, _EAGER_EVERY = 10.0, 0.5
 class RunningPod:
     """A registered pod with its loops. Made by :func:`start_pod`."""
 
-    def __init__(self, plan: RuntimePlan, pod: Pod, lease: PodLease, fence: Fence) -> None:
+    def __init__(
+        self,
+        plan: RuntimePlan,
+        pod: Pod,
+        lease: PodLease,
+        fence: Fence,
+        store_time: StoreTime,
+    ) -> None:
         jobs = plan.storage.jobs
         self.plan = plan
         self.host_id: HostId = pod.host_id
-        self.events = EventBuffer(jobs, host_id=pod.host_id, clock=plan.clock)
-        latencies = LatencyRecorder(jobs, pod.host_id, clock=plan.clock)
+        self._store_time = store_time
+        self.events = EventBuffer(jobs, host_id=pod.host_id, clock=store_time)
+        latencies = LatencyRecorder(jobs, pod.host_id, clock=store_time)
         self.client = JobClient(plan.storage, plan.handlers, router=plan.router, clock=plan.clock)
         self.rate_limit = RateLimiter(plan.storage.config, clock=plan.clock)
         self._home = LoopThread()
@@ -62,6 +71,7 @@ class RunningPod:
             rate_limit=self.rate_limit,
             job_context=self._job_context,
             capacity=None if plan.concurrency is None else Capacity(plan.concurrency),
+            store_time=store_time,
             job_log=JobLog(pod.host_id, every_job=plan.logs_every_job),
         )
         self.supervisors = {name: Supervisor(name, self.services) for name in plan.queues}
@@ -118,6 +128,7 @@ class RunningPod:
         grants = {queue: supervisor.grant for queue, supervisor in self.supervisors.items()}
         self.receiver.beat_arrived(beat, sent_at)
         now = self.plan.clock.elapsed()
+        self._store_time.learn(beat.now, sent_at, now)
         self.loops.meter.observe_store_call(now - sent_at)
         self.loops.meter.observe_loop_lag(self.heartbeat.watchdog.lag)
         if any(grants[name] != each.grant for name, each in self.supervisors.items()):
@@ -251,10 +262,11 @@ async def start_pod(plan: RuntimePlan) -> RunningPod:
     :raises Unavailable: the store was not ready in time
     """
     pod = describe_pod(plan, new_host_id())
+    store_time = await read_store_time(plan)
     lease, asked_at = await join(plan, pod)
     fence = Fence(plan.settings.lease, plan.settings.fence_margin, asked_at)
     try:
-        running = RunningPod(plan, pod, lease, fence)
+        running = RunningPod(plan, pod, lease, fence, store_time)
         running.start()
     except BaseException:
         with contextlib.suppress(Exception):

@@ -33,6 +33,7 @@ class PodServices:
 
     :param capacity: how many handlers run at once over all queues; None: as many as have slots
     :ivar lease: changes when the pod registers again
+    :ivar store_time: shows the store's time
     :ivar lost_claims: claims that turned out to be somebody else's
     """
 
@@ -52,6 +53,7 @@ class PodServices:
         job_context: Callable[[Run], object],
         job_log: JobLog | None = None,
         capacity: Capacity | None = None,
+        store_time: Clock | None = None,
         rng: random.Random | None = None,
     ) -> None:
         self.storage = storage
@@ -62,6 +64,7 @@ class PodServices:
         self.kinds = handlers.kinds()
         self.settings = settings
         self.clock = clock
+        self.store_time = store_time or clock
         self.fence = fence
         self.events = events
         self.latencies = latencies

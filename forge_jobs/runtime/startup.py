@@ -23,6 +23,7 @@ from forge_jobs.model.schedules import ScheduleSpec
 from forge_jobs.reports import reporter
 from forge_jobs.runtime.schedules import ensure_schedules
 from forge_jobs.runtime.service import Wakeup
+from forge_jobs.runtime.store_time import StoreTime
 from forge_jobs.storage.protocols import Storage
 
 logger = reporter(__name__)
@@ -122,6 +123,21 @@ def _announce(plan: RuntimePlan, pod: Pod, stored: Sequence[QueueState]) -> None
 def _first(names: Sequence[str]) -> str:
     rest = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return ", ".join(names[:_NAMED]) + rest
+
+
+async def read_store_time(plan: RuntimePlan) -> StoreTime:
+    """What the store's clock says, so that the first event of the pod has the right time too.
+
+    :raises Unavailable: the store was not ready within ``plan.start_limit``
+    """
+    store_time = StoreTime(plan.clock)
+
+    async def read() -> None:
+        asked_at = plan.clock.elapsed()
+        store_time.learn(await plan.storage.cron.now(), asked_at, plan.clock.elapsed())
+
+    await _patiently(plan, read)
+    return store_time
 
 
 async def declare(plan: RuntimePlan, storage: Storage) -> None:

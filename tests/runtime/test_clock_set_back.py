@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from forge_jobs import HandlerRegistry, JobClient
-from forge_jobs.clock import SystemClock, duration_us
 from forge_jobs.model.jobs import Cause, JobStatus
 from forge_jobs.storage.protocols import Storage
 from tests.support.backends import BACKENDS, forget
+from tests.support.clocks import WrongClock
 from tests.support.factories import claim_one, enqueue_one, get_job, register
 from tests.support.runtimes import QUEUE, a_runtime, ended, job_when, quick_settings
 
@@ -18,16 +18,6 @@ pytestmark = pytest.mark.anyio
 
 HOUR = timedelta(hours=1)
 SETTINGS = quick_settings()
-
-
-class WrongClock(SystemClock):
-    """The machine's clock, some time off."""
-
-    def __init__(self, off: timedelta) -> None:
-        self.off = off
-
-    def time_us(self) -> int:
-        return super().time_us() + duration_us(self.off)
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import msgspec
 
-from forge_jobs.clock import duration_us
+from forge_jobs.clock import duration_us, from_us
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import Claim
 from forge_jobs.model.processes import Beat, ClaimState, HeldClaim, PodLease, QueueBeat, Slots
@@ -56,7 +56,7 @@ class _Answer(msgspec.Struct, frozen=True, array_like=True):
 
 
 _decode = msgspec.msgpack.Decoder(_Answer).decode
-_decode_own = msgspec.msgpack.Decoder(tuple[bool, str]).decode
+_decode_own = msgspec.msgpack.Decoder(tuple[bool, str, int]).decode
 
 
 class Beats:
@@ -82,9 +82,9 @@ class Beats:
         parts = self._parts(lease, declared, places, claims, length)
         if declared and len(parts) < BASES_AT_ONCE and not self._db.is_cluster:
             raw = await self._db.run("beat", own | parts, msgspec.Raw)
-            held, _ = _decode_own(raw.pop(fleet))
+            held, _, now = _decode_own(raw.pop(fleet))
         else:
-            held, doc = _decode_own((await self._db.run("beat", own, msgspec.Raw))[fleet])
+            held, doc, now = _decode_own((await self._db.run("beat", own, msgspec.Raw))[fleet])
             declared = decode_pod(doc).queues if doc else ()
             self._declared = (lease, declared)
             parts = self._parts(lease, declared, places, claims, length if held else 0)
@@ -108,6 +108,7 @@ class Beats:
                 for told in answer.declared
             },
             handovers=any(answer.handovers for answer in answers.values()),
+            now=from_us(now),
         )
 
     def _known(self, lease: PodLease) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from datetime import timedelta
 
 from sqlalchemy import bindparam, func, select, text, update
 
+from forge_jobs.clock import from_us
 from forge_jobs.model.jobs import Claim
 from forge_jobs.model.processes import Beat, ClaimState, HeldClaim, PodLease
 from forge_jobs.storage.sql.job_rows import JobRow
@@ -42,6 +43,7 @@ def heartbeat(tx: Tx, lease: PodLease, claims: Sequence[HeldClaim], lease_for: t
         unknown=tuple(claim for claim in owned if claim not in states),
         queues=queue_beats(tx, lease),
         handovers=handovers_wait,
+        now=from_us(tx.now),
     )
 
 

@@ -66,7 +66,7 @@ RENEW = (
     update(pods)
     .where(*_OF_LEASE, pods.c.lease_until > _NOW)
     .values(last_beat_at=_NOW, lease_until=_NOW + bindparam("lease_us", type_=BigInteger))
-    .returning(select(handovers.c.id).exists().label("handovers"))
+    .returning(select(handovers.c.id).exists().label("handovers"), _NOW.label("now"))
 )
 _ANY_HANDOVER = select(handovers.c.id).limit(1)
 _DRAIN = update(pods).where(*_OF_LEASE, pods.c.draining.is_(False)).values(draining=True)

@@ -1,6 +1,6 @@
 -- allow-oom
 -- A pod's beat. Under the fleet's base { host, epoch, lease_for }: renews the pod's own lease; answers
--- whether it is held, and what the pod says of itself, '' for one of another epoch.
+-- whether it is held, what the pod says of itself, '' for one of another epoch, and the time.
 -- Under a queue's base its part: { host, epoch, lease_for, claims }. lease_for is 0 when the pod's own
 -- lease is lost, as it is when the fleet's part of the same step has found so; false when only
 -- claims are asked about. A claim: { id, token, worker }, worker '' while no handler runs. Answers
@@ -73,5 +73,5 @@ local function handle(base, request)
   end
   local doc
   is_pod_held, doc = renew_pod(base, host, epoch, lease_for)
-  return { is_pod_held, doc }
+  return { is_pod_held, doc, now }
 end

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from sqlalchemy import bindparam, select, text
 
-from forge_jobs.clock import duration_us
+from forge_jobs.clock import duration_us, from_us
 from forge_jobs.model.ids import HostId
 from forge_jobs.model.processes import Beat, Leadership, PodLease
 from forge_jobs.model.schedules import DueSchedules
@@ -43,6 +43,7 @@ async def beat(database: PostgresDatabase, lease: PodLease, lease_for: timedelta
         unknown=(),
         queues=procs.queue_beats_of(found),
         handovers=renewed[0].handovers,
+        now=from_us(renewed[0].now),
     )
 
 

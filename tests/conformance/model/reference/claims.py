@@ -90,6 +90,7 @@ def heartbeat(
         unknown=tuple(each for each in mine if each not in states),
         queues=_queue_beats(world, lease),
         handovers=bool(world.handovers),
+        now=world.now,
     )
 
 
