@@ -24,7 +24,7 @@ from forge_jobs.model.names import check_name
 from forge_jobs.policy.transitions import SUCCESS, AttemptEnd
 from forge_jobs.runtime.failures import error_record
 from forge_jobs.runtime.run import Run, StopReason
-from forge_jobs.runtime.threads import HandlerThread
+from forge_jobs.runtime.threads import HandlerThread, NoThread
 
 _STOPPED = {
     StopReason.CANCEL: Cause.CANCELLED,
@@ -112,6 +112,8 @@ def _judge(
         return _stopped(run, host_id, error, run.stop_reason)
     if isinstance(error, Outcome):
         return _said(run, host_id, error)
+    if isinstance(error, NoThread):
+        return AttemptEnd(cause=Cause.RELEASED)  # the handler was not called
     return _failed(run, host_id, error, Cause.FAILED)
 
 

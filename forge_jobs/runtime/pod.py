@@ -77,6 +77,7 @@ class RunningPod:
         self.supervisors = {name: Supervisor(name, self.services) for name in plan.queues}
         if self.services.capacity is not None:
             self.services.capacity.share(self.supervisors.values())
+        self.services.kinds_changed = self._hint_all
         self.loops = PodLoops(
             plan,
             pod.host_id,
@@ -180,6 +181,10 @@ class RunningPod:
                 wake = Wake(queues=queues, handover=True, beat=True, fleet=True)
             self._distribute(wake)
 
+    def _hint_all(self) -> None:
+        for supervisor in self.supervisors.values():
+            supervisor.hint()
+
     def _distribute(self, wake: Wake) -> None:
         for queue in wake.queues:
             if supervisor := self.supervisors.get(queue):
@@ -236,6 +241,11 @@ class RunningPod:
             yield "the event loop is blocked"
         if beat.is_hung:
             yield "the event loop hangs"
+        yield from self._problems_of_work()
+
+    def _problems_of_work(self) -> Iterator[str]:
+        if self.services.threads.problem:
+            yield self.services.threads.problem
         for name, each in self.supervisors.items():
             if each.lane.failures:
                 yield f"queue {name}: the store does not answer"

@@ -21,11 +21,16 @@ from forge_jobs.runtime.latencies import LatencyRecorder
 from forge_jobs.runtime.rate_limits import RateLimiter
 from forge_jobs.runtime.run import Run
 from forge_jobs.runtime.service import Wakeup
+from forge_jobs.runtime.threads import ThreadSupply
 from forge_jobs.storage.protocols import Storage
 
 ROUTINE_EVENTS_PER_SECOND = 100
 """Starts and successes recorded at most: beyond that pace nobody reads them one by one, and
 writing them would cost the store as much as the jobs."""
+
+
+def _ring_nobody() -> None:
+    pass
 
 
 class PodServices:
@@ -62,6 +67,7 @@ class PodServices:
         self.lease = lease
         self.handlers = handlers
         self.kinds = handlers.kinds()
+        """What may be claimed and started now."""
         self.settings = settings
         self.clock = clock
         self.store_time = store_time or clock
@@ -79,6 +85,9 @@ class PodServices:
         """Handlers run in copies of this, so that none sees another's variables."""
         self.run_ended = Wakeup()
         """Rung whenever a handler has ended while its queue drains."""
+        self.threads = ThreadSupply(self.loop, self._threads_changed)
+        self.kinds_changed: Callable[[], None] = _ring_nobody
+        """Called when there is more to claim than before."""
         self.lost_claims = 0
         self.given_up: dict[Claim, float] = {}
         """Claims held no more whose end the store refuses -> ``Clock.elapsed`` then. Only a reaper
@@ -97,6 +106,18 @@ class PodServices:
         if self._routine_events < ROUTINE_EVENTS_PER_SECOND:
             self._routine_events += 1
             self.events.record(kind, queue=claim.queue, job_id=claim.job_id, detail=detail)
+
+    def _threads_changed(self, are_there: bool) -> None:
+        kinds = self.handlers.kinds()
+        if not are_there:
+            kinds = frozenset(kind for kind in kinds if self._runs_on_the_loop(kind))
+        self.kinds = kinds
+        if are_there:
+            self.kinds_changed()
+
+    def _runs_on_the_loop(self, kind: str) -> bool:
+        handler = self.handlers.get(kind)
+        return handler is not None and handler.is_async
 
     def claims_lapsed(self, asked_at: float, lease: PodLease) -> bool:
         """Claims asked for then, under ``lease``, may be somebody else's by now."""

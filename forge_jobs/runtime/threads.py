@@ -7,22 +7,42 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from forge_jobs.reports import reporter
+
+logger = reporter(__name__)
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
+_FORGOTTEN_AFTER = 120.0
+
 _Call = tuple[Callable[[], Any], contextvars.Context, asyncio.Future["Outcome"]]
 Outcome = tuple[Any, BaseException | None]
 """What a call returned, or what it raised."""
 
 
-class HandlerThread:
-    """Runs one call after another.
+class NoThread(Exception):
+    """The system starts no further thread."""
 
-    A daemon: a call that never returns must not keep the process from ending. One thread per
-    worker, so that as many run as there are slots.
+
+def start_thread(name: str, function: Callable[[], None]) -> None:
+    """Start a daemon: a call that never returns must not keep the process from ending.
+
+    :raises NoThread: the system refuses
+    """
+    try:
+        threading.Thread(target=function, name=f"forge-jobs-handler-{name}", daemon=True).start()
+    except (RuntimeError, MemoryError) as error:
+        raise NoThread(str(error)) from error
+
+
+class HandlerThread:
+    """Runs one call after another. One thread per worker, so that as many run as there are slots.
+
+    :raises NoThread: the system starts no further thread
     """
 
     def __init__(self, name: str) -> None:
         self._calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._thread.start()
+        start_thread(name, self._run)
 
     def call(
         self, function: Callable[[], Any], context: contextvars.Context
@@ -51,6 +71,61 @@ class HandlerThread:
             except RuntimeError:
                 return  # the loop is closed, nobody waits any more
             del call, function, context, future, outcome
+
+
+class ThreadSupply:
+    """Whether handlers that need a thread of their own may start.
+
+    After a refusal they wait for a pause, twice as long after each further one, and for a thread
+    that starts. Jobs of such handlers are not claimed meanwhile.
+
+    :param changed: called with whether threads are there, each time that changes
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, changed: Callable[[bool], None]) -> None:
+        self.problem = ""
+        """Why no such handler may start; "" while they may."""
+        self._loop = loop
+        self._changed = changed
+        self._refusals = 0
+        self._refused_at = float("-inf")
+
+    def refused(self, error: NoThread) -> None:
+        """Note that a thread did not start."""
+        now = self._loop.time()
+        if self.problem:
+            return
+        if now - self._refused_at > _FORGOTTEN_AFTER:
+            self._refusals = 0
+        self._wait(error)
+        self._changed(False)
+
+    def _wait(self, error: NoThread) -> None:
+        pause = min(_FIRST_PAUSE * 2 ** min(self._refusals, 10), _LONGEST_PAUSE)
+        self._refusals += 1
+        self._refused_at = self._loop.time()
+        self.problem = f"the system starts no further thread: {error}"
+        logger.warning(
+            "%s. Jobs of `def` handlers are given back, and none is claimed for %.1f s. Raise the "
+            "limit of threads (ulimit -u, pids.max of the container), or lower max_workers",
+            self.problem,
+            pause,
+        )
+        self._loop.call_later(pause, self._try_again)
+
+    def _try_again(self) -> None:
+        try:
+            start_thread("trial", _do_nothing)
+        except NoThread as error:
+            self._wait(error)
+        else:
+            logger.info("the system starts threads again: jobs of `def` handlers are claimed")
+            self.problem = ""
+            self._changed(True)
+
+
+def _do_nothing() -> None:
+    pass
 
 
 def _deliver(future: "asyncio.Future[Outcome]", outcome: Outcome) -> None:

@@ -17,7 +17,7 @@ from forge_jobs.runtime.failures import error_record
 from forge_jobs.runtime.run import Run, StopReason
 from forge_jobs.runtime.service import Wakeup
 from forge_jobs.runtime.services import PodServices
-from forge_jobs.runtime.threads import HandlerThread
+from forge_jobs.runtime.threads import HandlerThread, NoThread
 from forge_jobs.runtime.turns import with_turn
 
 logger = reporter(__name__)
@@ -101,7 +101,11 @@ class Worker:
 
     def _own_thread(self) -> HandlerThread:
         if self._thread is None:
-            self._thread = HandlerThread(f"forge-jobs-{self.worker_id}")
+            try:
+                self._thread = HandlerThread(self.worker_id)
+            except NoThread as error:
+                self._services.threads.refused(error)
+                raise
         return self._thread
 
     async def _record_start(self, run: Run) -> bool:

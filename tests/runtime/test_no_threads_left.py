@@ -1,0 +1,94 @@
+"""A system that starts no further thread costs jobs time, and nothing else."""
+
+import threading
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from forge_jobs.handlers.registry import HandlerRegistry
+from forge_jobs.handlers.requests import EnqueueRequest
+from forge_jobs.model.jobs import Cause, JobStatus
+from forge_jobs.runtime import threads
+from forge_jobs.storage.protocols import Storage
+from tests.support.factories import counters
+from tests.support.runtimes import a_runtime, job_because
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.anyio
+
+
+class Refusals:
+    """Refuses threads for handlers while ``last``, as the system would."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.last = True
+        self.count = 0
+        start: Any = threading.Thread.start
+
+        def refuse(thread: threading.Thread) -> None:
+            if self.last and thread.name.startswith("forge-jobs-handler-"):
+                self.count += 1
+                raise RuntimeError("can't start new thread")
+            start(thread)
+
+        monkeypatch.setattr(threading.Thread, "start", refuse)
+        monkeypatch.setattr(threads, "_FIRST_PAUSE", 0.05)
+
+
+@pytest.fixture
+def refusals(monkeypatch: pytest.MonkeyPatch) -> Refusals:
+    return Refusals(monkeypatch)
+
+
+@pytest.fixture
+def handlers() -> HandlerRegistry:
+    registry = HandlerRegistry()
+
+    @registry.job("function", max_attempts=1)
+    def function() -> str:
+        return "ran in a thread"
+
+    @registry.job("coroutine")
+    async def coroutine() -> str:
+        return "needs none"
+
+    return registry
+
+
+async def test_the_job_is_handed_back_and_runs_when_there_is_a_thread(
+    storage: Storage, refusals: Refusals, handlers: HandlerRegistry
+) -> None:
+    async with a_runtime(storage, handlers, 3).start() as handle:
+        first = (await handle.enqueue(EnqueueRequest("function"))).job_id
+        job = await job_because(storage, first, Cause.RELEASED)
+        assert (job.status, job.attempt, job.errors) == (JobStatus.PENDING, 0, ())
+        assert job.due_at <= job.enqueued_at + timedelta(seconds=60)
+
+        assert any("thread" in problem for problem in handle.health().problems)
+        assert not handle.health().able_to_claim
+        # Handlers of the event loop need no thread, also those behind others in the queue.
+        other = (await handle.enqueue(EnqueueRequest("coroutine"))).job_id
+        assert await handle.result(other, timeout=10) == "needs none"
+
+        refusals.last = False
+        assert await handle.result(first, timeout=10) == "ran in a thread"
+        assert handle.health().able_to_claim
+
+
+async def test_threads_are_tried_again_with_growing_pauses_and_no_claim_between(
+    storage: Storage,
+    refusals: Refusals,
+    handlers: HandlerRegistry,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with a_runtime(storage, handlers, 3).start() as handle:
+        await handle.enqueue_many([EnqueueRequest("function") for _ in range(20)])
+        await wait_until(lambda: refusals.count > 6, description="threads are tried again")
+        counted = await counters(storage)
+        said = [record.args for record in caplog.records if record.name == threads.__name__]
+        pauses = [args[1] for args in said if isinstance(args, tuple)]
+    assert pauses[:4] == [0.05, 0.1, 0.2, 0.4]
+    # One round of the workers, and what was held ahead for them.
+    assert counted["claimed"] <= 12
