@@ -1,7 +1,7 @@
 """What the doctor finds, and what it finds of queues and their jobs."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Literal
 
@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from forge_jobs.cli.output import duration, instant
 from forge_jobs.client import JobClient
-from forge_jobs.model.jobs import JobFilter, JobStatus, JobSummary
+from forge_jobs.model.jobs import Job, JobFilter, JobStatus, JobSummary
 from forge_jobs.model.processes import Allocation, PodState
 from forge_jobs.model.queues import QueueCounts, QueueState
 from forge_jobs.policy import remedies
@@ -21,6 +21,8 @@ State = Literal["ok", "warn", "fail"]
 _TOLERATED_WAIT = timedelta(minutes=1)
 _PAGES, _PAGE = 5, 1000
 _KINDS = 5
+_DESCRIBED = 20
+_LOOKED_INTO = 200
 _ZERO = timedelta(0)
 
 
@@ -78,20 +80,55 @@ class _Queue(Struct, frozen=True, kw_only=True):
         return jobs if oldest is None else f"{jobs}, the oldest due for {duration(oldest)}"
 
 
+class _Fleet(Struct, frozen=True, kw_only=True):
+    """What a check may ask beside a queue."""
+
+    storage: Storage
+    has_pods: bool
+
+
+_Result = tuple[State, str, str]
+"""A state, what was found, and the command that helps."""
+
+
+class _Check(Struct, frozen=True, kw_only=True):
+    """One thing that may be wrong with a queue.
+
+    :param concerns: whether it is
+    :param describe: of a queue that it may concern; None: it does not, on a closer look
+    :param well: said when it concerns none
+    """
+
+    name: str
+    concerns: Callable[[_Queue], bool]
+    describe: Callable[[_Fleet, _Queue], Awaitable[_Result | None]]
+    well: str
+
+
 async def examine_queues(storage: Storage) -> list[Finding]:
-    """Look at every queue: served, open, and its jobs on their way."""
+    """Look at every queue: served, open, and its jobs on their way.
+
+    The worst of many are described, by how long a job in them has been due.
+    """
     queues = await _read(storage)
-    has_pods = any(pod.lease_remaining > _ZERO for pod in await storage.procs.pods())
-    found = [
-        *_or_well("queues", _unserved(queues, has_pods), f"{len(queues)} known, none left alone"),
-        *_or_well("paused", _paused(queues), "no queue is paused"),
-        *_or_well("max-workers", _without_workers(queues), "no queue has max_workers 0"),
-        *_or_well("cool-downs", _cooling(queues), "no queue cools down"),
-        *_or_well("held", await _held(storage, queues), "no job is held for want of its kind"),
-        *_or_well("dead", await _dead(storage, queues), "no job is dead"),
-    ]
-    waited = f"no due job has waited for more than {duration(_TOLERATED_WAIT)}"
-    return found + _or_well("oldest due", await _overdue(storage, queues), waited)
+    fleet = _Fleet(storage=storage, has_pods=bool(await live_pods(storage)))
+    found: list[Finding] = []
+    for check in _CHECKS:
+        concerned = sorted(filter(check.concerns, queues), key=_wait, reverse=True)
+        results = [await check.describe(fleet, queue) for queue in concerned[:_DESCRIBED]]
+        told = [each for each in results if each is not None]
+        if told and len(concerned) > _DESCRIBED:
+            more = count(len(concerned) - _DESCRIBED, "queue")
+            told.append(("warn", f"and {more} more", remedies.LIST_QUEUES))
+        found += [
+            Finding(check=check.name, state=state, text=text, help=help)
+            for state, text, help in told or [("ok", check.well, "")]
+        ]
+    return found
+
+
+def _wait(queue: _Queue) -> timedelta:
+    return queue.counts.oldest_due_for or _ZERO
 
 
 async def _read(storage: Storage) -> list[_Queue]:
@@ -104,113 +141,142 @@ async def _read(storage: Storage) -> list[_Queue]:
     ]
 
 
-def _or_well(check: str, found: Iterable[tuple[State, str, str]], well: str) -> list[Finding]:
-    findings = [Finding(check=check, state=state, text=text, help=help)
-                for state, text, help in found]  # fmt: skip
-    return findings or [Finding(check=check, state="ok", text=well)]
+async def _unserved(fleet: _Fleet, queue: _Queue) -> _Result:
+    if queue.is_served:
+        text = f"no pod has a slot of {queue.name!r} yet: {queue.backlog()}"
+        return "warn", text, remedies.LOOK_AT_PODS
+    # Without any pod this is nothing new: the check of pods has said it.
+    state: State = "fail" if fleet.has_pods else "warn"
+    text = f"no live pod serves {queue.name!r} (FORGE_QUEUES): {queue.backlog()}"
+    return state, text, remedies.start_worker(queue.name)
 
 
-_Found = list[tuple[State, str, str]]
+async def _paused(fleet: _Fleet, queue: _Queue) -> _Result:
+    text = f"{queue.name!r} is paused{_since(queue.state.paused_since)}: {queue.backlog()}"
+    return "warn", text, remedies.resume_queue(queue.name)
 
 
-def _unserved(queues: Sequence[_Queue], has_pods: bool) -> _Found:
-    found: _Found = []
-    for queue in queues:
-        if queue.waits and not queue.is_served:
-            # Without any pod this is nothing new: the check of pods has said it.
-            text = f"no live pod serves {queue.name!r} (FORGE_QUEUES): {queue.backlog()}"
-            state: State = "fail" if has_pods else "warn"
-            found.append((state, text, remedies.start_worker(queue.name)))
-        elif queue.waits and queue.is_open and not queue.grants:
-            text = f"no pod has a slot of {queue.name!r} yet: {queue.backlog()}"
-            found.append(("warn", text, remedies.LOOK_AT_PODS))
-    return found
+async def _without_workers(fleet: _Fleet, queue: _Queue) -> _Result:
+    text = f"{queue.name!r} has max_workers 0: {queue.backlog()}"
+    return "warn", text, remedies.set_max_workers(queue.name, 1)
 
 
-def _paused(queues: Sequence[_Queue]) -> _Found:
-    return [
-        (
-            "warn",
-            f"{each.name!r} is paused{_since(each.state.paused_since)}: {each.backlog()}",
-            remedies.resume_queue(each.name),
-        )
-        for each in queues
-        if each.state.paused
-    ]
+async def _cooling(fleet: _Fleet, queue: _Queue) -> _Result:
+    text = (
+        f"{queue.name!r} cools down for {duration(queue.state.cooldown_remaining)} more after "
+        f"{count(queue.state.cooldown_level, 'throttle')} in a row: {queue.backlog()}"
+    )
+    return "warn", text, remedies.resume_queue(queue.name)
 
 
-def _without_workers(queues: Sequence[_Queue]) -> _Found:
-    return [
-        (
-            "warn",
-            f"{each.name!r} has max_workers 0: {each.backlog()}",
-            remedies.set_max_workers(each.name, 1),
-        )
-        for each in queues
-        if not each.state.settings.max_workers
-    ]
+async def _held(fleet: _Fleet, queue: _Queue) -> _Result:
+    waiting = await _jobs(fleet.storage, queue.name, JobStatus.PENDING, JobStatus.FAILED)
+    held = [job for job in waiting if job.hold is not None]
+    since = min((job.due_at for job in held), default=None)
+    text = (
+        f"{count(queue.counts.held, 'job')} of {queue.name!r} held, due{_since(since)}: "
+        f"no live pod knows the kind: {_kinds(held)}"
+    )
+    return "warn", text, remedies.start_worker(queue.name)
 
 
-def _cooling(queues: Sequence[_Queue]) -> _Found:
-    return [
-        (
-            "warn",
-            f"{each.name!r} cools down for {duration(each.state.cooldown_remaining)} more after "
-            f"throttling, level {each.state.cooldown_level}: {each.backlog()}",
-            remedies.resume_queue(each.name),
-        )
-        for each in queues
-        if each.state.cooldown_remaining > _ZERO
-    ]
+async def _blocked(fleet: _Fleet, queue: _Queue) -> _Result | None:
+    """Children that a parent without success has left to an operator; of the newest."""
+    listed = await _jobs(fleet.storage, queue.name, JobStatus.BLOCKED, pages=1)
+    children = await fleet.storage.jobs.get([job.id for job in listed[:_LOOKED_INTO]])
+    parents = {parent for child in children.values() for parent in child.waits_for}
+    ended = {
+        parent.id
+        for parent in (await fleet.storage.jobs.get(sorted(parents))).values()
+        if parent.status in {JobStatus.DEAD, JobStatus.CANCELLED}
+    }
+    held = [child for child in children.values() if ended.intersection(child.waits_for)]
+    if not held:
+        return None
+    text = (
+        f"{count(len(held), 'job')} of {queue.name!r} blocked behind jobs that ended without "
+        f"success, enqueued{_since(min(job.enqueued_at for job in held))}: {_kinds(held)}"
+    )
+    return "warn", text, remedies.explain_job(held[0].id)
 
 
-async def _held(storage: Storage, queues: Sequence[_Queue]) -> _Found:
-    found: _Found = []
-    for queue in queues:
-        if queue.counts.held:
-            waiting = await _jobs(storage, queue.name, JobStatus.PENDING, JobStatus.FAILED)
-            held = [job for job in waiting if job.hold is not None]
-            since = min((job.due_at for job in held), default=None)
-            text = (
-                f"{count(queue.counts.held, 'job')} of {queue.name!r} held, due{_since(since)}: "
-                f"no live pod knows the kind: {_kinds(held)}"
-            )
-            found.append(("warn", text, remedies.start_worker(queue.name)))
-    return found
+async def _dead(fleet: _Fleet, queue: _Queue) -> _Result:
+    number = queue.counts.by_status[JobStatus.DEAD]
+    dead = await _jobs(fleet.storage, queue.name, JobStatus.DEAD, pages=1)
+    ended = [job.finished_at for job in dead if job.finished_at is not None]
+    first = min(ended, default=None) if len(dead) == number else None
+    text = (
+        f"{count(number, 'job')} of {queue.name!r} dead{_since(first)}, "
+        f"the last at {instant(max(ended, default=None))}: {_kinds(dead)}"
+    )
+    return "warn", text, remedies.list_jobs(queue.name, JobStatus.DEAD)
 
 
-async def _dead(storage: Storage, queues: Sequence[_Queue]) -> _Found:
-    found: _Found = []
-    for queue in queues:
-        if number := queue.counts.by_status.get(JobStatus.DEAD, 0):
-            dead = await _jobs(storage, queue.name, JobStatus.DEAD, pages=1)
-            ended = [job.finished_at for job in dead if job.finished_at is not None]
-            text = (
-                f"{count(number, 'job')} of {queue.name!r} dead{_since(min(ended, default=None))}, "
-                f"the last at {instant(max(ended, default=None))}: {_kinds(dead)}"
-            )
-            found.append(("warn", text, remedies.list_jobs(queue.name, JobStatus.DEAD)))
-    return found
+async def _overdue(fleet: _Fleet, queue: _Queue) -> _Result:
+    waiting = await _jobs(fleet.storage, queue.name, JobStatus.PENDING, JobStatus.FAILED)
+    able = [job for job in waiting if job.hold is None]
+    text = f"a job of {queue.name!r} has been due for {duration(_wait(queue))}"
+    help = remedies.list_jobs(queue.name, JobStatus.PENDING)
+    if not able:
+        return "warn", text, help
+    oldest = min(able, key=lambda job: (job.due_at, job.id))
+    async with JobClient(fleet.storage) as client:
+        told = await client.explain(oldest.id)
+    return "warn", f"{text}: {oldest.id}, {told.text}", told.help or help
 
 
-async def _overdue(storage: Storage, queues: Sequence[_Queue]) -> _Found:
-    found: _Found = []
-    client = JobClient(storage)
-    for queue in queues:
-        waited = queue.counts.oldest_due_for
-        if waited is None or waited <= _TOLERATED_WAIT or not queue.is_open:
-            continue
-        waiting = await _jobs(storage, queue.name, JobStatus.PENDING, JobStatus.FAILED)
-        able = [job for job in waiting if job.hold is None]
-        text = f"a job of {queue.name!r} has been due for {duration(waited)}"
-        help = remedies.list_jobs(queue.name, JobStatus.PENDING)
-        if able:
-            oldest = min(able, key=lambda job: (job.due_at, job.id))
-            told = await client.explain(oldest.id)
-            text, help = f"{text}: {oldest.id}, {told.text}", told.help or help
-        found.append(("warn", text, help))
-    await client.aclose()
-    return found
+_CHECKS = (
+    _Check(
+        name="queues",
+        concerns=lambda queue: (
+            bool(queue.waits) and (not queue.is_served or (queue.is_open and not queue.grants))
+        ),
+        describe=_unserved,
+        well="a pod serves each queue with jobs",
+    ),
+    _Check(
+        name="paused",
+        concerns=lambda queue: queue.state.paused,
+        describe=_paused,
+        well="no queue is paused",
+    ),
+    _Check(
+        name="max-workers",
+        concerns=lambda queue: not queue.state.settings.max_workers,
+        describe=_without_workers,
+        well="no queue has max_workers 0",
+    ),
+    _Check(
+        name="cool-downs",
+        concerns=lambda queue: queue.state.cooldown_remaining > _ZERO,
+        describe=_cooling,
+        well="no queue cools down",
+    ),
+    _Check(
+        name="held",
+        concerns=lambda queue: queue.counts.held > 0,
+        describe=_held,
+        well="no job is held for want of its kind",
+    ),
+    _Check(
+        name="blocked",
+        concerns=lambda queue: queue.counts.by_status.get(JobStatus.BLOCKED, 0) > 0,
+        describe=_blocked,
+        well="no job is blocked behind one that ended without success",
+    ),
+    _Check(
+        name="dead",
+        concerns=lambda queue: queue.counts.by_status.get(JobStatus.DEAD, 0) > 0,
+        describe=_dead,
+        well="no job is dead",
+    ),
+    _Check(
+        name="oldest due",
+        concerns=lambda queue: queue.is_open and _wait(queue) > _TOLERATED_WAIT,
+        describe=_overdue,
+        well="no job has been due for long in a queue that is open",
+    ),
+)
 
 
 async def _jobs(
@@ -228,7 +294,7 @@ async def _jobs(
     return found
 
 
-def _kinds(jobs: Sequence[JobSummary]) -> str:
+def _kinds(jobs: Sequence[JobSummary | Job]) -> str:
     """How many of each kind, the most frequent first."""
     counts = Counter(job.kind for job in jobs).most_common()
     shown = ", ".join(f"{kind!r} {number}" for kind, number in counts[:_KINDS])

@@ -115,7 +115,6 @@ def _of_job(job: Job, around: Situation) -> Explanation | None:
             reason=Reason.RATE_LIMITED,
             text=f"waits for the rate limit {job.rate_limit!r} until its turn at {at(job.due_at)}",
             forecast=job.due_at,
-            help=help,
         )
     text = f"not due before {at(job.due_at)}"
     if job.snoozes and job.cause in {Cause.SNOOZED, Cause.THROTTLED}:

@@ -23,11 +23,6 @@ def list_jobs(queue: str, status: str) -> str:
     return f"forge-jobs jobs list --queue {shlex.quote(queue)} --status {status}"
 
 
-def requeue_jobs(queue: str, status: str) -> str:
-    """Gives all jobs of a queue in one status their attempts again."""
-    return f"forge-jobs jobs requeue --queue {shlex.quote(queue)} --status {status} --all-matching"
-
-
 def explain_job(job_id: str) -> str:
     """Says why a job does not run."""
     return f"forge-jobs explain {job_id}"
@@ -43,5 +38,6 @@ def requeue(job_id: str) -> str:
     return f"forge-jobs jobs requeue {job_id}"
 
 
+LIST_QUEUES = "forge-jobs queues list"
 LOOK_AT_PODS = "forge-jobs pods"
 EXAMINE = "forge-jobs doctor"

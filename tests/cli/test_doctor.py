@@ -10,9 +10,10 @@ import pytest
 
 from forge_jobs.cli import findings
 from forge_jobs.model.ids import JobId
-from forge_jobs.model.jobs import Cause, JobStatus
+from forge_jobs.model.jobs import After, Cause, JobStatus
 from forge_jobs.model.processes import AllocationChange, PodLease, Slots
 from forge_jobs.model.transitions import Cooldown, Transition
+from forge_jobs.runtime.handover import hand_over_once
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
 from tests.cli.conftest import CommandLine
@@ -116,6 +117,31 @@ def test_jobs_whose_kind_nobody_knows(forge: CommandLine, in_store: InStore) -> 
     assert finding["help"] == f"forge-jobs worker MODULE:HANDLERS --queues {QUEUE}"
 
 
+def test_jobs_that_a_parent_without_success_left_to_an_operator(
+    forge: CommandLine, in_store: InStore
+) -> None:
+    async def leave(storage: Storage) -> JobId:
+        lease = await serve(storage)
+        parent = await enqueue_one(storage)
+        held = After(parent, on_failure="hold")
+        child = await enqueue_one(storage, kind="child", after=(held,))
+        await enqueue_one(storage, kind="other", after=(After(await enqueue_one(storage)),))
+        gone = Transition(status=JobStatus.DEAD, cause=Cause.FAILED, error=error())
+        claimed = await claim_one(storage, lease)
+        assert claimed.claim.job_id == parent
+        assert await finish(storage, claimed, gone)
+        await hand_over_once(storage.jobs)
+        return child
+
+    child = in_store(leave)
+
+    finding = found(forge, "blocked")
+
+    assert finding["text"].startswith(f"1 job of '{QUEUE}' blocked behind jobs that ended without")
+    assert finding["text"].endswith(": 'child' 1")
+    assert finding["help"] == f"forge-jobs explain {child}"
+
+
 def test_dead_jobs_by_kind(forge: CommandLine, in_store: InStore) -> None:
     async def kill(storage: Storage) -> None:
         lease = await serve(storage)
@@ -171,3 +197,16 @@ def test_jobs_of_lost_pods_are_told(forge: CommandLine, in_store: InStore) -> No
     finding = found(forge, "pods")
 
     assert "1 lost with 1 job in progress, to be revived by a live pod" in finding["text"]
+
+
+def test_of_many_queues_the_worst_are_described(
+    forge: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(findings, "_DESCRIBED", 2)
+    for name in ("a", "b", "c", "d"):
+        forge("queues", "set", name, "--max-workers", "0")
+
+    told = [each for each in forge.json("doctor")["findings"] if each["check"] == "max-workers"]
+
+    assert [each["text"] for each in told[2:]] == ["and 2 queues more"]
+    assert told[2]["help"] == "forge-jobs queues list"

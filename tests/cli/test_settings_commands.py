@@ -202,6 +202,7 @@ def test_doctor_is_content_with_an_empty_store_but_warns_that_nothing_runs(
         "max-workers": "ok",
         "cool-downs": "ok",
         "held": "ok",
+        "blocked": "ok",
         "dead": "ok",
         "oldest due": "ok",
     }

@@ -438,7 +438,12 @@ def test_every_job_has_a_reason_that_fits_its_status_in_one_line(
     waiting = {JobStatus.PENDING, JobStatus.FAILED, JobStatus.BLOCKED}
     assert (told.reason in WAITING_REASONS) == (job.status in waiting)
     assert told.forecast is None or job.status in waiting | {JobStatus.IN_PROGRESS}
-    by_itself = {Reason.READY, Reason.EXPIRED, Reason.BLOCKED_BY_PARENTS}
+    by_itself = {
+        Reason.READY,
+        Reason.EXPIRED,
+        Reason.BLOCKED_BY_PARENTS,
+        Reason.RATE_LIMITED,
+    }
     assert told.help or told.reason not in WAITING_REASONS - by_itself
     is_late = job.status in {JobStatus.PENDING, JobStatus.FAILED} and job.due_at <= NOW
     assert told.since is not None or not is_late
