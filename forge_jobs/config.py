@@ -25,6 +25,8 @@ BEATS_PER_LEASE = 3
 
 MAX_PROCESSES = 1_000
 
+_LONGEST_PATIENCE = timedelta(seconds=5)
+
 PREFIX = "FORGE_"
 SETTINGS_VARIABLE = "FORGE_SETTINGS"
 
@@ -41,7 +43,9 @@ class RuntimeSettings(Struct, frozen=True, kw_only=True):
     :param fence_margin: a pod that could not beat for ``lease - fence_margin`` stops its own
         handlers, before anyone else may revive their jobs
     :param leader_lease: a silent coordinator is replaced after this
-    :param grace: how long running handlers may go on after a stop was asked for
+    :param grace: how long handlers may go on after a stop was asked for, clean-up included
+    :param patience: between two cancellations of a handler, and before the end of the grace: time
+        for its clean-up. None: a quarter of the grace, which is the most, but at most 5 seconds
     :param reap_interval, coordinate_interval, handover_interval, cron_interval,
         rollup_interval, cleanup_interval, event_flush_interval: pauses between two passes
     :param claim_ahead: work held beyond the free workers, in time at the measured pace; zero
@@ -57,7 +61,8 @@ class RuntimeSettings(Struct, frozen=True, kw_only=True):
     lease: timedelta = _seconds(15)
     fence_margin: timedelta = _seconds(3)
     leader_lease: timedelta = _seconds(10)
-    grace: timedelta = _seconds(30)
+    grace: timedelta = _seconds(25)
+    patience: timedelta | None = None
     reap_interval: timedelta = _seconds(3)
     coordinate_interval: timedelta = _seconds(2)
     handover_interval: timedelta = _seconds(1)
@@ -93,7 +98,14 @@ class RuntimeSettings(Struct, frozen=True, kw_only=True):
             self.leader_lease,
             f"at least two coordinator passes ({least})",
         )
+        if self.patience is not None:
+            rule = f"at most a quarter of the grace ({self.grace / 4})"
+            _require(self.patience <= self.grace / 4, "patience", self.patience, rule)
         _require(self.max_crashes >= 1, "max_crashes", self.max_crashes, "at least 1")
+
+    def patience_within(self, grace: timedelta) -> timedelta:
+        """How long a handler has for its clean-up in a stop with this grace."""
+        return min(self.patience or _LONGEST_PATIENCE, grace / 4)
 
 
 def _require(condition: bool, name: str, value: object, rule: str) -> None:

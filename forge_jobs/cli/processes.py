@@ -5,6 +5,7 @@ import contextlib
 import signal
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from typing import NamedTuple
 
 from forge_jobs.cli.failures import BAD_INPUT
 from forge_jobs.clock import SystemClock
@@ -22,22 +23,29 @@ _BEYOND_GRACE = timedelta(seconds=8)
 """Twice what a stop takes beyond its grace at the longest."""
 
 
+class Child(NamedTuple):
+    """What is started: a command, and its environment.
+
+    The command is to stop when its stdin closes, so that no worker outlives a parent that was
+    killed.
+    """
+
+    command: Sequence[str]
+    environ: Mapping[str, str]
+
+
 class Slot:
     """One of the processes, and its successors.
 
-    :param command: started anew each time; it is to stop when its stdin closes, so that no
-        worker outlives a parent that was killed
+    :param child: started anew each time
     :param restart: start it again when it ends by itself with 0, too
     """
 
-    def __init__(
-        self, number: int, command: Sequence[str], environ: Mapping[str, str], *, restart: bool
-    ) -> None:
+    def __init__(self, number: int, child: Child, *, restart: bool) -> None:
         self.number = number
         self.exit_code: int | None = None
         """Of the last process; None before one has ended."""
-        self._command = command
-        self._environ = environ
+        self._child = child
         self._restart = restart
         self._process: asyncio.subprocess.Process | None = None
         self._stopping = False
@@ -70,9 +78,9 @@ class Slot:
 
     async def _run_once(self) -> int:
         self._process = await asyncio.create_subprocess_exec(
-            *self._command,
+            *self._child.command,
             stdin=asyncio.subprocess.PIPE,
-            env=self._environ,
+            env=self._child.environ,
             # Ctrl-C in a terminal goes to all its processes; ours hear of it from the parent.
             start_new_session=True,
         )
@@ -94,13 +102,12 @@ class Slot:
 
 
 async def run_processes(
-    command: Sequence[str],
-    environs: Sequence[Mapping[str, str]],
+    children: Sequence[Child],
     *,
     grace: timedelta,
     restart: bool,
 ) -> int:
-    """Keep one process per environment until a stop signal, or until all are done.
+    """Keep one process per child until a stop signal, or until all are done.
 
     A process that dies is started again, after a pause that doubles from 1 s to 30 s. The first
     signal stops all at once, a second one hurries them; who still runs a little after ``grace``
@@ -109,10 +116,7 @@ async def run_processes(
     :param grace: what the processes themselves give their handlers
     :returns: 0 when the last of each ended with 0; 2 for bad input; else 1
     """
-    slots = [
-        Slot(number, command, environ, restart=restart)
-        for number, environ in enumerate(environs, start=1)
-    ]
+    slots = [Slot(number, child, restart=restart) for number, child in enumerate(children, start=1)]
     asked = asyncio.Event()
 
     def stop() -> None:

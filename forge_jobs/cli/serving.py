@@ -1,31 +1,37 @@
 """A worker process: opens the store, runs a pod on it, and ends when it is time."""
 
 import asyncio
+import contextlib
 import functools
 import gc
+import math
 from collections.abc import Mapping
 from datetime import timedelta
 from enum import Enum
 
+from forge_jobs.cli.event_loop import run_on_loop
+from forge_jobs.cli.health_server import HealthServer
+from forge_jobs.cli.last_exit import BEYOND_GRACE, LastExit
 from forge_jobs.cli.options import storage_url
 from forge_jobs.clock import SystemClock
-from forge_jobs.config import Deployment
+from forge_jobs.config import Deployment, RuntimeSettings, format_duration
 from forge_jobs.errors import Unavailable
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.model.queues import QueueCounts
 from forge_jobs.reports import reporter
+from forge_jobs.runtime.handle import QueueHandle
 from forge_jobs.runtime.labels import pod_label
-from forge_jobs.runtime.runtime import QueueRuntime, Starting
-from forge_jobs.runtime.service import Wakeup
-from forge_jobs.runtime.signals import on_stop_signals
+from forge_jobs.runtime.runtime import QueueRuntime
+from forge_jobs.runtime.signals import StopRequest, on_stop_signals
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
 
 logger = reporter(__name__)
 
-_LOOK_EVERY = timedelta(milliseconds=100)
 _READY_WITHIN = timedelta(minutes=1)
 _TRY_AGAIN_AFTER = timedelta(seconds=1)
+_CLOSED_WITHIN = 1.0
+"""Seconds for the store's connections to close."""
 
 
 class RunMode(Enum):
@@ -38,38 +44,147 @@ class RunMode(Enum):
     """When nothing of its queues waits any more, retries and scheduled jobs included."""
 
 
-async def serve(deployment: Deployment, registry: HandlerRegistry, mode: RunMode) -> int:
+def run_worker(
+    deployment: Deployment,
+    registry: HandlerRegistry,
+    mode: RunMode,
+    *,
+    use_uvloop: bool = False,
+    health_port: int | None = None,
+) -> int:
     """Run a pod until a signal, or until ``mode`` says that it is done; the exit code.
 
+    The process is expected to end then, and is ended when something in it does not let it.
+
+    :param health_port: answer ``/healthz`` and ``/readyz`` there
     :raises Unavailable: the store was not ready for a minute
     """
-    async with await _open_patiently(storage_url(deployment)) as storage:
-        runtime = _runtime(deployment, registry, storage)
-        # What has been made so far stays for good. Each full collection would look through all
-        # of it, and meanwhile no handler runs.
-        gc.collect()
-        gc.freeze()
-        if mode is RunMode.FOREVER:
-            return await runtime.run()
-        done = _Done(storage, frozenset(deployment.queues), mode)
-        return await _run_until(done, runtime.start())
+    settings = deployment.runtime
+    last_exit = LastExit(settings.grace, settings.patience_within(settings.grace))
+    worker = _Worker(deployment, registry, mode, last_exit)
+    return run_on_loop(worker.serve(health_port), use_uvloop=use_uvloop)
 
 
-async def _open_patiently(url: str) -> Storage:
-    """The store, also when it starts at the same time as this process."""
+class _Worker:
+    """One worker process, from the first signal it may hear to its exit code."""
+
+    def __init__(
+        self,
+        deployment: Deployment,
+        registry: HandlerRegistry,
+        mode: RunMode,
+        last_exit: LastExit,
+    ) -> None:
+        self._deployment = deployment
+        self._registry = registry
+        self._mode = mode
+        self._last_exit = last_exit
+        self._request = StopRequest()
+        self._handle: QueueHandle | None = None
+
+    async def serve(self, health_port: int | None) -> int:
+        """Run until it is time to end; the exit code."""
+        request, code = self._request, 1
+        with on_stop_signals(request.drain, request.hurry, self._last_exit.stop_asked):
+            try:
+                async with contextlib.AsyncExitStack() as stack:
+                    if health_port is not None:
+                        probes = {"/healthz": self._ailments, "/readyz": self._obstacles}
+                        await stack.enter_async_context(HealthServer(health_port, probes))
+                    code = await self._work()
+            finally:
+                self._last_exit.stopped(code)
+        return code
+
+    async def _work(self) -> int:
+        storage = await _open_patiently(storage_url(self._deployment), self._request)
+        if storage is None:
+            return 0
+        try:
+            runtime = _runtime(self._deployment, self._registry, storage)
+            # What has been made so far stays for good. Each full collection would look through
+            # all of it, and meanwhile no handler runs.
+            gc.collect()
+            gc.freeze()
+            _tell_limits(self._deployment.runtime)
+            is_done = None
+            if self._mode is not RunMode.FOREVER:
+                is_done = _Done(storage, frozenset(self._deployment.queues), self._mode)
+            return await runtime.run_until(self._request, is_done, self._started)
+        finally:
+            await _close(storage)
+
+    def _started(self, handle: QueueHandle) -> None:
+        self._handle = handle
+        self._last_exit.jobs_left = handle.jobs_held
+
+    def _ailments(self) -> list[str]:
+        """What only a new process can mend. The store's trouble is none of it."""
+        return [] if self._handle is None else self._handle.ailments()
+
+    def _obstacles(self) -> list[str]:
+        """Why no job is claimed."""
+        if self._handle is None:
+            return ["starting: the store is not ready"]
+        return list(self._handle.health().problems)
+
+
+def _tell_limits(settings: RuntimeSettings) -> None:
+    """Say what the starter must allow: killed before its time, a worker's jobs count a crash."""
+    longest = math.ceil(settings.grace.total_seconds() + BEYOND_GRACE)
+    logger.info(
+        "a stop takes up to %d s: docker stop -t %d (default 10), "
+        "terminationGracePeriodSeconds: %d (default 30); FORGE_GRACE is %s",
+        longest,
+        longest,
+        longest,
+        format_duration(settings.grace),
+    )
+
+
+async def _close(storage: Storage) -> None:
+    """Close, within a time that whoever waits for the process can bear."""
+    closing = asyncio.ensure_future(storage.aclose())
+    done, _ = await asyncio.wait({closing}, timeout=_CLOSED_WITHIN)
+    for each in done:
+        if error := each.exception():
+            logger.warning("the store could not be closed: %s: %s", type(error).__name__, error)
+
+
+async def _open_patiently(url: str, request: StopRequest) -> Storage | None:
+    """The store, also when it starts at the same time as this process.
+
+    None: a stop was asked for before it was there.
+    """
     clock = SystemClock()
     until = clock.elapsed() + _READY_WITHIN.total_seconds()
     told = ""
-    while True:
+    while not request.is_asked:
         try:
-            return await open_storage(url)
+            return await _open(url, request)
         except Unavailable as error:
             if clock.elapsed() > until:
                 raise
             if str(error) != told:
                 told = str(error)
                 logger.warning("the store is not ready, tried again for a minute at most: %s", told)
-            await Wakeup().wait(_TRY_AGAIN_AFTER)
+            await request.wait(_TRY_AGAIN_AFTER)
+    return None
+
+
+async def _open(url: str, request: StopRequest) -> Storage | None:
+    opening = asyncio.ensure_future(open_storage(url))
+    asked = asyncio.ensure_future(request.wait())
+    try:
+        await asyncio.wait({opening, asked}, return_when=asyncio.FIRST_COMPLETED)
+        if not opening.done():
+            opening.cancel()
+            await asyncio.wait({opening}, timeout=_CLOSED_WITHIN)
+            if not opening.done() or opening.cancelled():
+                return None
+        return opening.result()
+    finally:
+        asked.cancel()
 
 
 def _runtime(deployment: Deployment, registry: HandlerRegistry, storage: Storage) -> QueueRuntime:
@@ -121,18 +236,3 @@ def _waiting(counts: QueueCounts) -> int:
     by_status: Mapping[str, int] = counts.by_status
     active = ("blocked", "pending", "in_progress", "failed")
     return sum(by_status.get(status, 0) for status in active) - counts.held
-
-
-async def _run_until(done: _Done, starting: Starting) -> int:
-    asked, look = asyncio.Event(), Wakeup()
-
-    def drain() -> None:
-        asked.set()
-        look.ring()
-
-    with on_stop_signals(drain, starting.hurry):
-        handle = await starting.open()
-        while not asked.is_set() and not await done():
-            await look.wait(_LOOK_EVERY)
-        report = await handle.stop()
-    return 0 if report.is_clean else 1

@@ -67,6 +67,9 @@ async def execute(
             value, error = await _call_in_thread(run, arguments, thread())
     except BaseException as raised:  # SystemExit would end the loop, and with it all other jobs
         error = raised
+        if run.pod_stops and isinstance(raised, asyncio.CancelledError):
+            # By the program, which cancels all that runs on its loop before it ends.
+            run.stop_reason = run.stop_reason or StopReason.SHUTDOWN
     finally:
         run.finish()
     return _judge(run, host_id, value, error)

@@ -67,6 +67,14 @@ class QueueHandle:
         """How the pod does: whether it is able to claim, and if not, why."""
         return self._pod.health()
 
+    def ailments(self) -> list[str]:
+        """What only a new process can mend; the store's trouble is none of it."""
+        return self._pod.ailments()
+
+    def jobs_held(self) -> list[str]:
+        """Ids of the jobs that are in progress here, by any thread."""
+        return [held.claim.job_id for held in self._pod.services.held.snapshot()]
+
     async def drain(self, timeout: timedelta | float | None = None) -> bool:
         """Claim nothing more and let running handlers finish. There is no way back.
 
@@ -80,9 +88,11 @@ class QueueHandle:
     async def stop(self, timeout: timedelta | float | None = None) -> StopReport:
         """Drain, then leave the fleet: nothing of this pod stays in the store.
 
-        Takes at most a second longer than ``timeout``, also when the store is known to be down.
-        One that is slow, or has just gone silent, has three seconds more to take the last ends.
-        Stopping twice is fine.
+        Handlers are cancelled before ``timeout`` is over, by the setting ``patience``, and may
+        clean up until then. Takes at most a second longer than ``timeout``, also when the store
+        is known to be down. One that is slow, or has just gone silent, has three seconds more to
+        take the last ends. Stopping twice is fine. A cancellation hurries the stop, which goes on
+        to its end before the cancellation is raised.
 
         Plain functions run in threads, which cannot be stopped: those that still run are
         reported, and keep their claims until they end.

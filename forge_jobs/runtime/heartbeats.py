@@ -105,6 +105,7 @@ class Heartbeat:
         """Beats in a row that the store did not answer."""
         self._rng = random.Random()
         self._fence_told = False
+        self._turned_at = clock.elapsed()
         self._stopping = False
         self._beats_end = False
         self._ended = asyncio.Event()
@@ -120,6 +121,10 @@ class Heartbeat:
     def start(self) -> None:
         """Begin; the first beat goes out at once."""
         self._thread.start()
+
+    def silent_for(self) -> float:
+        """Seconds since the thread last turned, whatever the store did meanwhile."""
+        return max(0.0, self._clock.elapsed() - self._turned_at)
 
     def ring(self) -> None:
         """Beat now rather than at the next turn; callable from any thread."""
@@ -165,6 +170,8 @@ class Heartbeat:
                 try:
                     await self._beat_on(storage)
                 finally:
+                    if self._stopping:
+                        self._tell(self._ended.set)
                     await storage.aclose()
         finally:
             self._beats_end = True
@@ -212,6 +219,9 @@ class Heartbeat:
         self._tell(self._listener.beat_arrived, beat, sent_at)
         if not beat.lease_held and not self._stopping:
             await self._register_again(storage)
+        elif self.draining:
+            # Each time: until the store knows it, no other pod gets the slots of this one.
+            await storage.procs.set_draining(self.lease)
         if self.failures:
             logger.info("heartbeat: the store answers again")
         self.failures = 0
@@ -255,8 +265,9 @@ class Heartbeat:
         """Look after the fence and the other event loop, also while a beat gets no answer."""
         assert self._watch_bell is not None
         while not (self._stopping or self._beats_end):
+            self._turned_at = self._clock.elapsed()
             try:
-                self._watch(self._clock.elapsed())
+                self._watch(self._turned_at)
             except Exception:  # without this the handlers would never be fenced
                 logger.exception("heartbeat: the watch failed and goes on")
             await self._watch_bell.wait(timedelta(seconds=self._tick))

@@ -37,6 +37,9 @@ logger = reporter(__name__)
 _LISTEN_FOR = timedelta(seconds=1)
 _EAGER_FOR, _EAGER_EVERY = 10.0, 0.5
 
+_SILENT_TOO_LONG = 5.0
+"""Seconds without a turn of the heartbeat's thread, which makes several a second."""
+
 
 class RunningPod:
     """A registered pod with its loops. Made by :func:`start_pod`."""
@@ -224,6 +227,13 @@ class RunningPod:
             queues={name: _queue_health(each) for name, each in self.supervisors.items()},
             loops={loop.name: loop.health() for loop in self.loops.all},
         )
+
+    def ailments(self) -> list[str]:
+        """What only a new process can mend; the store's trouble is none of it."""
+        silent_for = self.heartbeat.silent_for()
+        if silent_for < _SILENT_TOO_LONG:
+            return []
+        return [f"the heartbeat thread has not turned for {silent_for:.0f} s"]
 
     def _problems(self, now: float) -> Iterator[str]:
         beat = self.heartbeat

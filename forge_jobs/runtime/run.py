@@ -11,7 +11,7 @@ from forge_jobs.reports import reporter
 
 logger = reporter(__name__)
 
-_PATIENCE, _IMPATIENCE, _LONGEST_PAUSE = 5.0, 0.25, 10.0
+_SHORTEST_PATIENCE, _LONGEST_PAUSE = 0.05, 10.0
 _REPORTED_REPEAT = 2
 
 
@@ -32,12 +32,14 @@ class Run:
     Belongs to the event loop's thread, but for ``stop_reason``, which any thread may read.
 
     :param started_at: ``Clock.elapsed`` when the worker took it
+    :param patience: seconds between its cancellation and the next one
     :param queue_state: its queue as known at that time
     """
 
     __slots__ = (
         "_deadline",
         "_loop",
+        "_patience",
         "_repeat",
         "_repeats",
         "_task",
@@ -46,6 +48,7 @@ class Run:
         "in_thread",
         "job",
         "may_be_settled",
+        "pod_stops",
         "queue_state",
         "started_at",
         "stop_reason",
@@ -60,6 +63,7 @@ class Run:
         started_at: float,
         loop: asyncio.AbstractEventLoop,
         *,
+        patience: float,
         queue_state: QueueState | None = None,
     ) -> None:
         self.job = job
@@ -74,7 +78,10 @@ class Run:
         self.may_be_settled = False
         """The handler ends its job in a transaction of its own. That the claim is gone then means
         most likely that it has committed."""
+        self.pod_stops = False
+        """A cancellation that nobody here asked for is the program's, which ends."""
         self._loop = loop
+        self._patience = patience
         self._task: asyncio.Task[None] | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._repeat: asyncio.TimerHandle | None = None
@@ -103,18 +110,28 @@ class Run:
         if self._repeat is not None:
             self._repeat.cancel()
 
-    def stop(self, reason: StopReason) -> None:
-        """Ask the handler to end. The first reason stands, except that a lost claim beats all."""
+    def stop(self, reason: StopReason, patience: float | None = None) -> None:
+        """Ask the handler to end. The first reason stands, except that a lost claim beats all.
+
+        The handler is cancelled once, whatever the number of reasons: a second cancellation,
+        which would cut its clean-up short, comes only after its patience.
+
+        :param patience: seconds until that, where this is less than the run was made with
+        """
         if self.ended:
             return
+        if patience is not None:
+            self._patience = min(self._patience, patience)
         known = self.stop_reason
-        if known is not None and (known is StopReason.LOST or reason is not StopReason.LOST):
-            if reason is StopReason.SHUTDOWN and self._repeat is not None:
-                # Whoever stops the pod cannot be as patient as whoever cancelled the job.
-                self._cancel()
-            return
-        self.stop_reason = reason
-        self._cancel()
+        if known is None or reason is StopReason.LOST:
+            self.stop_reason = reason
+        if known is None:
+            self._cancel()
+        elif self._repeat is not None:
+            at = self._loop.time() + max(self._patience, _SHORTEST_PATIENCE)
+            if at < self._repeat.when():
+                self._repeat.cancel()
+                self._repeat = self._loop.call_at(at, self._cancel_again)
 
     def extend(self, seconds: float) -> None:
         """Move the end of the job's time; no effect without a timeout or once it has passed."""
@@ -125,19 +142,15 @@ class Run:
         self._deadline = self._loop.call_at(when, self.stop, StopReason.TIMEOUT)
 
     def _cancel(self) -> None:
-        """Cancel the handler's task, and again after a pause while it goes on.
-
-        A handler that swallows the cancellation gets another one, but not in a busy loop, and not
-        while it may still be cleaning up in good faith.
-        """
+        """Cancel the handler's task, and again after a growing pause while it goes on."""
         if self._task is None:
             return
         self._task.cancel()
         if self._repeat is not None:
             self._repeat.cancel()
-        hurry = self.stop_reason in (StopReason.SHUTDOWN, StopReason.LOST)
-        pause = (_IMPATIENCE if hurry else _PATIENCE) * 2 ** min(self._repeats, 6)
-        self._repeat = self._loop.call_later(min(pause, _LONGEST_PAUSE), self._cancel_again)
+        patience = max(self._patience, _SHORTEST_PATIENCE)
+        pause = max(min(patience * 2 ** min(self._repeats, 6), _LONGEST_PAUSE), patience)
+        self._repeat = self._loop.call_later(pause, self._cancel_again)
 
     def _cancel_again(self) -> None:
         self._repeats += 1

@@ -1,13 +1,8 @@
 """QueueRuntime: what a program says about the pod it wants to be."""
 
-import asyncio
 import os
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
-from types import TracebackType
-from typing import Any
-
-import anyio
 
 from forge_jobs.clock import Clock, SystemClock
 from forge_jobs.config import RuntimeSettings
@@ -20,12 +15,11 @@ from forge_jobs.model.queues import QueueSettings, RateLimit, check_concurrency
 from forge_jobs.model.schedules import ScheduleSpec
 from forge_jobs.reports import reporter
 from forge_jobs.runtime.handle import QueueHandle
-from forge_jobs.runtime.pod import start_pod
 from forge_jobs.runtime.routing import Router, checked_router, default_router
 from forge_jobs.runtime.schedules import declared_schedules
-from forge_jobs.runtime.signals import on_stop_signals
+from forge_jobs.runtime.signals import StopRequest, on_stop_signals
+from forge_jobs.runtime.starting import Starting, run_until
 from forge_jobs.runtime.startup import RuntimePlan
-from forge_jobs.runtime.stopping import PodStopper
 from forge_jobs.storage.protocols import Storage
 
 logger = reporter(__name__)
@@ -47,11 +41,13 @@ class QueueRuntime:
     :param concurrency: how many handlers run at once in this process, over all its queues; the
         fleet gives it no more slots than that. None: as many as it gets slots. With fewer than
         it has queues, they take turns
-    :param exit_abandons_threads: at the end of a stop, release the claims of handlers that
-        cannot be stopped, because the process ends right after. :meth:`run` always does
+    :param exit_abandons_threads: a stop that leaves handlers behind which cannot be stopped ends
+        the process: its last call gives their claims to others, then it calls ``exit_process``.
+        :meth:`run` always does so when a signal has asked for the stop
     :param logs_every_job: log a line at INFO for every job that ends, and counts where more than
         20 end in a second; failures are logged either way
-    :param exit_process: how to end the process when its event loop hangs
+    :param exit_process: ends the process at once with an exit code, for the above and when its
+        event loop hangs
     """
 
     def __init__(
@@ -139,37 +135,35 @@ class QueueRuntime:
         :raises ConfigError: no queue was declared
         :raises Unavailable: the store was not ready within ``start_limit``
         """
-        return Starting(self._plan(), release_abandoned=self._exit_abandons_threads)
+        return Starting(self._plan(), exit_with_stuck=self._exit_abandons_threads)
 
     async def run(self) -> int:
-        """Run until SIGTERM or SIGINT; the exit code of the process.
+        """Run until SIGTERM, SIGINT, SIGHUP or SIGQUIT; the exit code of the process.
 
-        The first signal drains with the grace of the settings, a second one ends the grace. The
-        process is expected to end then: claims of threads that have not ended are released.
+        The first signal drains with the grace of the settings, a second one ends the grace, a
+        third one the patience with handlers that were cancelled. The process is expected to end
+        then. It is ended here and now when handlers are left that cannot be stopped: threads,
+        and coroutines that swallow their cancellation.
 
         :returns: 0; 1 when something of the pod is left in the store
         """
-        asked = asyncio.Event()
-        starting = Starting(self._plan(), release_abandoned=True)
-        with on_stop_signals(asked.set, starting.hurry):
-            waiter = asyncio.ensure_future(asked.wait())
-            start = asyncio.ensure_future(starting.open())
-            try:
-                await asyncio.wait({waiter, start}, return_when=asyncio.FIRST_COMPLETED)
-                if not start.done():
-                    start.cancel()
-                    await asyncio.wait({start})
-                    if start.cancelled():
-                        return 0
-                handle = start.result()
-                await waiter
-                report = await handle.stop()
-            except BaseException:
-                await _take_down(start)
-                raise
-            finally:
-                waiter.cancel()
-        return 0 if report.is_clean else 1
+        request = StopRequest()
+        with on_stop_signals(request.drain, request.hurry):
+            return await self.run_until(request)
+
+    async def run_until(
+        self,
+        request: StopRequest,
+        is_done: Callable[[], Awaitable[bool]] | None = None,
+        started: Callable[[QueueHandle], None] | None = None,
+    ) -> int:
+        """:meth:`run` for a program that hears of signals itself.
+
+        :param is_done: asked ten times a second; True ends the run as a signal does
+        :param started: called with the handle once the pod runs
+        """
+        starting = Starting(self._plan(), exit_with_stuck=False)
+        return await run_until(request, starting, self._exit_process, is_done, started)
 
     def _refuse_once_started(self, verb: str) -> None:
         if self._is_started:
@@ -205,58 +199,6 @@ class QueueRuntime:
             logs_every_job=self._logs_every_job,
             exit_process=self._exit_process,
         )
-
-
-class Starting:
-    """A start that has not happened yet: await it, or enter it."""
-
-    def __init__(self, plan: RuntimePlan, *, release_abandoned: bool) -> None:
-        self._plan = plan
-        self._release_abandoned = release_abandoned
-        self._handle: QueueHandle | None = None
-        self._hurried = False
-
-    def __await__(self) -> Generator[Any, None, QueueHandle]:
-        return self.open().__await__()
-
-    async def open(self) -> QueueHandle:
-        """Start, once."""
-        if self._handle is None:
-            pod = await start_pod(self._plan)
-            stopper = PodStopper(pod, release_abandoned=self._release_abandoned)
-            self._handle = QueueHandle(pod, stopper)
-            if self._hurried:
-                self._handle.hurry()
-        return self._handle
-
-    def hurry(self) -> None:
-        """End the grace, also of a stop that has not begun."""
-        self._hurried = True
-        if self._handle is not None:
-            self._handle.hurry()
-
-    async def __aenter__(self) -> QueueHandle:
-        return await self.open()
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if self._handle is not None:
-            # An enclosing scope that was cancelled would cancel the way out at every step.
-            with anyio.CancelScope(shield=True):
-                await self._handle.stop()
-
-
-async def _take_down(start: "asyncio.Future[QueueHandle]") -> None:
-    """Stop what ``start`` has made or will have made, whoever cancels the caller meanwhile."""
-    with anyio.CancelScope(shield=True):
-        start.cancel()
-        await asyncio.wait({start})
-        if not start.cancelled() and start.exception() is None:
-            await start.result().stop()
 
 
 def _queue_settings(name: str, given: QueueSettings | int | None) -> QueueSettings | None:

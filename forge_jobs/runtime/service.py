@@ -30,27 +30,42 @@ class Wakeup:
     """
 
     def __init__(self) -> None:
-        self._rung = asyncio.Event()
+        self._is_rung = False
+        self._waiter: asyncio.Future[None] | None = None
 
     def ring(self) -> None:
         """Let the current wait, or else the next one, return at once."""
-        self._rung.set()
+        self._is_rung = True
+        if self._waiter is not None:
+            _wake(self._waiter)
 
     async def wait(self, at_most: timedelta | None = None) -> bool:
         """Wait for a ring and forget it; False when none came within ``at_most``.
 
         None waits without end. A wait of zero or less looks without waiting.
         """
-        if not self._rung.is_set() and (at_most is None or at_most > timedelta(0)):
-            seconds = None if at_most is None else at_most.total_seconds()
-            try:
-                async with asyncio.timeout(seconds):
-                    await self._rung.wait()
-            except TimeoutError:
-                return False
-        rung = self._rung.is_set()
-        self._rung.clear()
+        if not self._is_rung and (at_most is None or at_most > timedelta(0)):
+            await self._wait(None if at_most is None else at_most.total_seconds())
+        rung, self._is_rung = self._is_rung, False
         return rung
+
+    async def _wait(self, seconds: float | None) -> None:
+        # By hand, because asyncio.timeout cancels the task that waits: a SteadyTask goes on.
+        loop = asyncio.get_running_loop()
+        self._waiter = waiter = loop.create_future()
+        timer = None if seconds is None else loop.call_later(seconds, _wake, waiter)
+        try:
+            await waiter
+        finally:
+            if self._waiter is waiter:  # else it has a successor already
+                self._waiter = None
+            if timer is not None:
+                timer.cancel()
+
+
+def _wake(waiter: "asyncio.Future[None]") -> None:
+    if not waiter.done():
+        waiter.set_result(None)
 
 
 class LoopHealth(Struct, frozen=True, kw_only=True):

@@ -69,6 +69,8 @@ class PodServices:
         self.kinds = handlers.kinds()
         """What may be claimed and started now."""
         self.settings = settings
+        self.patience = settings.patience_within(settings.grace).total_seconds()
+        """Between two cancellations of a handler."""
         self.clock = clock
         self.store_time = store_time or clock
         self.fence = fence

@@ -1,17 +1,23 @@
-"""First signal: drain. Second signal: hurry."""
+"""First signal: drain. Second signal: end the grace. Third: end the patience."""
 
 import asyncio
 import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from types import FrameType
 
 from forge_jobs.reports import reporter
+from forge_jobs.runtime.service import Wakeup
 
 logger = reporter(__name__)
 
-STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_ALWAYS = ("SIGTERM", "SIGINT")
+_UNLESS_TAKEN = ("SIGHUP", "SIGQUIT")
+"""They end a process by default, and its jobs with it. Some programs give them another meaning,
+and ``nohup`` ignores the first."""
 
 _installed: set[int] = set()
 
@@ -30,39 +36,89 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_in_child)
 
 
+class StopRequest:
+    """That a process was asked to stop. It may be made before what is to be stopped."""
+
+    def __init__(self) -> None:
+        self.is_asked = False
+        self._rung = Wakeup()
+        self._hurries = 0
+        self._hurry: Callable[[], None] | None = None
+
+    def drain(self) -> None:
+        """Ask."""
+        self.is_asked = True
+        self._rung.ring()
+
+    def hurry(self) -> None:
+        """Ask for a quicker end, and once more for a still quicker one."""
+        self.drain()
+        self._hurries += 1
+        if self._hurry is not None:
+            self._hurry()
+
+    def on_hurry(self, hurry: Callable[[], None]) -> None:
+        """Call ``hurry`` each time, the times that have been included."""
+        self._hurry = hurry
+        for _ in range(self._hurries):
+            hurry()
+
+    async def wait(self, at_most: timedelta | None = None) -> None:
+        """Wait until somebody asks; for one waiter at a time."""
+        if not self.is_asked:
+            await self._rung.wait(at_most)
+
+
 @contextmanager
-def on_stop_signals(drain: Callable[[], None], hurry: Callable[[], None]) -> Iterator[None]:
-    """Call ``drain`` at the first stop signal and ``hurry`` at every later one.
+def on_stop_signals(
+    drain: Callable[[], None],
+    hurry: Callable[[], None],
+    heard: Callable[[], None] | None = None,
+) -> Iterator[None]:
+    """Call ``drain`` at the first stop signal and ``hurry`` at every later one, on the event loop.
 
     What was installed before comes back at the end. Outside the main thread, where Python
     delivers no signals, this does nothing.
+
+    :param heard: called in the signal handler itself, so even while the event loop is blocked; it
+        may be interrupting anything, and must not take a lock
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     loop = asyncio.get_running_loop()
-    before = {signum: signal.getsignal(signum) for signum in STOP_SIGNALS}
-    received = 0
+    before = {signum: signal.getsignal(signum) for signum in _to_take()}
+    names: list[str] = []
 
     def receive(signum: int) -> None:
-        nonlocal received
-        received += 1
         name = signal.Signals(signum).name
-        if received == 1:
-            logger.info("%s: draining; a second signal stops at once", name)
+        names.append(name)
+        if len(names) == 1:
+            logger.info("%s: draining; a second signal interrupts the handlers", name)
             drain()
         else:
-            logger.warning("%s again: handlers are interrupted now", name)
+            logger.warning("%s after %s: handlers are interrupted now", name, names[-2])
             hurry()
 
-    for signum in STOP_SIGNALS:
-        loop.add_signal_handler(signum, receive, signum)
+    def handle(signum: int, frame: FrameType | None) -> None:
+        if heard is not None:
+            heard()
+        with suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(receive, signum)
+
+    for signum in before:
+        signal.signal(signum, handle)
         _installed.add(signum)
     try:
         yield
     finally:
         for signum, handler in before.items():
-            loop.remove_signal_handler(signum)
             _installed.discard(signum)
-            if handler is not None:
-                signal.signal(signum, handler)
+            signal.signal(signum, signal.SIG_DFL if handler is None else handler)
+
+
+def _to_take() -> list[int]:
+    """The stop signals of this system that are not in use for something else."""
+    wanted = [signum for name in _ALWAYS if (signum := getattr(signal, name, None))]
+    optional = [signum for name in _UNLESS_TAKEN if (signum := getattr(signal, name, None))]
+    return wanted + [each for each in optional if signal.getsignal(each) is signal.SIG_DFL]

@@ -1,13 +1,15 @@
 """Taking a pod down: drain, interrupt, store, leave. Bounded, also when the store is gone.
 
-The grace is for handlers. The store has what they leave of it, and at least three seconds after
-the last of them while it answers: when it is merely slow it takes their ends then, and no job runs
+The grace is for handlers and their clean-up: they are cancelled before its end, by the patience
+of the settings. The store has what they leave of the grace, and at least three seconds after the
+last of them while it answers: when it is merely slow it takes their ends then, and no job runs
 again for want of a moment. One that is away when they end has a moment. Ends go first, then
-events, the leader lease and the pod itself.
+events, the leader lease and the pod itself. Claims of handlers that cannot be stopped come last
+of all, and only when the process ends with that call.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -17,15 +19,18 @@ from forge_jobs import stop_points
 from forge_jobs.errors import StorageError
 from forge_jobs.model.events import EventKind
 from forge_jobs.model.ids import JobId
+from forge_jobs.model.jobs import Claim
 from forge_jobs.reports import reporter
 from forge_jobs.runtime.coordinator import resign
+from forge_jobs.runtime.last_words import flush_log
 from forge_jobs.runtime.pod import RunningPod
 from forge_jobs.runtime.run import Run, StopReason
+from forge_jobs.runtime.steady import SteadyTask, to_its_end
 
 logger = reporter(__name__)
 
 _TO_END = 0.3
-"""Seconds that handlers have to react to their cancellation at the end of the grace."""
+"""Seconds that handlers have at least to react to their cancellation."""
 
 _TO_STORE, _TO_STORE_AWAY = 3.0, 0.3
 """Seconds that a store has after the handlers, at least: one that answers, one that does not."""
@@ -36,6 +41,12 @@ _TO_LEAVE, _MOST_TO_LEAVE = 0.15, 5.0
 _FOR_LOOPS = 0.3
 
 _LOOK_EVERY = 0.1
+
+_AGAIN = 5
+"""How often a call is begun at most that is cancelled from outside."""
+
+_NAMED = 50
+"""Ids that one line of the log names at most."""
 
 
 class StopReport(Struct, frozen=True, kw_only=True):
@@ -58,32 +69,45 @@ class StopReport(Struct, frozen=True, kw_only=True):
         """Nothing of the pod is left in the store."""
         return self.left and not self.unstored
 
+    @property
+    def exit_code(self) -> int:
+        """Of a process that ends with its pod: 1 when something is left."""
+        return 0 if self.is_clean else 1
+
 
 class PodStopper:
     """Drains and stops one pod, once, however often it is asked.
 
-    :param release_abandoned: give the claims of handlers that do not end to others, for a
-        process that ends right after; else they are kept and beaten for until they end
+    :param end_process: ends the process at once with an exit code. A stop that leaves handlers
+        behind which cannot be stopped gives their claims to others by its last call, and then
+        calls this. None: the process goes on, and such claims are kept and beaten for
     """
 
-    def __init__(self, pod: RunningPod, *, release_abandoned: bool) -> None:
+    def __init__(self, pod: RunningPod, *, end_process: Callable[[int], None] | None) -> None:
         self._pod = pod
-        self._release_abandoned = release_abandoned
-        self._hurried = False
+        self._end_process = end_process
         self._interrupted: list[JobId] = []
         self._drained: asyncio.Task[None] | None = None
+        self._patience = timedelta.max
         self._grace_until = float("inf")
+        self._hurried = 0
+        self._hurried_until = float("inf")
         self._store_until = float("-inf")
         self._stopped: asyncio.Task[StopReport] | None = None
         self._background: set[asyncio.Future[Any]] = set()
+        self._is_over = False
 
     @property
     def _loop(self) -> asyncio.AbstractEventLoop:
         return asyncio.get_running_loop()
 
     def hurry(self) -> None:
-        """End the grace now."""
-        self._hurried = True
+        """End the grace now: handlers have their patience. The next call ends that, too."""
+        self._hurried += 1
+        settings = self._pod.plan.settings
+        patience = min(self._patience, settings.patience_within(settings.grace)).total_seconds()
+        allowed = patience if self._hurried == 1 else _TO_END
+        self._hurried_until = min(self._hurried_until, self._loop.time() + allowed)
         self._pod.services.run_ended.ring()
 
     async def drain(self, timeout: timedelta) -> bool:
@@ -91,26 +115,42 @@ class PodStopper:
 
         A later, shorter ``timeout`` shortens the grace of an earlier call.
         """
-        self._grace_until = min(self._grace_until, self._loop.time() + timeout.total_seconds())
-        self._pod.services.run_ended.ring()
-        if self._drained is None:
-            self._drained = self._loop.create_task(self._drain(), name="forge-jobs drain")
-        await asyncio.shield(self._drained)
+        self._shorten_grace(timeout)
+        await asyncio.shield(self._draining())
         return not any(True for _ in self._pod.runs())
 
-    async def stop(self, timeout: timedelta) -> StopReport:
+    async def stop(
+        self,
+        timeout: timedelta,
+        *,
+        end_process: Callable[[int], None] | None = None,
+        shielded: bool = False,
+    ) -> StopReport:
         """Drain, then leave the fleet.
 
         At most a second longer than ``timeout``, or four with a store that is slow or has just
-        gone silent.
+        gone silent. Cancelling the caller hurries the stop and does not end it.
+
+        :param end_process: in place of what the stopper was made with
+        :param shielded: see :func:`to_its_end`
         """
-        self._grace_until = min(self._grace_until, self._loop.time() + timeout.total_seconds())
-        self._pod.services.run_ended.ring()
+        self._end_process = end_process or self._end_process
+        self._shorten_grace(timeout)
         if self._stopped is None:
-            self._stopped = self._loop.create_task(self._stop(), name="forge-jobs stop")
-        return await asyncio.shield(self._stopped)
+            self._stopped = SteadyTask(self._stop(), loop=self._loop, name="forge-jobs stop")
+        return await to_its_end(self._stopped, self.hurry, shielded=shielded)
+
+    def _shorten_grace(self, timeout: timedelta) -> None:
+        self._grace_until = min(self._grace_until, self._loop.time() + timeout.total_seconds())
+        self._patience = min(self._patience, self._pod.plan.settings.patience_within(timeout))
+        self._pod.services.run_ended.ring()
 
     # -- drain -------------------------------------------------------------------------------
+
+    def _draining(self) -> asyncio.Task[None]:
+        if self._drained is None:
+            self._drained = SteadyTask(self._drain(), loop=self._loop, name="forge-jobs drain")
+        return self._drained
 
     async def _drain(self) -> None:
         pod = self._pod
@@ -118,14 +158,23 @@ class PodStopper:
         pod.heartbeat.draining = True
         for supervisor in pod.supervisors.values():
             supervisor.drain()
-        self._spawn(_quietly(pod.plan.storage.procs.set_draining(pod.services.lease)))
-        await self._runs_end(lambda: 0.0 if self._hurried else self._grace_until)
+        self._spawn(lambda: pod.plan.storage.procs.set_draining(pod.services.lease))
+        await self._runs_end(self._cancel_at)
         interrupted = [run for run in pod.runs() if run.stop_reason is None]
         for supervisor in pod.supervisors.values():
             supervisor.stop_runs(StopReason.SHUTDOWN)
-        until = self._loop.time() + _TO_END
-        await self._runs_end(lambda: until)
+        at_least = self._loop.time() + _TO_END
+        await self._runs_end(lambda: max(self._handlers_until(), at_least))
         self._interrupted += [run.job.claim.job_id for run in interrupted if run.ended]
+
+    def _cancel_at(self) -> float:
+        """When handlers are cancelled."""
+        patience = self._patience.total_seconds()
+        return float("-inf") if self._hurried else self._grace_until - patience
+
+    def _handlers_until(self) -> float:
+        """When handlers that were cancelled count as stuck."""
+        return min(self._grace_until, self._hurried_until)
 
     async def _runs_end(self, until: Callable[[], float]) -> None:
         """Wait until no handler runs, or the time is over."""
@@ -138,21 +187,28 @@ class PodStopper:
     # -- stop --------------------------------------------------------------------------------
 
     async def _stop(self) -> StopReport:
-        await self.drain(timedelta(days=1))
-        pod = self._pod
-        stuck = list(pod.runs())
+        try:
+            return await self._stop_and_leave()
+        finally:
+            self._is_over = True
+
+    async def _stop_and_leave(self) -> StopReport:
+        await self._draining()
+        stuck = list(self._pod.runs())
         if stuck:
             self._report(stuck)
-        if stuck and not self._release_abandoned:
-            self._spawn(self._linger())
+        if stuck and self._end_process is None:
+            self._spawn(self._linger)
             return self._made(stuck, [], left=False)
-        for run in stuck:
-            run.stop(StopReason.LOST)
-            pod.supervisors[run.job.claim.queue].lane.release([run.job.claim])
         if stop_points.ARMED:
             await stop_points.reach("stop:drained")
         unstored, left = await self._leave()
-        return self._made(stuck, unstored, left=left)
+        if not stuck or self._end_process is None:
+            return self._made(stuck, unstored, left=left)
+        unstored += await self._release_at_last([run.job.claim for run in stuck])
+        report = self._made(stuck, unstored, left=left)
+        self._end_process(report.exit_code)
+        return report
 
     def _made(self, stuck: Iterable[Run], unstored: list[JobId], *, left: bool) -> StopReport:
         return StopReport(
@@ -188,21 +244,34 @@ class PodStopper:
             supervisor.lane.give_up()
             unstored += [claim.job_id for claim in supervisor.lane.waiting_claims()]
         if unstored:
-            logger.error("%d ends of claims could not be stored", len(unstored))
-        last = (
-            self._spawn(_quietly(pod.loops.flush())),
-            self._spawn(_quietly(pod.client.aclose())),
-            self._spawn(_quietly(resign(pod.plan.storage.cron, pod.host_id, pod.loops.memory))),
-        )
+            logger.error(
+                "the store has not taken the ends of %d jobs; they are revived as crashed: %s",
+                len(unstored),
+                _named(unstored),
+                extra={"job_ids": unstored},
+            )
+        last = [
+            self._spawn(pod.loops.flush),
+            self._spawn(pod.client.aclose),
+            self._spawn(lambda: resign(pod.plan.storage.cron, pod.host_id, pod.loops.memory)),
+        ]
         # A beat after the pod has left would bring it back. Nothing else is waited for.
-        await pod.heartbeat.stop(timedelta(seconds=self._to_leave()))
+        beats_end = self._spawn(lambda: pod.heartbeat.stop(timedelta(seconds=self._to_leave())))
+        await self._within(self._to_leave(), [beats_end])
         lease = pod.heartbeat.lease
         if stop_points.ARMED:
             await stop_points.reach("stop:leaving")
-        leaving = self._spawn(_quietly(pod.plan.storage.procs.unregister(lease)))
+        leaving = self._spawn(lambda: pod.plan.storage.procs.unregister(lease))
         await self._within(self._to_leave(), [leaving, *last])
-        left = leaving.done() and bool(leaving.result())
-        return unstored, left
+        return unstored, _went_well(leaving)
+
+    async def _release_at_last(self, claims: Sequence[Claim]) -> list[JobId]:
+        """Give claims to others although their handlers go on, because the process ends with this
+        call; those that the store has not taken."""
+        await flush_log()
+        released = self._spawn(lambda: self._pod.services.jobs.release(claims))
+        await self._within(max(self._to_leave(), _TO_END), [released])
+        return [] if _went_well(released) else [claim.job_id for claim in claims]
 
     def _time_for_store(self) -> float:
         """Seconds that it has at least, by what beats and lanes know of it."""
@@ -225,44 +294,70 @@ class PodStopper:
 
     async def _lanes_end(self) -> None:
         """Wait until all ends are stored, while the store has time for it."""
+        self._begin_lanes_again()
         while not all(lane.done() for lane in self._pod.lanes):
             left = self._left()
             if left <= 0:
                 return
             await self._within(min(left, _LOOK_EVERY), self._pod.lanes)
+            self._begin_lanes_again()
 
-    def _spawn(self, work: Awaitable[Any]) -> "asyncio.Future[Any]":
-        """Run a store call that nobody cancels, and that nobody may have to wait for."""
-        task = asyncio.ensure_future(work)
+    def _begin_lanes_again(self) -> None:
+        """A lane that was cancelled with all tasks of the loop is needed once more."""
+        pod = self._pod
+        for number, supervisor in enumerate(pod.supervisors.values()):
+            if pod.lanes[number].cancelled():
+                pod.lanes[number] = self._loop.create_task(supervisor.lane.run())
+
+    def _spawn(self, call: Callable[[], Awaitable[Any]]) -> "asyncio.Task[bool]":
+        """Begin a call that is repeatable, and that nobody may have to wait for."""
+        task = self._loop.create_task(self._quietly(call))
         self._background.add(task)
         task.add_done_callback(self._background.discard)
         return task
+
+    async def _quietly(self, call: Callable[[], Awaitable[Any]]) -> bool:
+        """Whether ``call`` went well; what it raised is logged, because the way out goes on."""
+        for _ in range(_AGAIN):
+            try:
+                await call()
+            except asyncio.CancelledError:
+                # With all tasks of the loop. The stop goes on, and needs what the call was for.
+                if self._is_over:
+                    raise
+            except StorageError as error:
+                logger.warning("while stopping: %s: %s", type(error).__name__, error)
+                return False
+            except Exception:
+                logger.exception("while stopping")
+                return False
+            else:
+                return True
+        return False
 
     async def _within(self, seconds: float, tasks: Iterable["asyncio.Future[Any]"]) -> None:
         pending = [task for task in tasks if not task.done()]
         if pending:
             await asyncio.wait(pending, timeout=max(seconds, 0.0))
 
-    def _report(self, stuck: Iterable[Run]) -> None:
+    def _report(self, stuck: Sequence[Run]) -> None:
         for run in stuck:
             logger.error(
                 "job %s (%s) has not ended: %s; %s",
                 run.job.claim.job_id,
                 run.job.kind,
                 "its thread cannot be stopped" if run.in_thread else "it swallows CancelledError",
-                "its claim is released" if self._release_abandoned else "its claim is kept",
+                "its claim is kept"
+                if self._end_process is None
+                else "the process ends, and its claim is released with the last call",
                 extra={"job_id": run.job.claim.job_id, "kind": run.job.kind},
             )
 
 
-async def _quietly(call: Awaitable[Any]) -> bool:
-    """Whether ``call`` went well; what it raised is logged, because the way out goes on."""
-    try:
-        await call
-    except StorageError as error:
-        logger.warning("while stopping: %s: %s", type(error).__name__, error)
-        return False
-    except Exception:
-        logger.exception("while stopping")
-        return False
-    return True
+def _named(job_ids: Sequence[JobId]) -> str:
+    more = len(job_ids) - _NAMED
+    return ", ".join(job_ids[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def _went_well(task: "asyncio.Task[bool]") -> bool:
+    return task.done() and not task.cancelled() and task.result()

@@ -22,6 +22,9 @@ logger = reporter(__name__)
 _NO_DEMAND = Demand(worker_ids=(), limit=0, kinds=frozenset())
 _SHORTEST_LOOK, _LONGEST_LOOK = 0.005, 1.0
 _AFTER_COOLING = 1.0
+_CLEAN_UP_OF_MARGIN = 0.75
+"""What handlers have of the fence's margin: it has begun when they are told, and must not have
+ended when they are cancelled again."""
 
 
 class Supervisor:
@@ -138,20 +141,23 @@ class Supervisor:
     def drain(self) -> None:
         """Start nothing any more, and give back what is not started."""
         self._draining = True
+        for run in self.runs():
+            run.pod_stops = True
         self._fit()
 
     def fence(self, fenced: bool) -> None:
         """This pod cannot prove that it owns its claims (or can again)."""
         self._fenced = fenced
         if fenced:
-            self.stop_runs(StopReason.SHUTDOWN)
+            margin = self._services.settings.fence_margin.total_seconds()
+            self.stop_runs(StopReason.SHUTDOWN, patience=_CLEAN_UP_OF_MARGIN * margin)
         self._fit()
         self._go_on()
 
-    def stop_runs(self, reason: StopReason) -> None:
-        """Ask all running handlers to end, at once."""
+    def stop_runs(self, reason: StopReason, patience: float | None = None) -> None:
+        """Ask all running handlers to end. ``patience``: see :meth:`Run.stop`."""
         for run in self.runs():
-            run.stop(reason)
+            run.stop(reason, patience)
 
     # -- the lane's side ---------------------------------------------------------------------
 

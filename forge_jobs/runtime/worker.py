@@ -57,7 +57,13 @@ class Worker:
         if handler is None:
             raise LookupError(f"no handler for kind {job.kind!r}")
         self.run = run = Run(
-            job, handler, self.worker_id, now, services.loop, queue_state=queue_state
+            job,
+            handler,
+            self.worker_id,
+            now,
+            services.loop,
+            patience=services.patience,
+            queue_state=queue_state,
         )
         self._task = services.loop.create_task(self._work(run), context=services.context.copy())
 

@@ -39,14 +39,17 @@ def defaults(struct: Any) -> dict[str, Any]:
 
 def test_the_runtime_table_has_each_setting_with_its_unit_and_default() -> None:
     shown = {name: (unit, default) for name, (unit, default, _) in table("The runtime").items()}
-    expected = {
-        name: ("duration", format_duration(value))
-        if isinstance(value, timedelta)
-        else ("count", str(value))
-        for name, value in defaults(RuntimeSettings).items()
-    }
+    expected = {name: _shown(value) for name, value in defaults(RuntimeSettings).items()}
     assert shown == expected
     assert list(shown) == list(expected)
+
+
+def _shown(value: object) -> tuple[str, str]:
+    if value is None:
+        return "duration", NOTHING
+    if isinstance(value, timedelta):
+        return "duration", format_duration(value)
+    return "count", str(value)
 
 
 def test_the_deployment_table_has_each_variable_with_its_default() -> None:

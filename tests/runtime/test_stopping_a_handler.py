@@ -305,13 +305,15 @@ async def test_a_process_that_ends_releases_the_claims_of_its_threads(storage: S
         loop.call_soon_threadsafe(started.set)
         release.wait(30)
 
-    handle = await a_runtime(storage, handlers, exit_abandons_threads=True).start()
+    exits: list[int] = []
+    options: dict[str, Any] = {"exit_abandons_threads": True, "exit_process": exits.append}
+    handle = await a_runtime(storage, handlers, **options).start()
     job_id = (await handle.enqueue(deaf.request())).job_id
     await started.wait()
     report = await handle.stop(timeout=0.01)
     job = (await storage.jobs.get([job_id]))[job_id]
     release.set()
-    assert (report.abandoned, report.is_clean) == ((job_id,), True)
+    assert (report.abandoned, report.is_clean, exits) == ((job_id,), True, [0])
     assert (job.status, job.attempt) == (JobStatus.PENDING, 0)
 
 

@@ -67,8 +67,9 @@ async def test_a_stop_ends_although_no_call_is_answered(storage: Storage, stubbo
                     if not stubborn:
                         raise
 
-        runtime = a_runtime(faulty(storage, faults), handlers, exit_abandons_threads=True)
-        handle = await runtime.start()
+        exits: list[int] = []
+        options: dict[str, Any] = {"exit_abandons_threads": True, "exit_process": exits.append}
+        handle = await a_runtime(faulty(storage, faults), handlers, **options).start()
         outcome = await handle.enqueue(slow.request())
         await started.wait()
         faults.silent = True
@@ -82,6 +83,7 @@ async def test_a_stop_ends_although_no_call_is_answered(storage: Storage, stubbo
 
         assert report.unstored == (outcome.job_id,)
         assert not report.left
+        assert exits == ([1] if stubborn else [])
         assert report.abandoned == ((outcome.job_id,) if stubborn else ())
         await wait_until(lambda: not list(handle._pod.runs()), description="the handler ends")
     await wait_until(lambda: gone(storage), description="the store hears of the end")

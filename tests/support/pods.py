@@ -23,7 +23,7 @@ import psutil
 from msgspec import Struct, structs
 
 from forge_jobs import RuntimeSettings
-from forge_jobs.cli.serving import RunMode, serve
+from forge_jobs.cli.serving import RunMode, run_worker
 from forge_jobs.config import Deployment
 from tests.support.dying import die_while_firing
 from tests.support.ledger_handlers import handlers
@@ -107,7 +107,7 @@ def _run(plan: PodPlan) -> None:
         die_at(point, visit, Path(marker))
     deployment = Deployment(queues=plan.queues, storage_url=plan.url, runtime=plan.settings)
     # As the worker command does it.
-    raise SystemExit(anyio.run(serve, deployment, handlers, RunMode.FOREVER))
+    raise SystemExit(run_worker(deployment, handlers, RunMode.FOREVER))
 
 
 class PodProcess:

@@ -266,3 +266,15 @@ def test_the_storage_url_is_not_in_the_text_of_a_deployment() -> None:
 
     assert "hunter2" not in repr(deployment)
     assert "hunter2" not in str(deployment)
+
+
+def test_patience_is_a_quarter_of_the_grace_at_most() -> None:
+    def seconds(value: float) -> timedelta:
+        return timedelta(seconds=value)
+
+    assert RuntimeSettings().patience_within(seconds(100)) == seconds(5)
+    assert RuntimeSettings().patience_within(seconds(4)) == seconds(1)
+    given = RuntimeSettings(grace=seconds(100), patience=seconds(25))
+    assert given.patience_within(given.grace) == seconds(25)
+    with pytest.raises(ConfigError, match=r"patience must be at most a quarter of the grace"):
+        RuntimeSettings(grace=seconds(100), patience=seconds(26))

@@ -16,6 +16,8 @@ from forge_jobs.config import MAX_PROCESSES, Deployment, EventLoop, variable_of
 from forge_jobs.errors import ConfigError
 from forge_jobs.model.queues import MAX_WORKERS_LIMIT
 
+_LAST_PORT = 65_535
+
 
 @click.command()
 @click.argument("handlers", metavar="[MODULE:ATTR]", required=False)
@@ -34,6 +36,12 @@ from forge_jobs.model.queues import MAX_WORKERS_LIMIT
 )
 @click.option("--once", is_flag=True, help="Work off what is due, then end.")
 @click.option("--until-empty", is_flag=True, help="End when no job of the queues waits any more.")
+@click.option(
+    "--health-port",
+    type=click.IntRange(1, _LAST_PORT),
+    metavar="PORT",
+    help="Answer /healthz and /readyz there; the next processes on the next ports.",
+)
 @click.option("--stop-on-eof", is_flag=True, hidden=True, help="Stop when stdin closes.")
 @deployment_options
 def worker(
@@ -45,9 +53,12 @@ def worker(
     concurrency: int | None,
     once: bool,
     until_empty: bool,
+    health_port: int | None,
     stop_on_eof: bool,
 ) -> None:
-    """Run jobs until a signal: the first drains, a second one hurries.
+    """Run jobs until SIGTERM, SIGINT, SIGHUP or SIGQUIT.
+
+    The first signal drains, a second one hurries.
 
     MODULE:ATTR is the registry, as myapp.jobs:handlers; FORGE_HANDLERS when left out. Each of
     several processes is a pod of its own; one that dies is started again.
@@ -61,20 +72,23 @@ def worker(
     if not deployment.queues:
         raise ConfigError("FORGE_QUEUES is not set; set it, or give --queues gh,slack=2")
     storage_url(deployment)
-    if (processes or deployment.processes) > 1:
-        count = processes or deployment.processes
-        raise click.exceptions.Exit(_keep(count, deployment, restart=not (once or until_empty)))
+    count = processes or deployment.processes
+    if count > 1:
+        restart = not (once or until_empty)
+        raise click.exceptions.Exit(_keep(count, deployment, health_port, restart=restart))
     registry = load_handlers(handlers, deployment)
     configure_logging(deployment)
     if stop_on_eof:
-        threading.Thread(target=_stop_on_eof, daemon=True).start()
-    import anyio
+        threading.Thread(target=_stop_on_eof, args=(_own_stdin(),), daemon=True).start()
+    from forge_jobs.cli.serving import RunMode, run_worker
 
-    from forge_jobs.cli.serving import RunMode, serve
-
-    mode = RunMode.ONCE if once else RunMode.UNTIL_EMPTY if until_empty else RunMode.FOREVER
-    options = {"use_uvloop": _is_uvloop(deployment.event_loop)}
-    code = anyio.run(serve, deployment, registry, mode, backend_options=options)
+    code = run_worker(
+        deployment,
+        registry,
+        RunMode.ONCE if once else RunMode.UNTIL_EMPTY if until_empty else RunMode.FOREVER,
+        use_uvloop=_is_uvloop(deployment.event_loop),
+        health_port=health_port,
+    )
     raise click.exceptions.Exit(code)
 
 
@@ -88,30 +102,53 @@ def _is_uvloop(wanted: EventLoop) -> bool:
     return installed and wanted != "asyncio"
 
 
-def _keep(count: int, deployment: Deployment, *, restart: bool) -> int:
+def _keep(count: int, deployment: Deployment, health_port: int | None, *, restart: bool) -> int:
     """Run this very command line in ``count`` processes; the exit code."""
     configure_logging(deployment)
     import anyio
 
-    from forge_jobs.cli.processes import run_processes
+    from forge_jobs.cli.processes import Child, run_processes
 
+    _check_ports(health_port, count)
     command = [sys.executable, "-m", "forge_jobs", *sys.argv[1:], "--processes=1", "--stop-on-eof"]
     identity = deployment.worker_id
-    environs = [
-        {**os.environ, **({variable_of("worker_id"): f"{identity}-{n}"} if identity else {})}
+    children = [
+        Child(
+            command + ([f"--health-port={health_port + n - 1}"] if health_port else []),
+            {**os.environ, **({variable_of("worker_id"): f"{identity}-{n}"} if identity else {})},
+        )
         for n in range(1, count + 1)
     ]
 
     async def run() -> int:
         grace = deployment.runtime.grace
-        return await run_processes(command, environs, grace=grace, restart=restart)
+        return await run_processes(children, grace=grace, restart=restart)
 
     return anyio.run(run)
 
 
-def _stop_on_eof() -> None:
+def _check_ports(first: int | None, count: int) -> None:
+    """Each process has a port of its own, from the one that was given on."""
+    last = (first or 1) + count - 1
+    if last > _LAST_PORT:
+        raise click.BadParameter(
+            f"{count} processes need ports up to {last}, and there are {_LAST_PORT}",
+            param_hint="--health-port",
+        )
+
+
+def _own_stdin() -> int:
+    """Take stdin for this process alone: what handlers start must find its end at once."""
+    taken = os.dup(0)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    return taken
+
+
+def _stop_on_eof(pipe: int) -> None:
     """Ask this process to stop once whoever started it is gone."""
     # Not through sys.stdin: its lock, held by a thread that waits, aborts the interpreter's end.
-    while os.read(0, 4096):
+    while os.read(pipe, 4096):
         pass
     os.kill(os.getpid(), signal.SIGTERM)

@@ -1,0 +1,99 @@
+"""``/healthz`` and ``/readyz`` of a worker process, for those who start and stop it."""
+
+import asyncio
+from collections.abc import Callable
+from types import TracebackType
+
+from forge_jobs.errors import ConfigError
+
+_CONNECTIONS = 32
+"""At once; a further one is closed unanswered."""
+
+_SECONDS = 5.0
+"""For a whole request and its answer."""
+
+_REQUEST_BYTES = 8 * 1024
+
+_REASONS = {200: "OK", 404: "Not Found", 405: "Method Not Allowed", 503: "Service Unavailable"}
+
+Probe = Callable[[], list[str]]
+"""What is wrong; nothing when all is well."""
+
+
+class HealthServer:
+    """Answers HTTP requests on the event loop of the handlers, so that an answer proves that it
+    turns. A slow client costs one of few connections for some seconds, and nothing else.
+
+    :param probes: path -> probe: 200 when nothing is wrong, else 503 with one problem per line
+    """
+
+    def __init__(self, port: int, probes: dict[str, Probe]) -> None:
+        self._port = port
+        self._probes = probes
+        self._open: set[asyncio.StreamWriter] = set()
+        self._server: asyncio.Server | None = None
+
+    async def __aenter__(self) -> "HealthServer":
+        """:raises ConfigError: the port cannot be used"""
+        try:
+            self._server = await asyncio.start_server(
+                self._serve, port=self._port, limit=_REQUEST_BYTES
+            )
+        except OSError as error:
+            raise ConfigError(
+                f"--health-port {self._port}: cannot listen there ({error.strerror}); "
+                "give a port that is free"
+            ) from None
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._server is not None:
+            self._server.close()
+        for writer in self._open:
+            writer.transport.abort()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if len(self._open) >= _CONNECTIONS:
+            writer.transport.abort()
+            return
+        self._open.add(writer)
+        try:
+            async with asyncio.timeout(_SECONDS):
+                request = await reader.readuntil(b"\r\n\r\n")
+                writer.write(self._answer(request))
+                await writer.drain()
+                writer.close()
+                await writer.wait_closed()
+        except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            pass  # the client's trouble
+        finally:
+            self._open.discard(writer)
+            writer.transport.abort()
+
+    def _answer(self, request: bytes) -> bytes:
+        method, _, rest = request.decode("latin-1").partition(" ")
+        path = rest.partition(" ")[0].partition("?")[0]
+        status, text = self._judge(method, path)
+        body = text.encode()
+        head = (
+            f"HTTP/1.1 {status} {_REASONS[status]}\r\n"
+            "Content-Type: text/plain; charset=utf-8\r\n"
+            f"Content-Length: {len(body)}\r\n"
+            "Cache-Control: no-store\r\n"
+            "Connection: close\r\n\r\n"
+        )
+        return head.encode() + (b"" if method == "HEAD" else body)
+
+    def _judge(self, method: str, path: str) -> tuple[int, str]:
+        probe = self._probes.get(path)
+        if probe is None:
+            return 404, f"not found; there are {', '.join(self._probes)}\n"
+        if method not in ("GET", "HEAD"):
+            return 405, "only GET and HEAD\n"
+        problems = probe()
+        return (503, "\n".join(problems) + "\n") if problems else (200, "ok\n")

@@ -1,0 +1,103 @@
+"""The end of a worker process, at the latest when it was promised."""
+
+import os
+import queue
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+
+from msgspec import Struct
+
+from forge_jobs.clock import SystemClock
+from forge_jobs.reports import reporter
+from forge_jobs.runtime.last_words import say_and_flush
+
+logger = reporter(__name__)
+
+BEYOND_GRACE = 4.0
+"""Seconds that a stop takes beyond its grace at the longest: with a store that is slow, or has just
+gone silent."""
+
+_AFTER_STOP, _AFTER_GRACE, _LEAST = 2.0, 0.5, 0.3
+"""Seconds for what is left when the pod has stopped, exit hooks of the program's code above all:
+after the stop, after the end of the grace, and at least."""
+
+_elapsed = SystemClock().elapsed
+
+
+class _Order(Struct, frozen=True):
+    """End the process at ``at``, with ``code``."""
+
+    at: float
+    code: int
+
+
+class LastExit:
+    """Ends this process when it does not end by itself.
+
+    A thread of a handler, a task that swallows its cancellation, an exit hook or a blocked event
+    loop keep a process alive for as long as they like. The time is watched by a thread that
+    needs none of them.
+
+    :param grace: of a stop
+    :param patience: what handlers have when a second signal ends the grace
+    :param exit_process: ends the process at once with an exit code
+    """
+
+    def __init__(
+        self,
+        grace: timedelta,
+        patience: timedelta,
+        *,
+        exit_process: Callable[[int], None] = os._exit,
+    ) -> None:
+        self.jobs_left: Callable[[], list[str]] = list
+        """Ids of the jobs that the process still holds."""
+        self._grace, self._patience = grace.total_seconds(), patience.total_seconds()
+        self._exit_process = exit_process
+        self._grace_until: float | None = None
+        # Its put may be called in a signal handler that interrupts another put.
+        self._orders: queue.SimpleQueue[_Order] = queue.SimpleQueue()
+        threading.Thread(target=self._run, name="forge-jobs-last-exit", daemon=True).start()
+
+    def stop_asked(self) -> None:
+        """A stop signal has come. Called in a signal handler."""
+        now = _elapsed()
+        left = self._grace if self._grace_until is None else self._patience
+        until = now + left
+        if self._grace_until is None or until < self._grace_until:
+            self._grace_until = until
+        self._orders.put(_Order(until + BEYOND_GRACE, 1))
+
+    def stopped(self, code: int) -> None:
+        """The pod has stopped; what is left of the process has a moment, in the grace if it can."""
+        now = _elapsed()
+        left = _AFTER_STOP
+        if self._grace_until is not None:
+            left = min(left, self._grace_until + _AFTER_GRACE - now)
+        self._orders.put(_Order(now + max(left, _LEAST), code))
+
+    def _run(self) -> None:
+        order = self._orders.get()
+        while (left := order.at - _elapsed()) > 0:
+            try:
+                newer = self._orders.get(timeout=left)
+            except queue.Empty:
+                break
+            order = _Order(min(order.at, newer.at), newer.code)
+        say_and_flush(self._tell)
+        self._exit_process(order.code)
+
+    def _tell(self) -> None:
+        jobs = self.jobs_left()
+        threads = [
+            each.name
+            for each in threading.enumerate()
+            if not each.daemon and each is not threading.main_thread()
+        ]
+        logger.error(
+            "the process ends now, because something in it has not ended: threads %s; "
+            "jobs in progress, revived as crashed: %s",
+            ", ".join(threads) or "none, so the event loop or an exit hook is blocked",
+            ", ".join(jobs) or "none",
+        )

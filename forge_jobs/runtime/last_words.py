@@ -1,0 +1,59 @@
+"""The log of a process that ends at once, without the interpreter's own end."""
+
+import asyncio
+import contextlib
+import logging
+import sys
+import threading
+from collections.abc import Callable
+
+_AT_MOST = 0.5
+"""Seconds. A log may block, and the process ends all the same."""
+
+
+def say_and_flush(say: Callable[[], None], at_most: float = _AT_MOST) -> bool:
+    """Call ``say``, then flush the log and both streams; False: not within ``at_most`` seconds."""
+
+    def run() -> None:
+        with contextlib.suppress(Exception):
+            say()
+        _flush()
+
+    thread = threading.Thread(target=run, name="forge-jobs-last-words", daemon=True)
+    try:
+        thread.start()
+    except RuntimeError:  # no thread can be started any more
+        return False
+    thread.join(at_most)
+    return not thread.is_alive()
+
+
+async def flush_log(at_most: float = _AT_MOST) -> bool:
+    """Flush the log and both streams, while the event loop goes on."""
+    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def tell() -> None:
+        with contextlib.suppress(RuntimeError):
+            done.get_loop().call_soon_threadsafe(done.set_result, None)
+
+    def run() -> None:
+        _flush()
+        tell()
+
+    try:
+        threading.Thread(target=run, name="forge-jobs-last-words", daemon=True).start()
+    except RuntimeError:
+        return False
+    await asyncio.wait({done}, timeout=at_most)
+    return done.done()
+
+
+def _flush() -> None:
+    loggers = [logging.root, *logging.root.manager.loggerDict.values()]
+    for each in loggers:
+        for handler in getattr(each, "handlers", ()):
+            with contextlib.suppress(Exception):
+                handler.flush()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()

@@ -1,0 +1,129 @@
+"""From the start of a pod to its stop, whatever comes in between."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Generator
+from datetime import timedelta
+from types import TracebackType
+from typing import Any
+
+from forge_jobs.runtime.handle import QueueHandle
+from forge_jobs.runtime.pod import start_pod
+from forge_jobs.runtime.signals import StopRequest
+from forge_jobs.runtime.startup import RuntimePlan
+from forge_jobs.runtime.steady import SteadyTask, to_its_end
+from forge_jobs.runtime.stopping import PodStopper, StopReport
+
+_LOOK_EVERY = timedelta(milliseconds=100)
+
+
+class Starting:
+    """A start that has not happened yet: await it, or enter it.
+
+    :param exit_with_stuck: a stop with handlers that cannot be stopped ends the process
+    """
+
+    def __init__(self, plan: RuntimePlan, *, exit_with_stuck: bool) -> None:
+        self._plan = plan
+        self._exit_with_stuck = exit_with_stuck
+        self._handle: QueueHandle | None = None
+        self._stopper: PodStopper | None = None
+        self._hurried = False
+
+    def __await__(self) -> Generator[Any, None, QueueHandle]:
+        return self.open().__await__()
+
+    async def open(self) -> QueueHandle:
+        """Start, once."""
+        if self._handle is None:
+            pod = await start_pod(self._plan)
+            end_process = self._plan.exit_process if self._exit_with_stuck else None
+            self._stopper = PodStopper(pod, end_process=end_process)
+            self._handle = QueueHandle(pod, self._stopper)
+            if self._hurried:
+                self._handle.hurry()
+        return self._handle
+
+    def hurry(self) -> None:
+        """End the grace, also of a stop that has not begun."""
+        self._hurried = True
+        if self._handle is not None:
+            self._handle.hurry()
+
+    async def stop(self, *, end_process: Callable[[int], None] | None = None) -> StopReport | None:
+        """Stop what was started, if anything was; no cancellation cuts that short.
+
+        :param end_process: see :class:`PodStopper`
+        """
+        if self._stopper is None:
+            return None
+        return await self._stopper.stop(
+            self._plan.settings.grace, end_process=end_process, shielded=True
+        )
+
+    async def __aenter__(self) -> QueueHandle:
+        return await self.open()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.stop()
+
+
+async def run_until(
+    request: StopRequest,
+    starting: Starting,
+    end_process: Callable[[int], None],
+    is_done: Callable[[], Awaitable[bool]] | None = None,
+    started: Callable[[QueueHandle], None] | None = None,
+) -> int:
+    """Start a pod, and stop it when that is asked for, ``is_done``, or something fails.
+
+    :param end_process: see :class:`PodStopper`; only when nothing has failed
+    :param started: called with what was started
+    :returns: the exit code of the process
+    """
+    request.on_hurry(starting.hurry)
+    start = asyncio.ensure_future(starting.open())
+    try:
+        if not await _begun(start, request):
+            return 0
+        if started is not None:
+            started(start.result())
+        while not request.is_asked and not (is_done and await is_done()):
+            await request.wait(None if is_done is None else _LOOK_EVERY)
+    except BaseException:
+        await to_its_end(
+            SteadyTask(_take_down(start, starting), loop=asyncio.get_running_loop()),
+            starting.hurry,
+            shielded=True,
+        )
+        raise
+    report = await starting.stop(end_process=end_process)
+    return 0 if report is None else report.exit_code
+
+
+async def _begun(start: "asyncio.Future[QueueHandle]", request: StopRequest) -> bool:
+    """Wait for the start; False: a stop was asked for before."""
+    asked = asyncio.ensure_future(request.wait())
+    waited_for: set[asyncio.Future[Any]] = {asked, start}
+    try:
+        await asyncio.wait(waited_for, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        asked.cancel()
+    if not start.done():
+        start.cancel()
+        await asyncio.wait({start})
+        if start.cancelled():
+            return False
+    start.result()
+    return True
+
+
+async def _take_down(start: "asyncio.Future[QueueHandle]", starting: Starting) -> None:
+    """Stop what ``start`` has made or will have made."""
+    start.cancel()
+    await asyncio.wait({start})
+    await starting.stop()

@@ -1,0 +1,45 @@
+"""Work that a cancellation from outside hurries, and does not cut short."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import anyio
+
+T = TypeVar("T")
+
+
+class SteadyTask(asyncio.Task[T]):
+    """A task that goes on when it is cancelled.
+
+    For the end of a pod: a program that cancels all tasks of its loop, as ``asyncio.run`` does
+    at its end, waits for them, and what they have to store must reach the store. The work must
+    end by itself. It may wait for futures and other tasks, but must not use ``asyncio.timeout``
+    or a cancel scope, which work by cancelling the task that they are in.
+    """
+
+    def cancel(self, msg: Any | None = None) -> bool:
+        """Change nothing."""
+        return False
+
+
+async def to_its_end(
+    task: "asyncio.Future[T]", hurry: Callable[[], None], *, shielded: bool = False
+) -> T:
+    """Wait for ``task`` whatever cancels the caller; each cancellation calls ``hurry``.
+
+    :param shielded: the caller's anyio scopes may be cancelled already, which hurries nothing
+    :raises asyncio.CancelledError: the caller was cancelled meanwhile; ``task`` is done
+    """
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            # A scope that was cancelled would cancel each further step.
+            with anyio.CancelScope(shield=shielded or cancelled is not None):
+                await asyncio.wait({task})
+        except asyncio.CancelledError as error:
+            cancelled = error
+            hurry()
+    if cancelled is not None:
+        raise cancelled
+    return task.result()

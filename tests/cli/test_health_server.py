@@ -1,0 +1,114 @@
+"""``/healthz`` and ``/readyz``: what they say, and what clients cannot do to them."""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from forge_jobs.cli import health_server
+from forge_jobs.cli.health_server import HealthServer
+from forge_jobs.errors import ConfigError
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def problems() -> list[str]:
+    return []
+
+
+@pytest.fixture
+async def port(problems: list[str], unused_port: int) -> AsyncIterator[int]:
+    async with HealthServer(unused_port, {"/readyz": lambda: problems}):
+        yield unused_port
+
+
+@pytest.fixture
+def unused_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+@asynccontextmanager
+async def connected(
+    port: int,
+) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        yield reader, writer
+    finally:
+        writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
+
+
+async def ask(port: int, request: bytes) -> bytes:
+    async with connected(port) as (reader, writer), asyncio.timeout(20):
+        writer.write(request)
+        return await reader.read()
+
+
+async def test_a_probe_says_what_is_wrong(port: int, problems: list[str]) -> None:
+    assert (await ask(port, b"GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n")).endswith(b"\r\n\r\nok\n")
+    problems += ["draining", "no beat yet"]
+
+    answer = await ask(port, b"GET /readyz?verbose HTTP/1.0\r\n\r\n")
+
+    assert answer.startswith(b"HTTP/1.1 503 Service Unavailable\r\n")
+    assert answer.endswith(b"\r\n\r\ndraining\nno beat yet\n")
+
+
+@pytest.mark.parametrize(
+    ("request_line", "status"),
+    [
+        (b"GET / HTTP/1.1", b"404"),
+        (b"POST /readyz HTTP/1.1", b"405"),
+        (b"HEAD /readyz HTTP/1.1", b"200"),
+        (b"\x00\xff", b"404"),
+    ],
+)
+async def test_other_requests_are_answered_too(
+    port: int, request_line: bytes, status: bytes
+) -> None:
+    answer = await ask(port, request_line + b"\r\n\r\n")
+    assert answer.split()[1] == status
+    assert (answer.partition(b"\r\n\r\n")[2] == b"") is request_line.startswith(b"HEAD")
+
+
+async def test_a_request_that_is_too_long_is_not_answered(port: int) -> None:
+    assert await ask(port, b"GET /readyz HTTP/1.1\r\nX: " + b"x" * 100_000) == b""
+
+
+async def test_slow_clients_are_bounded_in_time_and_number(
+    port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(health_server, "_CONNECTIONS", 2)
+    async with connected(port), connected(port):
+        await wait_until(lambda: refused(port), description="both places are taken")
+    await wait_until(lambda: served(port), description="there is room again")
+
+    monkeypatch.setattr(health_server, "_SECONDS", 0.01)
+    async with connected(port) as (reader, _), asyncio.timeout(20):
+        assert await reader.read() == b""
+
+
+async def refused(port: int) -> bool:
+    try:
+        return await ask(port, b"GET /readyz HTTP/1.1\r\n\r\n") == b""
+    except ConnectionError:
+        return True
+
+
+async def served(port: int) -> bool:
+    return not await refused(port)
+
+
+async def test_a_port_in_use_is_refused_in_words(port: int) -> None:
+    with pytest.raises(ConfigError, match=f"--health-port {port}: cannot listen there"):
+        async with HealthServer(port, {}):
+            pass
