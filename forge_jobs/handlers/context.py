@@ -112,7 +112,12 @@ class JobContext(Protocol):
 
     @property
     def sync(self) -> SyncJobContext:
-        """For use from the thread of a ``def`` handler."""
+        """For use from the thread of a ``def`` handler, where what must be awaited is refused with
+        a RuntimeError that says so.
+
+        An ``async def`` handler that ends without having awaited a call of its context makes its
+        job dead at once: the call did nothing, and a retry would forget it again.
+        """
         ...
 
     @property

@@ -1,11 +1,12 @@
 """Runs one handler once and says how it ended. Nothing a handler raises leaves this module."""
 
 import asyncio
+import contextlib
 import contextvars
 import functools
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from forge_jobs.handlers.durations import check_duration
 from forge_jobs.handlers.outcomes import (
@@ -22,9 +23,12 @@ from forge_jobs.model.ids import HostId
 from forge_jobs.model.jobs import Cause, ErrorRecord
 from forge_jobs.model.names import check_name
 from forge_jobs.policy.transitions import SUCCESS, AttemptEnd
+from forge_jobs.runtime.context_calls import NeverAwaited
 from forge_jobs.runtime.failures import error_record
 from forge_jobs.runtime.run import Run, StopReason
 from forge_jobs.runtime.threads import HandlerThread, NoThread
+
+_MEANT_WELL = {Cause.SUCCEEDED, Cause.SNOOZED, Cause.THROTTLED, Cause.RATE_LIMITED}
 
 _STOPPED = {
     StopReason.CANCEL: Cause.CANCELLED,
@@ -33,10 +37,18 @@ _STOPPED = {
 }
 
 
+class Context(Protocol):
+    """The JobContext of a run, as far as its end is concerned."""
+
+    def unawaited(self) -> tuple[str, ...]:
+        """What the handler has called and not awaited."""
+        ...
+
+
 async def execute(
     run: Run,
     host_id: HostId,
-    context: Callable[[Run], object],
+    context: Callable[[Run], Context],
     thread: Callable[[], HandlerThread],
 ) -> AttemptEnd | None:
     """Decode the payload, call the handler, encode its result; None when the claim was lost.
@@ -50,13 +62,13 @@ async def execute(
     """
     value: object = None
     error: BaseException | None = None
-    handler = run.handler
+    handler, made = run.handler, None
     if run.stop_reason is not None:
         return _not_started(run)
     try:
         arguments = handler.decode(run.job.payload)
         if handler.context_parameter is not None:
-            arguments[handler.context_parameter] = context(run)
+            arguments[handler.context_parameter] = made = context(run)
     except BaseException as raised:  # validators are the handler's code and may raise anything
         return _failed(run, host_id, raised, Cause.FAILED)
     try:
@@ -72,7 +84,27 @@ async def execute(
             run.stop_reason = run.stop_reason or StopReason.SHUTDOWN
     finally:
         run.finish()
-    return _judge(run, host_id, value, error)
+    end = _judge(run, host_id, value, error)
+    if made is not None and made.unawaited() and end is not None and end.cause in _MEANT_WELL:
+        return await _without_forgotten_calls(end, made, run, host_id)
+    return end
+
+
+async def _without_forgotten_calls(
+    end: AttemptEnd, context: Context, run: Run, host_id: HostId
+) -> AttemptEnd:
+    """The end of a handler that may have forgotten an ``await``, which makes its job dead."""
+    # A task that the handler made of the call in its last step begins before the loop comes here.
+    turn = asyncio.get_running_loop().create_future()
+    turn.get_loop().call_soon(turn.set_result, None)
+    with contextlib.suppress(asyncio.CancelledError):
+        await turn
+    names = context.unawaited()
+    if not names:
+        return end
+    forgotten = NeverAwaited(names)
+    record = _record(run, host_id, forgotten, Cause.FAILED)
+    return AttemptEnd(cause=Cause.FAILED, error=record, retryable=False, exception=forgotten)
 
 
 async def _call_in_thread(

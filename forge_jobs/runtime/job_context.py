@@ -1,12 +1,11 @@
 """What a handler gets when it asks for a JobContext."""
 
-import asyncio
 import json
 import logging
-import threading
 from collections.abc import Coroutine, Iterable, Mapping
 from datetime import timedelta
-from typing import Any, Protocol, TypeVar
+from functools import partial
+from typing import Any, Protocol
 
 from forge_jobs.client_sync import run_without_loop
 from forge_jobs.errors import Conflict
@@ -16,13 +15,12 @@ from forge_jobs.handlers.requests import EnqueueRequest
 from forge_jobs.model.ids import JobId, WorkerId
 from forge_jobs.model.jobs import Cause, EnqueueOutcome, JobStatus
 from forge_jobs.model.transitions import Finalization, Transition
+from forge_jobs.runtime.context_calls import ContextCalls, LoopThread
 from forge_jobs.runtime.job_log import JobLogger
 from forge_jobs.runtime.run import Run
 from forge_jobs.storage.protocols import JobStore
 
 logger = logging.getLogger("forge_jobs.job")
-
-_T = TypeVar("_T")
 
 
 class Enqueuer(Protocol):
@@ -31,28 +29,6 @@ class Enqueuer(Protocol):
     async def enqueue(self, request: EnqueueRequest, **options: Any) -> EnqueueOutcome: ...
 
     async def enqueue_many(self, requests: Iterable[EnqueueRequest]) -> list[EnqueueOutcome]: ...
-
-
-class LoopThread:
-    """Which loop runs in which thread; made on the loop itself."""
-
-    def __init__(self) -> None:
-        self.loop = asyncio.get_running_loop()
-        self.thread_id = threading.get_ident()
-
-    def is_here(self) -> bool:
-        """The caller is on the loop's thread."""
-        return threading.get_ident() == self.thread_id
-
-    def wait_for(self, work: Coroutine[Any, Any, _T]) -> _T:
-        """Run ``work`` on the loop and block the calling thread until it has ended."""
-        if self.is_here():
-            work.close()
-            raise RuntimeError(
-                "ctx.sync blocks its thread and would block the event loop here: "
-                "in an async def handler, await the methods of ctx itself"
-            )
-        return asyncio.run_coroutine_threadsafe(work, self.loop).result()
 
 
 class RunContext:
@@ -67,10 +43,13 @@ class RunContext:
         home: LoopThread,
     ) -> None:
         self._run = run
-        self._client = client
-        self._jobs = jobs
-        self._rate_limit = rate_limit
+        self._work = _ContextWork(run, client, jobs, rate_limit)
         self._home = home
+        self._calls = ContextCalls(home)
+
+    def unawaited(self) -> tuple[str, ...]:
+        """What the handler has called and not awaited."""
+        return self._calls.unawaited()
 
     @property
     def job_id(self) -> JobId:
@@ -116,11 +95,11 @@ class RunContext:
 
     @property
     def rate_limit(self) -> RateLimits:
-        return self._rate_limit
+        return RunRateLimits(self._work, self._calls)
 
     @property
     def sync(self) -> "SyncRunContext":
-        return SyncRunContext(self, self._home)
+        return SyncRunContext(self._work, self._home)
 
     @property
     def cancel_requested(self) -> bool:
@@ -138,6 +117,47 @@ class RunContext:
         else:
             self._home.loop.call_soon_threadsafe(self._run.extend, seconds)
 
+    def finish_in(self, connection: object, result: object = None) -> Coroutine[Any, Any, None]:
+        return self._calls.call("finish_in", partial(self._work.finish_in, connection, result))
+
+    def enqueue(
+        self, request: EnqueueRequest, **options: object
+    ) -> Coroutine[Any, Any, EnqueueOutcome]:
+        return self._calls.call("enqueue", partial(self._work.enqueue, request, **options))
+
+    def enqueue_many(
+        self, requests: Iterable[EnqueueRequest]
+    ) -> Coroutine[Any, Any, list[EnqueueOutcome]]:
+        return self._calls.call("enqueue_many", partial(self._work.enqueue_many, requests))
+
+
+class RunRateLimits:
+    """Named token buckets for the event loop of an ``async def`` handler."""
+
+    def __init__(self, work: "_ContextWork", calls: ContextCalls) -> None:
+        self._work = work
+        self._calls = calls
+
+    def acquire(
+        self, scope: str, count: int = 1, *, wait: timedelta | float | None = None
+    ) -> Coroutine[Any, Any, bool]:
+        return self._calls.call(
+            "rate_limit.acquire", partial(self._work.acquire, scope, count, wait)
+        )
+
+    def drain(self, scope: str) -> Coroutine[Any, Any, None]:
+        return self._calls.call("rate_limit.drain", partial(self._work.drain, scope))
+
+
+class _ContextWork:
+    """What the methods of a context do once they are awaited."""
+
+    def __init__(self, run: Run, client: Enqueuer, jobs: JobStore, rate_limit: RateLimits) -> None:
+        self._run = run
+        self._client = client
+        self._jobs = jobs
+        self._limits = rate_limit
+
     async def finish_in(self, connection: object, result: object = None) -> None:
         job = self._run.job
         text = self._run.handler.encode_result(result) if job.keep_result else None
@@ -154,43 +174,43 @@ class RunContext:
     async def enqueue_many(self, requests: Iterable[EnqueueRequest]) -> list[EnqueueOutcome]:
         return await self._client.enqueue_many(requests)
 
+    async def acquire(self, scope: str, count: int, wait: timedelta | float | None) -> bool:
+        return await self._limits.acquire(scope, count, wait=wait)
+
+    async def drain(self, scope: str) -> None:
+        await self._limits.drain(scope)
+
 
 class SyncRunContext:
     """The waiting methods of a RunContext for the thread of a ``def`` handler."""
 
-    def __init__(self, context: RunContext, home: LoopThread) -> None:
-        self._context = context
+    def __init__(self, work: _ContextWork, home: LoopThread) -> None:
+        self._work = work
         self._home = home
 
     @property
     def rate_limit(self) -> "SyncRunRateLimits":
-        return SyncRunRateLimits(self._context.rate_limit, self._home)
+        return SyncRunRateLimits(self._work, self._home)
 
     def finish_in(self, connection: object, result: object = None) -> None:
-        run_without_loop(connection, lambda: self._context.finish_in(connection, result))
+        run_without_loop(connection, lambda: self._work.finish_in(connection, result))
 
     def enqueue(self, request: EnqueueRequest, **options: object) -> EnqueueOutcome:
-        return self._home.wait_for(self._context.enqueue(request, **options))
+        return self._home.wait_for(self._work.enqueue(request, **options))
 
     def enqueue_many(self, requests: Iterable[EnqueueRequest]) -> list[EnqueueOutcome]:
-        return self._home.wait_for(self._context.enqueue_many(requests))
+        return self._home.wait_for(self._work.enqueue_many(requests))
 
 
 class SyncRunRateLimits:
     """Named token buckets for the thread of a ``def`` handler."""
 
-    def __init__(self, limits: RateLimits, home: LoopThread) -> None:
-        self._limits = limits
+    def __init__(self, work: _ContextWork, home: LoopThread) -> None:
+        self._work = work
         self._home = home
 
     def acquire(self, scope: str, count: int = 1, *, wait: timedelta | float | None = None) -> bool:
-        return self._home.wait_for(self._acquire(scope, count, wait))
+        return self._home.wait_for(self._work.acquire(scope, count, wait))
 
     def drain(self, scope: str) -> None:
-        self._home.wait_for(self._drain(scope))
-
-    async def _acquire(self, scope: str, count: int, wait: timedelta | float | None) -> bool:
-        return await self._limits.acquire(scope, count, wait=wait)
-
-    async def _drain(self, scope: str) -> None:
-        await self._limits.drain(scope)
+        self._home.wait_for(self._work.drain(scope))

@@ -17,10 +17,11 @@ from forge_jobs.policy.liveness import Fence
 from forge_jobs.reports import report_counts, reporter
 from forge_jobs.runtime.beats import BeatReceiver
 from forge_jobs.runtime.capacity import Capacity
+from forge_jobs.runtime.context_calls import LoopThread
 from forge_jobs.runtime.events import EventBuffer
 from forge_jobs.runtime.health import PodHealth, QueueHealth
 from forge_jobs.runtime.heartbeats import Heartbeat
-from forge_jobs.runtime.job_context import LoopThread, RunContext
+from forge_jobs.runtime.job_context import RunContext
 from forge_jobs.runtime.job_log import JobLog
 from forge_jobs.runtime.latencies import LatencyRecorder
 from forge_jobs.runtime.loops import PodLoops

@@ -15,6 +15,7 @@ from forge_jobs.model.processes import PodLease
 from forge_jobs.policy.liveness import Fence
 from forge_jobs.runtime.capacity import Capacity
 from forge_jobs.runtime.events import EventBuffer
+from forge_jobs.runtime.execution import Context
 from forge_jobs.runtime.held_claims import HeldClaims
 from forge_jobs.runtime.job_log import JobLog
 from forge_jobs.runtime.latencies import LatencyRecorder
@@ -55,7 +56,7 @@ class PodServices:
         events: EventBuffer,
         latencies: LatencyRecorder,
         rate_limit: RateLimiter,
-        job_context: Callable[[Run], object],
+        job_context: Callable[[Run], Context],
         job_log: JobLog | None = None,
         capacity: Capacity | None = None,
         store_time: Clock | None = None,

@@ -23,8 +23,10 @@ from forge_jobs.model.transitions import Demand, Exchange
 from forge_jobs.policy.claim_ahead import Pace
 from forge_jobs.policy.liveness import Fence
 from forge_jobs.runtime.events import EventBuffer
+from forge_jobs.runtime.execution import Context
 from forge_jobs.runtime.latencies import LatencyRecorder
 from forge_jobs.runtime.rate_limits import RateLimiter
+from forge_jobs.runtime.run import Run
 from forge_jobs.runtime.services import PodServices
 from forge_jobs.runtime.supervisor import Supervisor
 from forge_jobs.storage.protocols import Storage
@@ -34,6 +36,10 @@ from tests.support.runtimes import QUEUE, in_progress, quick_settings, seconds
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
+
+
+def _no_context(_: Run) -> Context:
+    raise AssertionError("these handlers take none")
 
 
 class Bench:
@@ -64,7 +70,7 @@ class Bench:
             events=EventBuffer(storage.jobs, clock=clock),
             latencies=LatencyRecorder(storage.jobs, lease.host_id, clock=clock),
             rate_limit=RateLimiter(storage.config),
-            job_context=lambda run: None,
+            job_context=_no_context,
             rng=random.Random(1),
         )
         self.supervisor = Supervisor(QUEUE, self.services)
