@@ -196,6 +196,7 @@ def test_jobs_of_lost_pods_are_told(forge: CommandLine, in_store: InStore) -> No
 
     finding = found(forge, "pods")
 
+    assert finding["text"].startswith("no live pod since 20")
     assert "1 lost with 1 job in progress, to be revived by a live pod" in finding["text"]
 
 

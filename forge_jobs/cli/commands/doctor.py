@@ -12,12 +12,12 @@ import click
 from forge_jobs.cli.failures import FAILED
 from forge_jobs.cli.findings import Finding, State, examine_queues, live_pods
 from forge_jobs.cli.options import deployment_options, json_option, storage_url
-from forge_jobs.cli.output import duration, emit_json, emit_table
+from forge_jobs.cli.output import duration, emit_json, emit_table, instant
 from forge_jobs.clock import SystemClock, from_us
 from forge_jobs.config import Deployment
 from forge_jobs.errors import ForgeJobsError
 from forge_jobs.policy import remedies
-from forge_jobs.policy.explanations import count
+from forge_jobs.policy.explanations import count, name_of
 from forge_jobs.runtime.startup import connections_wanted
 from forge_jobs.storage.protocols import Storage
 
@@ -168,6 +168,9 @@ async def _check_pods(storage: Storage) -> _Result:
     if claimed:
         lost += f" with {count(claimed, 'job')} in progress, to be revived by a live pod"
     if not live:
+        if pods:
+            last = max(pods, key=lambda pod: pod.last_beat_at)
+            lost = f" since {instant(last.last_beat_at)} ({name_of(last)}){lost}"
         text = f"no live pod{lost}: nothing runs until 'forge-jobs worker' does"
         return "warn", text, remedies.start_worker("QUEUES")
     return "ok", f"{len(live)} live{lost}"
