@@ -35,6 +35,7 @@ from forge_jobs.handlers.outcomes import Throttled as Throttled
 from forge_jobs.handlers.registry import HandlerRegistry as HandlerRegistry
 from forge_jobs.handlers.registry import load_registry as load_registry
 from forge_jobs.handlers.requests import EnqueueRequest as EnqueueRequest
+from forge_jobs.handlers.routing import prefix_router as prefix_router
 from forge_jobs.model.jobs import After as After
 from forge_jobs.model.jobs import EnqueueOutcome as EnqueueOutcome
 from forge_jobs.model.jobs import Job as Job
@@ -54,7 +55,6 @@ from forge_jobs.storage.protocols import Storage as Storage
 
 if TYPE_CHECKING:
     from forge_jobs.runtime.handle import QueueHandle as QueueHandle
-    from forge_jobs.runtime.routing import prefix_router as prefix_router
     from forge_jobs.runtime.runtime import QueueRuntime as QueueRuntime
     from forge_jobs.runtime.schedules import schedule as schedule
 
@@ -62,7 +62,6 @@ if TYPE_CHECKING:
 _LAZY = {
     "QueueHandle": "forge_jobs.runtime.handle",
     "QueueRuntime": "forge_jobs.runtime.runtime",
-    "prefix_router": "forge_jobs.runtime.routing",
     "schedule": "forge_jobs.runtime.schedules",
 }
 

@@ -7,39 +7,45 @@ from operator import attrgetter
 from types import TracebackType
 from typing import Any
 
-import msgspec
 from msgspec import Struct
 
 from forge_jobs import stop_points
 from forge_jobs.client_sync import SyncJobClient
 from forge_jobs.clock import Clock, SystemClock
-from forge_jobs.errors import JobCancelled, JobDead, NotFound, ResultTimeout, StorageError
+from forge_jobs.errors import NotFound, StorageError
 from forge_jobs.handlers.durations import check_duration
-from forge_jobs.handlers.preparing import Router, prepare, prepare_many
+from forge_jobs.handlers.preparing import (
+    Router,
+    check_request,
+    check_requests,
+    prepare,
+    prepare_many,
+)
 from forge_jobs.handlers.registry import HandlerRegistry
-from forge_jobs.handlers.requests import EnqueueRequest
+from forge_jobs.handlers.requests import CheckedJson, EnqueueRequest
+from forge_jobs.handlers.routing import checked_router
 from forge_jobs.lanes import Lane
 from forge_jobs.model.ids import JobId, check_job_id
 from forge_jobs.model.jobs import (
     BulkOutcome,
-    Cause,
     EnqueueOutcome,
     Job,
     JobFilter,
-    JobStatus,
     NewJob,
     Page,
     Refusal,
 )
 from forge_jobs.policy.admission import Explanation
 from forge_jobs.policy.admission import explain as explain_job
+from forge_jobs.results import AwaitedJobs, read_result
+from forge_jobs.routes import NotLookedUp, PublishedRoutes
 from forge_jobs.storage.protocols import Storage
 
 ATOMIC_JOBS = 10_000
 """So many jobs of one ``enqueue_many`` are stored all or none."""
 
 _BULK_IDS = 500
-_FIRST_POLL, _LONGEST_POLL = 0.02, 1.0
+_CLOSED = "this client is closed"
 _ROW_BYTES = 400
 """What a job takes beside its payload, roughly: bounds the size of one store call."""
 
@@ -67,7 +73,9 @@ class JobClient:
 
     :param handlers: payloads of their kinds are checked against their signatures, and their
         defaults hold also for requests made by kind
-    :param router: chooses the queue where neither request nor handler names one
+    :param router: chooses the queue where neither request nor handler names one, see
+        ``prefix_router``. Of a kind whose handler is not in ``handlers`` the queue that pods
+        publish counts first. Where nothing names a queue, it is ``default``
     :param repeat_for: how long an enqueue is repeated while the store is unavailable, or somebody's
         open transaction holds the unique key
     """
@@ -83,17 +91,20 @@ class JobClient:
     ) -> None:
         self.storage = storage
         self._handlers = handlers
-        self._router = router
+        self._router = None if router is None else checked_router(router)
         self._repeat_for = check_duration("repeat_for", repeat_for)
         self._clock = clock or SystemClock()
+        self._routes = PublishedRoutes(
+            storage.procs.routes, handlers, repeat_for=self._repeat_for, clock=self._clock
+        )
         # Two where no call waits for a disk: while one's call is under way, callers of the other
         # prepare theirs. Where calls do wait, one for all of them is worth more.
         self._plain = [self._lane(None) for _ in range(1 if storage.is_durable else 2)]
         # Apart from the others: a key held by somebody's open transaction stalls only those
         # who ask for keys. Sorted, so that two processes take their keys in one order.
         self._keyed = self._lane(_least_key)
+        self._awaited = AwaitedJobs(storage.jobs, repeat_for=self._repeat_for, clock=self._clock)
         self._is_closed = False
-        self._closed: asyncio.Event | None = None
         self._sync: SyncJobClient | None = None
 
     def _lane(self, sort_key: Callable[[_Unit], Any] | None) -> Lane[_Unit, list[EnqueueOutcome]]:
@@ -125,7 +136,13 @@ class JobClient:
         :raises NotFound: a job named in ``after`` does not exist
         :raises Unavailable: the store could not be reached for ``repeat_for``
         """
-        job = self.prepare(request, **options)
+        check_request(request)
+        request = request.options(**options)
+        try:
+            job = prepare(request, self._handlers, self._router, self._routes.asked)
+        except NotLookedUp:
+            await self._routes.look_up()
+            job = self.prepare(request)
         [outcome] = await self._submit((job,), connection)
         return outcome
 
@@ -138,7 +155,7 @@ class JobClient:
         order, and an error leaves the earlier steps stored. Every request is checked before
         anything is stored. Errors and ``connection`` as in :meth:`enqueue`.
         """
-        jobs = prepare_many(requests, self._handlers, self._router)
+        jobs = await self.prepared(requests)
         outcomes: list[EnqueueOutcome] = []
         for start in range(0, len(jobs), ATOMIC_JOBS):
             outcomes += await self._submit(jobs[start : start + ATOMIC_JOBS], connection)
@@ -147,9 +164,38 @@ class JobClient:
     def prepare(self, request: EnqueueRequest, **options: Any) -> NewJob:
         """What :meth:`enqueue` would store: defaults filled in, every value checked.
 
+        The store is not asked: what pods publish counts as far as this client has read it.
+
         :raises InvalidInput: a value is wrong
         """
-        return prepare(request.options(**options), self._handlers, self._router)
+        check_request(request)
+        request = request.options(**options)
+        return prepare(request, self._handlers, self._router, self._routes.as_known)
+
+    def prepare_many(self, requests: Sequence[EnqueueRequest]) -> tuple[NewJob, ...]:
+        """What :meth:`enqueue_many` would store.
+
+        :raises NotLookedUp: what pods publish has to be read first, see :meth:`prepared`
+        """
+        return prepare_many(requests, self._handlers, self._router, self._routes.asked)
+
+    async def prepared(self, requests: Iterable[EnqueueRequest]) -> tuple[NewJob, ...]:
+        """:meth:`prepare_many`, with a look at what pods publish where that is due."""
+        check_requests(requests)
+        wanted = tuple(requests)
+        try:
+            return self.prepare_many(wanted)
+        except NotLookedUp:
+            await self._routes.look_up()
+            return prepare_many(wanted, self._handlers, self._router, self._routes.as_known)
+
+    async def queue_of(self, kind: str) -> str:
+        """The queue that :meth:`enqueue` takes for a kind where the request names none.
+
+        :raises InvalidInput: the kind is no name, or seems misspelt
+        """
+        [job] = await self.prepared([EnqueueRequest(kind, CheckedJson("{}"))])
+        return job.queue
 
     async def _submit(self, unit: _Unit, connection: object | None) -> list[EnqueueOutcome]:
         self._check_open()
@@ -181,8 +227,8 @@ class JobClient:
     async def result(self, job_id: str, timeout: timedelta | float) -> Any:
         """Wait until the job has ended; what its handler returned, as JSON types.
 
-        None for a job that keeps no result. Looks again after 20 ms, then ever more rarely, at
-        last once a second.
+        None for a job that keeps no result. All callers of this client share their looks at the
+        store: after 20 ms, then ever more rarely, at last once a second.
 
         :param timeout: a timedelta or seconds; zero looks once
         :raises JobDead: it gave up; with the remote traceback
@@ -191,20 +237,10 @@ class JobClient:
             nothing that JSON can carry
         :raises ResultTimeout: it had not ended in time
         """
+        self._check_open()
         wanted = check_job_id(job_id, "job_id")
         limit = check_duration("timeout", timeout).total_seconds()
-        started, pause = self._clock.elapsed(), _FIRST_POLL
-        while True:
-            job = await self.get(wanted)
-            if job is None:
-                raise NotFound(f"there is no job {wanted}; it never was, or was removed")
-            if job.finished_at is not None and job.status in _READ:
-                return _READ[job.status](job)
-            left = limit - (self._clock.elapsed() - started)
-            if left <= 0:
-                raise ResultTimeout(f"job {wanted} is {job.status} after {limit:g} seconds")
-            await self._pause(min(pause, left))
-            pause = min(2 * pause, _LONGEST_POLL)
+        return read_result(await self._awaited.ended(wanted, limit))
 
     async def explain(self, job_id: str) -> Explanation:
         """Why the job is where it is.
@@ -275,8 +311,7 @@ class JobClient:
     async def aclose(self) -> None:
         """Take nothing new, finish what is being enqueued. Closing twice is fine."""
         self._is_closed = True
-        if self._closed is not None:
-            self._closed.set()
+        self._awaited.end(StorageError(_CLOSED))
         await self.flush()
         if self._sync is not None:
             await asyncio.to_thread(self._sync.close)
@@ -294,18 +329,7 @@ class JobClient:
 
     def _check_open(self) -> None:
         if self._is_closed:
-            raise StorageError("this client is closed")
-
-    async def _pause(self, seconds: float) -> None:
-        self._check_open()
-        if self._closed is None:
-            self._closed = asyncio.Event()
-        try:
-            async with asyncio.timeout(seconds):
-                await self._closed.wait()
-        except TimeoutError:
-            return
-        self._check_open()
+            raise StorageError(_CLOSED)
 
     # Last, because the name hides the builtin from the annotations below it.
 
@@ -357,36 +381,5 @@ def _parts(which: str | Iterable[str] | JobFilter) -> Iterable[JobFilter]:
         for start in range(0, len(wanted), _BULK_IDS)
     ]
 
-
-def _returned(job: Job) -> Any:
-    if not job.keep_result:
-        return None
-    if job.result is None:
-        last = job.errors[-1] if job.errors else None
-        if last is not None and last.cause is Cause.SUCCEEDED:
-            raise NotFound(f"job {job.id} succeeded, but its result is no JSON: {last.message}")
-        raise NotFound(f"the result of job {job.id} is no longer kept")
-    return msgspec.json.decode(job.result)
-
-
-def _dead(job: Job) -> Any:
-    if not job.errors:
-        raise JobDead(job.id, f"is dead ({job.cause})")
-    last = job.errors[-1]
-    raise JobDead(job.id, f"is dead: {last.type}: {last.message}", last.traceback)
-
-
-def _cancelled(job: Job) -> Any:
-    message = "expired before it ran" if job.cause is Cause.EXPIRED else "was cancelled"
-    if job.cause is Cause.PARENT_FAILED:
-        message = "was cancelled, because a job it waited for failed"
-    raise JobCancelled(job.id, message, job.errors[-1].traceback if job.errors else "")
-
-
-_READ: Mapping[JobStatus, Callable[[Job], Any]] = {
-    JobStatus.DONE: _returned,
-    JobStatus.DEAD: _dead,
-    JobStatus.CANCELLED: _cancelled,
-}
 
 __all__ = ["ATOMIC_JOBS", "BulkTotals", "JobClient", "prepare"]

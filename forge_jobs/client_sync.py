@@ -4,18 +4,19 @@ import asyncio
 import atexit
 import os
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import Future
 from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from forge_jobs.errors import InvalidInput, StorageError
-from forge_jobs.handlers.preparing import Router, prepare
+from forge_jobs.handlers.preparing import Router, check_request, check_requests
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.handlers.requests import EnqueueRequest
-from forge_jobs.model.jobs import EnqueueOutcome, Job, JobFilter, NewJob, Page
+from forge_jobs.model.jobs import EnqueueOutcome, Job, JobFilter, Page
 from forge_jobs.policy.admission import Explanation
+from forge_jobs.routes import NotLookedUp
 from forge_jobs.storage.protocols import Storage
 
 if TYPE_CHECKING:
@@ -86,20 +87,20 @@ class SyncJobClient:
         :param connection: a synchronous SQLAlchemy connection or session; its statements run in
             the calling thread
         """
+        check_request(request)
         request = request.options(**options)
         if connection is not None:
-            jobs = [prepare(request, self._handlers, self._router)]
-            return self._enqueue_on(connection, jobs)[0]
+            return self._enqueue_on(connection, [request])[0]
         return self._call(lambda client: client.enqueue(request))
 
     def enqueue_many(
         self, requests: Iterable[EnqueueRequest], *, connection: object | None = None
     ) -> list[EnqueueOutcome]:
         """See ``JobClient.enqueue_many``, and :meth:`enqueue` for ``connection``."""
+        check_requests(requests)
         wanted = list(requests)
         if connection is not None:
-            jobs = [prepare(request, self._handlers, self._router) for request in wanted]
-            return self._enqueue_on(connection, jobs)
+            return self._enqueue_on(connection, wanted)
         return self._call(lambda client: client.enqueue_many(wanted))
 
     def get(self, job_id: str) -> Job | None:
@@ -173,8 +174,19 @@ class SyncJobClient:
             repeat_for=self._repeat_for,
         )
 
-    def _enqueue_on(self, connection: object, jobs: list[NewJob]) -> list[EnqueueOutcome]:
-        store = self._started().client.storage.jobs
+    def queue_of(self, kind: str) -> str:
+        """See ``JobClient.queue_of``."""
+        return self._call(lambda client: client.queue_of(kind))
+
+    def _enqueue_on(
+        self, connection: object, requests: Sequence[EnqueueRequest]
+    ) -> list[EnqueueOutcome]:
+        client = self._started().client
+        try:
+            jobs = client.prepare_many(requests)
+        except NotLookedUp:
+            jobs = self._call(lambda client: client.prepared(requests))
+        store = client.storage.jobs
         return run_without_loop(connection, lambda: store.enqueue(jobs, connection=connection))
 
     # Last, because the name hides the builtin from the annotations below it.

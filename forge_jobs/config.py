@@ -30,6 +30,9 @@ _LONGEST_PATIENCE = timedelta(seconds=5)
 PREFIX = "FORGE_"
 SETTINGS_VARIABLE = "FORGE_SETTINGS"
 
+PREFIX_ROUTER = "prefix"
+"""The router setting that means ``prefix_router()``."""
+
 
 def _seconds(value: float) -> timedelta:
     return timedelta(seconds=value)
@@ -172,6 +175,8 @@ class Deployment(Struct, frozen=True, kw_only=True):
     :param storage_url: may hold a password, so it is left out of ``repr``
     :param rate_limits: token buckets by name: ``FORGE_RATE_LIMITS=smtp=100/1m,gh=5000/1h``
     :param handlers: ``module:attribute`` of the registry
+    :param router: names the queue of a kind where neither request nor handler does: ``prefix``,
+        or ``module:attribute`` of a function; "" for none
     :param worker_prefix, worker_version, worker_id: parts of the pod's label
     :param processes: worker processes that the ``worker`` command keeps alive, 1 to 1,000
     :param concurrency: handlers that one worker process runs at once over all its queues; None:
@@ -185,6 +190,7 @@ class Deployment(Struct, frozen=True, kw_only=True):
     queues: Mapping[str, int | None] = {}
     storage_url: str = ""
     handlers: str = ""
+    router: str = ""
     rate_limits: Mapping[str, RateLimit] = {}
     worker_prefix: str = ""
     worker_version: str = ""
@@ -313,6 +319,17 @@ def _as_text(value: object) -> str:
     return value.strip()
 
 
+def _as_router(value: object) -> str:
+    text = _as_text(value)
+    module, _, attribute = text.partition(":")
+    if text != PREFIX_ROUTER and not (module and attribute):
+        raise ValueError(
+            f"{text[:80]!r} is no router; give {PREFIX_ROUTER}, for the part of a kind before its "
+            "first dot, or the module:attribute of a function"
+        )
+    return text
+
+
 def _as_choice(*choices: str) -> Callable[[object], str]:
     by_fold = {choice.casefold(): choice for choice in choices}
 
@@ -389,6 +406,7 @@ _READERS: dict[str, Callable[[object], Any]] = {
     "concurrency": _as_concurrency,
     "storage_url": _as_text,
     "handlers": _as_text,
+    "router": _as_router,
     "rate_limits": _as_rate_limits,
     "worker_prefix": _as_text,
     "worker_version": _as_text,

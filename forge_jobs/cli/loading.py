@@ -1,12 +1,17 @@
-"""Finding the user's handlers."""
+"""Finding the user's handlers and router."""
 
 import sys
 import traceback
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
-from forge_jobs.config import Deployment
+from forge_jobs.config import PREFIX_ROUTER, Deployment, variable_of
 from forge_jobs.errors import ConfigError, ForgeJobsError
-from forge_jobs.handlers.registry import HandlerRegistry, load_registry
+from forge_jobs.handlers.registry import HandlerRegistry, load_object, load_registry
+from forge_jobs.handlers.routing import Router, checked_router, prefix_router
+
+_T = TypeVar("_T")
 
 
 def load_handlers(reference: str | None, deployment: Deployment) -> HandlerRegistry:
@@ -21,11 +26,34 @@ def load_handlers(reference: str | None, deployment: Deployment) -> HandlerRegis
         raise ConfigError(
             "FORGE_HANDLERS is not set; set it, or name the registry, as myapp.jobs:handlers"
         )
+    return _imported(named, load_registry)
+
+
+def load_router(deployment: Deployment) -> Router | None:
+    """The router that ``FORGE_ROUTER`` names; None when it names none.
+
+    :raises ConfigError: there is none at that place, or importing it failed
+    """
+    named = deployment.router
+    if not named:
+        return None
+    if named == PREFIX_ROUTER:
+        return prefix_router()
+    found = _imported(named, load_object)
+    if not callable(found):
+        raise ConfigError(
+            f"{variable_of('router')}: {named} is a {type(found).__name__}; name a function that "
+            "takes a kind and returns a queue, or None"
+        )
+    return checked_router(found)
+
+
+def _imported(named: str, load: Callable[[str], _T]) -> _T:
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
     try:
-        return load_registry(named)
+        return load(named)
     except ForgeJobsError:
         raise
     except (Exception, SystemExit) as error:  # a script without a main guard may exit

@@ -12,6 +12,7 @@ from enum import Enum
 from forge_jobs.cli.event_loop import run_on_loop
 from forge_jobs.cli.health_server import HealthServer
 from forge_jobs.cli.last_exit import BEYOND_GRACE, LastExit
+from forge_jobs.cli.loading import load_router
 from forge_jobs.cli.options import storage_url
 from forge_jobs.clock import SystemClock
 from forge_jobs.config import Deployment, RuntimeSettings, format_duration
@@ -198,6 +199,7 @@ def _runtime(deployment: Deployment, registry: HandlerRegistry, storage: Storage
         storage,
         registry,
         rate_limits=deployment.rate_limits,
+        router=load_router(deployment),
         settings=deployment.runtime,
         label=label,
         concurrency=deployment.concurrency,

@@ -1,10 +1,11 @@
 """From a request to what a store takes: defaults filled in, every value checked, once."""
 
 import hashlib
+import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from operator import attrgetter, is_
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -45,6 +46,26 @@ _ATTEMPTS_FIX = f"give 1 to {MAX_MAX_ATTEMPTS}, or None for no bound"
 
 T = TypeVar("T")
 
+
+class Elsewhere(Protocol):
+    """What is known of kinds whose handler is not at hand."""
+
+    def queue_of(self, kind: str) -> str | None:
+        """The queue that pods name for the kind; None: they name none.
+
+        :raises InvalidInput: the kind seems misspelt
+        """
+        ...
+
+    def note_named(self, kind: str, queue: str) -> None:
+        """A request of such a kind names its queue itself."""
+        ...
+
+    def note_default(self, kind: str, queue: str) -> None:
+        """A request of such a kind falls back to the default queue."""
+        ...
+
+
 # What a request says beside its payload: its names; the rest, but for what is a new dictionary in
 # each of them.
 _NAMES = ("kind", "queue")
@@ -62,27 +83,34 @@ def prepare(
     request: EnqueueRequest,
     registry: "HandlerRegistry | None" = None,
     router: Router | None = None,
-    *,
-    default_queue: str = DEFAULT_QUEUE,
+    elsewhere: Elsewhere | None = None,
 ) -> NewJob:
     """The job that ``request`` asks for, with a fresh id unless it brings one.
 
     A payload for a kind in ``registry`` is checked against that handler's signature, however the
     request was made.
 
+    :param elsewhere: asked for kinds whose handler is not at hand, before the router
     :raises InvalidInput: a value is wrong; names the option and the fix
     """
+    check_request(request)
+    kind = check_name("kind", request.kind)
     handler = registry.get(request.kind) if registry is not None else None
     defaults = request.handler_options
-    if defaults is None:
-        defaults = handler.options if handler is not None else _NO_DEFAULTS
+    if defaults is not None:
+        elsewhere = None
+    elif handler is not None:
+        defaults, elsewhere = handler.options, None
+    else:
+        defaults = _NO_DEFAULTS
     payload = _payload(request, handler)
     run_at, delay = _due(request.run_at, request.delay)
     own_id = request.id is not None
     job = NewJob(
         id=check_job_id(request.id) if request.id is not None else new_job_id(),
-        queue=_queue(request, defaults, router, default_queue),
-        kind=check_name("kind", request.kind),
+        # An alias goes where its kind goes.
+        queue=_queue(request, handler.kind if handler else kind, defaults, router, elsewhere),
+        kind=kind,
         payload=payload,
         priority=check_priority(_given(request.priority, defaults.priority)),
         run_at=run_at,
@@ -105,6 +133,7 @@ def prepare_many(
     requests: Iterable[EnqueueRequest],
     registry: "HandlerRegistry | None" = None,
     router: Router | None = None,
+    elsewhere: Elsewhere | None = None,
 ) -> tuple[NewJob, ...]:
     """Each as :func:`prepare` does it; of one that is like the last but for its payload, only the
     payload is looked at."""
@@ -112,6 +141,7 @@ def prepare_many(
     told: tuple[Any, ...] | None = None
     names = handler = None
     for request in requests:
+        check_request(request)
         asked = _asked(request)
         # The very same values, for True equals 1; and dictionaries may have changed meanwhile.
         is_like = told and _named(request) == names and all(map(is_, asked, told))
@@ -119,7 +149,7 @@ def prepare_many(
             payload = _payload(request, handler)
             jobs.append(msgspec.structs.replace(jobs[-1], id=new_job_id(), payload=payload))
         else:
-            jobs.append(prepare(request, registry, router))
+            jobs.append(prepare(request, registry, router, elsewhere))
             told = asked if _is_simple(request, router) else None
             names = _named(request)
             handler = registry.get(request.kind) if registry is not None else None
@@ -171,15 +201,62 @@ def _payload_text(payload: object) -> str:
     return encode_json("payload", payload)
 
 
+def check_request(value: object) -> None:
+    """Refuse what is no request.
+
+    :raises InvalidInput: says how a request is made
+    """
+    if isinstance(value, EnqueueRequest):
+        return
+    problem, fix = f"is a {type(value).__name__}", 'EnqueueRequest("kind", {...})'
+    name = getattr(value, "__name__", "handler")
+    if inspect.iscoroutine(value):
+        value.close()
+        problem = f"is what a call of {name}(...) returned"
+        fix = f"{name}.request(...)"
+    elif hasattr(value, "request") and hasattr(value, "kind"):
+        problem, fix = f"is the handler {name} itself", f"{name}.request(...)"
+    elif inspect.ismethod(value) and name == "request":
+        problem, fix = "is the method request itself", "what it returns, as handler.request(...)"
+    raise InvalidInput("request", problem, f"give {fix}, with the arguments of the job")
+
+
+def check_requests(requests: object) -> None:
+    """Refuse what is no list of requests.
+
+    :raises InvalidInput: says what to give
+    """
+    if isinstance(requests, EnqueueRequest | str | Mapping) or not isinstance(requests, Iterable):
+        raise InvalidInput(
+            "requests",
+            f"is a {type(requests).__name__}",
+            "give a list of requests; enqueue takes a single one",
+        )
+
+
 def _queue(
-    request: EnqueueRequest, defaults: HandlerOptions, router: Router | None, fallback: str
+    request: EnqueueRequest,
+    kind: str,
+    defaults: HandlerOptions,
+    router: Router | None,
+    elsewhere: Elsewhere | None,
 ) -> str:
     if not isinstance(request.queue, UnsetType):
-        return check_name("queue", request.queue)
+        queue = check_name("queue", request.queue)
+        if elsewhere is not None:
+            elsewhere.note_named(kind, queue)
+        return queue
     if defaults.queue is not None:
         return defaults.queue
-    routed = router(request.kind) if router is not None else None
-    return fallback if routed is None else check_name("queue", routed)
+    published = None if elsewhere is None else elsewhere.queue_of(kind)
+    if published is not None:
+        return published
+    routed = router(kind) if router is not None else None
+    if routed is not None:
+        return check_name("queue", routed)
+    if elsewhere is not None:
+        elsewhere.note_default(kind, DEFAULT_QUEUE)
+    return DEFAULT_QUEUE
 
 
 def check_priority(value: object) -> int:

@@ -228,6 +228,14 @@ def load_registry(target: str) -> HandlerRegistry:
 
     :raises ConfigError: there is no such module or attribute, or it is no registry
     """
+    found = load_object(target)
+    if not isinstance(found, HandlerRegistry):
+        raise ConfigError(f"{target!r} is of type {type(found).__name__}, not a HandlerRegistry")
+    return found
+
+
+def load_object(target: str) -> Any:
+    """What is at ``package.module:attribute``; errors as for :func:`load_registry`."""
     module_name, _, path = target.partition(":")
     if not module_name or not path or not all(module_name.split(".")):
         raise ConfigError(f"{target!r} is not of the form package.module:attribute")
@@ -241,8 +249,6 @@ def load_registry(target: str) -> HandlerRegistry:
         if not hasattr(found, name):
             raise ConfigError(f"{target!r}: {module_name} has no attribute {path!r}")
         found = getattr(found, name)
-    if not isinstance(found, HandlerRegistry):
-        raise ConfigError(f"{target!r} is of type {type(found).__name__}, not a HandlerRegistry")
     return found
 
 

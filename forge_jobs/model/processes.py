@@ -31,6 +31,8 @@ class Pod(Struct, frozen=True, kw_only=True):
     :param version: the deployed version, "" when unknown
     :param concurrency: how many handlers it runs at once, over all queues; None: as many as it
         has slots
+    :param routes: kind -> the queue that the pod's handler or router names for it; kinds for
+        which they name none are left out
     """
 
     host_id: HostId
@@ -40,6 +42,7 @@ class Pod(Struct, frozen=True, kw_only=True):
     version: str
     process_id: int
     concurrency: int | None = None
+    routes: Mapping[str, str] = {}
 
 
 class PodGauges(Struct, frozen=True, kw_only=True):

@@ -9,13 +9,13 @@ from forge_jobs.config import RuntimeSettings
 from forge_jobs.errors import ConfigError, InvalidInput
 from forge_jobs.handlers.durations import check_duration
 from forge_jobs.handlers.registry import HandlerRegistry
+from forge_jobs.handlers.routing import Router, checked_router
 from forge_jobs.model.ids import HostId
 from forge_jobs.model.names import check_name
 from forge_jobs.model.queues import QueueSettings, RateLimit, check_concurrency
 from forge_jobs.model.schedules import ScheduleSpec
 from forge_jobs.reports import reporter
 from forge_jobs.runtime.handle import QueueHandle
-from forge_jobs.runtime.routing import Router, checked_router, default_router
 from forge_jobs.runtime.schedules import declared_schedules
 from forge_jobs.runtime.signals import StopRequest, on_stop_signals
 from forge_jobs.runtime.starting import Starting, run_until
@@ -32,8 +32,8 @@ class QueueRuntime:
     again whenever the pod finds its lease gone, because the store may have been emptied.
 
     :param rate_limits: named token buckets, declared at the start
-    :param router: the queue of a kind where neither request nor handler names one; the part of
-        the kind before its first dot, when that is a declared queue, when left out
+    :param router: the queue of a kind where neither request nor handler names one, see
+        ``prefix_router``; ``default`` where no router was given, or the router names none
     :param label: what people call the pod; a callable gets the pod's id
     :param version: the deployed version, shown with the pod
     :param ensure_schedules: recurring jobs, declared at the start
@@ -179,7 +179,7 @@ class QueueRuntime:
                 "with_queues(...), or in FORGE_QUEUES for the worker command"
             )
         self._is_started = True
-        router = checked_router(self._router or default_router(self._queues))
+        router = None if self._router is None else checked_router(self._router)
         return RuntimePlan(
             storage=self._storage,
             handlers=self._handlers,

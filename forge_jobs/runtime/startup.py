@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import os
 import random
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import TypeVar
 
@@ -14,8 +14,9 @@ from msgspec import Struct
 from forge_jobs.clock import Clock
 from forge_jobs.config import RuntimeSettings
 from forge_jobs.errors import StorageError, Unavailable
-from forge_jobs.handlers.preparing import Router
+from forge_jobs.handlers.preparing import DEFAULT_QUEUE, Router
 from forge_jobs.handlers.registry import HandlerRegistry
+from forge_jobs.handlers.routing import named_queues
 from forge_jobs.model.ids import HostId
 from forge_jobs.model.processes import Pod, PodLease
 from forge_jobs.model.queues import QueueSettings, QueueState, RateLimit
@@ -54,7 +55,7 @@ class RuntimePlan(Struct, frozen=True, kw_only=True):
     other_queues: Mapping[str, QueueSettings]
     rate_limits: Mapping[str, RateLimit]
     schedules: Sequence[ScheduleSpec]
-    router: Router
+    router: Router | None
     clock: Clock
     label: str | Callable[[HostId], str]
     version: str
@@ -71,6 +72,7 @@ def describe_pod(plan: RuntimePlan, host_id: HostId) -> Pod:
         label=plan.label if isinstance(plan.label, str) else plan.label(host_id),
         queues=tuple(plan.queues),
         kinds=tuple(sorted(plan.handlers.kinds())),
+        routes=named_queues(plan.handlers, plan.router),
         version=plan.version,
         process_id=os.getpid(),
         concurrency=plan.concurrency,
@@ -83,6 +85,7 @@ async def join(plan: RuntimePlan, pod: Pod) -> tuple[PodLease, float]:
     :raises Unavailable: the store was not ready within ``plan.start_limit``
     """
     _check_pool(plan)
+    _check_handlers(plan)
     await _patiently(plan, lambda: declare(plan, plan.storage))
     queues = await _patiently(plan, plan.storage.config.queues)
     asked_at = plan.clock.elapsed()
@@ -174,6 +177,35 @@ def _check_pool(plan: RuntimePlan) -> None:
             len(plan.queues),
             wanted,
         )
+
+
+def _check_handlers(plan: RuntimePlan) -> None:
+    """Say so when no job can reach a handler of this pod by itself."""
+    kinds = sorted(plan.handlers.kinds())
+    if not kinds:
+        logger.warning(
+            "the registry has no handlers, so this pod runs no job: import the modules that "
+            "decorate functions with @handlers.job(...) before the runtime starts"
+        )
+        return
+    routes = named_queues(plan.handlers, plan.router)
+    led_to = {routes.get(kind, DEFAULT_QUEUE) for kind in kinds}
+    if led_to.isdisjoint(plan.queues):
+        logger.warning(
+            "this pod serves %s, but jobs of its %d kinds (%s) go to %s where a request names no "
+            "queue: give the handlers queue=..., or the runtime a router",
+            _names(plan.queues),
+            len(kinds),
+            _names(kinds),
+            _names(sorted(led_to)),
+        )
+
+
+def _names(names: Iterable[str], most: int = 5) -> str:
+    """The first few of the names, for people."""
+    given = list(names)
+    more = [f"{len(given) - most} more"] if len(given) > most else []
+    return ", ".join(given[:most] + more)
 
 
 async def _undo(plan: RuntimePlan, registering: "asyncio.Future[PodLease]") -> None:

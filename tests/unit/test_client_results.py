@@ -16,14 +16,17 @@ from forge_jobs.errors import (
     NotFound,
     ResultTimeout,
     StorageError,
+    Unavailable,
 )
 from forge_jobs.handlers.requests import EnqueueRequest
 from forge_jobs.model.ids import JobId, new_job_id
-from forge_jobs.model.jobs import Cause, Job, JobStatus
+from forge_jobs.model.jobs import Cause, JobStatus
 from forge_jobs.model.processes import PodLease
 from forge_jobs.storage.protocols import Storage
 from tests.support.backends import BACKENDS, forget
 from tests.support.factories import KIND, dead, done, error, failed, register, run_one
+from tests.support.faulty import Faults, faulty
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
 
@@ -213,21 +216,84 @@ class TestFailures:
             await waiting
 
     async def test_closing_the_client_during_a_look_ends_the_wait_too(
-        self, storage: Storage, monkeypatch: pytest.MonkeyPatch
+        self, storage: Storage
     ) -> None:
-        client = JobClient(storage)
+        faults = Faults()
+        client = JobClient(faulty(storage, faults))
         job_id = await enqueue(client)
-        look = client.get
+        faults.hold_replies("get")
+        waiting = asyncio.ensure_future(client.result(job_id, timeout=3600))
+        await wait_until(lambda: faults.waiting["get"], description="a look is under way")
+        await client.aclose()
+        try:
+            with pytest.raises(StorageError, match="client is closed"):
+                await waiting
+        finally:
+            faults.let_go("get")
 
-        async def close_meanwhile(job_id: str) -> Job | None:
-            job = await look(job_id)
-            await client.aclose()
-            return job
 
-        monkeypatch.setattr(client, "get", close_meanwhile)
+class TestManyWaiters:
+    async def test_they_share_their_looks(self, storage: Storage, lease: PodLease) -> None:
+        faults = Faults()
+        async with JobClient(faulty(storage, faults)) as client:
+            ids = [await enqueue(client) for _ in range(60)]
+            waiting = [asyncio.ensure_future(client.result(each, timeout=30)) for each in ids * 5]
+            await wait_until(lambda: faults.calls["list"] > 4, description="some looks")
+            looks = faults.calls["list"] + faults.calls["get"]
+            # As many as a lone caller needs for this time, and not three hundred times that.
+            assert looks < 40
+            for _ in ids:
+                await run_one(storage, lease, done("7"))
+            assert await asyncio.gather(*waiting) == [7] * 300
 
-        with pytest.raises(StorageError, match="client is closed"):
-            await client.result(job_id, timeout=3600)
+    async def test_each_has_its_own_end(
+        self, client: JobClient, storage: Storage, lease: PodLease
+    ) -> None:
+        alive = [await enqueue(client, delay=3600) for _ in range(15)]
+        ended = await enqueue(client)
+        await run_one(storage, lease, done("1"))
+        gone = await enqueue(client, delay=3600)
+        missing = new_job_id()
+        waits = [client.result(each, timeout=0.1) for each in alive]
+        others = [client.result(each, timeout=30) for each in (ended, missing, gone)]
+        waiting = asyncio.gather(*waits, *others, return_exceptions=True)
+        await client.delete(gone)
+        *late, result, unknown, removed = await waiting
+        assert all(isinstance(each, ResultTimeout) for each in late)
+        assert result == 1
+        assert isinstance(unknown, NotFound)
+        assert isinstance(removed, NotFound)
+
+    async def test_one_that_stops_waiting_disturbs_nobody(
+        self, client: JobClient, storage: Storage, lease: PodLease
+    ) -> None:
+        job_id = await enqueue(client)
+        first, second = (asyncio.ensure_future(client.result(job_id, timeout=30)) for _ in range(2))
+        await asyncio.wait([first], timeout=0.03)
+        first.cancel()
+        await run_one(storage, lease, done("2"))
+        assert await second == 2
+
+    async def test_an_outage_is_waited_out(self, storage: Storage, lease: PodLease) -> None:
+        faults = Faults()
+        async with JobClient(faulty(storage, faults)) as client:
+            job_id = await enqueue(client)
+            waiting = asyncio.ensure_future(client.result(job_id, timeout=30))
+            faults.down = True
+            looks = faults.calls["get"]
+            await wait_until(lambda: faults.calls["get"] > looks + 1, description="failed looks")
+            faults.down = False
+            await run_one(storage, lease, done("3"))
+            assert await waiting == 3
+
+    async def test_an_outage_that_lasts_reaches_the_callers(self, storage: Storage) -> None:
+        faults = Faults()
+        async with JobClient(faulty(storage, faults), repeat_for=0.05) as client:
+            job_id = await enqueue(client)
+            faults.down = True
+            waits = [client.result(job_id, timeout=30) for _ in range(2)]
+            for error in await asyncio.gather(*waits, return_exceptions=True):
+                assert isinstance(error, Unavailable)
 
 
 async def test_a_job_that_waits_can_be_explained(client: JobClient, storage: Storage) -> None:

@@ -116,7 +116,7 @@ import sys
 from forge_jobs import EnqueueRequest, SyncJobClient, open_storage
 
 client = SyncJobClient(lambda: open_storage(sys.argv[1]))
-print(client.enqueue(EnqueueRequest("mail.send")).job_id)
+print(client.enqueue(EnqueueRequest("mail.send", queue="mail")).job_id)
 """
 
 

@@ -5,8 +5,10 @@ from typing import Any
 import click
 import msgspec
 
+from forge_jobs.cli.loading import load_router
 from forge_jobs.cli.options import ATTEMPTS, DURATION, deployment_options, json_option, with_store
 from forge_jobs.cli.output import emit_json, emit_table, instant, plain, talk
+from forge_jobs.client import JobClient
 from forge_jobs.config import Deployment
 from forge_jobs.errors import Conflict, InvalidInput, NotFound
 from forge_jobs.handlers.requests import EnqueueRequest
@@ -72,7 +74,7 @@ def _line(stored: Schedule) -> list[object]:
 
 
 _SPEC_OPTIONS = (
-    click.option("--queue", help="Of the jobs; 'default' when left out."),
+    click.option("--queue", help="Of the jobs; else what workers name for KIND, or 'default'."),
     click.option("--payload", metavar="JSON", help="Of the jobs: a JSON object."),
     click.option("--timezone", metavar="ZONE", help="IANA name, as Europe/Berlin; else UTC."),
     click.option("--jitter", type=DURATION, help="Delay each occurrence by a random part of it."),
@@ -122,11 +124,13 @@ def add(
     EXPRESSION has five cron fields, or six with seconds last, or is @daily, @every 90s.
     """
     spec = _spec(name, kind=kind, expression=expression, **_given(options))
+    router = load_router(deployment)
 
     async def create(store: Storage) -> Schedule:
         if await store.cron.get_schedule(name) is not None:
             raise Conflict(f"a schedule is named {name!r}; change it with 'cron set'")
-        return await put_schedule(store.cron, spec)
+        queue = options["queue"] or await JobClient(store, router=router).queue_of(kind)
+        return await put_schedule(store.cron, msgspec.structs.replace(spec, queue=queue))
 
     _tell(with_store(deployment, create, create=True), as_json)
 

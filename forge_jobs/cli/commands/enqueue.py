@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from forge_jobs.cli.loading import load_handlers
+from forge_jobs.cli.loading import load_handlers, load_router
 from forge_jobs.cli.options import (
     ATTEMPTS,
     DURATION,
@@ -27,7 +27,7 @@ from forge_jobs.storage.protocols import Storage
 @click.command()
 @click.argument("kind")
 @click.option("--payload", default="{}", metavar="JSON", help="A JSON object; - reads stdin.")
-@click.option("--queue", help="Else the handler's, else 'default'.")
+@click.option("--queue", help="Else the handler's, the router's, or 'default'.")
 @click.option("--priority", type=click.IntRange(MIN_PRIORITY, MAX_PRIORITY), help="Lower first.")
 @click.option("--delay", type=DURATION, help="Due this much later, as 90 or 1h30m.")
 @click.option("--run-at", type=INSTANT, help="Due from this instant, with its time zone.")
@@ -55,9 +55,10 @@ def enqueue(
         given["max_attempts"] = None
     request = EnqueueRequest(kind, _read_payload(payload), **given)
     registry = load_handlers(handlers, deployment) if handlers or deployment.handlers else None
+    router = load_router(deployment)
 
     async def store_it(store: Storage) -> EnqueueOutcome:
-        client = JobClient(store, registry)
+        client = JobClient(store, registry, router=router)
         try:
             return await client.enqueue(request)
         finally:

@@ -44,6 +44,14 @@ class ProcStore(Protocol):
         """Every pod not yet dropped, oldest first; those with a lease that ran out too."""
         ...
 
+    async def routes(self) -> dict[str, str | None]:
+        """Every kind that a pod publishes, and the queue it names for the kind; None: no queue.
+
+        Where pods differ, the word of a pod with a live lease counts, and of those the word of
+        the pod that started last.
+        """
+        ...
+
     async def workers(self, host_id: HostId | None = None) -> list[WorkerState]:
         """Workers whose start is known, of one pod or all."""
         ...
@@ -72,7 +80,10 @@ class ProcStore(Protocol):
         ...
 
     async def live_pods(self) -> list[Pod]:
-        """Every pod with a live lease as it described itself, draining ones too, in any order."""
+        """Every pod with a live lease as it described itself, draining ones too, in any order.
+
+        What it publishes of kinds and queues is left out, see :meth:`routes`.
+        """
         ...
 
     async def due_kinds(self, names: Sequence[str]) -> dict[str, dict[str, int]]:

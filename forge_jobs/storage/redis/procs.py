@@ -46,6 +46,9 @@ _LOOKED_AT = 1000
 """How many dead pods, or claims in search of workers, one step looks at."""
 
 
+_decode_routes = msgspec.json.Decoder(dict[str, str | None]).decode
+
+
 class _StoredPod(msgspec.Struct, frozen=True, array_like=True):
     """What ``pod_list`` answers of a pod, "" for what is not set."""
 
@@ -56,6 +59,15 @@ class _StoredPod(msgspec.Struct, frozen=True, array_like=True):
     lease_until: str
     draining: str
     gauges: str
+    published: str
+
+
+class _Published(msgspec.Struct, frozen=True, array_like=True):
+    """What ``routes`` answers: the same words of some pods, and when the last of them started."""
+
+    routes: str
+    lives: bool
+    started: int
 
 
 class _PodList(msgspec.Struct, frozen=True, array_like=True):
@@ -94,14 +106,16 @@ class _Workers(msgspec.Struct, frozen=True, array_like=True):
 async def _register(database: Database, pod: Pod, lease_for: timedelta) -> PodLease:
     lease = PodLease(pod.host_id, secrets.token_hex(8))
     declared = tuple(dict.fromkeys(pod.queues))
-    doc = msgspec.json.encode(msgspec.structs.replace(pod, queues=declared)).decode()
+    # Beside what the pod says of itself, which each beat reads.
+    published = msgspec.json.encode(dict.fromkeys(pod.kinds) | dict(pod.routes)).decode()
+    doc = msgspec.json.encode(msgspec.structs.replace(pod, queues=declared, routes={})).decode()
     length = duration_us(lease_for)
     # The fleet first: from here on the pod's kinds are known, so whoever puts a job of them on
     # hold has looked before, and is refused once the next step has come to its queue.
     queues = await database.run_one(
         "pod_register",
         database.keys.fleet,
-        (lease.host_id, lease.epoch, doc, length, declared),
+        (lease.host_id, lease.epoch, doc, published, length, declared),
         list[str],
     )
     # All queues: an earlier registration may have left a slot in any of them.
@@ -177,7 +191,9 @@ async def _pods(database: Database) -> list[PodState]:
             held[host][queue] = int(claims)
     states = []
     for stored in fleet.pods:
-        pod = decode_pod(stored.doc)
+        pod = msgspec.structs.replace(
+            decode_pod(stored.doc), routes=_named_queues(stored.published)
+        )
         slots = by_pod[pod.host_id, stored.epoch]
         states.append(_pod_state(pod, stored, slots, held[pod.host_id], fleet.now))
     return sorted(states, key=lambda state: (state.started_at, state.pod.host_id))
@@ -197,6 +213,18 @@ def _pod_state(
         in_progress=held,
         gauges=decode_gauges(record.gauges) if record.gauges else None,
     )
+
+
+async def _published_routes(database: Database) -> dict[str, str | None]:
+    answers = await database.run_one("routes", database.keys.fleet, [], list[_Published])
+    found: dict[str, str | None] = {}
+    for published in sorted(answers, key=lambda each: (each.lives, each.started)):
+        found.update(_decode_routes(published.routes))
+    return found
+
+
+def _named_queues(published: str) -> dict[str, str]:
+    return {kind: queue for kind, queue in _decode_routes(published or "{}").items() if queue}
 
 
 async def _workers(database: Database, host_id: HostId | None) -> list[WorkerState]:
@@ -239,6 +267,9 @@ class RedisProcStore:
 
     async def pods(self) -> list[PodState]:
         return await _pods(self._database)
+
+    async def routes(self) -> dict[str, str | None]:
+        return await _published_routes(self._database)
 
     async def workers(self, host_id: HostId | None = None) -> list[WorkerState]:
         return await _workers(self._database, host_id)

@@ -12,6 +12,7 @@ from forge_jobs.model.ids import HostId
 from forge_jobs.model.processes import PodState, Slots, WorkerState
 from forge_jobs.storage.sql.gauges import decode_gauges
 from forge_jobs.storage.sql.live_pods import pod_of
+from forge_jobs.storage.sql.routes import decode_routes
 from forge_jobs.storage.sql.tables import CLAIMED, jobs, pods, slots
 from forge_jobs.storage.sql.transaction import Tx
 
@@ -50,7 +51,7 @@ def _pod_state(
 ) -> PodState:
     remaining = max(0, row.lease_until - now)
     return PodState(
-        pod=pod_of(row),
+        pod=pod_of(row, decode_routes(row.routes)),
         started_at=from_us(row.started_at),
         last_beat_at=from_us(row.last_beat_at),
         lease_remaining=timedelta(microseconds=remaining),

@@ -1,5 +1,6 @@
 """Pods as they describe themselves."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -23,8 +24,8 @@ _LIVE = select(
 ).where(pods.c.lease_until > bindparam("now"))
 
 
-def pod_of(row: Any) -> Pod:
-    """A row of the table of pods."""
+def pod_of(row: Any, routes: Mapping[str, str]) -> Pod:
+    """A row of the table of pods, with its routes as the caller has read them."""
     return Pod(
         host_id=HostId(row.host_id),
         label=row.label,
@@ -33,9 +34,10 @@ def pod_of(row: Any) -> Pod:
         version=row.version,
         process_id=row.process_id,
         concurrency=row.concurrency,
+        routes=routes,
     )
 
 
 def live_pods(tx: Tx) -> list[Pod]:
     """See ``ProcStore.live_pods``."""
-    return [pod_of(row) for row in tx.execute(_LIVE, {"now": tx.now})]
+    return [pod_of(row, {}) for row in tx.execute(_LIVE, {"now": tx.now})]

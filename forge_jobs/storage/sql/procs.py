@@ -45,6 +45,7 @@ from forge_jobs.storage.sql.gauges import read_gauges, record_gauges
 from forge_jobs.storage.sql.job_rows import duration
 from forge_jobs.storage.sql.lists import one_of
 from forge_jobs.storage.sql.live_pods import live_pods
+from forge_jobs.storage.sql.routes import read_routes
 from forge_jobs.storage.sql.set_back import bring_back_leases
 from forge_jobs.storage.sql.tables import (
     CLAIMED,
@@ -216,6 +217,7 @@ def _register(tx: Tx, pod: Pod, lease_for: timedelta) -> PodLease:
         "concurrency": pod.concurrency,
         "queues": msgspec.json.encode(declared).decode(),
         "kinds": msgspec.json.encode(pod.kinds).decode(),
+        "routes": msgspec.json.encode(pod.routes).decode(),
         "last_beat_at": tx.now,
         "lease_until": tx.now + duration_us(lease_for),
         "draining": False,
@@ -319,6 +321,9 @@ class SqlProcStore:
 
     async def pods(self) -> list[PodState]:
         return await self._database.read(list_pods)
+
+    async def routes(self) -> dict[str, str | None]:
+        return await self._database.read(read_routes)
 
     async def workers(self, host_id: HostId | None = None) -> list[WorkerState]:
         return await self._database.read(lambda tx: list_workers(tx, host_id))

@@ -195,6 +195,8 @@ pods = Table(
     Column("kinds", TEXT, nullable=False),
     # Handlers at once, over all queues; NULL: as many as it has slots.
     Column("concurrency", Integer),
+    # JSON object, kind -> queue.
+    Column("routes", TEXT, nullable=False, server_default="{}"),
     Column("started_at", BigInteger, nullable=False),
     Column("last_beat_at", BigInteger, nullable=False),
     Column("lease_until", BigInteger, nullable=False),

@@ -1,7 +1,7 @@
 -- no-writes
 -- The time, all queues, and every pod, '' for what is not set.
 -- uses: pods
-local FIELDS = { 'epoch', 'doc', 'started', 'beat', 'lease_until', 'draining', 'gauges' }
+local FIELDS = { 'epoch', 'doc', 'started', 'beat', 'lease_until', 'draining', 'gauges', 'published' }
 
 local function handle(base)
   local pods = {}

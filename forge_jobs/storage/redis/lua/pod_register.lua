@@ -2,14 +2,15 @@
 -- The first step of a registration: the fleet knows the pod and its kinds. Answers all queues.
 -- uses: pods
 local function handle(base, request)
-  local host, epoch, doc, lease_for, declared = unpack(request)
+  local host, epoch, doc, published, lease_for, declared = unpack(request)
   for _, name in ipairs(declared) do
     redis.call('SADD', base .. ':queues', name)
   end
   local key = pod_key(base, host)
   redis.call('HSETNX', key, 'started', now)
   redis.call(
-    'HSET', key, 'epoch', epoch, 'doc', doc, 'beat', now, 'lease_until', now + lease_for
+    'HSET', key, 'epoch', epoch, 'doc', doc, 'published', published, 'beat', now,
+    'lease_until', now + lease_for
   )
   redis.call('HDEL', key, 'draining')
   redis.call('ZADD', base .. ':pods', now + lease_for, host)

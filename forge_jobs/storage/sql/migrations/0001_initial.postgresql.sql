@@ -157,6 +157,7 @@ CREATE TABLE forge_pods (
     queues TEXT COLLATE "C" NOT NULL,
     kinds TEXT COLLATE "C" NOT NULL,
     concurrency INTEGER,
+    routes TEXT COLLATE "C" DEFAULT '{}' NOT NULL,
     started_at BIGINT NOT NULL,
     last_beat_at BIGINT NOT NULL,
     lease_until BIGINT NOT NULL,

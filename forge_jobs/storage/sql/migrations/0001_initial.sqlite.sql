@@ -151,6 +151,7 @@ CREATE TABLE forge_pods (
     queues TEXT NOT NULL,
     kinds TEXT NOT NULL,
     concurrency INTEGER,
+    routes TEXT DEFAULT '{}' NOT NULL,
     started_at BIGINT NOT NULL,
     last_beat_at BIGINT NOT NULL,
     lease_until BIGINT NOT NULL,

@@ -2,7 +2,8 @@
 -- gates claims and grants there; see queues.lua.
 --
 -- Hash 'pod:<host>': epoch, doc (what the pod says of itself, JSON, opaque here), started, beat,
--- lease_until, draining ('1'), gauges (JSON), gauges_minute. Zset 'pods': pods by lease_until.
+-- published (JSON, kind -> queue or null), lease_until, draining ('1'), gauges (JSON), gauges_minute.
+-- Zset 'pods': pods by lease_until.
 -- Set 'queues': the names of all queues.
 
 local function pod_key(base, host)

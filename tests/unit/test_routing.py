@@ -3,23 +3,17 @@
 import pytest
 
 from forge_jobs.errors import InvalidInput
-from forge_jobs.runtime.routing import (
-    checked_router,
-    default_router,
-    prefix_router,
-    queue_for,
-)
+from forge_jobs.handlers.registry import HandlerRegistry
+from forge_jobs.handlers.routing import checked_router, named_queues, prefix_router
 
 
-def test_the_default_router_takes_what_is_before_the_first_dot_when_it_is_declared() -> None:
-    route = default_router(["gh", "slack"])
-
-    assert route("gh.issues.sync") == "gh"
+def test_without_a_table_the_part_before_the_first_dot_is_the_queue() -> None:
+    assert prefix_router()("gh.issues.sync") == "gh"
 
 
-@pytest.mark.parametrize("kind", ["other.sync", "gh", "ghx.sync", ".gh", "GH.sync"])
-def test_the_default_router_has_no_opinion_on_other_kinds(kind: str) -> None:
-    assert default_router(["gh"])(kind) is None
+@pytest.mark.parametrize("kind", ["gh", ".gh", "", "."])
+def test_a_kind_without_a_prefix_is_not_routed(kind: str) -> None:
+    assert prefix_router()(kind) is None
 
 
 def test_the_longest_prefix_wins_whatever_the_order() -> None:
@@ -32,12 +26,8 @@ def test_the_longest_prefix_wins_whatever_the_order() -> None:
     ]
 
 
-def test_a_kind_without_a_matching_prefix_goes_to_the_default_queue() -> None:
-    route = prefix_router({"gh.": "gh"})
-
-    assert route("mail.send") is None
-    assert queue_for("mail.send", route) == "default"
-    assert queue_for("gh.sync", route) == "gh"
+def test_a_kind_without_a_matching_prefix_is_not_routed() -> None:
+    assert prefix_router({"gh.": "gh"})("mail.send") is None
 
 
 def test_a_prefix_is_plain_text() -> None:
@@ -47,10 +37,6 @@ def test_a_prefix_is_plain_text() -> None:
 def test_a_prefix_router_refuses_a_queue_that_is_no_name() -> None:
     with pytest.raises(InvalidInput, match="router"):
         prefix_router({"gh.": "a,b"})
-
-
-def test_a_callable_is_a_router() -> None:
-    assert queue_for("gh.sync", str.upper) == "GH.SYNC"
 
 
 @pytest.mark.parametrize("returned", ["", "a,b", 7, "x" * 201])
@@ -65,3 +51,21 @@ def test_a_callable_that_raises_is_told_as_bad_input_with_its_kind() -> None:
 
     with pytest.raises(InvalidInput, match="KeyError for the kind"):
         checked_router(broken)("gh.sync")
+
+
+def test_a_handler_names_the_queue_before_the_router_and_aliases_go_with_it() -> None:
+    handlers = HandlerRegistry()
+
+    @handlers.job("gh.sync", queue="busy", aliases=["old.sync"])
+    def sync() -> None: ...
+
+    @handlers.job("gh.other", aliases=["else.other"])
+    def other() -> None: ...
+
+    assert named_queues(handlers, prefix_router()) == {
+        "gh.sync": "busy",
+        "old.sync": "busy",
+        "gh.other": "gh",
+        "else.other": "gh",
+    }
+    assert named_queues(handlers, None) == {"gh.sync": "busy", "old.sync": "busy"}

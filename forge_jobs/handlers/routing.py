@@ -1,34 +1,25 @@
 """Which queue a kind goes to, when neither the request nor the handler says so."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from forge_jobs.errors import InvalidInput
-from forge_jobs.handlers.preparing import DEFAULT_QUEUE, Router
+from forge_jobs.handlers.preparing import Router
+from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.model.names import check_name
 
-__all__ = ["Router", "checked_router", "default_router", "prefix_router", "queue_for"]
+__all__ = ["Router", "checked_router", "named_queues", "prefix_router"]
 
 
-def default_router(declared: Iterable[str]) -> Router:
-    """Routes ``gh.sync_issue`` to ``gh`` when ``gh`` is one of ``declared``, else nowhere.
+def prefix_router(queues: Mapping[str, str] | None = None) -> Router:
+    """Routes by how a kind begins.
 
-    :param declared: the queues this process knows
-    """
-    queues = frozenset(declared)
-
-    def route(kind: str) -> str | None:
-        head, dot, _ = kind.partition(".")
-        return head if dot and head in queues else None
-
-    return route
-
-
-def prefix_router(queues: Mapping[str, str]) -> Router:
-    """Routes by the longest prefix of the kind that ``queues`` holds, else nowhere.
-
-    :param queues: prefix of a kind -> queue; the prefix "" matches every kind
+    :param queues: prefix of a kind -> queue, the longest prefix wins; the prefix "" matches every
+        kind. When left out, the part of the kind before its first dot is the queue:
+        ``gh.sync_issue`` goes to ``gh``, and a kind without a dot nowhere
     :raises InvalidInput: a queue's name is not a name
     """
+    if queues is None:
+        return _before_the_dot
     longest_first = sorted(
         ((prefix, check_name("router", queue)) for prefix, queue in queues.items()),
         key=lambda item: len(item[0]),
@@ -39,6 +30,11 @@ def prefix_router(queues: Mapping[str, str]) -> Router:
         return next((queue for prefix, queue in longest_first if kind.startswith(prefix)), None)
 
     return route
+
+
+def _before_the_dot(kind: str) -> str | None:
+    head, dot, _ = kind.partition(".")
+    return head if dot and head else None
 
 
 def checked_router(router: Router) -> Router:
@@ -62,6 +58,16 @@ def checked_router(router: Router) -> Router:
     return route
 
 
-def queue_for(kind: str, router: Router) -> str:
-    """The queue of a kind by ``router``, ``default`` when it has no opinion."""
-    return checked_router(router)(kind) or DEFAULT_QUEUE
+def named_queues(handlers: HandlerRegistry, router: Router | None) -> dict[str, str]:
+    """Per kind the queue that its handler, else the router, names; others are left out.
+
+    An alias goes where its kind goes.
+
+    :raises InvalidInput: the router is wrong
+    """
+    named: dict[str, str] = {}
+    for handler in handlers:
+        queue = handler.options.queue or (router(handler.kind) if router is not None else None)
+        if queue is not None:
+            named.update(dict.fromkeys((handler.kind, *handler.aliases), queue))
+    return named

@@ -1,0 +1,232 @@
+"""Waiting for the ends of jobs: one look at the store for all callers of one client."""
+
+import asyncio
+import contextvars
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+
+from forge_jobs.clock import Clock
+from forge_jobs.errors import (
+    JobCancelled,
+    JobDead,
+    NotFound,
+    ResultTimeout,
+    StorageError,
+    Unavailable,
+)
+from forge_jobs.model.ids import JobId
+from forge_jobs.model.jobs import TERMINAL, Cause, Job, JobFilter, JobStatus
+from forge_jobs.storage.notices import until_set
+from forge_jobs.storage.protocols import JobStore
+
+_FIRST_POLL_S, _LONGEST_POLL_S = 0.02, 1.0
+
+_FEW = 10
+"""So many jobs are read whole at each look: one call finds an end and brings the result."""
+
+_AT_ONCE = 1_000
+_WHOLE_AT_ONCE = 50
+
+
+class _Wait:
+    """One caller that waits for one job.
+
+    :param limit: seconds; of the whole wait
+    :param until: ``Clock.elapsed`` at its end
+    """
+
+    __slots__ = ("at", "future", "job_id", "limit", "pause", "until")
+
+    def __init__(
+        self, job_id: JobId, limit: float, until: float, future: "asyncio.Future[Job]"
+    ) -> None:
+        self.job_id = job_id
+        self.limit = limit
+        self.until = until
+        self.future = future
+        self.at = 0.0
+        self.pause = _FIRST_POLL_S
+
+
+class AwaitedJobs:
+    """The jobs whose end callers wait for.
+
+    One task looks for all callers: after 20 ms, then ever more rarely, at last once a second.
+    Waits that are due at nearly the same time share a look, and no two looks are under way at
+    once. The payload and the result of a job are read when it has ended, unless few are waited
+    for.
+
+    Belongs to the event loop of its first use.
+
+    :param repeat_for: how long looks may fail before ``Unavailable`` reaches the callers
+    """
+
+    def __init__(self, jobs: JobStore, *, repeat_for: timedelta, clock: Clock) -> None:
+        self._jobs = jobs
+        self._repeat_for = repeat_for.total_seconds()
+        self._clock = clock
+        self._waits: list[_Wait] = []
+        self._news = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._failing_since: float | None = None
+
+    async def ended(self, job_id: JobId, limit: float) -> Job:
+        """The job, once it has ended.
+
+        :param limit: seconds; zero looks once
+        :raises NotFound: there is no such job (any more)
+        :raises ResultTimeout: it had not ended in time
+        """
+        loop = asyncio.get_running_loop()
+        wait = _Wait(job_id, limit, self._clock.elapsed() + limit, loop.create_future())
+        self._waits.append(wait)
+        self._news.set()
+        if self._task is None:
+            # As a lane's task: one with the context of its first caller would be that caller's.
+            self._task = loop.create_task(self._run(), context=contextvars.Context())
+        return await wait.future
+
+    def end(self, error: StorageError) -> None:
+        """Raise this error to whoever waits."""
+        waits, self._waits = self._waits, []
+        for wait in waits:
+            _fail(wait, error)
+        self._news.set()
+
+    async def _run(self) -> None:
+        try:
+            while self._waits:
+                due = self._due()
+                if due:
+                    await self._look(due)
+                self._waits = [wait for wait in self._waits if not wait.future.done()]
+                if self._waits:
+                    self._news.clear()
+                    first = min(wait.at for wait in self._waits)
+                    await until_set(self._news, max(0.0, first - _now()))
+        finally:
+            self._task = None
+            self.end(Unavailable("the event loop ended while the end of a job was waited for"))
+
+    def _due(self) -> list[_Wait]:
+        now = _now()
+        if all(wait.at > now for wait in self._waits):
+            return []
+        return [wait for wait in self._waits if wait.at <= now + wait.pause / 2]
+
+    async def _look(self, due: Sequence[_Wait]) -> None:
+        try:
+            found = await self._states(list({wait.job_id: None for wait in due}))
+        except Unavailable as error:
+            now = self._clock.elapsed()
+            if self._failing_since is None:
+                self._failing_since = now
+            patient = now - self._failing_since < self._repeat_for
+            for wait in due:
+                if not patient or not self._goes_on(wait):
+                    _fail(wait, error)
+            return
+        except Exception as error:
+            for wait in due:
+                _fail(wait, error)
+            return
+        self._failing_since = None
+        for wait in due:
+            self._judge(wait, found.get(wait.job_id))
+
+    async def _states(self, ids: Sequence[JobId]) -> Mapping[JobId, Job | JobStatus]:
+        """The whole job of those that have ended, of others its status at least."""
+        if len(ids) <= _FEW:
+            return await self._jobs.get(ids)
+        found: dict[JobId, Job | JobStatus] = {}
+        for part in _parts(ids, _AT_ONCE):
+            page = await self._jobs.list(JobFilter(ids=part), limit=_AT_ONCE)
+            found.update((line.id, line.status) for line in page.jobs)
+        ended = [job_id for job_id, status in found.items() if status in TERMINAL]
+        for part in _parts(ended, _WHOLE_AT_ONCE):
+            jobs = await self._jobs.get(part)
+            for job_id in part:
+                del found[job_id]
+            found.update(jobs)
+        return found
+
+    def _judge(self, wait: _Wait, found: Job | JobStatus | None) -> None:
+        if wait.future.done():
+            return
+        if found is None:
+            text = f"there is no job {wait.job_id}; it never was, or was removed"
+            wait.future.set_exception(NotFound(text))
+        elif isinstance(found, Job) and found.finished_at is not None and found.status in TERMINAL:
+            wait.future.set_result(found)
+        elif not self._goes_on(wait):
+            status = found.status if isinstance(found, Job) else found
+            text = f"job {wait.job_id} is {status} after {wait.limit:g} seconds"
+            wait.future.set_exception(ResultTimeout(text))
+
+    def _goes_on(self, wait: _Wait) -> bool:
+        """Set the time of the next look; False when the caller's time is up."""
+        left = wait.until - self._clock.elapsed()
+        wait.at = _now() + min(wait.pause, left)
+        wait.pause = min(2 * wait.pause, _LONGEST_POLL_S)
+        return left > 0
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def _fail(wait: _Wait, error: Exception) -> None:
+    if wait.future.done():
+        return
+    # One exception object for several callers would grow a traceback for each of them.
+    try:
+        copy = type(error)(*error.args)
+    except Exception:
+        copy = error
+    copy.__cause__ = error.__cause__
+    wait.future.set_exception(copy)
+
+
+def _parts(ids: Sequence[JobId], size: int) -> Iterator[tuple[JobId, ...]]:
+    for start in range(0, len(ids), size):
+        yield tuple(ids[start : start + size])
+
+
+def read_result(job: Job) -> Any:
+    """What the handler of an ended job returned, or its error; see ``JobClient.result``."""
+    return _READ[job.status](job)
+
+
+def _returned(job: Job) -> Any:
+    if not job.keep_result:
+        return None
+    if job.result is None:
+        last = job.errors[-1] if job.errors else None
+        if last is not None and last.cause is Cause.SUCCEEDED:
+            raise NotFound(f"job {job.id} succeeded, but its result is no JSON: {last.message}")
+        raise NotFound(f"the result of job {job.id} is no longer kept")
+    return msgspec.json.decode(job.result)
+
+
+def _dead(job: Job) -> Any:
+    if not job.errors:
+        raise JobDead(job.id, f"is dead ({job.cause})")
+    last = job.errors[-1]
+    raise JobDead(job.id, f"is dead: {last.type}: {last.message}", last.traceback)
+
+
+def _cancelled(job: Job) -> Any:
+    message = "expired before it ran" if job.cause is Cause.EXPIRED else "was cancelled"
+    if job.cause is Cause.PARENT_FAILED:
+        message = "was cancelled, because a job it waited for failed"
+    raise JobCancelled(job.id, message, job.errors[-1].traceback if job.errors else "")
+
+
+_READ: Mapping[JobStatus, Callable[[Job], Any]] = {
+    JobStatus.DONE: _returned,
+    JobStatus.DEAD: _dead,
+    JobStatus.CANCELLED: _cancelled,
+}

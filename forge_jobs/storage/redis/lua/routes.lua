@@ -1,0 +1,24 @@
+-- no-writes
+-- What pods publish of kinds and their queues: every different text, with whether a pod of it has a
+-- live lease, and when the last of its pods started.
+-- uses: pods
+local FIELDS = { 'published', 'started', 'lease_until' }
+
+local function handle(base)
+  local found, places = {}, {}
+  for _, host in ipairs(redis.call('ZRANGE', base .. ':pods', 0, 9999)) do
+    local published, started, lease_until =
+      unpack(redis.call('HMGET', pod_key(base, host), unpack(FIELDS)))
+    if published then
+      local lives = tonumber(lease_until) > now
+      local name = (lives and '+' or '-') .. published
+      if not places[name] then
+        places[name] = #found + 1
+        found[#found + 1] = { published, lives, 0 }
+      end
+      local entry = found[places[name]]
+      entry[3] = math.max(entry[3], tonumber(started))
+    end
+  end
+  return found
+end

@@ -1,0 +1,33 @@
+"""What pods publish of kinds and their queues."""
+
+from typing import Any
+
+import msgspec
+from sqlalchemy import BigInteger, bindparam, case, func, select, text
+
+from forge_jobs.storage.sql.tables import pods
+from forge_jobs.storage.sql.transaction import Tx
+
+decode_routes = msgspec.json.Decoder(dict[str, str]).decode
+_decode_kinds = msgspec.json.Decoder(tuple[str, ...]).decode
+
+_NOW: Any = bindparam("now", type_=BigInteger)
+# Pods of one release publish the same. The last row counts.
+_PUBLISHED = (
+    select(
+        pods.c.kinds,
+        pods.c.routes,
+        case((pods.c.lease_until > _NOW, 1), else_=0).label("lives"),
+    )
+    .group_by(pods.c.kinds, pods.c.routes, text("lives"))
+    .order_by(text("lives"), func.max(pods.c.started_at))
+)
+
+
+def read_routes(tx: Tx) -> dict[str, str | None]:
+    """See ``ProcStore.routes``."""
+    found: dict[str, str | None] = {}
+    for row in tx.execute(_PUBLISHED, {"now": tx.now}):
+        found.update(dict.fromkeys(_decode_kinds(row.kinds)))
+        found.update(decode_routes(row.routes))
+    return found
