@@ -30,8 +30,7 @@ _LONGEST_PATIENCE = timedelta(seconds=5)
 PREFIX = "FORGE_"
 SETTINGS_VARIABLE = "FORGE_SETTINGS"
 
-PREFIX_ROUTER = "prefix"
-"""The router setting that means ``prefix_router()``."""
+PREFIX_ROUTER = "prefix"  # stands for ``prefix_router()``
 
 
 def _seconds(value: float) -> timedelta:
@@ -321,12 +320,8 @@ def _as_text(value: object) -> str:
 
 def _as_router(value: object) -> str:
     text = _as_text(value)
-    module, _, attribute = text.partition(":")
-    if text != PREFIX_ROUTER and not (module and attribute):
-        raise ValueError(
-            f"{text[:80]!r} is no router; give {PREFIX_ROUTER}, for the part of a kind before its "
-            "first dot, or the module:attribute of a function"
-        )
+    if text != PREFIX_ROUTER and not all(text.partition(":")):
+        raise ValueError(f"{text[:80]!r} is no router; give {PREFIX_ROUTER} or module:attribute")
     return text
 
 
