@@ -9,7 +9,8 @@ from typing import Any, ParamSpec, TypeVar
 import click
 import msgspec
 
-from forge_jobs.config import Deployment, parse_duration, read_queues
+from forge_jobs.config import Deployment, read_queues
+from forge_jobs.durations import parse_duration
 from forge_jobs.errors import ConfigError, InvalidInput
 from forge_jobs.model.jobs import MAX_MAX_ATTEMPTS
 from forge_jobs.model.retries import Delays, Exponential, Fixed, Linear, Retry

@@ -10,7 +10,7 @@ from typing import Any
 import click
 import msgspec
 
-from forge_jobs.config import format_duration
+from forge_jobs.durations import format_duration
 
 _UNPRINTABLE = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
 

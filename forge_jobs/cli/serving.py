@@ -15,7 +15,8 @@ from forge_jobs.cli.last_exit import BEYOND_GRACE, LastExit
 from forge_jobs.cli.loading import load_router
 from forge_jobs.cli.options import storage_url
 from forge_jobs.clock import SystemClock
-from forge_jobs.config import Deployment, RuntimeSettings, format_duration
+from forge_jobs.config import Deployment, RuntimeSettings
+from forge_jobs.durations import format_duration
 from forge_jobs.errors import Unavailable
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.model.queues import QueueCounts

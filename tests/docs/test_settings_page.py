@@ -8,13 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from forge_jobs.config import (
-    SETTINGS_VARIABLE,
-    Deployment,
-    RuntimeSettings,
-    format_duration,
-    variable_of,
-)
+from forge_jobs.config import SETTINGS_VARIABLE, Deployment, RuntimeSettings, variable_of
+from forge_jobs.durations import format_duration
 from forge_jobs.errors import InvalidInput
 from forge_jobs.storage.opening import open_storage
 from tests.support import backends

@@ -9,13 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forge_jobs.config import (
-    Deployment,
-    RuntimeSettings,
-    format_duration,
-    parse_duration,
-    variable_of,
-)
+from forge_jobs.config import Deployment, RuntimeSettings, variable_of
+from forge_jobs.durations import format_duration, parse_duration
 from forge_jobs.errors import ConfigError
 from forge_jobs.model.queues import RateLimit
 
