@@ -1,14 +1,21 @@
 """Timeline events: what happened when, for people. They are never counted."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from enum import StrEnum
 
 from msgspec import Struct
 
+from forge_jobs.model.jobs import Job
+
 
 class EventKind(StrEnum):
+    ENQUEUED = "enqueued"
+    """Of no event: a timeline begins with it, see :func:`timeline_of`."""
     STARTED = "started"
     FINISHED = "finished"
+    RETRIED = "retried"
+    """The run failed, and the job runs again."""
     CANCEL_REQUESTED = "cancel_requested"
     CLAIM_LOST = "claim_lost"
     REVIVED = "revived"
@@ -36,3 +43,21 @@ class TimelineEvent(Struct, frozen=True, kw_only=True):
     job_id: str = ""
     host_id: str = ""
     detail: str = ""
+
+
+def timeline_of(job: Job, events: Sequence[TimelineEvent]) -> list[TimelineEvent]:
+    """What happened to a job, newest first, from its enqueue on.
+
+    The enqueue is told by the job's record: an event of its own would double what an enqueue
+    writes.
+
+    :param events: of the job, newest first
+    """
+    enqueued = TimelineEvent(
+        at=job.enqueued_at,
+        kind=EventKind.ENQUEUED,
+        queue=job.queue,
+        job_id=job.id,
+        detail=job.kind if not job.schedule else f"{job.kind}, by schedule {job.schedule}",
+    )
+    return [*events, enqueued]

@@ -4,9 +4,10 @@ import contextlib
 from datetime import timedelta
 from typing import Any
 
+from forge_jobs.config import format_duration
 from forge_jobs.handlers.handler import Handler
 from forge_jobs.model.events import EventKind
-from forge_jobs.model.jobs import Cause, ClaimedJob
+from forge_jobs.model.jobs import Cause, ClaimedJob, JobStatus
 from forge_jobs.model.queues import CooldownPolicy, QueueState
 from forge_jobs.model.transitions import Transition
 from forge_jobs.policy.backoff import DEFAULT_RETRY, RetryPolicy
@@ -72,6 +73,17 @@ def _retry(handler: Handler[..., Any] | None, state: QueueState | None) -> Retry
     return None if state is None else state.settings.retry
 
 
+def _event(cause: Cause, transition: Transition) -> tuple[EventKind, str]:
+    """What the timeline says of an end that is no success, and its detail."""
+    if transition.status is JobStatus.FAILED and transition.delay is not None:
+        milliseconds = timedelta(milliseconds=1)
+        delay = format_duration(transition.delay // milliseconds * milliseconds)
+        return EventKind.RETRIED, f"{cause}; due again in {delay}"
+    if cause is Cause.THROTTLED:
+        return EventKind.THROTTLED, cause
+    return EventKind.FINISHED, cause
+
+
 def tell(
     job: ClaimedJob,
     end: AttemptEnd,
@@ -90,8 +102,8 @@ def tell(
         if cause in _FREQUENT:
             services.routine_event(EventKind.FINISHED, claim, cause, now)
         else:
-            kind = EventKind.THROTTLED if cause is Cause.THROTTLED else EventKind.FINISHED
-            services.events.record(kind, queue=claim.queue, job_id=claim.job_id, detail=cause)
+            kind, detail = _event(cause, transition)
+            services.events.record(kind, queue=claim.queue, job_id=claim.job_id, detail=detail)
         if seconds and cause is not Cause.RATE_LIMITED:
             total = services.store_time.time_us() / 1_000_000 - job.run_at.timestamp()
             services.latencies.record(claim.queue, seconds, max(total, seconds))

@@ -1,6 +1,7 @@
 """``forge-jobs jobs``: look at jobs, and change their course."""
 
 from collections.abc import Awaitable, Callable, Mapping
+from datetime import timedelta
 from typing import Any
 
 import click
@@ -8,7 +9,8 @@ import msgspec
 from msgspec import Struct
 
 from forge_jobs.cli.failures import FAILED, Refused
-from forge_jobs.cli.options import deployment_options, json_option, with_store
+from forge_jobs.cli.latencies import QueueStats, read_stats, shown
+from forge_jobs.cli.options import DURATION, deployment_options, json_option, with_store
 from forge_jobs.cli.output import (
     emit_fields,
     emit_json,
@@ -20,9 +22,10 @@ from forge_jobs.cli.output import (
 )
 from forge_jobs.cli.selection import chosen, filter_options
 from forge_jobs.config import Deployment
-from forge_jobs.model.events import TimelineEvent
+from forge_jobs.model.events import TimelineEvent, timeline_of
 from forge_jobs.model.ids import JobId, check_job_id
 from forge_jobs.model.jobs import BulkOutcome, Job, JobFilter, JobStatus, JobSummary, Refusal
+from forge_jobs.model.names import check_name
 from forge_jobs.storage.protocols import Storage
 
 _JSON_TEXTS = ("payload", "result", "trace")
@@ -79,6 +82,7 @@ def show(deployment: Deployment, job_id: str, as_json: bool) -> None:
     job, events = with_store(deployment, read)
     if job is None:
         raise Refused(f"no job has the id {wanted}")
+    events = timeline_of(job, events)
     if as_json:
         emit_json({**job_document(job), "events": events})
         return
@@ -103,11 +107,10 @@ def _show(job: Job, events: list[TimelineEvent]) -> None:
                    f"{printable(error.message)}")  # fmt: skip
         for line in error.traceback.splitlines():
             click.echo(f"  {printable(line)}")
-    if events:
-        click.echo()
-        columns = ["at", "event", "pod", "detail"]
-        rows = [[instant(event.at), event.kind, event.host_id, event.detail] for event in events]
-        emit_table(columns, rows, none="")
+    click.echo()
+    columns = ["at", "event", "pod", "detail"]
+    rows = [[instant(event.at), event.kind, event.host_id, event.detail] for event in events]
+    emit_table(columns, rows, none="")
 
 
 def _as_text(value: object) -> object:
@@ -134,6 +137,41 @@ def _bulk_options(command: Callable[..., None]) -> Callable[..., None]:
     for option in reversed(options):
         command = option(command)
     return command
+
+
+_COUNTS = ("enqueued", "succeeded", "failed", "timed_out", "crashed")
+
+
+@jobs.command()
+@click.option("--queue", "names", multiple=True, help="Of this queue; may be given again.")
+@click.option(
+    "--over", type=DURATION, default="1h", show_default=True, help="How far to look back."
+)
+@json_option
+@deployment_options
+def stats(deployment: Deployment, names: tuple[str, ...], over: timedelta, as_json: bool) -> None:
+    """Show what became of jobs of late and how long they took, per queue."""
+    for name in names:
+        check_name("queue", name)
+
+    async def read(store: Storage) -> list[QueueStats]:
+        queues = names or [state.name for state in await store.config.queues()]
+        return await read_stats(store, queues, over)
+
+    found = with_store(deployment, read)
+    if as_json:
+        emit_json({"queues": found})
+        return
+    columns = ["queue", *(name.replace("_", " ") for name in _COUNTS)]
+    columns += [f"{what} {p}" for what in ("run", "total") for p in ("p50", "p95", "p99")]
+    emit_table(columns, [_stats_line(each) for each in found], none="No queue is known.")
+
+
+def _stats_line(each: QueueStats) -> list[object]:
+    counts = [each.counts.get(name, 0) for name in _COUNTS]
+    times = [each.run.p50, each.run.p95, each.run.p99]
+    times += [each.total.p50, each.total.p95, each.total.p99]
+    return [each.queue, *counts, *map(shown, times)]
 
 
 @jobs.command()

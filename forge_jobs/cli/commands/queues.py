@@ -6,6 +6,7 @@ from typing import Any
 import click
 import msgspec
 
+from forge_jobs.cli.latencies import LAST_HOUR, QueueStats, read_stats, shown
 from forge_jobs.cli.options import DURATION, RETRY, deployment_options, json_option, with_store
 from forge_jobs.cli.output import duration, emit_json, emit_table, instant, plain, talk
 from forge_jobs.config import Deployment
@@ -34,29 +35,35 @@ def queues() -> None:
     """How queues stand, and their settings."""
 
 
-_Reading = tuple[list[QueueState], dict[str, QueueCounts], list[Allocation]]
+_Reading = tuple[list[QueueState], dict[str, QueueCounts], list[Allocation], list[QueueStats]]
 
 
 @queues.command("list")
 @json_option
 @deployment_options
 def list_queues(deployment: Deployment, as_json: bool) -> None:
-    """List queues with their jobs, slots and pauses."""
+    """List queues with their jobs, slots, pauses, and how long jobs took in the last hour."""
 
     async def read(store: Storage) -> _Reading:
         states = await store.config.queues()
-        return states, await store.jobs.counts(), await store.procs.allocations()
+        stats = await read_stats(store, [state.name for state in states], LAST_HOUR)
+        return states, await store.jobs.counts(), await store.procs.allocations(), stats
 
-    states, counts, allocations = with_store(deployment, read)
+    states, counts, allocations, stats = with_store(deployment, read)
     slots = {allocation.queue: allocation for allocation in allocations}
     documents = [
-        _document(state, counts.get(state.name, _NO_COUNTS), slots.get(state.name))
-        for state in states
+        {
+            **_document(state, counts.get(state.name, _NO_COUNTS), slots.get(state.name)),
+            "run": plain(each.run),
+            "total": plain(each.total),
+        }
+        for state, each in zip(states, stats, strict=True)
     ]
     if as_json:
         emit_json({"queues": documents})
         return
     columns = ["queue", "state", "granted", "max", "due", "oldest", *_COUNTED]
+    columns += ["run p50", "run p95", "total p95"]
     emit_table(columns, [_line(document) for document in documents], none="No queue is known.")
 
 
@@ -95,6 +102,9 @@ def _line(document: dict[str, Any]) -> list[object]:
         counts["due"],
         duration(None if oldest is None else timedelta(seconds=oldest)),
         *(counts["by_status"].get(status, 0) for status in _COUNTED),
+        shown(document["run"]["p50"]),
+        shown(document["run"]["p95"]),
+        shown(document["total"]["p95"]),
     ]
 
 
