@@ -4,7 +4,7 @@ import contextlib
 from datetime import timedelta
 from typing import Any
 
-from forge_jobs.config import format_duration
+from forge_jobs.durations import format_duration
 from forge_jobs.handlers.handler import Handler
 from forge_jobs.model.events import EventKind
 from forge_jobs.model.jobs import Cause, ClaimedJob, JobStatus
