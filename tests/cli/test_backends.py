@@ -52,12 +52,21 @@ def test_an_operators_day(forge: CommandLine) -> None:
     forge("queues", "pause", "--all")
     shown = {each["name"]: each["standing"] for each in forge.json("queues", "list")["queues"]}
     assert shown == {"mail": "paused", "other": "paused"}
+    told = forge.json("explain", first)
+    assert (told["reason"], told["help"]) == ("paused", "forge-jobs queues resume mail")
+    found = [each for each in forge.json("doctor")["findings"] if each["check"] == "paused"]
+    named = {each["text"].partition(" is paused since 20")[0] for each in found}
+    assert named == {"'mail'", "'other'"}
     forge("queues", "resume", "--all")
 
     forge("cron", "add", "nightly", "shop.report", "30 2 * * *", "--queue", "mail")
     made = forge("cron", "trigger", "nightly").stdout.strip()
     assert forge.json("jobs", "list", "--schedule", "nightly")["jobs"][0]["id"] == made
     forge("cron", "delete", "nightly")
+    assert [each["deleted"] for each in forge.json("cron", "list")["schedules"]] == [True]
+    assert forge("jobs", "delete", "--queue", "mail", "--all-matching", "--yes").stdout == (
+        "2 deleted\n"
+    )
     assert forge.json("pods")["pods"] == []
 
 

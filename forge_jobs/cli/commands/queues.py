@@ -1,6 +1,6 @@
 """``forge-jobs queues``: how queues stand, and their settings."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import click
@@ -84,8 +84,7 @@ def _document(
 
 def _standing(state: QueueState, *, unserved: bool) -> str:
     if state.paused:
-        since = instant(state.paused_since)
-        return f"paused since {since}" if since else "paused"
+        return "paused"
     if state.cooldown_remaining > timedelta(0):
         return f"cooling down for {duration(state.cooldown_remaining)}"
     return "unserved: no live pod declares it" if unserved else "open"
@@ -94,9 +93,11 @@ def _standing(state: QueueState, *, unserved: bool) -> str:
 def _line(document: dict[str, Any]) -> list[object]:
     counts = document["counts"]
     oldest = counts["oldest_due_for"]
+    since = document["paused_since"]
+    paused = f" since {instant(datetime.fromisoformat(since))}" if since else ""
     return [
         document["name"],
-        document["standing"],
+        document["standing"] + paused,
         document["granted"],
         document["settings"]["max_workers"],
         counts["due"],
