@@ -25,6 +25,7 @@ from forge_jobs.errors import StorageClosed as StorageClosed
 from forge_jobs.errors import StorageError as StorageError
 from forge_jobs.errors import Unavailable as Unavailable
 from forge_jobs.errors import UndecodablePayload as UndecodablePayload
+from forge_jobs.errors import WrongEventLoop as WrongEventLoop
 from forge_jobs.handlers.context import JobContext as JobContext
 from forge_jobs.handlers.handler import Handler as Handler
 from forge_jobs.handlers.outcomes import Dead as Dead
@@ -122,6 +123,7 @@ __all__ = [
     "Unavailable",
     "UndecodablePayload",
     "Unique",
+    "WrongEventLoop",
     "load_registry",
     "open_storage",
     "prefix_router",

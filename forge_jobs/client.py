@@ -24,6 +24,7 @@ from forge_jobs.handlers.preparing import (
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.handlers.requests import CheckedJson, EnqueueRequest
 from forge_jobs.handlers.routing import checked_router
+from forge_jobs.home_loop import HomeLoop
 from forge_jobs.lanes import Lane
 from forge_jobs.model.ids import JobId, check_job_id
 from forge_jobs.model.jobs import (
@@ -39,7 +40,7 @@ from forge_jobs.policy.admission import Explanation
 from forge_jobs.policy.admission import explain as explain_job
 from forge_jobs.results import AwaitedJobs, read_result
 from forge_jobs.routes import NotLookedUp, PublishedRoutes
-from forge_jobs.storage.protocols import Storage
+from forge_jobs.storage.protocols import JobStore, Storage
 
 ATOMIC_JOBS = 10_000
 """So many jobs of one ``enqueue_many`` are stored all or none."""
@@ -104,6 +105,7 @@ class JobClient:
         # who ask for keys. Sorted, so that two processes take their keys in one order.
         self._keyed = self._lane(_least_key)
         self._awaited = AwaitedJobs(storage.jobs, repeat_for=self._repeat_for, clock=self._clock)
+        self._home = HomeLoop("this client")
         self._is_closed = False
         self._sync: SyncJobClient | None = None
 
@@ -135,9 +137,11 @@ class JobClient:
             ``Unique(mode="error")`` is held
         :raises NotFound: a job named in ``after`` does not exist
         :raises Unavailable: the store could not be reached for ``repeat_for``
+        :raises WrongEventLoop: this client belongs to another event loop
         """
         check_request(request)
         request = request.options(**options)
+        self._home.here()
         try:
             job = prepare(request, self._handlers, self._router, self._routes.asked)
         except NotLookedUp:
@@ -181,6 +185,7 @@ class JobClient:
 
     async def prepared(self, requests: Iterable[EnqueueRequest]) -> tuple[NewJob, ...]:
         """:meth:`prepare_many`, with a look at what pods publish where that is due."""
+        self._home.here()
         check_requests(requests)
         wanted = tuple(requests)
         try:
@@ -222,7 +227,7 @@ class JobClient:
     async def get(self, job_id: str) -> Job | None:
         """The whole job, None when there is none."""
         wanted = check_job_id(job_id, "job_id")
-        return (await self.storage.jobs.get([wanted])).get(wanted)
+        return (await self._jobs.get([wanted])).get(wanted)
 
     async def result(self, job_id: str, timeout: timedelta | float) -> Any:
         """Wait until the job has ended; what its handler returned, as JSON types.
@@ -240,6 +245,7 @@ class JobClient:
         self._check_open()
         wanted = check_job_id(job_id, "job_id")
         limit = check_duration("timeout", timeout).total_seconds()
+        self._home.here()
         return read_result(await self._awaited.ended(wanted, limit))
 
     async def explain(self, job_id: str) -> Explanation:
@@ -271,19 +277,19 @@ class JobClient:
 
         :param which: one id, several, or all that match, in bounded batches
         """
-        return await _in_batches(self.storage.jobs.cancel, which)
+        return await _in_batches(self._jobs.cancel, which)
 
     async def requeue(self, which: str | Iterable[str] | JobFilter) -> BulkTotals:
         """Give failed, dead and cancelled jobs their whole budget again, due now."""
-        return await _in_batches(self.storage.jobs.requeue, which)
+        return await _in_batches(self._jobs.requeue, which)
 
     async def run_now(self, which: str | Iterable[str] | JobFilter) -> BulkTotals:
         """Make scheduled jobs, and those that wait for a retry, due now."""
-        return await _in_batches(self.storage.jobs.run_now, which)
+        return await _in_batches(self._jobs.run_now, which)
 
     async def delete(self, which: str | Iterable[str] | JobFilter) -> BulkTotals:
         """Remove jobs for good; running ones are refused."""
-        return await _in_batches(self.storage.jobs.delete, which)
+        return await _in_batches(self._jobs.delete, which)
 
     # -- end ---------------------------------------------------------------------------------
 
@@ -310,6 +316,7 @@ class JobClient:
 
     async def aclose(self) -> None:
         """Take nothing new, finish what is being enqueued. Closing twice is fine."""
+        self._home.here()
         self._is_closed = True
         self._awaited.end(StorageError(_CLOSED))
         await self.flush()
@@ -331,13 +338,22 @@ class JobClient:
         if self._is_closed:
             raise StorageError(_CLOSED)
 
+    @property
+    def _jobs(self) -> JobStore:
+        """The jobs of the store, for a call in the event loop of this client.
+
+        :raises WrongEventLoop: another loop runs here
+        """
+        self._home.here()
+        return self.storage.jobs
+
     # Last, because the name hides the builtin from the annotations below it.
 
     async def list(
         self, which: JobFilter | None = None, *, cursor: str | None = None, limit: int = 50
     ) -> Page:
         """A page of matching jobs, newest first."""
-        return await self.storage.jobs.list(which or JobFilter(), cursor=cursor, limit=limit)
+        return await self._jobs.list(which or JobFilter(), cursor=cursor, limit=limit)
 
 
 _callers = attrgetter("callers")

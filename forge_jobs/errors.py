@@ -14,6 +14,7 @@
     ├── ConfigError               settings, environment or a settings file are wrong
     ├── RegistrationError         a handler cannot be registered as written
     ├── UndecodablePayload        a stored payload does not fit its handler's annotations
+    ├── WrongEventLoop            an asynchronous object is used in a second event loop
     ├── ResultTimeout             the job had not ended when the caller stopped waiting
     └── JobNotSuccessful          the awaited job ended without a result
         ├── JobDead               it gave up; carries its last error and remote traceback
@@ -111,6 +112,10 @@ class UndecodablePayload(ForgeJobsError, ValueError):
 
     def __str__(self) -> str:
         return f"{self.field}: {self.problem}"
+
+
+class WrongEventLoop(ForgeJobsError, RuntimeError):
+    """An asynchronous client, or what belongs to one, is used in a second event loop."""
 
 
 class ResultTimeout(ForgeJobsError, TimeoutError):

@@ -17,6 +17,7 @@ from typing import Any, Generic, TypeVar
 
 from forge_jobs.clock import Clock, SystemClock
 from forge_jobs.errors import CONCERNS_ALL, Locked, Unavailable
+from forge_jobs.home_loop import HomeLoop
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -101,6 +102,7 @@ class Lane(Generic[Item, Result]):
         self._repeat_for = repeat_for.total_seconds()
         self._clock = clock or SystemClock()
         self._waiting: deque[_Entry[Item, Result]] = deque()
+        self._home = HomeLoop("what sends calls together")
         self._task: asyncio.Task[None] | None = None
         self._in_flight = 0
         self._accepted = 0
@@ -171,7 +173,7 @@ class Lane(Generic[Item, Result]):
             await asyncio.wait(set(self._locked))
 
     def _accept(self, items: Sequence[Item]) -> "asyncio.Future[list[Result]]":
-        loop = asyncio.get_running_loop()
+        loop = self._home.here()
         entry: _Entry[Item, Result] = _Entry(items, loop.create_future())
         self._accepted += 1
         self._waiting.append(entry)

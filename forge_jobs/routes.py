@@ -1,7 +1,6 @@
 """The queues of kinds whose handler is not at hand: what pods publish, as one client knows it."""
 
 import difflib
-import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
 
@@ -9,8 +8,9 @@ from forge_jobs.clock import Clock
 from forge_jobs.errors import CONCERNS_ALL, InvalidInput, StorageError
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.lanes import Lane
+from forge_jobs.reports import reporter
 
-logger = logging.getLogger(__name__)
+logger = reporter(__name__)
 
 KNOWN_FOR_S = 30.0
 """So long a client trusts what pods published of a kind."""

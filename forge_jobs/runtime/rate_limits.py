@@ -11,6 +11,7 @@ from forge_jobs.clock import Clock, SystemClock
 from forge_jobs.errors import InvalidInput, NotFound, StorageError, Unavailable
 from forge_jobs.handlers.durations import check_duration
 from forge_jobs.handlers.outcomes import check_count
+from forge_jobs.home_loop import HomeLoop
 from forge_jobs.lanes import Lane
 from forge_jobs.model.names import check_name
 from forge_jobs.model.queues import TokenGrant
@@ -56,6 +57,7 @@ class RateLimiter:
         self._clock = clock or SystemClock()
         self._pause = pause or _let_pass
         self._lanes: dict[str, Lane[int, _Answer]] = {}
+        self._home = HomeLoop("this rate limiter")
         self._lines: dict[str, Lane[int, timedelta | None]] = {}
         self._rng = random.Random()
 
@@ -73,6 +75,7 @@ class RateLimiter:
         :raises Unavailable: the store could not be reached for a while
         """
         check_count(count)
+        self._home.here()
         allowed = _ZERO if wait is None else check_duration("wait", wait)
         until = self._clock.elapsed() + allowed.total_seconds()
         while True:
@@ -115,6 +118,7 @@ class RateLimiter:
 
         :raises NotFound: the scope is not declared
         """
+        self._home.here()
         try:
             await self._config.drain_tokens(scope)
         except NotFound:
