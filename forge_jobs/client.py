@@ -1,15 +1,14 @@
 """Enqueue and look up from anywhere, without running anything."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from operator import attrgetter
 from types import TracebackType
 from typing import Any
 
-from msgspec import Struct
-
 from forge_jobs import stop_points
+from forge_jobs.bulk import BulkTotals, in_batches
 from forge_jobs.client_sync import SyncJobClient
 from forge_jobs.clock import Clock, SystemClock
 from forge_jobs.errors import NotFound, StorageError
@@ -26,15 +25,13 @@ from forge_jobs.handlers.requests import CheckedJson, EnqueueRequest
 from forge_jobs.handlers.routing import checked_router
 from forge_jobs.home_loop import HomeLoop
 from forge_jobs.lanes import Lane
-from forge_jobs.model.ids import JobId, check_job_id
+from forge_jobs.model.ids import check_job_id
 from forge_jobs.model.jobs import (
-    BulkOutcome,
     EnqueueOutcome,
     Job,
     JobFilter,
     NewJob,
     Page,
-    Refusal,
 )
 from forge_jobs.policy.admission import Explanation
 from forge_jobs.policy.admission import explain as explain_job
@@ -45,25 +42,11 @@ from forge_jobs.storage.protocols import JobStore, Storage
 ATOMIC_JOBS = 10_000
 """So many jobs of one ``enqueue_many`` are stored all or none."""
 
-_BULK_IDS = 500
 _CLOSED = "this client is closed"
 _ROW_BYTES = 400
 """What a job takes beside its payload, roughly: bounds the size of one store call."""
 
 _Unit = tuple[NewJob, ...]
-
-
-class BulkTotals(Struct, frozen=True):
-    """What a bulk operation did to all jobs it was asked for.
-
-    :param changed: jobs that were changed
-    :param requested: running jobs whose owner was asked to stop (cancel only)
-    :param refused: how many jobs were left as they were, by reason
-    """
-
-    changed: int
-    requested: int
-    refused: Mapping[Refusal, int]
 
 
 class JobClient:
@@ -277,19 +260,19 @@ class JobClient:
 
         :param which: one id, several, or all that match, in bounded batches
         """
-        return await _in_batches(self._jobs.cancel, which)
+        return await in_batches(self._jobs.cancel, which)
 
     async def requeue(self, which: str | Iterable[str] | JobFilter) -> BulkTotals:
         """Give failed, dead and cancelled jobs their whole budget again, due now."""
-        return await _in_batches(self._jobs.requeue, which)
+        return await in_batches(self._jobs.requeue, which)
 
     async def run_now(self, which: str | Iterable[str] | JobFilter) -> BulkTotals:
         """Make scheduled jobs, and those that wait for a retry, due now."""
-        return await _in_batches(self._jobs.run_now, which)
+        return await in_batches(self._jobs.run_now, which)
 
     async def delete(self, which: str | Iterable[str] | JobFilter) -> BulkTotals:
         """Remove jobs for good; running ones are refused."""
-        return await _in_batches(self._jobs.delete, which)
+        return await in_batches(self._jobs.delete, which)
 
     # -- end ---------------------------------------------------------------------------------
 
@@ -365,37 +348,6 @@ def _size_of(unit: _Unit) -> int:
 
 def _least_key(unit: _Unit) -> tuple[str, str]:
     return min((job.queue, job.unique.key) for job in unit if job.unique is not None)
-
-
-async def _in_batches(
-    operation: Callable[..., Awaitable[BulkOutcome]], which: str | Iterable[str] | JobFilter
-) -> BulkTotals:
-    changed = requested = 0
-    refused: dict[Refusal, int] = {}
-    for part in _parts(which):
-        cursor: str | None = None
-        while True:
-            outcome = await operation(part, cursor=cursor)
-            changed += len(outcome.changed)
-            requested += len(outcome.requested)
-            for reason in outcome.refused.values():
-                refused[reason] = refused.get(reason, 0) + 1
-            cursor = outcome.cursor
-            if cursor is None:
-                break
-    return BulkTotals(changed, requested, refused)
-
-
-def _parts(which: str | Iterable[str] | JobFilter) -> Iterable[JobFilter]:
-    if isinstance(which, JobFilter):
-        return [which]
-    ids = [which] if isinstance(which, str) else which
-    # An empty tuple in a filter means any job; a caller who lists no job means none.
-    wanted: list[JobId] = list(dict.fromkeys(check_job_id(each, "job_id") for each in ids))
-    return [
-        JobFilter(ids=tuple(wanted[start : start + _BULK_IDS]))
-        for start in range(0, len(wanted), _BULK_IDS)
-    ]
 
 
 __all__ = ["ATOMIC_JOBS", "BulkTotals", "JobClient", "prepare"]
