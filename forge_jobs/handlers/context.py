@@ -36,9 +36,14 @@ class RateLimits(Protocol):
 class SyncRateLimits(Protocol):
     """:class:`RateLimits` for ``def`` handlers; blocks the calling thread."""
 
-    def acquire(
-        self, scope: str, count: int = 1, *, wait: timedelta | float | None = None
-    ) -> bool: ...
+    def acquire(self, scope: str, count: int = 1, *, wait: timedelta | float | None = None) -> bool:
+        """See :meth:`RateLimits.acquire`.
+
+        A stop of the run (cancel, timeout, shutdown, lost claim) ends the wait.
+
+        :raises asyncio.CancelledError: the run is being stopped; let it pass
+        """
+        ...
 
     def drain(self, scope: str) -> None: ...
 

@@ -1,5 +1,7 @@
 """What a handler gets when it asks for a JobContext."""
 
+import asyncio
+import concurrent.futures
 import json
 import logging
 from collections.abc import Coroutine, Iterable, Mapping
@@ -177,6 +179,15 @@ class _ContextWork:
     async def acquire(self, scope: str, count: int, wait: timedelta | float | None) -> bool:
         return await self._limits.acquire(scope, count, wait=wait)
 
+    async def acquire_until_stop(
+        self, scope: str, count: int, wait: timedelta | float | None
+    ) -> bool:
+        """:meth:`acquire` for a thread, which nothing can cancel but what it waits for."""
+        if not wait:
+            return await self.acquire(scope, count, wait)
+        with self._run.waiting():
+            return await self.acquire(scope, count, wait)
+
     async def drain(self, scope: str) -> None:
         await self._limits.drain(scope)
 
@@ -210,7 +221,11 @@ class SyncRunRateLimits:
         self._home = home
 
     def acquire(self, scope: str, count: int = 1, *, wait: timedelta | float | None = None) -> bool:
-        return self._home.wait_for(self._work.acquire(scope, count, wait))
+        try:
+            return self._home.wait_for(self._work.acquire_until_stop(scope, count, wait))
+        except concurrent.futures.CancelledError:
+            # The exception that an async def handler gets, so that nothing takes it for a failure.
+            raise asyncio.CancelledError("the run is being stopped") from None
 
     def drain(self, scope: str) -> None:
         self._home.wait_for(self._work.drain(scope))

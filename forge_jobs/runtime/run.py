@@ -1,6 +1,8 @@
 """One run of one handler: what may stop it, and why it was stopped."""
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from typing import Any
 
@@ -43,6 +45,7 @@ class Run:
         "_repeat",
         "_repeats",
         "_task",
+        "_waits",
         "ended",
         "handler",
         "in_thread",
@@ -86,6 +89,7 @@ class Run:
         self._deadline: asyncio.TimerHandle | None = None
         self._repeat: asyncio.TimerHandle | None = None
         self._repeats = 0
+        self._waits: set[asyncio.Task[Any]] = set()
 
     def begin(self, task: asyncio.Task[None] | None) -> None:
         """The handler starts now; from here on its time counts.
@@ -125,6 +129,8 @@ class Run:
         known = self.stop_reason
         if known is None or reason is StopReason.LOST:
             self.stop_reason = reason
+        for waiting in self._waits:
+            waiting.cancel()
         if known is None:
             self._cancel()
         elif self._repeat is not None:
@@ -132,6 +138,23 @@ class Run:
             if at < self._repeat.when():
                 self._repeat.cancel()
                 self._repeat = self._loop.call_at(at, self._cancel_again)
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """What the current task does within, the thread of the handler waits for: a stop of the
+        run cancels it.
+
+        :raises CancelledError: the run is being stopped already
+        """
+        task = asyncio.current_task()
+        assert task is not None
+        if self.stop_reason is not None:
+            raise asyncio.CancelledError
+        self._waits.add(task)
+        try:
+            yield
+        finally:
+            self._waits.discard(task)
 
     def extend(self, seconds: float) -> None:
         """Move the end of the job's time; no effect without a timeout or once it has passed."""

@@ -12,10 +12,11 @@ from forge_jobs.client import JobClient
 from forge_jobs.handlers.context import JobContext
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.model.jobs import Cause, Job, JobStatus
+from forge_jobs.model.queues import RateLimit
 from forge_jobs.model.transitions import Revival
 from forge_jobs.runtime.handle import QueueHandle
 from forge_jobs.storage.protocols import Storage
-from tests.support.factories import crashed
+from tests.support.factories import crashed, get_job
 from tests.support.runtimes import (
     a_runtime,
     ended,
@@ -381,3 +382,53 @@ async def test_a_pause_lets_running_jobs_finish_and_gives_claims_back(storage: S
 
 async def idle(storage: Storage) -> bool:
     return await in_progress(storage) == 0
+
+
+@pytest.mark.parametrize(
+    ("reason", "when"),
+    [("cancel", "while it waits"), ("timeout", "before it waits"), ("shutdown", "while it waits")],
+)
+async def test_a_thread_that_waits_for_tokens_sees_a_stop(
+    storage: Storage, reason: str, when: str
+) -> None:
+    handlers = HandlerRegistry()
+    waits, go_on = asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+    seen: list[str] = []
+
+    @handlers.job("waits", timeout=0.2 if reason == "timeout" else None, max_attempts=1)
+    def waits_for_tokens(ctx: JobContext) -> None:
+        assert ctx.sync.rate_limit.acquire("gh")
+        loop.call_soon_threadsafe(waits.set)
+        if when == "before it waits":
+            go_on.wait(30)
+        try:
+            ctx.sync.rate_limit.acquire("gh", wait=3600)
+        except Exception:
+            seen.append("taken for a failure")
+        finally:
+            seen.append(str(ctx.stop_reason))
+
+    limits = {"gh": RateLimit(1, per=1800)}
+    runtime = a_runtime(storage, handlers, rate_limits=limits)
+    async with runtime.start() as handle:
+        job_id = (await handle.enqueue(waits_for_tokens.request())).job_id
+        await waits.wait()
+        if reason == "cancel":
+            await handle.cancel(job_id)
+        [run] = handle._pod.runs()
+        stopping = asyncio.ensure_future(handle.stop(30)) if reason == "shutdown" else None
+        if when == "before it waits" and reason != "shutdown":
+            await wait_until(lambda: run.stop_reason, description="the run is being stopped")
+        if stopping is not None:
+            # The grace is long: only its end stops the run.
+            handle.hurry()
+            await wait_until(lambda: run.stop_reason, description="the run is being stopped")
+        go_on.set()
+        if stopping is not None:
+            assert (await stopping).is_clean
+            assert (await get_job(storage, job_id)).cause is Cause.INTERRUPTED
+        else:
+            causes = {"cancel": Cause.CANCELLED, "timeout": Cause.TIMED_OUT}
+            assert (await ended(storage, job_id)).cause is causes[reason]
+    assert seen == [reason]
