@@ -153,7 +153,8 @@ class ExchangeLane:
             await self._hand_back()
             busy = True
         lower_to = self._desk.surplus()
-        if lower_to is not None and not self._releases:
+        if lower_to is not None and not self._releases and not self._closing:
+            # A pod that leaves takes its grants with it.
             await self._services.storage.procs.lower_grants(
                 self._services.lease, {self._queue: lower_to}
             )

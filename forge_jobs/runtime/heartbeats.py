@@ -219,7 +219,7 @@ class Heartbeat:
         self._tell(self._listener.beat_arrived, beat, sent_at)
         if not beat.lease_held and not self._stopping:
             await self._register_again(storage)
-        elif self.draining:
+        elif self.draining and not self._stopping:
             # Each time: until the store knows it, no other pod gets the slots of this one.
             await storage.procs.set_draining(self.lease)
         if self.failures:

@@ -32,7 +32,7 @@ logger = reporter(__name__)
 _TO_END = 0.3
 """Seconds that handlers have at least to react to their cancellation."""
 
-_TO_STORE, _TO_STORE_AWAY = 3.0, 0.3
+_TO_STORE, _TO_STORE_AWAY = 3.3, 0.3
 """Seconds that a store has after the handlers, at least: one that answers, one that does not."""
 
 _TO_LEAVE, _MOST_TO_LEAVE = 0.15, 5.0
@@ -92,7 +92,8 @@ class PodStopper:
         self._grace_until = float("inf")
         self._hurried = 0
         self._hurried_until = float("inf")
-        self._store_until = float("-inf")
+        self._handlers_ended_at = float("-inf")
+        self._for_store = 0.0
         self._stopped: asyncio.Task[StopReport] | None = None
         self._background: set[asyncio.Future[Any]] = set()
         self._is_over = False
@@ -158,7 +159,9 @@ class PodStopper:
         pod.heartbeat.draining = True
         for supervisor in pod.supervisors.values():
             supervisor.drain()
-        self._spawn(lambda: pod.plan.storage.procs.set_draining(pod.services.lease))
+        if any(True for _ in pod.runs()):
+            # Others get the slots now. Each beat says it again, should this call fail.
+            self._spawn(lambda: pod.plan.storage.procs.set_draining(pod.services.lease))
         await self._runs_end(self._cancel_at)
         interrupted = [run for run in pod.runs() if run.stop_reason is None]
         for supervisor in pod.supervisors.values():
@@ -193,6 +196,9 @@ class PodStopper:
             self._is_over = True
 
     async def _stop_and_leave(self) -> StopReport:
+        if not any(True for _ in self._pod.runs()):
+            # Before they begin to lower grants that the pod is about to take with it.
+            self._close_lanes()
         await self._draining()
         stuck = list(self._pod.runs())
         if stuck:
@@ -228,19 +234,44 @@ class PodStopper:
         store knows that the pod is gone."""
         pod = self._pod
         pod.events.record(EventKind.POD_STOPPED)
-        pod.services.job_log.close()
         loops_until = self._loop.time() + _FOR_LOOPS
-        self._store_until = self._loop.time() + self._time_for_store()
+        self._handlers_ended_at = self._loop.time()
+        self._for_store = self._time_for_store()
         for loop in pod.loops.all:
             loop.stop()
         if pod.listener is not None:
             pod.listener.cancel()
-        for supervisor in pod.supervisors.values():
-            supervisor.lane.close()
+        self._close_lanes()
+        # Beats are for claims. Without any, a slow store has one call less to answer in turn.
+        beats_end = None if len(pod.services.held) else self._end_beats()
         await self._lanes_end()
-        await self._within(loops_until - self._loop.time(), pod.loop_tasks)
+        unstored = self._give_up_lanes()
+        last = [
+            self._spawn(pod.client.aclose),
+            self._spawn(lambda: self._after_loops(loops_until, pod.loops.flush)),
+            self._spawn(lambda: self._after_loops(loops_until, self._resign)),
+        ]
+        # A beat after the pod has left would bring it back. Nothing else is waited for.
+        await self._within(self._to_leave(), [beats_end or self._end_beats()])
+        lease = pod.heartbeat.lease
+        if stop_points.ARMED:
+            await stop_points.reach("stop:leaving")
+        leaving = self._spawn(lambda: pod.plan.storage.procs.unregister(lease))
+        await self._within(self._to_leave(), [leaving, *last])
+        return unstored, _went_well(leaving)
+
+    def _close_lanes(self) -> None:
+        for supervisor in self._pod.supervisors.values():
+            supervisor.lane.close()
+
+    def _end_beats(self) -> "asyncio.Task[bool]":
+        beat, at_most = self._pod.heartbeat, timedelta(seconds=self._to_leave())
+        return self._spawn(lambda: beat.stop(at_most))
+
+    def _give_up_lanes(self) -> list[JobId]:
+        """End the lanes; the jobs whose ends they could not store."""
         unstored: list[JobId] = []
-        for supervisor in pod.supervisors.values():
+        for supervisor in self._pod.supervisors.values():
             supervisor.lane.give_up()
             unstored += [claim.job_id for claim in supervisor.lane.waiting_claims()]
         if unstored:
@@ -250,20 +281,16 @@ class PodStopper:
                 _named(unstored),
                 extra={"job_ids": unstored},
             )
-        last = [
-            self._spawn(pod.loops.flush),
-            self._spawn(pod.client.aclose),
-            self._spawn(lambda: resign(pod.plan.storage.cron, pod.host_id, pod.loops.memory)),
-        ]
-        # A beat after the pod has left would bring it back. Nothing else is waited for.
-        beats_end = self._spawn(lambda: pod.heartbeat.stop(timedelta(seconds=self._to_leave())))
-        await self._within(self._to_leave(), [beats_end])
-        lease = pod.heartbeat.lease
-        if stop_points.ARMED:
-            await stop_points.reach("stop:leaving")
-        leaving = self._spawn(lambda: pod.plan.storage.procs.unregister(lease))
-        await self._within(self._to_leave(), [leaving, *last])
-        return unstored, _went_well(leaving)
+        return unstored
+
+    async def _after_loops(self, until: float, call: Callable[[], Awaitable[Any]]) -> None:
+        """Call it when the loops' passes that are under way have ended, or at ``until``."""
+        await self._within(until - self._loop.time(), self._pod.loop_tasks)
+        await call()
+
+    async def _resign(self) -> None:
+        pod = self._pod
+        await resign(pod.plan.storage.cron, pod.host_id, pod.loops.memory)
 
     async def _release_at_last(self, claims: Sequence[Claim]) -> list[JobId]:
         """Give claims to others although their handlers go on, because the process ends with this
@@ -286,7 +313,7 @@ class PodStopper:
     def _left(self) -> float:
         """Seconds that the store still has."""
         grace_until = float("-inf") if self._hurried else self._grace_until
-        return max(self._store_until, grace_until) - self._loop.time()
+        return max(grace_until, self._handlers_ended_at) + self._for_store - self._loop.time()
 
     def _to_leave(self) -> float:
         """Seconds for one of the last steps."""

@@ -2,9 +2,12 @@
 
 import os
 import signal
+import socket
 import sqlite3
 import subprocess
 import sys
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -215,3 +218,65 @@ def test_other_signals_that_end_a_process_drain_it(worker: Worker, name: str) ->
 
     assert (worker.job(job_id)["status"], worker.job(job_id)["crashes"]) == ("done", 0)
     assert f"{name}: draining" in log
+
+
+@pytest.mark.parametrize("mode", ["--once", "--until-empty"])
+def test_a_worker_that_ends_by_itself_hears_of_signals_while_it_waits_for_its_store(
+    worker: Worker, mode: str
+) -> None:
+    worker.start(mode, FORGE_STORAGE_URL="postgresql://nobody@127.0.0.1:9/nothing")
+    assert worker.process is not None
+    assert worker.process.stderr is not None
+    assert any(b"the store is not ready" in line for line in worker.process.stderr)
+
+    worker.send(signal.SIGTERM)
+
+    worker.ends(0)
+
+
+def test_probes_tell_a_worker_that_waits_for_its_store_from_one_that_works(
+    worker: Worker, free_port: int
+) -> None:
+    store = sqlite3.connect(worker.forge.url.removeprefix("sqlite:///"), isolation_level=None)
+    # Exclusive also keeps readers out, as no other lock of a WAL database does.
+    store.execute("pragma locking_mode = exclusive")
+    store.execute("begin exclusive")
+    url = f"{worker.forge.url}?timeout=1"
+    worker.start("--health-port", str(free_port), FORGE_STORAGE_URL=url)
+
+    def answers(path: str, status: int) -> bool:
+        return status_of(f"http://127.0.0.1:{free_port}{path}") == status
+
+    wait(lambda: answers("/healthz", 200), description="it lives", timeout=30)
+    assert answers("/readyz", 503)
+    store.close()
+    wait(lambda: answers("/readyz", 200), description="it is ready", timeout=30)
+    assert answers("/healthz", 200)
+
+    worker.send(signal.SIGTERM)
+    log = worker.ends(0)
+    assert "a stop takes up to 5 s: docker stop -t 5 (default 10)" in log
+
+
+@pytest.fixture
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+def status_of(url: str) -> int:
+    """The status of the answer; 0 without one."""
+    try:
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+    except OSError:
+        return 0
+
+
+def test_ports_of_several_processes_must_exist(forge: CommandLine) -> None:
+    command = ("worker", "x:y", "--queues", "default", "--processes", "3")
+    answer = forge(*command, "--health-port", "65534", code=2).stderr
+    assert "3 processes need ports up to 65536" in answer

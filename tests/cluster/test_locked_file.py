@@ -4,6 +4,7 @@ import signal
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from forge_jobs import EnqueueRequest, JobClient, JobStatus
 from forge_jobs.storage.protocols import Storage
 from tests.support.ledger import Ledger
-from tests.support.pods import Fleet
+from tests.support.pods import Fleet, quick_settings
 from tests.support.waiting import wait_until
 
 pytestmark = [
@@ -55,6 +56,24 @@ async def test_sigterm_while_the_file_is_locked_loses_no_job_and_leaves_none_in_
     assert len(waiting) == 6 - len(ended)
     assert {(job.attempt, job.crashes) for job in waiting} <= {(0, 0)}
     assert await storage.procs.pods() == []
+
+
+async def test_a_lock_that_stays_does_not_hold_up_the_end_of_a_worker(
+    url: str, storage: Storage, pods: Fleet
+) -> None:
+    settings = quick_settings(grace=timedelta(seconds=1))
+    pod = pods.start({"work": 2}, settings)
+    await wait_until(lambda: _has_slots(storage), description="it works")
+
+    with write_lock(url):
+        await wait_until(lambda: _is_waiting(pods.log), description="it waits for the lock")
+        pod.send(signal.SIGTERM)
+        # Without a bound it would wait for the lock for 30 seconds.
+        assert await pod.wait(20) == 1
+
+
+async def _has_slots(storage: Storage) -> bool:
+    return any(pod.slots.get("work") for pod in await storage.procs.pods())
 
 
 def _is_waiting(log: Path) -> bool:

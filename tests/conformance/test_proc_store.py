@@ -273,6 +273,17 @@ async def test_a_beat_tells_when_the_next_job_of_each_queue_falls_due(
 # -- draining and leaving ----------------------------------------------------------------------
 
 
+async def test_to_say_again_that_a_pod_drains_changes_nothing(storage: Storage) -> None:
+    lease = await register(storage)
+    await storage.procs.set_draining(lease)
+    [before] = await storage.procs.allocations()
+
+    await storage.procs.set_draining(lease)
+
+    [after] = await storage.procs.allocations()
+    assert (after.version, set(after.draining)) == (before.version, {lease.host_id})
+
+
 async def test_a_draining_pod_is_shown_as_such_and_wakes_the_coordinator(storage: Storage) -> None:
     lease, other = await register(storage), await register(storage)
     await forget_hints(storage)

@@ -247,3 +247,16 @@ async def test_a_slow_store_is_waited_for_while_the_grace_lasts(storage: Storage
 
     assert not done
     assert (await stop).is_clean
+
+
+async def test_a_stop_without_jobs_tells_a_slow_store_that_it_leaves(storage: Storage) -> None:
+    faults = Slowness()
+    handle = await a_runtime(faulty(storage, faults), HandlerRegistry()).start()
+    await found_no_work(handle)
+    faults.delay = 1.0
+
+    report = await handle.stop(timeout=0.1)
+
+    assert (report.is_clean, report.exit_code) == (True, 0)
+    assert await gone(storage)
+    assert faults.calls["lower_grants"] == 0

@@ -1,8 +1,11 @@
 """A stop that falls into a claim, into the end of a job, or into an outage."""
 
+from typing import Any
+
 import anyio
 import pytest
 
+from forge_jobs.errors import Unavailable
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.model.jobs import JobStatus
 from forge_jobs.runtime.handle import QueueHandle
@@ -22,6 +25,7 @@ from tests.support.runtimes import (
 from tests.support.waiting import wait_until
 
 RUNNING = 20
+DEAF = 3
 
 pytestmark = pytest.mark.anyio
 
@@ -148,3 +152,33 @@ async def test_a_storage_closed_before_the_stop_is_told_once_and_no_job_stays_be
     async with a_runtime(storage, stage.handlers, RUNNING).start():
         for job_id in report.unstored:
             await job_when(storage, job_id, JobStatus.DONE)
+
+
+class DeafToDraining(Faults):
+    """The first calls that say that a pod drains fail."""
+
+    async def call(self, method: str, function: Any, args: Any, kwargs: Any) -> Any:
+        if method == "set_draining" and self.calls[method] < DEAF:
+            self.calls[method] += 1
+            raise Unavailable("the test")
+        return await super().call(method, function, args, kwargs)
+
+
+async def test_every_beat_says_that_the_pod_drains(storage: Storage) -> None:
+    stage = Stage(storage)
+    handle = await a_runtime(faulty(storage, DeafToDraining()), stage.handlers).start()
+    outcome = await handle.enqueue(stage.request)
+    await stage.started.wait()
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(handle.stop)
+
+        async def is_known() -> bool:
+            return all(pod.draining for pod in await storage.procs.pods())
+
+        await wait_until(is_known, description="the store knows that the pod drains")
+        assert await in_progress(storage) == 1
+        stage.finish.set()
+
+    assert (await get_job(storage, outcome.job_id)).status is JobStatus.DONE
+    assert await storage.procs.pods() == []

@@ -33,7 +33,11 @@ class ProcStore(Protocol):
         ...
 
     async def set_draining(self, lease: PodLease) -> None:
-        """The pod takes no new work: its targets count as zero. Wakes the coordinator."""
+        """The pod takes no new work: its targets count as zero. Wakes the coordinator.
+
+        Repeated with each beat of a pod that drains. Of one that drains already it changes
+        nothing and wakes nobody.
+        """
         ...
 
     async def unregister(self, lease: PodLease) -> None:

@@ -1,5 +1,6 @@
 """Other writers on the same file, and callers that give up."""
 
+import asyncio
 import logging
 import random
 import sqlite3
@@ -12,7 +13,7 @@ import aiosqlite
 import anyio
 import pytest
 
-from forge_jobs.errors import InvalidInput, Unavailable
+from forge_jobs.errors import InvalidInput, StorageClosed, Unavailable
 from forge_jobs.model.jobs import EnqueueOutcome, JobFilter
 from forge_jobs.reports import flush_reports
 from forge_jobs.storage.opening import open_storage
@@ -72,6 +73,19 @@ async def test_a_lock_held_for_too_long_is_unavailable_and_says_so(
         assert await pending(storage) == 0
         await storage.jobs.enqueue([new_job()])
         assert await pending(storage) == 1
+
+
+async def test_a_store_closes_although_another_program_keeps_the_lock(tmp_path: Path) -> None:
+    storage = await open_storage(f"sqlite:///{tmp_path / 'jobs.db'}?timeout=600")
+    waiting = [asyncio.ensure_future(storage.jobs.enqueue([new_job()])) for _ in range(3)]
+    with closing(hold_write_lock(tmp_path / "jobs.db")):
+        # Reads go on meanwhile, so this also lets the first write come to its wait.
+        await pending(storage)
+        with anyio.fail_after(30):
+            await storage.aclose()
+            results = await asyncio.gather(*waiting, return_exceptions=True)
+
+    assert {type(each) for each in results} <= {Unavailable, StorageClosed}
 
 
 async def test_a_log_that_blocks_holds_up_no_call(

@@ -49,6 +49,9 @@ _READER_CACHE_KIB = 1000
 nothing faster, on an empty file and beside 300,000 jobs: the system has the pages too."""
 
 _LOCK_WARNING_S = 1.0
+_CLOSE_WITHIN_S = 0.5
+"""How long calls in flight may wait for another program's lock once the store is being closed."""
+
 _SHORTEST_PAUSE_S = 0.0005
 _LONGEST_PAUSE_S = 0.01
 _elapsed = SystemClock().elapsed
@@ -90,6 +93,7 @@ class SqliteConnection:
         self._connection: Connection | None = None
         self._waited_long = False
         self._closing = False
+        self._close_by = float("inf")
         # Each written by one thread only. A call goes on when its caller is cancelled.
         self._calls_begun = 0
         self._calls_ended = 0
@@ -207,7 +211,7 @@ class SqliteConnection:
                 return outcome
             waited = _elapsed() - start
             self._warn_once(waited)
-            if _elapsed() >= deadline:
+            if _elapsed() >= min(deadline, self._close_by):
                 raise Unavailable(f"another writer has held the database file for {waited:.0f} s")
             # In proportion, so that a lock is not left lying for long by those who wait for it.
             time.sleep(min(max(waited / 8, _SHORTEST_PAUSE_S), _LONGEST_PAUSE_S))
@@ -222,8 +226,12 @@ class SqliteConnection:
             )
 
     async def close(self) -> None:
-        """Let calls in flight finish, then close. The thread has ended afterwards."""
+        """Let calls in flight finish, then close. The thread has ended afterwards.
+
+        Those that wait for another program's lock give up soon: it may hold it for ever.
+        """
         self._closing = True
+        self._close_by = _elapsed() + _CLOSE_WITHIN_S
         try:
             if self._engine is not None:
                 await on_driver_thread(self._driver, self._let_go)
