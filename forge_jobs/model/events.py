@@ -20,6 +20,8 @@ class EventKind(StrEnum):
     CLAIM_LOST = "claim_lost"
     REVIVED = "revived"
     REQUEUED = "requeued"
+    OVERRAN = "overran"
+    """The handler went on although the job's time was up."""
     THROTTLED = "throttled"
     POD_STARTED = "pod_started"
     POD_STOPPED = "pod_stopped"

@@ -50,6 +50,7 @@ class PodGauges(Struct, frozen=True, kw_only=True):
 
     :param listening: hints of other pods arrive at once; False: it polls
     :param silences: how often its listening was interrupted
+    :param overruns: handlers that went on past the timeout of their job
     :param unreplicated: writes that fewer replicas confirmed in time than were asked for
     """
 
@@ -63,6 +64,7 @@ class PodGauges(Struct, frozen=True, kw_only=True):
     listening: bool = True
     silences: int = 0
     unreplicated: int = 0
+    overruns: int = 0
 
 
 class PodState(Struct, frozen=True, kw_only=True):

@@ -198,6 +198,8 @@ def _ended(job: Job) -> Explanation:
         text = f"done in attempt {_attempt(job, job.attempt)}"
         if job.errors and job.errors[-1].cause is Cause.SUCCEEDED:
             text += f"; its result is missing: {job.errors[-1].type}: {job.errors[-1].message}"
+        elif job.errors and job.errors[-1].type == "Overran":
+            text += f"; {job.errors[-1].message}"
     elif reason is Reason.DEAD:
         text = f"dead after attempt {_attempt(job, job.attempt)}: {_why_dead(job)}"
     else:

@@ -43,6 +43,8 @@ class Reason(StrEnum):
     CANCELLING = "cancelling"
     HELD_AHEAD = "held_ahead"
     RUNNING = "running"
+    OVERRUNNING = "overrunning"
+    """It runs although its time is up."""
     OWNER_SILENT = "owner_silent"
     DONE = "done"
     DEAD = "dead"

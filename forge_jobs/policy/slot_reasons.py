@@ -143,13 +143,19 @@ def in_progress(job: Job, around: Situation) -> Explanation:
             since=job.claimed_at,
         )
     most = "" if job.max_attempts is None else f" of {job.max_attempts}"
-    return Explanation(
-        reason=Reason.RUNNING,
-        text=f"attempt {job.attempt}{most} runs {where}, worker {job.worker_id}, "
-        f"since {at(job.started_at)}",
-        since=job.started_at,
-        forecast=job.started_at + job.timeout if job.timeout else None,
+    text = (
+        f"attempt {job.attempt}{most} runs {where}, worker {job.worker_id}, "
+        f"since {at(job.started_at)}"
     )
+    due = job.started_at + job.timeout if job.timeout else None
+    if due is not None and due < around.now:
+        return Explanation(
+            reason=Reason.OVERRUNNING,
+            text=f"{text}, past its timeout of {job.timeout}: its handler has extended it, or does "
+            "not stop",
+            since=due,
+        )
+    return Explanation(reason=Reason.RUNNING, text=text, since=job.started_at, forecast=due)
 
 
 def _silent(job: Job, where: str, around: Situation) -> Explanation:

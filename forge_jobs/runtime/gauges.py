@@ -96,6 +96,8 @@ class PodMeter:
 
     def __init__(self, *, clock: Clock | None = None, disk_path: str | Path = ".") -> None:
         self.clock = clock or SystemClock()
+        self.overruns = 0
+        """Of the pod, since its start."""
         self._disk_path = disk_path
         self._process = _this_process()
         self._store_latency = _Mean()
@@ -123,6 +125,7 @@ class PodMeter:
             listening=store.wakes,
             silences=store.silences,
             unreplicated=store.unreplicated,
+            overruns=self.overruns,
         )
 
     def _cpu_percent(self) -> float:

@@ -32,6 +32,7 @@ class PodHealth(Struct, frozen=True, kw_only=True):
     :param last_beat_ago: seconds since the last beat that renewed the lease was sent; None
         before the first
     :param lost_claims: claims that turned out to be somebody else's, since the start
+    :param overruns: handlers that went on past the timeout of their job, since the start
     :param blocked_count: how often the event loop was found blocked
     :param stuck: handlers that were told to stop and have not ended
     :param unlogged: reports of this process that the log did not take, since its start
@@ -43,6 +44,7 @@ class PodHealth(Struct, frozen=True, kw_only=True):
     draining: bool
     last_beat_ago: float | None
     lost_claims: int
+    overruns: int
     blocked_count: int
     stuck: int
     unlogged: int

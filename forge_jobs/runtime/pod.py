@@ -136,6 +136,7 @@ class RunningPod:
         self._store_time.learn(beat.now, sent_at, now)
         self.loops.meter.observe_store_call(now - sent_at)
         self.loops.meter.observe_loop_lag(self.heartbeat.watchdog.lag)
+        self.loops.meter.overruns = self.services.overruns.count
         if any(grants[name] != each.grant for name, each in self.supervisors.items()):
             self._eager_until = now + _EAGER_FOR
         short = any(each.grant < max(each.target, 1) for each in self.supervisors.values())
@@ -221,6 +222,7 @@ class RunningPod:
             draining=self.draining,
             last_beat_ago=None if beat.last_success is None else now - beat.last_success,
             lost_claims=self.services.lost_claims,
+            overruns=self.services.overruns.count,
             blocked_count=beat.watchdog.blocked_count,
             stuck=sum(run.stop_reason is not None for run in self.runs()),
             unlogged=report_counts().unlogged,

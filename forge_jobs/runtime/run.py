@@ -1,7 +1,7 @@
 """One run of one handler: what may stop it, and why it was stopped."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from typing import Any
@@ -15,6 +15,8 @@ logger = reporter(__name__)
 
 _SHORTEST_PATIENCE, _LONGEST_PAUSE = 0.05, 10.0
 _REPORTED_REPEAT = 2
+_OVERRUN_AFTER = 1.0
+"""Seconds in which a handler may notice that its time is up, and clean up."""
 
 
 class StopReason(StrEnum):
@@ -36,10 +38,12 @@ class Run:
     :param started_at: ``Clock.elapsed`` when the worker took it
     :param patience: seconds between its cancellation and the next one
     :param queue_state: its queue as known at that time
+    :param lasts: called once, when the handler has not ended a while after its time was up
     """
 
     __slots__ = (
         "_deadline",
+        "_lasts",
         "_loop",
         "_patience",
         "_repeat",
@@ -51,6 +55,7 @@ class Run:
         "in_thread",
         "job",
         "may_be_settled",
+        "overran",
         "pod_stops",
         "queue_state",
         "started_at",
@@ -68,6 +73,7 @@ class Run:
         *,
         patience: float,
         queue_state: QueueState | None = None,
+        lasts: Callable[["Run"], None] | None = None,
     ) -> None:
         self.job = job
         self.handler = handler
@@ -83,7 +89,10 @@ class Run:
         most likely that it has committed."""
         self.pod_stops = False
         """A cancellation that nobody here asked for is the program's, which ends."""
+        self.overran = False
+        """Its time was up before it ended, and that was told."""
         self._loop = loop
+        self._lasts = lasts
         self._patience = patience
         self._task: asyncio.Task[None] | None = None
         self._deadline: asyncio.TimerHandle | None = None
@@ -101,7 +110,7 @@ class Run:
         self.in_thread = task is None
         if self.job.timeout is not None:
             seconds = self.job.timeout.total_seconds()
-            self._deadline = self._loop.call_later(seconds, self.stop, StopReason.TIMEOUT)
+            self._deadline = self._loop.call_later(seconds, self._time_is_up)
         if self.stop_reason is not None:
             self._cancel()
 
@@ -162,7 +171,12 @@ class Run:
             return
         when = self._deadline.when() + seconds
         self._deadline.cancel()
-        self._deadline = self._loop.call_at(when, self.stop, StopReason.TIMEOUT)
+        self._deadline = self._loop.call_at(when, self._time_is_up)
+
+    def _time_is_up(self) -> None:
+        self.stop(StopReason.TIMEOUT)
+        if self._lasts is not None and self.stop_reason is StopReason.TIMEOUT and not self.ended:
+            self._deadline = self._loop.call_later(_OVERRUN_AFTER, self._lasts, self)
 
     def _cancel(self) -> None:
         """Cancel the handler's task, and again after a growing pause while it goes on."""

@@ -19,6 +19,7 @@ from forge_jobs.runtime.execution import Context
 from forge_jobs.runtime.held_claims import HeldClaims
 from forge_jobs.runtime.job_log import JobLog
 from forge_jobs.runtime.latencies import LatencyRecorder
+from forge_jobs.runtime.overruns import Overruns
 from forge_jobs.runtime.rate_limits import RateLimiter
 from forge_jobs.runtime.run import Run
 from forge_jobs.runtime.service import Wakeup
@@ -91,6 +92,7 @@ class PodServices:
         self.threads = ThreadSupply(self.loop, self._threads_changed)
         self.kinds_changed: Callable[[], None] = _ring_nobody
         """Called when there is more to claim than before."""
+        self.overruns = Overruns(events)
         self.lost_claims = 0
         self.given_up: dict[Claim, float] = {}
         """Claims held no more whose end the store refuses -> ``Clock.elapsed`` then. Only a reaper

@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Callable
 from datetime import timedelta
 
+from msgspec import structs
+
 from forge_jobs import stop_points
 from forge_jobs.errors import StorageError
 from forge_jobs.model.events import EventKind
@@ -64,6 +66,7 @@ class Worker:
             services.loop,
             patience=services.patience,
             queue_state=queue_state,
+            lasts=services.overruns.lasts,
         )
         self._task = services.loop.create_task(self._work(run), context=services.context.copy())
 
@@ -91,6 +94,8 @@ class Worker:
             end = await execute(run, services.host_id, services.job_context, self._own_thread)
             if end is not None and end.cause is Cause.RATE_LIMITED:
                 end = await with_turn(end, run, services)
+            if run.stop_reason is StopReason.TIMEOUT and end is not None:
+                end = self._past_its_time(run, end)
             if stop_points.ARMED:
                 await stop_points.reach("run:end")
         except BaseException as error:  # a run's trouble must end the run and nothing else
@@ -104,6 +109,18 @@ class Worker:
                 run.finish()
             self.run = None
             self._ended(self, run, end)
+
+    def _past_its_time(self, run: Run, end: AttemptEnd) -> AttemptEnd:
+        """The end of a run that was stopped by its timeout: a success keeps a trace of that."""
+        if end.cause is not Cause.SUCCEEDED:
+            return end
+        services = self._services
+        seconds = services.clock.elapsed() - run.started_at
+        record = services.overruns.ended_well(run, seconds, services.host_id)
+        if end.error is not None:
+            message = f"{end.error.message}; {record.message}"
+            record = structs.replace(end.error, message=message)
+        return structs.replace(end, error=record)
 
     def _own_thread(self) -> HandlerThread:
         if self._thread is None:

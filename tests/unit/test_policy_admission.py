@@ -293,6 +293,16 @@ class TestInProgress:
         assert told.reason is Reason.CANCELLING
         assert told.since == (started_at or NOW - 5 * SECOND)
 
+    def test_one_that_goes_on_past_its_timeout(self) -> None:
+        start = NOW - 10 * SECOND
+
+        told = why(a_running_job(started_at=start, timeout=10 * SECOND - timedelta(microseconds=1)))
+        in_time = why(a_running_job(started_at=start, timeout=10 * SECOND))
+
+        assert (told.reason, told.since) == (Reason.OVERRUNNING, NOW - timedelta(microseconds=1))
+        assert "past its timeout" in told.text
+        assert (in_time.reason, in_time.forecast) == (Reason.RUNNING, NOW)
+
     @pytest.mark.parametrize("pods", [[], [a_pod(lease_remaining=ZERO)], [a_pod(OTHER)]])
     def test_one_whose_pod_is_silent(self, pods: list[PodState]) -> None:
         told = why(a_running_job(), pods=pods)
@@ -315,6 +325,13 @@ class TestEnded:
 
         assert (told.reason, told.since) == (Reason.DONE, NOW)
         assert told.text == "'gh.sync' in queue 'gh': done in attempt 1 of 5"
+
+    def test_done_past_its_timeout(self) -> None:
+        error = an_error(cause=Cause.TIMED_OUT, type="Overran", message="the handler went on")
+
+        told = why(a_job(status=JobStatus.DONE, attempt=1, errors=(error,)))
+
+        assert told.text.endswith(": done in attempt 1 of 5; the handler went on")
 
     def test_done_with_a_result_that_could_not_be_stored(self) -> None:
         errors = (an_error(), an_error(cause=Cause.SUCCEEDED, type="TypeError", message="a set"))
