@@ -80,9 +80,8 @@ class _Split:
         missing = self.remainder - len(self.favoured)
         if missing <= 0:
             return
-        others = [
-            (held[pod], self._rank(pod), pod) for pod in self.members if pod not in self.favoured
-        ]
+        favoured, rank = self.favoured, self._rank
+        others = [(held[pod], rank(pod), pod) for pod in self.members if pod not in favoured]
         self._give([pod for _, _, pod in sorted(others)[:missing]], held)
 
     def shares(self) -> Shares:

@@ -161,9 +161,11 @@ def _raised(allocation: Allocation, wanted: Mapping[HostId, int], rooms: Rooms) 
     # One slot for every pod without any comes first, so that a newcomer works at once although
     # the room for its whole share is still in use elsewhere.
     for at_most in (1, allocation.max_workers):
-        short = [pod for pod in wanted if grants[pod] < min(wanted[pod], at_most)]
-        for pod in sorted(short, key=lambda pod: (grants[pod], pod)):
-            more = min(min(wanted[pod], at_most) - grants[pod], free, rooms.of(pod))
+        goals = {pod: min(wish, at_most) for pod, wish in wanted.items()}
+        for has, pod in sorted((grants[pod], pod) for pod in goals if grants[pod] < goals[pod]):
+            if free <= 0:
+                break
+            more = min(goals[pod] - has, free, rooms.of(pod))
             if more > 0:
                 free -= more
                 grants[pod] += more

@@ -36,7 +36,7 @@ def of_fleet(job: Job, around: Situation) -> Explanation:
         return _without_slots(job, takers, around)
     able = [pod for pod in with_slots if job.kind in pod.pod.kinds]
     if not able:
-        return _without_kind(job, takers, with_slots)
+        return _without_kind(job, takers, with_slots, around)
     return _by_slots(job, around, able, where="" if able == with_slots else _KNOWING)
 
 
@@ -75,14 +75,20 @@ def _without_slots(job: Job, takers: Sequence[PodState], around: Situation) -> E
 
 
 def _without_kind(
-    job: Job, takers: Sequence[PodState], with_slots: Sequence[PodState]
+    job: Job, takers: Sequence[PodState], with_slots: Sequence[PodState], around: Situation
 ) -> Explanation:
     text = f"no pod with slots of the queue knows the kind: {names_of(with_slots)}"
     knowing = [pod for pod in takers if job.kind in pod.pod.kinds]
-    if knowing:
-        text += f"; without a slot: {names_of(knowing)}"
+    if not knowing:
+        return Explanation(
+            reason=Reason.NO_POD_WITH_KIND, text=text, help=remedies.start_worker(job.queue)
+        )
     return Explanation(
-        reason=Reason.NO_POD_WITH_KIND, text=text, help=remedies.start_worker(job.queue)
+        reason=Reason.NO_POD_WITH_KIND,
+        text=f"{text}; within seconds the coordinator moves slots to {names_of(knowing)}, "
+        "which get them as running jobs end",
+        help=remedies.LOOK_AT_PODS,
+        held_by=_holders(job, around),
     )
 
 
@@ -91,6 +97,14 @@ def _by_slots(job: Job, around: Situation, able: Sequence[PodState], *, where: s
     granted = sum(_grant(pod, job.queue, around) for pod in able)
     used = sum(min(_held(pod, job.queue), _grant(pod, job.queue, around)) for pod in able)
     slots = f"{used} of {count(granted, 'slot')}{where} in use"
+    if used < granted and all(map(_runs_all_it_may, able)):
+        return Explanation(
+            reason=Reason.SLOTS_BUSY,
+            text="every pod with a slot runs as many jobs as it may at once (--concurrency): "
+            f"{names_of(able)}; {slots}",
+            help=remedies.start_worker(job.queue),
+            held_by=_holders(job, around),
+        )
     if used < granted:
         return Explanation(reason=Reason.READY, text=f"ready; {slots}")
     holders = _holders(job, around)
@@ -172,6 +186,11 @@ def _silent(job: Job, where: str, around: Situation) -> Explanation:
         since=job.heartbeat_at,
         help=remedies.start_worker(job.queue),
     )
+
+
+def _runs_all_it_may(pod: PodState) -> bool:
+    most = pod.pod.concurrency
+    return most is not None and sum(pod.in_progress.values()) >= most
 
 
 def _held(pod: PodState, queue: str) -> int:

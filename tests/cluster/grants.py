@@ -18,22 +18,24 @@ _CLOCKS_APART_MS = 2.0
 class GrantLog(Protocol):
     """What was granted since the recording began."""
 
-    async def sums(self) -> list[int]:
+    async def sums(self, queue: str = "work") -> list[int]:
         """The sum of all grants of the queue after each write, in the order of the commits."""
         ...
 
-    async def grants_of(self, process_id: int) -> list[tuple[float, int]]:
+    async def grants_of(self, process_id: int, queue: str = "work") -> list[tuple[float, int]]:
         """Each grant of a process's pod, with the milliseconds of its writing, in order."""
         ...
 
 
-async def exceeded(log: GrantLog, ran: Ledger) -> list[Run]:
+async def exceeded(log: GrantLog, ran: Ledger, queue: str = "work") -> list[Run]:
     """Runs that began although their pod had as many open as it was granted at that time.
+
+    :param ran: the runs of this queue alone
 
     Runs that never said that they ended, of killed and frozen processes, are not counted.
     """
     ended = [run for run in ran.runs if run.ended_ns is not None]
-    by_process = {pid: await log.grants_of(pid) for pid in {run.process_id for run in ended}}
+    by_process = {pid: await log.grants_of(pid, queue) for pid in {run.process_id for run in ended}}
     return [
         run for run in ended if _open_beside(run, ended) > _granted(run, by_process[run.process_id])
     ]
@@ -57,12 +59,13 @@ def _open_beside(run: Run, runs: list[Run]) -> int:
 
 
 _TABLES = (
-    "CREATE TABLE grant_log ({serial}, at {real}, host_id TEXT, granted INT, total INT)",
+    "CREATE TABLE grant_log"
+    " ({serial}, at {real}, queue TEXT, host_id TEXT, granted INT, total INT)",
     "CREATE TABLE pod_log (host_id TEXT, process_id INT)",
 )
-_SUMS = "SELECT total FROM grant_log ORDER BY number"
+_SUMS = "SELECT total FROM grant_log WHERE queue = {queue} ORDER BY number"
 _GRANTS_OF = (
-    "SELECT at, granted FROM grant_log WHERE host_id IN"
+    "SELECT at, granted FROM grant_log WHERE queue = {queue} AND host_id IN"
     " (SELECT host_id FROM pod_log WHERE process_id = {process}) ORDER BY number"
 )
 _WRITES = (
@@ -86,17 +89,18 @@ class _SqliteLog:
         for event, row, granted in _WRITES:
             connection.execute(
                 f"CREATE TRIGGER grants_on_{event} AFTER {event} ON forge_slots BEGIN"
-                f" INSERT INTO grant_log (at, host_id, granted, total)"
-                f" SELECT {self._NOW_MS}, {row}.host_id, {granted},"
+                f" INSERT INTO grant_log (at, queue, host_id, granted, total)"
+                f" SELECT {self._NOW_MS}, {row}.queue, {row}.host_id, {granted},"
                 f" coalesce(sum(granted), 0) FROM forge_slots WHERE queue = {row}.queue; END"
             )
         connection.commit()
 
-    async def sums(self) -> list[int]:
-        return [total for (total,) in self._connection.execute(_SUMS)]
+    async def sums(self, queue: str = "work") -> list[int]:
+        return [total for (total,) in self._connection.execute(_SUMS.format(queue="?"), (queue,))]
 
-    async def grants_of(self, process_id: int) -> list[tuple[float, int]]:
-        return list(self._connection.execute(_GRANTS_OF.format(process="?"), (process_id,)))
+    async def grants_of(self, process_id: int, queue: str = "work") -> list[tuple[float, int]]:
+        statement = _GRANTS_OF.format(queue="?", process="?")
+        return list(self._connection.execute(statement, (queue, process_id)))
 
 
 class _PostgresLog:
@@ -108,8 +112,9 @@ class _PostgresLog:
             host TEXT := coalesce(NEW.host_id, OLD.host_id);
         BEGIN
             PERFORM pg_advisory_xact_lock(1);
-            INSERT INTO grant_log (at, host_id, granted, total)
-            SELECT extract(epoch FROM clock_timestamp()) * 1000, host, coalesce(NEW.granted, 0),
+            INSERT INTO grant_log (at, queue, host_id, granted, total)
+            SELECT extract(epoch FROM clock_timestamp()) * 1000,
+                   coalesce(NEW.queue, OLD.queue), host, coalesce(NEW.granted, 0),
                    coalesce(sum(granted), 0)
             FROM forge_slots WHERE queue = coalesce(NEW.queue, OLD.queue);
             RETURN NULL;
@@ -135,11 +140,13 @@ class _PostgresLog:
             )
         await self._connection.execute(self._RECORD)
 
-    async def sums(self) -> list[int]:
-        return [row["total"] for row in await self._connection.fetch(_SUMS)]
+    async def sums(self, queue: str = "work") -> list[int]:
+        rows = await self._connection.fetch(_SUMS.format(queue="$1"), queue)
+        return [row["total"] for row in rows]
 
-    async def grants_of(self, process_id: int) -> list[tuple[float, int]]:
-        rows = await self._connection.fetch(_GRANTS_OF.format(process="$1"), process_id)
+    async def grants_of(self, process_id: int, queue: str = "work") -> list[tuple[float, int]]:
+        statement = _GRANTS_OF.format(queue="$1", process="$2")
+        rows = await self._connection.fetch(statement, queue, process_id)
         return [(row["at"], row["granted"]) for row in rows]
 
 

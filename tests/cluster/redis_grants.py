@@ -3,6 +3,7 @@
 import asyncio
 import re
 import secrets
+from collections import defaultdict
 from urllib.parse import parse_qs, urlsplit
 
 import msgspec
@@ -20,7 +21,7 @@ _BY_A_SCRIPT = "lua"
 
 
 class RedisGrantLog:
-    """Replays the writes that a server shows under MONITOR.
+    """Replays the writes that a server shows under MONITOR, of the queues "work" and "side".
 
     The commands of a script follow its call and come before anything else, so the sum when
     something else comes is one that others could see.
@@ -30,15 +31,16 @@ class RedisGrantLog:
         parts = urlsplit(url)
         self._host, self._port, self._password = parts.hostname, parts.port, parts.password
         [prefix] = parse_qs(parts.query)["prefix"]
-        self._slots = f"{prefix}:{{work}}:slots"
+        self._base = prefix
+        self._slots = re.compile(rf"{re.escape(prefix)}:\{{([^}}#@]+)\}}:slots")
         self._pod = f"{prefix}:{{#}}:pod:"
         self._client = Redis.from_url(
             parts._replace(query="").geturl(), retry=Retry(NoBackoff(), 0)
         )
-        self._grants: dict[str, int] = {}
-        self._moved = False
-        self._sums: list[int] = []
-        self._writes: list[tuple[float, str, int]] = []
+        self._grants: defaultdict[str, dict[str, int]] = defaultdict(dict)
+        self._moved: set[str] = set()
+        self._sums: defaultdict[str, list[int]] = defaultdict(list)
+        self._writes: defaultdict[str, list[tuple[float, str, int]]] = defaultdict(list)
         self._processes: dict[str, int] = {}
         self._marks: set[str] = set()
         self._first_mark = secrets.token_hex(8)
@@ -61,24 +63,28 @@ class RedisGrantLog:
         """To be called when nobody watches any more."""
         await self._client.aclose()
 
-    async def sums(self) -> list[int]:
+    async def sums(self, queue: str = "work") -> list[int]:
         """See ``GrantLog``."""
         await self._catch_up()
-        return self._sums
+        return list(self._sums[queue])
 
-    async def grants_of(self, process_id: int) -> list[tuple[float, int]]:
+    async def grants_of(self, process_id: int, queue: str = "work") -> list[tuple[float, int]]:
         """See ``GrantLog``."""
         await self._catch_up()
         hosts = {host for host, process in self._processes.items() if process == process_id}
-        return [(at, granted) for at, host, granted in self._writes if host in hosts]
+        return [(at, granted) for at, host, granted in self._writes[queue] if host in hosts]
 
     async def _take_stock(self) -> None:
         """What is there, and a mark in the stream before which nothing counts."""
         async with self._client.pipeline(transaction=True) as both:
             both.echo(self._first_mark)
-            both.hgetall(self._slots)
-            _, slots = await both.execute()
-        self._grants = {host.decode(): _grant_in(packed) for host, packed in slots.items()}
+            both.hgetall(f"{self._base}:{{work}}:slots")
+            both.hgetall(f"{self._base}:{{side}}:slots")
+            _, *stock = await both.execute()
+        for queue, slots in zip(("work", "side"), stock, strict=True):
+            self._grants[queue] = {
+                host.decode(): _grant_in(packed) for host, packed in slots.items()
+            }
 
     async def _catch_up(self) -> None:
         mark = secrets.token_hex(8)
@@ -96,24 +102,24 @@ class RedisGrantLog:
             self._marks.add(words[1])
         if self._first_mark not in self._marks:
             return
-        if name in ("HSET", "HDEL") and words[1] == self._slots:
-            self._note(float(found["at"]) * 1_000, name, words[2:])
+        if name in ("HSET", "HDEL") and (slots := self._slots.fullmatch(words[1])):
+            self._note(slots[1], float(found["at"]) * 1_000, name, words[2:])
         elif name == "HSET" and words[1].startswith(self._pod) and "doc" in words:
             pod = msgspec.json.decode(words[words.index("doc") + 1].encode("latin-1"), type=Pod)
             self._processes[pod.host_id] = pod.process_id
 
-    def _note(self, at_ms: float, name: str, words: list[str]) -> None:
+    def _note(self, queue: str, at_ms: float, name: str, words: list[str]) -> None:
         host = words[0]
         grant = _grant_in(words[1].encode("latin-1")) if name == "HSET" else 0
-        if self._grants.get(host, 0) != grant:
-            self._grants[host] = grant
-            self._writes.append((at_ms, host, grant))
-            self._moved = True
+        if self._grants[queue].get(host, 0) != grant:
+            self._grants[queue][host] = grant
+            self._writes[queue].append((at_ms, host, grant))
+            self._moved.add(queue)
 
     def _close_step(self) -> None:
-        if self._moved:
-            self._sums.append(sum(self._grants.values()))
-            self._moved = False
+        for queue in self._moved:
+            self._sums[queue].append(sum(self._grants[queue].values()))
+        self._moved.clear()
 
 
 def _grant_in(packed: bytes) -> int:

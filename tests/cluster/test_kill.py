@@ -12,17 +12,18 @@ from tests.support.ledger import Ledger
 from tests.support.pods import Fleet, PodProcess, quick_settings
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.anyio, pytest.mark.processes, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.anyio, pytest.mark.processes, pytest.mark.timeout(500)]
 
-ROUNDS = 12
 ALIVE = 4
 SLOTS = 16
-JOBS = 400
+JOBS_OF_A_ROUND = 34
 
 
+@pytest.mark.parametrize("rounds", [12, pytest.param(50, marks=pytest.mark.long)])
 async def test_kills_lose_nothing_and_repeat_only_what_was_in_flight(
-    storage: Storage, client: JobClient, pods: Fleet, ledger: Path
+    storage: Storage, client: JobClient, pods: Fleet, ledger: Path, rounds: int
 ) -> None:
+    jobs = rounds * JOBS_OF_A_ROUND
     # Whoever dies so often would otherwise be suspected itself: the same few jobs are first
     # in the queue each time.
     settings = quick_settings(max_crashes=1_000)
@@ -33,22 +34,24 @@ async def test_kills_lose_nothing_and_repeat_only_what_was_in_flight(
         queue="work",
         max_attempts=1_000,
     )
-    outcomes = await client.enqueue_many([request] * JOBS)
+    outcomes = await client.enqueue_many([request] * jobs)
     accepted = {outcome.job_id for outcome in outcomes}
     alive = [pods.start(queues, settings) for _ in range(ALIVE)]
     killed: list[PodProcess] = []
 
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         victim = alive.pop(0)
         await wait_until(
-            partial(_has_run_or_all_is_done, ledger, victim.process_id),
+            partial(_has_run_or_all_is_done, ledger, victim.process_id, jobs),
             description="the next victim runs jobs",
             timeout=30,
         )
         victim.kill()
         killed.append(victim)
         alive.append(pods.start(queues, settings))
-    await wait_until(lambda: _is_drained(storage), description="every job is done", timeout=60)
+    await wait_until(
+        lambda: _is_drained(storage, jobs), description="every job is done", timeout=60
+    )
 
     ran = Ledger.read(ledger)
     assert ran.ended() == accepted
@@ -65,12 +68,12 @@ async def test_kills_lose_nothing_and_repeat_only_what_was_in_flight(
         assert sum(run.process_id == pod.process_id for run in repeated) <= 3 * SLOTS
 
 
-def _has_run_or_all_is_done(ledger: Path, process_id: int) -> bool:
+def _has_run_or_all_is_done(ledger: Path, process_id: int, jobs: int) -> bool:
     so_far = Ledger.read(ledger)
     has_run = any(run.process_id == process_id for run in so_far.runs)
-    return has_run or len(so_far.ended()) == JOBS
+    return has_run or len(so_far.ended()) == jobs
 
 
-async def _is_drained(storage: Storage) -> bool:
+async def _is_drained(storage: Storage, jobs: int) -> bool:
     counts = (await storage.jobs.counts(["work"]))["work"].by_status
-    return counts.get(JobStatus.DONE, 0) == JOBS
+    return counts.get(JobStatus.DONE, 0) == jobs

@@ -96,3 +96,20 @@ async def test_two_pods_share_and_one_takes_over_when_the_other_leaves(
         await wait_until(lambda: first.inside == 4, description="the first runs all")
         first.let_out(0, 1, 2, 3)
     assert await in_progress(storage) == 0
+
+
+async def test_a_new_kind_runs_although_pods_without_it_hold_all_slots(storage: Storage) -> None:
+    # A deploy: pods of the old release hold the only slot, and those of the new one know more.
+    old, new = Hall(), Hall()
+    ran = anyio.Event()
+
+    @new.handlers.job("added")
+    async def added() -> None:
+        ran.set()
+
+    async with a_runtime(storage, old.handlers, 1).start() as first:
+        await wait_until(lambda: grant(first) == 1, description="the old pod has the slot")
+        async with a_runtime(storage, new.handlers, 1).start() as second:
+            await second.enqueue(added.request())
+            await wait_until(ran.is_set, description="the new kind runs")
+            assert (grant(first), grant(second)) == (0, 1)

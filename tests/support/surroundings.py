@@ -90,6 +90,7 @@ def a_pod(host_id: HostId = POD, **overrides: Any) -> PodState:
         kinds=overrides.pop("kinds", ("gh.sync",)),
         version="",
         process_id=1,
+        concurrency=overrides.pop("concurrency", None),
     )
     fields: dict[str, Any] = {
         "pod": about,

@@ -238,6 +238,28 @@ class TestWaitingForTheFleet:
         told = why(a_job(), pods=pods, allocation=an_allocation(POD_A=2, POD_B=0))
 
         assert told.reason is Reason.NO_POD_WITH_KIND
+        assert told.help == "forge-jobs pods"
+        assert told.text.endswith(
+            ": no pod with slots of the queue knows the kind: POD-A; within seconds the "
+            "coordinator moves slots to POD-B, which get them as running jobs end"
+        )
+
+    def test_no_pod_of_the_queue_knows_the_kind(self) -> None:
+        told = why(a_job(), pods=[a_pod(kinds=("gh.other",))])
+
+        assert told.reason is Reason.NO_POD_WITH_KIND
+        assert told.help == "forge-jobs worker MODULE:HANDLERS --queues gh"
+
+    def test_pods_that_run_as_many_jobs_as_they_may_leave_slots_free(self) -> None:
+        pods = [a_pod(concurrency=2, in_progress={"gh": 1, "other": 1})]
+
+        told = why(a_job(), pods=pods)
+
+        assert told.reason is Reason.SLOTS_BUSY
+        assert told.text.endswith(
+            ": every pod with a slot runs as many jobs as it may at once (--concurrency): POD-A; "
+            "1 of 2 slots in use"
+        )
 
     def test_all_slots_are_busy(self) -> None:
         pods = [a_pod(in_progress={"gh": 1}), a_pod(OTHER, in_progress={"gh": 2})]
