@@ -124,6 +124,8 @@ async def test_a_leader_of_the_future_is_followed_by_another(
 ) -> None:
     dead, living = new_host_id(), new_host_id()
     lease_for = timedelta(seconds=10)
+    await storage.cron.lead(dead, lease_for)
+    clock.advance(lease_for / 2)
     first = await storage.cron.lead(dead, lease_for)
     clock.step_wall(-HOUR)
     assert await storage.procs.bring_back_leases() == SetBack(leases=1, is_set_back=True)

@@ -1,23 +1,31 @@
-"""Pods that died while the store's clock was an hour ahead, and the clock put right since."""
+"""Steps of the store's clock, under living pods and between those that died and those that come."""
 
+import asyncio
+from collections import Counter
 from collections.abc import AsyncGenerator
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from forge_jobs import HandlerRegistry, JobClient
+from forge_jobs import HandlerRegistry, JobClient, JobContext
+from forge_jobs.clock import SystemClock
 from forge_jobs.model.jobs import Cause, JobStatus
+from forge_jobs.runtime.handle import QueueHandle
 from forge_jobs.storage.protocols import Storage
 from tests.support.backends import BACKENDS, forget
 from tests.support.clocks import WrongClock
 from tests.support.factories import claim_one, enqueue_one, get_job, register
 from tests.support.runtimes import QUEUE, a_runtime, ended, job_when, quick_settings
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
 
 HOUR = timedelta(hours=1)
 SETTINGS = quick_settings()
+
+
+JOBS = 6
 
 
 @pytest.fixture
@@ -88,3 +96,39 @@ async def test_a_living_pod_goes_on_when_the_clock_is_set_back(
         job = await job_when(storage, due.job_id, JobStatus.DONE)
         assert job.crashes == 0
         assert (await get_job(storage, later.job_id)).cause is Cause.ENQUEUED
+
+
+async def test_a_step_forward_costs_the_jobs_of_the_living_no_attempt(
+    storage: Storage, store_clock: WrongClock
+) -> None:
+    handlers = HandlerRegistry()
+    runs, go_on = Counter[str](), asyncio.Event()
+
+    @handlers.job("work")
+    async def work(ctx: JobContext) -> None:
+        runs[ctx.job_id] += 1
+        await go_on.wait()
+
+    # A reaper passes a few times between two beats.
+    seldom = quick_settings(heartbeat_interval=SETTINGS.lease / 3)
+    async with (
+        a_runtime(storage, handlers, JOBS, settings=seldom).start() as handle,
+        a_runtime(storage, handlers, JOBS, settings=SETTINGS).start() as reaping,
+    ):
+        ids = [(await handle.enqueue(work.request())).job_id for _ in range(JOBS)]
+        await wait_until(lambda: len(runs) == JOBS, description="all run")
+        await wait_until(lambda: _may_revive(reaping), description="a reaper trusts its clocks")
+        store_clock.off += 4 * SETTINGS.lease
+        await wait_until(
+            lambda: all(runs[job_id] > 1 for job_id in ids),
+            description="the pods have registered again, and run the jobs again",
+        )
+        go_on.set()
+        jobs = [await ended(storage, job_id) for job_id in ids]
+    assert {(job.status, job.crashes, job.attempt) for job in jobs} == {(JobStatus.DONE, 0, 1)}
+
+
+def _may_revive(handle: QueueHandle) -> bool:
+    guard = handle._pod.loops.guard
+    passed = SystemClock().elapsed() - guard._undisturbed_since
+    return guard._last is not None and passed > SETTINGS.lease.total_seconds()

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import timedelta
+from typing import cast
 
 import pytest
 
@@ -11,13 +12,13 @@ from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.model.events import EventKind
 from forge_jobs.model.jobs import Cause, JobStatus
 from forge_jobs.model.processes import ClaimState, PodLease
-from forge_jobs.model.transitions import Revival
+from forge_jobs.model.transitions import Revival, StaleClaims
 from forge_jobs.policy.liveness import ReaperGuard
 from forge_jobs.policy.transitions import stale_transition
 from forge_jobs.runtime import reaper
 from forge_jobs.runtime.events import EventBuffer
 from forge_jobs.runtime.reaper import ReapReport, reap_once, rest_of
-from forge_jobs.storage.protocols import Storage
+from forge_jobs.storage.protocols import JobStore, Storage
 from tests.support.factories import (
     KIND,
     LEASE,
@@ -209,6 +210,51 @@ async def test_a_step_of_the_stores_clock_is_no_crash(
     assert all(report.revived == () for report in (stepped, *later))
     job = await get_job(a_reaper.storage, job_id)
     assert (job.status, job.crashes) == (JobStatus.IN_PROGRESS, 0)
+
+
+class StepsBetween:
+    """The jobs of a store whose clock steps between two readings of one pass."""
+
+    def __init__(self, jobs: JobStore, clock: ManualClock, step: timedelta) -> None:
+        self._jobs = jobs
+        self._clock = clock
+        self._step = step
+        self._readings = 0
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._jobs, name)
+
+    async def stale_claims(self, stale_after: timedelta, limit: int) -> StaleClaims:
+        self._readings += 1
+        if self._readings == 2:
+            self._clock.step_wall(self._step)
+        return await self._jobs.stale_claims(stale_after, limit)
+
+
+async def test_a_step_of_the_stores_clock_within_a_pass_is_no_crash_either(
+    a_reaper: Reaper, manual_clock: ManualClock
+) -> None:
+    a_reaper.clock = ManualClock()
+    lease = await register(a_reaper.storage)
+    await enqueue_one(a_reaper.storage)
+    claimed = await claim_one(a_reaper.storage, lease)
+    for number in range(9):
+        for clock in (manual_clock, a_reaper.clock):
+            clock.advance(SETTINGS.reap_interval)
+        if number < 6:
+            # From then on silent, for so long that a pass looks twice.
+            await beat(a_reaper.storage, lease, [claimed])
+        report = await a_reaper.reap()
+    assert (report.allowed, report.revived) == (True, ())
+    stepping = StepsBetween(a_reaper.storage.jobs, manual_clock, timedelta(seconds=20))
+    report = await reap_once(
+        cast("JobStore", stepping),
+        a_reaper.storage.procs,
+        SETTINGS,
+        a_reaper.guard,
+        clock=a_reaper.clock,
+    )
+    assert (report.allowed, report.revived) == (False, ())
 
 
 async def test_a_claim_that_ends_between_reading_and_reviving_stays_ended(
