@@ -263,8 +263,15 @@ class JobClient:
         return await in_batches(self._jobs.cancel, which)
 
     async def requeue(self, which: str | Iterable[str] | JobFilter) -> BulkTotals:
-        """Give failed, dead and cancelled jobs their whole budget again, due now."""
+        """Give failed, dead and cancelled jobs their whole budget again, due now.
+
+        A job that comes after others waits again for those that are not done.
+        """
         return await in_batches(self._jobs.requeue, which)
+
+    async def release_held(self, which: str | Iterable[str] | JobFilter) -> BulkTotals:
+        """Let blocked jobs run without the parents that hold them (``After(..., "hold")``)."""
+        return await in_batches(self._jobs.release_held, which)
 
     async def run_now(self, which: str | Iterable[str] | JobFilter) -> BulkTotals:
         """Make scheduled jobs, and those that wait for a retry, due now."""

@@ -123,6 +123,10 @@ class SyncJobClient:
         """See ``JobClient.requeue``."""
         return self._call(lambda client: client.requeue(which))
 
+    def release_held(self, which: str | Iterable[str] | JobFilter) -> "BulkTotals":
+        """See ``JobClient.release_held``."""
+        return self._call(lambda client: client.release_held(which))
+
     def run_now(self, which: str | Iterable[str] | JobFilter) -> "BulkTotals":
         """See ``JobClient.run_now``."""
         return self._call(lambda client: client.run_now(which))

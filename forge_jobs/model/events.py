@@ -22,6 +22,8 @@ class EventKind(StrEnum):
     REQUEUED = "requeued"
     OVERRAN = "overran"
     """The handler went on although the job's time was up."""
+    RELEASED_HELD = "released_held"
+    """An operator let a job run without parents that had held it."""
     THROTTLED = "throttled"
     POD_STARTED = "pod_started"
     POD_STOPPED = "pod_stopped"

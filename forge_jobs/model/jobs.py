@@ -257,7 +257,10 @@ class Job(Struct, frozen=True, kw_only=True):
     result: str | None
     errors: tuple[ErrorRecord, ...]
     waits_for: tuple[JobId, ...]
-    """Parents that have not settled yet, in id order."""
+    """While blocked: parents that have not settled yet, in id order."""
+    held_by: tuple[JobId, ...] = ()
+    """Those of ``waits_for`` that ended without success and hold the job, until they succeed after
+    a requeue or an operator releases the job."""
     rate_limit: str | None = None
 
 
@@ -323,9 +326,12 @@ class Refusal(StrEnum):
     FINISHED = "finished"
     """Cancelling or starting what has ended, requeueing what succeeded."""
     WAITING = "waiting"
-    """Requeueing what already waits for its turn, starting what waits for other jobs."""
+    """Requeueing what already waits for its turn, starting what waits for other jobs, releasing
+    what no parent holds."""
     KEY_TAKEN = "key_taken"
     """Another active job holds its unique key now."""
+    PARENT_FAILED = "parent_failed"
+    """Requeueing what comes after a job that is gone and had not succeeded."""
 
 
 class BulkOutcome(Struct, frozen=True):

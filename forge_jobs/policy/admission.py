@@ -6,7 +6,7 @@ from datetime import datetime
 import msgspec
 
 from forge_jobs.model.ids import JobId
-from forge_jobs.model.jobs import Cause, Job, JobStatus
+from forge_jobs.model.jobs import ACTIVE, Cause, Job, JobStatus
 from forge_jobs.model.processes import Allocation, Leadership, PodState, WorkerState
 from forge_jobs.model.queues import QueueState
 from forge_jobs.policy import remedies
@@ -134,7 +134,8 @@ def _with_expiry(job: Job, reason: Explanation) -> Explanation:
 
 
 def _blocked(job: Job, parents: Mapping[JobId, JobStatus]) -> Explanation:
-    failed = [parent for parent in job.waits_for if parents.get(parent) in _WITHOUT_SUCCESS]
+    # A parent that was requeued holds the job no more, whatever its edge still says.
+    failed = [one for one in job.held_by if parents.get(one) not in _NOT_FAILED]
     waits_for = failed or list(job.waits_for)
     names = ", ".join(waits_for[:3])
     if len(waits_for) > 3:
@@ -142,8 +143,9 @@ def _blocked(job: Job, parents: Mapping[JobId, JobStatus]) -> Explanation:
     if failed:
         return Explanation(
             reason=Reason.BLOCKED_BY_FAILED_PARENT,
-            text=f"blocked: held for an operator after {names} ended without success",
-            help=remedies.requeue(failed[0]),
+            text=f"blocked: held by {names}, which ended without success; runs once they have "
+            "succeeded after a requeue, or once it is released",
+            help=remedies.release_held(job.id),
             blocked_by=tuple(failed),
         )
     return Explanation(
@@ -155,7 +157,7 @@ def _blocked(job: Job, parents: Mapping[JobId, JobStatus]) -> Explanation:
     )
 
 
-_WITHOUT_SUCCESS = {JobStatus.DEAD, JobStatus.CANCELLED}
+_NOT_FAILED = ACTIVE | {JobStatus.DONE}
 
 
 def _of_queue(job: Job, around: Situation) -> Explanation | None:

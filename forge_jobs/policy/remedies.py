@@ -38,6 +38,11 @@ def requeue(job_id: str) -> str:
     return f"forge-jobs jobs requeue {job_id}"
 
 
+def release_held(job_id: str) -> str:
+    """Lets a job run without the parents that hold it."""
+    return f"forge-jobs jobs release-held {job_id}"
+
+
 LIST_QUEUES = "forge-jobs queues list"
 LOOK_AT_PODS = "forge-jobs pods"
 EXAMINE = "forge-jobs doctor"

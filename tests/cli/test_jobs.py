@@ -6,7 +6,12 @@ from collections.abc import Callable
 import anyio
 import pytest
 
+from forge_jobs.client import JobClient
+from forge_jobs.handlers.requests import EnqueueRequest
+from forge_jobs.model.ids import JobId
+from forge_jobs.model.jobs import After
 from forge_jobs.model.processes import AllocationChange, Slots
+from forge_jobs.runtime.handover import hand_over_once
 from forge_jobs.storage.opening import open_storage
 from tests.cli.conftest import CommandLine
 from tests.support.factories import KIND, QUEUE, claim_one, register
@@ -195,6 +200,45 @@ def test_run_now_makes_a_scheduled_job_due(forge: CommandLine, enqueue: Enqueue)
     forge("jobs", "run-now", job_id)
 
     assert forge.json("explain", job_id)["reason"] != "not_due"
+
+
+def test_a_job_that_a_failed_parent_holds_is_explained_and_released(
+    forge: CommandLine, enqueue: Enqueue
+) -> None:
+    parent = enqueue("a")
+    child = enqueue_after(forge, parent)
+    forge("jobs", "cancel", parent)
+    hand_over(forge)
+
+    told = forge.json("explain", child)
+    assert told["reason"] == "blocked_by_failed_parent"
+    assert f"held by {parent}" in told["text"]
+    assert told["help"] == f"forge-jobs jobs release-held {child}"
+
+    assert forge("jobs", "release-held", child).stdout == "1 released\n"
+    assert forge.json("jobs", "show", child)["status"] == "pending"
+    assert "waiting" in forge("jobs", "release-held", child, code=1).stderr
+
+
+def enqueue_after(forge: CommandLine, parent: str) -> str:
+    """Enqueue a job that its parent holds when it fails."""
+
+    async def run() -> str:
+        async with await open_storage(forge.url) as storage, JobClient(storage) as client:
+            after = (After(JobId(parent), "hold"),)
+            return (await client.enqueue(EnqueueRequest(KIND, after=after))).job_id
+
+    return anyio.run(run)
+
+
+def hand_over(forge: CommandLine) -> None:
+    """Do as a pod does for the children of what has ended."""
+
+    async def run() -> None:
+        async with await open_storage(forge.url) as storage:
+            await hand_over_once(storage.jobs)
+
+    anyio.run(run)
 
 
 @pytest.mark.parametrize("json", [True, False])

@@ -294,9 +294,9 @@ KEYS = [
         "a parent that has already ended is never told",
         "children",
         "enqueue",
-        '"state": TOLD if parent in ended else OPEN,\n                }\n'
+        '"link": TOLD if parent in ended else LIVE,\n                }\n'
         "                for parent, on_failure in rules.items()\n            ],\n        )\n",
-        '"state": TOLD if parent in ended else OPEN,\n                }\n'
+        '"link": TOLD if parent in ended else LIVE,\n                }\n'
         "                for parent, on_failure in rules.items()\n            ],\n        )\n"
         "        ended = {}\n",
     ),
@@ -312,13 +312,13 @@ OPERATORS = [
                 "        cancel_requested=False,\n        result",
                 "        result",
             ),
-            Edit(f"{_SQL}operators.py", "        cancel_requested=False,\n", ""),
+            Edit(f"{_SQL}requeues.py", "        cancel_requested=False,\n", ""),
         ),
     ),
     _bug(
         "attempts that survive a requeue",
         "operators",
-        "operators",
+        "requeues",
         "        attempt=0,\n",
         "",
     ),
@@ -347,15 +347,15 @@ OPERATORS = [
         "a child freed by the first of its parents",
         "children",
         "deliveries",
-        'elif delivery.action == "settle" and not unsettled_parents(tx, [child.id]):',
-        'elif delivery.action == "settle":',
+        "    if unsettled_parents(tx, [child.id]):\n        return\n",
+        "",
     ),
     _bug(
         "an edge on hold counts as settled",
         "children",
         "deliveries",
-        'HELD if delivery.action == "hold" else SETTLED',
-        "SETTLED",
+        'EdgeState.SETTLED if delivery.action == "settle" else EdgeState.HELD',
+        "EdgeState.SETTLED",
     ),
     _bug(
         "a cancelled job tells no children",

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from tests.meta.bugs import BUGS, Bug, Edit
 from tests.meta.clock_bugs import CLOCK_BUGS
+from tests.meta.edge_bugs import EDGE_BUGS
 from tests.meta.fleet_bugs import FLEET_BUGS
 from tests.meta.odd_bugs import ODD_BUGS
 from tests.meta.postgres_bugs import POSTGRES_BUGS
@@ -29,7 +30,7 @@ _PACKAGE = "forge_jobs"
 _SECONDS = 180
 _CLEAN_SECONDS = 1_800
 _MODEL = "tests/conformance/model/test_model.py"
-EVERY = (*BUGS, *CLOCK_BUGS, *FLEET_BUGS, *ODD_BUGS, *POSTGRES_BUGS, *REDIS_BUGS)
+EVERY = (*BUGS, *CLOCK_BUGS, *EDGE_BUGS, *FLEET_BUGS, *ODD_BUGS, *POSTGRES_BUGS, *REDIS_BUGS)
 _TESTS_FAILED = 1
 
 # Imported before pytest puts the tree on the path, the package stays the copy.

@@ -283,8 +283,8 @@ REDIS_BUGS: tuple[Bug, ...] = (
     _bug(
         "a key freed by whoever had it before",
         "unique_keys",
-        "requeue",
-        "  return holder and holder ~= job.id and 'key_taken'\n",
+        "lib/requeueing",
+        "  return holder and holder ~= job.id\n",
         "  return false\n",
     ),
     _bug(
@@ -345,22 +345,22 @@ REDIS_BUGS: tuple[Bug, ...] = (
     _bug(
         "a child freed by the first of its parents",
         "children",
-        "deliver",
-        "    if redis.call('EXISTS', waits) == 0 then\n",
-        "    if true then\n",
+        "lib/edges",
+        "  if redis.call('HINCRBY', key, 'waits', -settled) > 0 then\n",
+        "  if false then\n",
     ),
     _bug(
         "an edge on hold counts as settled",
         "children",
         "deliver",
-        "    redis.call('HSET', waits, parent, 'held')\n",
-        "    redis.call('HDEL', waits, parent)\n",
+        "  state = action == 'settle' and 'settled' or 'held'\n",
+        "  state = 'settled'\n",
     ),
     _bug(
         "children not told",
         "children",
         "lib/endings",
-        "  redis.call('RENAME', kids, base .. ':told:' .. seq)\n",
+        "  redis.call('RENAME', kids, add_news(base, id, status))\n",
         "  redis.call('DEL', kids)\n",
     ),
     _bug(

@@ -303,13 +303,20 @@ def _check_keys(queue: _Queue) -> Iterator[str]:
 
 
 def _check_edges(queue: _Queue) -> Iterator[str]:
-    blocked = {job_id for job_id, job in queue.jobs.items() if job["status"] == "blocked"}
-    if set(queue.below("waits")) != blocked:
-        yield f"edges of {sorted(queue.below('waits'))}, and blocked are {sorted(blocked)}"
-    for parent in queue.below("kids"):
-        job = queue.jobs.get(parent)
-        if job is not None and job["status"] not in _ACTIVE:
-            yield f"children of {parent} were not told that it has ended"
+    waits = queue.below("waits")
+    for child in waits.keys() - queue.jobs.keys():
+        yield f"edges of {child}, which does not exist"
+    for job_id, job in queue.jobs.items():
+        if job["status"] == "blocked":
+            edges = waits.get(job_id, {}).values()
+            open_ones = sum(not edge.startswith("settled ") for edge in edges)
+            if not 0 < open_ones == int(job.get("waits", 0)):
+                yield f"{job_id} is blocked by {open_ones} edges, counted {job.get('waits')}"
+    for parent, children in queue.below("kids").items():
+        ended = queue.jobs.get(parent, {"status": "pending"})["status"] not in _ACTIVE
+        for child in children if ended else ():
+            if waits.get(child, {}).get(parent, "").startswith("open "):
+                yield f"{child} was not told that {parent} has ended"
     listed = {record.split()[0] for record in queue.get("handovers")}
     if listed != set(queue.below("told")):
         yield f"handovers {sorted(listed)} are listed, there are {sorted(queue.below('told'))}"

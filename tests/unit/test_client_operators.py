@@ -9,7 +9,9 @@ from forge_jobs.client import BulkTotals, JobClient
 from forge_jobs.errors import InvalidInput
 from forge_jobs.handlers.requests import EnqueueRequest
 from forge_jobs.model.ids import JobId, new_job_id
-from forge_jobs.model.jobs import JobFilter, JobStatus, Refusal
+from forge_jobs.model.jobs import After, JobFilter, JobStatus, Refusal
+from forge_jobs.policy.explanations import Reason
+from forge_jobs.runtime.handover import hand_over_once
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
 from tests.support.factories import KIND, claim_one, register
@@ -68,7 +70,13 @@ async def test_a_filter_visits_all_that_match_beyond_one_batch(client: JobClient
 async def test_no_id_means_no_job(client: JobClient) -> None:
     [job_id] = await enqueue(client, 1)
 
-    for operation in (client.cancel, client.delete, client.requeue, client.run_now):
+    for operation in (
+        client.cancel,
+        client.delete,
+        client.requeue,
+        client.run_now,
+        client.release_held,
+    ):
         assert await operation([]) == BulkTotals(0, 0, {})
 
     assert await status(client, job_id) is JobStatus.PENDING
@@ -105,6 +113,21 @@ async def test_requeue_run_now_and_delete_do_what_they_say(client: JobClient) ->
     assert job.due_at - job.enqueued_at < timedelta(seconds=600)
     assert (await client.delete([job_id, later])).changed == 2
     assert await status(client, job_id) is None
+
+
+async def test_a_held_job_is_explained_and_released(client: JobClient, storage: Storage) -> None:
+    [parent] = await enqueue(client, 1)
+    after = (After(parent, "hold"),)
+    child = (await client.enqueue(EnqueueRequest(KIND, after=after))).job_id
+    await client.cancel(parent)
+    await hand_over_once(storage.jobs)
+
+    told = await client.explain(child)
+    assert told.reason is Reason.BLOCKED_BY_FAILED_PARENT
+    assert told.blocked_by == (parent,)
+    assert told.help == f"forge-jobs jobs release-held {child}"
+    assert await client.release_held([parent, child]) == BulkTotals(1, 0, {Refusal.FINISHED: 1})
+    assert await status(client, child) is JobStatus.PENDING
 
 
 async def test_what_is_no_id_is_refused(client: JobClient) -> None:

@@ -13,7 +13,7 @@ from forge_jobs.client import BulkTotals, JobClient
 from forge_jobs.client_sync import SyncJobClient
 from forge_jobs.errors import InvalidInput, JobCancelled, ResultTimeout, StorageError, Unavailable
 from forge_jobs.handlers.requests import EnqueueRequest
-from forge_jobs.model.jobs import JobFilter, JobStatus
+from forge_jobs.model.jobs import JobFilter, JobStatus, Refusal
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
 
@@ -52,6 +52,7 @@ def test_a_program_without_an_event_loop_enqueues_looks_up_and_changes(tmp_path:
         with pytest.raises(JobCancelled):
             client.result(outcome.job_id, timeout=5)
         assert client.requeue([outcome.job_id]).changed == 1
+        assert client.release_held(outcome.job_id).refused == {Refusal.WAITING: 1}
         assert client.delete([each.job_id for each in many]).changed == 2
     assert threads() == []
     assert is_closed_cleanly(tmp_path)

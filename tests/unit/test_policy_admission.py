@@ -138,19 +138,25 @@ class TestBlocked:
         assert told.text.endswith(f": blocked: waits for 1 job: {parent}")
 
     def test_parents_that_failed_are_told_apart_from_those_to_come(self) -> None:
-        dead, cancelled, running = (new_job_id() for _ in range(3))
+        dead, cancelled, gone, running, again = (new_job_id() for _ in range(5))
 
         told = why(
-            a_job(status=JobStatus.BLOCKED, waits_for=(dead, cancelled, running)),
+            a_job(
+                status=JobStatus.BLOCKED,
+                waits_for=(dead, cancelled, gone, running, again),
+                held_by=(dead, cancelled, gone, again),
+            ),
             parents={
                 dead: JobStatus.DEAD,
                 cancelled: JobStatus.CANCELLED,
                 running: JobStatus.IN_PROGRESS,
+                again: JobStatus.PENDING,
             },
         )
 
         assert told.reason is Reason.BLOCKED_BY_FAILED_PARENT
-        assert told.blocked_by == (dead, cancelled)
+        assert told.blocked_by == (dead, cancelled, gone)
+        assert f"held by {dead}, {cancelled}, {gone}, which ended without success" in told.text
 
     def test_one_about_to_be_freed_is_still_explained(self) -> None:
         assert "about to be freed" in why(a_job(status=JobStatus.BLOCKED)).text

@@ -70,6 +70,14 @@ class TestWhatHelps:
 
         assert why(job).help == f"forge-jobs explain {parent}"
 
+    def test_of_one_that_a_failed_parent_holds(self) -> None:
+        parent = new_job_id()
+        job = a_job(status=JobStatus.BLOCKED, waits_for=(parent,), held_by=(parent,))
+
+        assert why(job).help == f"forge-jobs jobs release-held {job.id}"
+        requeued = why(job, parents={parent: JobStatus.PENDING})
+        assert requeued.help == f"forge-jobs explain {parent}"
+
     def test_a_name_that_a_shell_would_split_is_quoted(self) -> None:
         told = why(a_job(queue="two words; rm"), queue=a_queue(paused=True))
 

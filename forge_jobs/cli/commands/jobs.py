@@ -195,6 +195,13 @@ def delete(deployment: Deployment, **options: Any) -> None:
     _change(deployment, "delete", "deleted", **options)
 
 
+@jobs.command("release-held")
+@_bulk_options
+def release_held(deployment: Deployment, **options: Any) -> None:
+    """Let blocked jobs run without the failed jobs that hold them."""
+    _change(deployment, "release_held", "released", **options)
+
+
 @jobs.command("run-now")
 @_bulk_options
 def run_now(deployment: Deployment, **options: Any) -> None:

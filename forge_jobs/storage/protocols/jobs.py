@@ -244,8 +244,8 @@ class JobStore(Protocol):
     ) -> BulkOutcome:
         """Remove jobs for good. Refuses running ones. Bounded as :meth:`cancel`.
 
-        Children of a deleted job that had not ended are told that it was cancelled. Nothing
-        of it stays: its id may be stored again.
+        Children that still wait for a deleted job are told how it ended, and that it was cancelled
+        when it had not ended. Nothing of it stays: its id may be stored again.
         """
         ...
 
@@ -255,12 +255,28 @@ class JobStore(Protocol):
         """Give failed, dead and cancelled jobs their whole budget again, due now.
 
         Attempt, crashes and snoozes from zero, cancel flag cleared; the token goes on; an event
-        on the timeline. Refuses done
-        (``finished``), running, and waiting ones. The unique key is checked again: of two
-        jobs with one key, one is requeued and the other refused (``key_taken``).
+        on the timeline. Refuses done (``finished``), running, and waiting ones. The unique key is
+        checked again: of two jobs with one key, one is requeued and the other refused
+        (``key_taken``). The result is cleared, and an ``expires_at`` that has passed. A job whose
+        payload was not kept is refused (``finished``).
 
-        The result is cleared, and an ``expires_at`` that has passed. A job whose payload was not
-        kept is refused (``finished``).
+        A job that comes after others is blocked again until all of these have settled: parents
+        that have yet to end, also those that the same call requeues, are waited for; done ones have
+        settled; one that ended without success settles an edge that says ``continue`` and holds
+        the job otherwise (see :meth:`deliver`), unless the edge was settled before. A parent that
+        is gone counts as it ended. If that was without success, ``continue`` settles, ``hold``
+        holds, and with ``cancel`` the job is refused (``parent_failed``). News of a requeued parent
+        that are still to be delivered must be void.
+        """
+        ...
+
+    async def release_held(
+        self, which: JobFilter, *, cursor: str | None = None, limit: int = 500
+    ) -> BulkOutcome:
+        """Let blocked jobs run without the parents that hold them. An event on the timeline.
+
+        The held edges settle, so a job that waits for no other parent becomes pending as by
+        :meth:`deliver`. Refuses what no parent holds (``waiting``), what runs or has ended.
         """
         ...
 
@@ -298,7 +314,11 @@ class JobStore(Protocol):
         """Apply news to children, each once; how many were applied. Repeats apply nothing.
 
         A child whose last edge settles becomes pending, due at its ``run_at`` or now. A cancelled
-        child is itself an ended parent. An edge on ``hold`` keeps the child blocked for good.
+        child is itself an ended parent. An edge on ``hold`` keeps the child blocked, until
+        :meth:`release_held`, or until its parent has been requeued and ended again: each end of a
+        parent must be news for every child whose edge to it has not settled.
+
+        News for a child that has ended itself count only when that child is requeued.
         """
         ...
 

@@ -2,7 +2,7 @@
 
 The news lies with the parent, the edge with the child, in another slot. So the child is changed
 first, by what its edge says; then the news is forgotten. Whoever stops in between leaves news that
-are void.
+are void: the edge knows the number of the newest news that counted.
 """
 
 from collections import defaultdict
@@ -17,7 +17,7 @@ from forge_jobs.storage.redis.database import Database
 from forge_jobs.storage.redis.fleet import in_all_queues
 from forge_jobs.storage.redis.keys import queue_of, queue_tag
 
-_APPLIED, _EARLY = "applied", "early"
+_WAITS, _EARLY = "wait", "early"
 
 
 class _News(msgspec.Struct, frozen=True, array_like=True):
@@ -50,30 +50,55 @@ async def deliver(db: Database, deliveries: Sequence[Delivery]) -> int:
     """See ``JobStore.deliver``."""
     requests: defaultdict[str, list[tuple[object, ...]]] = defaultdict(list)
     of_base: defaultdict[str, list[Handover]] = defaultdict(list)
-    for delivery in deliveries:
+    for delivery in await _standing(db, deliveries):
         news = delivery.handover
         base = db.keys.queue(news.queue)
-        ended = int(news.id.split()[2])
-        requests[base].append((news.child_id, news.parent_id, delivery.action, ended))
+        _, seq, ended, _ = news.id.split()
+        requests[base].append(
+            (news.child_id, news.parent_id, delivery.action, int(ended), int(seq))
+        )
         of_base[base].append(news)
-    answers = await db.run("deliver", requests, list[str])
+    answers = await db.run("deliver", requests, list[tuple[bool, str]])
     told = [
-        news
+        (news, word == _WAITS)
         for base, outcomes in answers.items()
-        for news, outcome in zip(of_base[base], outcomes, strict=True)
-        if outcome != _EARLY
+        for news, (_, word) in zip(of_base[base], outcomes, strict=True)
+        if word != _EARLY
     ]
     await _forget(db, told)
-    return sum(outcomes.count(_APPLIED) for outcomes in answers.values())
+    return sum(was_applied for outcomes in answers.values() for was_applied, _ in outcomes)
 
 
-async def _forget(db: Database, told: Sequence[Handover]) -> None:
-    requests: defaultdict[str, list[tuple[str, ...]]] = defaultdict(list)
-    for news in told:
-        tag, seq, _, _ = news.id.split()
-        base = db.keys.queue(queue_of(tag))
-        requests[base].append((seq, news.parent_id, news.parent_status.value, news.child_id))
+async def _standing(db: Database, deliveries: Sequence[Delivery]) -> list[Delivery]:
+    """Those whose news are still to be told: the parent may have been requeued meanwhile."""
+    of_base: defaultdict[str, list[Delivery]] = defaultdict(list)
+    for delivery in deliveries:
+        of_base[_parents_base(db, delivery.handover)].append(delivery)
+    requests = {
+        base: [(each.handover.id.split()[1], each.handover.child_id) for each in listed]
+        for base, listed in of_base.items()
+    }
+    answers = await db.run("news_stand", requests, list[bool])
+    return [
+        each
+        for base, listed in of_base.items()
+        for each, stands in zip(listed, answers[base], strict=True)
+        if stands
+    ]
+
+
+async def _forget(db: Database, told: Sequence[tuple[Handover, bool]]) -> None:
+    requests: defaultdict[str, list[tuple[object, ...]]] = defaultdict(list)
+    for news, waits in told:
+        _, seq, ended, _ = news.id.split()
+        requests[_parents_base(db, news)].append(
+            (seq, news.parent_id, news.parent_status.value, news.child_id, int(ended), waits)
+        )
     await db.run("told", requests, bool)
+
+
+def _parents_base(db: Database, news: Handover) -> str:
+    return db.keys.queue(queue_of(news.id.split()[0]))
 
 
 def _handover(queue: str, news: _News) -> Handover:

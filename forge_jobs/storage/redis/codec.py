@@ -1,12 +1,13 @@
 """Jobs as scripts take and give them, and as their hashes hold them."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 from operator import attrgetter
 
 import msgspec
 
 from forge_jobs.clock import duration_us, from_us, to_us
+from forge_jobs.model.edges import EdgeState
 from forge_jobs.model.ids import HostId, JobId, WorkerId
 from forge_jobs.model.jobs import (
     Cause,
@@ -99,7 +100,7 @@ def new_job_fields(
     """A request as ``lua/lib/planning.lua`` takes it. Not set is False.
 
     :param template: the number of its own
-    :param parents: the jobs it waits for
+    :param parents: the jobs it waits for, and its edges, in turn
     :param has_children: another request of the same call waits for it
     """
     unique = request.unique
@@ -205,12 +206,13 @@ def job(
     job_id: str,
     fields: Mapping[str, str],
     errors: Iterable[bytes | str],
-    waits_for: Sequence[str],
+    waits_for: Mapping[str, str],
 ) -> Job:
     """A whole job.
 
     :param fields: its hash
     :param errors: its list of errors, oldest first
+    :param waits_for: parents that have not settled, and the states of these edges
     """
     doc = decode_doc(fields["doc"])
 
@@ -220,6 +222,7 @@ def job(
     def instant(name: str) -> datetime | None:
         return from_us(int(fields[name])) if name in fields else None
 
+    parents = sorted(waits_for)
     return Job(
         id=JobId(job_id),
         queue=queue,
@@ -253,7 +256,8 @@ def job(
         keep_result=doc.keep_result,
         result=fields.get("result"),
         errors=tuple(decode_error(each) for each in errors),
-        waits_for=tuple(JobId(parent) for parent in sorted(waits_for)),
+        waits_for=tuple(JobId(parent) for parent in parents),
+        held_by=tuple(JobId(one) for one in parents if waits_for[one] == EdgeState.HELD),
         rate_limit=fields.get("limit") if fields["cause"] == Cause.RATE_LIMITED else None,
     )
 

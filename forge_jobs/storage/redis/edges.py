@@ -4,12 +4,36 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+import msgspec
+
 from forge_jobs.errors import NotFound
+from forge_jobs.model.edges import EdgeState
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import NewJob
 from forge_jobs.storage.redis.database import Database
 from forge_jobs.storage.redis.keys import queue_tag
 from forge_jobs.storage.redis.locators import locate
+
+
+class Edge(msgspec.Struct, frozen=True):
+    """An edge as the hash ``waits:<id>`` of its child holds it; see ``lua/lib/edges.lua``.
+
+    :param seq: the number of the newest news that counted, in the parent's queue
+    """
+
+    state: EdgeState
+    on_failure: str
+    seq: int = 0
+
+    def stored(self) -> str:
+        """Its text."""
+        return f"{self.state} {self.on_failure} {self.seq}"
+
+    @classmethod
+    def read(cls, text: str) -> "Edge":
+        """The edge of a text."""
+        state, on_failure, seq = text.split()
+        return cls(EdgeState(state), on_failure, int(seq))
 
 
 @dataclass
@@ -22,7 +46,7 @@ class Edges:
 
     parents: dict[JobId, dict[JobId, str]] = field(default_factory=dict)
     queues: dict[JobId, str] = field(default_factory=dict)
-    _of_child: dict[JobId, dict[JobId, None]] = field(default_factory=dict)
+    _of_child: dict[JobId, dict[JobId, str]] = field(default_factory=dict)
     _before: dict[str, set[str]] = field(default_factory=dict)
 
     def add(self, child: NewJob, parent: JobId, on_failure: str, queue: str | None) -> None:
@@ -31,14 +55,18 @@ class Edges:
         :param queue: the parent's, when the same call stores it
         """
         self.parents.setdefault(parent, {})[child.id] = f"{queue_tag(child.queue)} {on_failure}"
-        self._of_child.setdefault(child.id, {})[parent] = None
+        self._of_child.setdefault(child.id, {})[parent] = on_failure
         if queue is not None:
             self.queues[parent] = queue
             self._before.setdefault(child.queue, set()).update({queue} - {child.queue})
 
-    def parents_of(self, child: JobId) -> list[JobId]:
-        """What the child waits for."""
-        return list(self._of_child.get(child, ()))
+    def parents_of(self, child: JobId) -> list[str]:
+        """What the child waits for, and its edges, in turn."""
+        return [
+            text
+            for parent, on_failure in self._of_child.get(child, {}).items()
+            for text in (parent, Edge(EdgeState.OPEN, on_failure).stored())
+        ]
 
     def waves(self, queues: Iterable[str]) -> Iterator[list[str]]:
         """The queues in an order that stores parents first, so that whoever stops in between

@@ -117,6 +117,11 @@ class RedisJobStore:
     ) -> BulkOutcome:
         return await operators.operate(self._database, "requeue", which, cursor, limit)
 
+    async def release_held(
+        self, which: JobFilter, *, cursor: str | None = None, limit: int = 500
+    ) -> BulkOutcome:
+        return await operators.operate(self._database, "release_held", which, cursor, limit)
+
     async def run_now(
         self, which: JobFilter, *, cursor: str | None = None, limit: int = 500
     ) -> BulkOutcome:

@@ -29,8 +29,10 @@ Under the base of a queue
 ``expiring``          zset      waiting jobs, by ``expires_at``
 ``ended:<status>``    zset      jobs that have ended, by when
 ``results``           zset      results with a time of their own, by its end
-``waits:<id>``        hash      parents a blocked job waits for -> ``open`` or ``held``
-``kids:<id>``         hash      children that wait for a job -> queue tag and failure policy
+``waits:<id>``        hash      parents of a job -> the state of its edge, what a failure means to
+                                it, and the number of the newest news that counted
+``kids:<id>``         hash      children whose edge to a job has not settled -> queue tag and
+                                failure policy; told at its next end
 ``told:<seq>``        hash      the children of a job that has ended, still to be told;
                                 ``handovers`` (zset) lists these
 ``m:<minute>``        hash      counters; ``l:<minute>`` histograms; both end by themselves.

@@ -11,6 +11,7 @@ from forge_jobs.storage.redis.filters import filter_parts
 from forge_jobs.storage.redis.fleet import in_all_queues
 from forge_jobs.storage.redis.lists import Located, oldest
 from forge_jobs.storage.redis.locators import locate_by_queue
+from forge_jobs.storage.redis.requeues import requeue
 
 _CHANGED, _REQUESTED = "changed", "requested"
 _Outcomes = list[tuple[JobId, str]]
@@ -36,7 +37,8 @@ async def operate(
 ) -> BulkOutcome:
     """Do ``verb`` (the name of its script) to the next matching jobs.
 
-    Atomic per queue, and on one server over up to a hundred queues.
+    Atomic per queue, and on one server over up to a hundred queues. A requeue of jobs that come
+    after others is a step of its own.
     """
     check_limit(limit)
     after = check_cursor(cursor) or ""
@@ -45,12 +47,12 @@ async def operate(
     else:
         visit = await _find_named(db, which, which.ids, after, limit)
     parts = filter_parts(which)
-    requests = {base: (parts, ids) for base, ids in visit.ids.items()}
-    outcomes = [
-        outcome
-        for outcomes in (await db.run(verb, requests, _Outcomes)).values()
-        for outcome in outcomes
-    ]
+    if verb == "requeue":
+        outcomes = await requeue(db, parts, visit.ids)
+    else:
+        requests = {base: (parts, ids) for base, ids in visit.ids.items()}
+        answers = await db.run(verb, requests, _Outcomes)
+        outcomes = [outcome for found in answers.values() for outcome in found]
     outcomes += ((job_id, Refusal.NOT_FOUND.value) for job_id in await _gone(db, visit))
     return _outcome(sorted(outcomes), visit.cursor, is_named=which.ids is not None)
 

@@ -109,7 +109,8 @@ async def _lines(db: Database, found: Iterable[Located]) -> list[JobSummary]:
 def _job(queue: str, job_id: JobId, whole: _Whole) -> Job:
     flat, errors, waits_for = whole
     fields = dict(zip(flat[::2], flat[1::2], strict=True))
-    return codec.job(queue, job_id, fields, errors, waits_for)
+    parents = dict(zip(waits_for[::2], waits_for[1::2], strict=True))
+    return codec.job(queue, job_id, fields, errors, parents)
 
 
 def _summary(queue: str, job_id: JobId, line: _Line) -> JobSummary:

@@ -1,87 +1,119 @@
-"""Edges between jobs, and the handovers that bring a parent's end to its children."""
+"""Edges between jobs, and the handovers that bring a parent's end to its children.
+
+An edge stays as long as its child, because a child that is requeued waits again.
+"""
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
-from sqlalchemy import bindparam, delete, insert, select, text, update
+from sqlalchemy import Row, bindparam, delete, insert, select, text, update
 
+from forge_jobs.model.edges import EdgeState
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import JobStatus
 from forge_jobs.model.transitions import Handover
 from forge_jobs.storage.sql.chunks import portions
 from forge_jobs.storage.sql.lists import one_of
-from forge_jobs.storage.sql.tables import edges, handovers
+from forge_jobs.storage.sql.tables import LINKED, edges, handovers
 from forge_jobs.storage.sql.transaction import Tx
 
-OPEN, TOLD, SETTLED, HELD = "open", "told", "settled", "held"
+LIVE, TOLD, LEFT, CUT = "live", "told", "left", "cut"
+"""See the column ``link``."""
 
-_OPEN_EDGES = (
+_LINKED_EDGES = (
     select(edges)
-    .where(one_of(edges.c.parent_id, "ids"), text("state = 'open'"))
+    .where(one_of(edges.c.parent_id, "ids"), text(LINKED))
     .order_by(edges.c.child_id, edges.c.parent_id)
     # Whoever ends a parent and whoever ends its child meet here: both in this order.
     .with_for_update()
 )
 _OF_CHILDREN = (
-    select(edges.c.child_id)
+    select(edges)
     .where(one_of(edges.c.child_id, "ids"))
     .order_by(edges.c.child_id, edges.c.parent_id)
-    .with_for_update()
 )
-_TELL = (
-    update(edges).where(one_of(edges.c.parent_id, "ids"), text("state = 'open'")).values(state=TOLD)
+_OF_CHILDREN_LOCKED = _OF_CHILDREN.with_for_update()
+_LINK = (
+    update(edges)
+    .where(one_of(edges.c.parent_id, "ids"), text(LINKED))
+    .values(link=bindparam("new_link"))
 )
+_TOLD_PAIR = select(edges.c.child_id).where(
+    edges.c.child_id == handovers.c.child_id,
+    edges.c.parent_id == handovers.c.parent_id,
+    edges.c.link == TOLD,
+)
+_WITHDRAW = delete(handovers).where(one_of(handovers.c.parent_id, "ids"), _TOLD_PAIR.exists())
 _ADD = insert(handovers)
 _FORGET_EDGES = delete(edges).where(one_of(edges.c.child_id, "ids"))
 _UNSETTLED = (
-    select(edges.c.child_id, edges.c.parent_id)
-    .where(one_of(edges.c.child_id, "ids"), edges.c.state != SETTLED)
+    select(edges.c.child_id, edges.c.parent_id, edges.c.state)
+    .where(one_of(edges.c.child_id, "ids"), edges.c.state != EdgeState.SETTLED.value)
     .order_by(edges.c.child_id, edges.c.parent_id)
 )
 _OLDEST = select(handovers).order_by(handovers.c.id).limit(bindparam("count"))
 
 
-def tell_children(tx: Tx, ended: Mapping[str, JobStatus]) -> None:
-    """Write a handover for every child that waits for one of the parents.
+def tell_children(tx: Tx, ended: Mapping[str, JobStatus], *, removed: bool = False) -> None:
+    """Write a handover for every child that has not settled its edge to one of the parents.
 
     :param ended: parent id -> the terminal status to report
+    :param removed: the parents go: their children hear nothing more of them
     """
     told = False
     for ids in portions(ended):
-        found = tx.execute(_OPEN_EDGES, {"ids": ids}).all()
+        found = tx.execute(_LINKED_EDGES, {"ids": ids}).all()
         if not found:
             continue
-        told = True
-        tx.execute(
-            _ADD,
-            [
-                {
-                    "queue": edge.child_queue,
-                    "child_id": edge.child_id,
-                    "parent_id": edge.parent_id,
-                    "parent_status": ended[edge.parent_id].value,
-                    "on_failure": edge.on_failure,
-                }
-                for edge in found
-            ],
-        )
-        tx.execute(_TELL, {"ids": ids})
+        news = [edge for edge in found if edge.link == LIVE]
+        if news:
+            told = True
+            tx.execute(_ADD, [_handover_values(edge, ended[edge.parent_id]) for edge in news])
+        tx.execute(_LINK, {"ids": ids, "new_link": LEFT if removed else TOLD})
     if told:
         tx.wake_handover()
 
 
+def _handover_values(edge: Row[Any], status: JobStatus) -> dict[str, str]:
+    return {
+        "queue": edge.child_queue,
+        "child_id": edge.child_id,
+        "parent_id": edge.parent_id,
+        "parent_status": status.value,
+        "on_failure": edge.on_failure,
+    }
+
+
+def withdraw_news(tx: Tx, parents: Iterable[str]) -> None:
+    """The parents have not ended after all: what is still to be told of them is void."""
+    for ids in portions(parents):
+        if any(edge.link == TOLD for edge in tx.execute(_LINKED_EDGES, {"ids": ids})):
+            tx.execute(_WITHDRAW, {"ids": ids})
+            tx.execute(_LINK, {"ids": ids, "new_link": LIVE})
+
+
 def forget_edges(tx: Tx, children: Iterable[str]) -> None:
-    """The jobs wait for nobody any more."""
+    """The jobs go, and with them what they waited for."""
     for ids in portions(children):
-        if tx.execute(_OF_CHILDREN, {"ids": ids}).all():
+        if tx.execute(_OF_CHILDREN_LOCKED, {"ids": ids}).all():
             tx.execute(_FORGET_EDGES, {"ids": ids})
 
 
-def unsettled_parents(tx: Tx, children: Iterable[str]) -> dict[str, list[str]]:
-    """Child id -> the parents it waits for; children that wait for none are left out."""
-    found: dict[str, list[str]] = {}
+def edges_of(tx: Tx, children: Iterable[str], *, locked: bool = False) -> dict[str, list[Row[Any]]]:
+    """Child id -> its edges; children without any are left out."""
+    found: dict[str, list[Row[Any]]] = {}
     for ids in portions(children):
-        for child_id, parent_id in tx.execute(_UNSETTLED, {"ids": ids}):
-            found.setdefault(child_id, []).append(parent_id)
+        for edge in tx.execute(_OF_CHILDREN_LOCKED if locked else _OF_CHILDREN, {"ids": ids}):
+            found.setdefault(edge.child_id, []).append(edge)
+    return found
+
+
+def unsettled_parents(tx: Tx, children: Iterable[str]) -> dict[str, dict[str, EdgeState]]:
+    """Child id -> the parents it waits for; children that wait for none are left out."""
+    found: dict[str, dict[str, EdgeState]] = {}
+    for ids in portions(children):
+        for child_id, parent_id, state in tx.execute(_UNSETTLED, {"ids": ids}):
+            found.setdefault(child_id, {})[parent_id] = EdgeState(state)
     return found
 
 

@@ -1,12 +1,14 @@
-"""Applies handovers to children."""
+"""Applies handovers to children, and operators' releases of what a parent holds."""
 
 from collections.abc import Sequence
+from typing import Any
 
-from sqlalchemy import bindparam, delete, select, update
+from sqlalchemy import Row, bindparam, case, delete, select, update
 
+from forge_jobs.model.edges import EdgeState
 from forge_jobs.model.jobs import Cause, JobStatus
 from forge_jobs.model.transitions import Delivery
-from forge_jobs.storage.sql.children import HELD, SETTLED, TOLD, unsettled_parents
+from forge_jobs.storage.sql.children import CUT, LEFT, LIVE, TOLD, unsettled_parents
 from forge_jobs.storage.sql.chunks import portions
 from forge_jobs.storage.sql.endings import end_waiting
 from forge_jobs.storage.sql.lists import one_of
@@ -19,16 +21,23 @@ _MOVE_EDGE = (
     .where(
         edges.c.child_id == bindparam("child"),
         edges.c.parent_id == bindparam("parent"),
-        edges.c.state == TOLD,
+        edges.c.link.in_((TOLD, LEFT)),
     )
-    .values(state=bindparam("new_state"))
+    .values(
+        state=bindparam("new_state"),
+        link=case(
+            (bindparam("new_state") == EdgeState.SETTLED.value, CUT),
+            (edges.c.link == TOLD, LIVE),
+            else_=CUT,
+        ),
+    )
     .returning(edges.c.child_id)
 )
 _LOCK_CHILDREN = (
     select(jobs.c.id).where(one_of(jobs.c.id, "ids")).order_by(jobs.c.id).with_for_update()
 )
-_CHILD = select(jobs.c.id, jobs.c.queue, jobs.c.requested_run_at).where(
-    jobs.c.id == bindparam("child"), jobs.c.status == JobStatus.BLOCKED.value
+_CHILD = select(jobs.c.id, jobs.c.queue, jobs.c.status, jobs.c.requested_run_at).where(
+    jobs.c.id == bindparam("child")
 )
 _UNBLOCK = (
     update(jobs)
@@ -45,7 +54,7 @@ def deliver(tx: Tx, deliveries: Sequence[Delivery]) -> int:
     """Apply news to children; how many were applied.
 
     A handover is taken out by the same step, so a repeat finds nothing to apply. Of two news
-    for one child the first may end it; the second then finds it ended and changes nothing.
+    for one child the first may end it; the second then finds it ended and is only noted.
     """
     # Children first, in the order of all bulk writes. Of two who settle the last two edges of one
     # child, the second then sees what the first has settled.
@@ -61,16 +70,29 @@ def _deliver_one(tx: Tx, delivery: Delivery) -> bool:
     child = tx.execute(_CHILD, {"child": handover.child_id}).first()
     if child is None:
         return False
-    new_state = HELD if delivery.action == "hold" else SETTLED
-    edge = {"child": child.id, "parent": handover.parent_id, "new_state": new_state}
+    new_state = EdgeState.SETTLED if delivery.action == "settle" else EdgeState.HELD
+    edge = {"child": child.id, "parent": handover.parent_id, "new_state": new_state.value}
     if tx.execute(_MOVE_EDGE, edge).first() is None:
+        return False
+    # A child that has ended may be requeued one day, and must know then how its parent ended.
+    if child.status != JobStatus.BLOCKED.value:
         return False
     if delivery.action == "cancel":
         end_waiting(tx, [child.id], Cause.PARENT_FAILED)
-    elif delivery.action == "settle" and not unsettled_parents(tx, [child.id]):
-        run_at = max(child.requested_run_at or 0, tx.now)
-        tx.execute(_UNBLOCK, {"child": child.id, "new_run_at": run_at})
-        tx.count(child.queue, Cause.PARENTS_SETTLED)
-        if run_at <= tx.now:
-            tx.wake_queue(child.queue)
+    elif new_state is EdgeState.SETTLED:
+        unblock_settled(tx, child)
     return True
+
+
+def unblock_settled(tx: Tx, child: Row[Any]) -> None:
+    """Make a blocked job pending when it waits for no parent any more.
+
+    :param child: id, queue and requested_run_at
+    """
+    if unsettled_parents(tx, [child.id]):
+        return
+    run_at = max(child.requested_run_at or 0, tx.now)
+    tx.execute(_UNBLOCK, {"child": child.id, "new_run_at": run_at})
+    tx.count(child.queue, Cause.PARENTS_SETTLED)
+    if run_at <= tx.now:
+        tx.wake_queue(child.queue)

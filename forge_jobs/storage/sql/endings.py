@@ -8,7 +8,7 @@ from sqlalchemy import bindparam, select, update
 
 from forge_jobs.model.jobs import Cause, JobStatus
 from forge_jobs.model.queues import Retention
-from forge_jobs.storage.sql.children import forget_edges, tell_children
+from forge_jobs.storage.sql.children import tell_children
 from forge_jobs.storage.sql.chunks import portions
 from forge_jobs.storage.sql.lists import one_of
 from forge_jobs.storage.sql.tables import jobs, queues
@@ -45,7 +45,7 @@ def keeps_payload(retention: Retention | None, status: JobStatus) -> bool:
 
 
 def end_waiting(tx: Tx, ids: Iterable[str], cause: Cause) -> None:
-    """Cancel jobs that nobody runs: they wait for nobody, and their children are told."""
+    """Cancel jobs that nobody runs, and tell their children."""
     for portion in portions(ids):
         rows = tx.execute(_WAITING, {"ids": portion}).all()
         kept = retentions(tx, (row.queue for row in rows))
@@ -65,5 +65,4 @@ def end_waiting(tx: Tx, ids: Iterable[str], cause: Cause) -> None:
         )
         for row in rows:
             tx.count(row.queue, cause)
-        forget_edges(tx, [row.id for row in rows if row.status == JobStatus.BLOCKED])
         tell_children(tx, {row.id: JobStatus.CANCELLED for row in rows if row.has_children})

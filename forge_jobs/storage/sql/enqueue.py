@@ -7,7 +7,7 @@ from sqlalchemy import Row, insert, select, update
 from forge_jobs.errors import Conflict, NotFound
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import TERMINAL, Cause, EnqueueOutcome, JobStatus, NewJob
-from forge_jobs.storage.sql.children import OPEN, TOLD
+from forge_jobs.storage.sql.children import LIVE, TOLD
 from forge_jobs.storage.sql.chunks import portions
 from forge_jobs.storage.sql.config_store import declare_queues
 from forge_jobs.storage.sql.job_rows import due_at, new_job_values
@@ -148,7 +148,7 @@ class _Batch:
                     "parent_id": parent,
                     "child_queue": request.queue,
                     "on_failure": on_failure,
-                    "state": TOLD if parent in ended else OPEN,
+                    "link": TOLD if parent in ended else LIVE,
                 }
                 for parent, on_failure in rules.items()
             ],

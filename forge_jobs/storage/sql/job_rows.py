@@ -1,6 +1,6 @@
 """Job rows and the records they stand for."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -8,6 +8,7 @@ import msgspec
 from sqlalchemy import Row
 
 from forge_jobs.clock import duration_us, from_us, to_us
+from forge_jobs.model.edges import EdgeState
 from forge_jobs.model.ids import HostId, JobId, WorkerId
 from forge_jobs.model.jobs import (
     ERROR_HISTORY,
@@ -137,8 +138,9 @@ def claimed_job(row: Any) -> ClaimedJob:
     )
 
 
-def job(row: JobRow, waits_for: Iterable[str]) -> Job:
-    """A whole row."""
+def job(row: JobRow, waits_for: Mapping[str, EdgeState]) -> Job:
+    """A whole row, with what it waits for."""
+    parents = sorted(waits_for)
     return Job(
         id=JobId(row.id),
         queue=row.queue,
@@ -172,7 +174,8 @@ def job(row: JobRow, waits_for: Iterable[str]) -> Job:
         keep_result=row.keep_result,
         result=row.result,
         errors=_decode_errors(row.errors),
-        waits_for=tuple(JobId(parent) for parent in sorted(waits_for)),
+        waits_for=tuple(JobId(parent) for parent in parents),
+        held_by=tuple(JobId(one) for one in parents if waits_for[one] is EdgeState.HELD),
         rate_limit=row.rate_limit if row.cause == Cause.RATE_LIMITED.value else None,
     )
 

@@ -165,6 +165,11 @@ class SqlJobStore:
     async def bring_back_jobs(self, limit: int) -> int:
         return await set_back.bring_back_jobs(self._database, limit)
 
+    async def release_held(
+        self, which: JobFilter, *, cursor: str | None = None, limit: int = 500
+    ) -> BulkOutcome:
+        return await self._visit(operators.release_held, which, cursor, limit)
+
     async def expire(self, limit: int) -> int:
         return await self._database.write(lambda tx: operators.expire(tx, limit))
 

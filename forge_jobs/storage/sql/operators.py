@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from sqlalchemy import bindparam, delete, select, text, update
 
 from forge_jobs.clock import from_us
+from forge_jobs.model.edges import EdgeState
 from forge_jobs.model.events import EventKind, TimelineEvent
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import (
@@ -18,13 +19,15 @@ from forge_jobs.model.jobs import (
 )
 from forge_jobs.storage.cursors import check_cursor, check_limit
 from forge_jobs.storage.sql.bookkeeping import append_events
-from forge_jobs.storage.sql.children import forget_edges, tell_children
+from forge_jobs.storage.sql.children import CUT, forget_edges, tell_children, unsettled_parents
 from forge_jobs.storage.sql.chunks import portions
+from forge_jobs.storage.sql.deliveries import unblock_settled
 from forge_jobs.storage.sql.endings import end_waiting
 from forge_jobs.storage.sql.filters import conditions, oldest_ids
 from forge_jobs.storage.sql.job_rows import JobRow
 from forge_jobs.storage.sql.lists import one_of
-from forge_jobs.storage.sql.tables import WAITING, jobs
+from forge_jobs.storage.sql.requeues import Relinking, write_requeued
+from forge_jobs.storage.sql.tables import WAITING, edges, jobs
 from forge_jobs.storage.sql.transaction import Tx
 from forge_jobs.storage.sql.unique_keys import key_holders
 
@@ -35,28 +38,15 @@ _VISITED = select(
     jobs.c.unique_key,
     jobs.c.has_children,
     jobs.c.expires_at,
+    jobs.c.requested_run_at,
     (jobs.c.payload == "").label("is_dropped"),
 ).with_for_update()
 _ASK = update(jobs).where(one_of(jobs.c.id, "ids")).values(cancel_requested=True)
 _DELETE = delete(jobs).where(one_of(jobs.c.id, "ids"))
-_REQUEUE = (
-    update(jobs)
-    .where(jobs.c.id == bindparam("job"))
-    .values(
-        status=JobStatus.PENDING.value,
-        cause=Cause.REQUEUED.value,
-        run_at=bindparam("now"),
-        expires_at=bindparam("new_expires_at"),
-        attempt=0,
-        crashes=0,
-        snoozes=0,
-        snoozed_at=None,
-        cancel_requested=False,
-        finished_at=None,
-        hold=None,
-        result=None,
-        result_expires_at=None,
-    )
+_SETTLE_HELD = (
+    update(edges)
+    .where(one_of(edges.c.child_id, "ids"), edges.c.state == EdgeState.HELD.value)
+    .values(state=EdgeState.SETTLED.value, link=CUT)
 )
 _RUN_NOW = (
     update(jobs)
@@ -131,7 +121,13 @@ def delete_jobs(tx: Tx, visit: Visit) -> BulkOutcome:
 
 def requeue(tx: Tx, visit: Visit) -> BulkOutcome:
     """See ``JobStore.requeue``."""
-    return _visit(tx, visit, _requeue)
+    relinking = Relinking(tx, visit.ids)
+    return _visit(tx, visit, lambda tx, rows: _requeue(tx, rows, relinking))
+
+
+def release_held(tx: Tx, visit: Visit) -> BulkOutcome:
+    """See ``JobStore.release_held``."""
+    return _visit(tx, visit, _release_held)
 
 
 def run_now(tx: Tx, visit: Visit) -> BulkOutcome:
@@ -199,11 +195,8 @@ def _delete(tx: Tx, rows: Sequence[JobRow]) -> _Changes:
     left = changes.sort(rows, {JobStatus.IN_PROGRESS: Refusal.RUNNING})
     tell_children(
         tx,
-        {
-            row.id: JobStatus.CANCELLED
-            for row in left
-            if row.has_children and JobStatus(row.status) not in TERMINAL
-        },
+        {row.id: _end_of_removed(JobStatus(row.status)) for row in left if row.has_children},
+        removed=True,
     )
     ids = [row.id for row in left]
     forget_edges(tx, ids)
@@ -211,6 +204,10 @@ def _delete(tx: Tx, rows: Sequence[JobRow]) -> _Changes:
         tx.execute(_DELETE, {"ids": portion})
     changes.changed = ids
     return changes
+
+
+def _end_of_removed(status: JobStatus) -> JobStatus:
+    return status if status in TERMINAL else JobStatus.CANCELLED
 
 
 _NOT_REQUEUED = {
@@ -221,7 +218,7 @@ _NOT_REQUEUED = {
 }
 
 
-def _requeue(tx: Tx, rows: Sequence[JobRow]) -> _Changes:
+def _requeue(tx: Tx, rows: Sequence[JobRow], relinking: Relinking) -> _Changes:
     changes = _Changes()
     left = changes.sort(rows, _NOT_REQUEUED)
     holders = key_holders(
@@ -232,38 +229,19 @@ def _requeue(tx: Tx, rows: Sequence[JobRow]) -> _Changes:
         if row.is_dropped:
             # What it was to do is no longer stored.
             changes.refused[JobId(row.id)] = Refusal.FINISHED
+        elif relinking.is_refused(row.id):
+            changes.refused[JobId(row.id)] = Refusal.PARENT_FAILED
         elif row.unique_key is not None and (
             holders.setdefault((row.queue, row.unique_key), row.id) != row.id
         ):
             changes.refused[JobId(row.id)] = Refusal.KEY_TAKEN
         else:
             requeued.append(row)
-    _write_requeued(tx, requeued)
+    if requeued:
+        write_requeued(tx, requeued, relinking)
+        _note(tx, EventKind.REQUEUED, requeued)
     changes.changed = [JobId(row.id) for row in requeued]
     return changes
-
-
-def _write_requeued(tx: Tx, rows: Sequence[JobRow]) -> None:
-    if not rows:
-        return
-    now = tx.now
-    tx.execute(
-        _REQUEUE,
-        [
-            {
-                "job": row.id,
-                "now": now,
-                # An expiry that has passed would end it again at once.
-                "new_expires_at": None if (row.expires_at or 0) <= now else row.expires_at,
-            }
-            # Each takes its key, in the order in which new jobs take theirs.
-            for row in sorted(rows, key=lambda row: (row.queue, row.unique_key or "", row.id))
-        ],
-    )
-    _note(tx, EventKind.REQUEUED, rows)
-    for row in rows:
-        tx.count(row.queue, Cause.REQUEUED)
-        tx.wake_queue(row.queue)
 
 
 def _note(tx: Tx, kind: EventKind, rows: Iterable[JobRow]) -> None:
@@ -272,6 +250,31 @@ def _note(tx: Tx, kind: EventKind, rows: Iterable[JobRow]) -> None:
     append_events(
         tx, [TimelineEvent(at=at, kind=kind, queue=row.queue, job_id=row.id) for row in rows]
     )
+
+
+_NOT_HELD = {
+    JobStatus.PENDING: Refusal.WAITING,
+    JobStatus.FAILED: Refusal.WAITING,
+    JobStatus.IN_PROGRESS: Refusal.RUNNING,
+    **dict.fromkeys(TERMINAL, Refusal.FINISHED),
+}
+
+
+def _release_held(tx: Tx, rows: Sequence[JobRow]) -> _Changes:
+    changes = _Changes()
+    left = changes.sort(rows, _NOT_HELD)
+    waiting = unsettled_parents(tx, [row.id for row in left])
+    held = [row for row in left if EdgeState.HELD in waiting.get(row.id, {}).values()]
+    changes.changed = [JobId(row.id) for row in held]
+    for row in left:
+        if row not in held:
+            changes.refused[JobId(row.id)] = Refusal.WAITING
+    for ids in portions(changes.changed):
+        tx.execute(_SETTLE_HELD, {"ids": ids})
+    for row in held:
+        unblock_settled(tx, row)
+    _note(tx, EventKind.RELEASED_HELD, held)
+    return changes
 
 
 _NOT_STARTED = {

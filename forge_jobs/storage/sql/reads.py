@@ -84,7 +84,7 @@ def get(tx: Tx, ids: Iterable[JobId]) -> dict[JobId, Job]:
     rows = [row for portion in portions(ids) for row in tx.execute(_WHOLE, {"ids": portion})]
     blocked = [row.id for row in rows if row.status == JobStatus.BLOCKED.value]
     parents = unsettled_parents(tx, blocked)
-    return {JobId(row.id): job(row, parents.get(row.id, ())) for row in rows}
+    return {JobId(row.id): job(row, parents.get(row.id, {})) for row in rows}
 
 
 def list_jobs(tx: Tx, which: JobFilter, cursor: str | None, limit: int) -> Page:

@@ -12,6 +12,7 @@ from forge_jobs.clock import duration_us
 from forge_jobs.model.jobs import JobStatus
 from forge_jobs.model.queues import Retention
 from forge_jobs.storage.sql.bookkeeping import delete_keys
+from forge_jobs.storage.sql.children import tell_children
 from forge_jobs.storage.sql.chunks import portions
 from forge_jobs.storage.sql.lists import one_of
 from forge_jobs.storage.sql.tables import (
@@ -65,7 +66,7 @@ _CLEAR_RESULTS = (
 )
 # Asked again: a requeue may have come in between, or may be under way.
 _STILL_FINISHED = (
-    select(jobs.c.id)
+    select(jobs.c.id, jobs.c.status, jobs.c.has_children)
     .where(one_of(jobs.c.id, "ids"), text(FINISHED), jobs.c.finished_at <= bindparam("before"))
     .order_by(jobs.c.id)
     .with_for_update(skip_locked=True)
@@ -104,8 +105,12 @@ def _remove_jobs(tx: Tx, limit: int) -> int:
     removed = 0
     before = tx.now - duration_us(KEPT_AT_LEAST)
     for portion in portions(ids):
-        gone = tx.execute(_STILL_FINISHED, {"ids": portion, "before": before}).scalars().all()
+        rows = tx.execute(_STILL_FINISHED, {"ids": portion, "before": before}).all()
+        gone = [row.id for row in rows]
         if gone:
+            # A child that was requeued alone may wait for one of them.
+            parents = {row.id: JobStatus(row.status) for row in rows if row.has_children}
+            tell_children(tx, parents, removed=True)
             tx.execute(_REMOVE, {"ids": gone})
             tx.execute(_REMOVE_EDGES, {"ids": gone})
         removed += len(gone)

@@ -51,6 +51,7 @@ WAITING = "status IN ('blocked', 'pending', 'failed')"
 ACTIVE = "status IN ('blocked', 'pending', 'in_progress', 'failed')"
 CLAIMED = "status = 'in_progress'"
 FINISHED = "status IN ('done', 'dead', 'cancelled')"
+LINKED = "link IN ('live', 'told')"
 
 jobs = Table(
     "forge_jobs",
@@ -136,15 +137,18 @@ edges = Table(
     Column("parent_id", TEXT, primary_key=True),
     Column("child_queue", TEXT, nullable=False),
     Column("on_failure", TEXT, nullable=False),
-    # open: the parent has not ended. told: a handover is under way. settled, held.
+    # What the child makes of the parent: open, held or settled; see model.edges.
     Column("state", TEXT, nullable=False, server_default="open"),
+    # live: the parent's next end is told. told: a handover is under way. left: one is under way,
+    # and the parent was removed. cut: there is nothing more to tell.
+    Column("link", TEXT, nullable=False, server_default="live"),
     postgresql_with=_CHURNED,
 )
 Index(
     "forge_edges_by_parent",
     edges.c.parent_id,
-    sqlite_where=text("state = 'open'"),
-    postgresql_where=text("state = 'open'"),
+    sqlite_where=text(LINKED),
+    postgresql_where=text(LINKED),
 )
 
 handovers = Table(

@@ -124,4 +124,4 @@ class Leeway:
             return True
         child = self._world.jobs.get(each.child_id)
         edge = child.edges.get(each.parent_id) if child else None
-        return edge is not None and edge.state == "told"
+        return edge is not None and edge.has_news

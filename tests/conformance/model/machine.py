@@ -12,7 +12,6 @@ from forge_jobs.model.jobs import ACTIVE, JobFilter, JobStatus
 from forge_jobs.model.transitions import Delivery
 from tests.conformance.model.endings import ENDINGS, REVIVALS
 from tests.conformance.model.program import KINDS, LEADER_LEASE, LEASE, ODD_KIND, QUEUES, SECOND
-from tests.conformance.model.reference.state import EDGE_HELD
 from tests.conformance.model.rules.adversaries import Adversaries
 
 _ROUNDS = 60
@@ -97,11 +96,7 @@ class StoreMachine(Adversaries):
     def _unfinished(self) -> list[JobId]:
         """Jobs that wait for an operator because of an edge on hold do not count."""
         jobs = self.world.jobs
-        stuck = {
-            job.id
-            for job in jobs.values()
-            if any(edge.state == EDGE_HELD for edge in job.edges.values())
-        }
+        stuck = {job.id for job in jobs.values() if job.view().held_by}
         # Nor do those that wait for them, or for a parent that was deleted while they were told.
         while more := {
             job.id

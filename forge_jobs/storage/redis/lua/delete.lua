@@ -8,7 +8,6 @@ local function delete(base, job)
   if WAITING[job.status] then
     stop_waiting(base, job)
     free_key(base, job)
-    tell_children(base, job.id, 'cancelled')
   end
   remove_job(base, job)
   return 'changed'

@@ -1,19 +1,9 @@
 -- allow-oom
--- Applies news to children, each once: { child, parent, action, when the parent ended }. Answers
--- 'applied', 'void', or 'early' when the child's enqueue may still be under way.
--- uses: jobs endings cancels
+-- Applies news to children, each once: { child, parent, action, when the parent ended, seq }. Answers
+-- whether it was applied, and what becomes of the news: 'forget'; 'wait': the edge has not settled;
+-- 'early' when the child's enqueue may still be under way.
+-- uses: jobs endings cancels edges
 local ENQUEUE_TAKES = 60 * 1000000
-
-local function unblock(base, job)
-  local key = base .. ':j:' .. job.id
-  set_status(base, job, 'pending')
-  -- As the text it is: a time that a user gave may be too far away for an exact number.
-  local run_at = (job.requested or 0) > now and redis.call('HGET', key, 'requested') or text(now)
-  job.run_at = tonumber(run_at)
-  redis.call('HSET', key, 'status', 'pending', 'cause', 'parents_settled', 'run_at', run_at)
-  start_waiting(base, job)
-  count('parents_settled')
-end
 
 -- A child that was removed since the parent ended will not come.
 local function is_expected(base, id, ended)
@@ -21,26 +11,29 @@ local function is_expected(base, id, ended)
   return ended + ENQUEUE_TAKES > now and not (removed and tonumber(removed) >= ended)
 end
 
-local function deliver(base, id, parent, action, ended)
+local function deliver(base, id, parent, action, ended, seq)
   local job = load(base, id)
   if not job then
-    return is_expected(base, id, ended) and 'early' or 'void'
+    return { false, is_expected(base, id, ended) and 'early' or 'forget' }
   end
-  local waits = base .. ':waits:' .. id
-  if job.status ~= 'blocked' or redis.call('HGET', waits, parent) ~= 'open' then
-    return 'void'
+  local state, policy, since = read_edge(base, id, parent)
+  if not state or state == 'settled' then
+    return { false, 'forget' }
+  elseif seq <= tonumber(since) then
+    return { false, 'wait' }
   end
-  if action == 'cancel' then
+  state = action == 'settle' and 'settled' or 'held'
+  write_edge(base, id, parent, state, policy, seq)
+  local word = state == 'settled' and 'forget' or 'wait'
+  -- A child that has ended may be requeued one day, and must know then how its parent ended.
+  if job.status ~= 'blocked' then
+    return { false, word }
+  elseif action == 'cancel' then
     cancel_waiting(base, job, 'parent_failed')
-  elseif action == 'hold' then
-    redis.call('HSET', waits, parent, 'held')
-  else
-    redis.call('HDEL', waits, parent)
-    if redis.call('EXISTS', waits) == 0 then
-      unblock(base, job)
-    end
+  elseif state == 'settled' then
+    settle_edges(base, job, 1)
   end
-  return 'applied'
+  return { true, word }
 end
 
 local function handle(base, deliveries)

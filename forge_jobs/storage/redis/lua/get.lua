@@ -1,12 +1,16 @@
 -- no-writes
--- Per id { its hash, its errors, the parents it waits for }, false for a job that is not there.
+-- Per id { its hash, its errors, the parents it waits for and their states in turn }, false for a job
+-- that is not there.
+-- uses: jobs edges
 local function handle(base, ids)
   local jobs = {}
   for index, id in ipairs(ids) do
-    local fields = redis.call('HGETALL', base .. ':j:' .. id)
+    local key = base .. ':j:' .. id
+    local fields = redis.call('HGETALL', key)
+    local is_blocked = #fields > 0 and redis.call('HGET', key, 'status') == 'blocked'
     jobs[index] = #fields > 0 and {
       fields, redis.call('LRANGE', base .. ':err:' .. id, 0, -1),
-      redis.call('HKEYS', base .. ':waits:' .. id),
+      is_blocked and unsettled(base, id) or {},
     }
   end
   return jobs

@@ -1,7 +1,7 @@
 -- Notes children with their parents: per parent { id, is coming, { { child, edge } .. } }. A parent
 -- that is coming may not be stored yet. Answers the parents that are missing, then nothing is
 -- written, and the time. The children of a parent that has ended are told at once.
--- uses: jobs endings
+-- uses: jobs endings news
 local UNDER_WAY = 60000
 
 check = function(base, parents)
@@ -16,20 +16,21 @@ check = function(base, parents)
 end
 
 local function note(base, id, edges)
-  local kids = base .. ':kids:' .. id
   local flat = {}
   for _, edge in ipairs(edges) do
     flat[#flat + 1] = edge[1]
     flat[#flat + 1] = edge[2]
   end
-  call_many('HSET', kids, flat)
   local status = redis.call('HGET', base .. ':j:' .. id, 'status')
   if not status then
-    redis.call('PEXPIRE', kids, UNDER_WAY)
+    call_many('HSET', base .. ':kids:' .. id, flat)
+    redis.call('PEXPIRE', base .. ':kids:' .. id, UNDER_WAY)
   elseif ENDED[status] then
-    tell_children(base, id, status)
-  else
+    call_many('HSET', add_news(base, id, status), flat)
+    -- It may be requeued, and end again.
     redis.call('HSET', base .. ':j:' .. id, 'kids', '1', 'more', '1')
+  else
+    note_children(base, id, flat)
   end
 end
 

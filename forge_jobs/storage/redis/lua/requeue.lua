@@ -1,19 +1,32 @@
--- Gives failed, dead and cancelled jobs their whole budget again, due now.
--- uses: jobs endings filters events visits
-local REFUSED = {
-  done = 'finished', in_progress = 'running', pending = 'waiting', blocked = 'waiting',
-}
+-- Gives failed, dead and cancelled jobs their whole budget again: due now, or blocked when they come
+-- after jobs that have yet to end. request: the filter, the ids, and per job with edges its plan:
+-- { refusal or false, { { parent, edge, the edge from now on } .. } }. A job whose edges are not
+-- those of its plan is left as it is: 'again'.
+-- uses: jobs endings edges filters events visits requeueing news
+local plans
 
-local function refusal(base, job)
-  if REFUSED[job.status] then
-    return REFUSED[job.status]
+-- The plan for a job, nil when there is none for how it is now.
+local function plan_of(base, job)
+  local waits, plan = base .. ':waits:' .. job.id, plans[job.id] or { false, {} }
+  if redis.call('HLEN', waits) ~= #plan[2] then
+    return nil
   end
-  -- What it was to do is no longer stored.
-  if redis.call('HSTRLEN', base .. ':j:' .. job.id, 'payload') == 0 then
-    return 'finished'
+  for _, edge in ipairs(plan[2]) do
+    if redis.call('HGET', waits, edge[1]) ~= edge[2] then
+      return nil
+    end
   end
-  local holder = job.key and redis.call('HGET', base .. ':unique', job.key)
-  return holder and holder ~= job.id and 'key_taken'
+  return plan
+end
+
+-- Writes the edges; answers how many have not settled.
+local function relink(base, job, edges)
+  local open = 0
+  for _, edge in ipairs(edges) do
+    redis.call('HSET', base .. ':waits:' .. job.id, edge[1], edge[3])
+    open = open + (parse_edge(edge[3]) ~= 'settled' and 1 or 0)
+  end
+  return open
 end
 
 local function leave(base, job)
@@ -25,18 +38,15 @@ local function leave(base, job)
   redis.call('ZREM', base .. ':results', job.id)
 end
 
-local function requeue(base, job)
-  local refused = refusal(base, job)
-  if refused then
-    return refused
-  end
-  local key = base .. ':j:' .. job.id
+local function start_anew(base, job, edges)
+  local key, open = base .. ':j:' .. job.id, relink(base, job, edges)
   leave(base, job)
-  set_status(base, job, 'pending')
+  set_status(base, job, open > 0 and 'blocked' or 'pending')
   job.run_at, job.crashes = now, 0
-  redis.call('HSET', key, 'status', 'pending', 'cause', 'requeued', 'run_at', now, 'more', '1')
+  redis.call('HSET', key, 'status', job.status, 'cause', 'requeued', 'run_at', now, 'more', '1',
+    'waits', open)
   redis.call('HDEL', key, 'attempt', 'crashes', 'snoozes', 'snoozed', 'cancel', 'finished', 'result',
-    'result_expires')
+    'result_expires', 'requested')
   if job.expires and job.expires <= now then
     -- It would end it again at once.
     redis.call('HDEL', key, 'expires')
@@ -46,11 +56,25 @@ local function requeue(base, job)
     redis.call('HSET', base .. ':unique', job.key, job.id)
   end
   start_waiting(base, job)
+end
+
+local function requeue(base, job)
+  local refused, plan = refusal(base, job), plan_of(base, job)
+  if refused or not plan then
+    return refused or 'again'
+  elseif plan[1] or is_key_taken(base, job) then
+    return plan[1] or 'key_taken'
+  end
+  start_anew(base, job, plan[2])
+  if job.kids then
+    withdraw_news(base, job.id)
+  end
   append_event(base, now, 'requeued', job.id, '', '')
   count('requeued')
   return 'changed'
 end
 
 local function handle(base, request)
+  plans = request[3]
   return visit(base, request, requeue)
 end

@@ -19,11 +19,12 @@ CREATE TABLE forge_edges (
     child_queue TEXT COLLATE "C" NOT NULL,
     on_failure TEXT COLLATE "C" NOT NULL,
     state TEXT COLLATE "C" DEFAULT 'open' NOT NULL,
+    link TEXT COLLATE "C" DEFAULT 'live' NOT NULL,
     PRIMARY KEY (child_id, parent_id)
 )
  WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 500, autovacuum_vacuum_cost_delay = 0);
 
-CREATE INDEX forge_edges_by_parent ON forge_edges (parent_id) WHERE state = 'open';
+CREATE INDEX forge_edges_by_parent ON forge_edges (parent_id) WHERE link IN ('live', 'told');
 
 CREATE TABLE forge_events (
     id BIGSERIAL NOT NULL,

@@ -18,10 +18,11 @@ CREATE TABLE forge_edges (
     child_queue TEXT NOT NULL,
     on_failure TEXT NOT NULL,
     state TEXT DEFAULT 'open' NOT NULL,
+    link TEXT DEFAULT 'live' NOT NULL,
     PRIMARY KEY (child_id, parent_id)
 );
 
-CREATE INDEX forge_edges_by_parent ON forge_edges (parent_id) WHERE state = 'open';
+CREATE INDEX forge_edges_by_parent ON forge_edges (parent_id) WHERE link IN ('live', 'told');
 
 CREATE TABLE forge_events (
     id INTEGER NOT NULL,

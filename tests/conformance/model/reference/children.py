@@ -2,26 +2,22 @@
 
 from collections.abc import Sequence
 
+from forge_jobs.model.edges import EdgeState
 from forge_jobs.model.jobs import Cause, JobStatus
 from forge_jobs.model.transitions import Delivery, Handover
-from tests.conformance.model.reference.ends import end_waiting
-from tests.conformance.model.reference.state import (
-    EDGE_HELD,
-    EDGE_SETTLED,
-    EDGE_TOLD,
-    World,
-)
+from tests.conformance.model.reference.ends import end_waiting, settle_if_last
+from tests.conformance.model.reference.state import World
 
 
 def handovers(world: World) -> list[Handover]:
-    """Those that can still be told: a child that has ended or gone need not be."""
+    """Those that can still be told."""
     return [each for each in world.handovers if _can_be_told(world, each)]
 
 
 def _can_be_told(world: World, news: Handover) -> bool:
     child = world.jobs.get(news.child_id)
     edge = child.edges.get(news.parent_id) if child else None
-    return edge is not None and edge.state == EDGE_TOLD
+    return edge is not None and edge.has_news
 
 
 def deliver(world: World, deliveries: Sequence[Delivery]) -> int:
@@ -37,12 +33,12 @@ def _deliver(world: World, delivery: Delivery) -> bool:
     if not _can_be_told(world, news):
         return False
     child = world.jobs[news.child_id]
-    child.edges[news.parent_id].state = EDGE_HELD if delivery.action == "hold" else EDGE_SETTLED
+    settles = delivery.action == "settle"
+    child.edges[news.parent_id].hear(EdgeState.SETTLED if settles else EdgeState.HELD)
+    if child.status is not JobStatus.BLOCKED:
+        return False
     if delivery.action == "cancel":
         end_waiting(world, [child], Cause.PARENT_FAILED)
-    elif all(edge.state == EDGE_SETTLED for edge in child.edges.values()):
-        asked = child.request.run_at or child.request.delay
-        child.status, child.cause = JobStatus.PENDING, Cause.PARENTS_SETTLED
-        child.due_at = max(child.due_at, world.now) if asked else world.now
-        world.count(child.queue, Cause.PARENTS_SETTLED)
+    else:
+        settle_if_last(world, child)
     return True

@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 
 from msgspec.structs import replace
 
+from forge_jobs.model.edges import EdgeState
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import ERROR_HISTORY, TERMINAL, Cause, Claim, JobStatus
 from forge_jobs.model.transitions import (
@@ -16,7 +17,7 @@ from forge_jobs.model.transitions import (
     StaleClaims,
     Transition,
 )
-from tests.conformance.model.reference.state import EDGE_OPEN, EDGE_TOLD, ModelJob, World
+from tests.conformance.model.reference.state import LEFT, LIVE, TOLD, ModelJob, World
 
 RELEASED = Transition(status=JobStatus.PENDING, cause=Cause.RELEASED, hand_back=True)
 
@@ -154,7 +155,6 @@ def end_waiting(world: World, jobs: Iterable[ModelJob], cause: Cause) -> None:
         job.status, job.cause = JobStatus.CANCELLED, cause
         job.finished_at = world.now
         job.hold, job.may_be_held = None, False
-        job.edges = {}
         world.count(job.queue, cause)
         _finish(world, job)
 
@@ -166,13 +166,26 @@ def _finish(world: World, job: ModelJob) -> None:
     tell_children(world, job.id, job.status)
 
 
-def tell_children(world: World, parent_id: JobId, status: JobStatus) -> None:
-    """Write the news for every child that waits for this parent."""
+def settle_if_last(world: World, child: ModelJob) -> None:
+    """A blocked job that waits for no parent any more is pending."""
+    if all(edge.state is EdgeState.SETTLED for edge in child.edges.values()):
+        asked = child.request.run_at or child.request.delay
+        child.status, child.cause = JobStatus.PENDING, Cause.PARENTS_SETTLED
+        child.due_at = max(child.due_at, world.now) if asked else world.now
+        world.count(child.queue, Cause.PARENTS_SETTLED)
+
+
+def tell_children(
+    world: World, parent_id: JobId, status: JobStatus, *, removed: bool = False
+) -> None:
+    """Write the news for every child whose edge to this parent has not settled."""
     for child in sorted(world.jobs.values(), key=lambda job: job.id):
         edge = child.edges.get(parent_id)
-        if edge is not None and edge.state == EDGE_OPEN:
-            edge.state = EDGE_TOLD
+        if edge is None or edge.link not in {LIVE, TOLD}:
+            continue
+        if edge.link == LIVE:
             add_handover(world, child, parent_id, status)
+        edge.link = LEFT if removed else TOLD
 
 
 def add_handover(world: World, child: ModelJob, parent_id: JobId, status: JobStatus) -> None:

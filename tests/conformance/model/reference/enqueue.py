@@ -7,7 +7,7 @@ from forge_jobs.errors import Conflict, NotFound
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import Cause, EnqueueOutcome, JobStatus, NewJob
 from tests.conformance.model.reference.ends import add_handover
-from tests.conformance.model.reference.state import EDGE_TOLD, ZERO, Edge, ModelJob, World
+from tests.conformance.model.reference.state import TOLD, ZERO, Edge, ModelJob, World
 
 
 def enqueue(world: World, requests: Sequence[NewJob]) -> list[EnqueueOutcome]:
@@ -104,5 +104,5 @@ def _store(world: World, request: NewJob, parents: dict[JobId, str]) -> None:
         job.edges[parent_id] = Edge(on_failure)
         parent = world.jobs[parent_id]
         if parent.is_finished:
-            job.edges[parent_id].state = EDGE_TOLD
+            job.edges[parent_id].link = TOLD
             add_handover(world, job, parent_id, parent.status)

@@ -92,12 +92,17 @@ class ReferenceJobs:
     def requeue(
         self, which: JobFilter, *, cursor: str | None = None, limit: int = 500
     ) -> BulkOutcome:
-        return operators.visit(self._world, operators.requeue, which, cursor, limit)
+        return operators.requeue_all(self._world, which, cursor, limit)
 
     def run_now(
         self, which: JobFilter, *, cursor: str | None = None, limit: int = 500
     ) -> BulkOutcome:
         return operators.visit(self._world, operators.run_now, which, cursor, limit)
+
+    def release_held(
+        self, which: JobFilter, *, cursor: str | None = None, limit: int = 500
+    ) -> BulkOutcome:
+        return operators.visit(self._world, operators.release_held, which, cursor, limit)
 
     def expire(self, limit: int) -> int:
         return operators.expire(self._world)

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from datetime import timedelta
 
+from forge_jobs.model.edges import EdgeState, edge_of_requeued
 from forge_jobs.model.events import EventKind
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import (
@@ -16,8 +17,17 @@ from forge_jobs.model.jobs import (
     Refusal,
 )
 from forge_jobs.model.queues import QueueCounts, Retention
-from tests.conformance.model.reference.ends import end_waiting, tell_children
-from tests.conformance.model.reference.state import MINUTE, ModelJob, World
+from tests.conformance.model.reference.ends import end_waiting, settle_if_last, tell_children
+from tests.conformance.model.reference.state import (
+    CUT,
+    LEFT,
+    LIVE,
+    MINUTE,
+    TOLD,
+    Edge,
+    ModelJob,
+    World,
+)
 
 Verb = Callable[[World, ModelJob], "Refusal | bool"]
 """True: changed. False: its owner was asked."""
@@ -86,10 +96,15 @@ def cancel(world: World, job: ModelJob) -> Refusal | bool:
 def delete(world: World, job: ModelJob) -> Refusal | bool:
     if job.status is JobStatus.IN_PROGRESS:
         return Refusal.RUNNING
-    if job.is_active:
-        tell_children(world, job.id, JobStatus.CANCELLED)
-    world.remove(job)
+    remove(world, job)
     return True
+
+
+def remove(world: World, job: ModelJob) -> None:
+    """Those who still wait for it learn how it ended, or that it never will."""
+    status = job.status if job.is_finished else JobStatus.CANCELLED
+    tell_children(world, job.id, status, removed=True)
+    world.remove(job)
 
 
 def requeue(world: World, job: ModelJob) -> Refusal | bool:
@@ -103,6 +118,8 @@ def requeue(world: World, job: ModelJob) -> Refusal | bool:
         return refusals[job.status]
     if not job.payload:
         return Refusal.FINISHED
+    if any(_again(world, parent, edge) is None for parent, edge in job.edges.items()):
+        return Refusal.PARENT_FAILED
     if world.holder(job.queue, job.key) is not None and not job.is_active:
         return Refusal.KEY_TAKEN
     job.status, job.cause, job.due_at = JobStatus.PENDING, Cause.REQUEUED, world.now
@@ -115,6 +132,60 @@ def requeue(world: World, job: ModelJob) -> Refusal | bool:
         job.expires_at = None
     world.count(job.queue, Cause.REQUEUED)
     world.note(EventKind.REQUEUED, job)
+    return True
+
+
+def _again(world: World, parent_id: JobId, edge: Edge) -> EdgeState | None:
+    """What an edge is worth when its child is requeued."""
+    parent = world.jobs.get(parent_id)
+    if parent is None and edge.link == LEFT:
+        return edge.state
+    return edge_of_requeued(edge.on_failure, edge.state, parent.status if parent else None)
+
+
+def requeue_all(world: World, which: JobFilter, cursor: str | None, limit: int) -> BulkOutcome:
+    """Edges are looked at when all jobs of the call are: some may be parents of others."""
+    outcome = visit(world, requeue, which, cursor, limit)
+    for parent_id in outcome.changed:
+        for child in world.jobs.values():
+            if parent_id in child.edges and child.edges[parent_id].link == TOLD:
+                _forget_news(world, child.id, parent_id)
+                child.edges[parent_id].link = LIVE
+    for job_id in outcome.changed:
+        _relink(world, world.jobs[job_id])
+    return outcome
+
+
+def _relink(world: World, child: ModelJob) -> None:
+    for parent_id, edge in child.edges.items():
+        edge.state = _again(world, parent_id, edge) or edge.state
+        if parent_id in world.jobs:
+            _forget_news(world, child.id, parent_id)
+            edge.link = CUT if edge.state is EdgeState.SETTLED else LIVE
+        elif edge.link != LEFT:
+            edge.link = CUT
+    if any(edge.state is not EdgeState.SETTLED for edge in child.edges.values()):
+        child.status = JobStatus.BLOCKED
+
+
+def _forget_news(world: World, child_id: JobId, parent_id: JobId) -> None:
+    world.handovers = [
+        each for each in world.handovers if (each.child_id, each.parent_id) != (child_id, parent_id)
+    ]
+
+
+def release_held(world: World, job: ModelJob) -> Refusal | bool:
+    if job.is_finished:
+        return Refusal.FINISHED
+    if job.status is JobStatus.IN_PROGRESS:
+        return Refusal.RUNNING
+    held = job.view().held_by
+    for parent_id in held:
+        job.edges[parent_id].state, job.edges[parent_id].link = EdgeState.SETTLED, CUT
+    if not held:
+        return Refusal.WAITING
+    settle_if_last(world, job)
+    world.note(EventKind.RELEASED_HELD, job)
     return True
 
 
@@ -134,6 +205,7 @@ VERBS: dict[str, Verb] = {
     "delete": delete,
     "requeue": requeue,
     "run_now": run_now,
+    "release_held": release_held,
 }
 
 
@@ -204,4 +276,4 @@ def _forget_finished(world: World, queue: str, status: JobStatus, retention: Ret
         # A row stays for a minute, so that a repeat of its end is recognised.
         kept_for = MINUTE if surplus else max(age, MINUTE)
         if finished_at + kept_for <= world.now:
-            world.remove(world.jobs[JobId(job_id)])
+            remove(world, world.jobs[JobId(job_id)])

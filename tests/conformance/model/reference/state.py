@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from forge_jobs.clock import ManualClock
+from forge_jobs.model.edges import EdgeState
 from forge_jobs.model.events import EventKind, TimelineEvent
 from forge_jobs.model.ids import HostId, JobId, WorkerId
 from forge_jobs.model.jobs import (
@@ -27,18 +28,30 @@ from forge_jobs.model.transitions import Handover
 ZERO = timedelta(0)
 MINUTE = timedelta(minutes=1)
 WAITING = frozenset({JobStatus.PENDING, JobStatus.FAILED})
-EDGE_OPEN, EDGE_TOLD, EDGE_SETTLED, EDGE_HELD = "open", "told", "settled", "held"
+LIVE, TOLD, LEFT, CUT = "live", "told", "left", "cut"
 
 
 @dataclass
 class Edge:
-    """What a child knows of one parent.
+    """What a child knows of one parent, and what the parent knows of the child.
 
-    ``state``: open until the parent has ended, told until the news is delivered.
+    ``link``: live when the parent's next end is news, told until such news are delivered, left
+    when the parent was removed and they are not, cut when there is nothing more to tell.
     """
 
     on_failure: str
-    state: str = EDGE_OPEN
+    state: EdgeState = EdgeState.OPEN
+    link: str = LIVE
+
+    @property
+    def has_news(self) -> bool:
+        return self.link in {TOLD, LEFT}
+
+    def hear(self, state: EdgeState) -> None:
+        """News are delivered."""
+        self.state = state
+        was_told = self.link == TOLD
+        self.link = LIVE if was_told and state is not EdgeState.SETTLED else CUT
 
 
 @dataclass
@@ -100,10 +113,13 @@ class ModelJob:
             claim.token,
         )
 
+    def _is_settled(self, edge: Edge) -> bool:
+        return self.status is not JobStatus.BLOCKED or edge.state is EdgeState.SETTLED
+
     def view(self) -> Job:
         """The record that a store must show."""
         request = self.request
-        waits_for = (parent for parent, edge in self.edges.items() if edge.state != EDGE_SETTLED)
+        waits = {parent: e.state for parent, e in self.edges.items() if not self._is_settled(e)}
         return Job(
             id=request.id,
             queue=request.queue,
@@ -137,7 +153,8 @@ class ModelJob:
             keep_result=request.keep_result,
             result=self.result,
             errors=self.errors,
-            waits_for=tuple(sorted(waits_for)) if self.status is JobStatus.BLOCKED else (),
+            waits_for=tuple(sorted(waits)),
+            held_by=tuple(sorted(p for p, state in waits.items() if state is EdgeState.HELD)),
             rate_limit=self.rate_limit if self.cause is Cause.RATE_LIMITED else None,
         )
 

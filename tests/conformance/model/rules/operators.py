@@ -11,7 +11,7 @@ from forge_jobs.model.jobs import Cause, JobFilter, JobStatus
 from forge_jobs.model.queues import CooldownPolicy, QueueChange, QueueSettings, Retention
 from tests.conformance.model.program import COMMON, QUEUES, RARE, SECOND, Program, few, queue
 
-verb = st.sampled_from(["cancel", "delete", "requeue", "run_now"])
+verb = st.sampled_from(["cancel", "delete", "requeue", "requeue", "run_now", "release_held"])
 _statuses = st.sampled_from(
     [
         (),

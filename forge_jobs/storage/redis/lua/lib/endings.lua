@@ -12,16 +12,21 @@ local function keeps(base, status)
   return kept[name]
 end
 
+-- A new record of news; answers the key of its children.
+local function add_news(base, id, status)
+  local seq = redis.call('HINCRBY', base .. ':queue', 'handover_seq', 1)
+  redis.call('ZADD', base .. ':handovers', now, seq .. ' ' .. id .. ' ' .. status)
+  ring('handover')
+  return base .. ':told:' .. seq
+end
+
 -- Hands the end over to the children that wait for it, however many they are.
 local function tell_children(base, id, status)
   local kids = base .. ':kids:' .. id
   if redis.call('EXISTS', kids) == 0 then
     return
   end
-  local seq = redis.call('HINCRBY', base .. ':queue', 'handover_seq', 1)
-  redis.call('RENAME', kids, base .. ':told:' .. seq)
-  redis.call('ZADD', base .. ':handovers', now, seq .. ' ' .. id .. ' ' .. status)
-  ring('handover')
+  redis.call('RENAME', kids, add_news(base, id, status))
 end
 
 local function free_key(base, job)
@@ -34,9 +39,6 @@ end
 -- changes: fields and values in turn that are to be written beside
 local function end_job(base, job, status, cause, changes)
   local key = base .. ':j:' .. job.id
-  if job.status == 'blocked' then
-    redis.call('DEL', base .. ':waits:' .. job.id)
-  end
   set_status(base, job, status)
   if not keeps(base, status) then
     changes[#changes + 1], changes[#changes + 2] = 'payload', ''

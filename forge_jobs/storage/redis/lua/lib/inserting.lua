@@ -6,12 +6,8 @@ local function write_own(base, job, key)
     redis.call('HSET', key, 'fingerprint', job.fingerprint)
   end
   if job.parents then
-    redis.call('HSET', key, 'more', '1')
-    local edges = {}
-    for _, parent in ipairs(job.parents) do
-      edges[#edges + 1], edges[#edges + 2] = parent, 'open'
-    end
-    call_many('HSET', base .. ':waits:' .. job.id, edges)
+    redis.call('HSET', key, 'more', '1', 'waits', #job.parents / 2)
+    call_many('HSET', base .. ':waits:' .. job.id, job.parents)
   end
   if job.key then
     redis.call('HSET', key, 'key', job.key, 'more', '1')

@@ -1,0 +1,14 @@
+-- no-writes
+-- Those of the pairs of parent and child that there is news for here.
+-- uses: news
+local function handle(base, pairs)
+  local found = {}
+  for _, pair in ipairs(pairs) do
+    for _, record in ipairs(news_of(base, pair[1])) do
+      if redis.call('HEXISTS', base .. ':told:' .. record[1], pair[2]) == 1 then
+        found[#found + 1] = pair
+      end
+    end
+  end
+  return found
+end

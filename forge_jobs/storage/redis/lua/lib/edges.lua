@@ -1,0 +1,45 @@
+-- Edges: hash 'waits:<id>' of a child, parent -> 'state policy seq'. The states are those of the module
+-- model.edges. seq is the number of the newest news that counted, in the parent's queue; 0 for none.
+-- The field 'waits' of a blocked job counts the edges that have not settled. Used with jobs.lua.
+
+-- State, policy and seq, all texts; nil when there is no such edge.
+local function parse_edge(value)
+  if value then
+    return string.match(value, '^(%S+) (%S+) (%d+)$')
+  end
+end
+
+local function read_edge(base, id, parent)
+  return parse_edge(redis.call('HGET', base .. ':waits:' .. id, parent))
+end
+
+local function write_edge(base, id, parent, state, policy, seq)
+  redis.call('HSET', base .. ':waits:' .. id, parent, state .. ' ' .. policy .. ' ' .. seq)
+end
+
+-- Parents and states in turn of the edges that have not settled.
+local function unsettled(base, id)
+  local flat, found = redis.call('HGETALL', base .. ':waits:' .. id), {}
+  for index = 1, #flat, 2 do
+    local state = parse_edge(flat[index + 1])
+    if state ~= 'settled' then
+      found[#found + 1], found[#found + 2] = flat[index], state
+    end
+  end
+  return found
+end
+
+-- So many edges of a blocked job have settled: it is pending when they were the last.
+local function settle_edges(base, job, settled)
+  local key = base .. ':j:' .. job.id
+  if redis.call('HINCRBY', key, 'waits', -settled) > 0 then
+    return
+  end
+  set_status(base, job, 'pending')
+  -- As the text it is: a time that a user gave may be too far away for an exact number.
+  local run_at = (job.requested or 0) > now and redis.call('HGET', key, 'requested') or text(now)
+  job.run_at = tonumber(run_at)
+  redis.call('HSET', key, 'status', 'pending', 'cause', 'parents_settled', 'run_at', run_at)
+  start_waiting(base, job)
+  count('parents_settled')
+end

@@ -1,0 +1,49 @@
+-- News of ended parents that are still to be told: zset 'handovers' of 'seq parent status' by when the
+-- parent ended, hash 'told:<seq>' of child -> its queue's tag and failure policy.
+
+local records = {}
+
+-- What there is of a parent: { seq, member, when }. All records are read once.
+local function news_of(base, parent)
+  if not records[base] then
+    records[base] = {}
+    local listed = redis.call('ZRANGE', base .. ':handovers', 0, -1, 'WITHSCORES')
+    for index = 1, #listed, 2 do
+      local seq, id = string.match(listed[index], '^(%d+) (%S+) ')
+      records[base][id] = records[base][id] or {}
+      table.insert(records[base][id], { seq, listed[index], tonumber(listed[index + 1]) })
+    end
+  end
+  return records[base][parent] or {}
+end
+
+-- The parent has not ended after all: its children wait for its next end. News of a job that had its
+-- id before stay.
+local function withdraw_news(base, parent)
+  local born = tonumber(redis.call('HGET', base .. ':j:' .. parent, 'enqueued'))
+  for _, record in ipairs(news_of(base, parent)) do
+    local seq, member, at = unpack(record)
+    if at >= born then
+      local told = base .. ':told:' .. seq
+      call_many('HSET', base .. ':kids:' .. parent, redis.call('HGETALL', told))
+      redis.call('DEL', told)
+      redis.call('ZREM', base .. ':handovers', member)
+    end
+  end
+end
+
+-- The child need not be told what it has not been told yet.
+local function drop_news(base, parent, child)
+  for _, record in ipairs(news_of(base, parent)) do
+    local told = base .. ':told:' .. record[1]
+    if redis.call('HDEL', told, child) == 1 and redis.call('EXISTS', told) == 0 then
+      redis.call('ZREM', base .. ':handovers', record[2])
+    end
+  end
+end
+
+-- Notes children with a parent that is stored: its next end is told to them.
+local function note_children(base, parent, flat)
+  call_many('HSET', base .. ':kids:' .. parent, flat)
+  redis.call('HSET', base .. ':j:' .. parent, 'kids', '1', 'more', '1')
+end

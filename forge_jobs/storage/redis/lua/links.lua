@@ -1,0 +1,12 @@
+-- no-writes
+-- What a requeue of jobs must know before: per job its id, why it would be refused (false: not),
+-- its key, its edges (parent and edge in turn).
+-- uses: jobs filters visits requeueing
+local function link(base, job)
+  local refused = refusal(base, job) or is_key_taken(base, job) and 'key_taken'
+  return refused or false, job.key or '', redis.call('HGETALL', base .. ':waits:' .. job.id)
+end
+
+local function handle(base, request)
+  return visit(base, request, link)
+end

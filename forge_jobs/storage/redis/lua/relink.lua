@@ -1,0 +1,32 @@
+-- allow-oom
+-- Children are about to wait for parents again: per parent { id, { { child, edge, whether it waits
+-- also for a parent that ended without success } .. } }. Answers per parent its status, '' when it
+-- is gone, and the number of the queue's last news. News that were not told yet are void.
+-- uses: jobs endings news
+local function relink(base, parent, children)
+  local status = redis.call('HGET', base .. ':j:' .. parent, 'status')
+  local seq = tonumber(redis.call('HGET', base .. ':queue', 'handover_seq') or 0)
+  if not status then
+    return { '', seq }
+  end
+  local flat = {}
+  for _, each in ipairs(children) do
+    local child, edge, waits = unpack(each)
+    drop_news(base, parent, child)
+    if not ENDED[status] or waits and status ~= 'done' then
+      flat[#flat + 1], flat[#flat + 2] = child, edge
+    end
+  end
+  if #flat > 0 then
+    note_children(base, parent, flat)
+  end
+  return { status, seq }
+end
+
+local function handle(base, parents)
+  local answers = {}
+  for index, each in ipairs(parents) do
+    answers[index] = relink(base, each[1], each[2])
+  end
+  return answers
+end

@@ -1,0 +1,178 @@
+"""Requeues: jobs that come after others wait again for those that have yet to end.
+
+Parents may be in other slots. So edges and parents are read first, the children are noted with the
+parents that they will wait for, and then the jobs are requeued, if their edges are still those that
+were read. A child that was noted for nothing is told what does not concern it.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+import msgspec
+
+from forge_jobs.errors import Unavailable
+from forge_jobs.model.edges import EdgeState, edge_of_requeued
+from forge_jobs.model.ids import JobId
+from forge_jobs.model.jobs import JobStatus, Refusal
+from forge_jobs.storage.redis.database import Database
+from forge_jobs.storage.redis.edges import Edge
+from forge_jobs.storage.redis.fleet import in_all_queues
+from forge_jobs.storage.redis.keys import queue_of, queue_tag
+from forge_jobs.storage.redis.locators import locate_by_queue
+
+_TRIES = 10
+_AGAIN = "again"
+
+Outcomes = list[tuple[JobId, str]]
+_Ids = Mapping[str, Sequence[JobId]]
+
+
+class _Link(msgspec.Struct, frozen=True, array_like=True):
+    """What ``links.lua`` answers of a job.
+
+    :param refusal: why it is not requeued whatever it waits for, False for no such reason
+    :param flat: parents and edges in turn
+    """
+
+    id: JobId
+    refusal: str | bool
+    key: str = ""
+    flat: tuple[str, ...] = ()
+
+    @property
+    def edges(self) -> dict[JobId, Edge]:
+        """By parent."""
+        pairs = zip(self.flat[::2], self.flat[1::2], strict=True)
+        return {JobId(parent): Edge.read(text) for parent, text in pairs}
+
+
+class _Parent(msgspec.Struct, frozen=True, array_like=True):
+    """What ``relink.lua`` answers of a parent that may be gone: then its status is empty."""
+
+    status: str
+    seq: int
+
+
+async def requeue(db: Database, parts: object, ids: _Ids) -> Outcomes:
+    """Requeue jobs; what became of each.
+
+    :param parts: the filter, as scripts take it
+    :param ids: by base of their queue
+    """
+    done: Outcomes = []
+    for _ in range(_TRIES):
+        links = await db.run("links", {base: (parts, each) for base, each in ids.items()}, _LINKS)
+        plans = await _Plans(db, links).make() if _any_edge(links) else {}
+        requests = {base: (parts, each, plans.get(base, {})) for base, each in ids.items()}
+        answers = await db.run("requeue", requests, Outcomes)
+        done += (pair for found in answers.values() for pair in found if pair[1] != _AGAIN)
+        ids = {
+            base: [job_id for job_id, word in found if word == _AGAIN]
+            for base, found in answers.items()
+            if any(word == _AGAIN for _, word in found)
+        }
+        if not ids:
+            return done
+    raise Unavailable("other calls keep changing what the same jobs wait for")
+
+
+_LINKS = list[_Link]
+
+
+def _any_edge(links: Mapping[str, Iterable[_Link]]) -> bool:
+    return any(link.flat for found in links.values() for link in found)
+
+
+class _Plans:
+    """What becomes of the edges of the jobs of one call."""
+
+    def __init__(self, db: Database, links: Mapping[str, Sequence[_Link]]) -> None:
+        self._db = db
+        self._links = {
+            base: [link for link in found if not link.refusal] for base, found in links.items()
+        }
+        self._parents: dict[JobId, _Parent] = {}
+        self._awaited: set[tuple[str, str]] = set()
+
+    async def make(self) -> dict[str, dict[JobId, tuple[str | bool, list[tuple[str, str, str]]]]]:
+        """Per base and job why it is refused, and its edges before and after."""
+        await self._read_parents()
+        refused = {
+            link.id
+            for found in self._links.values()
+            for link in found
+            if any(self._state(link.id, *pair, ()) is None for pair in link.edges.items())
+        }
+        coming = self._coming(refused)
+        return {
+            base: {
+                link.id: (
+                    Refusal.PARENT_FAILED.value if link.id in refused else False,
+                    [self._change(link.id, *pair, coming) for pair in link.edges.items()],
+                )
+                for link in found
+                if link.flat
+            }
+            for base, found in self._links.items()
+        }
+
+    async def _read_parents(self) -> None:
+        """Read the parents, and note with them the children that may have to wait."""
+        among = {link.id for found in self._links.values() for link in found}
+        children: defaultdict[JobId, list[tuple[str, str, bool]]] = defaultdict(list)
+        for base, found in self._links.items():
+            tag = queue_tag(queue_of(base))
+            for link in found:
+                for parent, edge in link.edges.items():
+                    waits = edge_of_requeued(edge.on_failure, edge.state, JobStatus.DEAD)
+                    is_waiting = parent in among or waits is not EdgeState.SETTLED
+                    children[parent].append((link.id, f"{tag} {edge.on_failure}", is_waiting))
+        located = await locate_by_queue(self._db, list(children))
+        requests = {
+            base: [(parent, children[parent]) for parent in parents]
+            for base, parents in located.items()
+        }
+        answers = await self._db.run("relink", requests, list[_Parent])
+        for base, parents in located.items():
+            pairs = zip(parents, answers[base], strict=True)
+            self._parents.update((parent, each) for parent, each in pairs if each.status)
+        gone = [
+            (parent, child)
+            for parent, noted in children.items()
+            for child, _, _ in noted
+            if parent not in self._parents
+        ]
+        if gone:
+            found_news = await in_all_queues(self._db, "awaited", gone, list[tuple[str, str]])
+            self._awaited = {pair for pairs in found_news.values() for pair in pairs}
+
+    def _coming(self, refused: Collection[JobId]) -> set[JobId]:
+        """What is requeued: of two jobs with one key the first, in the order of a visit."""
+        coming: set[JobId] = set()
+        for found in self._links.values():
+            keys: set[str] = set()
+            for link in found:
+                if link.id not in refused and link.key not in keys:
+                    coming.add(link.id)
+                    keys |= {link.key} - {""}
+        return coming
+
+    def _state(
+        self, child: JobId, parent: JobId, edge: Edge, coming: Collection[JobId]
+    ) -> EdgeState | None:
+        if (parent, child) in self._awaited:
+            # The news of how the parent ended are still under way.
+            return edge.state
+        if parent in coming:
+            return EdgeState.OPEN
+        known = self._parents.get(parent)
+        status = None if known is None else JobStatus(known.status)
+        return edge_of_requeued(edge.on_failure, edge.state, status)
+
+    def _change(
+        self, child: JobId, parent: JobId, edge: Edge, coming: Collection[JobId]
+    ) -> tuple[str, str, str]:
+        state = self._state(child, parent, edge, coming) or edge.state
+        known = self._parents.get(parent)
+        seq = edge.seq if known is None else known.seq
+        return parent, edge.stored(), Edge(state, edge.on_failure, seq).stored()

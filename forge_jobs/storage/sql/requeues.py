@@ -1,0 +1,157 @@
+"""Gives jobs their whole budget again; those that come after others wait again."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Row, bindparam, delete, select, update
+
+from forge_jobs.model.edges import EdgeState, edge_of_requeued
+from forge_jobs.model.ids import JobId
+from forge_jobs.model.jobs import Cause, JobStatus
+from forge_jobs.storage.sql.children import CUT, LEFT, LIVE, TOLD, edges_of, withdraw_news
+from forge_jobs.storage.sql.chunks import portions
+from forge_jobs.storage.sql.job_rows import JobRow
+from forge_jobs.storage.sql.lists import one_of
+from forge_jobs.storage.sql.tables import edges, handovers, jobs
+from forge_jobs.storage.sql.transaction import Tx
+
+_LOCK = (
+    select(jobs.c.id, jobs.c.status)
+    .where(one_of(jobs.c.id, "ids"))
+    .order_by(jobs.c.id)
+    .with_for_update()
+)
+_SET_EDGE = (
+    update(edges)
+    .where(edges.c.child_id == bindparam("child"), edges.c.parent_id == bindparam("parent"))
+    .values(state=bindparam("new_state"), link=bindparam("new_link"))
+)
+_DROP_NEWS = delete(handovers).where(
+    handovers.c.child_id == bindparam("child"), handovers.c.parent_id == bindparam("parent")
+)
+_MARK_PARENTS = (
+    update(jobs)
+    .where(one_of(jobs.c.id, "ids"), jobs.c.has_children.is_(False))
+    .values(has_children=True)
+)
+_REQUEUE = (
+    update(jobs)
+    .where(jobs.c.id == bindparam("job"))
+    .values(
+        status=bindparam("new_status"),
+        cause=Cause.REQUEUED.value,
+        run_at=bindparam("now"),
+        requested_run_at=None,
+        expires_at=bindparam("new_expires_at"),
+        attempt=0,
+        crashes=0,
+        snoozes=0,
+        snoozed_at=None,
+        cancel_requested=False,
+        finished_at=None,
+        hold=None,
+        result=None,
+        result_expires_at=None,
+    )
+)
+
+
+class Relinking:
+    """What the jobs of one call wait for.
+
+    Made before the jobs are locked: parents and children are locked together, in id order, as by
+    every write of many jobs.
+    """
+
+    def __init__(self, tx: Tx, ids: Sequence[str]) -> None:
+        self._tx = tx
+        self._edges: Mapping[str, Sequence[Row[Any]]] = edges_of(tx, ids)
+        self._parents: dict[str, JobStatus] = {}
+        if self._edges:
+            named = {edge.parent_id for found in self._edges.values() for edge in found}
+            for portion in portions(sorted({*ids, *named})):
+                rows = tx.execute(_LOCK, {"ids": portion})
+                self._parents |= {row.id: JobStatus(row.status) for row in rows}
+            # News may have been delivered before the jobs were locked.
+            self._edges = edges_of(tx, ids, locked=True)
+
+    def is_refused(self, child: str) -> bool:
+        """Whether a parent is gone without success, and the child must not run without it."""
+        return any(self._state(edge) is None for edge in self._edges.get(child, ()))
+
+    def _state(self, edge: Row[Any]) -> EdgeState | None:
+        state, parent = EdgeState(edge.state), self._parents.get(edge.parent_id)
+        if parent is None and edge.link == LEFT:
+            # The news of how the parent ended are still under way.
+            return state
+        return edge_of_requeued(edge.on_failure, state, parent)
+
+    def relink(self, requeued: Collection[str]) -> set[str]:
+        """Open the edges again; the children that wait.
+
+        :param requeued: what the call requeues: among its jobs may be parents of others
+        """
+        if not self._edges:
+            return set()
+        tx = self._tx
+        self._parents |= dict.fromkeys(requeued, JobStatus.PENDING)
+        again = [edge for child in requeued for edge in self._edges.get(child, ())]
+        changes = [self._change(edge) for edge in again]
+        waiting = {change["child"] for change in changes if change["new_state"] != "settled"}
+        written = [change for change in changes if change["new_link"] != LEFT]
+        if written:
+            tx.execute(_SET_EDGE, written)
+        self._drop_news(again)
+        live = sorted({change["parent"] for change in written if change["new_link"] == LIVE})
+        for ids in portions(live):
+            tx.execute(_MARK_PARENTS, {"ids": ids})
+        return waiting
+
+    def _change(self, edge: Row[Any]) -> dict[str, str]:
+        state = self._state(edge) or EdgeState.HELD
+        link = CUT
+        if edge.parent_id not in self._parents:
+            link = LEFT if edge.link == LEFT else CUT
+        elif state is not EdgeState.SETTLED:
+            link = LIVE
+        return {
+            "child": edge.child_id,
+            "parent": edge.parent_id,
+            "new_state": state.value,
+            "new_link": link,
+        }
+
+    def _drop_news(self, again: Iterable[Row[Any]]) -> None:
+        """What was to be told of a parent that has been looked at is void."""
+        void = [
+            {"child": edge.child_id, "parent": edge.parent_id}
+            for edge in again
+            if edge.link in {TOLD, LEFT} and edge.parent_id in self._parents
+        ]
+        if void:
+            self._tx.execute(_DROP_NEWS, void)
+
+
+def write_requeued(tx: Tx, rows: Sequence[JobRow], relinking: Relinking) -> None:
+    """Write the jobs, of which there are some: blocked when they wait for others, else due now."""
+    requeued = {row.id for row in rows}
+    withdraw_news(tx, (row.id for row in rows if row.has_children))
+    blocked = relinking.relink(requeued)
+    tx.execute(_REQUEUE, list(_values(tx, rows, blocked)))
+    for row in rows:
+        tx.count(row.queue, Cause.REQUEUED)
+        if row.id not in blocked:
+            tx.wake_queue(row.queue)
+
+
+def _values(tx: Tx, rows: Sequence[JobRow], blocked: Collection[str]) -> Iterable[dict[str, Any]]:
+    # Each takes its key, in the order in which new jobs take theirs.
+    for row in sorted(rows, key=lambda row: (row.queue, row.unique_key or "", JobId(row.id))):
+        status = JobStatus.BLOCKED if row.id in blocked else JobStatus.PENDING
+        yield {
+            "job": row.id,
+            "now": tx.now,
+            "new_status": status.value,
+            # An expiry that has passed would end it again at once.
+            "new_expires_at": None if (row.expires_at or 0) <= tx.now else row.expires_at,
+        }

@@ -1,0 +1,119 @@
+"""Bugs of edges: requeued children and parents, held jobs, parents that are gone."""
+
+from tests.meta.bugs import Bug, Edit
+
+_SQL = "forge_jobs/storage/sql/"
+_REDIS = "forge_jobs/storage/redis/"
+_TESTS = ("tests/conformance/test_requeued_children.py",)
+
+
+def _sql(name: str, file: str, old: str, new: str) -> Bug:
+    return Bug(name, _TESTS, (Edit(f"{_SQL}{file}.py", old, new),))
+
+
+def _redis(name: str, file: str, old: str, new: str) -> Bug:
+    return Bug(f"redis: {name}", _TESTS, (Edit(f"{_REDIS}{file}", old, new),), "redis")
+
+
+EDGE_BUGS = (
+    Bug(
+        "a requeued child waits for nobody",
+        _TESTS,
+        (Edit("forge_jobs/model/edges.py", "    if parent in ACTIVE:\n", "    if False:\n"),),
+    ),
+    Bug(
+        "a parent that is gone without success is no hindrance",
+        _TESTS,
+        (
+            Edit(
+                "forge_jobs/model/edges.py",
+                "    if parent is None and",
+                "    if parent is None:\n        return EdgeState.SETTLED\n    if False and",
+            ),
+        ),
+    ),
+    _sql(
+        "parents requeued by the same call count as ended",
+        "requeues",
+        "        self._parents |= dict.fromkeys(requeued, JobStatus.PENDING)\n",
+        "",
+    ),
+    _sql(
+        "news of a requeued parent stand",
+        "requeues",
+        "    withdraw_news(tx, (row.id for row in rows if row.has_children))\n",
+        "",
+    ),
+    _sql(
+        "a held job hears of no later end",
+        "deliveries",
+        "(edges.c.link == TOLD, LIVE)",
+        "(edges.c.link == TOLD, CUT)",
+    ),
+    _sql(
+        "news for a child that has ended are lost",
+        "deliveries",
+        '    jobs.c.id == bindparam("child")\n)',
+        '    jobs.c.id == bindparam("child"), jobs.c.status == JobStatus.BLOCKED.value\n)',
+    ),
+    _sql(
+        "a purged parent tells nobody",
+        "retention",
+        "            tell_children(tx, parents, removed=True)\n",
+        "",
+    ),
+    _sql(
+        "a release settles parents that have not ended",
+        "operators",
+        ", edges.c.state == EdgeState.HELD.value)\n    .values(state=EdgeState.SETTLED",
+        ")\n    .values(state=EdgeState.SETTLED",
+    ),
+    _sql(
+        "a removed parent is still heard of under its id",
+        "children",
+        "LEFT if removed else TOLD",
+        "TOLD",
+    ),
+    _redis(
+        "parents requeued by the same call count as ended",
+        "requeues.py",
+        "        if parent in coming:\n",
+        "        if False:\n",
+    ),
+    _redis(
+        "news of a requeued parent stand",
+        "lua/requeue.lua",
+        "    withdraw_news(base, job.id)\n",
+        "",
+    ),
+    _redis(
+        "a held job hears of no later end",
+        "lua/told.lua",
+        "if edge and waits and",
+        "if false and",
+    ),
+    _redis(
+        "a removed parent tells nobody",
+        "lua/lib/removal.lua",
+        "  if job.kids then\n",
+        "  if false then\n",
+    ),
+    _redis(
+        "a requeued child is not noted with its parents",
+        "lua/relink.lua",
+        "  if #flat > 0 then\n",
+        "  if false then\n",
+    ),
+    _redis(
+        "news of a purged parent are not looked for",
+        "requeues.py",
+        "        if gone:\n",
+        "        if False:\n",
+    ),
+    _redis(
+        "a removed parent is still heard of under its id",
+        "lua/told.lua",
+        "  return born and tonumber(born) <= ended\n",
+        "  return true\n",
+    ),
+)
