@@ -46,6 +46,8 @@ async def in_batches(
 def _parts(which: str | Iterable[str] | JobFilter) -> Iterable[JobFilter]:
     if isinstance(which, JobFilter):
         return [which]
+    if not isinstance(which, Iterable):
+        which = check_job_id(which, "which")
     ids = [which] if isinstance(which, str) else which
     # An empty tuple in a filter means any job; a caller who lists no job means none.
     wanted: list[JobId] = list(dict.fromkeys(check_job_id(each, "job_id") for each in ids))

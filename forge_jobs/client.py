@@ -20,7 +20,7 @@ from forge_jobs.handlers.preparing import (
     prepare,
     prepare_many,
 )
-from forge_jobs.handlers.registry import HandlerRegistry
+from forge_jobs.handlers.registry import HandlerRegistry, check_registry
 from forge_jobs.handlers.requests import CheckedJson, EnqueueRequest
 from forge_jobs.handlers.routing import checked_router
 from forge_jobs.home_loop import HomeLoop
@@ -37,7 +37,7 @@ from forge_jobs.policy.admission import Explanation
 from forge_jobs.policy.admission import explain as explain_job
 from forge_jobs.results import AwaitedJobs, read_result
 from forge_jobs.routes import NotLookedUp, PublishedRoutes
-from forge_jobs.storage.protocols import JobStore, Storage
+from forge_jobs.storage.protocols import JobStore, Storage, check_storage
 
 ATOMIC_JOBS = 10_000
 """So many jobs of one ``enqueue_many`` are stored all or none."""
@@ -73,8 +73,8 @@ class JobClient:
         repeat_for: timedelta | float = 10.0,
         clock: Clock | None = None,
     ) -> None:
-        self.storage = storage
-        self._handlers = handlers
+        self.storage = check_storage(storage)
+        self._handlers = None if handlers is None else check_registry(handlers)
         self._router = None if router is None else checked_router(router)
         self._repeat_for = check_duration("repeat_for", repeat_for)
         self._clock = clock or SystemClock()

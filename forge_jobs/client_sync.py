@@ -2,6 +2,7 @@
 
 import asyncio
 import atexit
+import inspect
 import os
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
@@ -17,7 +18,7 @@ from forge_jobs.handlers.requests import EnqueueRequest
 from forge_jobs.model.jobs import EnqueueOutcome, Job, JobFilter, Page
 from forge_jobs.policy.admission import Explanation
 from forge_jobs.routes import NotLookedUp
-from forge_jobs.storage.protocols import Storage
+from forge_jobs.storage.protocols import Storage, check_storage
 
 if TYPE_CHECKING:
     from forge_jobs.client import BulkTotals, JobClient
@@ -71,6 +72,12 @@ class SyncJobClient:
         router: Router | None = None,
         repeat_for: timedelta | float = 10.0,
     ) -> None:
+        if not callable(open_storage):
+            problem = f"is a {type(open_storage).__name__}"
+            if inspect.iscoroutine(open_storage):
+                open_storage.close()
+            fix = 'give a function that opens one, as lambda: open_storage("sqlite:///jobs.db")'
+            raise InvalidInput("open_storage", problem, fix)
         self._open_storage = open_storage
         self._handlers = handlers
         self._router = router
@@ -172,7 +179,7 @@ class SyncJobClient:
         from forge_jobs.client import JobClient
 
         return JobClient(
-            await self._open_storage(),
+            check_storage(await self._open_storage()),
             self._handlers,
             router=self._router,
             repeat_for=self._repeat_for,

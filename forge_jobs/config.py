@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from forge_jobs.durations import DURATION_FIX, parse_duration
 from forge_jobs.errors import ConfigError, InvalidInput
-from forge_jobs.model.names import check_name
+from forge_jobs.model.names import check_name, check_queue
 from forge_jobs.model.queues import MAX_WORKERS_LIMIT, RateLimit, check_concurrency
 
 BEATS_PER_LEASE = 3
@@ -311,7 +311,7 @@ def read_queues(value: object) -> dict[str, int | None]:
     :raises ValueError: a name or a number is wrong, or a queue is named twice
     """
     if isinstance(value, Mapping):
-        return {check_name("queue", name): _as_workers(count) for name, count in value.items()}
+        return {check_queue("queue", name): _as_workers(count) for name, count in value.items()}
     items = value.split(",") if isinstance(value, str) else value
     if not isinstance(items, list | tuple):
         raise ValueError("is neither a text nor a list; give names like gh,slack=2")
@@ -319,7 +319,7 @@ def read_queues(value: object) -> dict[str, int | None]:
     for item in items:
         text = _as_text(item)
         name, separator, count = text.rpartition("=")
-        name = check_name("queue", (name if separator else count).strip())
+        name = check_queue("queue", (name if separator else count).strip())
         if name in queues:
             raise ValueError(f"names the queue {name!r} twice; name each once")
         queues[name] = _as_workers(count) if separator else None

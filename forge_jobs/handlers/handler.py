@@ -2,13 +2,33 @@
 
 import inspect
 from collections.abc import Callable
-from typing import Any, Generic, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 from forge_jobs.errors import InvalidInput, UndecodablePayload
 from forge_jobs.handlers.options import HandlerOptions
 from forge_jobs.handlers.requests import CheckedJson, EnqueueRequest
 from forge_jobs.handlers.signatures import Mismatch, Signature, to_plain
 from forge_jobs.model.payloads import encode_json
+
+_ENQUEUES = frozenset(
+    [
+        "apply",
+        "apply_async",
+        "apply_at",
+        "configure",
+        "defer",
+        "defer_async",
+        "delay",
+        "enqueue",
+        "kiq",
+        "s",
+        "send",
+        "send_with_options",
+        "si",
+        "signature",
+        "submit",
+    ]
+)
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -49,6 +69,18 @@ class Handler(Generic[P, R]):
 
     def __repr__(self) -> str:
         return f"Handler({self.kind!r}, {self.__module__}.{self.__qualname__})"
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> object:
+            # What other libraries call it.
+            hint = ""
+            if name in _ENQUEUES:
+                hint = (
+                    f"; to enqueue a job make a request: await client.enqueue("
+                    f"{self.__dict__.get('name', 'handler')}.request(...))"
+                )
+            raise AttributeError(f"a handler has no attribute {name!r}{hint}", name=name, obj=self)
 
     @property
     def description(self) -> str:

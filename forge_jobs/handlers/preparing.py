@@ -23,7 +23,7 @@ from forge_jobs.model.jobs import (
     NewJob,
     Unique,
 )
-from forge_jobs.model.names import check_name
+from forge_jobs.model.names import check_name, check_queue
 from forge_jobs.model.payloads import check_json_text, encode_json
 
 if TYPE_CHECKING:
@@ -242,7 +242,7 @@ def _queue(
     elsewhere: Elsewhere | None,
 ) -> str:
     if not isinstance(request.queue, UnsetType):
-        queue = check_name("queue", request.queue)
+        queue = check_queue("queue", request.queue)
         if elsewhere is not None:
             elsewhere.note_named(kind, queue)
         return queue
@@ -253,7 +253,7 @@ def _queue(
         return published
     routed = router(kind) if router is not None else None
     if routed is not None:
-        return check_name("queue", routed)
+        return check_queue("queue", routed)
     if elsewhere is not None:
         elsewhere.note_default(kind, DEFAULT_QUEUE)
     return DEFAULT_QUEUE

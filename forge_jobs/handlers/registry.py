@@ -14,8 +14,8 @@ from forge_jobs.handlers.options import HandlerOptions
 from forge_jobs.handlers.preparing import check_attempts, check_priority, check_tags
 from forge_jobs.handlers.recurring import Recurring
 from forge_jobs.model.jobs import DEFAULT_MAX_ATTEMPTS
-from forge_jobs.model.names import check_name
-from forge_jobs.policy.backoff import RetryPolicy
+from forge_jobs.model.names import check_name, check_queue
+from forge_jobs.policy.backoff import RetryPolicy, check_retry
 from forge_jobs.policy.cron import parse_cron
 
 P = ParamSpec("P")
@@ -82,6 +82,11 @@ class HandlerRegistry:
         :raises RegistrationError: at once for wrong options, when decorating for a function
             that cannot be a handler or a kind that belongs to another function
         """
+        if callable(kind):
+            name = getattr(kind, "__name__", "handler")
+            raise RegistrationError(
+                f"{name}: the kind is missing; write @handlers.job({name!r}) above the function"
+            )
         options = _options(
             kind,
             queue=queue,
@@ -221,6 +226,20 @@ class HandlerRegistry:
         return f"HandlerRegistry({', '.join(sorted(self._by_kind))})"
 
 
+def check_registry(value: object) -> HandlerRegistry:
+    """``value``, held to be a registry.
+
+    :raises InvalidInput: says what it is, and what to give
+    """
+    if isinstance(value, HandlerRegistry):
+        return value
+    raise InvalidInput(
+        "handlers",
+        f"is a {type(value).__name__}",
+        "give the HandlerRegistry whose job(...) decorates the functions",
+    )
+
+
 def load_registry(target: str) -> HandlerRegistry:
     """The registry at ``package.module:attribute``.
 
@@ -263,7 +282,9 @@ def _options(kind: str, *, tags: Iterable[str], timeout: Any, **rest: Any) -> Ha
     _named(kind)
     try:
         if rest["queue"] is not None:
-            check_name("queue", rest["queue"])
+            check_queue("queue", rest["queue"])
+        if rest["retry"] is not None:
+            check_retry("retry", rest["retry"])
         check_priority(rest["priority"])
         check_attempts(rest["max_attempts"])
         for bound in ("max_crashes", "max_snoozes"):

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from forge_jobs.errors import InvalidInput
 from forge_jobs.handlers.preparing import Router
 from forge_jobs.handlers.registry import HandlerRegistry
-from forge_jobs.model.names import check_name
+from forge_jobs.model.names import check_queue
 
 __all__ = ["Router", "checked_router", "named_queues", "prefix_router"]
 
@@ -21,7 +21,7 @@ def prefix_router(queues: Mapping[str, str] | None = None) -> Router:
     if queues is None:
         return _before_the_dot
     longest_first = sorted(
-        ((prefix, check_name("router", queue)) for prefix, queue in queues.items()),
+        ((prefix, check_queue("router", queue)) for prefix, queue in queues.items()),
         key=lambda item: len(item[0]),
         reverse=True,
     )
@@ -53,7 +53,7 @@ def checked_router(router: Router) -> Router:
                 f"raised {type(error).__name__} for the kind {kind!r}",
                 "return a queue's name, or None for no opinion",
             ) from error
-        return None if queue is None else check_name(f"router({kind!r})", queue)
+        return None if queue is None else check_queue(f"router({kind!r})", queue)
 
     return route
 

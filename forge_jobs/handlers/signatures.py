@@ -52,6 +52,12 @@ class Signature:
             raise RegistrationError(
                 f"{name}: {' and '.join(contexts)} are both annotated JobContext; keep one"
             )
+        for parameter in parameters:
+            if parameter.name == "ctx" and "ctx" not in annotations:
+                raise RegistrationError(
+                    f"{name}: ctx has no annotation; write ctx: JobContext (from forge_jobs import "
+                    "JobContext), or the type of an argument that the job brings"
+                )
         self.context_parameter: str | None = contexts[0] if contexts else None
         own = [p for p in parameters if p.name not in contexts]
         self._types = {p.name: annotations.get(p.name, Any) for p in own}

@@ -98,7 +98,10 @@ def check_job_id(value: str, field: str = "id") -> JobId:
 
     :raises InvalidInput: it is not a ULID
     """
-    upper = value.upper() if isinstance(value, str) else ""
+    if not isinstance(value, str):
+        kind = type(value).__name__
+        raise InvalidInput(field, f"is a {kind}", "give the id of a job, as outcome.job_id")
+    upper = value.upper()
     # The first character carries three bits only: 128 bits in 26 characters of five.
     if len(upper) != _ULID_LENGTH or not _CROCKFORD.issuperset(upper) or upper[0] > "7":
         raise InvalidInput(field, "is not a ULID", "give 26 characters, as str(ulid.ULID()) does")

@@ -4,13 +4,15 @@ All records are frozen; instants are aware UTC datetimes with microseconds, dura
 timedeltas.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Literal
 
 from msgspec import Struct
+from msgspec.structs import force_setattr
 
+from forge_jobs.errors import InvalidInput
 from forge_jobs.model.ids import HostId, JobId, WorkerId
 
 ERROR_HISTORY = 32
@@ -289,6 +291,9 @@ class JobSummary(Struct, frozen=True, kw_only=True):
 class JobFilter(Struct, frozen=True, kw_only=True):
     """Which jobs are meant; every part that is set must match.
 
+    Of ``ids``, ``queues``, ``kinds``, ``statuses`` and ``causes`` a single text stands for a tuple
+    of one, and any collection of texts for a tuple of them.
+
     :param ids: None means any. An empty tuple means no job at all: a list that came out empty
         must never stand for every job there is. Of the other parts empty tuples mean any
     :param enqueued_before: strictly before this instant
@@ -305,6 +310,49 @@ class JobFilter(Struct, frozen=True, kw_only=True):
     schedule: str | None = None
     enqueued_before: datetime | None = None
     enqueued_after: datetime | None = None
+
+    def __post_init__(self) -> None:
+        for name, members in _SEVERAL.items():
+            given = getattr(self, name)
+            if given is not None:
+                force_setattr(self, name, _several(name, given, members))
+        for name in ("tag", "unique_key", "schedule"):
+            if not isinstance(text := getattr(self, name), str | None):
+                raise InvalidInput(name, f"is a {type(text).__name__}", "give a text")
+        for name in ("enqueued_before", "enqueued_after"):
+            at = getattr(self, name)
+            if at is not None and (not isinstance(at, datetime) or at.utcoffset() is None):
+                fix = "give an aware datetime, such as datetime(2030, 1, 31, tzinfo=UTC)"
+                raise InvalidInput(name, f"is {at!r}", fix)
+
+
+_SEVERAL: Mapping[str, type[StrEnum] | None] = {
+    "ids": None,
+    "queues": None,
+    "kinds": None,
+    "statuses": JobStatus,
+    "causes": Cause,
+}
+
+
+def _several(name: str, given: object, members: type[StrEnum] | None) -> tuple[str, ...]:
+    """The texts of one part of a filter, those of an enum as its members."""
+    values = (given,) if isinstance(given, str) else given
+    if not isinstance(values, Iterable):
+        raise InvalidInput(name, f"is a {type(values).__name__}", "give a tuple of texts")
+    return tuple(_one(name, value, members) for value in values)
+
+
+def _one(name: str, value: object, members: type[StrEnum] | None) -> str:
+    if not isinstance(value, str):
+        raise InvalidInput(name, f"holds a {type(value).__name__}", "give a tuple of texts")
+    if members is None:
+        return value
+    try:
+        return members(value)
+    except ValueError:
+        fix = f"give any of {', '.join(members)}"
+        raise InvalidInput(name, f"holds {value!r}", fix) from None
 
 
 class Page(Struct, frozen=True):

@@ -9,6 +9,20 @@ _FIX = f"give 1 to {MAX_NAME_LENGTH} characters without control characters or co
 _CONTROL_OR_SURROGATE = frozenset({"Cc", "Cs", "Zl", "Zp"})
 
 
+def check_queue(field: str, value: object) -> str:
+    """``value`` as the name of a queue: a name without white space.
+
+    White space is nearly always a slip there: ``FORGE_QUEUES="gh slack"`` is meant as two queues.
+
+    :raises InvalidInput: the value breaks a rule
+    """
+    name = check_name(field, value)
+    if any(character.isspace() for character in name):
+        fix = "remove it; commas stand between queues, as in gh,slack"
+        raise InvalidInput(field, f"is {name!r}, which contains white space", fix)
+    return name
+
+
 def check_name(field: str, value: object) -> str:
     """``value`` as a name: 1 to 200 characters, no control characters, no comma.
 

@@ -7,7 +7,7 @@ from typing import Literal
 from msgspec import Struct
 
 from forge_jobs.errors import InvalidInput
-from forge_jobs.model.retries import Retry
+from forge_jobs.model.retries import RETRY_FIX, Retry
 
 MAX_WORKERS_LIMIT = 100_000
 
@@ -81,10 +81,11 @@ class QueueSettings(Struct, frozen=True, kw_only=True):
     retry: Retry | None = None
 
     def __post_init__(self) -> None:
-        if not 0 <= self.max_workers <= MAX_WORKERS_LIMIT:
-            raise InvalidInput(
-                "max_workers", f"is {self.max_workers}", f"give 0 to {MAX_WORKERS_LIMIT}"
-            )
+        workers = self.max_workers
+        if type(workers) is not int or not 0 <= workers <= MAX_WORKERS_LIMIT:
+            raise InvalidInput("max_workers", f"is {workers!r}", f"give 0 to {MAX_WORKERS_LIMIT}")
+        if self.retry is not None and not isinstance(self.retry, Retry):
+            raise InvalidInput("retry", f"is {self.retry!r}", RETRY_FIX)
 
 
 class QueueState(Struct, frozen=True, kw_only=True):
@@ -130,8 +131,10 @@ class RateLimit(Struct, frozen=True):
     per: float | timedelta = 1.0
 
     def __post_init__(self) -> None:
-        if self.capacity < 1:
-            raise InvalidInput("capacity", f"is {self.capacity}", "give at least 1")
+        if type(self.capacity) is not int or self.capacity < 1:
+            raise InvalidInput("capacity", f"is {self.capacity!r}", "give at least 1")
+        if not isinstance(self.per, timedelta | int | float):
+            raise InvalidInput("per", f"is {self.per!r}", "give seconds or a timedelta")
         if not self.period > timedelta(0):
             raise InvalidInput("per", f"is {self.per}", "give a duration above zero")
 

@@ -79,3 +79,8 @@ class Delays(Struct, frozen=True, tag="delays"):
 
 Retry = Exponential | Linear | Fixed | Delays
 """A retry policy that can be stored."""
+
+RETRY_FIX = (
+    "give Exponential(...), Linear(...), Fixed(...) or Delays(...); how often a job is tried is "
+    "max_attempts"
+)

@@ -9,7 +9,16 @@ import math
 from collections.abc import Callable
 from datetime import timedelta
 
-from forge_jobs.model.retries import LONGEST_DELAY, Delays, Exponential, Fixed, Linear, Retry
+from forge_jobs.errors import InvalidInput
+from forge_jobs.model.retries import (
+    LONGEST_DELAY,
+    RETRY_FIX,
+    Delays,
+    Exponential,
+    Fixed,
+    Linear,
+    Retry,
+)
 from forge_jobs.policy.randomness import Randomness, draw
 from forge_jobs.reports import reporter
 
@@ -29,6 +38,16 @@ DelayFunction = Callable[[int, BaseException | None], timedelta | float]
 """From the attempt that failed (from 1) and its exception, if known, to a delay or seconds."""
 
 RetryPolicy = Retry | DelayFunction
+
+
+def check_retry(field: str, value: object) -> None:
+    """Refuse what is no retry policy.
+
+    :raises InvalidInput: says what one is
+    """
+    if not isinstance(value, Retry) and not callable(value):
+        raise InvalidInput(field, f"is {value!r}", f"{RETRY_FIX}; or a function of the attempt")
+
 
 DEFAULT_RETRY = Exponential()
 

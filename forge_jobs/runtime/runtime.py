@@ -8,10 +8,10 @@ from forge_jobs.clock import Clock, SystemClock
 from forge_jobs.config import RuntimeSettings
 from forge_jobs.errors import ConfigError, InvalidInput
 from forge_jobs.handlers.durations import check_duration
-from forge_jobs.handlers.registry import HandlerRegistry
+from forge_jobs.handlers.registry import HandlerRegistry, check_registry
 from forge_jobs.handlers.routing import Router, checked_router
 from forge_jobs.model.ids import HostId
-from forge_jobs.model.names import check_name
+from forge_jobs.model.names import check_name, check_queue
 from forge_jobs.model.queues import QueueSettings, RateLimit, check_concurrency
 from forge_jobs.model.schedules import ScheduleSpec
 from forge_jobs.reports import reporter
@@ -20,7 +20,7 @@ from forge_jobs.runtime.schedules import declared_schedules
 from forge_jobs.runtime.signals import StopRequest, on_stop_signals
 from forge_jobs.runtime.starting import Starting, run_until
 from forge_jobs.runtime.startup import RuntimePlan
-from forge_jobs.storage.protocols import Storage
+from forge_jobs.storage.protocols import Storage, check_storage
 
 logger = reporter(__name__)
 
@@ -68,12 +68,15 @@ class QueueRuntime:
         logs_every_job: bool = False,
         exit_process: Callable[[int], None] = os._exit,
     ) -> None:
-        self._storage = storage
-        self._handlers = handlers
+        self._storage = check_storage(storage)
+        self._handlers = check_registry(handlers)
         self._settings = settings or RuntimeSettings()
         self._rate_limits = dict(rate_limits or {})
-        for scope in self._rate_limits:
+        for scope, limit in self._rate_limits.items():
             check_name("rate_limits", scope)
+            if not isinstance(limit, RateLimit):
+                fix = "give RateLimit(count, per=seconds)"
+                raise InvalidInput("rate_limits", f"has {limit!r} for {scope!r}", fix)
         self._router = router
         self._clock = clock or SystemClock()
         self._label = label or ""
@@ -101,7 +104,7 @@ class QueueRuntime:
         self._refuse_once_started("with_queues")
         given = dict.fromkeys(names) | queues
         for name, wanted in given.items():
-            check_name("queue", name)
+            check_queue("queue", name)
             known = self._queues.get(name) or self._other_queues.pop(name, None)
             self._queues[name] = _queue_settings(name, wanted) or known
         return self
@@ -113,7 +116,7 @@ class QueueRuntime:
         :raises ConfigError: the runtime has been started
         """
         self._refuse_once_started("ensure_queue")
-        check_name("queue", name)
+        check_queue("queue", name)
         queues = self._queues if name in self._queues else self._other_queues
         queues[name] = settings or queues.get(name)
         return self

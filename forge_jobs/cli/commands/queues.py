@@ -12,7 +12,7 @@ from forge_jobs.cli.output import duration, emit_json, emit_table, instant, plai
 from forge_jobs.config import Deployment
 from forge_jobs.errors import InvalidInput, NotFound
 from forge_jobs.model.jobs import JobStatus
-from forge_jobs.model.names import check_name
+from forge_jobs.model.names import check_name, check_queue
 from forge_jobs.model.processes import Allocation
 from forge_jobs.model.queues import (
     MAX_WORKERS_LIMIT,
@@ -147,7 +147,7 @@ def _policy_options(command: Any) -> Any:
 @deployment_options
 def set_queue(deployment: Deployment, name: str, as_json: bool, **options: Any) -> None:
     """Change settings of a queue; they stay over later deploys. Creates the queue."""
-    check_name("queue", name)
+    check_queue("queue", name)
     given = {key: value for key, value in options.items() if value is not None}
     if not given:
         raise InvalidInput("queue", "is given no setting", "give one, as --max-workers 4")

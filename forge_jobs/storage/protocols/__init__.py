@@ -41,6 +41,7 @@ was refused counts nothing.
 from forge_jobs.storage.protocols.bundle import OpenTransactions as OpenTransactions
 from forge_jobs.storage.protocols.bundle import Storage as Storage
 from forge_jobs.storage.protocols.bundle import StoreHealth as StoreHealth
+from forge_jobs.storage.protocols.bundle import check_storage as check_storage
 from forge_jobs.storage.protocols.config import ConfigStore as ConfigStore
 from forge_jobs.storage.protocols.cron import CronStore as CronStore
 from forge_jobs.storage.protocols.jobs import JobStore as JobStore
@@ -54,4 +55,5 @@ __all__ = [
     "ProcStore",
     "Storage",
     "StoreHealth",
+    "check_storage",
 ]

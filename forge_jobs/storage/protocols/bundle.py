@@ -1,5 +1,6 @@
 """The bundle of the four views of one store."""
 
+import inspect
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
@@ -35,6 +36,20 @@ class OpenTransactions(Struct, frozen=True, kw_only=True):
 
     oldest: timedelta = timedelta(0)
     hidden: int = 0
+
+
+def check_storage(value: object) -> "Storage":
+    """``value``, held to be a storage that is open.
+
+    :raises InvalidInput: says what it is, and what to give
+    """
+    if isinstance(value, Storage):
+        return value
+    problem, fix = f"is a {type(value).__name__}", "give what `await open_storage(url)` returns"
+    if inspect.iscoroutine(value):
+        value.close()
+        problem, fix = "is a coroutine: nobody awaited it", "write `await open_storage(url)`"
+    raise InvalidInput("storage", problem, fix)
 
 
 class Storage:
