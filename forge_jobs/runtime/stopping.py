@@ -23,8 +23,10 @@ from forge_jobs.model.jobs import Claim
 from forge_jobs.reports import reporter
 from forge_jobs.runtime.coordinator import resign
 from forge_jobs.runtime.last_words import flush_log
+from forge_jobs.runtime.leftovers import HeldBack, busy_threads, named, report_stuck
 from forge_jobs.runtime.pod import RunningPod
 from forge_jobs.runtime.run import Run, StopReason
+from forge_jobs.runtime.service import Wakeup
 from forge_jobs.runtime.steady import SteadyTask, to_its_end
 
 logger = reporter(__name__)
@@ -44,9 +46,6 @@ _LOOK_EVERY = 0.1
 
 _AGAIN = 5
 """How often a call is begun at most that is cancelled from outside."""
-
-_NAMED = 50
-"""Ids that one line of the log names at most."""
 
 
 class StopReport(Struct, frozen=True, kw_only=True):
@@ -97,6 +96,7 @@ class PodStopper:
         self._stopped: asyncio.Task[StopReport] | None = None
         self._background: set[asyncio.Future[Any]] = set()
         self._is_over = False
+        self._held_back = HeldBack()
 
     @property
     def _loop(self) -> asyncio.AbstractEventLoop:
@@ -163,6 +163,8 @@ class PodStopper:
             # Others get the slots now. Each beat says it again, should this call fail.
             self._spawn(lambda: pod.plan.storage.procs.set_draining(pod.services.lease))
         await self._runs_end(self._cancel_at)
+        if self._end_process is not None:
+            self._held_back.begin(pod.supervisors)
         interrupted = [run for run in pod.runs() if run.stop_reason is None]
         for supervisor in pod.supervisors.values():
             supervisor.stop_runs(StopReason.SHUTDOWN)
@@ -201,20 +203,32 @@ class PodStopper:
             self._close_lanes()
         await self._draining()
         stuck = list(self._pod.runs())
-        if stuck:
-            self._report(stuck)
+        report_stuck(stuck, process_ends=self._end_process is not None)
         if stuck and self._end_process is None:
             self._spawn(self._linger)
             return self._made(stuck, [], left=False)
         if stop_points.ARMED:
             await stop_points.reach("stop:drained")
+        await self._threads_end()
         unstored, left = await self._leave()
-        if not stuck or self._end_process is None:
+        claims = [run.job.claim for run in stuck] + self._held_back.claims()
+        if not claims or self._end_process is None:
             return self._made(stuck, unstored, left=left)
-        unstored += await self._release_at_last([run.job.claim for run in stuck])
+        unstored += await self._release_at_last(claims)
         report = self._made(stuck, unstored, left=left)
         self._end_process(report.exit_code)
         return report
+
+    async def _threads_end(self) -> None:
+        """Wait for threads of interrupted handlers while the grace lasts, then let the ends go."""
+        at_least = self._loop.time() + _TO_END
+        while self._held_back and (threads := busy_threads()):
+            left = max(self._handlers_until(), at_least) - self._loop.time()
+            if left <= 0:
+                self._held_back.report(threads)
+                return
+            await Wakeup().wait(timedelta(seconds=min(left, _LOOK_EVERY)))
+        self._held_back.let_go()
 
     def _made(self, stuck: Iterable[Run], unstored: list[JobId], *, left: bool) -> StopReport:
         return StopReport(
@@ -278,7 +292,7 @@ class PodStopper:
             logger.error(
                 "the store has not taken the ends of %d jobs; they are revived as crashed: %s",
                 len(unstored),
-                _named(unstored),
+                named(unstored),
                 extra={"job_ids": unstored},
             )
         return unstored
@@ -366,24 +380,6 @@ class PodStopper:
         pending = [task for task in tasks if not task.done()]
         if pending:
             await asyncio.wait(pending, timeout=max(seconds, 0.0))
-
-    def _report(self, stuck: Sequence[Run]) -> None:
-        for run in stuck:
-            logger.error(
-                "job %s (%s) has not ended: %s; %s",
-                run.job.claim.job_id,
-                run.job.kind,
-                "its thread cannot be stopped" if run.in_thread else "it swallows CancelledError",
-                "its claim is kept"
-                if self._end_process is None
-                else "the process ends, and its claim is released with the last call",
-                extra={"job_id": run.job.claim.job_id, "kind": run.job.kind},
-            )
-
-
-def _named(job_ids: Sequence[JobId]) -> str:
-    more = len(job_ids) - _NAMED
-    return ", ".join(job_ids[:_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _went_well(task: "asyncio.Task[bool]") -> bool:

@@ -1,7 +1,7 @@
 """One queue on this pod: matches workers to the grant, and feeds them claimed jobs."""
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 
 from forge_jobs.model.jobs import Cause, Claim, ClaimedJob
@@ -37,6 +37,8 @@ class Supervisor:
     def __init__(self, queue: str, services: PodServices) -> None:
         self.queue = queue
         self.lane = ExchangeLane(queue, services, self)
+        self.store_end: Callable[[Finalization], None] = self.lane.settle
+        """Takes the end of a run; a stop may hold some of them back."""
         self.grant = 0
         self.target = 0
         self.state: QueueState | None = None
@@ -379,7 +381,7 @@ class Supervisor:
         if transition.cooldown is not None:
             until = now + transition.cooldown.length.total_seconds()
             self._cooling_until = max(self._cooling_until, until)
-        self.lane.settle(Finalization(job.claim, transition))
+        self.store_end(Finalization(job.claim, transition))
         tell(job, end, transition, seconds, services, now=now)
         if end.cause is Cause.SUCCEEDED:
             self._pace.record(seconds, now)

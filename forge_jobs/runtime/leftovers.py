@@ -1,0 +1,119 @@
+"""What handlers leave running when a process ends: threads, and coroutines that do not stop."""
+
+import concurrent.futures.thread as pool
+import queue
+import sys
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from types import FrameType
+
+from forge_jobs.model.ids import JobId
+from forge_jobs.model.jobs import Cause, Claim
+from forge_jobs.model.transitions import Finalization
+from forge_jobs.reports import reporter
+from forge_jobs.runtime.exchange import ExchangeLane
+from forge_jobs.runtime.run import Run
+from forge_jobs.runtime.supervisor import Supervisor
+
+logger = reporter(__name__)
+
+_NAMED = 50
+"""Ids that one line of the log names at most."""
+
+_ANYIO_WORKER = "anyio/_backends/_asyncio.py"
+
+
+class HeldBack:
+    """Ends of handlers that a stop has interrupted, until it is known that nothing of them runs.
+
+    A coroutine that waits for a thread (``asyncio.to_thread``, ``anyio.to_thread``) ends when it is
+    cancelled, and the thread goes on. Were its job given to others then, it would run twice at
+    once. To whom a thread belongs cannot be told, so all interrupted ends wait.
+    """
+
+    def __init__(self) -> None:
+        self._ends: list[tuple[ExchangeLane, Finalization]] = []
+
+    def begin(self, supervisors: Mapping[str, Supervisor]) -> None:
+        """Hold back the ends of these queues from here on."""
+        for supervisor in supervisors.values():
+            supervisor.store_end = partial(self._take, supervisor.lane)
+
+    def _take(self, lane: ExchangeLane, end: Finalization) -> None:
+        if end.transition.cause is Cause.INTERRUPTED:
+            self._ends.append((lane, end))
+        else:
+            lane.settle(end)
+
+    def __bool__(self) -> bool:
+        return bool(self._ends)
+
+    def let_go(self) -> None:
+        """Store them as any other end."""
+        for lane, end in self._ends:
+            lane.settle(end)
+        self._ends.clear()
+
+    def claims(self) -> list[Claim]:
+        """Their claims."""
+        return [end.claim for _, end in self._ends]
+
+    def report(self, threads: Iterable[str]) -> None:
+        """Say that they stay until the process ends, and why."""
+        ids = [claim.job_id for claim in self.claims()]
+        logger.error(
+            "handlers were interrupted and threads go on (%s): the process ends, and with its last "
+            "call the claims of these jobs are released: %s",
+            ", ".join(threads),
+            named(ids),
+            extra={"job_ids": ids},
+        )
+
+
+def report_stuck(stuck: Iterable[Run], *, process_ends: bool) -> None:
+    """Say of each handler that has not ended what becomes of its claim."""
+    for run in stuck:
+        logger.error(
+            "job %s (%s) has not ended: %s; %s",
+            run.job.claim.job_id,
+            run.job.kind,
+            "its thread cannot be stopped" if run.in_thread else "it swallows CancelledError",
+            "the process ends, and its claim is released with the last call"
+            if process_ends
+            else "its claim is kept",
+            extra={"job_id": run.job.claim.job_id, "kind": run.job.kind},
+        )
+
+
+def named(job_ids: Sequence[JobId]) -> str:
+    """The ids for a line of the log, which has an end."""
+    more = len(job_ids) - _NAMED
+    return ", ".join(job_ids[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def busy_threads() -> list[str]:
+    """Names of the threads that keep the process from ending and are at work.
+
+    Daemons are not among them, and neither are threads of a pool that wait for work.
+    """
+    frames = sys._current_frames()
+    return [
+        thread.name
+        for thread in threading.enumerate()
+        if not thread.daemon
+        and thread is not threading.main_thread()
+        and thread.ident in frames
+        and not _is_waiting_for_work(frames[thread.ident])
+    ]
+
+
+def _is_waiting_for_work(frame: FrameType) -> bool:
+    if frame.f_code is pool._worker.__code__:
+        return True
+    at: FrameType | None = frame
+    while at is not None and at.f_code.co_filename == threading.__file__:
+        at = at.f_back
+    if at is None or at.f_code is not queue.Queue.get.__code__ or at.f_back is None:
+        return False
+    return at.f_back.f_code.co_filename.endswith(_ANYIO_WORKER)
