@@ -24,6 +24,9 @@ logger = reporter(__name__)
 REAP_BATCH = 500
 """Bounds how long one call holds the store's write lock."""
 
+BRING_BACK_BATCH = 2_000
+"""The same for jobs dated ahead, which may be as many as were ever stored at once."""
+
 
 class ReapReport(Struct, frozen=True, kw_only=True):
     """What one pass did.
@@ -134,7 +137,7 @@ async def _bring_back(jobs: JobStore, procs: ProcStore, clock: Clock, guard: Rea
     found = await procs.bring_back_leases()
     report = BatchReport(0, finished=True)
     if found.is_set_back:
-        report = await in_batches(jobs.bring_back_jobs, REAP_BATCH, BUDGET, clock)
+        report = await in_batches(jobs.bring_back_jobs, BRING_BACK_BATCH, BUDGET, clock)
     guard.must_look = not report.finished
     if found.leases or report.rows:
         logger.warning(

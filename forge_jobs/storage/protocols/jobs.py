@@ -291,8 +291,8 @@ class JobStore(Protocol):
 
     async def bring_back_jobs(self, limit: int) -> int:
         """Make jobs due that were due when they became pending, by a clock that has been set back
-        since and says now that their time is to come. At most ``limit``, the earliest first,
-        in their order; how many. Wakes their queues.
+        since and says now that their time is to come. At most ``limit``, of each queue and
+        priority the earliest first, in their order; how many. Wakes their queues.
 
         Jobs that waited for a time that was asked for, for a retry or for the end of a snooze,
         go on waiting. A job less than a second ahead may too. Not one atomic step.

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import BigInteger, and_, bindparam, func, or_, select, text, update
+from sqlalchemy import BigInteger, Select, and_, bindparam, func, or_, select, text, update
 
 from forge_jobs.model.jobs import Cause, JobStatus
 from forge_jobs.model.processes import SetBack
@@ -12,23 +12,19 @@ from forge_jobs.storage.sql.cooldowns import shorten_cooldowns
 from forge_jobs.storage.sql.database import Database
 from forge_jobs.storage.sql.job_rows import JobRow
 from forge_jobs.storage.sql.lists import one_of
-from forge_jobs.storage.sql.tables import CLAIMED, READY, counters, jobs, leader, pods
+from forge_jobs.storage.sql.tables import CLAIMED, READY, counters, jobs, leader, pods, queues
 from forge_jobs.storage.sql.transaction import Tx
 
 _NOW: Any = bindparam("now", type_=BigInteger)
 _AHEAD: Any = _NOW + TOLERANCE_US
 
-# What somebody has locked is being renewed, or ended.
+# What somebody has locked is being renewed, or ended. It is not waited for, so any order will do.
 _LEASES_AHEAD = (
-    select(pods.c.host_id)
-    .where(pods.c.last_beat_at > _AHEAD)
-    .order_by(pods.c.host_id)
-    .with_for_update(skip_locked=True)
+    select(pods.c.host_id).where(pods.c.last_beat_at > _AHEAD).with_for_update(skip_locked=True)
 )
 _CLAIMS_AHEAD = (
     select(jobs.c.id)
     .where(text(CLAIMED), jobs.c.heartbeat_at > _AHEAD)
-    .order_by(jobs.c.id)
     .with_for_update(skip_locked=True)
 )
 _BRING_LEASES = (
@@ -50,7 +46,7 @@ _BRING_LEADER = (
 _NEWEST_MINUTE = select(func.max(counters.c.minute))
 
 _WAS_DUE = or_(
-    jobs.c.cause.in_([cause.value for cause in DUE_WHEN_STORED]),
+    text("cause IN ({})".format(", ".join(f"'{cause.value}'" for cause in DUE_WHEN_STORED))),
     and_(jobs.c.cause == Cause.CRASHED.value, jobs.c.crashes < 2),
     and_(jobs.c.cause == Cause.ENQUEUED.value, jobs.c.run_at <= jobs.c.enqueued_at),
     and_(
@@ -58,26 +54,46 @@ _WAS_DUE = or_(
         func.coalesce(jobs.c.requested_run_at, 0) < jobs.c.run_at,
     ),
 )
+_IS_AHEAD = (
+    text(READY),
+    jobs.c.status == JobStatus.PENDING.value,
+    jobs.c.run_at > _AHEAD,
+    _WAS_DUE,
+)
+# Of one queue and priority, so that the index of ready jobs is entered where they begin.
 _JOBS_AHEAD = (
     select(jobs.c.id)
-    .where(
-        text(READY),
-        jobs.c.status == JobStatus.PENDING.value,
-        jobs.c.run_at > _AHEAD,
-        _WAS_DUE,
-    )
+    .where(jobs.c.queue == bindparam("of"), jobs.c.priority == bindparam("level"), *_IS_AHEAD)
     .order_by(jobs.c.run_at, jobs.c.id)
     .limit(bindparam("count"))
 )
+
+
+def _levels() -> Select[Any]:
+    """Each queue with each priority that its ready jobs have, found by seeking."""
+
+    def lowest(queue: Any, *above: Any) -> Any:
+        return (
+            select(jobs.c.priority)
+            .where(jobs.c.queue == queue, text(READY), *above)
+            .order_by(jobs.c.priority)
+            .limit(1)
+            .scalar_subquery()
+        )
+
+    levels = select(queues.c.name, lowest(queues.c.name).label("priority")).cte(
+        "levels", recursive=True
+    )
+    higher = lowest(levels.c.name, jobs.c.priority > levels.c.priority)
+    levels = levels.union_all(select(levels.c.name, higher).where(levels.c.priority.is_not(None)))
+    found = select(levels.c.name, levels.c.priority).where(levels.c.priority.is_not(None))
+    return found.order_by(levels.c.name, levels.c.priority)
+
+
+_LEVELS = _levels()
 _STILL_AHEAD = (
     select(jobs.c.id, jobs.c.queue, jobs.c.run_at)
-    .where(
-        one_of(jobs.c.id, "ids"),
-        text(READY),
-        jobs.c.status == JobStatus.PENDING.value,
-        jobs.c.run_at > _AHEAD,
-        _WAS_DUE,
-    )
+    .where(one_of(jobs.c.id, "ids"), *_IS_AHEAD)
     # As every write of many jobs.
     .order_by(jobs.c.id)
     .with_for_update(skip_locked=True)
@@ -104,7 +120,13 @@ async def bring_back_jobs(database: Database, limit: int) -> int:
     """See ``JobStore.bring_back_jobs``. Looking may take long: it needs no write lock."""
 
     def find(tx: Tx) -> Sequence[str]:
-        return tx.execute(_JOBS_AHEAD, {"now": tx.now, "count": limit}).scalars().all()
+        found: list[str] = []
+        for queue, level in tx.execute(_LEVELS).all():
+            values = {"of": queue, "level": level, "now": tx.now, "count": limit - len(found)}
+            found += tx.execute(_JOBS_AHEAD, values).scalars()
+            if len(found) == limit:
+                break
+        return found
 
     found = await database.read(find)
     return await database.write(lambda tx: _bring_back(tx, found)) if found else 0

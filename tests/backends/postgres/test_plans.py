@@ -87,6 +87,14 @@ async def looks_for_silent_claims(storage: Storage, lease: PodLease) -> None:
     await storage.jobs.stale_claims(LEASE, 500)
 
 
+async def looks_for_leases_ahead(storage: Storage, lease: PodLease) -> None:
+    await storage.procs.bring_back_leases()
+
+
+async def looks_for_jobs_ahead(storage: Storage, lease: PodLease) -> None:
+    await storage.jobs.bring_back_jobs(500)
+
+
 async def enqueues(storage: Storage, lease: PodLease) -> None:
     await storage.jobs.enqueue([new_job(unique=Unique(f"k{n}")) for n in range(100)])
 
@@ -129,6 +137,8 @@ Verb = Callable[[Storage, PodLease], Awaitable[None]]
         (exchanges, 120),
         (beats, 100),
         (looks_for_silent_claims, 100),
+        (looks_for_leases_ahead, 100),
+        (looks_for_jobs_ahead, 60_000),
         (enqueues, 10),
         (enqueues_plainly, 10),
         (expires, 10),

@@ -98,6 +98,8 @@ async def test_claims_and_ends_of_claims_never_scan_the_jobs(storage: Storage) -
         ("unique", "forge_jobs_unique (queue=? AND unique_key=?)"),
         # All claims of now are looked at, and nothing else.
         ("stale", "SCAN forge_jobs USING INDEX forge_jobs_owned"),
+        ("leases ahead", "SCAN forge_jobs USING INDEX forge_jobs_owned"),
+        ("jobs ahead", "forge_jobs_ready (queue=? AND priority=? AND run_at>?)"),
         ("expire", "forge_jobs_expiring (expires_at"),
         ("cleanup", "forge_jobs_finished (queue=? AND status=?"),
         ("beat", "forge_jobs_owned (host_id=?)"),
@@ -113,6 +115,11 @@ async def test_each_look_at_the_jobs_has_its_index(storage: Storage, verb: str, 
                 await storage.jobs.enqueue([new_job(unique=Unique("k"))])
             case "stale":
                 await storage.jobs.stale_claims(LEASE, 10)
+            case "leases ahead":
+                await storage.procs.bring_back_leases()
+            case "jobs ahead":
+                await enqueue_one(storage)
+                await storage.jobs.bring_back_jobs(10)
             case "expire":
                 await storage.jobs.expire(10)
             case "cleanup":
