@@ -1,10 +1,12 @@
 """Logging of a worker process: lines for people, or JSON objects, on stderr."""
 
 import logging
+import sys
 from typing import Any
 
 import msgspec
 
+from forge_jobs.cli.log_writer import LogWriter
 from forge_jobs.cli.output import plain
 from forge_jobs.clock import from_us
 from forge_jobs.config import Deployment
@@ -39,9 +41,16 @@ def _text(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
+def _handler() -> logging.Handler:
+    try:
+        return LogWriter(sys.stderr.fileno())
+    except (AttributeError, OSError, ValueError):  # closed, or replaced by something else
+        return logging.StreamHandler()
+
+
 def configure_logging(deployment: Deployment) -> None:
     """Log to stderr as the deployment says; handlers that a program has set up stay."""
-    handler = logging.StreamHandler()
+    handler = _handler()
     if deployment.log_format == "json":
         handler.setFormatter(JsonFormatter())
     else:

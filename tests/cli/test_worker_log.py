@@ -18,6 +18,7 @@ pytestmark = pytest.mark.processes
 
 _HANDLERS = """
 import logging
+from pathlib import Path
 from forge_jobs import HandlerRegistry, JobContext
 
 handlers = HandlerRegistry()
@@ -29,6 +30,12 @@ async def receipt(ctx: JobContext, order: int) -> None:
 @handlers.job("mail.lost", max_attempts=1)
 async def lost() -> None:
     raise ValueError("no such mailbox \\udcff")
+
+@handlers.job("mail.long")
+async def long(ctx: JobContext, path: str) -> None:
+    for _ in range(300):
+        ctx.log.info("x" * 1000)
+    Path(path).write_text("done")
 
 @handlers.job("debug")
 async def debug() -> None:
@@ -86,7 +93,7 @@ def test_the_start_the_jobs_and_their_own_lines_are_told(
 
     assert re.search(r"pod worker-a \(\w{26}\) on sqlite jobs\.db", said)
     assert "serves mail (2 at a time in the cluster), other (7 at a time in the cluster) " in said
-    assert "with 3 kinds: debug, mail.lost, mail.receipt\n" in said
+    assert "with 4 kinds: debug, mail.long, mail.lost, mail.receipt\n" in said
     assert f"receipt of order 7 goes out [mail.receipt, job {job_id}, attempt 1]\n" in said
     assert re.search(rf"INFO .*: mail.receipt done after .* \(job {job_id}, attempt 1 of 5\)", said)
 
@@ -146,3 +153,27 @@ def test_a_json_line_holds_the_failure_whatever_its_text_is(forge: CommandLine, 
     [failure] = [each for each in entries if each["level"] == "ERROR"]
     assert (failure["kind"], failure["error_type"]) == ("mail.lost", "ValueError")
     assert "in lost" in failure["traceback"]
+
+
+def test_a_log_that_nobody_reads_holds_up_no_job(
+    forge: CommandLine, work: Work, tmp_path: Path
+) -> None:
+    work(FORGE_QUEUES="mail")  # its modules and its handlers are there
+    out = tmp_path / "out"
+    payload = msgspec.json.encode({"path": str(out)}).decode()
+    forge("enqueue", "mail.long", "--queue", "mail", "--payload", payload)
+    environ = {name: text for name, text in os.environ.items() if not name.startswith("FORGE_")}
+    ours = {"FORGE_STORAGE_URL": forge.url, "PYTHONPATH": str(Path.cwd())}
+    command = "worker cli_log_handlers:handlers --queues mail --until-empty"
+
+    with subprocess.Popen(
+        [sys.executable, "-m", "forge_jobs", *command.split()],
+        cwd=tmp_path,
+        env=environ | ours,
+        stderr=subprocess.PIPE,
+    ) as worker:
+        try:
+            assert worker.wait(timeout=60) == 0
+        finally:
+            worker.kill()
+    assert out.read_text() == "done"

@@ -1,0 +1,90 @@
+"""The log of a worker is written by a thread of its own: who does not read it holds up no job."""
+
+import logging
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from forge_jobs.cli import log_writer
+from forge_jobs.cli.log_writer import LogWriter
+
+_PIPE = 256 * 1024
+
+
+@pytest.fixture
+def pipe() -> Iterator[tuple[int, int]]:
+    ends = os.pipe()
+    yield ends
+    for end in ends:
+        os.close(end)
+
+
+@pytest.fixture
+def log(pipe: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> Iterator[logging.Logger]:
+    """A logger whose lines go into the pipe."""
+    logger = logging.getLogger("tests.log_writer")
+    writer = LogWriter(pipe[1])
+    writer.setFormatter(logging.Formatter("%(message)s"))
+    logger.addHandler(writer)
+    logger.propagate = False
+    monkeypatch.setattr(log_writer, "_TO_FLUSH", 5.0)
+    yield logger
+    logger.removeHandler(writer)
+
+
+def accounted_for(said: bytes) -> int:
+    """How many lines were written, or told to be dropped."""
+    lines = said.decode().splitlines()
+    told = [line for line in lines if "read too slowly" in line]
+    return len(lines) - len(told) + sum(int(line.split()[0]) for line in told)
+
+
+def test_a_pipe_that_nobody_reads_holds_nobody_up(
+    pipe: tuple[int, int], log: logging.Logger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_writer, "WAITING_MOST", 100)
+    monkeypatch.setattr(log_writer, "_TO_FLUSH", 0.1)
+    for number in range(1_000):
+        log.warning("%d %s", number, "x" * 1_000)
+    log.handlers[0].flush()  # gives up
+
+    # Read at last, what was written and what waited comes out, and what did not find room is told.
+    said = b""
+    while accounted_for(said) < 1_000:
+        said += os.read(pipe[0], _PIPE)
+    assert b"read too slowly" in said
+
+
+def test_what_was_logged_is_written_when_the_log_is_flushed(
+    pipe: tuple[int, int], log: logging.Logger
+) -> None:
+    for number in range(10):
+        log.warning("line %d of \udcff", number)
+    log.handlers[0].flush()
+
+    assert os.read(pipe[0], _PIPE).count(b"\\udcff\n") == 10
+
+
+def test_a_forked_child_logs_too(pipe: tuple[int, int], log: logging.Logger) -> None:
+    log.warning("the parent")
+    log.handlers[0].flush()
+    child = os.fork()
+    if not child:
+        log.warning("the child")
+        log.handlers[0].flush()
+        os._exit(0)
+    os.waitpid(child, 0)
+
+    assert os.read(pipe[0], _PIPE) == b"the parent\nthe child\n"
+
+
+def test_a_log_that_cannot_be_written_raises_nothing(tmp_path: Path) -> None:
+    end = os.open(tmp_path / "log", os.O_CREAT | os.O_RDONLY)
+    os.close(end)
+    writer = LogWriter(end)
+
+    writer.handle(logging.makeLogRecord({"msg": "into nothing"}))
+
+    writer.flush()
