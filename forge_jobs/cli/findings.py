@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from forge_jobs.cli.output import duration, instant
 from forge_jobs.client import JobClient
-from forge_jobs.model.jobs import Job, JobFilter, JobStatus, JobSummary
+from forge_jobs.model.jobs import ACTIVE, Job, JobFilter, JobStatus, JobSummary
 from forge_jobs.model.processes import Allocation, PodState
 from forge_jobs.model.queues import QueueCounts, QueueState
 from forge_jobs.policy import remedies
@@ -184,20 +184,18 @@ async def _blocked(fleet: _Fleet, queue: _Queue) -> _Result | None:
     """Children that a parent without success has left to an operator; of the newest."""
     listed = await _jobs(fleet.storage, queue.name, JobStatus.BLOCKED, pages=1)
     children = await fleet.storage.jobs.get([job.id for job in listed[:_LOOKED_INTO]])
-    parents = {parent for child in children.values() for parent in child.waits_for}
-    ended = {
-        parent.id
-        for parent in (await fleet.storage.jobs.get(sorted(parents))).values()
-        if parent.status in {JobStatus.DEAD, JobStatus.CANCELLED}
-    }
-    held = [child for child in children.values() if ended.intersection(child.waits_for)]
+    parents = {parent for child in children.values() for parent in child.held_by}
+    found = await fleet.storage.jobs.get(sorted(parents))
+    # A parent that was requeued holds nothing more; one that is gone still does.
+    freeing = {one.id for one in found.values() if one.status in ACTIVE | {JobStatus.DONE}}
+    held = [child for child in children.values() if set(child.held_by) - freeing]
     if not held:
         return None
     text = (
         f"{count(len(held), 'job')} of {queue.name!r} blocked behind jobs that ended without "
         f"success, enqueued{_since(min(job.enqueued_at for job in held))}: {_kinds(held)}"
     )
-    return "warn", text, remedies.explain_job(held[0].id)
+    return "warn", text, remedies.release_held(held[0].id)
 
 
 async def _dead(fleet: _Fleet, queue: _Queue) -> _Result:

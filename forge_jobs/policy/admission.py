@@ -63,7 +63,7 @@ def _reason(job: Job, around: Situation, parents: Mapping[JobId, JobStatus]) -> 
     if job.expires_at is not None and job.expires_at <= around.now:
         return _expired(job, job.expires_at, around)
     if job.status is JobStatus.BLOCKED:
-        waits: Explanation | None = _blocked(job, parents)
+        waits: Explanation | None = _blocked(job, parents, around)
     else:
         waits = _of_job(job, around) or _of_queue(job, around)
     return _with_expiry(job, waits or of_fleet(job, around))
@@ -133,7 +133,7 @@ def _with_expiry(job: Job, reason: Explanation) -> Explanation:
     )
 
 
-def _blocked(job: Job, parents: Mapping[JobId, JobStatus]) -> Explanation:
+def _blocked(job: Job, parents: Mapping[JobId, JobStatus], around: Situation) -> Explanation:
     # A parent that was requeued holds the job no more, whatever its edge still says.
     failed = [one for one in job.held_by if parents.get(one) not in _NOT_FAILED]
     waits_for = failed or list(job.waits_for)
@@ -148,11 +148,19 @@ def _blocked(job: Job, parents: Mapping[JobId, JobStatus]) -> Explanation:
             help=remedies.release_held(job.id),
             blocked_by=tuple(failed),
         )
+    if not waits_for:
+        hands = "about to be freed" if around.live else "no live pod is there to free it"
+        return Explanation(
+            reason=Reason.BLOCKED_BY_PARENTS,
+            text=f"blocked: all that it waited for has ended; {hands}",
+            since=job.enqueued_at,
+            help="" if around.live else remedies.start_worker(job.queue),
+        )
     return Explanation(
         reason=Reason.BLOCKED_BY_PARENTS,
-        text=f"blocked: waits for {count(len(waits_for), 'job')}: {names or 'about to be freed'}",
+        text=f"blocked: waits for {count(len(waits_for), 'job')}: {names}",
         since=job.enqueued_at,
-        help=remedies.explain_job(waits_for[0]) if waits_for else "",
+        help=remedies.explain_job(waits_for[0]),
         blocked_by=tuple(waits_for),
     )
 

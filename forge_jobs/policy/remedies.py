@@ -15,7 +15,7 @@ def set_max_workers(queue: str, count: int) -> str:
 
 def start_worker(queue: str) -> str:
     """Starts a pod that serves the queue."""
-    return f"forge-jobs worker MODULE:HANDLERS --queues {shlex.quote(queue)}"
+    return f"forge-jobs worker MODULE:ATTR --queues {shlex.quote(queue)}"
 
 
 def list_jobs(queue: str, status: str) -> str:

@@ -13,6 +13,7 @@ from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import After, Cause, JobStatus
 from forge_jobs.model.processes import AllocationChange, PodLease, Slots
 from forge_jobs.model.transitions import Cooldown, Transition
+from forge_jobs.policy import remedies
 from forge_jobs.runtime.handover import hand_over_once
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
@@ -114,7 +115,7 @@ def test_jobs_whose_kind_nobody_knows(forge: CommandLine, in_store: InStore) -> 
 
     assert finding["text"].startswith(f"1 job of '{QUEUE}' held, due since 20")
     assert finding["text"].endswith("no live pod knows the kind: 'no.such' 1")
-    assert finding["help"] == f"forge-jobs worker MODULE:HANDLERS --queues {QUEUE}"
+    assert finding["help"] == f"forge-jobs worker MODULE:ATTR --queues {QUEUE}"
 
 
 def test_jobs_that_a_parent_without_success_left_to_an_operator(
@@ -139,7 +140,7 @@ def test_jobs_that_a_parent_without_success_left_to_an_operator(
 
     assert finding["text"].startswith(f"1 job of '{QUEUE}' blocked behind jobs that ended without")
     assert finding["text"].endswith(": 'child' 1")
-    assert finding["help"] == f"forge-jobs explain {child}"
+    assert finding["help"] == remedies.release_held(child)
 
 
 def test_dead_jobs_by_kind(forge: CommandLine, in_store: InStore) -> None:

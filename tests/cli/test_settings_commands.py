@@ -223,7 +223,7 @@ def test_doctor_fails_on_a_queue_that_no_pod_serves(forge: CommandLine) -> None:
     findings = {each["check"]: each for each in forge.json("doctor", code=1)["findings"]}
     assert findings["queues"]["state"] == "fail"
     assert "no live pod serves 'lonely'" in findings["queues"]["text"]
-    assert findings["queues"]["help"] == "forge-jobs worker MODULE:HANDLERS --queues lonely"
+    assert findings["queues"]["help"] == "forge-jobs worker MODULE:ATTR --queues lonely"
     assert findings["pods"]["state"] == "ok"
 
 

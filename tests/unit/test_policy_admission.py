@@ -159,7 +159,11 @@ class TestBlocked:
         assert f"held by {dead}, {cancelled}, {gone}, which ended without success" in told.text
 
     def test_one_about_to_be_freed_is_still_explained(self) -> None:
-        assert "about to be freed" in why(a_job(status=JobStatus.BLOCKED)).text
+        freed, left = a_job(status=JobStatus.BLOCKED), a_job(status=JobStatus.BLOCKED)
+
+        assert why(freed).text.endswith("all that it waited for has ended; about to be freed")
+        assert why(left, pods=[]).text.endswith("; no live pod is there to free it")
+        assert why(left, pods=[]).help == "forge-jobs worker MODULE:ATTR --queues gh"
 
 
 class TestWaitingForItsQueue:
@@ -254,7 +258,7 @@ class TestWaitingForTheFleet:
         told = why(a_job(), pods=[a_pod(kinds=("gh.other",))])
 
         assert told.reason is Reason.NO_POD_WITH_KIND
-        assert told.help == "forge-jobs worker MODULE:HANDLERS --queues gh"
+        assert told.help == "forge-jobs worker MODULE:ATTR --queues gh"
 
     def test_pods_that_run_as_many_jobs_as_they_may_leave_slots_free(self) -> None:
         pods = [a_pod(concurrency=2, in_progress={"gh": 1, "other": 1})]
@@ -344,7 +348,7 @@ class TestInProgress:
         assert revived.text.endswith("; another pod revives it once the claim is stale")
         assert revived.help == ""
         assert left.text.endswith("; no live pod is there to revive it")
-        assert left.help == "forge-jobs worker MODULE:HANDLERS --queues gh"
+        assert left.help == "forge-jobs worker MODULE:ATTR --queues gh"
 
 
 class TestEnded:

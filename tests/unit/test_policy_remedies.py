@@ -33,10 +33,10 @@ class TestWhatHelps:
                 {"queue": a_queue(settings=QueueSettings(max_workers=0))},
                 "queues set gh --max-workers 1",
             ),
-            ({"queue": None}, "worker MODULE:HANDLERS --queues gh"),
-            ({"pods": []}, "worker MODULE:HANDLERS --queues gh"),
-            ({"pods": [a_pod(draining=True)]}, "worker MODULE:HANDLERS --queues gh"),
-            ({"pods": [a_pod(kinds=())]}, "worker MODULE:HANDLERS --queues gh"),
+            ({"queue": None}, "worker MODULE:ATTR --queues gh"),
+            ({"pods": []}, "worker MODULE:ATTR --queues gh"),
+            ({"pods": [a_pod(draining=True)]}, "worker MODULE:ATTR --queues gh"),
+            ({"pods": [a_pod(kinds=())]}, "worker MODULE:ATTR --queues gh"),
             ({"pods": [a_pod(slots={})], "leader": None}, "doctor"),
             ({"pods": [a_pod(slots={})]}, "pods"),
             ({"pods": [a_pod(in_progress={"gh": 2})]}, "queues set gh --max-workers 3"),
@@ -51,7 +51,7 @@ class TestWhatHelps:
     def test_of_one_whose_kind_nobody_knows(self) -> None:
         told = why(a_job(hold=Hold.UNKNOWN_KIND))
 
-        assert told.help == "forge-jobs worker MODULE:HANDLERS --queues gh"
+        assert told.help == "forge-jobs worker MODULE:ATTR --queues gh"
 
     def test_of_one_that_is_due_later(self) -> None:
         job = a_job(due_at=NOW + MINUTE)
