@@ -158,13 +158,6 @@ class TestBlocked:
         assert told.blocked_by == (dead, cancelled, gone)
         assert f"held by {dead}, {cancelled}, {gone}, which ended without success" in told.text
 
-    def test_one_about_to_be_freed_is_still_explained(self) -> None:
-        freed, left = a_job(status=JobStatus.BLOCKED), a_job(status=JobStatus.BLOCKED)
-
-        assert why(freed).text.endswith("all that it waited for has ended; about to be freed")
-        assert why(left, pods=[]).text.endswith("; no live pod is there to free it")
-        assert why(left, pods=[]).help == "forge-jobs worker MODULE:ATTR --queues gh"
-
 
 class TestWaitingForItsQueue:
     def test_a_paused_queue_comes_before_the_fleet(self) -> None:

@@ -87,6 +87,13 @@ class TestWhatHelps:
         assert why(a_job()).help == ""
         assert why(a_running_job()).help == ""
 
+    def test_one_about_to_be_freed_is_still_explained(self) -> None:
+        freed, left = a_job(status=JobStatus.BLOCKED), a_job(status=JobStatus.BLOCKED)
+
+        assert why(freed).text.endswith("all that it waited for has ended; about to be freed")
+        assert why(left, pods=[]).text.endswith("; no live pod is there to free it")
+        assert why(left, pods=[]).help == "forge-jobs worker MODULE:ATTR --queues gh"
+
 
 class TestWhoHoldsTheSlots:
     def test_the_longest_running_first(self) -> None:
