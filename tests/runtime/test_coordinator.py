@@ -1,8 +1,10 @@
 """One pod leads, shares slots out evenly, and writes nothing while nothing changes."""
 
 import logging
+import threading
 from collections.abc import Sequence
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -11,6 +13,7 @@ from forge_jobs.model.events import EventKind
 from forge_jobs.model.ids import HostId
 from forge_jobs.model.processes import Allocation, AllocationChange, PodLease
 from forge_jobs.model.queues import QueueChange, QueueSettings
+from forge_jobs.runtime import coordinator
 from forge_jobs.runtime.coordinator import (
     LOOK_EVERY,
 )
@@ -330,3 +333,27 @@ async def test_a_pod_that_does_not_lead_tries_when_the_lease_ends(
         manual_clock.advance(report.next_in)
         report = await two.once()
     assert manual_clock.elapsed() == LEADER_LEASE.total_seconds()
+
+
+@pytest.mark.parametrize(("most", "on_the_loop"), [(2, True), (1, False)])
+async def test_a_large_plan_is_made_on_a_thread_of_its_own(
+    a_coordinator: Coordinator,
+    monkeypatch: pytest.MonkeyPatch,
+    most: int,
+    on_the_loop: bool,
+) -> None:
+    makers: list[threading.Thread] = []
+    plan = coordinator.plan_allocations
+
+    def planned(*args: Any) -> list[AllocationChange]:
+        makers.append(threading.current_thread())
+        return plan(*args)
+
+    monkeypatch.setattr(coordinator, "plan_allocations", planned)
+    monkeypatch.setattr(coordinator, "_SLOTS_ON_THE_LOOP", most)
+    for _ in range(2):
+        await register(a_coordinator.storage)
+
+    assert (await a_coordinator.once()).changed == 1
+
+    assert [maker is threading.current_thread() for maker in makers] == [on_the_loop]

@@ -1,23 +1,24 @@
 """Due jobs by kind: where a coordinator finds out that a kind waits for slots."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import bindparam, func, select, text
+from sqlalchemy import Text, bindparam, cast, func, literal_column, select, text
 
 from forge_jobs.storage.sql.lists import one_of
 from forge_jobs.storage.sql.tables import READY, jobs, queues
 from forge_jobs.storage.sql.transaction import Tx
 
 LOOKED_AT = 1000
-"""How many due jobs of a queue are looked at, so that a long backlog costs no more."""
+"""How many due jobs of a priority are looked at, so that a long backlog costs no more."""
 
 _NOW: Any = bindparam("now")
+_COMMA: Any = literal_column("','")
 
 
 def _levels() -> Any:
-    """The priorities in use of each open queue: the ready index is sorted by them first."""
+    """Due jobs by kind in each priority of each open queue: the ready index begins with these."""
     opened = (
         select(queues.c.name)
         .where(
@@ -43,36 +44,44 @@ def _levels() -> Any:
     higher = lowest(levels.c.name, jobs.c.priority > levels.c.priority)
     levels = levels.union_all(select(levels.c.name, higher).where(levels.c.priority.is_not(None)))
     return (
-        select(levels.c.name, levels.c.priority)
+        select(levels.c.name, _kinds_of(levels).label("kinds"))
         .where(levels.c.priority.is_not(None))
         .order_by(levels.c.name, levels.c.priority)
     )
 
 
-_LEVELS = _levels()
-_first = (
-    select(jobs.c.kind)
-    .where(
-        jobs.c.queue == bindparam("queue"),
-        jobs.c.priority == bindparam("level"),
-        jobs.c.run_at <= _NOW,
-        text(READY),
+def _kinds_of(levels: Any) -> Any:
+    """The first due jobs of a priority by kind, as one text: all levels are one statement."""
+    first = (
+        select(jobs.c.kind)
+        .where(
+            jobs.c.queue == levels.c.name,
+            jobs.c.priority == levels.c.priority,
+            jobs.c.run_at <= _NOW,
+            text(READY),
+        )
+        .order_by(jobs.c.run_at, jobs.c.id)
+        .limit(LOOKED_AT)
+        .correlate(levels)
+        .subquery("first")
     )
-    .order_by(jobs.c.run_at, jobs.c.id)
-    .limit(bindparam("at_most"))
-    .subquery("first")
-)
-_KINDS = select(_first.c.kind, func.count().label("due")).group_by(_first.c.kind)
+    counted = (
+        select((cast(func.count(), Text) + "=" + first.c.kind).label("told"))
+        .group_by(first.c.kind)
+        .subquery("counted")
+    )
+    # Names hold no comma.
+    return select(func.aggregate_strings(counted.c.told, _COMMA)).scalar_subquery()
+
+
+_LEVELS = _levels()
 
 
 def due_kinds(tx: Tx, names: Sequence[str]) -> dict[str, dict[str, int]]:
     """See ``ProcStore.due_kinds``."""
-    found: defaultdict[str, dict[str, int]] = defaultdict(dict)
-    for level in tx.execute(_LEVELS, {"names": list(names), "now": tx.now}).all():
-        kinds = found[level.name]
-        left = LOOKED_AT - sum(kinds.values())
-        if left > 0:
-            at = {"queue": level.name, "level": level.priority, "now": tx.now, "at_most": left}
-            for row in tx.execute(_KINDS, at):
-                kinds[row.kind] = kinds.get(row.kind, 0) + row.due
-    return {queue: kinds for queue, kinds in found.items() if kinds}
+    found: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for level in tx.execute(_LEVELS, {"names": list(names), "now": tx.now}):
+        for told in level.kinds.split(",") if level.kinds else ():
+            number, _, kind = told.partition("=")
+            found[level.name][kind] += int(number)
+    return {queue: dict(kinds) for queue, kinds in found.items()}

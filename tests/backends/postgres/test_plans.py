@@ -119,6 +119,10 @@ async def reads_allocations(storage: Storage, lease: PodLease) -> None:
     await storage.procs.allocations()
 
 
+async def asks_for_due_kinds(storage: Storage, lease: PodLease) -> None:
+    assert await storage.procs.due_kinds([QUEUE]) == {QUEUE: {KIND: 5_000}}
+
+
 async def lists(storage: Storage, lease: PodLease) -> None:
     await storage.jobs.list(JobFilter(queues=(QUEUE,), statuses=(JobStatus.DONE,)))
 
@@ -145,6 +149,8 @@ Verb = Callable[[Storage, PodLease], Awaitable[None]]
         (cleans_up, 10),
         (leads, 5),
         (reads_allocations, 5),
+        # A thousand of each of the five priorities, of fifty thousand that are due.
+        (asks_for_due_kinds, 5_100),
         # One page more than is shown, found and then read.
         (lists, 160),
         (gets, 1),
