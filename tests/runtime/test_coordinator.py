@@ -13,6 +13,7 @@ from forge_jobs.model.events import EventKind
 from forge_jobs.model.ids import HostId
 from forge_jobs.model.processes import Allocation, AllocationChange, PodLease
 from forge_jobs.model.queues import QueueChange, QueueSettings
+from forge_jobs.policy.slot_plan import plan_allocations
 from forge_jobs.runtime import coordinator
 from forge_jobs.runtime.coordinator import (
     LOOK_EVERY,
@@ -343,11 +344,10 @@ async def test_a_large_plan_is_made_on_a_thread_of_its_own(
     on_the_loop: bool,
 ) -> None:
     makers: list[threading.Thread] = []
-    plan = coordinator.plan_allocations
 
     def planned(*args: Any) -> list[AllocationChange]:
         makers.append(threading.current_thread())
-        return plan(*args)
+        return plan_allocations(*args)
 
     monkeypatch.setattr(coordinator, "plan_allocations", planned)
     monkeypatch.setattr(coordinator, "_SLOTS_ON_THE_LOOP", most)
