@@ -2,8 +2,8 @@
 
 A log handler may block (a full pipe, a slow log server) or raise, and its lock is shared by all
 threads. So the threads on which others' jobs depend, that of the heartbeat above all, never call
-it: they hand their reports to a thread that does nothing else. All other threads log at once, and
-what a handler raises stays in the handler.
+it: they hand their reports to a thread that does nothing else. All other threads log at once, as
+long as no report waits: else theirs come after it. What a handler raises stays in the handler.
 
 ::
 
@@ -19,6 +19,7 @@ import sys
 import threading
 import traceback
 import weakref
+from collections import deque
 from collections.abc import Mapping
 from types import FrameType
 from typing import Any
@@ -42,7 +43,7 @@ _DRIVERS = ("asyncio", "aiosqlite", "asyncpg", "concurrent", "py", "redis", "sql
 class ReportCounts(Struct, frozen=True, kw_only=True):
     """What became of the reports of this process.
 
-    :param waiting: handed over and not logged yet
+    :param waiting: handed over and not logged yet, the one included that is being logged
     :param dropped: too many were waiting
     :param failed: the log handler raised
     """
@@ -120,18 +121,20 @@ class _Desk:
         self.failed = 0
         self._told_of = 0
         self._queue: queue.SimpleQueue[_Waiting] = queue.SimpleQueue()
+        self._undelivered: deque[None] = deque()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
 
     @property
     def waiting(self) -> int:
-        return self._queue.qsize()
+        return len(self._undelivered)
 
     def put(self, report: _Report | logging.LogRecord) -> None:
         """Hand a report over. Waits for nothing."""
-        if self._queue.qsize() >= WAITING_MOST:
+        if self.waiting >= WAITING_MOST:
             self.dropped += 1
             return
+        self._undelivered.append(None)
         self._queue.put(report)
         self.start()
 
@@ -165,6 +168,9 @@ class _Desk:
                 self._deliver(waiting)
             except BaseException:  # a handler of the log is the program's code
                 self.failed += 1
+            finally:
+                if not isinstance(waiting, threading.Event):
+                    self._undelivered.popleft()
             del waiting
 
     def _deliver(self, waiting: _Waiting) -> None:
@@ -208,7 +214,8 @@ class Reporter(logging.LoggerAdapter[logging.Logger]):
 
     def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
         """Log, or hand over what is to be logged."""
-        if _is_deferring():
+        if _desk.waiting or _is_deferring():
+            # Also where earlier reports wait: the log may block, and the order is kept.
             self._defer(level, str(msg), args, kwargs)
             return
         try:

@@ -28,6 +28,9 @@ BACKLOG = 1_000
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
 
+_LONGEST_CALL = 60.0
+"""Seconds. Stores give a call up after half of that."""
+
 
 class Desk(Protocol):
     """What the lane asks of its supervisor."""
@@ -69,7 +72,8 @@ class ExchangeLane:
     def __init__(self, queue: str, services: PodServices, desk: Desk) -> None:
         self.wakeup = Wakeup()
         self.calls_begun = 0
-        self.in_flight = False
+        self.asked_at: float | None = None
+        """``Clock.elapsed`` when the call in flight was begun."""
         self.failures = 0
         """Calls in a row that the store did not answer."""
         self.is_cut_off = False
@@ -83,6 +87,15 @@ class ExchangeLane:
         self._closing = False
         self._gave_up = False
         self._logged = ""
+
+    @property
+    def in_flight(self) -> bool:
+        """A call is under way that may bring claims."""
+        return self.asked_at is not None
+
+    def is_overdue(self, now: float) -> bool:
+        """A call has been under way for longer than any call may take."""
+        return self.asked_at is not None and now - self.asked_at > _LONGEST_CALL
 
     @property
     def is_full(self) -> bool:
@@ -138,7 +151,7 @@ class ExchangeLane:
                 busy = await self._turn()
             except StorageClosed:
                 self._cut_off()
-                return
+                raise
             except Exception as error:  # the lane outlives whatever a call raises
                 await self._retry.wait(self._failed(error))
                 continue
@@ -182,7 +195,7 @@ class ExchangeLane:
         services = self._services
         asked_at, lease = services.clock.elapsed(), services.lease
         self.calls_begun += 1
-        self.in_flight = True
+        self.asked_at = asked_at
         try:
             if stop_points.ARMED:
                 await _reach("before", ends, demand)
@@ -199,7 +212,7 @@ class ExchangeLane:
             await self._settle_apart(ends)
             return
         finally:
-            self.in_flight = False
+            self.asked_at = None
         self._settled(ends, exchange.settled)
         self._desk.arrived(exchange, demand, asked_at, lease)
 
@@ -260,12 +273,6 @@ class ExchangeLane:
         self.failures += 1
         self.is_cut_off = True
         self._let_go(self.waiting_claims())
-        logger.error(
-            "queue %s: the storage was closed under the pod, which can neither claim nor end jobs "
-            "any more; those it holds are revived once their claims are stale",
-            self._queue,
-            extra={"queue": self._queue},
-        )
 
     def _let_go(self, claims: Iterable[Claim]) -> None:
         """Beat for these claims no longer; only a reaper can end them now."""

@@ -1,6 +1,6 @@
 """A running runtime in the hands of its program."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import Any
 
@@ -62,6 +62,18 @@ class QueueHandle:
     async def cancel(self, which: str | Iterable[str] | JobFilter) -> BulkTotals:
         """See :meth:`JobClient.cancel`."""
         return await self.client.cancel(which)
+
+    @property
+    def lost_because(self) -> str:
+        """Why the pod stops or has stopped by itself; empty when it does not.
+
+        It does so when the program has cancelled its tasks, or closed its storage.
+        """
+        return self._pod.parts.lost_because
+
+    def tell_when_lost(self, callback: Callable[[], object]) -> None:
+        """Call ``callback``, on the event loop, when the pod begins to stop by itself."""
+        self._pod.parts.tell_when_lost(callback)
 
     def health(self) -> PodHealth:
         """How the pod does: whether it is able to claim, and if not, why."""

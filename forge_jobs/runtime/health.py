@@ -36,6 +36,7 @@ class PodHealth(Struct, frozen=True, kw_only=True):
     :param blocked_count: how often the event loop was found blocked
     :param stuck: handlers that were told to stop and have not ended
     :param unlogged: reports of this process that the log did not take, since its start
+    :param overdue: loops that have had no good pass for half a minute longer than they should
     :param listening: hints of other pods arrive at once; False: they are found by polling
     """
 
@@ -51,6 +52,7 @@ class PodHealth(Struct, frozen=True, kw_only=True):
     listening: bool
     queues: Mapping[str, QueueHealth]
     loops: Mapping[str, LoopHealth]
+    overdue: tuple[str, ...]
 
     @property
     def able_to_claim(self) -> bool:

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import os
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from datetime import timedelta
 from typing import Protocol
 
@@ -30,6 +30,8 @@ _BETWEEN_BEATS = 0.2
 _BEATS_AT_ONCE = 3
 """Beats that a start needs: for the news before it, for its pod, and for its slots."""
 _LONGEST_RETRY = 1.0
+_BEATS_MISSED = 3
+"""Intervals after which a beat is overdue."""
 
 
 class BeatListener(Protocol):
@@ -82,6 +84,8 @@ class Heartbeat:
         self.lease_held = True
         self.is_hung = False
         self.draining = False
+        self.has_left = False
+        """The thread itself has told the store that the pod is gone."""
         self._storage = storage
         self._pod = pod
         self._held = held
@@ -94,6 +98,8 @@ class Heartbeat:
         self._home = asyncio.get_running_loop()
         beat_seconds = settings.heartbeat_interval.total_seconds()
         self._tick = min(_LONGEST_TICK, beat_seconds / 2, settings.fence_margin.total_seconds() / 4)
+        allowed = (settings.lease - settings.fence_margin).total_seconds()
+        self._overdue_after = max(_BEATS_MISSED * beat_seconds, allowed / 2)
         self._floor = min(_BETWEEN_BEATS, beat_seconds / 2)
         self.watchdog = Watchdog(
             self._home,
@@ -107,6 +113,7 @@ class Heartbeat:
         self._fence_told = False
         self._turned_at = clock.elapsed()
         self._stopping = False
+        self._leave_by: float | None = None
         self._beats_end = False
         self._ended = asyncio.Event()
         self._bell: Wakeup | None = None
@@ -130,18 +137,51 @@ class Heartbeat:
         """Beat now rather than at the next turn; callable from any thread."""
         self._ring(self._bell)
 
+    def leave(self) -> None:
+        """Stop the handlers, end the beats and give the slots up, by the thread alone.
+
+        For a pod that cannot work any more and has nothing else that could do it.
+        """
+        if self._leave_by is None:
+            self._leave_by = self._clock.elapsed() + self._settings.lease.total_seconds()
+            self._fence_told = True
+            self._fence.close()
+            self._tell(self._listener.fenced)
+            self.ring()
+
     async def stop(self, at_most: timedelta) -> bool:
         """Send no further beat; False when the thread has not ended within ``at_most``.
 
         A beat in flight is not cancelled: with a store that does not answer, the thread ends
         later, by the store's own time limit.
         """
-        self._stop()
+        if self._leave_by is None:
+            self._stop()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(at_most.total_seconds()):
                 await self._ended.wait()
                 return True
+        self._stop()
         return False
+
+    def problems(self, now: float) -> Iterator[str]:
+        """What keeps the pod from claiming, as far as it shows here."""
+        if not self.lease_held:
+            yield "the lease ran out"
+        if self._leave_by is not None:
+            yield "the heartbeat has given the slots up"
+        elif not self._thread.is_alive and not self._stopping:
+            yield "the heartbeat thread has ended"
+        if self.last_success is None:
+            yield "no beat yet"
+        elif now - self.last_success > self._overdue_after:
+            yield f"no beat has been answered for {now - self.last_success:.0f} s"
+        if self.failures:
+            yield "the store does not answer the heartbeat"
+        if self.watchdog.is_blocked:
+            yield "the event loop is blocked"
+        if self.is_hung:
+            yield "the event loop hangs"
 
     # -- in the thread -----------------------------------------------------------------------
 
@@ -169,8 +209,9 @@ class Heartbeat:
             if storage is not None:
                 try:
                     await self._beat_on(storage)
+                    await self._depart(storage)
                 finally:
-                    if self._stopping:
+                    if self._stopping or self.has_left:
                         self._tell(self._ended.set)
                     await storage.aclose()
         finally:
@@ -179,7 +220,9 @@ class Heartbeat:
             await watch
 
     async def _open(self) -> Storage | None:
-        while not self._stopping:
+        while not self._stopping and not self._is_late():
+            if self._home.is_closed():
+                self.leave()
             try:
                 storage = await self._storage.reopen()
                 defer_reports()  # the driver may have made loggers
@@ -191,8 +234,7 @@ class Heartbeat:
     async def _beat_on(self, storage: Storage) -> None:
         interval = self._settings.heartbeat_interval.total_seconds()
         rung = Bursts(self._floor, _BEATS_AT_ONCE)
-        # Without the handlers' loop nobody could end the claims any more: let them go stale.
-        while not self._stopping and not self._home.is_closed():
+        while not (self._stopping or self._leave_by is not None or self._home.is_closed()):
             sent_at = self._clock.elapsed()
             try:
                 await self._beat(storage, sent_at)
@@ -204,6 +246,33 @@ class Heartbeat:
                 continue
             # Rung: a beat at once, but in the long run not as many beats as rings.
             await Wakeup().wait(timedelta(seconds=rung.delay(self._clock.elapsed())))
+
+    async def _depart(self, storage: Storage) -> None:
+        """Give the slots up when nobody else is left to do it; claims go stale."""
+        if self._stopping:
+            return
+        self.leave()
+        await self._handlers_end()
+        while not self._stopping and not self._is_late():
+            try:
+                await storage.procs.unregister(self.lease)
+            except Exception as error:  # others wait for these slots
+                await self._pause(self._failed(error))
+            else:
+                self.has_left = True
+                return
+
+    async def _handlers_end(self) -> None:
+        """Wait until no handler runs in a slot that is about to be others', for the margin."""
+        until = self._clock.elapsed() + self._settings.fence_margin.total_seconds()
+        while self._held.any_started() and not self._home.is_closed():
+            if self._stopping or self._clock.elapsed() >= until:
+                return
+            await self._pause(self._tick)
+
+    def _is_late(self) -> bool:
+        """Others have found out by themselves that the pod is gone."""
+        return self._leave_by is not None and self._clock.elapsed() >= self._leave_by
 
     async def _beat(self, storage: Storage, sent_at: float) -> None:
         if stop_points.ARMED:
@@ -217,7 +286,7 @@ class Heartbeat:
             self._fence_told = False
             self.last_success = sent_at
         self._tell(self._listener.beat_arrived, beat, sent_at)
-        if not beat.lease_held and not self._stopping:
+        if not (beat.lease_held or self._stopping or self._leave_by is not None):
             await self._register_again(storage)
         elif self.draining and not self._stopping:
             # Each time: until the store knows it, no other pod gets the slots of this one.

@@ -36,6 +36,11 @@ class HeldClaims:
             for claim in claims:
                 self._workers.pop(claim, None)
 
+    def any_started(self) -> bool:
+        """A handler runs, or its end waits to be stored."""
+        with self._lock:
+            return any(self._workers.values())
+
     def snapshot(self) -> list[HeldClaim]:
         """All claims as a beat reports them."""
         with self._lock:

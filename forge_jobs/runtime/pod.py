@@ -2,13 +2,13 @@
 
 import asyncio
 import contextlib
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from functools import partial
 from typing import Any
 
 from forge_jobs.client import JobClient
-from forge_jobs.errors import Unavailable
+from forge_jobs.errors import StorageClosed, Unavailable
 from forge_jobs.model.events import EventKind
 from forge_jobs.model.ids import HostId, new_host_id
 from forge_jobs.model.processes import Beat, Pod, PodLease
@@ -25,6 +25,7 @@ from forge_jobs.runtime.job_context import RunContext
 from forge_jobs.runtime.job_log import JobLog
 from forge_jobs.runtime.latencies import LatencyRecorder
 from forge_jobs.runtime.loops import PodLoops
+from forge_jobs.runtime.parts import Part, Parts
 from forge_jobs.runtime.rate_limits import RateLimiter
 from forge_jobs.runtime.run import Run
 from forge_jobs.runtime.service import Wakeup
@@ -108,9 +109,13 @@ class RunningPod:
         self.draining = False
         self._eager_until = 0.0
         self._eager: asyncio.TimerHandle | None = None
-        self.listener: asyncio.Task[None] | None = None
-        self.lanes: list[asyncio.Task[None]] = []
-        self.loop_tasks: list[asyncio.Task[None]] = []
+        self.parts = Parts(plan.clock, self._lost)
+        self.listener: Part | None = None
+        self.lanes: list[asyncio.Future[None]] = []
+        """Done when a lane has ended for good, as in ``loop_tasks``."""
+        self.loop_tasks: list[asyncio.Future[None]] = []
+        self.when_lost: Callable[[], object] = self.heartbeat.leave
+        """Called when the pod can no longer be whole: begins its stop."""
 
     def _job_context(self, run: Run) -> RunContext:
         return RunContext(run, self.client, self.plan.storage.jobs, self.rate_limit, self._home)
@@ -119,12 +124,47 @@ class RunningPod:
         """Begin to beat, to listen, and to work."""
         self._eager_until = self.plan.clock.elapsed() + _EAGER_FOR
         self.events.record(EventKind.POD_STARTED)
-        for supervisor in self.supervisors.values():
-            self.lanes.append(_task(supervisor.lane.run(), f"exchange {supervisor.queue}"))
         self.heartbeat.start()
+        for supervisor in self.supervisors.values():
+            name = f"exchange {supervisor.queue}"
+            self.lanes.append(
+                self.parts.start(name, supervisor.lane.run, serves_the_stop=True).over
+            )
         for loop in self.loops.all:
-            self.loop_tasks.append(_task(loop.run(), loop.name))
-        self.listener = _task(self._listen(), "listener")
+            self.loop_tasks.append(self.parts.start(loop.name, loop.run).over)
+        self.listener = self.parts.start("listener", self._listen)
+        self.parts.keep_guard()
+
+    # -- its end -----------------------------------------------------------------------------
+
+    def _lost(self, _: str, storage_closed: bool) -> None:
+        """A part is gone that only the program can have ended: stop, as far as that is possible."""
+        for supervisor in self.supervisors.values():
+            supervisor.drain()
+        if storage_closed:
+            # The thread has connections of its own.
+            self.heartbeat.leave()
+        # Later: asyncio.run cancels while its loop stands still.
+        self._home.loop.call_soon(self._begin_stop)
+
+    def _begin_stop(self) -> None:
+        try:
+            self.when_lost()
+        except Exception:
+            logger.exception("the stop of this pod failed: its heartbeat gives its slots up")
+            self.heartbeat.leave()
+            self.parts.close()
+
+    def stop_ended(self, stop: "asyncio.Future[Any]") -> None:
+        """The task that stopped the pod has ended."""
+        if stop.cancelled() or stop.exception() is not None:
+            # Nothing is left on this loop that would give the slots up.
+            logger.error(
+                "the stop of this pod was cut short: its heartbeat gives its slots up",
+                exc_info=None if stop.cancelled() else stop.exception(),
+            )
+            self.heartbeat.leave()
+        self.parts.close()
 
     # -- what the heartbeat tells ------------------------------------------------------------
 
@@ -169,6 +209,8 @@ class RunningPod:
         while True:
             try:
                 wake = await self.plan.storage.jobs.wait_for_work(queues, _LISTEN_FOR, self)
+            except StorageClosed:
+                raise
             except Exception as error:  # polling goes on without hints
                 failures += 1
                 if failures == 1:
@@ -229,6 +271,7 @@ class RunningPod:
             listening=self.plan.storage.health().wakes,
             queues={name: _queue_health(each) for name, each in self.supervisors.items()},
             loops={loop.name: loop.health() for loop in self.loops.all},
+            overdue=tuple(loop.name for loop in self.loops.all if loop.is_overdue),
         )
 
     def ailments(self) -> list[str]:
@@ -239,28 +282,22 @@ class RunningPod:
         return [f"the heartbeat thread has not turned for {silent_for:.0f} s"]
 
     def _problems(self, now: float) -> Iterator[str]:
-        beat = self.heartbeat
+        if self.parts.lost_because:
+            yield self.parts.lost_because
+        for part, trouble in self.parts.troubles():
+            yield f"{part.name}: {trouble}"
         if self.draining:
             yield "draining"
-        if not beat.lease_held:
-            yield "the lease ran out"
         if self.receiver.is_fenced or self.services.fence.must_stop(now):
             yield "fenced: no beat has reached the store for too long"
-        if beat.last_success is None:
-            yield "no beat yet"
-        if beat.failures:
-            yield "the store does not answer the heartbeat"
-        if beat.watchdog.is_blocked:
-            yield "the event loop is blocked"
-        if beat.is_hung:
-            yield "the event loop hangs"
-        yield from self._problems_of_work()
+        yield from self.heartbeat.problems(now)
+        yield from self._problems_of_work(now)
 
-    def _problems_of_work(self) -> Iterator[str]:
+    def _problems_of_work(self, now: float) -> Iterator[str]:
         if self.services.threads.problem:
             yield self.services.threads.problem
         for name, each in self.supervisors.items():
-            if each.lane.failures:
+            if each.lane.failures or each.lane.is_overdue(now):
                 yield f"queue {name}: the store does not answer"
 
 
@@ -273,10 +310,6 @@ def _queue_health(supervisor: Supervisor) -> QueueHealth:
         waiting_ends=len(supervisor.lane.waiting_claims()),
         store_failures=supervisor.lane.failures,
     )
-
-
-def _task(work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-    return asyncio.get_running_loop().create_task(work, name=f"forge-jobs {name}")
 
 
 async def start_pod(plan: RuntimePlan) -> RunningPod:

@@ -148,7 +148,9 @@ class QueueRuntime:
         then. It is ended here and now when handlers are left that cannot be stopped: threads,
         and coroutines that swallow their cancellation.
 
-        :returns: 0; 1 when something of the pod is left in the store
+        :returns: 0; 1 when something of the pod is left in the store, or when it stopped by itself
+            because its tasks were cancelled or its storage was closed, or when it stopped by itself
+            because its tasks were cancelled or its storage was closed
         """
         request = StopRequest()
         with on_stop_signals(request.drain, request.hurry):

@@ -11,7 +11,7 @@ from datetime import timedelta
 from msgspec import Struct
 
 from forge_jobs.clock import Clock
-from forge_jobs.errors import Unavailable
+from forge_jobs.errors import StorageClosed, Unavailable
 from forge_jobs.reports import reporter
 
 logger = reporter(__name__)
@@ -119,11 +119,13 @@ class PeriodicLoop:
         self._interval = interval
         self._clock = clock
         self._timeout = timeout
+        self._patience = timeout.total_seconds()
         self._rng = rng or random.Random()
         self._cap = min(_LONGEST_CAP, max(_SHORTEST_CAP, interval.total_seconds()))
         self._stopping = False
         self._last_error = ""
         self._logged: set[str] = set()
+        self._expected_by = clock.elapsed() + interval.total_seconds() + self._patience
         self._pass: asyncio.Task[timedelta | None] | None = None
 
     async def run(self) -> None:
@@ -138,6 +140,11 @@ class PeriodicLoop:
         """Begin no further pass. :meth:`run` returns when the one in flight has ended."""
         self._stopping = True
         self.wakeup.ring()
+
+    @property
+    def is_overdue(self) -> bool:
+        """No pass has ended well when one should have, and for its time limit beyond that."""
+        return not self._stopping and self._clock.elapsed() > self._expected_by
 
     def health(self) -> LoopHealth:
         """How the loop does now."""
@@ -163,15 +170,18 @@ class PeriodicLoop:
             if not self._pass.cancelled() or (task is not None and task.cancelling()):
                 raise
             return self._failed(RuntimeError("a pass was cancelled from inside"))
+        except StorageClosed:
+            raise  # no pass can go well any more
         except Exception as error:
             return self._failed(error)
-        self._succeeded()
-        return self._interval if pause is None else pause
+        pause = self._interval if pause is None else pause
+        self._succeeded(pause)
+        return pause
 
     async def _call(self) -> timedelta | None:
         return await self._run_once()
 
-    def _succeeded(self) -> None:
+    def _succeeded(self, pause: timedelta) -> None:
         if self.failures:
             logger.info(
                 "%s works again after %d failed passes",
@@ -182,6 +192,7 @@ class PeriodicLoop:
         self.failures = 0
         self._logged.clear()
         self.last_success = self._clock.elapsed()
+        self._expected_by = self.last_success + pause.total_seconds() + self._patience
 
     def _failed(self, error: BaseException) -> timedelta:
         """Count and report a failure; how long to pause after it."""

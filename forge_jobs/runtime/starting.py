@@ -83,13 +83,14 @@ async def run_until(
 
     :param end_process: see :class:`PodStopper`; only when nothing has failed
     :param started: called with what was started
-    :returns: the exit code of the process
+    :returns: the exit code of the process; 1 when the pod has stopped by itself
     """
     request.on_hurry(starting.hurry)
     start = asyncio.ensure_future(starting.open())
     try:
         if not await _begun(start, request):
             return 0
+        start.result().tell_when_lost(request.drain)
         if started is not None:
             started(start.result())
         while not request.is_asked and not (is_done and await is_done()):
@@ -102,6 +103,8 @@ async def run_until(
         )
         raise
     report = await starting.stop(end_process=end_process)
+    if start.result().lost_because:
+        return 1
     return 0 if report is None else report.exit_code
 
 

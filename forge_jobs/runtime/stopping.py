@@ -97,6 +97,7 @@ class PodStopper:
         self._background: set[asyncio.Future[Any]] = set()
         self._is_over = False
         self._held_back = HeldBack()
+        pod.when_lost = self.begin
 
     @property
     def _loop(self) -> asyncio.AbstractEventLoop:
@@ -137,9 +138,18 @@ class PodStopper:
         """
         self._end_process = end_process or self._end_process
         self._shorten_grace(timeout)
+        return await to_its_end(self._begun(), self.hurry, shielded=shielded)
+
+    def begin(self) -> None:
+        """Begin to stop, with the grace of the settings; nobody waits for it."""
+        self._shorten_grace(self._pod.plan.settings.grace)
+        self._begun()
+
+    def _begun(self) -> asyncio.Task[StopReport]:
         if self._stopped is None:
             self._stopped = SteadyTask(self._stop(), loop=self._loop, name="forge-jobs stop")
-        return await to_its_end(self._stopped, self.hurry, shielded=shielded)
+            self._stopped.add_done_callback(self._pod.stop_ended)
+        return self._stopped
 
     def _shorten_grace(self, timeout: timedelta) -> None:
         self._grace_until = min(self._grace_until, self._loop.time() + timeout.total_seconds())
@@ -254,7 +264,7 @@ class PodStopper:
         for loop in pod.loops.all:
             loop.stop()
         if pod.listener is not None:
-            pod.listener.cancel()
+            pod.parts.dismiss(pod.listener)
         self._close_lanes()
         # Beats are for claims. Without any, a slow store has one call less to answer in turn.
         beats_end = None if len(pod.services.held) else self._end_beats()
@@ -272,7 +282,7 @@ class PodStopper:
             await stop_points.reach("stop:leaving")
         leaving = self._spawn(lambda: pod.plan.storage.procs.unregister(lease))
         await self._within(self._to_leave(), [leaving, *last])
-        return unstored, _went_well(leaving)
+        return unstored, pod.heartbeat.has_left or _went_well(leaving)
 
     def _close_lanes(self) -> None:
         for supervisor in self._pod.supervisors.values():

@@ -143,10 +143,10 @@ async def test_a_storage_closed_before_the_stop_is_told_once_and_no_job_stays_be
     assert handle.health().problems
     report = await handle.stop()
 
-    told = [each for each in caplog.records if each.name == "forge_jobs.runtime.exchange"]
+    told = [each for each in caplog.records if each.name == "forge_jobs.runtime.parts"]
     assert [each.message for each in told] == [
-        "queue default: the storage was closed under the pod, which can neither claim nor end "
-        "jobs any more; those it holds are revived once their claims are stale"
+        "the storage was closed under the pod, which can neither claim nor end jobs any more; "
+        "those it holds are revived once their claims are stale: this pod stops"
     ]
     assert (len(report.unstored), stage.faults.calls["finalize"]) == (RUNNING, 0)
     async with a_runtime(storage, stage.handlers, RUNNING).start():

@@ -62,7 +62,7 @@ def test_reports_wait_while_the_log_blocks_and_too_many_are_counted() -> None:
     before = report_counts()
 
     def more() -> None:
-        for _ in range(WAITING_MOST + 5):
+        for _ in range(WAITING_MOST - 1 + 5):
             logger.error("more")
 
     with added(log):
@@ -75,6 +75,24 @@ def test_reports_wait_while_the_log_blocks_and_too_many_are_counted() -> None:
         assert not flush_reports(0.01)
         log.let_go()
         assert flush_reports(10)
+
+
+def test_other_threads_do_not_wait_behind_a_report_that_blocks() -> None:
+    said: list[str] = []
+
+    def blocks(record: logging.LogRecord) -> bool:
+        said.append(record.getMessage())
+        return "blocks" in record.getMessage()
+
+    log = BlockingHandler(blocks)
+    with added(log):
+        on_a_deferring_thread(lambda: logger.error("blocks"))
+        assert log.blocks.wait(10)
+        logger.error("comes later")
+        assert report_counts().waiting == 2
+        log.let_go()
+        assert flush_reports(10)
+    assert said == ["blocks", "comes later"]
 
 
 def test_a_handler_that_raises_is_counted_and_ends_nothing() -> None:

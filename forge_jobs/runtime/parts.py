@@ -1,0 +1,195 @@
+"""The long-lived tasks of a pod, and what follows when one of them ends.
+
+No task group: a group that cancels all when one raises would cut store calls of the others in
+half, and so would a scope that a cancellation from outside goes through. A part that raises is
+started again by itself. What only the program can have done, a cancellation or a closed storage,
+ends the pod: in good order while its event loop turns, else by the heartbeat's thread.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import suppress
+from typing import Any
+
+from forge_jobs.clock import Clock
+from forge_jobs.errors import StorageClosed
+from forge_jobs.reports import reporter
+
+logger = reporter(__name__)
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 30.0
+_WELL_AFTER = 60.0
+"""Seconds of work after which an earlier failure counts no more."""
+
+_CLOSED = (
+    "the storage was closed under the pod, which can neither claim nor end jobs any more; those "
+    "it holds are revived once their claims are stale"
+)
+
+_Work = Callable[[], Coroutine[Any, Any, None]]
+
+
+class Part:
+    """One of them.
+
+    :ivar over: done when it has ended for good
+    :ivar trouble: why it does not run now; empty while it does
+    """
+
+    def __init__(self, name: str, work: _Work, *, serves_the_stop: bool) -> None:
+        loop = asyncio.get_running_loop()
+        self.name = name
+        self.over: asyncio.Future[None] = loop.create_future()
+        self.trouble = ""
+        self.work = work
+        self.serves_the_stop = serves_the_stop
+        self.failures = 0
+        self.began_at = 0.0
+        self.is_dismissed = False
+        self.task: asyncio.Task[None] | None = None
+
+
+class Parts:
+    """Owns the parts of one pod: starts them, and notices the end of each.
+
+    :param lost: called once, on the event loop, when the pod can no longer be whole; with the
+        reason, and whether the storage was closed
+    """
+
+    def __init__(self, clock: Clock, lost: Callable[[str, bool], None]) -> None:
+        self.lost_because = ""
+        """Why the pod ends by itself; empty while it does not."""
+        self._clock = clock
+        self._lost = lost
+        self._loop = asyncio.get_running_loop()
+        self._rng = random.Random()
+        self._all: list[Part] = []
+        self._guard: _Guard | None = None
+        self._gone: asyncio.Future[None] = self._loop.create_future()
+        self._to_tell: list[Callable[[], object]] = []
+
+    def start(self, name: str, work: _Work, *, serves_the_stop: bool = False) -> Part:
+        """Begin a part; to return from ``work`` is its end in good order.
+
+        :param serves_the_stop: the pod cannot stop in good order without it, so that it is
+            started again also when it was cancelled from outside
+        """
+        part = Part(name, work, serves_the_stop=serves_the_stop)
+        self._all.append(part)
+        self._begin(part)
+        return part
+
+    def keep_guard(self) -> None:
+        """Notice that all tasks of the loop are cancelled, and let who waits for them wait."""
+        self._guard = _Guard(self._until_gone(), self._loop, self._all_cancelled)
+
+    def dismiss(self, part: Part) -> None:
+        """Cancel a part that is of no use any more."""
+        part.is_dismissed = True
+        if part.task is not None:
+            part.task.cancel()
+
+    def close(self) -> None:
+        """The pod has stopped: whoever waits for all tasks of the loop need wait no longer."""
+        if not self._gone.done():
+            self._gone.set_result(None)
+
+    def lose(self, reason: str, *, storage_closed: bool = False) -> None:
+        """End the pod; only the first reason counts."""
+        if self.lost_because or self._gone.done():
+            return
+        self.lost_because = reason
+        logger.error("%s: this pod stops", reason)
+        self._lost(reason, storage_closed)
+        for callback in self._to_tell:
+            callback()
+
+    def tell_when_lost(self, callback: Callable[[], object]) -> None:
+        """Call ``callback`` when the pod ends by itself."""
+        if self.lost_because:
+            callback()
+        else:
+            self._to_tell.append(callback)
+
+    def troubles(self) -> Iterator[tuple[Part, str]]:
+        """The parts that do not run now, and why."""
+        for part in self._all:
+            if part.trouble:
+                yield part, part.trouble
+
+    async def _until_gone(self) -> None:
+        await self._gone
+
+    def _all_cancelled(self) -> None:
+        self.lose("the program has cancelled all tasks of its event loop")
+
+    def _begin(self, part: Part) -> None:
+        part.trouble = ""
+        part.began_at = self._clock.elapsed()
+        part.task = self._loop.create_task(part.work(), name=f"forge-jobs {part.name}")
+        part.task.add_done_callback(lambda task: self._ended(part, task))
+
+    def _ended(self, part: Part, task: asyncio.Task[None]) -> None:
+        if task.cancelled():
+            self._was_cancelled(part)
+        elif (error := task.exception()) is None:
+            self._finish(part, "")
+        elif isinstance(error, StorageClosed):
+            self._finish(part, "the storage was closed")
+            self.lose(_CLOSED, storage_closed=True)
+        else:
+            self._failed(part, error)
+
+    def _was_cancelled(self, part: Part) -> None:
+        if part.is_dismissed:
+            self._finish(part, "")
+            return
+        if part.serves_the_stop:
+            self._begin(part)
+        else:
+            self._finish(part, "it was cancelled from outside")
+        self.lose(f"the program has cancelled {part.name}")
+
+    def _finish(self, part: Part, trouble: str) -> None:
+        part.trouble = trouble
+        if not part.over.done():
+            part.over.set_result(None)
+
+    def _failed(self, part: Part, error: BaseException) -> None:
+        if self._clock.elapsed() - part.began_at > _WELL_AFTER:
+            part.failures = 0
+        pause = min(_FIRST_PAUSE * 2 ** min(part.failures, 20), _LONGEST_PAUSE)
+        part.failures += 1
+        part.trouble = f"it failed and is started again: {type(error).__name__}: {error}"
+        logger.error("%s has failed and is started again", part.name, exc_info=error)
+        self._loop.call_later(pause * self._rng.uniform(0.5, 1.0), self._begin_again, part)
+
+    def _begin_again(self, part: Part) -> None:
+        if part.is_dismissed:
+            self._finish(part, "")
+        else:
+            self._begin(part)
+
+
+class _Guard(asyncio.Task[None]):
+    """Tells of its cancellation, and goes on.
+
+    ``asyncio.run`` cancels all tasks at its end and waits for them. It waits for this one until
+    the pod has stopped.
+    """
+
+    def __init__(
+        self,
+        work: Coroutine[Any, Any, None],
+        loop: asyncio.AbstractEventLoop,
+        cancelled: Callable[[], None],
+    ) -> None:
+        super().__init__(work, loop=loop, name="forge-jobs guard")
+        self._cancelled_from_outside = cancelled
+
+    def cancel(self, msg: Any | None = None) -> bool:
+        """Tell, and be cancelled by nobody."""
+        with suppress(Exception):
+            self._cancelled_from_outside()
+        return False
