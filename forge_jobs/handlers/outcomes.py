@@ -45,7 +45,8 @@ class Throttled(Outcome):
 class Snoozed(Outcome):
     """Not now: the attempt is handed back and this job alone is due again after ``delay``.
 
-    :param delay: a timedelta or seconds
+    :param delay: a timedelta or seconds; from the twentieth snooze of a job on it grows to a second
+        at least
     """
 
     def __init__(self, delay: timedelta | float) -> None:

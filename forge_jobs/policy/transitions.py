@@ -18,6 +18,9 @@ from forge_jobs.policy.backoff import (
 from forge_jobs.policy.cooldowns import next_cooldown
 from forge_jobs.policy.randomness import Randomness
 
+_FREE_SNOOZES = 20
+_FIRST_PAUSE, _LONGEST_PAUSE = timedelta(milliseconds=10), timedelta(seconds=1)
+
 
 class AttemptEnd(Struct, frozen=True, kw_only=True):
     """How one attempt ended.
@@ -185,11 +188,19 @@ def _snoozed(end: AttemptEnd, job: ClaimedJob, rules: Rules, _rng: Randomness) -
     return Transition(
         status=JobStatus.PENDING,
         cause=end.cause,
-        delay=bounded_delay(end.delay or timedelta(0)),
+        delay=max(bounded_delay(end.delay or timedelta(0)), _least_pause(job.snoozes)),
         hand_back=True,
         count_snooze=True,
         error=end.error,
     )
+
+
+def _least_pause(snoozes: int) -> timedelta:
+    """What keeps a job that is snoozed for no time at all from running without a pause for days."""
+    if snoozes < _FREE_SNOOZES:
+        return timedelta(0)
+    doublings: int = min(snoozes - _FREE_SNOOZES, 20)
+    return min(_FIRST_PAUSE * (1 << doublings), _LONGEST_PAUSE)
 
 
 def _spent_budget(end: AttemptEnd, job: ClaimedJob, rules: Rules) -> ErrorRecord | None:

@@ -19,7 +19,7 @@ Outcome = tuple[Any, BaseException | None]
 """What a call returned, or what it raised."""
 
 
-class NoThread(Exception):
+class NoThread(RuntimeError):
     """The system starts no further thread."""
 
 
@@ -29,7 +29,7 @@ def start_thread(name: str, function: Callable[[], None]) -> None:
     :raises NoThread: the system refuses
     """
     try:
-        threading.Thread(target=function, name=f"forge-jobs-handler-{name}", daemon=True).start()
+        threading.Thread(target=function, name=name, daemon=True).start()
     except (RuntimeError, MemoryError) as error:
         raise NoThread(str(error)) from error
 
@@ -115,7 +115,7 @@ class ThreadSupply:
 
     def _try_again(self) -> None:
         try:
-            start_thread("trial", _do_nothing)
+            start_thread("forge-jobs-handler-trial", _do_nothing)
         except NoThread as error:
             self._wait(error)
         else:

@@ -125,7 +125,7 @@ class Worker:
     def _own_thread(self) -> HandlerThread:
         if self._thread is None:
             try:
-                self._thread = HandlerThread(self.worker_id)
+                self._thread = HandlerThread(f"forge-jobs-handler-{self.worker_id}")
             except NoThread as error:
                 self._services.threads.refused(error)
                 raise

@@ -49,7 +49,61 @@ SUCCESSES = [
 ]
 """The statement that ends most jobs, on both SQL stores."""
 
+TURNS = [
+    _bug(
+        "turns: each asks alone",
+        "turns",
+        "rate_limits",
+        "        last = turn\n",
+        "        pass\n",
+    ),
+    _bug(
+        "turns: the line is not kept",
+        "turns",
+        "rate_limits",
+        "if last != row.last_turn_at:",
+        "if last < row.last_turn_at:",
+    ),
+    _bug(
+        "turns: a line that outlives a clock set back",
+        "turns",
+        "rate_limits",
+        "last = min(int(row.last_turn_at), latest)",
+        "last = int(row.last_turn_at)",
+    ),
+    _bug(
+        "turns: a line that outlives the size of its bucket",
+        "turns",
+        "rate_limits",
+        "            last_turn_at=0,\n",
+        "",
+    ),
+    _bug(
+        "hand-backs: each snooze counts as the first",
+        "hand_backs",
+        "settle",
+        "transition.count_snooze and not row.snoozes",
+        "transition.count_snooze",
+    ),
+    _bug(
+        "hand-backs: a requeue keeps the time of the first snooze",
+        "hand_backs",
+        "operators",
+        "        snoozed_at=None,\n",
+        "",
+    ),
+    _bug(
+        "hand-backs: the limit that a job waits for is not kept",
+        "hand_backs finalize",
+        "settle",
+        "transition.rate_limit,",
+        "None,",
+    ),
+]
+"""Jobs that wait for a limit, and those that are handed back."""
+
 ODD_BUGS = [
+    *TURNS,
     _bug(
         "an interrupted job goes behind those that are due",
         "place_in_queue",

@@ -9,7 +9,7 @@ import pytest
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.handlers.requests import EnqueueRequest
 from forge_jobs.model.jobs import Cause, JobStatus
-from forge_jobs.runtime import threads
+from forge_jobs.runtime import coordinator, threads
 from forge_jobs.storage.protocols import Storage
 from tests.support.factories import counters
 from tests.support.runtimes import a_runtime, job_because
@@ -74,6 +74,17 @@ async def test_the_job_is_handed_back_and_runs_when_there_is_a_thread(
         refusals.last = False
         assert await handle.result(first, timeout=10) == "ran in a thread"
         assert handle.health().able_to_claim
+
+
+async def test_slots_are_planned_without_a_thread_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(coordinator, "_SLOTS_ON_THE_LOOP", -1)
+    with monkeypatch.context() as refused:
+        refused.setattr(threading.Thread, "start", refuse)
+        plan = await coordinator._planned([], [], {})
+    assert plan == await coordinator._planned([], [], {})
 
 
 async def test_threads_are_tried_again_with_growing_pauses_and_no_claim_between(

@@ -235,6 +235,15 @@ class TestHandedBackAndCounted:
             assert ended.error.host_id == "pod"
 
 
+def test_a_job_that_snoozes_for_no_time_is_slowed_down_to_once_a_second() -> None:
+    def delay(snoozes: int, asked: timedelta = ZERO) -> timedelta:
+        return after(AttemptEnd(cause=Cause.SNOOZED, delay=asked), snoozes=snoozes).delay or ZERO
+
+    assert [delay(0), delay(19), delay(20), delay(21)] == [ZERO, ZERO, SECOND / 100, SECOND / 50]
+    assert delay(10**6) == SECOND
+    assert delay(10**6, 5 * SECOND) == 5 * SECOND
+
+
 def test_a_snoozed_job_is_due_after_the_delay_it_asked_for() -> None:
     assert after(AttemptEnd(cause=Cause.SNOOZED, delay=30 * SECOND)).delay == 30 * SECOND
     assert after(AttemptEnd(cause=Cause.SNOOZED)).delay == ZERO
