@@ -1,6 +1,6 @@
 """Bugs in corners: tags, edges and places in bulk, overruled ends, levels of cool-downs."""
 
-from tests.meta.bugs import Bug, Edit, _bug
+from tests.meta.bugs import Bug, Edit, _bug, files_of
 
 _ALONE = ("tests/backends/redis/test_enqueue_one.py",)
 
@@ -8,6 +8,11 @@ _ALONE = ("tests/backends/redis/test_enqueue_one.py",)
 def _alone(name: str, old: str, new: str) -> Bug:
     edit = Edit("forge_jobs/storage/redis/lua/enqueue_one.lua", old, new)
     return Bug(f"redis: a job alone: {name}", _ALONE, (edit,), "redis")
+
+
+def _in_lua(name: str, tests: str, script: str, old: str, new: str) -> Bug:
+    edit = Edit(f"forge_jobs/storage/redis/lua/{script}.lua", old, new)
+    return Bug(f"redis: {name}", files_of(tests), (edit,), "redis")
 
 
 SUCCESSES = [
@@ -88,7 +93,7 @@ TURNS = [
     _bug(
         "hand-backs: a requeue keeps the time of the first snooze",
         "hand_backs",
-        "operators",
+        "requeues",
         "        snoozed_at=None,\n",
         "",
     ),
@@ -98,6 +103,34 @@ TURNS = [
         "settle",
         "transition.rate_limit,",
         "None,",
+    ),
+    _in_lua(
+        "turns: a line that outlives a clock set back",
+        "turns",
+        "take_turns",
+        "math.min(bucket.last_turn, latest)",
+        "bucket.last_turn",
+    ),
+    _in_lua(
+        "turns: a place is taken although none is given",
+        "turns",
+        "take_turns",
+        "last = turn <= latest and turn or last",
+        "last = turn",
+    ),
+    _in_lua(
+        "hand-backs: each snooze counts as the first",
+        "hand_backs",
+        "lib/outcomes",
+        "outcome.snoozes > 0 and job.snoozes == 0",
+        "outcome.snoozes > 0",
+    ),
+    _in_lua(
+        "hand-backs: a requeue keeps the time of the first snooze",
+        "hand_backs",
+        "requeue",
+        "'snoozed', 'cancel', ",
+        "'cancel', ",
     ),
 ]
 """Jobs that wait for a limit, and those that are handed back."""

@@ -18,34 +18,6 @@ def _own_bug(name: str, test: str, file: str, old: str, new: str) -> Bug:
 
 REDIS_BUGS: tuple[Bug, ...] = (
     _bug(
-        "turns: a line that outlives a clock set back",
-        "turns",
-        "take_turns",
-        "math.min(bucket.last_turn, latest)",
-        "bucket.last_turn",
-    ),
-    _bug(
-        "turns: a place is taken although none is given",
-        "turns",
-        "take_turns",
-        "last = turn <= latest and turn or last",
-        "last = turn",
-    ),
-    _bug(
-        "hand-backs: each snooze counts as the first",
-        "hand_backs",
-        "lib/outcomes",
-        "outcome.snoozes > 0 and job.snoozes == 0",
-        "outcome.snoozes > 0",
-    ),
-    _bug(
-        "hand-backs: a requeue keeps the time of the first snooze",
-        "hand_backs",
-        "requeue",
-        "'snoozed', 'cancel', ",
-        "'cancel', ",
-    ),
-    _bug(
         "the fence dropped",
         "finalize",
         "lib/claims",
