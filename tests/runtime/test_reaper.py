@@ -212,6 +212,26 @@ async def test_a_step_of_the_stores_clock_is_no_crash(
     assert (job.status, job.crashes) == (JobStatus.IN_PROGRESS, 0)
 
 
+async def test_many_jobs_dated_ahead_are_brought_back_over_several_passes(
+    a_reaper: Reaper, manual_clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reaper, "BRING_BACK_BATCH", 2)
+    monkeypatch.setattr(reaper, "BUDGET", timedelta(0))
+    lease = await register(a_reaper.storage)
+    ids = [await enqueue_one(a_reaper.storage) for _ in range(5)]
+    manual_clock.step_wall(-timedelta(hours=1))
+
+    brought_back = []
+    for _ in range(4):
+        brought_back.append((await a_reaper.reap()).brought_back)
+        manual_clock.advance(SETTINGS.reap_interval)
+
+    assert brought_back == [2, 2, 1, 0]
+    assert not a_reaper.guard.must_look
+    claimed = await claim(a_reaper.storage, lease, limit=10)
+    assert [each.claim.job_id for each in claimed] == ids
+
+
 class StepsBetween:
     """The jobs of a store whose clock steps between two readings of one pass."""
 
