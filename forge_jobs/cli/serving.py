@@ -138,8 +138,8 @@ def _tell_limits(settings: RuntimeSettings) -> None:
         "a stop takes up to %d s: docker stop -t %d (default 10), "
         "terminationGracePeriodSeconds: %d (default 30); FORGE_GRACE is %s",
         longest,
-        longest,
-        longest,
+        longest + 1,
+        longest + 1,
         format_duration(settings.grace),
     )
 

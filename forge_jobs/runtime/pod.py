@@ -277,8 +277,8 @@ class RunningPod:
     def ailments(self) -> list[str]:
         """What only a new process can mend; the store's trouble is none of it."""
         silent_for = self.heartbeat.silent_for()
-        if silent_for < _SILENT_TOO_LONG:
-            return []
+        if self.draining or silent_for < _SILENT_TOO_LONG:
+            return []  # a pod that leaves ends its beats
         return [f"the heartbeat thread has not turned for {silent_for:.0f} s"]
 
     def _problems(self, now: float) -> Iterator[str]:

@@ -3,14 +3,20 @@
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 
-from forge_jobs.cli import health_server
+from forge_jobs import HandlerRegistry, open_storage
+from forge_jobs.cli import health_server, processes
 from forge_jobs.cli.health_server import HealthServer
+from forge_jobs.cli.processes import Child
 from forge_jobs.errors import ConfigError
+from tests.cli.conftest import CommandLine
+from tests.support.faulty import Faults, faulty
+from tests.support.runtimes import a_runtime
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
@@ -112,3 +118,37 @@ async def test_a_port_in_use_is_refused_in_words(port: int) -> None:
     with pytest.raises(ConfigError, match=f"--health-port {port}: cannot listen there"):
         async with HealthServer(port, {}):
             pass
+
+
+async def test_a_heartbeat_that_does_not_turn_is_an_ailment_and_the_store_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    faults = Faults()
+    async with (
+        await open_storage(f"sqlite:///{tmp_path / 'jobs.db'}") as storage,
+        a_runtime(faulty(storage, faults), HandlerRegistry()).start() as handle,
+    ):
+        faults.down = True
+        await wait_until(lambda: handle.health().problems, description="the store is away")
+        assert handle.ailments() == []
+        monkeypatch.setattr(handle._pod.heartbeat, "silent_for", lambda: 61.0)
+        assert handle.ailments() == ["the heartbeat thread has not turned for 61 s"]
+        monkeypatch.undo()
+        faults.down = False
+
+
+def test_each_of_several_processes_has_a_port_of_its_own(
+    forge: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[Child] = []
+
+    async def run_processes(children: Sequence[Child], **_: object) -> int:
+        started.extend(children)
+        return 0
+
+    monkeypatch.setattr(processes, "run_processes", run_processes)
+    forge("worker", "x:y", "--queues", "default", "--processes", "3", "--health-port", "8080")
+
+    assert [child.command[-1] for child in started] == [
+        f"--health-port={port}" for port in (8080, 8081, 8082)
+    ]

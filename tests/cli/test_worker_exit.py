@@ -255,7 +255,7 @@ def test_probes_tell_a_worker_that_waits_for_its_store_from_one_that_works(
 
     worker.send(signal.SIGTERM)
     log = worker.ends(0)
-    assert "a stop takes up to 5 s: docker stop -t 5 (default 10)" in log
+    assert "a stop takes up to 5 s: docker stop -t 6 (default 10)" in log
 
 
 @pytest.fixture
