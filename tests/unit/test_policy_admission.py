@@ -458,6 +458,7 @@ WAITING_REASONS = set(Reason) - {
     Reason.CANCELLING,
     Reason.HELD_AHEAD,
     Reason.RUNNING,
+    Reason.OVERRUNNING,
     Reason.OWNER_SILENT,
     Reason.DONE,
     Reason.DEAD,
