@@ -52,7 +52,8 @@ _Unit = tuple[NewJob, ...]
 class JobClient:
     """Enqueues jobs, waits for them and changes them.
 
-    Belongs to the event loop of its first use. :attr:`sync` is its blocking twin. Closing it
+    Belongs to the event loop of its first use: calls from another raise ``WrongEventLoop``.
+    :attr:`sync` is its blocking twin, for any thread. Closing it
     waits for what is being enqueued; the storage stays open.
 
     :param handlers: payloads of their kinds are checked against their signatures, and their
