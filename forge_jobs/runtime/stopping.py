@@ -34,7 +34,7 @@ logger = reporter(__name__)
 _TO_END = 0.3
 """Seconds that handlers have at least to react to their cancellation."""
 
-_TO_STORE, _TO_STORE_AWAY = 3.3, 0.3
+_TO_STORE, _TO_STORE_AWAY = 3.2, 0.3
 """Seconds that a store has after the handlers, at least: one that answers, one that does not."""
 
 _TO_LEAVE, _MOST_TO_LEAVE = 0.15, 5.0

@@ -73,7 +73,7 @@ async def test_a_lock_that_stays_does_not_hold_up_the_end_of_a_worker(
 
 
 async def _has_slots(storage: Storage) -> bool:
-    return any(pod.slots.get("work") for pod in await storage.procs.pods())
+    return any(pod.slots["work"].grant for pod in await storage.procs.pods())
 
 
 def _is_waiting(log: Path) -> bool:

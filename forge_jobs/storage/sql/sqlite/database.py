@@ -49,7 +49,7 @@ _READER_CACHE_KIB = 1000
 nothing faster, on an empty file and beside 300,000 jobs: the system has the pages too."""
 
 _LOCK_WARNING_S = 1.0
-_CLOSE_WITHIN_S = 0.5
+_CLOSE_WITHIN_S = 0.25
 """How long calls in flight may wait for another program's lock once the store is being closed."""
 
 _SHORTEST_PAUSE_S = 0.0005
