@@ -345,20 +345,11 @@ class PodStopper:
 
     async def _lanes_end(self) -> None:
         """Wait until all ends are stored, while the store has time for it."""
-        self._begin_lanes_again()
         while not all(lane.done() for lane in self._pod.lanes):
             left = self._left()
             if left <= 0:
                 return
             await self._within(min(left, _LOOK_EVERY), self._pod.lanes)
-            self._begin_lanes_again()
-
-    def _begin_lanes_again(self) -> None:
-        """A lane that was cancelled with all tasks of the loop is needed once more."""
-        pod = self._pod
-        for number, supervisor in enumerate(pod.supervisors.values()):
-            if pod.lanes[number].cancelled():
-                pod.lanes[number] = self._loop.create_task(supervisor.lane.run())
 
     def _spawn(self, call: Callable[[], Awaitable[Any]]) -> "asyncio.Task[bool]":
         """Begin a call that is repeatable, and that nobody may have to wait for."""

@@ -136,7 +136,7 @@ async def test_a_storage_closed_before_the_stop_is_told_once_and_no_job_stays_be
         stage = Stage(closing)
         settings = quick_settings(claim_ahead=seconds(0))
         handle = await a_runtime(stage.storage, stage.handlers, RUNNING, settings=settings).start()
-        await handle.enqueue_many([stage.request] * RUNNING)
+        outcomes = await handle.enqueue_many([stage.request] * RUNNING)
         await wait_until(lambda: handle._pod.running() == RUNNING, description="all run")
     stage.finish.set()
     await wait_until(handle._pod.lanes[0].done, description="nothing is stored any more")
@@ -148,9 +148,12 @@ async def test_a_storage_closed_before_the_stop_is_told_once_and_no_job_stays_be
         "the storage was closed under the pod, which can neither claim nor end jobs any more; "
         "those it holds are revived once their claims are stale: this pod stops"
     ]
-    assert (len(report.unstored), stage.faults.calls["finalize"]) == (RUNNING, 0)
+    job_ids = {outcome.job_id for outcome in outcomes}
+    # A part may notice before the last connection is closed, and hand jobs back on it.
+    assert set(report.unstored) <= job_ids
+    assert stage.faults.calls["finalize"] == 0
     async with a_runtime(storage, stage.handlers, RUNNING).start():
-        for job_id in report.unstored:
+        for job_id in job_ids:
             await job_when(storage, job_id, JobStatus.DONE)
 
 
