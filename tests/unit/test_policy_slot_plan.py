@@ -402,6 +402,12 @@ class TestKindsThatOnlyPodsWithoutSlotsKnow:
         assert targets_of(settled(fleet, members, {"gh": {"new": 2}}))["gh"][D] == 2
         assert targets_of(settled(fleet, members, {"gh": {"new": 9}}))["gh"][D] == 3
 
+    def test_no_more_move_than_the_pod_can_use(self) -> None:
+        fleet = [unshared("gh", 3, [A, B])]
+        members = [a_pod(A, "old"), a_pod(B, "new", concurrency=1)]
+
+        assert grants_of(settled(fleet, members, {"gh": {"new": 3}})) == {"gh": {A: 2, B: 1}}
+
     def test_a_kind_that_only_the_others_know_keeps_a_slot(self) -> None:
         fleet = [a_queue("gh", 3, {A: Slots(1, 1), B: Slots(1, 1), C: Slots(1, 1), D: Slots(0, 0)})]
         members = [*(a_pod(pod, "old") for pod in (A, B, C)), a_pod(D, "new")]
