@@ -172,7 +172,7 @@ def test_a_thread_that_no_job_knows_of_does_not_keep_the_process(worker: Worker)
 
 
 def test_a_handler_that_blocks_the_event_loop_does_not_keep_the_process(worker: Worker) -> None:
-    worker.start()
+    worker.start(FORGE_GRACE="0.1s")
     ids = worker.begins("blocks")
 
     worker.send(signal.SIGTERM)
