@@ -2,6 +2,8 @@
 
 import logging
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -70,18 +72,33 @@ def test_what_was_logged_is_written_when_the_log_is_flushed(
     assert os.read(pipe[0], _PIPE).count(b"\\udcff\n") == 10
 
 
-@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
-def test_a_forked_child_logs_too(pipe: tuple[int, int], log: logging.Logger) -> None:
-    log.warning("the parent")
-    log.handlers[0].flush()
-    child = os.fork()
-    if not child:
-        log.warning("the child")
-        log.handlers[0].flush()
-        os._exit(0)
-    os.waitpid(child, 0)
+_FORKS = """
+import logging, os, sys
+from forge_jobs.cli.log_writer import LogWriter
 
-    assert os.read(pipe[0], _PIPE) == b"the parent\nthe child\n"
+logging.basicConfig(handlers=[LogWriter(2)], format="%(message)s")
+logging.warning("the parent")
+logging.shutdown()
+child = os.fork()
+if child:
+    os.waitpid(child, 0)
+else:
+    logging.warning("the child")
+    logging.shutdown()
+    os._exit(0)
+"""
+
+
+def test_a_forked_child_logs_too() -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", _FORKS],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=True,
+    )
+
+    assert done.stderr == "the parent\nthe child\n"
 
 
 def test_a_log_that_cannot_be_written_raises_nothing(tmp_path: Path) -> None:
