@@ -17,6 +17,7 @@ from redis.asyncio.connection import Connection
 from redis.exceptions import TimeoutError as NoAnswer
 
 from forge_jobs.clock import SystemClock
+from forge_jobs.engine_threads import EngineThread
 from forge_jobs.model.queues import Wake
 from forge_jobs.reports import reporter
 from forge_jobs.storage.notices import (
@@ -153,24 +154,28 @@ class _Running:
         self.tried: Future[None] = Future()
         self._url = url
         self._notices = notices
-        self.is_heard = True
+        self.is_heard = False
         self.silences = 0
+        self._was_told = False
         self._stopped = asyncio.Event()
-        self._loop = asyncio.new_event_loop()
-        # A program that forgets to close its storage ends all the same.
-        self._thread = threading.Thread(target=self._run, name="forge-jobs wake-ups", daemon=True)
+        self._thread = EngineThread(
+            "forge-jobs wake-ups",
+            self._until_stopped,
+            on_failure=self._note_silence,
+            longest_pause=_LONGEST_PAUSE_S,
+        )
         self._thread.start()
 
     def stop(self) -> None:
         """Disconnect; returns when the thread has ended."""
-        self._loop.call_soon_threadsafe(self._stopped.set)
+        self._thread.over()
+        self._thread.call_soon(self._stopped.set)
         self._thread.join()
 
-    def _run(self) -> None:
-        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
-            runner.run(self._until_stopped())
-
     async def _until_stopped(self) -> None:
+        self._stopped = asyncio.Event()
+        if self._thread.is_over:
+            return
         listening = asyncio.create_task(self._live())
         stopped = asyncio.create_task(self._stopped.wait())
         await asyncio.wait({listening, stopped}, return_when=asyncio.FIRST_COMPLETED)
@@ -185,7 +190,9 @@ class _Running:
         while True:
             try:
                 await self._listen()
-            except TRANSLATED as error:
+            except asyncio.CancelledError:
+                raise
+            except BaseException as error:  # work is found by polling meanwhile
                 pause = _FIRST_PAUSE_S if self.is_heard else min(pause * 2, _LONGEST_PAUSE_S)
                 self._note_silence(error)
             await until_set(asyncio.Event(), pause)
@@ -213,21 +220,23 @@ class _Running:
             self._notices.ring(_topic(topic) for topic in topics)
 
     def _note_hearing(self) -> None:
-        if not self.is_heard:
+        if self._was_told:
             logger.info("wake-ups are heard again")
+            self._was_told = False
         self.is_heard = True
         # Something may have been published before.
         self._notices.ring([EVERYTHING])
         self._have_tried()
 
-    def _note_silence(self, error: Exception) -> None:
-        if self.is_heard:
+    def _note_silence(self, error: BaseException) -> None:
+        self.is_heard = False
+        if not self._was_told:
+            self._was_told = True
+            self.silences += 1
             logger.warning(
                 "wake-ups are not heard, work is found by polling until they are: %s",
-                translate(error),
+                translate(error) if isinstance(error, TRANSLATED) else repr(error),
             )
-            self.silences += 1
-        self.is_heard = False
         self._have_tried()
 
     def _have_tried(self) -> None:

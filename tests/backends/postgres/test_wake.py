@@ -9,6 +9,7 @@ import anyio
 import pytest
 
 from forge_jobs.model.queues import Wake
+from forge_jobs.reports import flush_reports
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage, StoreHealth
 from forge_jobs.storage.sql.enqueue import enqueue
@@ -107,6 +108,27 @@ def test_notices_stay_below_the_servers_limit() -> None:
     assert ",".join(payloads) == ",".join(topics)
 
 
+async def test_a_listener_that_fails_by_a_defect_says_so_and_is_back(
+    storage: Storage, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await quiet(storage)
+    failing = [SystemExit(), KeyError("as planted")]
+    right = listening.Listener._listen
+
+    async def listen(self: listening.Listener, stop: asyncio.Event) -> None:
+        if failing:
+            raise failing.pop()
+        await right(self, stop)
+
+    monkeypatch.setattr(listening.Listener, "_listen", listen)
+    monkeypatch.setattr(listening, "PING_EVERY_S", 0.2)
+    monkeypatch.setattr(listening, "_RETRY_S", 0.05)
+    await end_the_listener(url)
+    await wait_until(lambda: not failing, description="it has failed twice")
+    await wait_until(lambda: listens(storage), description="it listens again")
+    assert storage.health().silences
+
+
 async def test_a_listener_that_is_lost_is_replaced_by_polling_and_comes_back(
     storage: Storage, url: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -121,6 +143,7 @@ async def test_a_listener_that_is_lost_is_replaced_by_polling_and_comes_back(
     assert storage.health() == StoreHealth(wakes=False, silences=1)
     await wait_until(lambda: listens(storage), description="it listens again")
     assert storage.health() == StoreHealth(wakes=True, silences=1)
+    assert flush_reports(10)
     said = [record.message for record in caplog.records if "listening" in record.name]
     assert [text for text in said if "no notices come" in text] == said[:1]
     assert "come through again" in said[-1]

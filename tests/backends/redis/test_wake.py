@@ -12,6 +12,7 @@ import anyio
 import pytest
 
 from forge_jobs.model.queues import Wake
+from forge_jobs.reports import flush_reports
 from forge_jobs.storage.protocols.bundle import StoreHealth
 from forge_jobs.storage.redis import listening
 from forge_jobs.storage.redis.database import Database
@@ -153,6 +154,25 @@ async def test_after_a_cut_everybody_is_rung_once(between: Proxy, database: Data
     assert await database.wait(MINE, SHORT) == Wake()
 
 
+async def test_a_listener_that_fails_by_a_defect_says_so_and_is_back(
+    database: Database, between: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failing = [SystemExit(), KeyError("as planted")]
+    right = listening._Running._listen
+
+    async def listen(self: listening._Running) -> None:
+        if failing:
+            raise failing.pop()
+        await right(self)
+
+    monkeypatch.setattr(listening._Running, "_listen", listen)
+    between.cut()
+    await wait_until(lambda: not failing, description="it has failed twice")
+    await wait_until(lambda: database.health().wakes, description="it is heard again")
+    assert database.health().silences
+    assert await database.wait(MINE, LONG) == ALL
+
+
 async def test_an_outage_is_logged_once_and_ends_by_itself(
     server: RedisServer, between: Proxy, database: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -166,6 +186,7 @@ async def test_an_outage_is_logged_once_and_ends_by_itself(
     between.heal()
     assert await database.wait(MINE, LONG) == ALL
     assert database.health() == StoreHealth(wakes=True, silences=1)
+    assert flush_reports(10)
     assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
     for text in caplog.messages:
         assert server.password not in text

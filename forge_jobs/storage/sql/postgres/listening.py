@@ -17,6 +17,7 @@ from typing import Any
 import anyio.to_thread
 
 from forge_jobs.clock import SystemClock
+from forge_jobs.engine_threads import EngineThread
 from forge_jobs.model.queues import Wake
 from forge_jobs.reports import reporter
 from forge_jobs.storage.notices import (
@@ -38,7 +39,8 @@ PING_ANSWER_S = 3.0
 """Together the longest time for which a silent listener goes unnoticed."""
 
 POLL_EVERY_S = 1.0
-_RETRY_S = 2.0
+_RETRY_S = 1.0
+_LONGEST_RETRY_S = 8.0
 _START_S = 3.0
 _elapsed = SystemClock().elapsed
 
@@ -130,8 +132,7 @@ class Listener:
         self._own_channel = f"forge_jobs_{secrets.token_hex(8)}"
         self._lock = threading.Lock()
         self._users: set[int] = set()
-        self._thread: threading.Thread | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: EngineThread | None = None
         self._stop = asyncio.Event()
         self._echo = asyncio.Event()
         self._was_told = False
@@ -141,36 +142,39 @@ class Listener:
         with self._lock:
             self._users.add(id(user))
             if self._thread is None:
-                self._stop = asyncio.Event()
-                self._loop = asyncio.new_event_loop()
-                name = "forge-jobs-listener"
-                self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+                self._thread = EngineThread(
+                    "forge-jobs-listener",
+                    self._main,
+                    on_failure=self._lost,
+                    longest_pause=_LONGEST_RETRY_S,
+                )
                 self._thread.start()
 
     async def leave(self, user: object) -> None:
         """Listen for one bundle less; nobody left: stop."""
         with self._lock:
             self._users.discard(id(user))
-            thread, loop = self._thread, self._loop
-            if self._users or thread is None or loop is None:
+            thread = self._thread
+            if self._users or thread is None:
                 return
             self._thread = None
-            loop.call_soon_threadsafe(self._stop.set)
+            thread.over()
+            thread.call_soon(self._stop.set)
         await anyio.to_thread.run_sync(thread.join, 5.0)
 
-    def _work(self) -> None:
-        assert self._loop is not None
-        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:  # type: ignore[arg-type,return-value]
-            runner.run(self._main(self._stop))
-
-    async def _main(self, stop: asyncio.Event) -> None:
-        while not stop.is_set():
+    async def _main(self) -> None:
+        thread, stop = self._thread, asyncio.Event()
+        self._stop = stop
+        pause = _RETRY_S
+        while thread is not None and not (thread.is_over or stop.is_set()):
             try:
                 await self._listen(stop)
-            except DRIVER_ERRORS as error:
+            except Exception as error:  # whatever it is, the waiters poll until it is over
+                pause = _RETRY_S if self.works else min(2 * pause, _LONGEST_RETRY_S)
                 self._lost(error)
-                await until_set(stop, _RETRY_S)
-        self.works = self.is_settled = False
+                await until_set(stop, pause)
+        if self._thread in (None, thread):
+            self.works = self.is_settled = False
 
     async def _listen(self, stop: asyncio.Event) -> None:
         connection = await connect(self._options, direct=True)
