@@ -258,6 +258,7 @@ class PodStopper:
         store knows that the pod is gone."""
         pod = self._pod
         pod.events.record(EventKind.POD_STOPPED)
+        pod.services.job_log.close()
         loops_until = self._loop.time() + _FOR_LOOPS
         self._handlers_ended_at = self._loop.time()
         self._for_store = self._time_for_store()
