@@ -10,7 +10,7 @@ from datetime import timedelta
 import anyio
 import pytest
 
-from forge_jobs.clock import SystemClock
+from forge_jobs.clock import ManualClock, SystemClock
 from forge_jobs.errors import Unavailable
 from forge_jobs.runtime.service import PeriodicLoop
 from tests.support.waiting import wait_until
@@ -129,3 +129,27 @@ async def test_a_pass_that_takes_too_long_is_told_and_waited_for() -> None:
         loop.stop()
         go_on.set()
     assert ended
+
+
+async def test_a_loop_whose_passes_take_too_long_or_fail_is_overdue() -> None:
+    clock, answer = ManualClock(), anyio.Event()
+    began = anyio.Event()
+
+    async def hangs() -> timedelta | None:
+        began.set()
+        await answer.wait()
+        return timedelta(hours=1)
+
+    loop = PeriodicLoop("work", hangs, timedelta(seconds=1), clock=clock)
+    async with running(loop):
+        await began.wait()
+        clock.advance(30)
+        assert not loop.is_overdue
+        clock.advance(2)
+        assert loop.is_overdue
+        answer.set()
+        await wait_until(lambda: not loop.is_overdue, description="a pass has ended well")
+        clock.advance(3600)
+        assert not loop.is_overdue, "it may rest for as long as its pass has said"
+        clock.advance(31)
+        assert loop.is_overdue
