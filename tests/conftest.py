@@ -25,6 +25,32 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
+_CROSSES_QUEUES = (
+    "conformance/test_allocations",
+    "conformance/test_children",
+    "conformance/test_exchange",
+    "conformance/test_firing",
+    "conformance/test_races",
+    "conformance/test_reads",
+    "conformance/test_storage",
+    "conformance/test_wake",
+    "runtime/test_runtime",
+)
+"""What a cluster of Redis servers does its own way. All else is the scripts of one server, run in
+one slot; ``make test-all`` tries it on a cluster too."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what a cluster of Redis servers repeats as long."""
+    for item in items:
+        repeats = "redis-cluster" in item.name and (
+            "conformance/" in item.nodeid or "runtime/" in item.nodeid
+        )
+        if repeats and not any(name in item.nodeid for name in _CROSSES_QUEUES):
+            item.add_marker(pytest.mark.long)
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
     """A cluster takes two seconds to start, so it begins while other tests run."""
     if servers.are_ours("redis-cluster") and any(
