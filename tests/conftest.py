@@ -1,6 +1,7 @@
 """What every test shares: the event loop's kind, and how hard Hypothesis searches."""
 
 import os
+from collections.abc import Generator
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -49,6 +50,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         )
         if repeats and not any(name in item.nodeid for name in _CROSSES_QUEUES):
             item.add_marker(pytest.mark.long)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Handlers of tests raise texts that are not UTF-8, and a worker of xdist can pass none on."""
+    report = yield
+    report.sections = [
+        (name, text.encode(errors="backslashreplace").decode()) for name, text in report.sections
+    ]
+    return report
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
