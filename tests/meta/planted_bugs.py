@@ -2,7 +2,9 @@
 
 ``python -m tests.meta.planted_bugs [--backend NAME] [--only NAME] [--model] [--list]``: each bug
 goes into a copy of the package; the tests are those of the tree, on the bug's backend. With
-``--model`` the model alone has to notice. Exits with 1 when a clean copy fails or a bug is missed.
+``--model`` the model alone has to notice. Bugs run to the last one, two at a time, and a table ends
+the run. Exits with 1 when a clean copy fails or a bug is missed. A run that does not end within its
+time has caught nothing: a hang is not what a test says.
 """
 
 import argparse
@@ -11,27 +13,56 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 
 from tests.meta.bugs import BUGS, Bug, Edit
 from tests.meta.clock_bugs import CLOCK_BUGS
 from tests.meta.edge_bugs import EDGE_BUGS
 from tests.meta.fleet_bugs import FLEET_BUGS
+from tests.meta.lane_bugs import LANE_BUGS
 from tests.meta.odd_bugs import ODD_BUGS
+from tests.meta.pass_bugs import PASS_BUGS
+from tests.meta.pod_bugs import POD_BUGS
+from tests.meta.policy_bugs import POLICY_BUGS
 from tests.meta.postgres_bugs import POSTGRES_BUGS
 from tests.meta.redis_bugs import REDIS_BUGS
+from tests.meta.runtime_bugs import RUNTIME_BUGS
 
 ROOT = Path(__file__).parents[2]
 _PACKAGE = "forge_jobs"
-# A bug may make the store hang. Without bugs all files run, on a machine that may be busy.
-_SECONDS = 180
+# Of one bug. Without bugs all files run, on a machine that may be busy.
+_SECONDS = 120
 _CLEAN_SECONDS = 1_800
+_AT_ONCE = 2
 _MODEL = "tests/conformance/model/test_model.py"
-EVERY = (*BUGS, *CLOCK_BUGS, *EDGE_BUGS, *FLEET_BUGS, *ODD_BUGS, *POSTGRES_BUGS, *REDIS_BUGS)
-_TESTS_FAILED = 1
+GROUPS = {
+    "stores": BUGS,
+    "clocks": CLOCK_BUGS,
+    "edges": EDGE_BUGS,
+    "fleet": FLEET_BUGS,
+    "odd": ODD_BUGS,
+    "postgres": POSTGRES_BUGS,
+    "redis": REDIS_BUGS,
+    "policy": POLICY_BUGS,
+    "lane": LANE_BUGS,
+    "runtime": RUNTIME_BUGS,
+    "pass": PASS_BUGS,
+    "pod": POD_BUGS,
+}
+"""Module of the bugs, without ``_bugs`` -> its bugs."""
+EVERY: tuple[Bug, ...] = tuple(chain.from_iterable(GROUPS.values()))
+
+_CHOICE = {"sqlite": "not postgres and not redis"}
+"""Tests of policies and of the runtime name no backend."""
+
+_TESTS_FAILED, _HUNG = 1, -1
+_VERDICTS = {0: "missed", _TESTS_FAILED: "caught", _HUNG: "hung"}
 
 # Imported before pytest puts the tree on the path, the package stays the copy.
 _RUN = """
@@ -59,9 +90,22 @@ def plant(edits: Iterable[Edit], folder: Path) -> None:
         path.write_text(text.replace(edit.old, edit.new))
 
 
+@dataclass(frozen=True)
+class Verdict:
+    """What the tests say of one bug: caught, missed, hung, or error where they did not run."""
+
+    bug: Bug
+    word: str
+    told: str
+    seconds: float
+
+    def __str__(self) -> str:
+        return f"{self.word:7} {self.bug.name}: {self.told} ({self.seconds:.0f} s)"
+
+
 def run_tests(tests: Iterable[str], backend: str, edits: Sequence[Edit] = ()) -> tuple[int, str]:
     """pytest's exit code on a copy with these edits, and what it printed."""
-    chosen = f"{backend} and not cluster"
+    chosen = f"{_CHOICE.get(backend, backend)} and not cluster"
     with tempfile.TemporaryDirectory() as name:
         plant(edits, Path(name))
         command = [sys.executable, "-c", _RUN, name, "-x", "-q", "--tb=line", "-k", chosen]
@@ -75,38 +119,64 @@ def run_tests(tests: Iterable[str], backend: str, edits: Sequence[Edit] = ()) ->
                 timeout=_SECONDS if edits else _CLEAN_SECONDS,
                 check=False,
             )
-        except subprocess.TimeoutExpired:
-            # A bug that makes the store hang has been noticed all the same.
-            return _TESTS_FAILED, "hung"
+        except subprocess.TimeoutExpired as expired:
+            return _HUNG, f"no end within {expired.timeout:.0f} s"
     return ran.returncode, ran.stdout + ran.stderr
 
 
-def verdict(bug: Bug) -> tuple[bool, str]:
-    """Whether the tests notice the bug, and a line that says so."""
+def verdict(bug: Bug) -> Verdict:
+    """Whether the tests notice the bug."""
+    began = time.monotonic()
     try:
         code, output = run_tests(bug.tests, bug.backend, bug.edits)
     except ValueError as error:
-        return False, f"ERROR   {bug.name}: {error}"
+        return Verdict(bug, "error", str(error), 0.0)
+    told = output.strip().rpartition("\n")[2]
     if code == _TESTS_FAILED:
-        failed = next((x for x in output.splitlines() if x.startswith("FAILED")), output[-80:])
-        by = failed.partition("::")[2].partition(" - ")[0] or failed
-        return True, f"caught  {bug.name}: {by}"
-    if code == 0:
-        return False, f"MISSED  {bug.name}"
-    return False, f"ERROR   {bug.name}: pytest ended with {code}\n{output}"
+        failed = next((x for x in output.splitlines() if x.startswith("FAILED")), told)
+        told = failed.partition("::")[2].partition(" - ")[0] or failed
+    elif code not in _VERDICTS:
+        told = f"pytest ended with {code}\n{output}"
+    return Verdict(bug, _VERDICTS.get(code, "error"), told, time.monotonic() - began)
+
+
+def table(verdicts: Iterable[Verdict]) -> str:
+    """Bugs by module and verdict, as Markdown."""
+    groups = {bug.name: name for name, bugs in GROUPS.items() for bug in bugs}
+    counts = Counter((groups[each.bug.name], each.word) for each in verdicts)
+    words = ("caught", "missed", "hung", "error")
+    lines = [f"| bugs | {' | '.join(words)} |", "|---|---|---|---|---|"]
+    for name in (*GROUPS, None):
+        row = [sum(n for key, n in counts.items() if key in {(name or key[0], w)}) for w in words]
+        if any(row):
+            lines.append(f"| {name or 'all'} | {' | '.join(map(str, row))} |")
+    return "\n".join(lines)
+
+
+def _clean_copies_pass(chosen: Sequence[Bug]) -> bool:
+    passed = True
+    for backend in sorted({bug.backend for bug in chosen}):
+        tests = {test for bug in chosen if bug.backend == backend for test in bug.tests}
+        code, output = run_tests(sorted(tests), backend)
+        if code != 0:
+            print(f"error   the tests fail on {backend} without any bug:\n{output}", flush=True)
+            passed = False
+    return passed
 
 
 def main() -> int:
     """Run what the command line asks for; the exit code."""
     parser = argparse.ArgumentParser(description="Plant bugs and see whether the suite notices.")
     parser.add_argument("--only", metavar="NAME", help="bugs whose name contains this")
+    parser.add_argument("--of", choices=sorted(GROUPS), help="bugs of one module")
     parser.add_argument("--backend", choices=["sqlite", "postgres", "redis"])
     parser.add_argument("--model", action="store_true", help="whether the model alone notices")
     parser.add_argument("--list", action="store_true", help="print the names and stop")
+    parser.add_argument("--jobs", type=int, default=_AT_ONCE, help="bugs that run side by side")
     arguments = parser.parse_args()
     chosen = [
         replace(bug, tests=(_MODEL,)) if arguments.model else bug
-        for bug in EVERY
+        for bug in (GROUPS[arguments.of] if arguments.of else EVERY)
         if (not arguments.only or arguments.only in bug.name)
         and arguments.backend in {None, bug.backend}
     ]
@@ -115,19 +185,14 @@ def main() -> int:
         return 0
     if not chosen:
         parser.error(f"no bug's name contains {arguments.only!r}")
-    for backend in sorted({bug.backend for bug in chosen}):
-        tests = {test for bug in chosen if bug.backend == backend for test in bug.tests}
-        code, output = run_tests(sorted(tests), backend)
-        if code != 0:
-            print(f"ERROR   the suite fails on {backend} without any bug:\n{output}")
-            return 1
-    missed = 0
-    with ThreadPoolExecutor(max_workers=2) as pool:
-        for noticed, line in pool.map(verdict, chosen):
-            print(line, flush=True)
-            missed += not noticed
-    print(f"{len(chosen) - missed} of {len(chosen)} caught")
-    return 1 if missed else 0
+    passed = _clean_copies_pass(chosen)
+    verdicts: list[Verdict] = []
+    with ThreadPoolExecutor(max_workers=arguments.jobs) as pool:
+        for each in pool.map(verdict, chosen):
+            print(each, flush=True)
+            verdicts.append(each)
+    print(table(verdicts))
+    return 0 if passed and all(each.word == "caught" for each in verdicts) else 1
 
 
 if __name__ == "__main__":

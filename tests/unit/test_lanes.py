@@ -85,11 +85,16 @@ class TestBatching:
 
     async def test_never_has_two_calls_in_flight(self) -> None:
         store = Store()
+        store.gate.clear()
         lane = Lane(store.call, max_items=3)
 
         async with asyncio.TaskGroup() as callers:
-            for item in range(40):
+            callers.create_task(lane.submit(0))
+            await wait_until(lambda: lane.in_flight == 1, description="the call is under way")
+            for item in range(1, 40):
                 callers.create_task(lane.submit(item))
+            await anyio.lowlevel.checkpoint()
+            store.gate.set()
 
         assert store.most_running == 1
         assert store.applied == list(range(40))

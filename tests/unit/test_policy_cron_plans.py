@@ -197,6 +197,7 @@ class TestPlanFiring:
         drawn = [plan_firing(schedule, NOON, lambda part=part: part) for part in (0.0, 0.5, 0.99)]  # type: ignore[misc]
 
         assert {each.occurrences for each in drawn} == {(NOON,)}
+        assert {each.next_at for each in drawn} == {plan(a_schedule(NOON), NOON).next_at}
         late_by = [each.run_at[0] - NOON for each in drawn]
         assert late_by == [timedelta(0), 30 * SECOND, timedelta(seconds=59.4)]
 

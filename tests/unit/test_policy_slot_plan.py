@@ -81,6 +81,10 @@ class TestPlanAllocation:
         assert plan_allocation(an_allocation({A: (2, 2), B: (2, 2)}, 4)) is None
         assert plan_allocation(an_allocation({}, 4)) is None
 
+    def test_what_must_wait_for_others_is_written_once(self) -> None:
+        # B gets its slots when A has given them back, and the next round then.
+        assert plan_allocation(an_allocation({A: (2, 4), B: (2, 0)}, 4)) is None
+
     def test_all_queues_are_planned_together_and_only_changes_come_out(self) -> None:
         fleet = [
             Allocation(

@@ -273,7 +273,10 @@ def test_a_wait_for_a_limit_counts_toward_nothing_and_cools_nothing_down() -> No
 @pytest.mark.parametrize("snoozes", [0, 100])
 def test_a_throttled_job_cools_its_queue_down_also_with_its_last_snooze(snoozes: int) -> None:
     rules = Rules(
-        cooldown=CooldownPolicy(mode="exponential"), cooldown_level=2, cooldown_ended_for=SECOND
+        cooldown=CooldownPolicy(mode="exponential"),
+        cooldown_level=2,
+        cooldown_ended_for=SECOND,
+        max_snoozes=100,
     )
 
     by_level = after(AttemptEnd(cause=Cause.THROTTLED), rules, snoozes=snoozes)
@@ -281,6 +284,7 @@ def test_a_throttled_job_cools_its_queue_down_also_with_its_last_snooze(snoozes:
         AttemptEnd(cause=Cause.THROTTLED, retry_after=5 * SECOND), rules, snoozes=snoozes
     )
 
+    assert (by_level.status is JobStatus.DEAD) == (snoozes == 100)
     assert by_level.cooldown == Cooldown(timedelta(minutes=4), 3)
     assert as_asked.cooldown == Cooldown(5 * SECOND, 3)
     assert by_level.delay == ZERO

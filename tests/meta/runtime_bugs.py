@@ -1,0 +1,300 @@
+"""Bugs of the queues of a pod: grants, claims, ends. Each names the test that states its rule."""
+
+from tests.meta.bugs import Bug, Edit
+
+RULES = "pod_rules.py::test_"
+
+
+def in_runtime(name: str, module: str, old: str, new: str, *tests: str) -> Bug:
+    """A bug, and the tests in tests/runtime that state the rule, without ``test_``."""
+    edit = Edit(f"forge_jobs/runtime/{module}.py", old, new)
+    return Bug(name, tuple(f"tests/runtime/test_{test}" for test in tests), (edit,))
+
+
+_SUPERVISOR = "supervisor.py::test_"
+_STOPPING = "stopping_a_handler.py::test_"
+
+GRANTS = [
+    in_runtime(
+        "grants: an older beat raises a lowered one",
+        "supervisor",
+        "if self._must_lower or sent_at <= self._grant_known_at:",
+        "if self._must_lower:",
+        f"{RULES}a_beat_from_before_a_grant_was_lowered_does_not_raise_it",
+    ),
+    in_runtime(
+        "grants: when the store knew the lower one is forgotten",
+        "supervisor",
+        "        self._must_lower = False\n"
+        "        self._grant_known_at = self._services.clock.elapsed()\n",
+        "        self._must_lower = False\n",
+        f"{RULES}a_beat_from_before_a_grant_was_lowered_does_not_raise_it",
+    ),
+    in_runtime(
+        "grants: one that is being lowered is raised",
+        "supervisor",
+        "if self._must_lower or sent_at <= self._grant_known_at:",
+        "if sent_at <= self._grant_known_at:",
+        f"{RULES}a_grant_that_is_being_lowered_is_raised_by_no_beat",
+    ),
+    in_runtime(
+        "grants: given back while handlers run in it",
+        "supervisor",
+        "still_needed = max(desired, self.running)",
+        "still_needed = desired",
+        f"{RULES}a_grant_is_given_back_when_its_handler_has_ended_and_not_before",
+    ),
+    in_runtime(
+        "grants: kept by a pod whose lease ran out",
+        "supervisor",
+        "        self.grant = 0\n        self._must_lower = False\n",
+        "        self._must_lower = False\n",
+        f"{RULES}a_grant_is_void_with_its_lease",
+    ),
+    in_runtime(
+        "held: claims given back stay on the list",
+        "exchange",
+        "            self._releases.popleft()\n        self._services.held.remove(claims)\n",
+        "            self._releases.popleft()\n",
+        f"{RULES}claims_given_back_are_no_longer_held",
+    ),
+    in_runtime(
+        "held: claims whose end is stored stay on the list",
+        "exchange",
+        "        self._services.held.remove([end.claim for end in ends])\n",
+        "",
+        f"{RULES}a_claim_is_held_from_its_arrival_until_the_store_has_its_end",
+    ),
+    in_runtime(
+        "held: a claim is let go before the store has its end",
+        "supervisor",
+        "        self.store_end(Finalization(job.claim, transition))\n        tell",
+        "        self.store_end(Finalization(job.claim, transition))\n"
+        "        services.held.remove([job.claim])\n        tell",
+        f"{RULES}a_claim_is_held_from_its_arrival_until_the_store_has_its_end",
+    ),
+    in_runtime(
+        "held: claims are not listed when they arrive",
+        "supervisor",
+        "        services.held.add(job.claim for job in claimed)\n",
+        "",
+        f"{RULES}a_claim_is_held_from_its_arrival_until_the_store_has_its_end",
+    ),
+    in_runtime(
+        "held: beats do not say that a handler runs",
+        "worker",
+        "                services.held.start(run.job.claim, self.worker_id)\n",
+        "",
+        f"{RULES}a_claim_is_held_from_its_arrival_until_the_store_has_its_end",
+    ),
+]
+
+SUPERVISOR = [
+    in_runtime(
+        "supervisor: a hint that comes during a claim is forgotten",
+        "supervisor",
+        "        self._ahead.extend(claimed)\n        if demand.limit and",
+        "        self._ahead.extend(claimed)\n        self._may_have_work = False\n"
+        "        if demand.limit and",
+        "wakeups.py::test_a_hint_that_comes_during_an_empty_claim_is_not_lost",
+    ),
+    in_runtime(
+        "supervisor: a claim without an answer is not repeated",
+        "supervisor",
+        "        if demand.limit:\n            self._may_have_work = True\n\n    def arrived",
+        "\n    def arrived",
+        f"{_SUPERVISOR}a_claim_that_the_store_did_not_answer_is_asked_for_again",
+    ),
+    in_runtime(
+        "supervisor: claims of a lease that ran out are started",
+        "supervisor",
+        "if services.claims_lapsed(asked_at, lease):",
+        "if False:",
+        f"{_SUPERVISOR}claims_of_a_lease_that_ran_out_meanwhile_are_given_back",
+    ),
+    in_runtime(
+        "supervisor: the fence is waited for and not asked",
+        "supervisor",
+        "return now >= self._cooling_until and not self._services.fence.must_stop(now)",
+        "return now >= self._cooling_until",
+        f"{_SUPERVISOR}a_pod_that_slept_too_long_starts_nothing_before_it_has_beaten",
+    ),
+    in_runtime(
+        "supervisor: a paused queue goes on with what it holds",
+        "supervisor",
+        "        if self.state is None or self.state.paused:\n            return False\n",
+        "        if self.state is None:\n            return False\n",
+        f"{_STOPPING}a_pause_lets_running_jobs_finish_and_gives_claims_back",
+    ),
+    in_runtime(
+        "supervisor: a queue is not looked at after its pause",
+        "supervisor",
+        "passed = self._look_at is not None and self._look_at <= self._services.loop.time()",
+        "passed = False",
+        f"{_SUPERVISOR}a_queue_that_goes_on_after_a_pause_is_looked_at",
+    ),
+    in_runtime(
+        "supervisor: when a cool-down ended is forgotten",
+        "supervisor",
+        "else min(self._cooling_until, sent_at)",
+        'else float("-inf")',
+        f"{_SUPERVISOR}a_claim_a_moment_before_the_store_ends_a_cool_down_is_repeated",
+    ),
+    in_runtime(
+        "supervisor: a throttled queue goes on until the next beat",
+        "supervisor",
+        "            self._cooling_until = max(self._cooling_until, until)\n",
+        "            pass\n",
+        f"{_SUPERVISOR}a_worker_whose_handler_was_throttled_does_not_go_on",
+    ),
+    in_runtime(
+        "supervisor: claims ahead are kept however many they have become",
+        "supervisor",
+        "if held > 2 * keep:",
+        "if not keep and held:",
+        f"{_SUPERVISOR}claims_held_ahead_are_given_back_when_they_are_twice_too_many",
+    ),
+    in_runtime(
+        "supervisor: each end asks for one more claim ahead",
+        "supervisor",
+        "if limit <= 0 or (limit < len(self._ahead) and not piggyback):",
+        "if limit <= 0:",
+        f"{_SUPERVISOR}while_half_of_what_is_held_ahead_is_left_no_call_is_made_for_more",
+    ),
+    in_runtime(
+        "supervisor: a worker without a slot goes on",
+        "supervisor",
+        "or self.lane.is_full or len(self._workers) > self._desired:",
+        "or self.lane.is_full:",
+        f"{_SUPERVISOR}a_worker_whose_slot_was_taken_back_does_not_go_on",
+    ),
+    in_runtime(
+        "supervisor: a worker goes on with a job that is to be cancelled",
+        "supervisor",
+        "if job.cancel_requested or job.kind not in self._services.kinds or not",
+        "if job.kind not in self._services.kinds or not",
+        f"{_SUPERVISOR}a_job_to_be_cancelled_is_not_what_a_worker_goes_on_with",
+    ),
+    in_runtime(
+        "supervisor: jobs claimed while the pod begins to stop are started",
+        "supervisor",
+        "if self._draining or self._fenced or self.lane.is_cut_off:\n            return False\n"
+        "        if self.state is None",
+        "if self._fenced or self.lane.is_cut_off:\n            return False\n"
+        "        if self.state is None",
+        "stopping_in_trouble.py::test_a_job_claimed_while_the_pod_begins_to_stop_is_given_back",
+    ),
+    in_runtime(
+        "supervisor: what was hinted at during a fence is not looked at",
+        "supervisor",
+        "        if self._may_have_work and self.accepts:\n            self.lane.wakeup.ring()\n",
+        "        pass\n",
+        f"{_SUPERVISOR}work_that_was_hinted_at_during_a_fence_is_claimed_after_it",
+    ),
+    in_runtime(
+        "capacity: each queue may use the whole of it",
+        "capacity",
+        "left = self._most - sum(self._occupied(each) for each in self._members)",
+        "left = self._most - self._occupied(member)",
+        "concurrency.py::test_with_more_queues_than_that_they_take_turns",
+    ),
+]
+
+_OUTAGES = "outages.py::test_"
+_TROUBLE = "stopping_in_trouble.py::test_"
+
+EXCHANGE = [
+    in_runtime(
+        "exchange: ends of a call without an answer are dropped",
+        "exchange",
+        "        except CONCERNS_ALL:\n            self._desk.unanswered(demand)\n",
+        "        except CONCERNS_ALL:\n            self._desk.unanswered(demand)\n"
+        "            for _ in ends:\n                self._ends.popleft()\n",
+        f"{_OUTAGES}an_end_that_cannot_be_stored_is_kept_until_the_store_is_back",
+    ),
+    in_runtime(
+        "exchange: a guilty end takes its neighbours with it",
+        "exchange",
+        "                except Exception:\n                    await self._settle_apart(half)\n",
+        "                except Exception:\n"
+        "                    self._let_go(end.claim for end in half)\n"
+        "                    for _ in half:\n                        self._ends.popleft()\n",
+        f"{RULES}of_ends_that_are_refused_together_only_the_guilty_is_lost",
+    ),
+    in_runtime(
+        "exchange: a guilty end is not stored without its texts",
+        "exchange",
+        "self._services.jobs.finalize([_bare(end)])",
+        "self._services.jobs.finalize([end])",
+        f"{_OUTAGES}an_end_that_the_store_refuses_is_stored_without_its_texts",
+    ),
+    in_runtime(
+        "exchange: results of any size travel together",
+        "exchange",
+        "            if size > BATCH_BYTES and ends:\n                break\n",
+        "",
+        f"{_SUPERVISOR}ends_with_large_results_travel_in_several_calls",
+    ),
+    in_runtime(
+        "exchange: jobs are started however many ends wait",
+        "exchange",
+        "return len(self._ends) >= BACKLOG",
+        "return False",
+        f"{_SUPERVISOR}a_worker_does_not_go_on_while_too_many_ends_wait",
+    ),
+    in_runtime(
+        "exchange: closing leaves ends behind",
+        "exchange",
+        "while not self._gave_up and not (self._closing and self.is_idle):",
+        "while not self._gave_up and not self._closing:",
+        f"{_TROUBLE}an_outage_that_ends_within_the_grace_leaves_nothing_behind",
+    ),
+    in_runtime(
+        "exchange: a closed storage keeps its claims beaten for",
+        "exchange",
+        "        self._let_go(self.waiting_claims())\n",
+        "",
+        f"{_SUPERVISOR}claims_held_ahead_are_let_go_when_the_storage_is_closed",
+        f"{_TROUBLE}a_storage_closed_before_the_stop_is_told_once_and_no_job_stays_behind",
+    ),
+    in_runtime(
+        "exchange: the end of a job asks for no further one",
+        "exchange",
+        "demand = self._desk.demand(piggyback=bool(ends))",
+        "demand = self._desk.demand(piggyback=False)",
+        f"{RULES}the_call_that_brings_an_end_asks_for_the_next_claim",
+    ),
+    in_runtime(
+        "beats: a claim on its way is given back",
+        "beats",
+        "            if carrier is None:\n"
+        "                seen[claim] = lane.calls_begun if lane.in_flight else 0\n            elif",
+        "            if",
+        f"{_OUTAGES}claims_on_their_way_are_not_given_back",
+    ),
+    in_runtime(
+        "beats: a claim whose end no store takes is given back",
+        "beats",
+        "if supervisor is None or claim in services.held or claim in services.given_up:",
+        "if supervisor is None or claim in services.held:",
+        "ends_that_fail.py::"
+        "test_a_job_whose_end_no_store_takes_is_a_crash_and_runs_no_more_than_that",
+    ),
+    in_runtime(
+        "beats: an older one says that such a claim is gone",
+        "beats",
+        "if claim in listed or at >= sent_at",
+        "if claim in listed",
+        "ends_that_fail.py::"
+        "test_a_beat_older_than_an_end_no_store_takes_does_not_make_the_job_run_again",
+    ),
+    in_runtime(
+        "beats: handlers outlive the slots that they ran in",
+        "beats",
+        "            self._fence(True)\n            self._void_grants(",
+        "            self._void_grants(",
+        "lapsed_lease.py::test_handlers_end_with_the_slots_they_ran_in_and_their_jobs_lose_nothing",
+    ),
+]
+
+RUNTIME_BUGS: tuple[Bug, ...] = (*GRANTS, *SUPERVISOR, *EXCHANGE)

@@ -1,0 +1,390 @@
+"""Rules of a pod, each alone: grants, held claims, the fence, wake-ups, the watchdog, the lead.
+
+None of them depends on the store, so they are tried on one.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from forge_jobs.clock import ManualClock
+from forge_jobs.errors import StorageError
+from forge_jobs.handlers.registry import HandlerRegistry
+from forge_jobs.model.ids import new_host_id
+from forge_jobs.model.jobs import JobStatus
+from forge_jobs.model.processes import QueueBeat, Slots
+from forge_jobs.policy.liveness import ReaperGuard
+from forge_jobs.runtime.handle import QueueHandle
+from forge_jobs.runtime.reaper import reap_once
+from forge_jobs.runtime.run import Run, StopReason
+from forge_jobs.runtime.service import Wakeup
+from forge_jobs.runtime.watchdog import Watchdog
+from forge_jobs.storage.protocols import Storage
+from tests.runtime.test_supervisor import Bench, bench
+from tests.runtime.test_wakeups import RARE, noting_handlers, settled
+from tests.support.backends import BACKENDS
+from tests.support.factories import LEASE, enqueue_one, get_job, register
+from tests.support.faulty import Faults, faulty
+from tests.support.runtimes import (
+    QUEUE,
+    a_runtime,
+    ended,
+    found_no_work,
+    job_when,
+    quick_settings,
+    seconds,
+)
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def storage(tmp_path: Path) -> AsyncGenerator[Storage]:
+    async with BACKENDS["sqlite"](tmp_path, None) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def manual_storage(tmp_path: Path, manual_clock: ManualClock) -> AsyncGenerator[Storage]:
+    async with BACKENDS["sqlite"](tmp_path, manual_clock) as opened:
+        yield opened
+
+
+# -- grants ----------------------------------------------------------------------------------
+
+
+def _tell(it: Bench, *, target: int, grant: int, sent_at: float) -> None:
+    it.supervisor.apply(
+        QueueBeat(slots=Slots(target, grant), state=it.state, next_due_in=None), sent_at
+    )
+
+
+async def _has_lowered(it: Bench) -> None:
+    await wait_until(lambda: it.supervisor.surplus() is None, description="the store is told")
+
+
+async def test_a_beat_from_before_a_grant_was_lowered_does_not_raise_it(storage: Storage) -> None:
+    clock = ManualClock()
+    async with bench(storage, clock) as it:
+        _tell(it, target=2, grant=2, sent_at=clock.elapsed())
+        early = clock.elapsed()
+        clock.advance(1)
+        _tell(it, target=1, grant=2, sent_at=clock.elapsed())
+        await _has_lowered(it)
+        assert it.supervisor.grant == 1
+
+        clock.advance(1)
+        _tell(it, target=2, grant=2, sent_at=early)
+        assert it.supervisor.grant == 1
+        _tell(it, target=2, grant=2, sent_at=clock.elapsed())
+        assert it.supervisor.grant == 2
+
+
+async def test_a_grant_that_is_being_lowered_is_raised_by_no_beat(storage: Storage) -> None:
+    clock = ManualClock()
+    async with bench(storage, clock) as it:
+        _tell(it, target=2, grant=2, sent_at=clock.elapsed())
+        _tell(it, target=1, grant=2, sent_at=clock.elapsed())
+        clock.advance(1)
+        # The lane has had no turn yet: the store does not know of the lower grant.
+        assert it.supervisor.surplus() == 1
+        _tell(it, target=2, grant=2, sent_at=clock.elapsed())
+        assert it.supervisor.grant == 1
+        await _has_lowered(it)
+
+
+async def test_a_grant_is_given_back_when_its_handler_has_ended_and_not_before(
+    storage: Storage,
+) -> None:
+    async with bench(storage) as it:
+        jobs = await it.claim(2)
+        it.beat(2)
+        it.arrive(jobs)
+        await wait_until(lambda: len(it.started) == 2, description="both run")
+        _tell(it, target=1, grant=2, sent_at=it.clock.elapsed())
+        assert (it.supervisor.grant, it.supervisor.surplus()) == (2, None)
+        it.doors[0].set()
+        await wait_until(lambda: it.supervisor.grant == 1, description="one has ended")
+
+
+async def test_a_grant_is_void_with_its_lease(storage: Storage) -> None:
+    async with bench(storage) as it:
+        jobs = await it.claim(1)
+        it.beat(2)
+        it.arrive(jobs)
+        await wait_until(lambda: it.started == [0], description="it runs")
+        it.supervisor.void_grant(it.clock.elapsed())
+        assert it.supervisor.grant == 0
+        assert it.supervisor.running == 1
+        # There is nothing to give back: others may have the slots.
+        assert it.supervisor.surplus() is None
+
+
+# -- held claims -----------------------------------------------------------------------------
+
+
+async def test_claims_given_back_are_no_longer_held(storage: Storage) -> None:
+    async with bench(storage) as it:
+        claims = [job.claim for job in await it.claim(2)]
+        it.services.held.add(claims)
+        it.supervisor.lane.release(claims)
+        assert len(it.services.held) == 2
+        await wait_until(lambda: it.supervisor.lane.is_idle, description="the store has them")
+        assert len(it.services.held) == 0
+
+
+async def test_a_claim_is_held_from_its_arrival_until_the_store_has_its_end(
+    storage: Storage,
+) -> None:
+    faults = Faults()
+    async with bench(faulty(storage, faults)) as it:
+        [job, ahead] = await it.claim(2)
+        it.beat(1)
+        it.arrive([job, ahead])
+        assert job.claim in it.services.held
+        await wait_until(lambda: it.started == [0], description="it runs")
+        await it.at_rest()
+        workers = {held.claim: held.worker_id for held in it.services.held.snapshot()}
+        assert workers[job.claim] != ""
+        assert workers.get(ahead.claim, "") == ""
+
+        faults.hold_replies("exchange")
+        it.doors[0].set()
+        await wait_until(lambda: faults.waiting["exchange"] > 0, description="its end is stored")
+        assert job.claim in it.services.held
+        faults.let_go("exchange")
+        await wait_until(lambda: job.claim not in it.services.held, description="it is let go")
+        it.doors[1].set()
+
+
+async def test_the_call_that_brings_an_end_asks_for_the_next_claim(storage: Storage) -> None:
+    faults = Faults()
+    async with bench(faulty(storage, faults)) as it:
+        jobs = await it.claim(1)
+        it.beat(1)
+        it.arrive(jobs)
+        await wait_until(lambda: it.started == [0], description="it runs")
+        await it.at_rest()
+        it.supervisor._may_have_work = False
+        calls = it.supervisor.lane.calls_begun
+        # Enqueued by another process: the end of the first job is the only wake-up.
+        await enqueue_one(storage, kind="enters", payload='{"n":1}')
+        it.doors[0].set()
+        await wait_until(lambda: it.started == [0, 1], description="the next one runs")
+        assert it.supervisor.lane.calls_begun == calls + 1
+        it.doors[1].set()
+
+
+async def test_of_ends_that_are_refused_together_only_the_guilty_is_lost(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    behind = faulty(storage, Faults())
+    exchange, finalize = behind.jobs.exchange, behind.jobs.finalize
+    guilty: list[str] = []
+
+    async def refuse(ends: object) -> None:
+        if any(end.claim.job_id in guilty for end in ends):  # type: ignore[attr-defined]
+            raise StorageError("the test refuses it")
+
+    async def exchange_or_refuse(queue: str, ends: object, *rest: object) -> object:
+        await refuse(ends)
+        return await exchange(queue, ends, *rest)  # type: ignore[arg-type]
+
+    async def finalize_or_refuse(ends: object) -> object:
+        await refuse(ends)
+        return await finalize(ends)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(behind.jobs, "exchange", exchange_or_refuse, raising=False)
+    monkeypatch.setattr(behind.jobs, "finalize", finalize_or_refuse, raising=False)
+    async with bench(behind) as it:
+        jobs = await it.claim(4)
+        it.beat(4)
+        guilty.append(jobs[1].claim.job_id)
+        it.arrive(jobs)
+        await wait_until(lambda: len(it.started) == 4, description="all run")
+        for door in it.doors:
+            door.set()
+        await wait_until(lambda: len(it.services.held) == 0, description="all have ended")
+        states = [(await get_job(storage, job.claim.job_id)).status for job in jobs]
+    kept, lost = JobStatus.DONE, JobStatus.IN_PROGRESS
+    assert states == [kept, lost, kept, kept]
+
+
+# -- the fence -------------------------------------------------------------------------------
+
+
+async def _a_moment_later(handle: QueueHandle) -> float:
+    """``Clock.elapsed`` now; returns when some time has passed since."""
+    clock = handle._pod.services.clock
+    now = clock.elapsed()
+    await wait_until(lambda: clock.elapsed() > now + 0.02, description="time passes")
+    return now
+
+
+async def test_the_fence_counts_from_the_sending_of_a_beat_and_not_from_its_answer(
+    storage: Storage,
+) -> None:
+    faults = Faults()
+    async with a_runtime(
+        faulty(storage, faults), noting_handlers(), settings=RARE
+    ).start() as handle:
+        await settled(handle, 1)
+        heart, fence = handle._pod.heartbeat, handle._pod.services.fence
+        before = heart.last_success
+        faults.hold_replies("heartbeat")
+        heart.ring()
+        await wait_until(lambda: faults.waiting["heartbeat"], description="a beat is on its way")
+        sent_before = await _a_moment_later(handle)
+        first = faults._gates["heartbeat"]
+        faults.hold_replies("heartbeat")
+        first.set()
+        await wait_until(lambda: heart.last_success != before, description="it is answered")
+        assert before is not None
+        assert before < fence._renewed_at <= sent_before
+        faults.let_go("heartbeat")
+
+
+async def test_the_fence_counts_from_before_a_lease_was_asked_for_again(storage: Storage) -> None:
+    faults = Faults()
+    async with a_runtime(
+        faulty(storage, faults), noting_handlers(), settings=RARE
+    ).start() as handle:
+        await settled(handle, 1)
+        services = handle._pod.services
+        lease = services.lease
+        faults.hold_replies("register")
+        await storage.procs.unregister(lease)
+        handle._pod.heartbeat.ring()
+        await wait_until(lambda: faults.waiting["register"], description="it registers again")
+        sent_before = await _a_moment_later(handle)
+        faults.hold_replies("heartbeat")
+        faults.let_go("register")
+        await wait_until(lambda: services.lease != lease, description="it has its lease")
+        assert services.fence._renewed_at <= sent_before
+        faults.let_go("heartbeat")
+
+
+# -- wake-ups --------------------------------------------------------------------------------
+
+
+async def test_a_wake_up_that_was_lost_is_made_up_for(storage: Storage) -> None:
+    faults = Faults()
+    async with a_runtime(
+        faulty(storage, faults), noting_handlers(), settings=RARE
+    ).start() as handle:
+        await settled(handle, 1)
+        await found_no_work(handle)
+        faults.lose_replies("wait_for_work")
+        job_id = await enqueue_one(storage, kind="nothing")
+        async with asyncio.timeout(10):  # no beat is sent for a minute
+            await ended(storage, job_id)
+        assert faults.lost("wait_for_work")
+
+
+async def test_a_ring_before_the_wait_is_not_lost_and_counts_once() -> None:
+    wakeup = Wakeup()
+    wakeup.ring()
+    wakeup.ring()
+    assert await wakeup.wait(seconds(10))
+    assert not await wakeup.wait(timedelta(0))
+
+
+# -- the watchdog ----------------------------------------------------------------------------
+
+
+class _Silent:
+    """A loop that answers no ping."""
+
+    def call_soon_threadsafe(self, _: object) -> None:
+        """Never."""
+
+
+def _watchdog() -> Watchdog:
+    return Watchdog(
+        _Silent(),  # type: ignore[arg-type]
+        blocked_after=seconds(2),
+        hung_after=seconds(4),
+        tick=seconds(0.25),
+    )
+
+
+def test_a_machine_that_slept_has_not_blocked_its_loop() -> None:
+    watchdog = _watchdog()
+    assert not watchdog.check(0.0)
+    assert not watchdog.check(0.25)
+    assert not watchdog.check(3600.0)
+    assert not watchdog.is_blocked
+
+
+def test_a_loop_that_answers_nothing_is_blocked_and_later_hung() -> None:
+    watchdog = _watchdog()
+    hung = [watchdog.check(0.25 * tick) for tick in range(20)]
+    assert watchdog.blocked_count == 1
+    assert watchdog.is_blocked
+    assert hung.index(True) == 16
+
+
+# -- a run -----------------------------------------------------------------------------------
+
+
+async def test_a_lost_claim_beats_every_other_reason_to_stop(storage: Storage) -> None:
+    async with bench(storage) as it:
+        [job] = await it.claim(1)
+        handler = it.handlers.get(job.kind)
+        assert handler is not None
+        run = Run(job, handler, "w", 0.0, asyncio.get_running_loop(), patience=1.0)
+        run.stop(StopReason.CANCEL)
+        run.stop(StopReason.SHUTDOWN)
+        assert run.stop_reason is StopReason.CANCEL
+        run.stop(StopReason.LOST)
+        assert run.stop_reason is StopReason.LOST
+
+
+# -- the fleet -------------------------------------------------------------------------------
+
+
+async def test_a_reaper_that_does_not_trust_its_clocks_forgets_no_pod(
+    manual_storage: Storage, manual_clock: ManualClock
+) -> None:
+    lease = await register(manual_storage)
+    manual_clock.advance(10 * LEASE)
+    settings = quick_settings(lease=LEASE)
+    guard = ReaperGuard(settings.lease, settings.reap_interval)
+    report = await reap_once(
+        manual_storage.jobs, manual_storage.procs, settings, guard, clock=manual_clock
+    )
+    assert (report.allowed, report.dropped) == (False, ())
+    assert [each.pod.host_id for each in await manual_storage.procs.pods()] == [lease.host_id]
+
+
+async def test_a_pod_that_stops_gives_the_lead_up(storage: Storage) -> None:
+    settings = quick_settings(leader_lease=seconds(60))
+    async with a_runtime(storage, HandlerRegistry(), settings=settings).start() as handle:
+        await wait_until(handle._pod.loops.memory.is_leader, description="it leads")
+    other = new_host_id()
+    assert (await storage.cron.lead(other, seconds(60))).host_id == other
+
+
+async def test_a_stop_tells_the_store_of_an_end_before_the_pod_leaves(storage: Storage) -> None:
+    faults = Faults()
+    handlers = HandlerRegistry()
+    inside, out = asyncio.Event(), asyncio.Event()
+
+    @handlers.job("waits")
+    async def waits() -> None:
+        inside.set()
+        await out.wait()
+
+    async with a_runtime(faulty(storage, faults), handlers).start() as handle:
+        job_id = await enqueue_one(storage, kind="waits", queue=QUEUE)
+        await inside.wait()
+        stop = asyncio.ensure_future(handle.stop())
+        await wait_until(lambda: handle._pod.draining, description="it drains")
+        out.set()
+        report = await stop
+    assert report.is_clean
+    assert (await job_when(storage, job_id, JobStatus.DONE)).crashes == 0
