@@ -116,14 +116,14 @@ HEARTBEAT = [
         "store_time",
         "                least, greatest = narrowed\n",
         "                pass\n",
-        "store_time.py::test_a_slow_answer_spoils_nothing",
+        "store_time.py::TestStoreTime::test_a_slow_answer_spoils_nothing",
     ),
     in_runtime(
         "store time: a step is not followed",
         "store_time",
         "            if narrowed[0] <= narrowed[1]:\n                least, greatest = narrowed\n",
         "            least, greatest = narrowed\n",
-        "store_time.py::test_it_follows_a_step",
+        "store_time.py::TestStoreTime::test_it_follows_a_step",
     ),
 ]
 

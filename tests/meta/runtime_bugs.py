@@ -117,7 +117,7 @@ SUPERVISOR = [
         "supervisor",
         "return now >= self._cooling_until and not self._services.fence.must_stop(now)",
         "return now >= self._cooling_until",
-        f"{_SUPERVISOR}a_pod_that_slept_too_long_starts_nothing_before_it_has_beaten",
+        f"{RULES}a_pod_past_its_fence_accepts_nothing_before_it_is_told",
     ),
     in_runtime(
         "supervisor: a paused queue goes on with what it holds",

@@ -28,8 +28,12 @@ def test_a_bug_can_be_planted_and_its_tests_exist(bug: Bug) -> None:
 def _is_there(test: str) -> bool:
     """A file, or a test in it as pytest names it."""
     file, *names = test.split("::")
-    text = (ROOT / file).read_text()
-    return all(f"def {name}(" in text or f"class {name}:" in text for name in names)
+    text = "\n" + (ROOT / file).read_text()
+    kinds = ("class {}:", "def {}(", "async def {}(")
+    return all(
+        any(f"\n{indent}{kind.format(name)}" in text for kind in kinds)
+        for name, indent in zip(names, ("", "    "), strict=False)
+    )
 
 
 def test_names_are_told_apart() -> None:

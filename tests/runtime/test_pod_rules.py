@@ -155,9 +155,11 @@ async def test_a_claim_is_held_from_its_arrival_until_the_store_has_its_end(
         faults.hold_replies("exchange")
         it.doors[0].set()
         await wait_until(lambda: faults.waiting["exchange"] > 0, description="its end is stored")
-        assert job.claim in it.services.held
+        held_before_the_answer = job.claim in it.services.held
         faults.let_go("exchange")
-        await wait_until(lambda: job.claim not in it.services.held, description="it is let go")
+        await wait_until(lambda: it.supervisor.lane.is_idle, description="it is answered")
+        assert held_before_the_answer
+        assert job.claim not in it.services.held
         it.doors[1].set()
 
 
@@ -243,9 +245,10 @@ async def test_the_fence_counts_from_the_sending_of_a_beat_and_not_from_its_answ
         faults.hold_replies("heartbeat")
         first.set()
         await wait_until(lambda: heart.last_success != before, description="it is answered")
-        assert before is not None
-        assert before < fence._renewed_at <= sent_before
+        counted_from = fence._renewed_at
         faults.let_go("heartbeat")
+        assert before is not None
+        assert before < counted_from <= sent_before
 
 
 async def test_the_fence_counts_from_before_a_lease_was_asked_for_again(storage: Storage) -> None:
@@ -264,8 +267,19 @@ async def test_the_fence_counts_from_before_a_lease_was_asked_for_again(storage:
         faults.hold_replies("heartbeat")
         faults.let_go("register")
         await wait_until(lambda: services.lease != lease, description="it has its lease")
-        assert services.fence._renewed_at <= sent_before
+        counted_from = services.fence._renewed_at
         faults.let_go("heartbeat")
+        assert counted_from <= sent_before
+
+
+async def test_a_pod_past_its_fence_accepts_nothing_before_it_is_told(storage: Storage) -> None:
+    clock = ManualClock()
+    async with bench(storage, clock) as it:
+        it.beat(1)
+        assert it.supervisor.accepts
+        clock.advance(it.services.settings.lease)
+        assert not it.supervisor.accepts
+        assert not it.supervisor._fenced
 
 
 # -- wake-ups --------------------------------------------------------------------------------
@@ -337,11 +351,11 @@ async def test_a_lost_claim_beats_every_other_reason_to_stop(storage: Storage) -
         handler = it.handlers.get(job.kind)
         assert handler is not None
         run = Run(job, handler, "w", 0.0, asyncio.get_running_loop(), patience=1.0)
-        run.stop(StopReason.CANCEL)
-        run.stop(StopReason.SHUTDOWN)
-        assert run.stop_reason is StopReason.CANCEL
-        run.stop(StopReason.LOST)
-        assert run.stop_reason is StopReason.LOST
+        reasons: list[StopReason | None] = []
+        for reason in (StopReason.CANCEL, StopReason.SHUTDOWN, StopReason.LOST):
+            run.stop(reason)
+            reasons.append(run.stop_reason)
+        assert reasons == [StopReason.CANCEL, StopReason.CANCEL, StopReason.LOST]
 
 
 # -- the fleet -------------------------------------------------------------------------------
