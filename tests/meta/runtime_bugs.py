@@ -138,7 +138,7 @@ SUPERVISOR = [
         "supervisor",
         "else min(self._cooling_until, sent_at)",
         'else float("-inf")',
-        f"{_SUPERVISOR}a_claim_a_moment_before_the_store_ends_a_cool_down_is_repeated",
+        f"{RULES}an_empty_claim_is_repeated_a_moment_after_a_cool_down_and_not_later",
     ),
     in_runtime(
         "supervisor: a throttled queue goes on until the next beat",
@@ -176,13 +176,13 @@ SUPERVISOR = [
         f"{_SUPERVISOR}a_job_to_be_cancelled_is_not_what_a_worker_goes_on_with",
     ),
     in_runtime(
-        "supervisor: jobs claimed while the pod begins to stop are started",
+        "supervisor: a pod that drains keeps what it holds ahead",
         "supervisor",
         "if self._draining or self._fenced or self.lane.is_cut_off:\n            return False\n"
         "        if self.state is None",
         "if self._fenced or self.lane.is_cut_off:\n            return False\n"
         "        if self.state is None",
-        "stopping_in_trouble.py::test_a_job_claimed_while_the_pod_begins_to_stop_is_given_back",
+        f"{RULES}a_drain_gives_back_what_is_held_ahead_at_once",
     ),
     in_runtime(
         "supervisor: what was hinted at during a fence is not looked at",

@@ -9,6 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from forge_jobs.clock import ManualClock
 from forge_jobs.errors import StorageError
@@ -124,6 +125,27 @@ async def test_a_grant_is_void_with_its_lease(storage: Storage) -> None:
         assert it.supervisor.surplus() is None
 
 
+async def test_an_empty_claim_is_repeated_a_moment_after_a_cool_down_and_not_later(
+    storage: Storage,
+) -> None:
+    clock = ManualClock()
+    async with bench(storage, clock) as it:
+        cooling = structs.replace(it.state, cooldown_remaining=seconds(5))
+        slots = Slots(1, 1)
+        it.supervisor.apply(QueueBeat(slots=slots, state=cooling, next_due_in=None), 0.0)
+        clock.advance(5)
+        # The store's clock has ended it, as this beat says.
+        it.beat(1)
+        await it.at_rest()
+        looks: list[bool] = []
+        for passed in (0.5, 60.0):
+            clock.advance(passed)
+            it.supervisor._look_at = None
+            it.arrive([])
+            looks.append(it.supervisor._look_at is not None)
+        assert looks == [True, False]
+
+
 # -- held claims -----------------------------------------------------------------------------
 
 
@@ -179,6 +201,19 @@ async def test_the_call_that_brings_an_end_asks_for_the_next_claim(storage: Stor
         await wait_until(lambda: it.started == [0, 1], description="the next one runs")
         assert it.supervisor.lane.calls_begun == calls + 1
         it.doors[1].set()
+
+
+async def test_a_drain_gives_back_what_is_held_ahead_at_once(storage: Storage) -> None:
+    async with bench(storage) as it:
+        jobs = await it.claim(3)
+        it.beat(1)
+        # At this pace the pod would hold on to them.
+        it.supervisor._pace.record(0.0001, it.clock.elapsed())
+        it.arrive(jobs)
+        assert it.supervisor.held_ahead == 2
+        it.supervisor.drain()
+        assert it.supervisor.held_ahead == 0
+        assert it.supervisor.running == 1
 
 
 async def test_of_ends_that_are_refused_together_only_the_guilty_is_lost(
