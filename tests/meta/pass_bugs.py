@@ -106,11 +106,11 @@ COORDINATOR = [
         f"{_COORDINATOR}a_steady_fleet_is_neither_read_nor_written",
     ),
     in_runtime(
-        "coordinator: a pod that does not lead resigns",
+        "coordinator: a pod that has resigned leads on",
         "coordinator",
-        "    if term is not None:\n        await cron.resign(host_id, term)\n",
-        "    await cron.resign(host_id, term or 1)\n",
-        f"{_COORDINATOR}a_pod_that_does_not_lead_resigns_nothing",
+        "    term = memory.term\n    memory.forget()\n",
+        "    term = memory.term\n",
+        f"{_COORDINATOR}after_a_clean_stop_another_pod_leads_at_once",
     ),
     in_runtime(
         "coordinator: a clean stop keeps the lead until its lease is over",

@@ -254,8 +254,7 @@ EXCHANGE = [
         "exchange",
         "        self._let_go(self.waiting_claims())\n",
         "",
-        f"{_SUPERVISOR}claims_held_ahead_are_let_go_when_the_storage_is_closed",
-        f"{_TROUBLE}a_storage_closed_before_the_stop_is_told_once_and_no_job_stays_behind",
+        f"{RULES}an_end_that_meets_a_closed_storage_is_beaten_for_no_longer",
     ),
     in_runtime(
         "exchange: the end of a job asks for no further one",

@@ -158,6 +158,7 @@ async def test_after_a_clean_stop_another_pod_leads_at_once(
     assert not (await other.once()).leading
 
     await stopped.resign()
+    assert not stopped.memory.is_leader()
 
     assert not stopped.memory.is_leader()
     assert (await other.once()).leading
@@ -255,7 +256,8 @@ async def test_a_write_whose_record_moved_on_is_refused_and_planned_again(
         return found
 
     monkeypatch.setattr(storage.procs, "allocations", allocations_then_join)
-    await a_coordinator.once()
+    report = await a_coordinator.once()
+    assert report.refused == 0
     await a_coordinator.once()
 
     granted = await grants(storage)
@@ -275,6 +277,7 @@ async def test_a_queue_with_jobs_that_no_pod_declares_is_warned_about_once(
         for _ in range(8):
             report = await a_coordinator.once()
             manual_clock.advance(SETTINGS.coordinate_interval)
+            a_coordinator.memory.look_again()
 
     assert report.unserved == ("orphans",)
     warnings = [each.getMessage() for each in caplog.records]

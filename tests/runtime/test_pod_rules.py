@@ -216,6 +216,23 @@ async def test_a_drain_gives_back_what_is_held_ahead_at_once(storage: Storage) -
         assert it.supervisor.running == 1
 
 
+async def test_an_end_that_meets_a_closed_storage_is_beaten_for_no_longer(
+    storage: Storage,
+) -> None:
+    closing = await storage.reopen()
+    async with bench(closing) as it:
+        [job] = await it.claim(1)
+        it.beat(1)
+        it.arrive([job])
+        await wait_until(lambda: it.started == [0], description="it runs")
+        await it.at_rest()
+        await closing.aclose()
+        it.doors[0].set()
+        await wait_until(lambda: it.supervisor.lane.is_cut_off, description="its end fails")
+        assert job.claim not in it.services.held
+        assert job.claim in it.services.given_up
+
+
 async def test_of_ends_that_are_refused_together_only_the_guilty_is_lost(
     storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
