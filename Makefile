@@ -38,7 +38,7 @@ check: $(READY)
 	$(BIN)/python -m tests.meta.module_sizes
 
 planted-bugs: $(READY)
-	$(BIN)/python -m tests.meta.planted_bugs $(if $(BACKEND),--backend $(BACKEND)) $(if $(ONLY),--only "$(ONLY)")
+	$(BIN)/python -m tests.meta.planted_bugs $(if $(OF),--of $(OF)) $(if $(BACKEND),--backend $(BACKEND)) $(if $(ONLY),--only "$(ONLY)")
 
 # Every store against the model, for as long as EXAMPLES takes: 10,000 programs are hours.
 model: export FORGE_MODEL_EXAMPLES = $(or $(EXAMPLES),2000)

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.meta import planted_bugs
 from tests.meta.bugs import Bug
 from tests.meta.lane_bugs import LANE_BUGS
 from tests.meta.pass_bugs import PASS_BUGS
@@ -49,3 +50,36 @@ def test_the_runtime_and_its_policies_have_bugs_whose_tests_name_the_rule() -> N
     planted = (*RUNTIME_BUGS, *PASS_BUGS, *POD_BUGS, *POLICY_BUGS, *LANE_BUGS)
     assert len(planted) >= 150
     assert all("::test_" in test or "::Test" in test for bug in planted for test in bug.tests)
+
+
+def test_a_draw_is_the_same_for_one_seed() -> None:
+    names = [bug.name for bug in planted_bugs.drawn(EVERY, 20, 7)]
+    assert len(set(names)) == 20
+    assert names == [bug.name for bug in planted_bugs.drawn(tuple(reversed(EVERY)), 20, 7)]
+    assert names != [bug.name for bug in planted_bugs.drawn(EVERY, 20, 8)]
+
+
+@pytest.mark.parametrize(
+    ("ended", "word"),
+    [
+        ((1, "FAILED tests/a.py::test_a - assert 1 == 2"), "caught"),
+        ((1, "FAILED tests/a.py::test_a - Failed: Timeout (>120.0s) from pytest-timeout."), "hung"),
+        ((planted_bugs.TIMED_OUT, ""), "hung"),
+        ((0, ""), "missed"),
+        ((2, "interrupted"), "error"),
+    ],
+)
+def test_a_bug_is_caught_by_a_test_that_fails_and_not_by_one_that_does_not_end(
+    monkeypatch: pytest.MonkeyPatch, ended: tuple[int, str], word: str
+) -> None:
+    monkeypatch.setattr(planted_bugs, "run_tests", lambda *_: ended)
+    assert planted_bugs.verdict(EVERY[0]).word == word
+
+
+def test_the_table_counts_by_group_and_altogether() -> None:
+    first, last = EVERY[0], EVERY[-1]
+    words = {first: "caught", last: "hung"}
+    verdicts = [planted_bugs.Verdict(bug, word, "", 0.0) for bug, word in words.items()]
+    lines = planted_bugs.table(verdicts).splitlines()
+    rows = ["| stores | 1 | 0 | 0 | 0 |", "| pod | 0 | 0 | 1 | 0 |", "| all | 1 | 0 | 1 | 0 |"]
+    assert lines[2:] == rows

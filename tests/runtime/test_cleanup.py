@@ -35,6 +35,7 @@ async def test_a_pass_ends_when_its_time_is_used_up(
     manual_storage: Storage, manual_clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def always_full(limit: int) -> int:
+        assert manual_clock.elapsed() < 60
         manual_clock.advance(1)
         return limit
 
