@@ -149,7 +149,6 @@ class QueueRuntime:
         and coroutines that swallow their cancellation.
 
         :returns: 0; 1 when something of the pod is left in the store, or when it stopped by itself
-            because its tasks were cancelled or its storage was closed, or when it stopped by itself
             because its tasks were cancelled or its storage was closed
         """
         request = StopRequest()

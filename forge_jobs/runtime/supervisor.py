@@ -174,6 +174,7 @@ class Supervisor:
         if limit <= 0 or (limit < len(self._ahead) and not piggyback):
             # While half of it is left, more is not worth a call of its own.
             return _NO_DEMAND
+        limit = self._services.threads.room(limit)
         capacity = self._services.capacity
         if capacity and not (limit := capacity.room(self, limit, len(self._free))):
             return _NO_DEMAND

@@ -35,14 +35,20 @@ def start_thread(name: str, function: Callable[[], None]) -> None:
 
 
 class HandlerThread:
-    """Runs one call after another. One thread per worker, so that as many run as there are slots.
+    """Runs one call after another.
 
     :raises NoThread: the system starts no further thread
     """
 
     def __init__(self, name: str) -> None:
         self._calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
+        self._last: asyncio.Future[Outcome] | None = None
         start_thread(name, self._run)
+
+    @property
+    def is_free(self) -> bool:
+        """Its last call has ended, as far as the event loop knows."""
+        return self._last is None or (self._last.done() and not self._last.cancelled())
 
     def call(
         self, function: Callable[[], Any], context: contextvars.Context
@@ -52,6 +58,7 @@ class HandlerThread:
         An exception is passed as a value because a future cannot carry every one of them.
         """
         future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        self._last = future
         self._calls.put((function, context, future))
         return future
 
@@ -74,24 +81,67 @@ class HandlerThread:
 
 
 class ThreadSupply:
-    """Whether handlers that need a thread of their own may start.
+    """The threads of a pod's handlers, lent for one run each: as many as have run at once.
 
-    After a refusal they wait for a pause, twice as long after each further one, and for a thread
-    that starts. Jobs of such handlers are not claimed meanwhile.
+    After a refusal the threads that there are serve all queues in turn. Whether a further one
+    starts is tried after a pause, twice as long after each further refusal.
 
-    :param changed: called with whether threads are there, each time that changes
+    :param changed: called with whether a handler that needs a thread may start, each time that
+        changes
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, changed: Callable[[bool], None]) -> None:
         self.problem = ""
-        """Why no such handler may start; "" while they may."""
+        """Why no further thread starts; "" while they do."""
         self._loop = loop
         self._changed = changed
+        self._idle: list[HandlerThread] = []
+        self._started = 0
         self._refusals = 0
         self._refused_at = float("-inf")
 
-    def refused(self, error: NoThread) -> None:
-        """Note that a thread did not start."""
+    def room(self, wanted: int) -> int:
+        """How many of ``wanted`` jobs may be claimed: no more than threads wait for one, if any.
+
+        With none that waits, only jobs that need no thread are claimed, as many as wanted.
+        """
+        return min(wanted, len(self._idle)) if self.problem and self._idle else wanted
+
+    def take(self) -> HandlerThread:
+        """A thread for one run, one that has run before if there is one.
+
+        :raises NoThread: there is none, and the system starts no further one
+        """
+        if self._idle:
+            thread = self._idle.pop()
+            if self.problem and not self._idle:
+                self._changed(False)
+            return thread
+        try:
+            thread = HandlerThread(f"forge-jobs-handler-{self._started}")
+        except NoThread as error:
+            self._refused(error)
+            raise
+        self._started += 1
+        return thread
+
+    def give_back(self, thread: HandlerThread) -> None:
+        """Keep a thread for the next run; one whose handler goes on ends after it."""
+        if not thread.is_free:
+            thread.close()
+            return
+        self._idle.append(thread)
+        if self.problem and len(self._idle) == 1:
+            self._changed(True)
+
+    def dismiss(self) -> None:
+        """A worker has been retired: end a thread that nobody uses, if there is one."""
+        if self._idle:
+            self._idle.pop(0).close()
+            if self.problem and not self._idle:
+                self._changed(False)
+
+    def _refused(self, error: NoThread) -> None:
         now = self._loop.time()
         if self.problem:
             return
@@ -106,8 +156,9 @@ class ThreadSupply:
         self._refused_at = self._loop.time()
         self.problem = f"the system starts no further thread: {error}"
         logger.warning(
-            "%s. Jobs of `def` handlers are given back, and none is claimed for %.1f s. Raise the "
-            "limit of threads (ulimit -u, pids.max of the container), or lower max_workers",
+            "%s. Jobs of `def` handlers without a thread are given back, and no more are claimed "
+            "than threads are free, for %.1f s at least. Raise the limit of threads (ulimit -u, "
+            "pids.max of the container), or lower max_workers",
             self.problem,
             pause,
         )

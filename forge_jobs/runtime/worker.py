@@ -19,7 +19,7 @@ from forge_jobs.runtime.failures import error_record
 from forge_jobs.runtime.run import Run, StopReason
 from forge_jobs.runtime.service import Wakeup
 from forge_jobs.runtime.services import PodServices
-from forge_jobs.runtime.threads import HandlerThread, NoThread
+from forge_jobs.runtime.threads import HandlerThread
 from forge_jobs.runtime.turns import with_turn
 
 logger = reporter(__name__)
@@ -71,10 +71,8 @@ class Worker:
         self._task = services.loop.create_task(self._work(run), context=services.context.copy())
 
     def retire(self) -> None:
-        """Never to be used again. A thread that still runs a handler ends after it."""
-        if self._thread is not None:
-            self._thread.close()
-            self._thread = None
+        """Never to be used again; the worker must be free."""
+        self._services.threads.dismiss()
 
     async def _work(self, run: Run) -> None:
         services = self._services
@@ -91,7 +89,7 @@ class Worker:
                 services.routine_event(EventKind.STARTED, run.job.claim, run.job.kind, now)
             if stop_points.ARMED:
                 await stop_points.reach("run:start")
-            end = await execute(run, services.host_id, services.job_context, self._own_thread)
+            end = await execute(run, services.host_id, services.job_context, self._take_thread)
             if end is not None and end.cause is Cause.RATE_LIMITED:
                 end = await with_turn(end, run, services)
             if run.stop_reason is StopReason.TIMEOUT and end is not None:
@@ -107,6 +105,7 @@ class Worker:
         finally:
             if not run.ended:
                 run.finish()
+            self._give_thread_back()
             self.run = None
             self._ended(self, run, end)
 
@@ -122,14 +121,14 @@ class Worker:
             record = structs.replace(end.error, message=message)
         return structs.replace(end, error=record)
 
-    def _own_thread(self) -> HandlerThread:
-        if self._thread is None:
-            try:
-                self._thread = HandlerThread(f"forge-jobs-handler-{self.worker_id}")
-            except NoThread as error:
-                self._services.threads.refused(error)
-                raise
+    def _take_thread(self) -> HandlerThread:
+        self._thread = self._services.threads.take()
         return self._thread
+
+    def _give_thread_back(self) -> None:
+        if self._thread is not None:
+            self._services.threads.give_back(self._thread)
+            self._thread = None
 
     async def _record_start(self, run: Run) -> bool:
         """Make it known that the handler of a job that may kill its process is about to start.

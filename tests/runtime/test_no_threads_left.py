@@ -10,9 +10,10 @@ from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.handlers.requests import EnqueueRequest
 from forge_jobs.model.jobs import Cause, JobStatus
 from forge_jobs.runtime import coordinator, threads
+from forge_jobs.runtime.runtime import QueueRuntime
 from forge_jobs.storage.protocols import Storage
 from tests.support.factories import counters
-from tests.support.runtimes import a_runtime, job_because
+from tests.support.runtimes import a_runtime, job_because, quick_settings
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
@@ -23,13 +24,16 @@ class Refusals:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.last = True
+        self.allowed = 0
         self.count = 0
         start: Any = threading.Thread.start
 
         def refuse(thread: threading.Thread) -> None:
-            if self.last and thread.name.startswith("forge-jobs-handler-"):
+            is_of_handler = thread.name.startswith("forge-jobs-handler-")
+            if self.last and is_of_handler and not self.allowed:
                 self.count += 1
                 raise RuntimeError("can't start new thread")
+            self.allowed -= is_of_handler and self.last
             start(thread)
 
         monkeypatch.setattr(threading.Thread, "start", refuse)
@@ -103,3 +107,19 @@ async def test_threads_are_tried_again_with_growing_pauses_and_no_claim_between(
     assert pauses[:4] == [0.05, 0.1, 0.2, 0.4]
     # One round of the workers, and what was held ahead for them.
     assert counted["claimed"] <= 12
+
+
+async def test_the_threads_that_there_are_serve_all_queues_in_turn(
+    storage: Storage, refusals: Refusals, handlers: HandlerRegistry
+) -> None:
+    refusals.allowed = 2
+    runtime = QueueRuntime(storage, handlers, settings=quick_settings())
+    async with runtime.with_queues(one=4, other=4).start() as handle:
+        queues = ["one", "other"] * 20
+        requests = [EnqueueRequest("function").options(queue=queue) for queue in queues]
+        jobs = [each.job_id for each in await handle.enqueue_many(requests)]
+        for job_id in jobs:
+            assert await handle.result(job_id, timeout=20) == "ran in a thread"
+        assert refusals.count, "all of the threads were started"
+    found = await storage.jobs.get(jobs)
+    assert {job.attempt for job in found.values()} == {1}
