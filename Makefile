@@ -6,6 +6,10 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 PYTEST := $(BIN)/pytest -n 3 --dist worksteal -q
 
+# Compiled modules are kept. Without them each process of each test compiles hundreds of modules again,
+# which takes longer than most tests.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo test test-all quick debian check bench bench-peers bench-limits planted-bugs model chaos clean
 
 demo: $(READY)

@@ -7,6 +7,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.support import servers
+from tests.support.compiled import share_compiled_statements
+
+share_compiled_statements()
 
 _COMMON = settings(
     deadline=None,

@@ -8,7 +8,7 @@ from pathlib import Path
 from forge_jobs.clock import Clock
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
-from tests.support import databases, key_prefixes
+from tests.support import databases, files, key_prefixes
 
 POOLED = "postgres-pooled"
 """Postgres as if behind a pooler: every call is a script, also those that have a shorter way."""
@@ -23,8 +23,8 @@ async def url_of(backend: str, folder: Path) -> str:
     A store that no test has used yet is made first.
     """
     if backend == "sqlite":
-        # Power is not cut in these tests, so they need not wait for the disk.
-        return f"sqlite:///{folder}/jobs.db?synchronous=off"
+        await files.make_in(folder)
+        return f"{files.url_in(folder)}{files.IN_TESTS}"
     if backend == "postgres":
         return await databases.url_of(folder)
     if backend == POOLED:

@@ -56,6 +56,13 @@ _RENEW_RUNNING = _RENEW.values(
 )
 
 
+_SIGNAL = Often(
+    sqlite.insert(signals)
+    .on_conflict_do_update(index_elements=["topic"], set_={"seq": signals.c.seq + 1})
+    .returning(signals.c.seq)
+)
+
+
 class SqliteFlavor(Upserts):
     """SQLite: the host's clock, and a table of sequence numbers that others watch."""
 
@@ -65,12 +72,6 @@ class SqliteFlavor(Upserts):
     def __init__(self, clock: Clock) -> None:
         super().__init__(sqlite.insert)
         self._clock = clock
-        add = sqlite.insert(signals)
-        self._signal = Often(
-            add.on_conflict_do_update(
-                index_elements=["topic"], set_={"seq": signals.c.seq + 1}
-            ).returning(signals.c.seq)
-        )
 
     def translate(self, error: Exception) -> StorageError:
         return translate(error)
@@ -138,9 +139,7 @@ class SqliteFlavor(Upserts):
         return func.instr(column, part) > 0
 
     def signal(self, tx: Tx, topics: Sequence[str]) -> list[tuple[str, int]]:
-        return [
-            (topic, tx.rows(self._signal, {"topic": topic, "seq": 1})[0].seq) for topic in topics
-        ]
+        return [(topic, tx.rows(_SIGNAL, {"topic": topic, "seq": 1})[0].seq) for topic in topics]
 
 
 def known_signals(connection: Connection) -> list[tuple[str, int]]:

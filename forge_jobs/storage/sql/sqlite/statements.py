@@ -8,7 +8,7 @@ import sqlite3
 from collections import namedtuple
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from functools import partial
+from functools import cache, partial
 from itertools import chain
 from operator import itemgetter
 from typing import Any, cast
@@ -29,26 +29,18 @@ _row_type: Callable[..., Any] = namedtuple
 
 
 class Statements:
-    """The statements of one connection; each is compiled when it is first used."""
+    """The statements of one connection."""
 
     def __init__(self, raw: sqlite3.Connection) -> None:
         self.raw = raw
-        self._single: dict[Often, Single] = {}
-        self._inserts: dict[Often, _Insert] = {}
 
     def rows(self, statement: Often, parameters: Mapping[str, object]) -> Sequence[Any]:
         """See ``Tx.rows``."""
-        single = self._single.get(statement)
-        if single is None:
-            single = self._single[statement] = Single(statement.core)
-        return single.run(self.raw, parameters)
+        return _single(statement).run(self.raw, parameters)
 
     def put(self, statement: Often, rows: Sequence[Mapping[str, object]]) -> None:
         """See ``Tx.put``."""
-        found = self._inserts.get(statement)
-        if found is None:
-            found = self._inserts[statement] = _Insert(cast(Insert, statement.core), rows[0])
-        found.run(self.raw, rows)
+        _insert(statement, tuple(rows[0])).run(self.raw, rows)
 
 
 class Single:
@@ -88,11 +80,12 @@ class _Insert:
     a run takes a block of rows where there are as many.
     """
 
-    def __init__(self, core: Insert, row: Mapping[str, object]) -> None:
-        single = _compiled(core, _BY_PLACE, list(row))
+    def __init__(self, core: Insert, columns: tuple[str, ...]) -> None:
+        single = _compiled(core, _BY_PLACE, list(columns))
         assert single.positiontup is not None
         self._single = str(single)
-        self._block = str(_compiled(core.values([dict(row)] * _BLOCK), _BY_PLACE))
+        row = dict.fromkeys(columns)
+        self._block = str(_compiled(core.values([row] * _BLOCK), _BY_PLACE))
         self._values = itemgetter(*single.positiontup)
 
     def run(self, raw: sqlite3.Connection, rows: Sequence[Mapping[str, object]]) -> None:
@@ -102,6 +95,17 @@ class _Insert:
             blocks = range(0, whole, _BLOCK)
             raw.executemany(self._block, (list(chain(*values[at : at + _BLOCK])) for at in blocks))
         raw.executemany(self._single, values[whole:])
+
+
+@cache
+def _single(statement: Often) -> Single:
+    """The statement for all connections of the process: compiling it takes longer than its runs."""
+    return Single(statement.core)
+
+
+@cache
+def _insert(statement: Often, columns: tuple[str, ...]) -> _Insert:
+    return _Insert(cast(Insert, statement.core), columns)
 
 
 def _compiled(core: Executable, dialect: Any, columns: list[str] | None = None) -> SQLCompiler:
