@@ -16,15 +16,13 @@ from forge_jobs.lanes import Lane
 from forge_jobs.model.names import check_name
 from forge_jobs.model.queues import TokenGrant
 from forge_jobs.storage.protocols import ConfigStore
+from forge_jobs.storage.set_back import LONGEST_TURN
 
 LONGEST_PAUSE = timedelta(seconds=5)
 """A waiter asks again this often although the store said later: a limit may be raised."""
 
 SHORTEST_PAUSE = timedelta(milliseconds=1)
 """A timer that ends a moment early must not turn a waiter into a busy one."""
-
-LONGEST_TURN = timedelta(minutes=15)
-"""A turn is not further away: a limit may be raised, and jobs that have turns may be deleted."""
 
 REPEAT_FOR = timedelta(seconds=10)
 """How long an unreachable store is tried again before ``Unavailable`` reaches the caller."""

@@ -1,5 +1,7 @@
 """What stores share about a clock that has been set back."""
 
+from datetime import timedelta
+
 from forge_jobs.model.jobs import Cause
 
 TOLERANCE_US = 1_000_000
@@ -7,6 +9,10 @@ TOLERANCE_US = 1_000_000
 
 A call reads the clock once, and another may write a later time before it looks.
 """
+
+LONGEST_TURN = timedelta(minutes=15)
+"""A job that waits for a rate limit is due no later than this: a limit may be raised, and jobs that
+have turns may be deleted."""
 
 DUE_WHEN_STORED = (
     Cause.RELEASED,

@@ -11,6 +11,7 @@ from forge_jobs.model.processes import PodLease, SetBack
 from forge_jobs.model.queues import QueueChange
 from forge_jobs.model.transitions import Cooldown, Delivery
 from forge_jobs.storage.protocols import Storage
+from forge_jobs.storage.set_back import LONGEST_TURN
 from tests.support.factories import (
     KIND,
     LEASE,
@@ -27,6 +28,7 @@ from tests.support.factories import (
     get_job,
     held,
     only,
+    rate_limited,
     register,
     revive,
     snoozed,
@@ -222,6 +224,23 @@ async def test_what_became_due_again_in_the_future_does_not_wait_either(
 
     assert await storage.jobs.bring_back_jobs(ALL) == 5
     assert set(await claimable(storage, lease)) == {released, throttled, crashed, requeued, child}
+
+
+async def test_a_job_whose_turn_at_a_rate_limit_is_further_away_than_any_is_due(
+    storage: Storage, lease: PodLease, clock: ManualClock
+) -> None:
+    far, near = [await enqueue_one(storage) for _ in range(2)]
+    claims = {each.claim.job_id: each for each in await claim(storage, lease, limit=2)}
+    clock.advance(SECOND)
+    await finish(storage, claims[far], rate_limited(LONGEST_TURN))
+    await finish(storage, claims[near], rate_limited(SECOND))
+    clock.step_wall(-2 * SECOND)
+    assert await storage.jobs.bring_back_jobs(ALL) == 1
+    assert await claimable(storage, lease) == [far]
+
+    clock.step_wall(-HOUR)
+    assert await storage.jobs.bring_back_jobs(ALL) == 1
+    assert await claimable(storage, lease) == [near]
 
 
 async def test_a_job_that_was_claimed_in_the_future_is_due_once_it_is_given_back(

@@ -8,11 +8,12 @@ from collections.abc import Mapping
 import msgspec
 
 from forge_jobs.clock import duration_us
+from forge_jobs.model.jobs import Cause
 from forge_jobs.model.processes import SetBack
 from forge_jobs.storage.redis.database import Database
 from forge_jobs.storage.redis.fleet import in_all_queues, queue_names
 from forge_jobs.storage.redis.queue_records import QueueRecord
-from forge_jobs.storage.set_back import DUE_WHEN_STORED, TOLERANCE_US
+from forge_jobs.storage.set_back import DUE_WHEN_STORED, LONGEST_TURN, TOLERANCE_US
 
 _AT_ONCE = 1000
 """How many claims or jobs of a queue one step looks at, so that it stays short."""
@@ -74,7 +75,10 @@ async def _longest_cooldowns(database: Database) -> Mapping[str, int]:
 async def bring_back_jobs(database: Database, limit: int) -> int:
     """See ``JobStore.bring_back_jobs``."""
     at_once = min(limit, _AT_ONCE)
-    causes = dict.fromkeys(DUE_WHEN_STORED, True)
+    # No turn at a rate limit is so far away, and it can be asked for again.
+    causes = dict.fromkeys(DUE_WHEN_STORED, TOLERANCE_US) | {
+        Cause.RATE_LIMITED: TOLERANCE_US + duration_us(LONGEST_TURN)
+    }
     moved = 0
     for queue in sorted(await queue_names(database)):
         base, score, after, is_more = database.keys.queue(queue), 0, "", True

@@ -5,9 +5,10 @@ from typing import Any
 
 from sqlalchemy import BigInteger, Select, and_, bindparam, func, or_, select, text, update
 
+from forge_jobs.clock import duration_us
 from forge_jobs.model.jobs import Cause, JobStatus
 from forge_jobs.model.processes import SetBack
-from forge_jobs.storage.set_back import DUE_WHEN_STORED, TOLERANCE_US
+from forge_jobs.storage.set_back import DUE_WHEN_STORED, LONGEST_TURN, TOLERANCE_US
 from forge_jobs.storage.sql.cooldowns import shorten_cooldowns
 from forge_jobs.storage.sql.database import Database
 from forge_jobs.storage.sql.job_rows import JobRow
@@ -48,6 +49,11 @@ _NEWEST_MINUTE = select(func.max(counters.c.minute))
 _WAS_DUE = or_(
     text("cause IN ({})".format(", ".join(f"'{cause.value}'" for cause in DUE_WHEN_STORED))),
     and_(jobs.c.cause == Cause.CRASHED.value, jobs.c.crashes < 2),
+    # No turn is so far away, and it can be asked for again.
+    and_(
+        jobs.c.cause == Cause.RATE_LIMITED.value,
+        jobs.c.run_at > _AHEAD + duration_us(LONGEST_TURN),
+    ),
     and_(jobs.c.cause == Cause.ENQUEUED.value, jobs.c.run_at <= jobs.c.enqueued_at),
     and_(
         jobs.c.cause == Cause.PARENTS_SETTLED.value,

@@ -2,7 +2,7 @@
 -- Makes jobs due that were due when they became pending, by a clock that has been set back since.
 -- { tolerance, limit, causes, score, id }: of the ready jobs that come later than now and the
 -- tolerance, in the order of due time and id after (score, id), the first `limit` are looked at. causes:
--- name -> true, of jobs that were due in any case. Answers how many were made due, whether there are more to look
+-- name -> how far ahead of now a job of it that was due when it was stored lies at least. Answers how many were made due, whether there are more to look
 -- at, and score and id of the last one.
 -- uses: jobs ready
 local function was_due(base, id, causes)
@@ -16,7 +16,8 @@ local function was_due(base, id, causes)
   elseif cause == 'parents_settled' then
     return tonumber(requested or 0) < tonumber(run_at)
   end
-  return causes[cause]
+  local least = causes[cause]
+  return least and tonumber(run_at) > now + least
 end
 
 local function comes_before(a, b)
