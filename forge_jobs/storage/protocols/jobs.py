@@ -294,10 +294,9 @@ class JobStore(Protocol):
         since and says now that their time is to come. At most ``limit``, of each queue and
         priority the earliest first, in their order; how many. Wakes their queues.
 
-        Jobs that wait for a rate limit count as due where they are further away than
-        ``LONGEST_TURN`` of ``storage.set_back``. Jobs that waited for a time that was asked for,
-        for a retry or for the end of a snooze, go on waiting. A job less than a second ahead may
-        too. Not one atomic step.
+        Jobs that waited for a time that was asked for, for a retry or for the end of a snooze,
+        go on waiting, and those with a turn at a rate limit no further away than ``LONGEST_TURN``.
+        A job less than a second ahead may too. Not one atomic step.
         """
         ...
 
