@@ -16,7 +16,8 @@ from forge_jobs.errors import StorageError
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.model.ids import new_host_id
 from forge_jobs.model.jobs import JobStatus
-from forge_jobs.model.processes import QueueBeat, Slots
+from forge_jobs.model.processes import ClaimState, QueueBeat, Slots
+from forge_jobs.model.transitions import Finalization
 from forge_jobs.policy.liveness import ReaperGuard
 from forge_jobs.runtime.handle import QueueHandle
 from forge_jobs.runtime.reaper import reap_once
@@ -408,6 +409,46 @@ async def test_a_lost_claim_beats_every_other_reason_to_stop(storage: Storage) -
             run.stop(reason)
             reasons.append(run.stop_reason)
         assert reasons == [StopReason.CANCEL, StopReason.CANCEL, StopReason.LOST]
+
+
+class _Deaf:
+    """The task of a handler that swallows its cancellations."""
+
+    def __init__(self) -> None:
+        self.cancels = 0
+
+    def cancel(self) -> None:
+        self.cancels += 1
+
+
+async def test_a_handler_is_cancelled_once_and_again_after_its_patience(storage: Storage) -> None:
+    async with bench(storage) as it:
+        [job] = await it.claim(1)
+        handler = it.handlers.get(job.kind)
+        assert handler is not None
+        run = Run(job, handler, "w", 0.0, asyncio.get_running_loop(), patience=0.2)
+        task = _Deaf()
+        run.begin(task)  # type: ignore[arg-type]
+        for reason in (StopReason.CANCEL, StopReason.TIMEOUT, StopReason.SHUTDOWN):
+            run.stop(reason)
+        assert task.cancels == 1
+        await wait_until(lambda: task.cancels == 2, description="its patience ends", timeout=5)
+        run.finish()
+
+
+async def test_the_end_of_a_lost_claim_is_not_even_sent(storage: Storage) -> None:
+    async with bench(storage) as it:
+        jobs = await it.claim(1)
+        it.beat(1)
+        sent: list[Finalization] = []
+        it.supervisor.store_end = sent.append
+        it.arrive(jobs)
+        await wait_until(lambda: it.started == [0], description="it runs")
+        it.supervisor.claim_news(jobs[0].claim, ClaimState.LOST)
+        await wait_until(lambda: it.supervisor.running == 0, description="its handler ends")
+        assert sent == []
+        assert jobs[0].claim not in it.services.held
+        assert it.services.lost_claims == 1
 
 
 # -- the fleet -------------------------------------------------------------------------------

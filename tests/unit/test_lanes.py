@@ -386,6 +386,19 @@ class TestFlush:
     async def test_flush_of_an_idle_lane_returns_at_once(self) -> None:
         await Lane(Store().call).flush()
 
+    async def test_flush_waits_for_the_call_under_way(self) -> None:
+        store = Store()
+        lane = Lane(store.call)
+        store.gate.clear()
+        async with asyncio.TaskGroup() as callers:
+            callers.create_task(lane.submit(0))
+            await wait_until(lambda: store.running, description="the lane is busy")
+            flushing = callers.create_task(lane.flush())
+            for _ in range(3):
+                await anyio.lowlevel.checkpoint()
+            assert not flushing.done()
+            store.gate.set()
+
     async def test_flush_waits_for_its_own_items_also_when_later_ones_end_first(self) -> None:
         store = Store(guilty=frozenset({9}))
         lane = Lane(store.call, sort_key=lambda item: -item)
