@@ -319,7 +319,7 @@ STOPS = [
         "stopping",
         "return self.left and not self.unstored",
         "return self.left or not self.unstored",
-        f"{_OUTAGES}stopping_while_the_store_is_down_ends_soon_and_says_what_is_left",
+        f"{RULES}a_stop_is_clean_when_the_pod_has_left_and_no_end_is_left",
     ),
     in_runtime(
         "parts: one that fails is not started again",
@@ -397,8 +397,7 @@ LIMITS = [
         "events",
         "self._events.extendleft(reversed(batch))",
         "self._events.extend(batch)",
-        f"{_EVENTS}events_survive_an_outage_of_the_store_in_order",
-        f"{_EVENTS}a_large_backlog_goes_in_bounded_batches_in_order",
+        f"{RULES}events_put_back_come_before_those_made_meanwhile",
     ),
     in_runtime(
         "events: what is put back knows no bound",
@@ -430,11 +429,11 @@ LIMITS = [
         "unit/test_client_results.py::TestManyWaiters::test_an_outage_is_waited_out",
     ),
     _other(
-        "results: a caller that stops waiting ends the looks of the others",
+        "results: a job that is gone counts as late",
         "results",
-        "        if wait.future.done():\n            return\n        if found is None:",
-        "        if found is None:",
-        "unit/test_client_results.py::TestManyWaiters::test_one_that_stops_waiting_disturbs_nobody",
+        "wait.future.set_exception(NotFound(text))",
+        "wait.future.set_exception(ResultTimeout(text))",
+        "unit/test_client_results.py::TestFailures::test_a_missing_job_is_known_at_once",
     ),
     _other(
         "routes: what pods publish is asked at each request",

@@ -12,17 +12,20 @@ import pytest
 from msgspec import structs
 
 from forge_jobs.clock import ManualClock
-from forge_jobs.errors import StorageError
+from forge_jobs.errors import StorageError, Unavailable
 from forge_jobs.handlers.registry import HandlerRegistry
-from forge_jobs.model.ids import new_host_id
+from forge_jobs.model.events import EventKind
+from forge_jobs.model.ids import new_host_id, new_job_id
 from forge_jobs.model.jobs import JobStatus
 from forge_jobs.model.processes import ClaimState, QueueBeat, Slots
 from forge_jobs.model.transitions import Finalization
 from forge_jobs.policy.liveness import ReaperGuard
+from forge_jobs.runtime.events import EventBuffer
 from forge_jobs.runtime.handle import QueueHandle
 from forge_jobs.runtime.reaper import reap_once
 from forge_jobs.runtime.run import Run, StopReason
 from forge_jobs.runtime.service import Wakeup
+from forge_jobs.runtime.stopping import StopReport
 from forge_jobs.runtime.watchdog import Watchdog
 from forge_jobs.storage.protocols import Storage
 from tests.runtime.test_supervisor import Bench, bench
@@ -495,3 +498,27 @@ async def test_a_stop_tells_the_store_of_an_end_before_the_pod_leaves(storage: S
         report = await stop
     assert report.is_clean
     assert (await job_when(storage, job_id, JobStatus.DONE)).crashes == 0
+
+
+# -- what a pod tells ------------------------------------------------------------------------
+
+
+def test_a_stop_is_clean_when_the_pod_has_left_and_no_end_is_left() -> None:
+    job_id = new_job_id()
+    reports = [StopReport(), StopReport(left=False), StopReport(unstored=(job_id,))]
+    assert [report.exit_code for report in reports] == [0, 1, 1]
+
+
+async def test_events_put_back_come_before_those_made_meanwhile() -> None:
+    class Away:
+        async def append_events(self, _: object) -> None:
+            buffer.record(EventKind.POD_STOPPED)
+            raise Unavailable("the test switched the store off")
+
+    buffer = EventBuffer(Away())  # type: ignore[arg-type]
+    buffer.record(EventKind.POD_STARTED)
+    buffer.record(EventKind.LEADER)
+    with pytest.raises(Unavailable):
+        await buffer.flush_once()
+    kinds = [event.kind for event in buffer._take()]
+    assert kinds == [EventKind.POD_STARTED, EventKind.LEADER, EventKind.POD_STOPPED]
