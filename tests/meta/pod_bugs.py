@@ -11,6 +11,7 @@ def _other(name: str, file: str, old: str, new: str, *tests: str) -> Bug:
     )
 
 
+_ALONE = "rules_without_a_store.py::test_"
 _LOGS = "bad_log_handlers.py::test_"
 _TROUBLE = "stopping_in_trouble.py::test_"
 _PARTS = "parts.py::test_"
@@ -80,14 +81,14 @@ HEARTBEAT = [
         "watchdog",
         "step = min(elapsed - self._last_check, self._longest_step)",
         "step = elapsed - self._last_check",
-        f"{RULES}a_machine_that_slept_has_not_blocked_its_loop",
+        f"{_ALONE}a_machine_that_slept_has_not_blocked_its_loop",
     ),
     in_runtime(
         "watchdog: a loop is reported blocked at each look",
         "watchdog",
         "        self._reported = True\n        self.blocked_count += 1\n",
         "        self.blocked_count += 1\n",
-        f"{RULES}a_loop_that_answers_nothing_is_blocked_and_later_hung",
+        f"{_ALONE}a_loop_that_answers_nothing_is_blocked_and_later_hung",
     ),
     in_runtime(
         "wake-ups: one that was lost is no hint",
@@ -102,14 +103,14 @@ HEARTBEAT = [
         "        if not self._is_rung and (at_most is None or at_most > timedelta(0)):",
         "        self._is_rung = False\n"
         "        if not self._is_rung and (at_most is None or at_most > timedelta(0)):",
-        f"{RULES}a_ring_before_the_wait_is_not_lost_and_counts_once",
+        f"{_ALONE}a_ring_before_the_wait_is_not_lost_and_counts_once",
     ),
     in_runtime(
         "wake-ups: a ring counts for ever",
         "service",
         "rung, self._is_rung = self._is_rung, False",
         "rung = self._is_rung",
-        f"{RULES}a_ring_before_the_wait_is_not_lost_and_counts_once",
+        f"{_ALONE}a_ring_before_the_wait_is_not_lost_and_counts_once",
     ),
     in_runtime(
         "store time: a slow answer widens what is known",
@@ -319,7 +320,7 @@ STOPS = [
         "stopping",
         "return self.left and not self.unstored",
         "return self.left or not self.unstored",
-        f"{RULES}a_stop_is_clean_when_the_pod_has_left_and_no_end_is_left",
+        f"{_ALONE}a_stop_is_clean_when_the_pod_has_left_and_no_end_is_left",
     ),
     in_runtime(
         "parts: one that fails is not started again",
@@ -397,7 +398,7 @@ LIMITS = [
         "events",
         "self._events.extendleft(reversed(batch))",
         "self._events.extend(batch)",
-        f"{RULES}events_put_back_come_before_those_made_meanwhile",
+        f"{_ALONE}events_put_back_come_before_those_made_meanwhile",
     ),
     in_runtime(
         "events: what is put back knows no bound",

@@ -1,32 +1,26 @@
-"""Rules of a pod, each alone: grants, held claims, the fence, wake-ups, the watchdog, the lead.
+"""Rules of a pod, each alone: grants, held claims, the fence, wake-ups, the lead.
 
 None of them depends on the store, so they are tried on one.
 """
 
 import asyncio
 from collections.abc import AsyncGenerator
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from msgspec import structs
 
 from forge_jobs.clock import ManualClock
-from forge_jobs.errors import StorageError, Unavailable
+from forge_jobs.errors import StorageError
 from forge_jobs.handlers.registry import HandlerRegistry
-from forge_jobs.model.events import EventKind
-from forge_jobs.model.ids import new_host_id, new_job_id
+from forge_jobs.model.ids import new_host_id
 from forge_jobs.model.jobs import JobStatus
 from forge_jobs.model.processes import ClaimState, QueueBeat, Slots
 from forge_jobs.model.transitions import Finalization
 from forge_jobs.policy.liveness import ReaperGuard
-from forge_jobs.runtime.events import EventBuffer
 from forge_jobs.runtime.handle import QueueHandle
 from forge_jobs.runtime.reaper import reap_once
 from forge_jobs.runtime.run import Run, StopReason
-from forge_jobs.runtime.service import Wakeup
-from forge_jobs.runtime.stopping import StopReport
-from forge_jobs.runtime.watchdog import Watchdog
 from forge_jobs.storage.protocols import Storage
 from tests.runtime.test_supervisor import Bench, bench
 from tests.runtime.test_wakeups import RARE, noting_handlers, settled
@@ -355,49 +349,6 @@ async def test_a_wake_up_that_was_lost_is_made_up_for(storage: Storage) -> None:
         assert faults.lost("wait_for_work")
 
 
-async def test_a_ring_before_the_wait_is_not_lost_and_counts_once() -> None:
-    wakeup = Wakeup()
-    wakeup.ring()
-    wakeup.ring()
-    assert await wakeup.wait(seconds(10))
-    assert not await wakeup.wait(timedelta(0))
-
-
-# -- the watchdog ----------------------------------------------------------------------------
-
-
-class _Silent:
-    """A loop that answers no ping."""
-
-    def call_soon_threadsafe(self, _: object) -> None:
-        """Never."""
-
-
-def _watchdog() -> Watchdog:
-    return Watchdog(
-        _Silent(),  # type: ignore[arg-type]
-        blocked_after=seconds(2),
-        hung_after=seconds(4),
-        tick=seconds(0.25),
-    )
-
-
-def test_a_machine_that_slept_has_not_blocked_its_loop() -> None:
-    watchdog = _watchdog()
-    assert not watchdog.check(0.0)
-    assert not watchdog.check(0.25)
-    assert not watchdog.check(3600.0)
-    assert not watchdog.is_blocked
-
-
-def test_a_loop_that_answers_nothing_is_blocked_and_later_hung() -> None:
-    watchdog = _watchdog()
-    hung = [watchdog.check(0.25 * tick) for tick in range(20)]
-    assert watchdog.blocked_count == 1
-    assert watchdog.is_blocked
-    assert hung.index(True) == 16
-
-
 # -- a run -----------------------------------------------------------------------------------
 
 
@@ -498,27 +449,3 @@ async def test_a_stop_tells_the_store_of_an_end_before_the_pod_leaves(storage: S
         report = await stop
     assert report.is_clean
     assert (await job_when(storage, job_id, JobStatus.DONE)).crashes == 0
-
-
-# -- what a pod tells ------------------------------------------------------------------------
-
-
-def test_a_stop_is_clean_when_the_pod_has_left_and_no_end_is_left() -> None:
-    job_id = new_job_id()
-    reports = [StopReport(), StopReport(left=False), StopReport(unstored=(job_id,))]
-    assert [report.exit_code for report in reports] == [0, 1, 1]
-
-
-async def test_events_put_back_come_before_those_made_meanwhile() -> None:
-    class Away:
-        async def append_events(self, _: object) -> None:
-            buffer.record(EventKind.POD_STOPPED)
-            raise Unavailable("the test switched the store off")
-
-    buffer = EventBuffer(Away())  # type: ignore[arg-type]
-    buffer.record(EventKind.POD_STARTED)
-    buffer.record(EventKind.LEADER)
-    with pytest.raises(Unavailable):
-        await buffer.flush_once()
-    kinds = [event.kind for event in buffer._take()]
-    assert kinds == [EventKind.POD_STARTED, EventKind.LEADER, EventKind.POD_STOPPED]
