@@ -4,11 +4,13 @@ Everything else must be the same to the microsecond. Whoever adds to this list w
 for every backend, so each entry names the sentence of the contract it stands on.
 """
 
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Sequence
+from itertools import pairwise
 from typing import Any
 
 from msgspec.structs import asdict, replace
 
+from forge_jobs.model.events import TimelineEvent
 from forge_jobs.model.jobs import Job, JobSummary
 from forge_jobs.model.processes import Beat, PodState
 from forge_jobs.model.queues import QueueCounts
@@ -19,7 +21,7 @@ from tests.conformance.model.reference.state import WAITING, World
 _IN_ANY_ORDER: dict[str, Callable[[Any], Any]] = {
     "jobs.stale_claims": lambda each: each.claim.job_id,
     "jobs.handovers": lambda each: (each.child_id, each.parent_id),
-    "jobs.events": lambda each: (each.at, each.job_id, each.kind),
+    "procs.live_pods": lambda pod: pod.host_id,
     "procs.pods": lambda each: each.pod.host_id,
     "procs.workers": lambda each: each.job_id,
     "procs.drop_dead_pods": str,
@@ -41,6 +43,11 @@ class Leeway:
         if method in _IN_ANY_ORDER and isinstance(answer, list):
             kept = [each for each in answer if self._is_told(each)]
             return [self._plain(each) for each in sorted(kept, key=_IN_ANY_ORDER[method])]
+        if method == "jobs.events" and isinstance(answer, list):
+            # Newest first; of one instant in any order.
+            return sorted(answer, key=_of_one_instant) if _is_newest_first(answer) else answer
+        if method == "procs.due_kinds" and isinstance(answer, dict):
+            return {name: kinds for name, kinds in answer.items() if not self._is_vague(name)}
         if isinstance(answer, dict):
             return {key: self._of_name(key, value) for key, value in answer.items()}
         if method == "jobs.list" and hasattr(answer, "jobs"):
@@ -125,3 +132,11 @@ class Leeway:
         child = self._world.jobs.get(each.child_id)
         edge = child.edges.get(each.parent_id) if child else None
         return edge is not None and edge.has_news
+
+
+def _of_one_instant(event: TimelineEvent) -> tuple[Any, ...]:
+    return (event.at, event.job_id, event.kind, event.detail)
+
+
+def _is_newest_first(events: Sequence[TimelineEvent]) -> bool:
+    return all(newer.at >= older.at for newer, older in pairwise(events))

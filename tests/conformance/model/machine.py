@@ -4,6 +4,8 @@ Hypothesis draws for each program which rules it may use at all, so some are abo
 leases, others about little but keys.
 """
 
+from typing import Any
+
 from hypothesis.stateful import invariant
 
 from forge_jobs.clock import to_us
@@ -12,24 +14,42 @@ from forge_jobs.model.jobs import ACTIVE, JobFilter, JobStatus
 from forge_jobs.model.transitions import Delivery
 from tests.conformance.model.endings import ENDINGS, REVIVALS
 from tests.conformance.model.program import KINDS, LEADER_LEASE, LEASE, ODD_KIND, QUEUES, SECOND
-from tests.conformance.model.rules.adversaries import Adversaries
+from tests.conformance.model.rules.instants import Instants
+from tests.conformance.model.rules.lives import Lives
 
 _ROUNDS = 60
+_READS: tuple[tuple[Any, ...], ...] = (
+    ("jobs.counts",),
+    ("config.queues",),
+    ("procs.pods",),
+    ("jobs.metrics", QUEUES[0]),
+    ("procs.allocations",),
+    ("procs.workers",),
+    ("jobs.list", JobFilter()),
+    ("config.rate_limits",),
+    ("cron.schedules",),
+    ("jobs.metrics", QUEUES[1]),
+    ("procs.due_kinds", QUEUES),
+    ("procs.live_pods",),
+    ("cron.leader",),
+)
 
 
-class StoreMachine(Adversaries):
+class StoreMachine(Instants, Lives):
     """Subclasses name the backends and lend an event loop."""
 
     def __init__(self) -> None:
         super().__init__()
         self._done: set[JobId] = set()
         self._tokens: dict[JobId, int] = {}
+        self._looks = 0
 
     # -- what must hold after every step
 
     @invariant()
     def stores_show_what_the_model_says(self) -> None:
         self.look_at_jobs()
+        self._look_at_one_thing_more()
 
     @invariant()
     def nothing_is_lost_or_invented(self) -> None:
@@ -46,6 +66,18 @@ class StoreMachine(Adversaries):
             assert 0 <= job.attempt <= job.token - to_us(job.enqueued_at)
         self._done |= {job.id for job in jobs.values() if job.status is JobStatus.DONE}
         self._tokens = {job.id: job.token for job in jobs.values()}
+
+    def _look_at_one_thing_more(self) -> None:
+        """After each step at another, so that a difference shows before it is overwritten."""
+        looks = (*_READS, *(("jobs.events", name) for name in QUEUES))
+        self._looks += 1
+        read, *about = looks[self._looks % len(looks)]
+        if read == "jobs.events":
+            self.do(read, queue=about[0], limit=1_000)
+        elif read == "jobs.metrics":
+            self.read_metrics(*about)
+        else:
+            self.do(read, *about)
 
     # -- the end of a program
 

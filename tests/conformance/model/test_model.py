@@ -16,7 +16,7 @@ from hypothesis.stateful import get_state_machine_test
 from tests.conformance.model.machine import StoreMachine
 from tests.support.backends import BACKENDS, VARIANTS
 
-_EXAMPLES = int(os.environ.get("FORGE_MODEL_EXAMPLES", "20"))
+_EXAMPLES = int(os.environ.get("FORGE_MODEL_EXAMPLES", "5"))
 _STEPS = int(os.environ.get("FORGE_MODEL_STEPS", "40"))
 _PHASES = [Phase.explicit, Phase.generate]
 if os.environ.get("FORGE_MODEL_SHRINK", "1") != "0":

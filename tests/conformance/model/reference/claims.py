@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from forge_jobs.model.ids import WorkerId
-from forge_jobs.model.jobs import Claim, ClaimedJob, JobStatus
+from forge_jobs.model.jobs import Claim, ClaimedJob, Hold, JobStatus
 from forge_jobs.model.processes import Beat, ClaimState, HeldClaim, PodLease, QueueBeat, Slots
 from forge_jobs.model.transitions import Demand
 from tests.conformance.model.reference.state import WAITING, ZERO, ModelJob, World
@@ -19,12 +19,22 @@ def claim(world: World, name: str, demand: Demand, lease: PodLease) -> list[Clai
         return []
     if name not in world.pods[lease.host_id].slots:
         return []
-    taken: list[ClaimedJob] = []
     published = {kind for pod in world.live_pods() for kind in pod.pod.kinds}
-    for job in world.waiting(name):
-        if job.request.kind not in published:
-            # Which of them a claim meets, and so puts on hold, is up to the store.
-            job.may_be_held = True
+    unknown = [job for job in world.waiting(name) if job.request.kind not in published]
+    for job in unknown:
+        # Which of them a claim meets, and so puts on hold, is up to the store.
+        job.may_be_held = True
+    taken = _take_due(world, name, demand, lease)
+    if len(taken) < demand.limit <= len(demand.worker_ids):
+        # But one that gives less than was asked for has met them all.
+        for job in unknown:
+            if not world.is_expired(job):
+                job.hold, job.may_be_held = Hold.UNKNOWN_KIND, False
+    return taken
+
+
+def _take_due(world: World, name: str, demand: Demand, lease: PodLease) -> list[ClaimedJob]:
+    taken: list[ClaimedJob] = []
     for job in world.due(name):
         if job.request.kind in demand.kinds and len(taken) < demand.limit:
             worker_id = demand.worker_ids[len(taken)] if len(taken) < len(demand.worker_ids) else ""
@@ -120,5 +130,6 @@ def _queue_beats(world: World, lease: PodLease) -> dict[str, QueueBeat]:
 
 
 def _next_due_in(world: World, name: str) -> timedelta | None:
-    waiting = [job.due_at for job in world.of_queue(name) if job.status in WAITING]
+    free = [job for job in world.of_queue(name) if job.status in WAITING and job.hold is None]
+    waiting = [job.due_at for job in free]
     return max(ZERO, min(waiting) - world.now) if waiting else None

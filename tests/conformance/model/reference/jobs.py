@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from forge_jobs.model.events import TimelineEvent
-from forge_jobs.model.ids import JobId
+from forge_jobs.model.ids import HostId, JobId
 from forge_jobs.model.jobs import (
     BulkOutcome,
     Claim,
@@ -15,7 +15,7 @@ from forge_jobs.model.jobs import (
     NewJob,
     Page,
 )
-from forge_jobs.model.metrics import Histogram, MetricBucket
+from forge_jobs.model.metrics import Histogram, LatencySample, MetricBucket
 from forge_jobs.model.processes import Beat, HeldClaim, PodLease
 from forge_jobs.model.queues import QueueCounts
 from forge_jobs.model.transitions import (
@@ -125,26 +125,53 @@ class ReferenceJobs:
         names = self._world.queues if queues is None else queues
         return {name: operators.counts(self._world, name) for name in names}
 
-    def events(self, *, queue: str, limit: int) -> list[TimelineEvent]:
-        return [event for event in self._world.events if event.queue == queue][-limit:]
+    def append_events(self, events: Sequence[TimelineEvent]) -> None:
+        self._world.events += events
+
+    def events(
+        self, *, job_id: JobId | None = None, queue: str | None = None, limit: int
+    ) -> list[TimelineEvent]:
+        found = [
+            event
+            for event in self._world.events
+            if job_id in {None, event.job_id} and queue in {None, event.queue}
+        ]
+        return sorted(found, key=lambda event: event.at, reverse=True)[:limit]
+
+    def add_latencies(self, host_id: HostId, samples: Sequence[LatencySample]) -> None:
+        for sample in samples:
+            for name, histogram in (("processing", sample.processing), ("total", sample.total)):
+                for bucket, count in histogram.counts.items():
+                    self._world.latencies[sample.queue, sample.minute, name, bucket] += count
 
     def metrics(self, queue: str, since: datetime, until: datetime) -> list[MetricBucket]:
-        minutes = sorted({minute for name, minute, _ in self._world.counts if name == queue})
+        world = self._world
+        written = {(of, minute) for of, minute, _ in world.counts}
+        written |= {(of, minute) for of, minute, _, _ in world.latencies}
         return [
             MetricBucket(
                 queue=queue,
                 minute=minute,
                 counts={
                     name: count
-                    for (of, at, name), count in self._world.counts.items()
+                    for (of, at, name), count in world.counts.items()
                     if (of, at) == (queue, minute)
                 },
-                processing=Histogram({}),
-                total=Histogram({}),
+                processing=self._histogram(queue, minute, "processing"),
+                total=self._histogram(queue, minute, "total"),
             )
-            for minute in minutes
-            if since <= minute < until
+            for of, minute in sorted(written)
+            if of == queue and since <= minute < until
         ]
+
+    def _histogram(self, queue: str, minute: datetime, name: str) -> Histogram:
+        return Histogram(
+            {
+                bucket: count
+                for (of, at, what, bucket), count in self._world.latencies.items()
+                if (of, at, what) == (queue, minute, name)
+            }
+        )
 
     def roll_up(self, limit: int) -> int:
         """How many rows that takes is the store's affair; the sums stay."""
@@ -152,7 +179,7 @@ class ReferenceJobs:
 
     def cleanup(self, limit: int) -> int:
         """As :meth:`roll_up`: what is gone is seen by reading."""
-        operators.cleanup(self._world)
+        operators.cleanup(self._world, limit)
         return 0
 
     # Last, because the name hides the builtin from the annotations below it.

@@ -1,7 +1,7 @@
 """What operators do to jobs, one or all that match; and what time does to them."""
 
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from forge_jobs.model.edges import EdgeState, edge_of_requeued
 from forge_jobs.model.events import EventKind
@@ -249,20 +249,30 @@ def expire(world: World) -> int:
     return len(expired)
 
 
-def cleanup(world: World) -> None:
-    for queue in world.queues.values():
-        for status in (JobStatus.DONE, JobStatus.DEAD, JobStatus.CANCELLED):
-            _forget_finished(world, queue.name, status, queue.settings.retention)
+def cleanup(world: World, limit: int) -> None:
+    """Of the jobs that are no longer kept the oldest go, at most ``limit``."""
+    overdue = [
+        entry
+        for queue in world.queues.values()
+        for status in (JobStatus.DONE, JobStatus.DEAD, JobStatus.CANCELLED)
+        for entry in _overdue(world, queue.name, status, queue.settings.retention)
+    ]
+    for _, job_id in sorted(overdue)[:limit]:
+        remove(world, world.jobs[job_id])
     for job in world.jobs.values():
         if job.result_expires_at is not None and job.result_expires_at <= world.now:
             job.result = job.result_expires_at = None
     before = world.now - _KEPT
     world.events = [event for event in world.events if event.at > before]
-    for key in [key for key in world.counts if key[1] <= before]:
-        del world.counts[key]
+    for counted in (world.counts, world.latencies):
+        for key in [key for key in counted if key[1] <= before]:
+            del counted[key]
+    world.gauges = {key: each for key, each in world.gauges.items() if key[0] > before}
 
 
-def _forget_finished(world: World, queue: str, status: JobStatus, retention: Retention) -> None:
+def _overdue(
+    world: World, queue: str, status: JobStatus, retention: Retention
+) -> list[tuple[datetime, JobId]]:
     age: timedelta = getattr(retention, status.value)
     most: int | None = getattr(retention, f"max_{status.value}")
     ended = [
@@ -271,9 +281,13 @@ def _forget_finished(world: World, queue: str, status: JobStatus, retention: Ret
         if job.status is status and job.finished_at is not None
     ]
     ended.sort(reverse=True)
-    for place, (finished_at, job_id) in enumerate(ended):
-        surplus = most is not None and place >= most
+
+    def kept_for(place: int) -> timedelta:
         # A row stays for a minute, so that a repeat of its end is recognised.
-        kept_for = MINUTE if surplus else max(age, MINUTE)
-        if finished_at + kept_for <= world.now:
-            remove(world, world.jobs[JobId(job_id)])
+        return MINUTE if most is not None and place >= most else max(age, MINUTE)
+
+    return [
+        (finished_at, job_id)
+        for place, (finished_at, job_id) in enumerate(ended)
+        if finished_at + kept_for(place) <= world.now
+    ]

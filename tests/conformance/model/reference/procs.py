@@ -2,14 +2,18 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
+
+from msgspec.structs import replace
 
 from forge_jobs.model.ids import HostId
 from forge_jobs.model.jobs import JobStatus
+from forge_jobs.model.metrics import PodMinute
 from forge_jobs.model.processes import (
     Allocation,
     AllocationChange,
     Pod,
+    PodGauges,
     PodLease,
     PodState,
     Slots,
@@ -40,6 +44,7 @@ class ReferenceProcs:
             last_beat_at=world.now,
             until=world.now + lease_for,
             slots=dict.fromkeys(pod.queues, _NONE),
+            gauges=before.gauges if before else None,
         )
         for job in world.jobs.values():
             if job.request.kind in pod.kinds:
@@ -90,7 +95,7 @@ class ReferenceProcs:
             draining=pod.draining,
             slots=dict(pod.slots) if live else dict.fromkeys(pod.slots, _NONE),
             in_progress=dict(Counter(job.queue for job in world.claimed(pod.pod.host_id))),
-            gauges=None,
+            gauges=pod.gauges,
         )
 
     def workers(self, host_id: HostId | None = None) -> list[WorkerState]:
@@ -106,6 +111,38 @@ class ReferenceProcs:
             for job in self._world.claimed(host_id)
             if job.started_at is not None
         ]
+
+    # -- measurements
+
+    def record_gauges(self, lease: PodLease, minute: datetime, gauges: PodGauges) -> None:
+        """A pod shows those of its newest minute."""
+        world = self._world
+        world.gauges[minute, lease.host_id] = gauges
+        pod = self._of(lease)
+        if pod and all(at <= minute for at, host in world.gauges if host == lease.host_id):
+            pod.gauges = gauges
+
+    def gauges(self, since: datetime, until: datetime) -> list[PodMinute]:
+        return [
+            PodMinute(host_id=host_id, minute=minute, gauges=gauges)
+            for (minute, host_id), gauges in sorted(self._world.gauges.items(), key=lambda e: e[0])
+            if since <= minute < until
+        ]
+
+    # -- what the fleet knows
+
+    def live_pods(self) -> list[Pod]:
+        return [replace(pod.pod, routes={}) for pod in self._world.live_pods()]
+
+    def due_kinds(self, names: Sequence[str]) -> dict[str, dict[str, int]]:
+        world = self._world
+        found = {}
+        for name in names:
+            queue = world.queues.get(name)
+            cooling = queue and queue.cooldown_until and queue.cooldown_until > world.now
+            if queue and not queue.paused_since and not cooling and world.due(name):
+                found[name] = dict(Counter(job.request.kind for job in world.due(name)))
+        return found
 
     # -- slots
 

@@ -20,7 +20,7 @@ from forge_jobs.model.jobs import (
     JobStatus,
     NewJob,
 )
-from forge_jobs.model.processes import Pod, PodLease, Slots
+from forge_jobs.model.processes import Pod, PodGauges, PodLease, Slots
 from forge_jobs.model.queues import QueueSettings, QueueState, RateLimit
 from forge_jobs.model.schedules import ScheduleSpec
 from forge_jobs.model.transitions import Handover
@@ -170,6 +170,7 @@ class ModelPod:
     until: datetime
     slots: dict[str, Slots]
     draining: bool = False
+    gauges: PodGauges | None = None
 
 
 @dataclass
@@ -228,6 +229,8 @@ class World:
     schedules: dict[str, ModelSchedule] = field(default_factory=dict)
     leader: ModelLeader | None = None
     counts: Counter[tuple[str, datetime, str]] = field(default_factory=Counter)
+    latencies: Counter[tuple[str, datetime, str, int]] = field(default_factory=Counter)
+    gauges: dict[tuple[datetime, HostId], PodGauges] = field(default_factory=dict)
     events: list[TimelineEvent] = field(default_factory=list)
     accepted: int = 0
     removed: int = 0

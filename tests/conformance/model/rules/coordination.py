@@ -118,10 +118,14 @@ class Coordination(Program):
     @rule(name=scope, count=st.integers(1, 4), times=st.integers(1, 3))
     def take_tokens(self, name: str, count: int, times: int) -> None:
         for _ in range(times):
-            answer: Any = self.do("config.take_tokens", name, count)
-            if getattr(answer, "granted", False):
-                self._taken.append((name, self.clock.now(), count))
-                self._check_windows(name)
+            self.take_tokens_of(name, count)
+
+    def take_tokens_of(self, name: str, count: int) -> Any:
+        answer: Any = self.do("config.take_tokens", name, count)
+        if getattr(answer, "granted", False):
+            self._taken.append((name, self.clock.now(), count))
+            self._check_windows(name)
+        return answer
 
     @rule(
         name=scope,

@@ -51,6 +51,15 @@ class Producers(Program):
     def stock(self, name: str) -> None:
         """Something to claim, or a rare order would be tried on nothing."""
         self.put_in([self.new_request(name, priority=-1)])
+        self.open(name)
+
+    def open(self, name: str) -> None:
+        """Neither a pause nor a cool-down keeps the queue's jobs back."""
+        queue = self.world.queues[name]
+        if queue.paused_since:
+            self.do("config.set_paused", name, False)
+        if queue.cooldown_until and queue.cooldown_until > self.clock.now():
+            self.do("config.clear_cooldown", name)
 
     @rule(
         name=queue,
