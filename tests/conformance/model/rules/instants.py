@@ -8,11 +8,11 @@ from collections.abc import Callable
 from datetime import timedelta
 
 from hypothesis import strategies as st
-from hypothesis.stateful import precondition, rule
+from hypothesis.stateful import rule
 
 from forge_jobs.clock import to_us
 from forge_jobs.model.jobs import Claim
-from forge_jobs.model.queues import QueueChange, Retention
+from forge_jobs.model.queues import QueueChange, RateLimit, Retention
 from forge_jobs.model.transitions import Revival
 from tests.conformance.model.endings import ENDINGS
 from tests.conformance.model.program import (
@@ -20,11 +20,12 @@ from tests.conformance.model.program import (
     LEASE,
     QUEUES,
     SECOND,
-    index,
     queue,
 )
 from tests.conformance.model.rules.adversaries import AGAIN, Adversaries
 from tests.conformance.model.rules.bookkeeping import Bookkeeping
+from tests.conformance.model.rules.coordination import scope
+from tests.conformance.model.rules.schedules import name_of
 
 _MICROSECOND = timedelta(microseconds=1)
 _MINUTE = timedelta(minutes=1)
@@ -199,9 +200,11 @@ class Instants(Adversaries, Bookkeeping):
         self.before_and_at(LEADER_LEASE, lambda: self.do("cron.leader"))
         self.lead_as(other.host_id)
 
-    @precondition(lambda self: self._next_occurrence())
-    @rule()
-    def occurrence_comes(self) -> None:
+    @rule(name=name_of, to=queue)
+    def occurrence_comes(self, name: str, to: str) -> None:
+        if self._next_occurrence() is None:
+            self.edit_schedule(name, to, overlap=True)
+            self.pause_schedule(name, paused=False)
         at = self._next_occurrence()
         assert at is not None
 
@@ -233,11 +236,11 @@ class Instants(Adversaries, Bookkeeping):
         self.before_and_at(_MINUTE - passed, look)
         self.before_and_at(_MINUTE, look)
 
-    @precondition(lambda self: self.world.buckets)
-    @rule(which=index, count=st.integers(1, 3))
-    def tokens_come_back(self, which: int, count: int) -> None:
+    @rule(scope=scope, count=st.integers(1, 3))
+    def tokens_come_back(self, scope: str, count: int) -> None:
         """A refusal says when there are enough, to the microsecond."""
-        scope = self.pick(sorted(self.world.buckets), which)
+        if scope not in self.world.buckets:
+            self.deploy_rate_limit(scope, RateLimit(3, 5 * SECOND))
         self.do("config.drain_tokens", scope)
         answer = self.take_tokens_of(scope, count)
         wait = getattr(answer, "retry_in", timedelta(0))
