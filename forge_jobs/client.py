@@ -11,7 +11,7 @@ from forge_jobs import stop_points
 from forge_jobs.bulk import BulkTotals, in_batches
 from forge_jobs.client_sync import SyncJobClient
 from forge_jobs.clock import Clock, SystemClock
-from forge_jobs.errors import NotFound, StorageError
+from forge_jobs.errors import InvalidInput, NotFound, StorageError
 from forge_jobs.handlers.durations import check_duration
 from forge_jobs.handlers.preparing import (
     Router,
@@ -344,6 +344,8 @@ class JobClient:
         self, which: JobFilter | None = None, *, cursor: str | None = None, limit: int = 50
     ) -> Page:
         """A page of matching jobs, newest first."""
+        if which is not None and not isinstance(which, JobFilter):
+            raise InvalidInput("which", f"is a {type(which).__name__}", "give JobFilter(...)")
         return await self._jobs.list(which or JobFilter(), cursor=cursor, limit=limit)
 
 

@@ -80,7 +80,8 @@ class RuntimeSettings(Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
             value = getattr(self, name)
-            if isinstance(value, timedelta):
+            if name in _DURATIONS and (value is not None or name != "patience"):
+                _require(isinstance(value, timedelta), name, value, "a timedelta")
                 may_be_zero = name == "claim_ahead"
                 allowed = value >= timedelta(0) if may_be_zero else value > timedelta(0)
                 _require(allowed, name, value, "zero or more" if may_be_zero else "above zero")
@@ -107,6 +108,9 @@ class RuntimeSettings(Struct, frozen=True, kw_only=True):
     def patience_within(self, grace: timedelta) -> timedelta:
         """How long a handler has for its clean-up in a stop with this grace."""
         return min(self.patience or _LONGEST_PATIENCE, grace / 4)
+
+
+_DURATIONS = frozenset(RuntimeSettings.__struct_fields__) - {"max_crashes"}
 
 
 def _require(condition: bool, name: str, value: object, rule: str) -> None:

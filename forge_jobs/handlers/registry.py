@@ -195,6 +195,7 @@ class HandlerRegistry:
 
         :raises RegistrationError: a kind belongs to another function here
         """
+        check_registry(other)
         merged = HandlerRegistry()
         merged._by_kind = dict(self._by_kind)
         for handler in other:

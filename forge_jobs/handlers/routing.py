@@ -42,7 +42,12 @@ def checked_router(router: Router) -> Router:
 
     The router raises InvalidInput for anything else, also when the function itself raises, so
     that a mistake in it is told to the caller of ``enqueue`` in the terms of ``enqueue``.
+
+    :raises InvalidInput: ``router`` is no function
     """
+    if not callable(router):
+        fix = "give a function of the kind, such as prefix_router()"
+        raise InvalidInput("router", f"is a {type(router).__name__}", fix)
 
     def route(kind: str) -> str | None:
         try:

@@ -70,14 +70,17 @@ class QueueRuntime:
     ) -> None:
         self._storage = check_storage(storage)
         self._handlers = check_registry(handlers)
-        self._settings = settings or RuntimeSettings()
+        self._settings = RuntimeSettings() if settings is None else settings
+        if not isinstance(self._settings, RuntimeSettings):
+            fix = "give RuntimeSettings(...)"
+            raise InvalidInput("settings", f"is a {type(settings).__name__}", fix)
         self._rate_limits = dict(rate_limits or {})
         for scope, limit in self._rate_limits.items():
             check_name("rate_limits", scope)
             if not isinstance(limit, RateLimit):
                 fix = "give RateLimit(count, per=seconds)"
                 raise InvalidInput("rate_limits", f"has {limit!r} for {scope!r}", fix)
-        self._router = router
+        self._router = None if router is None else checked_router(router)
         self._clock = clock or SystemClock()
         self._label = label or ""
         self._version = version
@@ -102,6 +105,10 @@ class QueueRuntime:
         :raises ConfigError: the runtime has been started
         """
         self._refuse_once_started("with_queues")
+        for name in names:
+            if not isinstance(name, str):
+                fix = 'give names one by one, as with_queues("gh", slack=2) or with_queues(*names)'
+                raise InvalidInput("queue", f"is a {type(name).__name__}", fix)
         given = dict.fromkeys(names) | queues
         for name, wanted in given.items():
             check_queue("queue", name)
@@ -183,7 +190,7 @@ class QueueRuntime:
                 "with_queues(...), or in FORGE_QUEUES for the worker command"
             )
         self._is_started = True
-        router = None if self._router is None else checked_router(self._router)
+        router = self._router
         return RuntimePlan(
             storage=self._storage,
             handlers=self._handlers,

@@ -9,8 +9,8 @@ MOST_AT_ONCE = 1000
 
 def check_limit(limit: int) -> None:
     """:raises InvalidInput: ``limit`` is out of range"""
-    if not 1 <= limit <= MOST_AT_ONCE:
-        raise InvalidInput("limit", f"is {limit}", f"give 1 to {MOST_AT_ONCE}")
+    if not isinstance(limit, int) or not 1 <= limit <= MOST_AT_ONCE:
+        raise InvalidInput("limit", f"is {limit!r}", f"give 1 to {MOST_AT_ONCE}")
 
 
 def check_cursor(cursor: str | None) -> JobId | None:

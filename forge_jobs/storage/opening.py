@@ -95,6 +95,9 @@ def open_migrator(url: str, *, clock: Clock | None = None) -> Migrator:
 
 
 def _backend(url: str) -> Backend:
+    if not isinstance(url, str):
+        example = "give a text, for example sqlite:///jobs.db"
+        raise InvalidInput("url", f"is a {type(url).__name__}", example)
     scheme, separator, _ = url.partition("://")
     if not separator:
         raise InvalidInput("url", "has no scheme", "give for example sqlite:///jobs.db")

@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import AsyncIterator, Callable
 from datetime import datetime
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -19,7 +20,7 @@ from forge_jobs import (
     open_storage,
     prefix_router,
 )
-from forge_jobs.config import Deployment
+from forge_jobs.config import Deployment, RuntimeSettings
 from forge_jobs.errors import ConfigError, InvalidInput, RegistrationError
 from forge_jobs.handlers.requests import EnqueueRequest
 from forge_jobs.model.ids import new_job_id
@@ -125,6 +126,45 @@ async def test_handlers_are_a_registry(storage: Storage) -> None:
         for given in ([sync_issue], sync_issue):
             with pytest.raises(InvalidInput, match=r"handlers: is a .*; give the HandlerRegistry"):
                 make(storage, given)  # type: ignore[arg-type]
+
+
+async def test_handlers_are_included_from_a_registry() -> None:
+    with pytest.raises(InvalidInput, match=r"handlers: is a list; give the HandlerRegistry"):
+        HandlerRegistry().include(cast("Any", [sync_issue]))
+
+
+@pytest.mark.parametrize("url", [None, Path("jobs.db")])
+async def test_a_url_is_a_text(url: Any) -> None:
+    expected = f"url: is a {type(url).__name__}; give a text, for example sqlite:///jobs.db"
+    with pytest.raises(InvalidInput) as caught:
+        await open_storage(url)
+    assert str(caught.value) == expected
+
+
+async def test_queues_are_named_one_by_one(storage: Storage) -> None:
+    with pytest.raises(InvalidInput, match=r"queue: is a list; give names one by one"):
+        QueueRuntime(storage, handlers).with_queues(cast("Any", ["gh", "mail"]))
+
+
+async def test_a_router_is_a_function(storage: Storage) -> None:
+    for make in (JobClient, QueueRuntime):
+        with pytest.raises(InvalidInput, match=r"router: is a str; give a function of the kind"):
+            make(storage, handlers, router=cast("Any", "prefix"))
+
+
+async def test_settings_are_settings_of_durations(storage: Storage) -> None:
+    with pytest.raises(InvalidInput, match=r"settings: is a dict; give RuntimeSettings\(\.\.\.\)"):
+        QueueRuntime(storage, handlers, settings=cast("Any", {"lease": 5}))
+    with pytest.raises(ConfigError, match=r"lease must be a timedelta, not 5 \(FORGE_LEASE\)"):
+        RuntimeSettings(lease=cast("Any", 5))
+
+
+async def test_a_list_takes_a_filter_and_a_number(storage: Storage) -> None:
+    async with JobClient(storage) as client:
+        with pytest.raises(InvalidInput, match=r"which: is a dict; give JobFilter"):
+            await client.list(cast("Any", {"kinds": "x"}))
+        with pytest.raises(InvalidInput, match=r"limit: is '5'; give 1 to 1000"):
+            await client.list(limit=cast("Any", "5"))
 
 
 async def test_a_rate_limit_is_a_rate_limit(storage: Storage) -> None:
