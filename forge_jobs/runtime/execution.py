@@ -64,7 +64,7 @@ async def execute(
     error: BaseException | None = None
     handler, made = run.handler, None
     if run.stop_reason is not None:
-        return _not_started(run)
+        return not_started(run)
     try:
         arguments = handler.decode(run.job.payload)
         if handler.context_parameter is not None:
@@ -112,20 +112,22 @@ async def _call_in_thread(
 ) -> tuple[object, BaseException | None]:
     run.begin(None)
     function = functools.partial(run.handler.function, **arguments)
+    run.thread_end = end = thread.call(function, contextvars.copy_context())
     try:
-        value, error = await thread.call(function, contextvars.copy_context())
+        value, error = await end
     except asyncio.CancelledError:
-        # Only the end of the event loop cancels this. The thread goes on, so the claim must not
-        # be handed to anybody before it goes stale.
-        run.stop(StopReason.LOST)
-        raise
+        if end.cancelled():
+            # The event loop ends, and the thread goes on: only a reaper may end the claim.
+            run.stop(StopReason.LOST)
+            raise
+        value, error = end.result()  # the program cancelled it, which the thread knows nothing of
     if error is None and inspect.iscoroutine(value):
         value.close()
         error = TypeError(f"{run.job.kind} is a plain function and returned a coroutine")
     return value, error
 
 
-def _not_started(run: Run) -> AttemptEnd | None:
+def not_started(run: Run) -> AttemptEnd | None:
     """The end of a run that was stopped before its handler began."""
     run.finish()
     if run.stop_reason is StopReason.LOST:

@@ -16,8 +16,9 @@ from forge_jobs.errors import Unavailable
 from forge_jobs.model.processes import Beat, Pod, PodLease
 from forge_jobs.policy.bursts import Bursts
 from forge_jobs.policy.liveness import Fence
-from forge_jobs.reports import defer_reports, flush_reports, reporter
+from forge_jobs.reports import AT_EXIT, defer_reports, flush_reports, reporter
 from forge_jobs.runtime.held_claims import HeldClaims
+from forge_jobs.runtime.last_words import say_and_flush
 from forge_jobs.runtime.service import Wakeup
 from forge_jobs.runtime.watchdog import Watchdog
 from forge_jobs.storage.protocols import Storage
@@ -369,5 +370,6 @@ class Heartbeat:
         # Should the process go on nevertheless, then without handlers that nobody beats for.
         self._fence.close()
         self._tell(self._listener.fenced)
-        flush_reports()
+        # The log's handlers may have threads of their own, which have not written it yet.
+        say_and_flush(flush_reports, AT_EXIT)
         self._exit_process(HUNG_EXIT_CODE)

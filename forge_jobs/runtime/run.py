@@ -10,6 +10,7 @@ from forge_jobs.handlers.handler import Handler
 from forge_jobs.model.jobs import ClaimedJob
 from forge_jobs.model.queues import QueueState
 from forge_jobs.reports import reporter
+from forge_jobs.runtime.threads import ThreadEnd
 
 logger = reporter(__name__)
 
@@ -60,6 +61,7 @@ class Run:
         "queue_state",
         "started_at",
         "stop_reason",
+        "thread_end",
         "worker_id",
     )
 
@@ -89,6 +91,8 @@ class Run:
         most likely that it has committed."""
         self.pod_stops = False
         """A cancellation that nobody here asked for is the program's, which ends."""
+        self.thread_end: ThreadEnd | None = None
+        """The outcome of the thread that runs the handler."""
         self.overran = False
         """Its time was up before it ended, and that was told."""
         self._loop = loop
@@ -99,6 +103,11 @@ class Run:
         self._repeat: asyncio.TimerHandle | None = None
         self._repeats = 0
         self._waits: set[asyncio.Task[Any]] = set()
+
+    @property
+    def thread_goes_on(self) -> bool:
+        """Nobody waits any more for the thread that runs the handler."""
+        return self.thread_end is not None and self.thread_end.cancelled()
 
     def begin(self, task: asyncio.Task[None] | None) -> None:
         """The handler starts now; from here on its time counts.

@@ -216,6 +216,9 @@ class PodStopper:
         report_stuck(stuck, process_ends=self._end_process is not None)
         if stuck and self._end_process is None:
             self._spawn(self._linger)
+            for run in stuck:
+                if run.thread_end is not None:
+                    run.thread_end.leave()
             return self._made(stuck, [], left=False)
         if stop_points.ARMED:
             await stop_points.reach("stop:drained")

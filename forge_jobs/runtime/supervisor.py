@@ -375,6 +375,8 @@ class Supervisor:
         services, job = self._services, run.job
         seconds = now - run.started_at
         if end is None:
+            if run.thread_goes_on:
+                services.given_up[job.claim] = now
             services.held.remove([job.claim])
             services.claim_lost(self.queue, job.claim.job_id, "lost while it ran")
             return

@@ -14,7 +14,7 @@ logger = reporter(__name__)
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
 _FORGOTTEN_AFTER = 120.0
 
-_Call = tuple[Callable[[], Any], contextvars.Context, asyncio.Future["Outcome"]]
+_Call = tuple[Callable[[], Any], contextvars.Context, "ThreadEnd"]
 Outcome = tuple[Any, BaseException | None]
 """What a call returned, or what it raised."""
 
@@ -34,6 +34,32 @@ def start_thread(name: str, function: Callable[[], None]) -> None:
         raise NoThread(str(error)) from error
 
 
+class ThreadEnd(asyncio.Future[Outcome]):
+    """The outcome of a call. Nothing stops a thread, so a cancellation waits for it, too.
+
+    ``asyncio.run`` cancels all tasks at its end and waits for them. Once the pod has stopped
+    without this thread, it need not wait for it: see :meth:`leave`.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(loop=loop)
+        self._is_left = False
+        self._was_cancelled = False
+
+    def cancel(self, msg: Any | None = None) -> bool:
+        """Be cancelled only when nobody waits for the thread any more."""
+        if self._is_left:
+            return super().cancel(msg)
+        self._was_cancelled = True
+        return False
+
+    def leave(self) -> None:
+        """Let the cancellations through, the earlier ones included."""
+        self._is_left = True
+        if self._was_cancelled:
+            super().cancel()
+
+
 class HandlerThread:
     """Runs one call after another.
 
@@ -42,7 +68,7 @@ class HandlerThread:
 
     def __init__(self, name: str) -> None:
         self._calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
-        self._last: asyncio.Future[Outcome] | None = None
+        self._last: ThreadEnd | None = None
         start_thread(name, self._run)
 
     @property
@@ -50,14 +76,12 @@ class HandlerThread:
         """Its last call has ended, as far as the event loop knows."""
         return self._last is None or (self._last.done() and not self._last.cancelled())
 
-    def call(
-        self, function: Callable[[], Any], context: contextvars.Context
-    ) -> "asyncio.Future[Outcome]":
+    def call(self, function: Callable[[], Any], context: contextvars.Context) -> ThreadEnd:
         """Start ``function``; the future gives its outcome and never an exception.
 
         An exception is passed as a value because a future cannot carry every one of them.
         """
-        future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        future = ThreadEnd(asyncio.get_running_loop())
         self._last = future
         self._calls.put((function, context, future))
         return future

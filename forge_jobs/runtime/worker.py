@@ -14,7 +14,7 @@ from forge_jobs.model.jobs import Cause, ClaimedJob
 from forge_jobs.model.queues import QueueState
 from forge_jobs.policy.transitions import AttemptEnd
 from forge_jobs.reports import reporter
-from forge_jobs.runtime.execution import execute
+from forge_jobs.runtime.execution import execute, not_started
 from forge_jobs.runtime.failures import error_record
 from forge_jobs.runtime.run import Run, StopReason
 from forge_jobs.runtime.service import Wakeup
@@ -69,6 +69,14 @@ class Worker:
             lasts=services.overruns.lasts,
         )
         self._task = services.loop.create_task(self._work(run), context=services.context.copy())
+        self._task.add_done_callback(self._is_over)
+
+    def _is_over(self, task: asyncio.Task[None]) -> None:
+        """Free the worker of a run that the program has cancelled before its first step."""
+        run = self.run
+        if run is not None and task is self._task:
+            self.run = None
+            self._ended(self, run, not_started(run))
 
     def retire(self) -> None:
         """Never to be used again; the worker must be free."""

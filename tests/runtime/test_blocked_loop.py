@@ -1,8 +1,10 @@
 """A handler that blocks the event loop: seen, told, and no reason to lose its claim."""
 
+import logging
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +13,7 @@ from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.model.jobs import JobStatus
 from forge_jobs.reports import flush_reports
 from forge_jobs.runtime.heartbeats import HUNG_EXIT_CODE
+from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
 from tests.support.runtimes import a_runtime, ended, quick_settings, seconds
 
@@ -82,3 +85,46 @@ async def test_a_loop_that_hangs_is_given_up(
     assert codes == [HUNG_EXIT_CODE]
     assert flush_reports(10)
     assert "this pod is shutting down" in caplog.text
+
+
+class _Buffered(logging.Handler):
+    """Writes nothing before it is flushed, as handlers with threads of their own may."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waiting: list[str] = []
+        self.written: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.waiting.append(record.getMessage())
+
+    def flush(self) -> None:
+        self.written, self.waiting = self.written + self.waiting, []
+
+
+async def test_the_end_of_a_hung_process_is_written_before_it(tmp_path: Path) -> None:
+    handlers, log, gave_up = HandlerRegistry(), _Buffered(), threading.Event()
+    written: list[str] = []
+
+    def exit_process(code: int) -> None:
+        written.extend(log.written)
+        gave_up.set()
+
+    @handlers.job("hangs", max_attempts=1)
+    async def hangs() -> bool:
+        return gave_up.wait(20)
+
+    settings = quick_settings(lease=seconds(3), blocked_after=seconds(0.1), hung_after=seconds(0.4))
+    logging.getLogger().addHandler(log)
+    try:
+        async with (
+            await open_storage(f"sqlite:///{tmp_path / 'jobs.db'}") as file,
+            a_runtime(
+                file, handlers, settings=settings, exit_process=exit_process
+            ).start() as handle,
+        ):
+            outcome = await handle.enqueue(hangs.request())
+            assert await handle.result(outcome.job_id, timeout=20) is True
+    finally:
+        logging.getLogger().removeHandler(log)
+    assert any("this pod is shutting down" in line for line in written)
