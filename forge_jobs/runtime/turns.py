@@ -36,7 +36,8 @@ async def with_turn(end: AttemptEnd, run: Run, services: PodServices) -> Attempt
             error, Cause.FAILED, attempt=run.job.attempt, host_id=services.host_id
         )
         return AttemptEnd(cause=Cause.FAILED, error=record, exception=error)
-    except Exception as error:  # whatever the store says, the job waits and loses nothing
+    except (Exception, asyncio.CancelledError) as error:
+        # Whatever the store says, and whoever cancels this, the job waits and loses nothing.
         logger.debug("no turn at the rate limit %r: %s", scope, error)
         turn = _WITHOUT_ANSWER * services.rng.uniform(0.2, 1.0)
     return structs.replace(end, delay=turn)

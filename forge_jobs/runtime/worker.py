@@ -144,8 +144,17 @@ class Worker:
         Whatever the store answers meanwhile is no failure of the job: it waits until the start is
         stored, or it is stopped.
 
+        A run that the program cancels meanwhile has not begun: its job is handed back.
+
         :returns: False when the claim was lost
         """
+        try:
+            return await self._store_start(run)
+        except asyncio.CancelledError:
+            run.stop(StopReason.SHUTDOWN)
+            return True
+
+    async def _store_start(self, run: Run) -> bool:
         failures = 0
         while run.stop_reason is None:
             call = asyncio.ensure_future(self._services.jobs.record_start([run.job.claim]))
