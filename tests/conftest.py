@@ -44,15 +44,34 @@ _CROSSES_QUEUES = (
 one slot; ``make test-all`` tries it on a cluster too."""
 
 
+_ONLY_SERVERS_HAVE = (
+    "cluster/test_store_faults",
+    "cluster/test_cases_outages",
+    "cluster/test_slots",
+)
+"""Fleets of real processes that are tried on servers every day. The others run on SQLite then, and
+on all stores by ``make test-all``."""
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what a cluster of Redis servers repeats as long."""
+    """Mark as long what repeats on a store what it shows on another one."""
     for item in items:
-        repeats = "redis-cluster" in item.name and (
-            "conformance/" in item.nodeid or "runtime/" in item.nodeid
-        )
-        if repeats and not any(name in item.nodeid for name in _CROSSES_QUEUES):
+        if _repeats_on_a_cluster(item) or _repeats_a_fleet(item):
             item.add_marker(pytest.mark.long)
+
+
+def _repeats_on_a_cluster(item: pytest.Item) -> bool:
+    of_stores = "conformance/" in item.nodeid or "runtime/" in item.nodeid
+    crosses = any(name in item.nodeid for name in _CROSSES_QUEUES)
+    return of_stores and "redis-cluster" in item.name and not crosses
+
+
+def _repeats_a_fleet(item: pytest.Item) -> bool:
+    folders = ("tests/cluster/", "tests/chaos/", "tests/docs/test_orders", "tests/cli/test_demo")
+    every_day = any(name in item.nodeid for name in _ONLY_SERVERS_HAVE)
+    on_a_server = "postgres" in item.name or "redis" in item.name
+    return item.nodeid.startswith(folders) and on_a_server and not every_day
 
 
 @pytest.hookimpl(wrapper=True)
