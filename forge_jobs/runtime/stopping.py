@@ -163,12 +163,15 @@ class PodStopper:
             self._drained = SteadyTask(self._drain(), loop=self._loop, name="forge-jobs drain")
         return self._drained
 
+    def _start_nothing_more(self) -> None:
+        self._pod.draining = True
+        self._pod.heartbeat.draining = True
+        for supervisor in self._pod.supervisors.values():
+            supervisor.drain()
+
     async def _drain(self) -> None:
         pod = self._pod
-        pod.draining = True
-        pod.heartbeat.draining = True
-        for supervisor in pod.supervisors.values():
-            supervisor.drain()
+        self._start_nothing_more()
         if any(True for _ in pod.runs()):
             # Others get the slots now. Each beat says it again, should this call fail.
             self._spawn(lambda: pod.plan.storage.procs.set_draining(pod.services.lease))
@@ -208,6 +211,8 @@ class PodStopper:
             self._is_over = True
 
     async def _stop_and_leave(self) -> StopReport:
+        # First: a claim that arrives after its lane was closed must not start a handler any more.
+        self._start_nothing_more()
         if not any(True for _ in self._pod.runs()):
             # Before they begin to lower grants that the pod is about to take with it.
             self._close_lanes()
