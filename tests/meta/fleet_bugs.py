@@ -54,11 +54,9 @@ FLEET_BUGS: tuple[Bug, ...] = (
     _bug(
         "next due: first priority only",
         "proc_store",
-        "procs",
-        "    levels = levels.union_all(select(levels.c.queue, higher).where(levels.c.priority"
-        ".is_not(None)))\n",
-        "    levels = levels.union_all(select(levels.c.queue, higher).where(levels.c.priority"
-        ".is_not(None) & (levels.c.priority > 1000)))\n",
+        "levels",
+        "select(name, higher).where(found.c.priority.is_not(None))",
+        "select(name, higher).where(found.c.priority > 1000)",
     ),
     _bug(
         "allocate: sum over the named pods only",

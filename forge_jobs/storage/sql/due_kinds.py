@@ -6,6 +6,7 @@ from typing import Any
 
 from sqlalchemy import Text, bindparam, cast, func, literal_column, select, text
 
+from forge_jobs.storage.sql.levels import levels_of
 from forge_jobs.storage.sql.lists import one_of
 from forge_jobs.storage.sql.tables import READY, jobs, queues
 from forge_jobs.storage.sql.transaction import Tx
@@ -29,20 +30,7 @@ def _levels() -> Any:
         .cte("opened")
     )
 
-    def lowest(queue: Any, *above: Any) -> Any:
-        return (
-            select(jobs.c.priority)
-            .where(jobs.c.queue == queue, text(READY), *above)
-            .order_by(jobs.c.priority)
-            .limit(1)
-            .scalar_subquery()
-        )
-
-    levels = select(opened.c.name, lowest(opened.c.name).label("priority")).cte(
-        "levels", recursive=True
-    )
-    higher = lowest(levels.c.name, jobs.c.priority > levels.c.priority)
-    levels = levels.union_all(select(levels.c.name, higher).where(levels.c.priority.is_not(None)))
+    levels = levels_of(opened.c.name)
     return (
         select(levels.c.name, _kinds_of(levels).label("kinds"))
         .where(levels.c.priority.is_not(None))

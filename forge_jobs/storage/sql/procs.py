@@ -43,6 +43,7 @@ from forge_jobs.storage.sql.due_kinds import due_kinds
 from forge_jobs.storage.sql.fleet_reads import list_pods, list_workers
 from forge_jobs.storage.sql.gauges import read_gauges, record_gauges
 from forge_jobs.storage.sql.job_rows import duration
+from forge_jobs.storage.sql.levels import levels_of
 from forge_jobs.storage.sql.lists import one_of
 from forge_jobs.storage.sql.live_pods import live_pods
 from forge_jobs.storage.sql.routes import read_routes
@@ -110,20 +111,7 @@ def _next_due() -> Any:
     """
     mine = _QUEUES_OF.where(slots.c.epoch == bindparam("at_epoch")).cte("mine")
 
-    def lowest(queue: Any, *above: Any) -> Any:
-        return (
-            select(jobs.c.priority)
-            .where(jobs.c.queue == queue, text(READY), *above)
-            .order_by(jobs.c.priority)
-            .limit(1)
-            .scalar_subquery()
-        )
-
-    levels = select(mine.c.queue, lowest(mine.c.queue).label("priority")).cte(
-        "levels", recursive=True
-    )
-    higher = lowest(levels.c.queue, jobs.c.priority > levels.c.priority)
-    levels = levels.union_all(select(levels.c.queue, higher).where(levels.c.priority.is_not(None)))
+    levels = levels_of(mine.c.queue)
     first = (
         select(jobs.c.run_at)
         .where(jobs.c.queue == levels.c.queue, jobs.c.priority == levels.c.priority, text(READY))

@@ -12,6 +12,7 @@ from forge_jobs.storage.set_back import DUE_WHEN_STORED, LONGEST_TURN, TOLERANCE
 from forge_jobs.storage.sql.cooldowns import shorten_cooldowns
 from forge_jobs.storage.sql.database import Database
 from forge_jobs.storage.sql.job_rows import JobRow
+from forge_jobs.storage.sql.levels import levels_of
 from forge_jobs.storage.sql.lists import one_of
 from forge_jobs.storage.sql.tables import CLAIMED, READY, counters, jobs, leader, pods, queues
 from forge_jobs.storage.sql.transaction import Tx
@@ -77,21 +78,7 @@ _JOBS_AHEAD = (
 
 def _levels() -> Select[Any]:
     """Each queue with each priority that its ready jobs have, found by seeking."""
-
-    def lowest(queue: Any, *above: Any) -> Any:
-        return (
-            select(jobs.c.priority)
-            .where(jobs.c.queue == queue, text(READY), *above)
-            .order_by(jobs.c.priority)
-            .limit(1)
-            .scalar_subquery()
-        )
-
-    levels = select(queues.c.name, lowest(queues.c.name).label("priority")).cte(
-        "levels", recursive=True
-    )
-    higher = lowest(levels.c.name, jobs.c.priority > levels.c.priority)
-    levels = levels.union_all(select(levels.c.name, higher).where(levels.c.priority.is_not(None)))
+    levels = levels_of(queues.c.name)
     found = select(levels.c.name, levels.c.priority).where(levels.c.priority.is_not(None))
     return found.order_by(levels.c.name, levels.c.priority)
 

@@ -1,0 +1,31 @@
+"""The priorities in use among the jobs that wait, found by seeking from one to the next."""
+
+from typing import Any
+
+from sqlalchemy import CTE, ColumnElement, select, text
+
+from forge_jobs.storage.sql.tables import READY, jobs
+
+
+def levels_of(queue: ColumnElement[str]) -> CTE:
+    """Each of these queues with each priority that its ready jobs have.
+
+    One step by the index for each priority, however many jobs have it.
+
+    :param queue: a column of queue names, without repetition; its key is the key of the names
+    :return: the names, and ``priority``. A last row of each queue has the priority NULL
+    """
+    found = select(queue, _lowest(queue).label("priority")).cte("levels", recursive=True)
+    name = found.c[queue.key or "queue"]
+    higher = _lowest(name, jobs.c.priority > found.c.priority)
+    return found.union_all(select(name, higher).where(found.c.priority.is_not(None)))
+
+
+def _lowest(queue: Any, *above: Any) -> Any:
+    return (
+        select(jobs.c.priority)
+        .where(jobs.c.queue == queue, text(READY), *above)
+        .order_by(jobs.c.priority)
+        .limit(1)
+        .scalar_subquery()
+    )
