@@ -95,6 +95,19 @@ async def test_a_held_job_is_not_met_again_by_a_pod_that_could_run_it_unpublishe
     assert await claim(storage, lease, kinds=["new.kind"]) == []
 
 
+async def test_a_claim_that_comes_up_short_has_put_them_all_aside(
+    storage: Storage, lease: PodLease
+) -> None:
+    kinds = ["nobody.knows", "nor.this"]
+    for priority in (-5, 5):
+        await storage.jobs.enqueue([new_job(kind=kind, priority=priority) for kind in kinds])
+    mine = await enqueue_one(storage)
+    claimed = await claim(storage, lease, limit=2)
+    assert [each.claim.job_id for each in claimed] == [mine]
+    counts = (await storage.jobs.counts())[QUEUE]
+    assert (counts.held, counts.due) == (4, 0)
+
+
 async def test_held_jobs_do_not_stand_in_the_way(storage: Storage, lease: PodLease) -> None:
     strangers = [new_job(kind="nobody.knows", priority=-5) for _ in range(50)]
     await storage.jobs.enqueue(strangers)

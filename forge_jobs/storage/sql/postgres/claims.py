@@ -1,7 +1,7 @@
 """Claims on Postgres: one statement walks the ready jobs and takes what it may."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from sqlalchemy import ARRAY, BigInteger, Boolean, Integer, Row, Text, bindparam, text
@@ -139,6 +139,7 @@ def claim(tx: Tx, queue: str, demand: Demand, lease: PodLease) -> list[JobRow]:
     """See ``Flavor.claim``."""
     found: list[JobRow] = []
     any_kind = any_risk = True
+    aside = Strangers(tx, queue)
     while len(found) < demand.limit:
         wanted = demand.limit - len(found)
         workers = demand.worker_ids[len(found) :]
@@ -158,12 +159,13 @@ def claim(tx: Tx, queue: str, demand: Demand, lease: PodLease) -> list[JobRow]:
         ).all()
         taken = [row for row in head if row.is_taken]
         found += taken
-        if any_kind:
-            _hold_strangers(tx, queue, head, demand.kinds)
+        strangers = _by_level(row for row in head if row.met not in demand.kinds)
+        held = [aside.hold(level, kinds) for level, kinds in sorted(strangers.items())]
         if len(head) < wanted:
             break
-        # The head was full, and some of it could not be taken: go on with what can be.
-        any_kind = False
+        # The head was full, and some of it could not be taken. Strangers that were put aside are
+        # out of the way, and others may stand behind them; else go on with what can be taken.
+        any_kind = any(held)
         # Strangers were left for their kind, whatever their crashes.
         mine = (row for row in head if row.met in demand.kinds)
         any_risk = any_risk and not any(row.is_risky and not row.is_taken for row in mine)
@@ -172,12 +174,8 @@ def claim(tx: Tx, queue: str, demand: Demand, lease: PodLease) -> list[JobRow]:
     return found
 
 
-def _hold_strangers(tx: Tx, queue: str, head: Sequence[Row[Any]], kinds: frozenset[str]) -> None:
-    strangers: defaultdict[int, set[str]] = defaultdict(set)
-    for row in head:
-        if row.met not in kinds:
-            strangers[row.level].add(row.met)
-    if strangers:
-        aside = Strangers(tx, queue)
-        for level, strange in sorted(strangers.items()):
-            aside.hold(level, strange)
+def _by_level(rows: Iterable[Row[Any]]) -> dict[int, set[str]]:
+    kinds: defaultdict[int, set[str]] = defaultdict(set)
+    for row in rows:
+        kinds[row.level].add(row.met)
+    return kinds

@@ -25,8 +25,10 @@ def claim(world: World, name: str, demand: Demand, lease: PodLease) -> list[Clai
         # Which of them a claim meets, and so puts on hold, is up to the store.
         job.may_be_held = True
     taken = _take_due(world, name, demand, lease)
-    if len(taken) < demand.limit <= len(demand.worker_ids):
-        # But one that gives less than was asked for has met them all.
+    passed_over = {job.request.kind for job in world.due(name)} - demand.kinds
+    if len(taken) < demand.limit <= len(demand.worker_ids) and not passed_over & published:
+        # But one that gives less than was asked for has met them all. Behind jobs that others
+        # know, and which stay, it need not look.
         for job in unknown:
             if not world.is_expired(job):
                 job.hold, job.may_be_held = Hold.UNKNOWN_KIND, False
