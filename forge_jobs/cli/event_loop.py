@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 def run_on_loop(work: Coroutine[Any, Any, T], *, use_uvloop: bool) -> T:
-    """Run ``work`` to its end, although handlers' tasks call ``sys.exit()`` meanwhile.
+    """Run ``work`` to its end, although handlers call ``sys.exit()`` or stop the loop meanwhile.
 
     asyncio carries ``SystemExit`` and ``KeyboardInterrupt`` of any task out of the loop. Nothing
     is lost by that: the loop goes on where it was, and who waits for the task has its exception.
@@ -37,6 +37,13 @@ def run_on_loop(work: Coroutine[Any, Any, T], *, use_uvloop: bool) -> T:
                     "fails when the handler waits for that task, all others go on",
                     type(error).__name__,
                     exc_info=error,
+                )
+            except RuntimeError:
+                if task.done() or loop.is_closed():
+                    raise
+                logger.error(
+                    "a handler stopped the event loop, which would have ended the process; it goes "
+                    "on. Take the call of loop.stop() out of the handlers' code"
                 )
 
 

@@ -3,6 +3,7 @@
 import logging
 import os
 import queue
+import select
 import threading
 
 WAITING_MOST = 10_000
@@ -79,6 +80,11 @@ class LogWriter(logging.Handler):
         rest = line.encode("utf-8", "backslashreplace")
         try:
             while rest:
-                rest = rest[os.write(self._descriptor, rest) :]
+                try:
+                    rest = rest[os.write(self._descriptor, rest) :]
+                except BlockingIOError:  # whoever shares the descriptor has made it non-blocking
+                    poller = select.poll()
+                    poller.register(self._descriptor, select.POLLOUT)
+                    poller.poll()
         except OSError:  # it is closed, or its reader has gone
             return

@@ -45,6 +45,8 @@ class Slot:
         self.number = number
         self.exit_code: int | None = None
         """Of the last process; None before one has ended."""
+        self.refused = False
+        """The first process has ended for bad input."""
         self._child = child
         self._restart = restart
         self._process: asyncio.subprocess.Process | None = None
@@ -53,7 +55,7 @@ class Slot:
 
     async def run(self) -> None:
         """Start the process, again whenever it dies, until it is stopped or done."""
-        clock, failures = SystemClock(), 0
+        clock, failures, has_run = SystemClock(), 0, False
         while not self._stopping:
             started_at = clock.elapsed()
             self.exit_code = await self._run_once()
@@ -61,8 +63,10 @@ class Slot:
             if self._stopping and self.exit_code == -signal.SIGTERM:
                 # Stopped before it could listen to signals, and so before it held anything.
                 self.exit_code = 0
-            if self._stopping or self.exit_code == BAD_INPUT:
+            self.refused = self.exit_code == BAD_INPUT and not has_run
+            if self._stopping or self.refused:
                 return
+            has_run = True
             if self.exit_code == 0 and not self._restart:
                 return
             failures = 0 if lived >= _SETTLED_AFTER else failures + 1
@@ -111,7 +115,8 @@ async def run_processes(
 
     A process that dies is started again, after a pause that doubles from 1 s to 30 s. The first
     signal stops all at once, a second one hurries them; who still runs a little after ``grace``
-    is killed. A process that ends for bad input ends all: starting it again would not help.
+    is killed. A process that ends for bad input ends all: starting it again would not help. One
+    that has run with that input before is started again: its port is still held, for example.
 
     :param grace: what the processes themselves give their handlers
     :returns: 0 when the last of each ended with 0; 2 for bad input; else 1
@@ -132,12 +137,13 @@ async def run_processes(
                 done, tasks = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
                 for task in done:
                     task.result()
-                if any(slot.exit_code == BAD_INPUT for slot in slots) and not asked.is_set():
+                if any(slot.refused for slot in slots) and not asked.is_set():
                     stop()
         finally:
             killer.cancel()
-    codes = {slot.exit_code for slot in slots}
-    return BAD_INPUT if BAD_INPUT in codes else int(codes != {0})
+    if any(slot.refused for slot in slots):
+        return BAD_INPUT
+    return int({slot.exit_code for slot in slots} != {0})
 
 
 async def _kill_after(asked: asyncio.Event, delay: timedelta, slots: Sequence[Slot]) -> None:

@@ -94,6 +94,9 @@ class _Worker:
                         probes = {"/healthz": self._ailments, "/readyz": self._obstacles}
                         await stack.enter_async_context(HealthServer(health_port, probes))
                     code = await self._work()
+            except asyncio.CancelledError:
+                # The signals are heard of elsewhere, so this came from within.
+                logger.error("the worker has stopped, because a handler cancelled its main task")
             finally:
                 self._last_exit.stopped(code)
         return code

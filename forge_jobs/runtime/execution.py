@@ -143,6 +143,8 @@ def _judge(
         return None
     if error is None and isinstance(value, Outcome):
         error = value
+    if error is None and isinstance(value, type) and issubclass(value, Outcome):
+        return _returned_class(run, host_id, value)
     if error is None:
         return _succeeded(run, host_id, value) if run.job.keep_result else SUCCESS
     if run.stop_reason is not None:
@@ -152,6 +154,16 @@ def _judge(
     if isinstance(error, NoThread):
         return AttemptEnd(cause=Cause.RELEASED)  # the handler was not called
     return _failed(run, host_id, error, Cause.FAILED)
+
+
+def _returned_class(run: Run, host_id: HostId, value: type[Outcome]) -> AttemptEnd:
+    """Dead: what was meant cannot be known, and each further run would return it again."""
+    name = value.__name__
+    error = TypeError(
+        f"the handler returned the class {name}, which says nothing; return or raise {name}(...)"
+    )
+    record = _record(run, host_id, error, Cause.FAILED)
+    return AttemptEnd(cause=Cause.FAILED, error=record, retryable=False, exception=error)
 
 
 def _succeeded(run: Run, host_id: HostId, value: object) -> AttemptEnd:

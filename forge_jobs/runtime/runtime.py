@@ -173,7 +173,7 @@ class QueueRuntime:
         :param is_done: asked ten times a second; True ends the run as a signal does
         :param started: called with the handle once the pod runs
         """
-        starting = Starting(self._plan(), exit_with_stuck=False)
+        starting = Starting(self._plan(), exit_with_stuck=self._exit_abandons_threads)
         return await run_until(request, starting, self._exit_process, is_done, started)
 
     def _refuse_once_started(self, verb: str) -> None:

@@ -1,17 +1,22 @@
 """From the start of a pod to its stop, whatever comes in between."""
 
 import asyncio
+import functools
 from collections.abc import Awaitable, Callable, Generator
 from datetime import timedelta
 from types import TracebackType
 from typing import Any
 
+from forge_jobs.reports import reporter
 from forge_jobs.runtime.handle import QueueHandle
+from forge_jobs.runtime.last_words import say_and_flush
 from forge_jobs.runtime.pod import start_pod
 from forge_jobs.runtime.signals import StopRequest
 from forge_jobs.runtime.startup import RuntimePlan
 from forge_jobs.runtime.steady import SteadyTask, to_its_end
 from forge_jobs.runtime.stopping import PodStopper, StopReport
+
+logger = reporter(__name__)
 
 _LOOK_EVERY = timedelta(milliseconds=100)
 
@@ -24,7 +29,7 @@ class Starting:
 
     def __init__(self, plan: RuntimePlan, *, exit_with_stuck: bool) -> None:
         self._plan = plan
-        self._exit_with_stuck = exit_with_stuck
+        self.exit_with_stuck = exit_with_stuck
         self._handle: QueueHandle | None = None
         self._stopper: PodStopper | None = None
         self._hurried = False
@@ -36,7 +41,7 @@ class Starting:
         """Start, once."""
         if self._handle is None:
             pod = await start_pod(self._plan)
-            end_process = self._plan.exit_process if self._exit_with_stuck else None
+            end_process = self._plan.exit_process if self.exit_with_stuck else None
             self._stopper = PodStopper(pod, end_process=end_process)
             self._handle = QueueHandle(pod, self._stopper)
             if self._hurried:
@@ -81,7 +86,10 @@ async def run_until(
 ) -> int:
     """Start a pod, and stop it when that is asked for, ``is_done``, or something fails.
 
-    :param end_process: see :class:`PodStopper`; only when nothing has failed
+    When something fails, and handlers are left that cannot be stopped, the process goes on unless
+    ``starting`` says otherwise: the caller may be a part of a program that can do without.
+
+    :param end_process: see :class:`PodStopper`
     :param started: called with what was started
     :returns: the exit code of the process; 1 when the pod has stopped by itself
     """
@@ -95,9 +103,11 @@ async def run_until(
             started(start.result())
         while not request.is_asked and not (is_done and await is_done()):
             await request.wait(None if is_done is None else _LOOK_EVERY)
-    except BaseException:
+    except BaseException as error:
+        failed = functools.partial(_end_failed, error, end_process)
+        down = _take_down(start, starting, failed if starting.exit_with_stuck else None)
         await to_its_end(
-            SteadyTask(_take_down(start, starting), loop=asyncio.get_running_loop()),
+            SteadyTask(down, loop=asyncio.get_running_loop()),
             starting.hurry,
             shielded=True,
         )
@@ -125,8 +135,27 @@ async def _begun(start: "asyncio.Future[QueueHandle]", request: StopRequest) -> 
     return True
 
 
-async def _take_down(start: "asyncio.Future[QueueHandle]", starting: Starting) -> None:
+async def _take_down(
+    start: "asyncio.Future[QueueHandle]",
+    starting: Starting,
+    end_process: Callable[[int], None] | None,
+) -> None:
     """Stop what ``start`` has made or will have made."""
     start.cancel()
     await asyncio.wait({start})
-    await starting.stop()
+    await starting.stop(end_process=end_process)
+
+
+def _end_failed(error: BaseException, end_process: Callable[[int], None], _: int) -> None:
+    """End the process with 1, and say why: nobody is left to whom ``error`` could go."""
+    cancelled = isinstance(error, asyncio.CancelledError)
+    say_and_flush(
+        lambda: logger.error(
+            "the process ends now, because %s",
+            "the program cancelled the task that ran the pod"
+            if cancelled
+            else f"running the pod failed with {type(error).__name__}",
+            exc_info=None if cancelled else error,
+        )
+    )
+    end_process(1)

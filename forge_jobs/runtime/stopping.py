@@ -234,7 +234,7 @@ class PodStopper:
             return self._made(stuck, unstored, left=left)
         unstored += await self._release_at_last(claims)
         report = self._made(stuck, unstored, left=left)
-        self._end_process(report.exit_code)
+        self._end_process(1 if self._pod.parts.lost_because else report.exit_code)
         return report
 
     async def _threads_end(self) -> None:

@@ -62,6 +62,19 @@ def test_a_pipe_that_nobody_reads_holds_nobody_up(
     assert b"read too slowly" in said
 
 
+def test_a_pipe_that_does_not_block_loses_no_line(
+    pipe: tuple[int, int], log: logging.Logger
+) -> None:
+    os.set_blocking(pipe[1], False)
+    for number in range(1_000):
+        log.warning("%d %s", number, "x" * 1_000)
+
+    said = b""
+    while said.count(b"\n") < 1_000:
+        said += os.read(pipe[0], _PIPE)
+    assert b"dropped" not in said
+
+
 def test_what_was_logged_is_written_when_the_log_is_flushed(
     pipe: tuple[int, int], log: logging.Logger
 ) -> None:

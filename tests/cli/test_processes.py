@@ -24,8 +24,10 @@ from forge_jobs import HandlerRegistry
 starts = Path("starts")
 with starts.open("a") as file:
     file.write(f"{os.getpid()}\\\\n")
-if len(starts.read_text().split()) <= int(os.environ.get("CRASHES", "0")):
-    os._exit(3)
+exits = [int(code) for code in os.environ.get("EXITS", "").split()]
+number = len(starts.read_text().split())
+if number <= len(exits):
+    os._exit(exits[number - 1])
 
 handlers = HandlerRegistry()
 
@@ -113,7 +115,7 @@ def test_a_killed_process_is_replaced_and_a_signal_stops_all(
 def test_a_process_that_crashes_at_its_start_is_tried_again_with_growing_pauses(
     forge: CommandLine, start: Start, tmp_path: Path
 ) -> None:
-    parent = start("--processes", "2", CRASHES="3")
+    parent = start("--processes", "2", EXITS="3 3 3")
     wait(lambda: len(_pids(forge)) == 2, description="two pods are there", timeout=60)
 
     parent.send_signal(signal.SIGTERM)
@@ -130,6 +132,20 @@ def test_bad_input_ends_the_parent_instead_of_being_tried_again(start: Start) ->
     parent = start("--processes", "2", FORGE_HANDLERS="", FORGE_QUEUES="default", FORGE_LEASE="1s")
 
     assert parent.wait(timeout=30) == 2
+
+
+def test_one_that_has_run_with_its_input_is_started_again_when_that_is_refused(
+    forge: CommandLine, start: Start
+) -> None:
+    # As when the port of its predecessor is still held.
+    parent = start("--processes", "2", EXITS="3 3 2 2")
+    wait(lambda: len(_pids(forge)) == 2, description="two pods are there", timeout=60)
+
+    parent.send_signal(signal.SIGTERM)
+    _, errors = parent.communicate(timeout=30)
+
+    assert parent.returncode == 0, errors
+    assert b"ended with exit code 2" in errors
 
 
 def test_an_interrupt_from_a_terminal_drains_and_does_not_hurry(

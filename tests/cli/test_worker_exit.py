@@ -64,6 +64,16 @@ async def child_exits(file: str) -> None:
 
     await asyncio.gather(child(), asyncio.sleep(0.01))
 
+@handlers.job("t.cancels_all", max_attempts=1)
+async def cancels_all(file: str) -> None:
+    for task in asyncio.all_tasks():
+        task.cancel()
+
+@handlers.job("t.stops_the_loop", max_attempts=1)
+async def stops_the_loop(file: str) -> None:
+    asyncio.get_running_loop().stop()
+    await asyncio.sleep(0.01)
+
 @handlers.job("t.neighbour", max_attempts=1)
 async def neighbour(file: str) -> None:
     Path(file).touch()
@@ -198,6 +208,37 @@ def test_a_child_task_that_exits_fails_its_job_and_no_other(worker: Worker, loop
     assert worker.job(exits)["errors"][0]["type"] == "SystemExit"
     assert (worker.job(beside)["attempt"], worker.job(beside)["crashes"]) == (1, 0)
     assert "raised SystemExit, which would have ended the process" in log
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_a_handler_that_stops_the_event_loop_ends_nothing(worker: Worker, loop: str) -> None:
+    worker.start(FORGE_EVENT_LOOP=loop)
+    beside = worker.begins("neighbour")["neighbour"]
+
+    worker.is_now(worker.enqueue("stops_the_loop"), "done")
+
+    Path(f"{worker.file('neighbour')}.go").touch()
+    worker.is_now(beside, "done")
+    worker.send(signal.SIGTERM)
+    assert "a handler stopped the event loop" in worker.ends(0)
+
+
+@pytest.mark.parametrize("beside", [(), ("swallow",)])
+def test_a_handler_that_cancels_all_tasks_stops_the_worker_in_good_order(
+    worker: Worker, beside: tuple[str, ...]
+) -> None:
+    worker.start()
+    ids = worker.begins(*beside)
+
+    worker.enqueue("cancels_all")
+    log = worker.ends(1)
+
+    assert "Traceback" not in log
+    assert ("because the program cancelled the task" if beside else "has stopped, because") in log
+    assert worker.forge.json("pods")["pods"] == []
+    for job_id in ids.values():
+        job = worker.job(job_id)
+        assert (job["status"], job["attempt"], job["crashes"]) == ("pending", 0, 0)
 
 
 def test_what_handlers_start_finds_the_end_of_its_stdin(worker: Worker) -> None:

@@ -90,6 +90,20 @@ async def test_an_outcome_that_makes_no_sense_ends_its_job_as_failed_with_that_e
         await the_worker_goes_on(handle, storage)
 
 
+async def test_an_outcome_whose_class_is_returned_is_no_success(storage: Storage) -> None:
+    handlers = speaking()
+
+    @handlers.job("returns")
+    async def returns() -> object:
+        return Snoozed
+
+    async with a_runtime(storage, handlers).start() as handle:
+        job = await ended(storage, (await handle.enqueue(returns.request())).job_id)
+        assert (job.status, job.cause, job.attempt) == (JobStatus.DEAD, Cause.FAILED, 1)
+        assert "returned the class Snoozed" in job.errors[-1].message
+        await the_worker_goes_on(handle, storage)
+
+
 async def test_a_delay_changed_to_a_number_counts_as_seconds(storage: Storage) -> None:
     handlers = speaking(says=changed(Snoozed(5), delay=3600))
     async with a_runtime(storage, handlers).start() as handle:

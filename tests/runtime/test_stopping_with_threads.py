@@ -8,8 +8,10 @@ from typing import Any
 import anyio
 import pytest
 
+from forge_jobs.client import JobClient
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.model.jobs import Cause, JobStatus
+from forge_jobs.runtime.signals import StopRequest
 from forge_jobs.storage.protocols import Storage
 from tests.support.factories import get_job
 from tests.support.faulty import Faults, faulty
@@ -106,6 +108,51 @@ async def test_the_claim_of_what_goes_on_is_released_by_the_last_call(
     assert (exits, report.is_clean, at_exit[-1]) == ([0], True, "release")
     assert "unregister" in at_exit
     assert await storage.procs.pods() == []
+
+
+async def test_a_run_that_fails_releases_them_too_and_says_why_the_process_ends(
+    storage: Storage, stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    exits: list[int] = []
+    options: dict[str, Any] = {"exit_abandons_threads": True, "exit_process": exits.append}
+    settings = quick_settings(grace=seconds(0.4))
+    runtime = a_runtime(storage, stage.handlers, settings=settings, **options)
+    handler = stage.handlers.get("swallows")
+    assert handler is not None
+    outcome = await JobClient(storage).enqueue(handler.request())
+
+    async def breaks() -> bool:
+        await stage.started.wait()
+        raise RuntimeError("no more")
+
+    with pytest.raises(RuntimeError, match="no more"):
+        await runtime.run_until(StopRequest(), breaks)
+
+    job = await get_job(storage, outcome.job_id)
+    assert (job.status, job.attempt, job.crashes) == (JobStatus.PENDING, 0, 0)
+    assert exits == [1]
+    told = [each for each in caplog.records if "the process ends now" in each.getMessage()]
+    assert [each.exc_info is not None for each in told] == [True]
+
+
+async def test_a_pod_that_stops_by_itself_ends_its_process_with_1(
+    storage: Storage, stage: Stage
+) -> None:
+    exits: list[int] = []
+    options: dict[str, Any] = {"exit_abandons_threads": True, "exit_process": exits.append}
+    settings = quick_settings(grace=seconds(0.4))
+    runtime = a_runtime(storage, stage.handlers, settings=settings, **options)
+    handler = stage.handlers.get("swallows")
+    assert handler is not None
+    await JobClient(storage).enqueue(handler.request())
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(runtime.run_until, StopRequest())
+        await stage.started.wait()
+        [reaper] = [each for each in asyncio.all_tasks() if each.get_name() == "forge-jobs reaper"]
+        reaper.cancel()
+
+    assert exits == [1]
 
 
 async def test_idle_threads_of_pools_hold_nothing_back(storage: Storage, stage: Stage) -> None:
