@@ -1,5 +1,6 @@
 """What every test shares: the event loop's kind, and how hard Hypothesis searches."""
 
+import gc
 import os
 from collections.abc import Generator
 
@@ -47,7 +48,6 @@ one slot; ``make test-all`` tries it on a cluster too."""
 _ONLY_SERVERS_HAVE = (
     "cluster/test_store_faults",
     "cluster/test_cases_outages",
-    "cluster/test_slots",
 )
 """Fleets of real processes that are tried on servers every day. The others run on SQLite then, and
 on all stores by ``make test-all``."""
@@ -57,7 +57,7 @@ on all stores by ``make test-all``."""
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark as long what repeats on a store what it shows on another one."""
     for item in items:
-        if _repeats_on_a_cluster(item) or _repeats_a_fleet(item):
+        if _repeats_on_a_cluster(item) or _repeats_on_a_server(item):
             item.add_marker(pytest.mark.long)
 
 
@@ -67,11 +67,17 @@ def _repeats_on_a_cluster(item: pytest.Item) -> bool:
     return of_stores and "redis-cluster" in item.name and not crosses
 
 
-def _repeats_a_fleet(item: pytest.Item) -> bool:
+def _repeats_on_a_server(item: pytest.Item) -> bool:
+    on_a_server = "postgres" in item.name or "redis" in item.name
+    return on_a_server and (
+        item.get_closest_marker("any_store") is not None or _is_of_a_fleet(item)
+    )
+
+
+def _is_of_a_fleet(item: pytest.Item) -> bool:
     folders = ("tests/cluster/", "tests/chaos/", "tests/docs/test_orders", "tests/cli/test_demo")
     every_day = any(name in item.nodeid for name in _ONLY_SERVERS_HAVE)
-    on_a_server = "postgres" in item.name or "redis" in item.name
-    return item.nodeid.startswith(folders) and on_a_server and not every_day
+    return item.nodeid.startswith(folders) and not every_day
 
 
 @pytest.hookimpl(wrapper=True)
@@ -85,7 +91,11 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """A cluster takes two seconds to start, so it begins while other tests run."""
+    """Keep what was collected for good, and begin what takes long to start."""
+    # Else each full collection of garbage looks through thousands of tests.
+    gc.collect()
+    gc.freeze()
+    # A cluster takes two seconds, so it begins while other tests run.
     if servers.are_ours("redis-cluster") and any(
         "redis-cluster" in item.nodeid for item in session.items
     ):

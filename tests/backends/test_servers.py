@@ -22,7 +22,7 @@ from tests.support.key_prefixes import client_of
 from tests.support.servers import a_postgres, a_redis, a_redis_cluster, redis_cluster_url
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.long]
 
 Ask = str | int | None
 

@@ -16,7 +16,7 @@ from forge_jobs import open_storage
 from forge_jobs.model.jobs import JobFilter
 from tests.bench.sides import Broken, Complete, Quick
 
-pytestmark = [pytest.mark.anyio, pytest.mark.processes]
+pytestmark = [pytest.mark.anyio, pytest.mark.processes, pytest.mark.long]
 
 
 @pytest.fixture

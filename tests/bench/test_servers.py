@@ -10,7 +10,7 @@ from bench.ours import Ours
 from bench.runs import Run, Runner
 from bench.stores import PostgresStore, RedisStore
 
-pytestmark = [pytest.mark.anyio, pytest.mark.processes]
+pytestmark = [pytest.mark.anyio, pytest.mark.processes, pytest.mark.long]
 
 
 async def _drain(store: PostgresStore | RedisStore, *, counted: bool) -> Run:

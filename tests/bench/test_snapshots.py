@@ -13,7 +13,7 @@ from bench.stores import PostgresStore, RedisStore, SqliteStore
 from bench.suite import Bench
 from forge_jobs import open_storage
 
-pytestmark = [pytest.mark.anyio, pytest.mark.processes]
+pytestmark = [pytest.mark.anyio, pytest.mark.processes, pytest.mark.long]
 
 
 async def test_claims_are_timed_under_a_snapshot_that_the_server_knows_of(tmp_path: Path) -> None:

@@ -17,7 +17,12 @@ from tests.support.backends import BACKENDS
 
 SEED = int(os.environ.get("FORGE_CHAOS_SEED", random.SystemRandom().randrange(10**9)))
 
-pytestmark = [pytest.mark.anyio, pytest.mark.processes, pytest.mark.timeout(180)]
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.processes,
+    pytest.mark.long,
+    pytest.mark.timeout(180),
+]
 
 
 @pytest.mark.parametrize("backend", [name for name in STORES if name in BACKENDS])

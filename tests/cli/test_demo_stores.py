@@ -38,6 +38,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.processes
+@pytest.mark.long
 def test_the_demo_leaves_the_jobs_of_others_alone_and_removes_its_own(
     forge: CommandLine, folder: Path
 ) -> None:

@@ -112,6 +112,7 @@ def test_a_killed_process_is_replaced_and_a_signal_stops_all(
     assert _pids(forge) == {min(first)}, "but for the killed one all have left"
 
 
+@pytest.mark.long
 def test_a_process_that_crashes_at_its_start_is_tried_again_with_growing_pauses(
     forge: CommandLine, start: Start, tmp_path: Path
 ) -> None:

@@ -20,6 +20,8 @@ from tests.cli.conftest import CommandLine, wait
 
 pytestmark = pytest.mark.processes
 
+_LOOPS = ["asyncio", pytest.param("uvloop", marks=pytest.mark.long)]
+
 _HANDLERS = """
 import asyncio, subprocess, sys, threading, time
 from pathlib import Path
@@ -192,7 +194,7 @@ def test_a_handler_that_blocks_the_event_loop_does_not_keep_the_process(worker: 
     assert ids["blocks"] in log.partition("the process ends now")[2]
 
 
-@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+@pytest.mark.parametrize("loop", _LOOPS)
 def test_a_child_task_that_exits_fails_its_job_and_no_other(worker: Worker, loop: str) -> None:
     worker.start(FORGE_EVENT_LOOP=loop, FORGE_GRACE="20s")
     beside = worker.begins("neighbour")["neighbour"]
@@ -210,7 +212,7 @@ def test_a_child_task_that_exits_fails_its_job_and_no_other(worker: Worker, loop
     assert "raised SystemExit, which would have ended the process" in log
 
 
-@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+@pytest.mark.parametrize("loop", _LOOPS)
 def test_a_handler_that_stops_the_event_loop_ends_nothing(worker: Worker, loop: str) -> None:
     worker.start(FORGE_EVENT_LOOP=loop)
     beside = worker.begins("neighbour")["neighbour"]

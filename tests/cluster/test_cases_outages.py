@@ -48,7 +48,10 @@ async def done(storage: Storage) -> int:
     return counts["work"].by_status.get(JobStatus.DONE, 0)
 
 
-@pytest.mark.parametrize("is_long", [False, True], ids=["short", "long"])
+@pytest.mark.parametrize(
+    "is_long",
+    [pytest.param(False, id="short"), pytest.param(True, id="long", marks=pytest.mark.long)],
+)
 async def test_work_goes_on_after_an_outage_and_its_events_are_kept(
     is_long: bool,
     store: ServerStore,

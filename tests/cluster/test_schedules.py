@@ -19,7 +19,7 @@ from forge_jobs.storage.protocols import Storage
 from tests.support.pods import Fleet, quick_settings
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.anyio, pytest.mark.processes]
+pytestmark = [pytest.mark.anyio, pytest.mark.processes, pytest.mark.long]
 
 SCHEDULES = int(os.environ.get("FORGE_TEST_SCHEDULES", "300"))
 PODS = int(os.environ.get("FORGE_TEST_SCHEDULE_PODS", "4"))

@@ -9,7 +9,7 @@ from forge_jobs.clock import ManualClock
 from forge_jobs.model.processes import PodLease
 from forge_jobs.storage.protocols import Storage
 from tests.support.aftermath import problems_of
-from tests.support.backends import BACKENDS, forget
+from tests.support.backends import BACKENDS, pass_on
 from tests.support.factories import register
 
 
@@ -27,7 +27,7 @@ async def storage(
     async with BACKENDS[request.param](tmp_path, clock) as opened:
         yield opened
         assert await problems_of(request.param, tmp_path) == []
-    await forget(request.param, tmp_path)
+    await pass_on(request.param, tmp_path)
 
 
 @pytest.fixture

@@ -48,6 +48,7 @@ async def _look(url: str) -> None:
 
 
 @pytest.mark.processes
+@pytest.mark.long
 async def test_ten_processes_find_an_empty_database_at_once(url: str) -> None:
     processes = [forkserver.Process(target=_open, args=(url,)) for _ in range(PROCESSES)]
     for process in processes:

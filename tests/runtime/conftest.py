@@ -7,7 +7,7 @@ import pytest
 
 from forge_jobs.clock import ManualClock
 from forge_jobs.storage.protocols import Storage
-from tests.support.backends import BACKENDS, forget
+from tests.support.backends import BACKENDS, pass_on
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ async def manual_storage(
     """A fresh store on ``manual_clock``, of every backend."""
     async with BACKENDS[request.param](tmp_path, manual_clock) as storage:
         yield storage
-    await forget(request.param, tmp_path)
+    await pass_on(request.param, tmp_path)
 
 
 @pytest.fixture(params=sorted(BACKENDS))
@@ -30,4 +30,4 @@ async def storage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenera
     """A fresh store on the machine's own clock, for runtimes that really run."""
     async with BACKENDS[request.param](tmp_path, None) as opened:
         yield opened
-    await forget(request.param, tmp_path)
+    await pass_on(request.param, tmp_path)

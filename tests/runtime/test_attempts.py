@@ -10,7 +10,7 @@ from forge_jobs.storage.protocols import Storage
 from tests.support.factories import times_claimed
 from tests.support.runtimes import a_runtime, ended
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.any_store]
 
 UNTIL_IT_WORKS = 40
 

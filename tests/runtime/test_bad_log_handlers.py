@@ -16,7 +16,7 @@ from tests.support.logs import BlockingHandler, RaisingHandler, added
 from tests.support.runtimes import QUEUE, a_runtime, ended, quick_settings, seconds
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.any_store]
 
 LEASE = 0.6
 

@@ -17,7 +17,7 @@ from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
 from tests.support.runtimes import a_runtime, ended, quick_settings, seconds
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.any_store]
 
 LEASE = 0.6
 

@@ -15,7 +15,7 @@ from tests.support.factories import get_job
 from tests.support.runtimes import QUEUE, a_runtime, ended, found_no_work, quick_settings, seconds
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.any_store]
 
 
 async def _two_in_one_turn(pod: QueueHandle) -> list[JobId]:

@@ -13,7 +13,7 @@ from forge_jobs.clock import SystemClock
 from forge_jobs.model.jobs import Cause, JobStatus
 from forge_jobs.runtime.handle import QueueHandle
 from forge_jobs.storage.protocols import Storage
-from tests.support.backends import BACKENDS, forget
+from tests.support.backends import BACKENDS, pass_on
 from tests.support.clocks import WrongClock
 from tests.support.factories import claim_one, enqueue_one, get_job, register
 from tests.support.runtimes import QUEUE, a_runtime, ended, job_when, quick_settings
@@ -41,7 +41,7 @@ async def storage(
     """A fresh store on the wrong clock."""
     async with BACKENDS[request.param](tmp_path, store_clock) as opened:
         yield opened
-    await forget(request.param, tmp_path)
+    await pass_on(request.param, tmp_path)
 
 
 async def test_a_new_pod_leads_and_runs_everything_about_a_lease_after_its_start(

@@ -14,7 +14,7 @@ from forge_jobs.storage.protocols import Storage
 from tests.support.runtimes import quick_settings
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.any_store]
 
 
 class Counting:

@@ -24,7 +24,7 @@ from tests.support.runtimes import (
 )
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.any_store]
 
 
 async def the_queue(storage: Storage) -> QueueState:

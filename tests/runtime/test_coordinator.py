@@ -22,7 +22,7 @@ from forge_jobs.storage.protocols import Storage
 from tests.support.coordinating import SETTINGS, Coordinator, Counted
 from tests.support.factories import LEASE, QUEUE, SECOND, enqueue_one, register
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.any_store]
 
 LEADER_LEASE = SETTINGS.leader_lease
 

@@ -38,7 +38,7 @@ from tests.support.factories import (
     register,
 )
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.any_store]
 
 SETTINGS = RuntimeSettings()
 RNG = random.Random(1)

@@ -15,7 +15,7 @@ from forge_jobs.runtime.handle import QueueHandle
 from forge_jobs.runtime.runtime import QueueRuntime
 from forge_jobs.runtime.schedules import schedule
 from forge_jobs.storage.protocols import Storage
-from tests.support.backends import BACKENDS, forget
+from tests.support.backends import BACKENDS, pass_on
 from tests.support.emptying import empty
 from tests.support.faulty import Faults, faulty
 from tests.support.runtimes import QUEUE, job_when, quick_settings, seconds
@@ -37,7 +37,7 @@ def backend(request: pytest.FixtureRequest) -> str:
 async def storage(backend: str, tmp_path: Path) -> AsyncGenerator[Storage]:
     async with BACKENDS[backend](tmp_path, None) as opened:
         yield opened
-    await forget(backend, tmp_path)
+    await pass_on(backend, tmp_path)
 
 
 class Hall:

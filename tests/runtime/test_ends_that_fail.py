@@ -15,7 +15,7 @@ from tests.support.faulty import Faults, faulty
 from tests.support.runtimes import a_runtime, ended, job_when, quick_settings, seconds
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.any_store]
 
 
 @pytest.mark.parametrize("trouble", [SystemExit(3), KeyboardInterrupt(), RuntimeError("rules")])

@@ -14,7 +14,7 @@ from forge_jobs.model.events import EventKind, TimelineEvent
 from forge_jobs.runtime.events import FLUSH_BATCH, EventBuffer
 from forge_jobs.storage.protocols import JobStore, Storage
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.any_store]
 
 
 class Timeline:

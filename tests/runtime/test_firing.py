@@ -18,7 +18,7 @@ from forge_jobs.runtime.schedules import ensure_schedules, schedule
 from forge_jobs.storage.protocols import Storage
 from tests.support.factories import DAY, KIND, QUEUE, new_job
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.any_store]
 
 MINUTE = timedelta(minutes=1)
 

@@ -17,7 +17,7 @@ from forge_jobs.runtime.context_calls import ContextCalls, LoopThread
 from forge_jobs.storage.protocols import Storage
 from tests.support.runtimes import a_runtime, ended
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.any_store]
 
 LIMITS = {"gh": RateLimit(10, per=3600)}
 CHILD = EnqueueRequest("child")

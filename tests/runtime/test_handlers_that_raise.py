@@ -15,7 +15,7 @@ from forge_jobs.model.jobs import Cause, JobStatus
 from forge_jobs.storage.protocols import Storage
 from tests.support.runtimes import a_runtime, ended, in_progress, job_because
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.any_store]
 
 
 class Unprintable(Exception):

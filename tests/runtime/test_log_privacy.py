@@ -11,7 +11,7 @@ from forge_jobs.model.jobs import Cause
 from forge_jobs.storage.protocols import Storage
 from tests.support.runtimes import a_runtime, job_because
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.any_store]
 
 SECRET = "a-payload-nobody-should-see"
 

@@ -16,7 +16,7 @@ from tests.support.factories import counters
 from tests.support.runtimes import a_runtime, job_because, quick_settings
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.any_store]
 
 
 class Refusals:

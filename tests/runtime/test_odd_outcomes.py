@@ -15,7 +15,7 @@ from forge_jobs.storage.protocols import Storage
 from tests.support.runtimes import a_runtime, ended, in_progress, job_because, quick_settings
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.any_store]
 
 
 def changed(outcome: Outcome, **attributes: Any) -> Outcome:

@@ -16,7 +16,7 @@ from forge_jobs.storage.protocols import Storage
 from tests.support.runtimes import a_runtime, ended
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.any_store]
 
 
 class Stubborn:

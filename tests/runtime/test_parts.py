@@ -25,7 +25,7 @@ from tests.support.faulty import Faults, faulty
 from tests.support.runtimes import QUEUE, a_runtime, ended, quick_settings, seconds
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.any_store]
 
 
 class Stage:

@@ -17,7 +17,7 @@ from forge_jobs.storage.set_back import LONGEST_TURN
 from tests.support.backends import BACKENDS
 from tests.support.factories import SECOND
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.any_store]
 
 
 class Pauses:

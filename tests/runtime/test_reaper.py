@@ -35,7 +35,7 @@ from tests.support.factories import (
     revive,
 )
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.any_store]
 
 SETTINGS = RuntimeSettings()
 

@@ -12,7 +12,7 @@ from forge_jobs.runtime.runtime import QueueRuntime
 from forge_jobs.storage.protocols import Storage
 from tests.support.runtimes import job_when, quick_settings
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.any_store]
 
 
 async def test_a_queues_policy_holds_for_handlers_without_one(storage: Storage) -> None:

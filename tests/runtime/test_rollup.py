@@ -17,7 +17,7 @@ from forge_jobs.runtime.rollup import roll_up_once
 from forge_jobs.storage.protocols import Storage
 from tests.support.factories import DAY, QUEUE, counters, done, enqueue_one, register, run_one
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.any_store]
 
 MINUTE = timedelta(minutes=1)
 

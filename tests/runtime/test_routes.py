@@ -13,7 +13,7 @@ from forge_jobs.runtime.runtime import QueueRuntime
 from forge_jobs.storage.protocols import Storage
 from tests.support.runtimes import ended, quick_settings
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.any_store]
 
 
 def two_kinds() -> HandlerRegistry:

@@ -11,7 +11,7 @@ from forge_jobs.storage.protocols import Storage
 from tests.support.runtimes import a_runtime, ended, in_progress
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.any_store]
 
 
 class Hall:

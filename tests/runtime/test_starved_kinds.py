@@ -15,7 +15,7 @@ from forge_jobs.storage.protocols import Storage
 from tests.support.coordinating import SETTINGS, Coordinator, Counted
 from tests.support.factories import QUEUE, SECOND, claim, enqueue_one, new_job, register
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.any_store]
 
 STARVED_AFTER = timedelta(seconds=4)
 

@@ -19,7 +19,7 @@ from tests.support.faulty import Faults, faulty
 from tests.support.runtimes import a_runtime, found_no_work, quick_settings, seconds
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.any_store]
 
 
 class Silence(Faults):

@@ -17,7 +17,7 @@ from tests.support.factories import get_job
 from tests.support.faulty import Faults, faulty
 from tests.support.runtimes import a_runtime, quick_settings, seconds
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.any_store]
 
 
 class Order(Faults):

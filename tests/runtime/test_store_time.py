@@ -12,7 +12,7 @@ from forge_jobs.model.events import EventKind
 from forge_jobs.policy.percentiles import percentile
 from forge_jobs.runtime.store_time import StoreTime
 from forge_jobs.storage.protocols import Storage
-from tests.support.backends import BACKENDS, forget
+from tests.support.backends import BACKENDS, pass_on
 from tests.support.clocks import WrongClock
 from tests.support.runtimes import QUEUE, a_runtime, ended
 
@@ -61,7 +61,7 @@ async def storage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenera
     """A fresh store whose clock is an hour behind that of the pods."""
     async with BACKENDS[request.param](tmp_path, WrongClock(-HOUR)) as opened:
         yield opened
-    await forget(request.param, tmp_path)
+    await pass_on(request.param, tmp_path)
 
 
 @pytest.mark.anyio

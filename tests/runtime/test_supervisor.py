@@ -36,7 +36,7 @@ from tests.support.faulty import Faults, faulty
 from tests.support.runtimes import QUEUE, in_progress, quick_settings, seconds
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.any_store]
 
 
 def _no_context(_: Run) -> Context:

@@ -4,8 +4,6 @@ import sqlite3
 from contextlib import aclosing
 from pathlib import Path
 
-import asyncpg
-
 from forge_jobs.storage.redis.address import parse_url
 from tests.support import databases, key_prefixes, redis_keys
 
@@ -40,12 +38,9 @@ def _of_sqlite(folder: Path) -> list[str]:
 
 
 async def _of_postgres(folder: Path) -> list[str]:
-    connection = await asyncpg.connect(await databases.url_of(folder))
-    try:
-        orphans = await connection.fetch(_ORPHANS)
-        waiting = await connection.fetch(_IN_TRANSACTION)
-    finally:
-        await connection.close()
+    connection = await databases.look_into(folder)
+    orphans = await connection.fetch(_ORPHANS)
+    waiting = await connection.fetch(_IN_TRANSACTION)
     return [
         *(f"edges of {row['child_id']}, which does not exist" for row in orphans),
         *(f"a transaction is open after {row['query']}" for row in waiting),

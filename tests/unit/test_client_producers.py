@@ -11,7 +11,7 @@ from forge_jobs.client import JobClient
 from forge_jobs.handlers.requests import EnqueueRequest
 from forge_jobs.model.jobs import JobFilter
 from forge_jobs.storage.protocols import Storage
-from tests.support.backends import BACKENDS, forget
+from tests.support.backends import BACKENDS, pass_on
 from tests.support.factories import counters
 
 pytestmark = pytest.mark.anyio
@@ -23,9 +23,10 @@ PRODUCERS, CALLS = 16, 300
 async def storage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Storage]:
     async with BACKENDS[request.param](tmp_path, None) as opened:
         yield opened
-    await forget(request.param, tmp_path)
+    await pass_on(request.param, tmp_path)
 
 
+@pytest.mark.long
 async def test_sixteen_producers_of_three_hundred_calls_make_one_job(storage: Storage) -> None:
     request = EnqueueRequest("work", unique_key="k")
     clients = [JobClient(storage) for _ in range(PRODUCERS)]

@@ -23,7 +23,7 @@ from forge_jobs.model.ids import JobId, new_job_id
 from forge_jobs.model.jobs import Cause, JobStatus
 from forge_jobs.model.processes import PodLease
 from forge_jobs.storage.protocols import Storage
-from tests.support.backends import BACKENDS, forget
+from tests.support.backends import BACKENDS, pass_on
 from tests.support.factories import KIND, dead, done, error, failed, register, run_one
 from tests.support.faulty import Faults, faulty
 from tests.support.waiting import wait_until
@@ -42,7 +42,7 @@ async def storage(
 ) -> AsyncIterator[Storage]:
     async with BACKENDS[request.param](tmp_path, clock) as opened:
         yield opened
-    await forget(request.param, tmp_path)
+    await pass_on(request.param, tmp_path)
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import TYPE_CHECKING, Protocol
 
 from sqlalchemy import ColumnElement, Connection, Table
-from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.sql.dml import Insert
 
 from forge_jobs.errors import StorageError
@@ -14,6 +13,8 @@ from forge_jobs.model.processes import PodLease
 from forge_jobs.model.transitions import Demand, Transition
 
 if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncConnection
+
     from forge_jobs.storage.sql.job_rows import JobRow
     from forge_jobs.storage.sql.successes import Succeeded
     from forge_jobs.storage.sql.transaction import Often, Tx
@@ -49,7 +50,7 @@ class Flavor(Protocol):
         """What a script needs set in a caller's transaction; as it was before once it succeeds."""
         ...
 
-    def borrow(self, connection: object) -> AbstractAsyncContextManager[AsyncConnection] | None:
+    def borrow(self, connection: object) -> "AbstractAsyncContextManager[AsyncConnection] | None":
         """A caller's connection of the driver's own, for use by SQLAlchemy; None when it is
         something else. It must be inside a transaction.
         """

@@ -129,6 +129,7 @@ async def connected(server: RedisServer, replicas: int) -> None:
     )
 
 
+@pytest.mark.long
 async def test_replicas_are_part_of_the_line(server: RedisServer, replica: RedisServer) -> None:
     await connected(server, 1)
     assert "a failover to one of 1 replicas may lose the last writes" in await words(server.url)

@@ -17,7 +17,7 @@ from tests.support import servers
 from tests.support.redis_databases import opened
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.long]
 
 LONG = timedelta(seconds=30)
 

@@ -211,6 +211,7 @@ def test_silence_is_noticed_within_ten_seconds() -> None:
     assert 2 * listening.PING_AFTER_S < 10
 
 
+@pytest.mark.long
 async def test_a_quiet_connection_costs_one_ping_now_and_then(
     server: RedisServer, database: Database
 ) -> None:

@@ -6,12 +6,24 @@ semicolon at the end of a line outside of ``$$``. What has been applied is recor
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from typing import Any
 
-from sqlalchemy import BigInteger, Column, Integer, MetaData, Table, Text, insert, inspect, select
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Integer,
+    MetaData,
+    Row,
+    Table,
+    Text,
+    insert,
+    inspect,
+    select,
+)
 from sqlalchemy.schema import CreateTable
 
 from forge_jobs import stop_points
@@ -67,18 +79,7 @@ def known_migrations(flavor: str) -> tuple[Migration, ...]:
 
 def status(tx: Tx) -> list[MigrationStatus]:
     """All migrations, oldest first."""
-    applied = _read_applied(tx)
-    known = {migration.version: migration.name for migration in known_migrations(tx.flavor.name)}
-    names = {version: name for version, (name, _) in applied.items()} | known
-    return [
-        MigrationStatus(
-            version,
-            names[version],
-            from_us(applied[version][1]) if version in applied else None,
-            version in known,
-        )
-        for version in sorted(names)
-    ]
+    return _compared(tx, _read_applied(tx))
 
 
 def up(tx: Tx) -> list[MigrationStatus]:
@@ -121,12 +122,13 @@ def check(tx: Tx) -> None:
 
     :raises SchemaMismatch: it is older or newer; the text names the fix
     """
-    entries = status(tx)
+    applied = _read_applied(tx)
+    entries = _compared(tx, applied)
     _refuse_newer(entries)
     missing = [entry.version for entry in entries if entry.applied_at is None]
-    checksums = _read_checksums(tx)
     for migration in known_migrations(tx.flavor.name):
-        if checksums.get(migration.version, migration.checksum) != migration.checksum:
+        row = applied.get(migration.version)
+        if row is not None and row.checksum != migration.checksum:
             raise SchemaMismatch(
                 f"the store's schema was made by another text of migration {migration.version} "
                 "than this program's, one that was never released; start with a new database"
@@ -147,18 +149,25 @@ def _refuse_newer(entries: Sequence[MigrationStatus]) -> None:
         )
 
 
-def _read_applied(tx: Tx) -> dict[int, tuple[str, int]]:
+def _read_applied(tx: Tx) -> dict[int, Row[Any]]:
     if not inspect(tx.connection).has_table(_applied.name):
         return {}
-    rows = tx.execute(select(_applied.c.version, _applied.c.name, _applied.c.applied_at))
-    return {row.version: (row.name, row.applied_at) for row in rows}
+    return {row.version: row for row in tx.execute(select(_applied))}
 
 
-def _read_checksums(tx: Tx) -> dict[int, str]:
-    if not inspect(tx.connection).has_table(_applied.name):
-        return {}
-    rows = tx.execute(select(_applied.c.version, _applied.c.checksum))
-    return {row.version: row.checksum for row in rows}
+def _compared(tx: Tx, applied: Mapping[int, Row[Any]]) -> list[MigrationStatus]:
+    """What is applied and what this program knows, oldest first."""
+    known = {migration.version: migration.name for migration in known_migrations(tx.flavor.name)}
+    names = {version: row.name for version, row in applied.items()} | known
+    return [
+        MigrationStatus(
+            version,
+            names[version],
+            from_us(applied[version].applied_at) if version in applied else None,
+            version in known,
+        )
+        for version in sorted(names)
+    ]
 
 
 def _apply(tx: Tx, migration: Migration) -> None:

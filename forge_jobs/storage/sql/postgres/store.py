@@ -87,7 +87,7 @@ class _Opener:
                 async with _to_migrate(self._options, self._clock) as patient:
                     await settle_schema(patient, migrate)
             else:
-                await settle_schema(database, migrate=False)
+                await database.read(runner.check)
             database.store_id = await database.read(lambda tx: flavor.identity(tx.connection))
             settings = await database.read(_settings)
         except BaseException:
