@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
-PYTEST := $(BIN)/pytest -n 3 --dist worksteal -q
+PYTEST := $(BIN)/pytest -n 4 --dist worksteal -q
 
 # Compiled modules are kept. Without them each process of each test compiles hundreds of modules again,
 # which takes longer than most tests.

@@ -2,6 +2,7 @@
 
 import gc
 import os
+import zlib
 from collections.abc import Generator
 
 import pytest
@@ -45,6 +46,30 @@ _CROSSES_QUEUES = (
 one slot; ``make test-all`` tries it on a cluster too."""
 
 
+_SHARED_STATEMENTS = (
+    "bookkeeping",
+    "children",
+    "cooldowns",
+    "due_kinds",
+    "hand_backs",
+    "hostile_input",
+    "leader",
+    "not_kept",
+    "operator_events",
+    "operators",
+    "overruled",
+    "place_in_queue",
+    "queue_retry",
+    "reads",
+    "requeued_children",
+    "retention",
+    "retry_time",
+    "revive",
+    "set_back",
+)
+"""What Postgres does by the statements that SQLite runs every day; ``make test-all`` tries it there
+too. The rest of the conformance suite is about statements of its own."""
+
 _ONLY_SERVERS_HAVE = (
     "cluster/test_store_faults",
     "cluster/test_cases_outages",
@@ -55,9 +80,18 @@ on all stores by ``make test-all``."""
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark as long what repeats on a store what it shows on another one."""
+    """Mark as long what repeats on a store what it shows on another one, and mix the modules.
+
+    Modules that wait for processes and modules that compute stand together in the tree, and each
+    worker of xdist begins with a part of the list.
+    """
+    items.sort(key=lambda item: zlib.crc32(item.nodeid.partition("::")[0].encode()))
     for item in items:
-        if _repeats_on_a_cluster(item) or _repeats_on_a_server(item):
+        if (
+            _repeats_on_a_cluster(item)
+            or _repeats_on_a_server(item)
+            or _repeats_shared_statements(item)
+        ):
             item.add_marker(pytest.mark.long)
 
 
@@ -65,6 +99,11 @@ def _repeats_on_a_cluster(item: pytest.Item) -> bool:
     of_stores = "conformance/" in item.nodeid or "runtime/" in item.nodeid
     crosses = any(name in item.nodeid for name in _CROSSES_QUEUES)
     return of_stores and "redis-cluster" in item.name and not crosses
+
+
+def _repeats_shared_statements(item: pytest.Item) -> bool:
+    files = (f"conformance/test_{name}.py" for name in _SHARED_STATEMENTS)
+    return "postgres" in item.name and any(name in item.nodeid for name in files)
 
 
 def _repeats_on_a_server(item: pytest.Item) -> bool:

@@ -156,7 +156,8 @@ async def test_a_pod_whose_storage_is_closed_gives_its_slots_up(storage: Storage
     await gone(storage)
     await stage.stopped.wait()
     assert any("storage was closed" in each for each in handle.health().problems)
-    async with a_runtime(storage, stage.handlers).start() as other:
+    # With the same lease: it revives no claim meanwhile, which would wait in its only slot.
+    async with a_runtime(storage, stage.handlers, settings=settings).start() as other:
         outcome = await other.enqueue(EnqueueRequest("works", {}))
         assert await other.result(outcome.job_id, timeout=10) == "done"
     await handle.stop()

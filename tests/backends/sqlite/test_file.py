@@ -223,6 +223,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.long
 async def test_ten_processes_open_one_empty_file_at_once(tmp_path: Path) -> None:
     outputs: list[bytes] = []
 
