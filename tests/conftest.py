@@ -32,15 +32,11 @@ def anyio_backend() -> str:
 
 
 _CROSSES_QUEUES = (
-    "conformance/test_allocations",
     "conformance/test_children",
     "conformance/test_exchange",
-    "conformance/test_firing",
     "conformance/test_races",
-    "conformance/test_reads",
     "conformance/test_storage",
     "conformance/test_wake",
-    "runtime/test_runtime",
 )
 """What a cluster of Redis servers does its own way. All else is the scripts of one server, run in
 one slot; ``make test-all`` tries it on a cluster too."""

@@ -173,8 +173,8 @@ def test_the_demo_loses_nothing_though_a_worker_is_killed(
     ("signum", "code", "options"),
     [
         (signal.SIGINT, 1, []),
-        (signal.SIGTERM, 1, []),
-        (signal.SIGKILL, -9, []),
+        pytest.param(signal.SIGTERM, 1, [], marks=pytest.mark.long),
+        pytest.param(signal.SIGKILL, -9, [], marks=pytest.mark.long),
         (signal.SIGTERM, 1, ["--postgres"]),
         (signal.SIGTERM, 1, ["--redis"]),
     ],

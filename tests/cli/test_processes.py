@@ -135,6 +135,7 @@ def test_bad_input_ends_the_parent_instead_of_being_tried_again(start: Start) ->
     assert parent.wait(timeout=30) == 2
 
 
+@pytest.mark.long
 def test_one_that_has_run_with_its_input_is_started_again_when_that_is_refused(
     forge: CommandLine, start: Start
 ) -> None:

@@ -92,6 +92,7 @@ def test_an_example_prints_what_it_says(path: Path, tmp_path: Path) -> None:
     assert done.stdout == expected
 
 
+@pytest.mark.long
 def test_the_commands_shown_succeed_one_after_the_other(shop: Path) -> None:
     commands = [named("run")[name] for name in ("worker", "cron", "look")]
 
@@ -127,6 +128,7 @@ def started(command: str, folder: Path) -> Iterator[subprocess.Popen[str]]:
             process.kill()
 
 
+@pytest.mark.long
 @pytest.mark.anyio
 async def test_the_deployment_shown_runs_until_it_is_told_to_stop(shop: Path) -> None:
     def pods() -> list[object]:

@@ -81,6 +81,7 @@ def backends() -> Mapping[str, frozenset[str]]:
     return backends_of_tests(files)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", CASES)
 def test_each_case_names_tests_that_exist(number: str) -> None:
     behaviour, tests, _ = CASES[number]
@@ -91,6 +92,7 @@ def test_each_case_names_tests_that_exist(number: str) -> None:
     assert [f"{path}::{name}" for path, name in named if not is_there(path, name)] == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", CASES)
 def test_each_case_is_shown_on_each_backend_or_says_why_not(
     number: str, backends: Mapping[str, frozenset[str]]
