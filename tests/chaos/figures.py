@@ -99,10 +99,18 @@ class _Times:
         self._by_job = outcome.ledger.by_job()
 
     def crash_to_rerun(self) -> list[float]:
-        """From each kill to the next run of what ran there."""
+        """From the first kill that hit a job to its next run.
+
+        A second one is none of it: that job waits for a lease, so that it cannot go on killing.
+        """
+        hit: set[str] = set()
 
         def died(run: Run) -> int | None:
-            return self._record.kills.get(run.process_id) if run.over_ns is None else None
+            at_ns = self._record.kills.get(run.process_id) if run.over_ns is None else None
+            if at_ns is None or run.job_id in hit:
+                return None
+            hit.add(run.job_id)
+            return at_ns
 
         return self._to_next_run(died)
 
