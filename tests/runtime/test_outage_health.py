@@ -4,6 +4,7 @@ import pytest
 
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.handlers.requests import EnqueueRequest
+from forge_jobs.runtime import exchange
 from forge_jobs.runtime.runtime import QueueRuntime
 from forge_jobs.storage.protocols import Storage
 from tests.support.faulty import Faults, faulty
@@ -37,6 +38,21 @@ async def test_an_idle_pod_says_that_its_store_is_away_long_before_it_is_fenced(
         )
         assert any("store" in problem for problem in handle.health().problems)
         faults.down = False
+        await wait_until(lambda: handle.health().able_to_claim, description="it is able again")
+
+
+async def test_a_queue_whose_call_takes_longer_than_any_may_is_named(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exchange, "_LONGEST_CALL", 0.2)
+    faults = Faults()
+    async with a_runtime(faulty(storage, faults), echo_handlers()).start() as handle:
+        await wait_until(lambda: handle.health().able_to_claim, description="it is able to claim")
+        faults.hold_replies("exchange")
+        await handle.enqueue(EnqueueRequest("echo", {"n": 1}))
+        problem = f"queue {QUEUE}: the store does not answer"
+        await wait_until(lambda: problem in handle.health().problems, description="it is named")
+        faults.let_go("exchange")
         await wait_until(lambda: handle.health().able_to_claim, description="it is able again")
 
 
