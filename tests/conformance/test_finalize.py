@@ -153,14 +153,14 @@ async def test_the_newest_errors_stay(storage: Storage, lease: PodLease) -> None
     assert [e.message for e in kept] == [str(n) for n in range(3, ERROR_HISTORY + 3)]
 
 
-@pytest.mark.parametrize("newer", ['"new"', None])
+@pytest.mark.parametrize("newer", [done('"new"'), done(None), failed(), dead()])
 async def test_a_result_replaces_an_older_one_also_by_none(
-    storage: Storage, lease: PodLease, newer: str | None
+    storage: Storage, lease: PodLease, newer: Transition
 ) -> None:
     await enqueue_one(storage)
     job_id = await run_one(storage, lease, failed(result='"old"'))
-    await run_one(storage, lease, done(newer))
-    assert (await get_job(storage, job_id)).result == newer
+    await run_one(storage, lease, newer)
+    assert (await get_job(storage, job_id)).result == newer.result
 
 
 @pytest.mark.parametrize("length", [1, 4_000, 1_000_000])
