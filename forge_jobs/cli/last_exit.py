@@ -1,10 +1,13 @@
 """The end of a worker process, at the latest when it was promised."""
 
+import asyncio
+import math
 import os
 import queue
 import threading
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 
 from msgspec import Struct
 
@@ -22,14 +25,19 @@ _AFTER_STOP, _AFTER_GRACE, _LEAST = 2.0, 0.5, 0.3
 """Seconds for what is left when the pod has stopped, exit hooks of the program's code above all:
 after the stop, after the end of the grace, and at least."""
 
+_TO_TURN, _TO_HAND_BACK = 0.4, 0.4
+"""Seconds, in the second after the grace: an event loop that does not turn in that time is blocked,
+and this long others' access to its jobs is waited for."""
+
 _elapsed = SystemClock().elapsed
 
 
 class _Order(Struct, frozen=True):
-    """End the process at ``at``, with ``code``."""
+    """End the process at ``at``, with ``code``; at ``look_at`` already if the loop is blocked."""
 
     at: float
     code: int
+    look_at: float = math.inf
 
 
 class LastExit:
@@ -53,6 +61,10 @@ class LastExit:
     ) -> None:
         self.jobs_left: Callable[[], list[str]] = list
         """Ids of the jobs that the process still holds."""
+        self.loop: asyncio.AbstractEventLoop | None = None
+        """That of the handlers."""
+        self.hand_back: Callable[[float], bool] = lambda seconds: False
+        """Gives those jobs to others within so many seconds, without the loop."""
         self._grace, self._patience = grace.total_seconds(), patience.total_seconds()
         self._exit_process = exit_process
         self._grace_until: float | None = None
@@ -67,7 +79,7 @@ class LastExit:
         until = now + left
         if self._grace_until is None or until < self._grace_until:
             self._grace_until = until
-        self._orders.put(_Order(until + BEYOND_GRACE, 1))
+        self._orders.put(_Order(until + BEYOND_GRACE, 1, look_at=until))
 
     def stopped(self, code: int) -> None:
         """The pod has stopped; what is left of the process has a moment, in the grace if it can."""
@@ -79,17 +91,37 @@ class LastExit:
 
     def _run(self) -> None:
         order = self._orders.get()
-        while (left := order.at - _elapsed()) > 0:
+        while (left := min(order.at, order.look_at) - _elapsed()) > 0:
             try:
                 newer = self._orders.get(timeout=left)
             except queue.Empty:
-                break
-            order = _Order(min(order.at, newer.at), newer.code)
-        say_and_flush(self._tell)
+                if order.at > order.look_at and self._loop_turns():
+                    order = _Order(order.at, order.code)
+                continue
+            order = _Order(min(order.at, newer.at), newer.code, newer.look_at)
+        jobs = self.jobs_left()
+        if order.look_at < order.at and self.hand_back(_TO_HAND_BACK):
+            say_and_flush(partial(self._tell_blocked, jobs))
+            self._exit_process(0)
+        say_and_flush(partial(self._tell, jobs))
         self._exit_process(order.code)
 
-    def _tell(self) -> None:
-        jobs = self.jobs_left()
+    def _loop_turns(self) -> bool:
+        turned = threading.Event()
+        if self.loop is not None:
+            try:
+                self.loop.call_soon_threadsafe(turned.set)
+            except RuntimeError:  # closed: nothing in it holds up the process
+                return True
+        return turned.wait(_TO_TURN)
+
+    def _tell_blocked(self, jobs: list[str]) -> None:
+        logger.error(
+            "the process ends now, because its event loop is blocked; given back to others: %s",
+            ", ".join(jobs) or "none",
+        )
+
+    def _tell(self, jobs: list[str]) -> None:
         threads = [
             each.name
             for each in threading.enumerate()

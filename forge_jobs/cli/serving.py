@@ -87,6 +87,7 @@ class _Worker:
     async def serve(self, health_port: int | None) -> int:
         """Run until it is time to end; the exit code."""
         request, code = self._request, 1
+        self._last_exit.loop = asyncio.get_running_loop()
         with on_stop_signals(request.drain, request.hurry, self._last_exit.stop_asked):
             try:
                 async with contextlib.AsyncExitStack() as stack:
@@ -122,6 +123,7 @@ class _Worker:
     def _started(self, handle: QueueHandle) -> None:
         self._handle = handle
         self._last_exit.jobs_left = handle.jobs_held
+        self._last_exit.hand_back = handle.hand_back
 
     def _ailments(self) -> list[str]:
         """What only a new process can mend. The store's trouble is none of it."""

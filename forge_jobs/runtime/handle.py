@@ -87,6 +87,15 @@ class QueueHandle:
         """Ids of the jobs that are in progress here, by any thread."""
         return [held.claim.job_id for held in self._pod.services.held.snapshot()]
 
+    def hand_back(self, at_most: float) -> bool:
+        """Give all claims to others although handlers go on, because the process ends now.
+
+        Called by any thread, when the event loop does not turn.
+
+        :returns: False: the store has not taken it within ``at_most`` seconds
+        """
+        return self._pod.heartbeat.hand_back(at_most)
+
     async def drain(self, timeout: timedelta | float | None = None) -> bool:
         """Claim nothing more and let running handlers finish. There is no way back.
 

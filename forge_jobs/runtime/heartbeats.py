@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import random
+import threading
 from collections.abc import Awaitable, Callable, Iterator
 from datetime import timedelta
 from typing import Protocol
@@ -115,6 +116,7 @@ class Heartbeat:
         self._turned_at = clock.elapsed()
         self._stopping = False
         self._leave_by: float | None = None
+        self._handed_back: threading.Event | None = None
         self._beats_end = False
         self._ended = asyncio.Event()
         self._bell: Wakeup | None = None
@@ -149,6 +151,18 @@ class Heartbeat:
             self._fence.close()
             self._tell(self._listener.fenced)
             self.ring()
+
+    def hand_back(self, at_most: float) -> bool:
+        """Give all claims and the slots to others, by the thread alone; the process must end then.
+
+        For a process whose time is over and whose event loop does not turn. Callable from any
+        thread. False: not done within ``at_most`` seconds.
+        """
+        self._fence_told = True
+        self._fence.close()
+        self._handed_back = done = threading.Event()
+        self.ring()
+        return done.wait(at_most)
 
     async def stop(self, at_most: timedelta) -> bool:
         """Send no further beat; False when the thread has not ended within ``at_most``.
@@ -235,7 +249,7 @@ class Heartbeat:
     async def _beat_on(self, storage: Storage) -> None:
         interval = self._settings.heartbeat_interval.total_seconds()
         rung = Bursts(self._floor, _BEATS_AT_ONCE)
-        while not (self._stopping or self._leave_by is not None or self._home.is_closed()):
+        while not (self._stopping or self._is_leaving or self._home.is_closed()):
             sent_at = self._clock.elapsed()
             try:
                 await self._beat(storage, sent_at)
@@ -250,6 +264,11 @@ class Heartbeat:
 
     async def _depart(self, storage: Storage) -> None:
         """Give the slots up when nobody else is left to do it; claims go stale."""
+        if self._handed_back is not None:
+            await storage.jobs.release([each.claim for each in self._held.snapshot()])
+            await storage.procs.unregister(self.lease)
+            self._handed_back.set()
+            return
         if self._stopping:
             return
         self.leave()
@@ -271,6 +290,10 @@ class Heartbeat:
                 return
             await self._pause(self._tick)
 
+    @property
+    def _is_leaving(self) -> bool:
+        return self._leave_by is not None or self._handed_back is not None
+
     def _is_late(self) -> bool:
         """Others have found out by themselves that the pod is gone."""
         return self._leave_by is not None and self._clock.elapsed() >= self._leave_by
@@ -287,7 +310,7 @@ class Heartbeat:
             self._fence_told = False
             self.last_success = sent_at
         self._tell(self._listener.beat_arrived, beat, sent_at)
-        if not (beat.lease_held or self._stopping or self._leave_by is not None):
+        if not (beat.lease_held or self._stopping or self._is_leaving):
             await self._register_again(storage)
         elif self.draining and not self._stopping:
             # Each time: until the store knows it, no other pod gets the slots of this one.

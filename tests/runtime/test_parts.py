@@ -48,6 +48,17 @@ class Stage:
             return "done"
 
 
+def ending_at_once(*kinds: str) -> HandlerRegistry:
+    handlers = HandlerRegistry()
+
+    async def ends() -> str:
+        return "done"
+
+    for kind in kinds:
+        handlers.job(kind)(ends)
+    return handlers
+
+
 async def gone(storage: Storage) -> None:
     """Wait until the store knows of no pod: its slots are free for others."""
 
@@ -156,8 +167,7 @@ async def test_a_pod_whose_storage_is_closed_gives_its_slots_up(storage: Storage
     await gone(storage)
     await stage.stopped.wait()
     assert any("storage was closed" in each for each in handle.health().problems)
-    # With the same lease: it revives no claim meanwhile, which would wait in its only slot.
-    async with a_runtime(storage, stage.handlers, settings=settings).start() as other:
+    async with a_runtime(storage, ending_at_once("waits", "works")).start() as other:
         outcome = await other.enqueue(EnqueueRequest("works", {}))
         assert await other.result(outcome.job_id, timeout=10) == "done"
     await handle.stop()

@@ -135,6 +135,23 @@ async def test_a_run_that_fails_releases_them_too_and_says_why_the_process_ends(
     assert [each.exc_info is not None for each in told] == [True]
 
 
+async def test_claims_can_be_handed_back_without_the_event_loop(
+    storage: Storage, stage: Stage
+) -> None:
+    handle = await a_runtime(storage, stage.handlers).start()
+    handler = stage.handlers.get("idle")
+    assert handler is not None
+    outcome = await handle.enqueue(handler.request())
+    await stage.started.wait()
+
+    assert await asyncio.to_thread(handle.hand_back, 10)
+
+    job = await get_job(storage, outcome.job_id)
+    assert (job.status, job.attempt, job.crashes) == (JobStatus.PENDING, 0, 0)
+    assert await storage.procs.pods() == []
+    await handle.stop(timeout=0)
+
+
 async def test_a_pod_that_stops_by_itself_ends_its_process_with_1(
     storage: Storage, stage: Stage
 ) -> None:

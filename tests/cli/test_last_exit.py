@@ -1,0 +1,79 @@
+"""What ends a worker process that does not end by itself."""
+
+import asyncio
+import queue
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+
+from forge_jobs.cli import last_exit
+from forge_jobs.cli.last_exit import LastExit
+
+GRACE = timedelta(milliseconds=10)
+
+
+class Store:
+    """Takes jobs back, or does not answer."""
+
+    def __init__(self, *, answers: bool) -> None:
+        self.asked = 0
+        self._answers = answers
+
+    def hand_back(self, seconds: float) -> bool:
+        self.asked += 1
+        return self._answers
+
+
+@pytest.fixture
+def exits(monkeypatch: pytest.MonkeyPatch) -> "queue.SimpleQueue[int]":
+    """The codes that processes would have ended with."""
+    monkeypatch.setattr(last_exit, "BEYOND_GRACE", 0.5)
+    monkeypatch.setattr(last_exit, "_TO_TURN", 0.1)
+    return queue.SimpleQueue()
+
+
+@pytest.fixture
+def loop() -> Iterator[asyncio.AbstractEventLoop]:
+    """An event loop that does not turn unless the test runs it."""
+    made = asyncio.new_event_loop()
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize(("handed_back", "code"), [(True, 0), (False, 1)])
+def test_a_blocked_loop_is_given_up_and_its_jobs_are_handed_back(
+    exits: "queue.SimpleQueue[int]", loop: asyncio.AbstractEventLoop, handed_back: bool, code: int
+) -> None:
+    last = LastExit(GRACE, GRACE, exit_process=exits.put)
+    store = Store(answers=handed_back)
+    last.loop, last.hand_back = loop, store.hand_back
+
+    last.stop_asked()
+
+    assert exits.get(timeout=30) == code
+    assert store.asked == 1
+
+
+def test_a_loop_that_turns_has_all_the_time_of_a_slow_store(
+    exits: "queue.SimpleQueue[int]", loop: asyncio.AbstractEventLoop
+) -> None:
+    last = LastExit(GRACE, GRACE, exit_process=exits.put)
+    store = Store(answers=True)
+    last.loop, last.hand_back = loop, store.hand_back
+
+    async def ask_and_wait() -> int:
+        last.stop_asked()
+        return await asyncio.to_thread(exits.get, timeout=30)
+
+    assert loop.run_until_complete(ask_and_wait()) == 1
+    assert store.asked == 0
+
+
+def test_a_pod_that_has_stopped_gives_its_code(exits: "queue.SimpleQueue[int]") -> None:
+    last = LastExit(GRACE, GRACE, exit_process=exits.put)
+
+    last.stop_asked()
+    last.stopped(0)
+
+    assert exits.get(timeout=30) == 0
