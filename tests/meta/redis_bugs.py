@@ -181,7 +181,7 @@ REDIS_BUGS: tuple[Bug, ...] = (
     ),
     _bug(
         "delivered twice: a claim stays in the ready line",
-        "claim races",
+        "exchange",
         "lib/claiming",
         "  leave_lines(base, picked)\n",
         "",
@@ -217,7 +217,7 @@ REDIS_BUGS: tuple[Bug, ...] = (
     _bug(
         "an end that does not look for children",
         "children",
-        "register",
+        "lib/news",
         "'kids', '1', 'more', '1')",
         "'kids', '1')",
     ),

@@ -96,7 +96,7 @@ SUPERVISOR = [
         "        self._ahead.extend(claimed)\n        if demand.limit and",
         "        self._ahead.extend(claimed)\n        self._may_have_work = False\n"
         "        if demand.limit and",
-        "wakeups.py::test_a_hint_that_comes_during_an_empty_claim_is_not_lost",
+        "wakeups.py::test_a_hint_that_comes_during_a_claim_is_not_lost",
     ),
     in_runtime(
         "supervisor: a claim without an answer is not repeated",
