@@ -99,12 +99,14 @@ class LastExit:
                     order = _Order(order.at, order.code)
                 continue
             order = _Order(min(order.at, newer.at), newer.code, newer.look_at)
-        jobs = self.jobs_left()
-        if order.look_at < order.at and self.hand_back(_TO_HAND_BACK):
+        jobs, code = self.jobs_left(), order.code
+        if order.look_at < order.at:
+            # Said before: from the moment that others have the jobs, nothing may run here.
             say_and_flush(partial(self._tell_blocked, jobs))
-            self._exit_process(0)
-        say_and_flush(partial(self._tell, jobs))
-        self._exit_process(order.code)
+            code = 0 if self.hand_back(_TO_HAND_BACK) else 1
+        else:
+            say_and_flush(partial(self._tell, jobs))
+        self._exit_process(code)
 
     def _loop_turns(self) -> bool:
         turned = threading.Event()
@@ -117,7 +119,8 @@ class LastExit:
 
     def _tell_blocked(self, jobs: list[str]) -> None:
         logger.error(
-            "the process ends now, because its event loop is blocked; given back to others: %s",
+            "the process ends now, because its event loop is blocked; jobs in progress, given back "
+            "to others, or revived as crashed where the store does not take them: %s",
             ", ".join(jobs) or "none",
         )
 

@@ -265,8 +265,9 @@ class Heartbeat:
     async def _depart(self, storage: Storage) -> None:
         """Give the slots up when nobody else is left to do it; claims go stale."""
         if self._handed_back is not None:
-            await storage.jobs.release([each.claim for each in self._held.snapshot()])
             await storage.procs.unregister(self.lease)
+            # Last: others may run these jobs from now on.
+            await storage.jobs.release([each.claim for each in self._held.snapshot()])
             self._handed_back.set()
             return
         if self._stopping:

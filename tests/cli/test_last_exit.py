@@ -16,12 +16,14 @@ GRACE = timedelta(milliseconds=10)
 class Store:
     """Takes jobs back, or does not answer."""
 
-    def __init__(self, *, answers: bool) -> None:
-        self.asked = 0
+    def __init__(self, *, answers: bool, log: pytest.LogCaptureFixture) -> None:
+        self.told_before: list[str] = []
+        """What the log had when it was asked, each time."""
         self._answers = answers
+        self._log = log
 
     def hand_back(self, seconds: float) -> bool:
-        self.asked += 1
+        self.told_before.append(self._log.text)
         return self._answers
 
 
@@ -43,23 +45,30 @@ def loop() -> Iterator[asyncio.AbstractEventLoop]:
 
 @pytest.mark.parametrize(("handed_back", "code"), [(True, 0), (False, 1)])
 def test_a_blocked_loop_is_given_up_and_its_jobs_are_handed_back(
-    exits: "queue.SimpleQueue[int]", loop: asyncio.AbstractEventLoop, handed_back: bool, code: int
+    exits: "queue.SimpleQueue[int]",
+    loop: asyncio.AbstractEventLoop,
+    caplog: pytest.LogCaptureFixture,
+    handed_back: bool,
+    code: int,
 ) -> None:
     last = LastExit(GRACE, GRACE, exit_process=exits.put)
-    store = Store(answers=handed_back)
+    store = Store(answers=handed_back, log=caplog)
     last.loop, last.hand_back = loop, store.hand_back
 
     last.stop_asked()
 
     assert exits.get(timeout=30) == code
-    assert store.asked == 1
+    [told] = store.told_before
+    assert "its event loop is blocked" in told, "nothing is left to do once others have the jobs"
 
 
 def test_a_loop_that_turns_has_all_the_time_of_a_slow_store(
-    exits: "queue.SimpleQueue[int]", loop: asyncio.AbstractEventLoop
+    exits: "queue.SimpleQueue[int]",
+    loop: asyncio.AbstractEventLoop,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     last = LastExit(GRACE, GRACE, exit_process=exits.put)
-    store = Store(answers=True)
+    store = Store(answers=True, log=caplog)
     last.loop, last.hand_back = loop, store.hand_back
 
     async def ask_and_wait() -> int:
@@ -67,7 +76,7 @@ def test_a_loop_that_turns_has_all_the_time_of_a_slow_store(
         return await asyncio.to_thread(exits.get, timeout=30)
 
     assert loop.run_until_complete(ask_and_wait()) == 1
-    assert store.asked == 0
+    assert store.told_before == []
 
 
 def test_a_pod_that_has_stopped_gives_its_code(exits: "queue.SimpleQueue[int]") -> None:

@@ -138,13 +138,17 @@ async def test_a_run_that_fails_releases_them_too_and_says_why_the_process_ends(
 async def test_claims_can_be_handed_back_without_the_event_loop(
     storage: Storage, stage: Stage
 ) -> None:
-    handle = await a_runtime(storage, stage.handlers).start()
+    calls = Order()
+    handle = await a_runtime(faulty(storage, calls), stage.handlers).start()
     handler = stage.handlers.get("idle")
     assert handler is not None
     outcome = await handle.enqueue(handler.request())
     await stage.started.wait()
 
     assert await asyncio.to_thread(handle.hand_back, 10)
+
+    left = [each for each in calls.order if each in ("unregister", "release")]
+    assert left == ["unregister", "release"], "nothing is asked once others may run the job"
 
     job = await get_job(storage, outcome.job_id)
     assert (job.status, job.attempt, job.crashes) == (JobStatus.PENDING, 0, 0)
