@@ -10,7 +10,9 @@ import pytest
 
 from forge_jobs.client import JobClient
 from forge_jobs.handlers.registry import HandlerRegistry
+from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import Cause, JobStatus
+from forge_jobs.runtime.runtime import QueueRuntime
 from forge_jobs.runtime.signals import StopRequest
 from forge_jobs.storage.protocols import Storage
 from tests.support.factories import get_job
@@ -110,16 +112,23 @@ async def test_the_claim_of_what_goes_on_is_released_by_the_last_call(
     assert await storage.procs.pods() == []
 
 
-async def test_a_run_that_fails_releases_them_too_and_says_why_the_process_ends(
-    storage: Storage, stage: Stage, caplog: pytest.LogCaptureFixture
-) -> None:
+async def one_that_swallows(
+    storage: Storage, stage: Stage
+) -> tuple[QueueRuntime, list[int], JobId]:
+    """A runtime whose stop ends the process, with which codes, and a job that swallows its end."""
     exits: list[int] = []
     options: dict[str, Any] = {"exit_abandons_threads": True, "exit_process": exits.append}
     settings = quick_settings(grace=seconds(0.4))
     runtime = a_runtime(storage, stage.handlers, settings=settings, **options)
     handler = stage.handlers.get("swallows")
     assert handler is not None
-    outcome = await JobClient(storage).enqueue(handler.request())
+    return runtime, exits, (await JobClient(storage).enqueue(handler.request())).job_id
+
+
+async def test_a_run_that_fails_releases_them_too_and_says_why_the_process_ends(
+    storage: Storage, stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    runtime, exits, job_id = await one_that_swallows(storage, stage)
 
     async def breaks() -> bool:
         await stage.started.wait()
@@ -128,7 +137,7 @@ async def test_a_run_that_fails_releases_them_too_and_says_why_the_process_ends(
     with pytest.raises(RuntimeError, match="no more"):
         await runtime.run_until(StopRequest(), breaks)
 
-    job = await get_job(storage, outcome.job_id)
+    job = await get_job(storage, job_id)
     assert (job.status, job.attempt, job.crashes) == (JobStatus.PENDING, 0, 0)
     assert exits == [1]
     told = [each for each in caplog.records if "the process ends now" in each.getMessage()]
@@ -159,13 +168,7 @@ async def test_claims_can_be_handed_back_without_the_event_loop(
 async def test_a_pod_that_stops_by_itself_ends_its_process_with_1(
     storage: Storage, stage: Stage
 ) -> None:
-    exits: list[int] = []
-    options: dict[str, Any] = {"exit_abandons_threads": True, "exit_process": exits.append}
-    settings = quick_settings(grace=seconds(0.4))
-    runtime = a_runtime(storage, stage.handlers, settings=settings, **options)
-    handler = stage.handlers.get("swallows")
-    assert handler is not None
-    await JobClient(storage).enqueue(handler.request())
+    runtime, exits, _ = await one_that_swallows(storage, stage)
 
     async with anyio.create_task_group() as group:
         group.start_soon(runtime.run_until, StopRequest())
