@@ -96,8 +96,8 @@ class _Worker:
                         await stack.enter_async_context(HealthServer(health_port, probes))
                     code = await self._work()
             except asyncio.CancelledError:
-                # The signals are heard of elsewhere, so this came from within.
-                logger.error("the worker has stopped, because a handler cancelled its main task")
+                # The signals are heard of elsewhere, so this came from within, and was told.
+                code = 1
             finally:
                 self._last_exit.stopped(code)
         return code

@@ -1,7 +1,6 @@
 """From the start of a pod to its stop, whatever comes in between."""
 
 import asyncio
-import functools
 from collections.abc import Awaitable, Callable, Generator
 from datetime import timedelta
 from types import TracebackType
@@ -9,7 +8,6 @@ from typing import Any
 
 from forge_jobs.reports import reporter
 from forge_jobs.runtime.handle import QueueHandle
-from forge_jobs.runtime.last_words import say_and_flush
 from forge_jobs.runtime.pod import start_pod
 from forge_jobs.runtime.signals import StopRequest
 from forge_jobs.runtime.startup import RuntimePlan
@@ -47,6 +45,11 @@ class Starting:
             if self._hurried:
                 self._handle.hurry()
         return self._handle
+
+    @property
+    def has_begun(self) -> bool:
+        """There is a pod."""
+        return self._handle is not None
 
     def hurry(self) -> None:
         """End the grace, also of a stop that has not begun."""
@@ -104,8 +107,11 @@ async def run_until(
         while not request.is_asked and not (is_done and await is_done()):
             await request.wait(None if is_done is None else _LOOK_EVERY)
     except BaseException as error:
-        failed = functools.partial(_end_failed, error, end_process)
-        down = _take_down(start, starting, failed if starting.exit_with_stuck else None)
+        if starting.exit_with_stuck and starting.has_begun:
+            _tell_why(error)
+        down = _take_down(
+            start, starting, (lambda _: end_process(1)) if starting.exit_with_stuck else None
+        )
         await to_its_end(
             SteadyTask(down, loop=asyncio.get_running_loop()),
             starting.hurry,
@@ -146,16 +152,10 @@ async def _take_down(
     await starting.stop(end_process=end_process)
 
 
-def _end_failed(error: BaseException, end_process: Callable[[int], None], _: int) -> None:
-    """End the process with 1, and say why: nobody is left to whom ``error`` could go."""
-    cancelled = isinstance(error, asyncio.CancelledError)
-    say_and_flush(
-        lambda: logger.error(
-            "the process ends now, because %s",
-            "the program cancelled the task that ran the pod"
-            if cancelled
-            else f"running the pod failed with {type(error).__name__}",
-            exc_info=None if cancelled else error,
-        )
-    )
-    end_process(1)
+def _tell_why(error: BaseException) -> None:
+    """Say it before the stop: once its last call has given jobs to others, nothing may run here."""
+    if isinstance(error, asyncio.CancelledError):
+        logger.error("the pod stops, because the program cancelled the task that ran it")
+    else:
+        name = type(error).__name__
+        logger.error("the pod stops, because running it failed with %s", name, exc_info=error)

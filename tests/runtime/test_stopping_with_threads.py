@@ -140,7 +140,7 @@ async def test_a_run_that_fails_releases_them_too_and_says_why_the_process_ends(
     job = await get_job(storage, job_id)
     assert (job.status, job.attempt, job.crashes) == (JobStatus.PENDING, 0, 0)
     assert exits == [1]
-    told = [each for each in caplog.records if "the process ends now" in each.getMessage()]
+    told = [each for each in caplog.records if "the pod stops, because" in each.getMessage()]
     assert [each.exc_info is not None for each in told] == [True]
 
 
