@@ -1,6 +1,5 @@
 """A primary behind sentinels: found, and found again after a failover."""
 
-import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
 from datetime import timedelta
@@ -13,8 +12,8 @@ from forge_jobs.errors import Unavailable
 from forge_jobs.model.queues import Wake
 from forge_jobs.storage.redis.database import Database
 from forge_jobs.testing.servers import RedisServer
-from tests.support import servers
 from tests.support.redis_databases import opened
+from tests.support.sentinels import SentinelFleet
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.long]
@@ -22,73 +21,10 @@ pytestmark = [pytest.mark.anyio, pytest.mark.long]
 LONG = timedelta(seconds=30)
 
 
-class Sentinel(RedisServer):
-    """One sentinel. It trusts itself alone, so one is enough for a failover."""
-
-    _ready = b"Sentinel ID is"
-
-    def _launch(self, port: int) -> subprocess.Popen[bytes]:
-        lines = [f"port {port}", "bind 127.0.0.1", f'dir "{self.folder}"']
-        if self.password:
-            lines.append(f"requirepass {self.password}")
-        configuration = self.folder / "sentinel.conf"
-        configuration.write_text("\n".join(lines) + "\n")
-        command = [str(self._program), str(configuration), "--sentinel"]
-        return self._run(command, refuse_root=False)
-
-    def watch(self, primary: RedisServer) -> None:
-        self.command("SENTINEL", "MONITOR", "main", "127.0.0.1", primary.port, 1)
-        settings: dict[str, str | int] = {
-            "auth-pass": primary.password,
-            "down-after-milliseconds": 300,
-            "failover-timeout": 3000,
-        }
-        for name, value in settings.items():
-            self.command("SENTINEL", "SET", "main", name, value)
-
-
-class Fleet:
-    """A primary, a replica and a sentinel."""
-
-    def __init__(self, stack: ExitStack) -> None:
-        self.primary = stack.enter_context(servers.a_redis())
-        settings = {"replicaof": f"127.0.0.1 {self.primary.port}"}
-        self.replica = stack.enter_context(
-            servers.a_redis(settings=settings, password=self.primary.password)
-        )
-        self.sentinel = stack.enter_context(Sentinel(program=self.primary._program))
-        self.sentinel.watch(self.primary)
-
-    @property
-    def url(self) -> str:
-        """The service, by one sentinel that is not there and one that is."""
-        return (
-            f"redis+sentinel://:{self.primary.password}@127.0.0.1:1,127.0.0.1:{self.sentinel.port}"
-            f"/main?sentinel_password={self.sentinel.password}"
-        )
-
-    async def replicated(self) -> None:
-        """Wait until the sentinel would fail over."""
-        await wait_until(
-            lambda: any(
-                state["flags"] == "slave" and state["master-link-status"] == "ok"
-                for state in self._replicas()
-            ),
-            description="the sentinel knows the replica",
-        )
-
-    def _replicas(self) -> list[dict[str, str]]:
-        found = self.sentinel.command("SENTINEL", "REPLICAS", "main")
-        return [
-            each if isinstance(each, dict) else dict(zip(each[::2], each[1::2], strict=True))
-            for each in found
-        ]
-
-
 @pytest.fixture
-def fleet() -> Iterator[Fleet]:
+def fleet() -> Iterator[SentinelFleet]:
     with ExitStack() as stack:
-        yield Fleet(stack)
+        yield SentinelFleet(stack)
 
 
 async def write(database: Database, number: int) -> None:
@@ -96,26 +32,26 @@ async def write(database: Database, number: int) -> None:
     await database.run_one("schema", database.keys.fleet, ("migrate", notes), list[object])
 
 
-async def test_the_primary_is_found_whichever_sentinel_answers(fleet: Fleet) -> None:
+async def test_the_primary_is_found_whichever_sentinel_answers(fleet: SentinelFleet) -> None:
     async with opened(fleet.url) as database:
         await write(database, 1)
         assert fleet.primary.command("EXISTS", f"{database.keys.fleet}:schema") == 1
 
 
-async def test_an_unknown_service_is_unavailable(fleet: Fleet) -> None:
+async def test_an_unknown_service_is_unavailable(fleet: SentinelFleet) -> None:
     async with opened(fleet.url.replace("/main", "/other")) as database:
         with pytest.raises(Unavailable):
             await write(database, 1)
 
 
-async def test_a_sentinel_that_points_at_a_replica_is_not_believed(fleet: Fleet) -> None:
+async def test_a_sentinel_that_points_at_a_replica_is_not_believed(fleet: SentinelFleet) -> None:
     fleet.primary.command("REPLICAOF", "127.0.0.1", fleet.replica.port)
     async with opened(fleet.url) as database:
         with pytest.raises(Unavailable):
             await write(database, 1)
 
 
-async def test_after_a_failover_calls_go_to_the_new_primary(fleet: Fleet) -> None:
+async def test_after_a_failover_calls_go_to_the_new_primary(fleet: SentinelFleet) -> None:
     await fleet.replicated()
     async with opened(fleet.url, timeout=2) as database:
         assert (await database.wait(frozenset(), LONG)).beat
@@ -153,7 +89,7 @@ def _role(server: RedisServer) -> str:
         return ""
 
 
-async def test_an_old_primary_that_lives_on_is_left(fleet: Fleet) -> None:
+async def test_an_old_primary_that_lives_on_is_left(fleet: SentinelFleet) -> None:
     await fleet.replicated()
     async with opened(fleet.url, timeout=5) as database:
         await write(database, 1)

@@ -1,0 +1,71 @@
+"""A Redis primary with a replica, watched by a sentinel."""
+
+import subprocess
+from contextlib import ExitStack
+
+from forge_jobs.testing.servers import RedisServer
+from tests.support import servers
+from tests.support.waiting import wait_until
+
+
+class Sentinel(RedisServer):
+    """One sentinel. It trusts itself alone, so one is enough for a failover."""
+
+    _ready = b"Sentinel ID is"
+
+    def _launch(self, port: int) -> subprocess.Popen[bytes]:
+        lines = [f"port {port}", "bind 127.0.0.1", f'dir "{self.folder}"']
+        if self.password:
+            lines.append(f"requirepass {self.password}")
+        configuration = self.folder / "sentinel.conf"
+        configuration.write_text("\n".join(lines) + "\n")
+        command = [str(self._program), str(configuration), "--sentinel"]
+        return self._run(command, refuse_root=False)
+
+    def watch(self, primary: RedisServer) -> None:
+        self.command("SENTINEL", "MONITOR", "main", "127.0.0.1", primary.port, 1)
+        settings: dict[str, str | int] = {
+            "auth-pass": primary.password,
+            "down-after-milliseconds": 300,
+            "failover-timeout": 3000,
+        }
+        for name, value in settings.items():
+            self.command("SENTINEL", "SET", "main", name, value)
+
+
+class SentinelFleet:
+    """A primary, a replica and a sentinel."""
+
+    def __init__(self, stack: ExitStack, *, durable: bool = False) -> None:
+        self.primary = stack.enter_context(servers.a_redis(durable=durable))
+        settings = {"replicaof": f"127.0.0.1 {self.primary.port}"}
+        self.replica = stack.enter_context(
+            servers.a_redis(durable=durable, settings=settings, password=self.primary.password)
+        )
+        self.sentinel = stack.enter_context(Sentinel(program=self.primary._program))
+        self.sentinel.watch(self.primary)
+
+    @property
+    def url(self) -> str:
+        """The service, by one sentinel that is not there and one that is."""
+        return (
+            f"redis+sentinel://:{self.primary.password}@127.0.0.1:1,127.0.0.1:{self.sentinel.port}"
+            f"/main?sentinel_password={self.sentinel.password}"
+        )
+
+    async def replicated(self) -> None:
+        """Wait until the sentinel would fail over."""
+        await wait_until(
+            lambda: any(
+                state["flags"] == "slave" and state["master-link-status"] == "ok"
+                for state in self._replicas()
+            ),
+            description="the sentinel knows the replica",
+        )
+
+    def _replicas(self) -> list[dict[str, str]]:
+        found = self.sentinel.command("SENTINEL", "REPLICAS", "main")
+        return [
+            each if isinstance(each, dict) else dict(zip(each[::2], each[1::2], strict=True))
+            for each in found
+        ]
