@@ -135,12 +135,13 @@ class Demand(Struct, frozen=True, kw_only=True):
 class Exchange(Struct, frozen=True):
     """The answer to one round trip of a supervisor.
 
-    :param settled: per finalization, in order; see ``JobStore.finalize``
+    :param settled: per finalization, in order; None: send it again later. See
+        ``JobStore.finalize``
     :param claimed: in the queue's order
     :param next_due_in: when fewer were claimed than asked for: how long until the next job
         of the queue falls due, None when none is scheduled. Only a hint.
     """
 
-    settled: tuple[bool, ...]
+    settled: tuple[bool | None, ...]
     claimed: tuple[ClaimedJob, ...]
     next_due_in: timedelta | None

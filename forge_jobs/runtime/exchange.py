@@ -229,13 +229,16 @@ class ExchangeLane:
             self._releases.popleft()
         self._services.held.remove(claims)
 
-    def _settled(self, ends: Sequence[Finalization], applied: Sequence[bool]) -> None:
+    def _settled(self, ends: Sequence[Finalization], applied: Sequence[bool | None]) -> None:
         for end, was_applied in zip(ends, applied, strict=True):
             self._ends.popleft()
+            claim = end.claim
+            if was_applied is None:
+                self._ends.append(end)
+                continue
+            self._services.held.remove([claim])
             if not was_applied:
-                claim = end.claim
                 self._services.claim_lost(claim.queue, claim.job_id, "its end was refused")
-        self._services.held.remove([end.claim for end in ends])
 
     async def _settle_apart(self, ends: Sequence[Finalization]) -> None:
         """Store a batch that was refused as a whole: halve it until the guilty end stands alone.

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from forge_jobs.client_sync import run_without_loop
-from forge_jobs.errors import Conflict
+from forge_jobs.errors import Conflict, Locked
 from forge_jobs.handlers.context import RateLimits, StopReason
 from forge_jobs.handlers.durations import check_duration
 from forge_jobs.handlers.requests import EnqueueRequest
@@ -167,6 +167,8 @@ class _ContextWork:
         # Set first: a beat may find the job ended before this coroutine goes on.
         self._run.may_be_settled = True
         [held] = await self._jobs.finalize([Finalization(job.claim, done)], connection=connection)
+        if held is None:
+            raise Locked(f"another transaction holds job {job.claim.job_id}; roll back, try again")
         if not held:
             raise Conflict(f"the claim of job {job.claim.job_id} was lost; roll back")
 

@@ -121,6 +121,7 @@ async def finish(storage: Storage, claimed: ClaimedJob | Claim, transition: Tran
     """Finalize one claim."""
     the_claim = claimed.claim if isinstance(claimed, ClaimedJob) else claimed
     [applied] = await storage.jobs.finalize([Finalization(the_claim, transition)])
+    assert applied is not None
     return applied
 
 

@@ -17,15 +17,8 @@ from forge_jobs.model.jobs import (
     Page,
 )
 from forge_jobs.model.metrics import LatencySample, MetricBucket
-from forge_jobs.model.processes import (
-    Beat,
-    HeldClaim,
-    PodLease,
-)
-from forge_jobs.model.queues import (
-    QueueCounts,
-    Wake,
-)
+from forge_jobs.model.processes import Beat, HeldClaim, PodLease
+from forge_jobs.model.queues import QueueCounts, Wake
 from forge_jobs.model.transitions import (
     Delivery,
     Demand,
@@ -121,10 +114,12 @@ class JobStore(Protocol):
 
     async def finalize(
         self, finalizations: Sequence[Finalization], *, connection: object | None = None
-    ) -> list[bool]:
+    ) -> Sequence[bool | None]:
         """End claims. Per item: False when the claim is not the job's current one.
 
-        A False item changes nothing: not the row, not the queue's cool-down, no counter.
+        A False item changes nothing: not the row, not the queue's cool-down, no counter. Neither
+        does a None one: somebody's open transaction holds a row that this end needs, for which the
+        call must not wait. It is not refused and has to be sent again later.
         The token of an applied item is kept as ``settled_token``; a repeat with that token
         is True and changes nothing, whatever has become of the job since. Only the last such
         token is kept, and only with the job: a repeat is False once a newer claim has ended or
@@ -158,8 +153,9 @@ class JobStore(Protocol):
     ) -> Exchange:
         """:meth:`finalize`, then :meth:`claim`, in one round trip where the store can.
 
-        What the finalizations free may be claimed by the same call. A repeat after
-        ``Unavailable`` is safe: claims of the lost reply come up as ``Beat.unknown``.
+        What the finalizations free may be claimed by the same call, and one that is answered None
+        must not keep it from claiming. A repeat after ``Unavailable`` is safe: claims of the lost
+        reply come up as ``Beat.unknown``.
 
         :param demand: ``limit`` 0 asks for no claim
         """
@@ -192,7 +188,7 @@ class JobStore(Protocol):
         """
         ...
 
-    async def release(self, claims: Sequence[Claim]) -> list[bool]:
+    async def release(self, claims: Sequence[Claim]) -> Sequence[bool | None]:
         """Hand unstarted claims back: pending, due as before (delay None), attempt not used, cause
         released.
 
