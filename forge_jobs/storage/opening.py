@@ -79,7 +79,8 @@ async def open_storage(
     :param create: False: a database that does not exist is ``NotFound``, not a new one
     :raises NotFound: there is no such database, and ``create`` is False
     :raises InvalidInput: the URL is wrong (field ``url``)
-    :raises SchemaMismatch: the schema is older (and ``migrate`` is not True) or newer
+    :raises SchemaMismatch: the schema is older (and ``migrate`` is not True), or newer and not one
+        that works with this program
     :raises Unavailable: the store cannot be reached
     :raises StorageError: the server is too old, may lose jobs, or refuses this user
     """

@@ -162,7 +162,18 @@ def test_migrations_are_applied_once_and_their_state_is_shown(tmp_path: Path) ->
 
     applied = forge.json("migrate", "status")["migrations"]
     assert all(each["applied_at"] for each in applied)
+    assert all(1 <= each["works_from"] <= each["version"] for each in applied)
     assert forge("migrate", "sql").stdout == ""
+
+
+def test_a_schema_is_not_undone_where_that_would_lose_data(forge: CommandLine) -> None:
+    forge("enqueue", "a")
+    newest = forge.json("migrate", "status")["migrations"][-1]["version"]
+
+    assert "at version" in forge("migrate", "down", "--to", str(newest)).stderr
+    refused = forge("migrate", "down", "--to", "0", code=1).stderr
+    assert "cannot be undone without losing data" in refused
+    assert forge.json("jobs", "list")["jobs"]
 
 
 def test_a_schema_of_a_newer_program_is_refused_with_the_fix(
@@ -171,7 +182,7 @@ def test_a_schema_of_a_newer_program_is_refused_with_the_fix(
     forge("migrate", "up")
     connection = sqlite3.connect(tmp_path / "jobs.db")
     with connection:
-        connection.execute("insert into forge_migrations values (9999, 'later', 'x', 0)")
+        connection.execute("insert into forge_migrations values (9999, 'later', 'x', 0, 9999)")
     connection.close()
 
     assert "upgrade forge-jobs" in forge.refuse("jobs", "list", code=1)

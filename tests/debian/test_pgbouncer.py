@@ -9,11 +9,12 @@ import pytest
 
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.model.jobs import JobFilter, JobStatus, Unique
-from forge_jobs.storage.opening import open_storage
+from forge_jobs.storage.opening import open_migrator, open_storage
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.storage.sql.postgres import bulk
 from forge_jobs.testing.base import HOST
 from forge_jobs.testing.servers import PgBouncer, PostgresServer
+from tests.migrations.made_up import NEXT, STEPS, with_migrations
 from tests.support.callers import drivers_own
 from tests.support.factories import (
     QUEUE,
@@ -68,6 +69,14 @@ async def test_a_long_list_is_copied_through_the_pooler_too(storage: Storage) ->
         outcomes = await storage.jobs.enqueue(requests)
         assert [each.job_id for each in outcomes] == [each.id for each in requests]
     assert await counters(storage) == {"enqueued": bulk.FEW + 2}
+
+
+async def test_a_migration_goes_through_the_pooler(storage: Storage, url: str) -> None:
+    await enqueue_one(storage)
+    with with_migrations(STEPS):
+        assert [each.version for each in await open_migrator(url).up()] == [NEXT]
+        assert await open_migrator(url).up() == []
+    await enqueue_one(storage)
 
 
 async def test_many_callers_share_few_sessions(storage: Storage) -> None:

@@ -36,6 +36,7 @@ from tests.meta.policy_bugs import POLICY_BUGS
 from tests.meta.postgres_bugs import POSTGRES_BUGS
 from tests.meta.redis_bugs import REDIS_BUGS
 from tests.meta.runtime_bugs import RUNTIME_BUGS
+from tests.meta.schema_bugs import SCHEMA_BUGS
 
 ROOT = Path(__file__).parents[2]
 _PACKAGE = "forge_jobs"
@@ -53,6 +54,7 @@ GROUPS = {
     "odd": ODD_BUGS,
     "postgres": POSTGRES_BUGS,
     "redis": REDIS_BUGS,
+    "schema": SCHEMA_BUGS,
     "policy": POLICY_BUGS,
     "lane": LANE_BUGS,
     "runtime": RUNTIME_BUGS,

@@ -1,10 +1,7 @@
-"""The DDL of the tables as text: what a migration that creates them contains."""
+"""The DDL of the tables as text."""
 
 from sqlalchemy import Dialect, MetaData
 from sqlalchemy.schema import CreateIndex, CreateTable
-
-FUNCTIONS = "\n-- Functions"
-"""What comes after the tables begins with it."""
 
 
 def schema_ddl(metadata: MetaData, dialect: Dialect) -> str:

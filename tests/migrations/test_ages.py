@@ -7,12 +7,12 @@ from pathlib import Path
 import anyio
 import pytest
 
-from forge_jobs.errors import SchemaMismatch
+from forge_jobs.errors import Conflict, SchemaMismatch, StorageError
 from forge_jobs.storage.opening import open_migrator, open_storage
-from forge_jobs.storage.sql.migrations import runner
-from forge_jobs.storage.sql.migrations.runner import Migration, known_migrations
 from tests.migrations.catalog import names_in, query
+from tests.migrations.made_up import NEWEST, NEXT, TABLE, up_in_processes, with_migrations
 from tests.support.backends import forget, url_of
+from tests.support.factories import register
 from tests.support.pods import forkserver
 
 pytestmark = pytest.mark.anyio
@@ -30,12 +30,8 @@ async def url(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[s
         await forget("postgres", tmp_path)
 
 
-def a_second_migration(monkeypatch: pytest.MonkeyPatch) -> None:
-    """This program becomes one that has another migration."""
-    second = Migration(2, "more", "CREATE TABLE forge_more (id INTEGER);\n")
-    monkeypatch.setattr(
-        runner, "known_migrations", lambda flavor: (*known_migrations(flavor), second)
-    )
+VERSIONS = [(version,) for version in range(1, NEXT)]
+ONLY_FOR_ITSELF = "CREATE TABLE forge_more (id INTEGER);\n"
 
 
 def _open(url: str) -> None:
@@ -56,67 +52,127 @@ async def test_ten_processes_find_an_empty_database_at_once(url: str) -> None:
     for process in processes:
         await anyio.to_thread.run_sync(partial(process.join, 60))
     assert [process.exitcode for process in processes] == [0] * PROCESSES
-    assert await query(url, "SELECT version FROM forge_migrations") == [(1,)]
+    versions = "SELECT version FROM forge_migrations ORDER BY version"
+    assert await query(url, versions) == VERSIONS
+
+
+@pytest.mark.processes
+async def test_ten_processes_bring_an_older_schema_up_to_date_at_once(url: str) -> None:
+    await open_migrator(url).up()
+    assert await up_in_processes(url, TABLE, count=PROCESSES) == [0] * PROCESSES
+    versions = "SELECT version FROM forge_migrations ORDER BY version"
+    assert await query(url, versions) == [*VERSIONS, (NEXT,)]
 
 
 async def test_an_empty_database_gets_its_schema_at_once(url: str) -> None:
     await _look(url)
     statuses = await open_migrator(url).status()
-    assert [entry.version for entry in statuses] == [1]
+    assert [entry.version for entry in statuses] == list(range(1, NEXT))
     assert all(entry.applied_at is not None and entry.known for entry in statuses)
 
 
-async def test_an_older_schema_is_refused_with_the_command_that_helps(
-    url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_older_schema_is_refused_with_the_command_that_helps(url: str) -> None:
     await open_migrator(url).up()
-    a_second_migration(monkeypatch)
-    with pytest.raises(SchemaMismatch, match="forge-jobs migrate up"):
+    with with_migrations(TABLE), pytest.raises(SchemaMismatch, match="forge-jobs migrate up"):
         await open_storage(url)
 
 
-async def test_an_older_schema_is_brought_up_to_date_when_asked(
-    url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_older_schema_is_brought_up_to_date_when_asked(url: str) -> None:
     await open_migrator(url).up()
-    a_second_migration(monkeypatch)
-    migrator = open_migrator(url)
-    assert "forge_more" in await migrator.sql()
-    assert "forge_more" not in await names_in(url), "a dry run changes nothing"
-    async with await open_storage(url, migrate=True):
-        pass
-    assert "forge_more" in await names_in(url)
-    assert await migrator.sql() == ""
-    assert await migrator.up() == []
+    with with_migrations(TABLE):
+        migrator = open_migrator(url)
+        assert "forge_more" in await migrator.sql()
+        assert "forge_more" not in await names_in(url), "a dry run changes nothing"
+        async with await open_storage(url, migrate=True):
+            pass
+        assert "forge_more" in await names_in(url)
+        assert await migrator.sql() == ""
+        assert await migrator.up() == []
 
 
-async def test_a_newer_schema_is_refused_with_what_to_do(
-    url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with monkeypatch.context() as newer:
-        a_second_migration(newer)
+async def test_a_newer_schema_is_refused_with_what_to_do(url: str) -> None:
+    with with_migrations(TABLE, ONLY_FOR_ITSELF.replace("more", "most")):
         await open_migrator(url).up()
     for migrate in (False, True):
         with pytest.raises(SchemaMismatch, match="upgrade forge-jobs"):
             await open_storage(url, migrate=migrate)
-    with pytest.raises(SchemaMismatch, match="upgrade forge-jobs"):
+    with pytest.raises(SchemaMismatch, match=f"from schema version {NEXT + 1} on; .* is {NEWEST};"):
         await open_migrator(url).up()
     newest = (await open_migrator(url).status())[-1]
-    assert (newest.version, newest.known) == (2, False)
+    assert (newest.version, newest.known, newest.works_from) == (NEXT + 1, False, NEXT + 1)
 
 
-async def test_a_failed_migration_leaves_the_schema_as_it_was(
-    url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_newer_schema_that_works_with_this_program_is_taken(url: str) -> None:
+    with with_migrations(TABLE):
+        await open_migrator(url).up()
+    for migrate in (False, True):
+        async with await open_storage(url, migrate=migrate) as storage:
+            assert await storage.jobs.counts() == {}
+    assert await open_migrator(url).up() == []
+    newest = (await open_migrator(url).status())[-1]
+    assert (newest.version, newest.known, newest.works_from) == (NEXT, False, NEWEST)
+
+
+async def test_a_schema_whose_migrations_do_not_say_which_programs_they_work_with(url: str) -> None:
+    """As the first release made it: each works with the programs that know it."""
+    await open_migrator(url).up()
+    await query(url, "ALTER TABLE forge_migrations DROP COLUMN works_from")
+    statuses = await open_migrator(url).status()
+    assert [entry.works_from for entry in statuses if entry.version == 1] == [1]
+    with with_migrations(TABLE):
+        assert [entry.version for entry in await open_migrator(url).up()] == [NEXT]
+    columns = f"SELECT works_from FROM forge_migrations WHERE version = {NEXT}"
+    assert await query(url, columns) == [(NEWEST,)]
+    await (await open_storage(url)).aclose()
+    await query(url, "UPDATE forge_migrations SET works_from = NULL")
+    with pytest.raises(SchemaMismatch):
+        await open_storage(url)
+
+
+async def test_a_failed_migration_leaves_the_schema_as_it_was(url: str) -> None:
     await open_migrator(url).up()
     before = await names_in(url)
-    broken = Migration(2, "bad", "CREATE TABLE forge_more (id INTEGER);\nCREATE TABLE;\n")
-    monkeypatch.setattr(
-        runner, "known_migrations", lambda flavor: (*known_migrations(flavor), broken)
-    )
-    with pytest.raises(Exception, match="refused the statement"):
+    broken = f"{TABLE}CREATE TABLE;\n"
+    with (
+        with_migrations(broken),
+        pytest.raises(StorageError, match="refused the statement"),
+    ):
         await open_migrator(url).up()
     assert await names_in(url) == before
+
+
+async def test_a_migration_that_can_be_undone_is(url: str) -> None:
+    with with_migrations(TABLE, down="DROP TABLE forge_more;\n"):
+        await open_migrator(url).up()
+        undone = await open_migrator(url).down(NEWEST)
+        assert [entry.version for entry in undone] == [NEXT]
+        assert "forge_more" not in await names_in(url)
+        assert await open_migrator(url).down(NEWEST) == []
+        assert [entry.version for entry in await open_migrator(url).up()] == [NEXT]
+
+
+async def test_what_would_lose_data_is_not_undone(url: str) -> None:
+    down = "-- loses: SELECT 'what is in forge_more' FROM forge_more\nDROP TABLE forge_more;\n"
+    with with_migrations(TABLE, down=down):
+        await open_migrator(url).up()
+        await query(url, "INSERT INTO forge_more VALUES (1)")
+        with pytest.raises(Conflict, match="lose data: what is in forge_more"):
+            await open_migrator(url).down(NEWEST)
+        assert await query(url, "SELECT id FROM forge_more") == [(1,)]
+        with pytest.raises(Conflict, match="migration 1 cannot be undone"):
+            await open_migrator(url).down(0)
+    with pytest.raises(Conflict, match="of a newer program"):
+        await open_migrator(url).down(NEWEST)
+    assert (await open_migrator(url).status())[-1].applied_at is not None
+
+
+async def test_nothing_is_undone_under_pods_that_work(url: str) -> None:
+    with with_migrations(TABLE, down="DROP TABLE forge_more;\n"):
+        async with await open_storage(url) as storage:
+            await register(storage)
+            with pytest.raises(Conflict, match="stop them first"):
+                await open_migrator(url).down(NEWEST)
+        assert "forge_more" in await names_in(url)
 
 
 async def test_a_schema_by_another_text_of_a_migration_is_refused(url: str) -> None:

@@ -1,19 +1,40 @@
 """The schema that migrations make is the one of the tables."""
 
 import sqlite3
+from collections.abc import AsyncIterator
 from contextlib import closing
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Dialect, create_engine
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy import create_engine
+from sqlalchemy.dialects import postgresql
 
 from forge_jobs.storage.opening import open_migrator, open_storage
-from forge_jobs.storage.sql.migrations.runner import known_migrations
+from forge_jobs.storage.sql.migrations.files import ConcurrentIndex, known_migrations
 from forge_jobs.storage.sql.tables import metadata
-from tests.migrations.ddl import FUNCTIONS, schema_ddl
+from tests.migrations.catalog import query
+from tests.migrations.ddl import schema_ddl
+from tests.support.backends import forget, url_of
+from tests.support.postgres import raw
 
 pytestmark = pytest.mark.anyio
+
+RELEASED = {
+    ("sqlite", 1): "8c617e5c2f1e59b65b6ba90af2e968103963116b22e472626d7b7ca2b7935691",
+    ("postgresql", 1): "09313923eddb13d51e2b8be9f6766e67efdb31e9406396147a989e6db8471c46",
+}
+"""Checksums. A store refuses a program whose text of a migration is another."""
+
+_OF_A_TABLE = 'SELECT name, type, "notnull", dflt_value, pk FROM pragma_table_info(?)'
+_COLUMNS = """
+SELECT table_name, column_name, data_type, collation_name, column_default, is_nullable
+FROM information_schema.columns WHERE table_schema = '{schema}'
+"""
+_INDEXES = "SELECT tablename, indexname, indexdef FROM pg_indexes WHERE schemaname = '{schema}'"
+_OPTIONS = """
+SELECT relname, unnest(coalesce(reloptions, '{{-}}')) FROM pg_class
+WHERE relkind = 'r' AND relnamespace = '{schema}'::regnamespace
+"""
 
 
 @pytest.fixture
@@ -26,17 +47,31 @@ def url(path: Path) -> str:
     return f"sqlite:///{path}"
 
 
-def schema_of(path: Path) -> dict[str, str]:
-    """Every table and index of the product, by name, without regard to white space."""
+@pytest.fixture
+async def database(tmp_path: Path) -> AsyncIterator[str]:
+    """A database of Postgres."""
+    yield await url_of("postgres", tmp_path)
+    await forget("postgres", tmp_path)
+
+
+def schema_of(path: Path) -> dict[str, object]:
+    """The columns of every table of the product, and every index, by name."""
     with closing(sqlite3.connect(path)) as connection:
         rows = connection.execute(
-            "SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL AND name LIKE 'forge%'"
-            " AND name <> 'forge_migrations'"
-        )
-        return {name: " ".join(text.split()) for name, text in rows}
+            "SELECT type, name, sql FROM sqlite_master WHERE sql IS NOT NULL"
+            " AND name LIKE 'forge%' AND type IN ('table', 'index') AND name <> 'forge_migrations'"
+        ).fetchall()
+        return {
+            name: sorted(connection.execute(_OF_A_TABLE, (name,)))
+            if type_ == "table"
+            else " ".join(text.split())
+            for type_, name, text in rows
+        }
 
 
-async def test_the_migrated_schema_is_the_one_of_the_tables(tmp_path: Path, url: str) -> None:
+async def test_the_migrated_schema_is_the_one_of_the_tables_on_sqlite(
+    tmp_path: Path, url: str
+) -> None:
     await open_migrator(url).up()
     engine = create_engine(f"sqlite:///{tmp_path}/fresh.db")
     metadata.create_all(engine)
@@ -44,13 +79,44 @@ async def test_the_migrated_schema_is_the_one_of_the_tables(tmp_path: Path, url:
     assert schema_of(tmp_path / "jobs.db") == schema_of(tmp_path / "fresh.db")
 
 
-@pytest.mark.parametrize(
-    "dialect",
-    [sqlite.dialect(), postgresql.dialect()],  # type: ignore[no-untyped-call]
-)
-def test_the_initial_migration_is_what_the_tables_give(dialect: Dialect) -> None:
-    tables, _, _ = known_migrations(dialect.name)[0].text.partition(FUNCTIONS)
-    assert tables == schema_ddl(metadata, dialect)
+async def test_the_migrated_schema_is_the_one_of_the_tables_on_postgres(database: str) -> None:
+    await open_migrator(f"{database}?schema=migrated").up()
+    async with raw(database) as connection:
+        await connection.execute("CREATE SCHEMA fresh; SET search_path = fresh")
+        dialect = postgresql.dialect()  # type: ignore[no-untyped-call]
+        await connection.execute(schema_ddl(metadata, dialect))
+    found = []
+    for schema in ("migrated", "fresh"):
+        rows = [
+            tuple(str(value).replace(f"{schema}.", "") for value in row)
+            for statement in (_COLUMNS, _INDEXES, _OPTIONS)
+            for row in await query(database, statement.format(schema=schema))
+        ]
+        found.append({row for row in rows if "forge_migrations" not in row})
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize(("flavor", "version"), sorted(RELEASED))
+def test_a_released_migration_is_never_changed(flavor: str, version: int) -> None:
+    [migration] = [each for each in known_migrations(flavor) if each.version == version]
+    assert migration.checksum == RELEASED[flavor, version]
+
+
+def test_both_databases_have_the_same_migrations() -> None:
+    sqlite, postgres = known_migrations("sqlite"), known_migrations("postgresql")
+    assert [(each.version, each.name, each.works_from, bool(each.down)) for each in sqlite] == [
+        (each.version, each.name, each.works_from, bool(each.down)) for each in postgres
+    ]
+
+
+@pytest.mark.parametrize("flavor", ["sqlite", "postgresql"])
+def test_what_is_run_again_after_a_kill_may_be(flavor: str) -> None:
+    for migration in known_migrations(flavor):
+        for piece in migration.pieces[:-1]:
+            for statement in [] if isinstance(piece, ConcurrentIndex) else piece:
+                assert any(words in statement for words in ("IF NOT EXISTS", "OR REPLACE")), (
+                    statement
+                )
 
 
 async def test_a_database_with_the_callers_own_tables_counts_as_empty(path: Path, url: str) -> None:

@@ -31,6 +31,22 @@ def up(deployment: Deployment) -> None:
 
 
 @migrate.command()
+@click.option("--to", type=click.IntRange(min=0), required=True, help="The version to go back to.")
+@deployment_options
+def down(deployment: Deployment, to: int) -> None:
+    """Go back to an older schema, unless that loses data.
+
+    After a deployment was taken back this is seldom needed: 'status' says which programs work with
+    the schema as it is. Stop all workers first.
+    """
+    import anyio
+
+    undone = anyio.run(open_migrator(storage_url(deployment)).down, to)
+    names = ", ".join(f"{each.version:04} {each.name}" for each in undone)
+    talk(f"Undid {names}" if undone else f"The schema is at version {to} or older already.")
+
+
+@migrate.command()
 @json_option
 @deployment_options
 def status(deployment: Deployment, as_json: bool) -> None:
@@ -41,8 +57,12 @@ def status(deployment: Deployment, as_json: bool) -> None:
     if as_json:
         emit_json({"migrations": [_document(each) for each in entries]})
     else:
-        rows = [[f"{each.version:04}", each.name, _applied(each)] for each in entries]
-        emit_table(["version", "name", "applied"], rows, none="There are no migrations.")
+        rows = [
+            [f"{each.version:04}", each.name, f"{each.works_from:04}", _applied(each)]
+            for each in entries
+        ]
+        columns = ["version", "name", "works with programs from", "applied"]
+        emit_table(columns, rows, none="There are no migrations.")
     if any(each.applied_at is None for each in entries):
         raise click.exceptions.Exit(FAILED)
 
@@ -53,6 +73,7 @@ def _document(entry: "MigrationStatus") -> dict[str, object]:
         "name": entry.name,
         "applied_at": entry.applied_at,
         "known": entry.known,
+        "works_from": entry.works_from,
     }
 
 

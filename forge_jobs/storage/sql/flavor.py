@@ -100,6 +100,10 @@ class Flavor(Protocol):
         """Keep others from taking the same lock until the end of the transaction."""
         ...
 
+    def try_lock(self, connection: Connection, name: str) -> bool:
+        """As :meth:`lock`, without waiting; whether the lock was free."""
+        ...
+
     def place(self, connection: Connection) -> Sequence[str]:
         """Statements that make the place for the tables, none when it is there."""
         ...

@@ -6,8 +6,9 @@ import secrets
 
 import pytest
 
-from forge_jobs.errors import NotFound, SchemaMismatch, StorageError, Unavailable
+from forge_jobs.errors import Conflict, NotFound, SchemaMismatch, StorageError, Unavailable
 from forge_jobs.storage.opening import open_migrator, open_storage
+from forge_jobs.storage.redis.schema import MIGRATIONS, Layout
 from forge_jobs.testing.servers import RedisServer
 from tests.cli.conftest import CommandLine
 from tests.support.factories import enqueue_one, get_job
@@ -81,13 +82,41 @@ async def test_an_older_layout_is_refused_until_it_is_migrated(
     monkeypatch: pytest.MonkeyPatch, url: str
 ) -> None:
     await (await open_storage(url)).aclose()
-    newer = ((1, "initial"), (2, "another"))
+    newer = (*MIGRATIONS, Layout(2, "another", 1))
     monkeypatch.setattr("forge_jobs.storage.redis.schema.MIGRATIONS", newer)
     with pytest.raises(SchemaMismatch, match="lacks migration 2"):
         await open_storage(url)
     async with await open_storage(url, migrate=True, create=False) as storage:
         await enqueue_one(storage)
     await (await open_storage(url)).aclose()
+
+
+async def test_a_newer_layout_that_works_with_this_program_is_taken(
+    monkeypatch: pytest.MonkeyPatch, url: str
+) -> None:
+    with monkeypatch.context() as patch:
+        newer = (*MIGRATIONS, Layout(2, "another", 1))
+        patch.setattr("forge_jobs.storage.redis.schema.MIGRATIONS", newer)
+        await open_migrator(url).up()
+    for migrate in (False, True):
+        async with await open_storage(url, migrate=migrate) as storage:
+            await enqueue_one(storage)
+    assert await open_migrator(url).up() == []
+    newest = (await open_migrator(url).status())[-1]
+    assert (newest.version, newest.name, newest.known, newest.works_from) == (
+        2,
+        "another",
+        False,
+        1,
+    )
+
+
+async def test_no_layout_is_undone(url: str) -> None:
+    async with await open_storage(url) as storage:
+        await enqueue_one(storage)
+    assert await open_migrator(url).down(1) == []
+    with pytest.raises(Conflict, match="cannot be undone without losing data"):
+        await open_migrator(url).down(0)
 
 
 async def test_prefixes_are_stores_of_their_own(server: RedisServer, url: str) -> None:

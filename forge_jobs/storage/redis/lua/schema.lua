@@ -1,29 +1,35 @@
 -- allow-oom
--- The layout's version, under the base of the fleet: hash 'schema', number -> "time name".
--- request: { mode, { { number, name } ... } }. mode 'look' changes nothing, 'create' notes the
--- migrations in an empty store, 'migrate' those that are missing, unless a newer program was here.
--- answer: { { number, time, name, is_new } ... }, in no order; time is in microseconds.
+-- The layout's version, under the base of the fleet: hash 'schema', number -> "time from=N name":
+-- programs whose own last migration is N or later work with it. Without "from=" only those that
+-- know it do.
+-- request: { mode, { { number, name, works from } ... } }. mode 'look' changes nothing, 'create'
+-- notes the migrations in an empty store, 'migrate' those that are missing, unless there is one
+-- that does not work with this program.
+-- answer: { { number, time, name, works from, is_new } ... }, in no order; time is in microseconds.
 local function handle(base, request)
   local mode, known = request[1], request[2]
   local key = base .. ':schema'
-  local answer, applied, is_newer = {}, {}, false
+  local answer, applied, is_newer, mine = {}, {}, false, 0
   for _, migration in ipairs(known) do
     applied[migration[1]] = false
+    mine = math.max(mine, migration[1])
   end
   local fields = redis.call('HGETALL', key)
   for index = 1, #fields, 2 do
     local number = tonumber(fields[index])
     local time, name = fields[index + 1]:match('^(%d+) (.*)$')
-    is_newer = is_newer or applied[number] == nil
+    local from, rest = name:match('^from=(%d+) (.*)$')
+    from = tonumber(from or number)
+    is_newer = is_newer or (applied[number] == nil and from > mine)
     applied[number] = true
-    answer[#answer + 1] = { number, tonumber(time), name, false }
+    answer[#answer + 1] = { number, tonumber(time), rest or name, from, false }
   end
   local may = mode == 'migrate' or (mode == 'create' and #fields == 0)
   for _, migration in ipairs(known) do
-    local number, name = migration[1], migration[2]
+    local number, name, from = migration[1], migration[2], migration[3]
     if may and not is_newer and not applied[number] then
-      redis.call('HSET', key, number, text(now) .. ' ' .. name)
-      answer[#answer + 1] = { number, now, name, true }
+      redis.call('HSET', key, number, text(now) .. ' from=' .. from .. ' ' .. name)
+      answer[#answer + 1] = { number, now, name, from, true }
     end
   end
   return answer

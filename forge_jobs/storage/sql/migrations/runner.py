@@ -1,15 +1,11 @@
 """Applies numbered migrations, safely when many processes start at once.
 
-A migration is a file ``NNNN_name.<flavor>.sql`` beside this module; its statements end with a
-semicolon at the end of a line outside of ``$$``. What has been applied is recorded in
-``forge_migrations``.
+What has been applied is recorded in ``forge_migrations``. A program works with a schema that has
+migrations which it does not know, as long as each of them says so (``works_from``): so the
+programs of before may restart while a deployment is under way, and after it was taken back.
 """
 
-import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache
-from importlib.resources import files
 from typing import Any
 
 from sqlalchemy import (
@@ -20,17 +16,21 @@ from sqlalchemy import (
     Row,
     Table,
     Text,
+    delete,
     insert,
     inspect,
     select,
+    text,
 )
 from sqlalchemy.schema import CreateTable
 
 from forge_jobs import stop_points
 from forge_jobs.clock import from_us
-from forge_jobs.errors import SchemaMismatch
-from forge_jobs.storage.backend import MigrationStatus
-from forge_jobs.storage.sql.transaction import Tx
+from forge_jobs.errors import Conflict, SchemaMismatch
+from forge_jobs.storage.backend import MigrationStatus, check_down, refuse_newer
+from forge_jobs.storage.sql.migrations.files import Migration, known_migrations, statements_of
+from forge_jobs.storage.sql.tables import pods
+from forge_jobs.storage.sql.transaction import Again, Tx
 
 _applied = Table(
     "forge_migrations",
@@ -39,42 +39,12 @@ _applied = Table(
     Column("name", Text, nullable=False),
     Column("checksum", Text, nullable=False),
     Column("applied_at", BigInteger, nullable=False),
+    # The oldest version whose programs work with the schema; NULL: only those that know this one.
+    Column("works_from", Integer),
 )
-
-
-@dataclass(frozen=True)
-class Migration:
-    """One schema change."""
-
-    version: int
-    name: str
-    text: str
-
-    @property
-    def checksum(self) -> str:
-        return hashlib.sha256(self.text.encode()).hexdigest()
-
-    @property
-    def statements(self) -> list[str]:
-        found = [""]
-        for part in self.text.split(";\n"):
-            if found[-1].count("$$") % 2:
-                found[-1] += f";\n{part}"
-            else:
-                found.append(part)
-        return [part.strip() for part in found if part.strip()]
-
-
-@cache
-def known_migrations(flavor: str) -> tuple[Migration, ...]:
-    """Every migration of this program for one database, in order."""
-    suffix = f".{flavor}.sql"
-    found = []
-    for file in files(__package__).iterdir():
-        if file.name.endswith(suffix):
-            version, _, name = file.name.removesuffix(suffix).partition("_")
-            found.append(Migration(int(version), name, file.read_text("utf-8")))
-    return tuple(sorted(found, key=lambda migration: migration.version))
+# Stores of before the last column have only the others.
+_ALL_APPLIED = text("SELECT * FROM forge_migrations")
+_ADD_WORKS_FROM = "ALTER TABLE forge_migrations ADD COLUMN works_from INTEGER"
 
 
 def status(tx: Tx) -> list[MigrationStatus]:
@@ -83,22 +53,107 @@ def status(tx: Tx) -> list[MigrationStatus]:
 
 
 def up(tx: Tx) -> list[MigrationStatus]:
-    """Apply what is missing; what was applied now.
+    """Apply what is missing, in one transaction; what was applied now.
 
-    :raises SchemaMismatch: the schema is newer than this program
+    :raises SchemaMismatch: the schema is newer, and not one for this program
     """
-    tx.flavor.lock(tx.connection, "schema")
-    before = status(tx)
-    _refuse_newer(before)
-    missing = {entry.version for entry in before if entry.applied_at is None}
-    if not before or len(missing) == len(before):
+    if not tx.flavor.try_lock(tx.connection, "schema"):
+        raise Again
+    missing = find_missing(tx)
+    if is_empty(tx):
         for statement in tx.flavor.place(tx.connection):
             tx.connection.exec_driver_sql(statement)
         tx.execute(CreateTable(_applied, if_not_exists=True))
-    for migration in known_migrations(tx.flavor.name):
-        if migration.version in missing:
-            _apply(tx, migration)
-    return [entry for entry in status(tx) if entry.version in missing]
+    for migration in missing:
+        run(tx, migration.statements)
+        record(tx, migration)
+    return applied(tx, missing)
+
+
+def up_if_empty(tx: Tx) -> list[MigrationStatus] | None:
+    """:func:`up` in an empty database; None in any other."""
+    # Looked at again under the lock: another process may have been first. Postgres learns of a
+    # schema that others made when it first locks a table of it.
+    if is_empty(tx) and not tx.flavor.try_lock(tx.connection, "schema"):
+        raise Again
+    return up(tx) if is_empty(tx) else None
+
+
+def find_missing(tx: Tx) -> list[Migration]:
+    """The migrations of this program that are not applied, oldest first.
+
+    :raises SchemaMismatch: the schema is newer, and not one for this program
+    """
+    entries = status(tx)
+    refuse_newer(entries)
+    missing = {entry.version for entry in entries if entry.applied_at is None}
+    return [each for each in known_migrations(tx.flavor.name) if each.version in missing]
+
+
+def run(tx: Tx, statements: Sequence[str]) -> None:
+    """Run them in the transaction."""
+    for statement in statements:
+        tx.connection.exec_driver_sql(statement)
+        stop_points.reach_now("migrate:step")
+
+
+def record(tx: Tx, migration: Migration) -> None:
+    """Note that it has been applied."""
+    columns = tx.execute(_ALL_APPLIED).keys()
+    if "works_from" not in columns:
+        tx.connection.exec_driver_sql(_ADD_WORKS_FROM)
+    tx.execute(
+        insert(_applied),
+        {
+            "version": migration.version,
+            "name": migration.name,
+            "checksum": migration.checksum,
+            "applied_at": tx.now,
+            "works_from": migration.works_from,
+        },
+    )
+
+
+def applied(tx: Tx, migrations: Sequence[Migration]) -> list[MigrationStatus]:
+    """How these stand now."""
+    versions = {migration.version for migration in migrations}
+    return [entry for entry in status(tx) if entry.version in versions]
+
+
+def down(tx: Tx, to: int) -> list[MigrationStatus]:
+    """Undo what was applied after version ``to``, newest first; what was undone.
+
+    :raises Conflict: that would lose data, or pods are at work
+    """
+    if not tx.flavor.try_lock(tx.connection, "schema"):
+        raise Again
+    entries = [entry for entry in reversed(status(tx)) if entry.applied_at and entry.version > to]
+    known = {migration.version: migration for migration in known_migrations(tx.flavor.name)}
+    check_down(entries, {version for version, each in known.items() if each.down is not None})
+    for entry in entries:
+        query = known[entry.version].loses
+        lost = tx.execute(text(query)).scalar() if query else None
+        if lost is not None:
+            raise Conflict(
+                f"undoing migration {entry.version} would lose data: {lost}. Nothing was undone. "
+                f"Programs from schema version {entry.works_from} on work with it as it is"
+            )
+    if entries:
+        _refuse_at_work(tx)
+    for entry in entries:
+        run(tx, statements_of(known[entry.version].down or ""))
+        tx.execute(delete(_applied).where(_applied.c.version == entry.version))
+    return entries
+
+
+def _refuse_at_work(tx: Tx) -> None:
+    alive = select(pods.c.label).where(pods.c.lease_until > tx.now).order_by(pods.c.label)
+    labels = tx.execute(alive).scalars().all()
+    if labels:
+        raise Conflict(
+            f"{len(labels)} workers are at work and may need the schema as it is: "
+            f"{', '.join(labels[:5])}; stop them first"
+        )
 
 
 def sql(tx: Tx) -> str:
@@ -120,11 +175,11 @@ def is_empty(tx: Tx) -> bool:
 def check(tx: Tx) -> None:
     """Refuse a schema this program cannot work with.
 
-    :raises SchemaMismatch: it is older or newer; the text names the fix
+    :raises SchemaMismatch: it is older, or newer and not for this program; the text names the fix
     """
     applied = _read_applied(tx)
     entries = _compared(tx, applied)
-    _refuse_newer(entries)
+    refuse_newer(entries)
     missing = [entry.version for entry in entries if entry.applied_at is None]
     for migration in known_migrations(tx.flavor.name):
         row = applied.get(migration.version)
@@ -140,46 +195,26 @@ def check(tx: Tx) -> None:
         )
 
 
-def _refuse_newer(entries: Sequence[MigrationStatus]) -> None:
-    newer = [entry.version for entry in entries if not entry.known]
-    if newer:
-        raise SchemaMismatch(
-            f"the store's schema has migration {newer[-1]}, which this program does not know; "
-            "upgrade forge-jobs to the release that the other programs run"
-        )
-
-
 def _read_applied(tx: Tx) -> dict[int, Row[Any]]:
     if not inspect(tx.connection).has_table(_applied.name):
         return {}
-    return {row.version: row for row in tx.execute(select(_applied))}
+    return {row.version: row for row in tx.execute(_ALL_APPLIED)}
 
 
 def _compared(tx: Tx, applied: Mapping[int, Row[Any]]) -> list[MigrationStatus]:
     """What is applied and what this program knows, oldest first."""
-    known = {migration.version: migration.name for migration in known_migrations(tx.flavor.name)}
-    names = {version: row.name for version, row in applied.items()} | known
-    return [
-        MigrationStatus(
-            version,
-            names[version],
-            from_us(applied[version].applied_at) if version in applied else None,
-            version in known,
+    known = {migration.version: migration for migration in known_migrations(tx.flavor.name)}
+    entries = []
+    for version in sorted(known.keys() | applied.keys()):
+        row, migration = applied.get(version), known.get(version)
+        works_from = migration.works_from if migration else getattr(row, "works_from", None)
+        entries.append(
+            MigrationStatus(
+                version,
+                migration.name if migration else applied[version].name,
+                from_us(row.applied_at) if row else None,
+                migration is not None,
+                version if works_from is None else works_from,
+            )
         )
-        for version in sorted(names)
-    ]
-
-
-def _apply(tx: Tx, migration: Migration) -> None:
-    for statement in migration.statements:
-        tx.connection.exec_driver_sql(statement)
-        stop_points.reach_now("migrate:step")
-    tx.execute(
-        insert(_applied),
-        {
-            "version": migration.version,
-            "name": migration.name,
-            "checksum": migration.checksum,
-            "applied_at": tx.now,
-        },
-    )
+    return entries

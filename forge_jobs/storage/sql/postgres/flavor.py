@@ -33,6 +33,7 @@ _MOST_BYTES = 7900
 _NOW = text("SELECT (extract(epoch FROM statement_timestamp()) * 1000000)::bigint")
 _NOTIFY = text("SELECT pg_notify(:channel, news) FROM unnest(CAST(:news AS text[])) AS news")
 _LOCK = text("SELECT pg_advisory_xact_lock(:key)")
+_TRY_LOCK = text("SELECT pg_try_advisory_xact_lock(:key)")
 _LOCK_SHARED = text("SELECT pg_advisory_xact_lock_shared(:key)")
 _INSERT_JOBS = insert_many(jobs)
 _SET = text(
@@ -140,10 +141,16 @@ class PostgresFlavor(Upserts):
         return renew_claims(tx, renewals)
 
     def lock(self, connection: Connection, name: str, *, shared: bool = False) -> None:
+        connection.execute(_LOCK_SHARED if shared else _LOCK, {"key": self.lock_key(name)})
+
+    def try_lock(self, connection: Connection, name: str) -> bool:
+        taken: bool = connection.execute(_TRY_LOCK, {"key": self.lock_key(name)}).scalar_one()
+        return taken
+
+    def lock_key(self, name: str) -> int:
+        """The advisory lock of this name."""
         key = hashlib.blake2b(f"forge_jobs:{self._schema}:{name}".encode(), digest_size=8).digest()
-        connection.execute(
-            _LOCK_SHARED if shared else _LOCK, {"key": int.from_bytes(key, "big", signed=True)}
-        )
+        return int.from_bytes(key, "big", signed=True)
 
     def place(self, connection: Connection) -> Sequence[str]:
         # Looked for first: a role may use a schema that it may not create.

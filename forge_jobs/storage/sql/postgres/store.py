@@ -11,7 +11,6 @@ from forge_jobs.clock import Clock
 from forge_jobs.errors import NotFound
 from forge_jobs.reports import reporter
 from forge_jobs.storage.protocols import Storage
-from forge_jobs.storage.sql.database import Database
 from forge_jobs.storage.sql.migrations import runner
 from forge_jobs.storage.sql.migrations.migrator import SqlMigrator, settle_schema
 from forge_jobs.storage.sql.postgres.config_store import PostgresConfigStore
@@ -21,6 +20,7 @@ from forge_jobs.storage.sql.postgres.flavor import PostgresFlavor
 from forge_jobs.storage.sql.postgres.idle import PostgresCronStore
 from forge_jobs.storage.sql.postgres.job_store import PostgresJobStore
 from forge_jobs.storage.sql.postgres.listening import POLL_EVERY_S, Bell
+from forge_jobs.storage.sql.postgres.migrating import bring_up, change
 from forge_jobs.storage.sql.postgres.snapshots import open_transactions
 from forge_jobs.storage.sql.procs import SqlProcStore
 from forge_jobs.storage.sql.transaction import Tx
@@ -52,11 +52,13 @@ class PostgresAddress:
     def migrator(self, clock: Clock | None) -> SqlMigrator:
         """See ``Backend.migrator``."""
 
-        return SqlMigrator(lambda _: _to_migrate(self.options, clock))
+        return SqlMigrator(lambda _: _to_migrate(self.options, clock), bring_up, change)
 
 
 @asynccontextmanager
-async def _to_migrate(options: PostgresOptions, clock: Clock | None) -> AsyncGenerator[Database]:
+async def _to_migrate(
+    options: PostgresOptions, clock: Clock | None
+) -> AsyncGenerator[PostgresDatabase]:
     """A connection for changes that may take long: of big tables, or after other programs'."""
     patient = replace(options, timeout=max(options.timeout, _MIGRATION_S))
     database = PostgresDatabase(patient, PostgresFlavor(options.schema, clock))
@@ -85,7 +87,7 @@ class _Opener:
                 )
             if migrate or await database.read(runner.is_empty):
                 async with _to_migrate(self._options, self._clock) as patient:
-                    await settle_schema(patient, migrate)
+                    await settle_schema(patient, migrate, bring_up)
             else:
                 await database.read(runner.check)
             database.store_id = await database.read(lambda tx: flavor.identity(tx.connection))

@@ -132,6 +132,10 @@ class SqliteFlavor(Upserts):
     def lock(self, connection: Connection, name: str, *, shared: bool = False) -> None:
         """The write lock keeps everybody out already."""
 
+    def try_lock(self, connection: Connection, name: str) -> bool:
+        """The write lock is ours already."""
+        return True
+
     def place(self, connection: Connection) -> Sequence[str]:
         return ()
 
