@@ -1,6 +1,7 @@
 """A Redis cluster of three primaries, each with a replica that takes over when its primary dies."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Self
 
 from redis.exceptions import RedisError
@@ -77,7 +78,7 @@ class ReplicatedCluster:
         for primary, replica in zip(self._cluster.nodes, self._replicas, strict=True):
             identity = str(primary.command("CLUSTER MYID"))
             await wait_until(
-                lambda node=replica, name=identity: name in str(node.command("CLUSTER NODES")),
+                partial(_knows, replica, identity),
                 description="the replica has heard of its primary",
             )
             replica.command("CLUSTER REPLICATE", identity)
@@ -122,3 +123,7 @@ def _sees_three(node: ClusterNode) -> bool:
     except RedisError:
         return False
     return told["cluster_state"] == "ok" and all(len(shard) >= 4 for shard in shards)
+
+
+def _knows(node: ClusterNode, identity: str) -> bool:
+    return identity in str(node.command("CLUSTER NODES"))
