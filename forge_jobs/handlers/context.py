@@ -94,7 +94,10 @@ class JobContext(Protocol):
     def token(self) -> int:
         """Grows with every claim of the job: a fencing token for systems that check one.
 
-        A number of microseconds since 1970 with the claims added, below 2^53.
+        Microseconds since 1970 by the store's clock, or one more than the claim before; below 2^53.
+        Where a store loses its last writes, by a failover or a restored copy, it still grows as far
+        as the clocks of the two servers agree: behind a server whose clock is a second back it may
+        be up to that second lower than what a lost claim had.
         """
         ...
 

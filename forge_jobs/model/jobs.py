@@ -154,14 +154,16 @@ class EnqueueOutcome(Struct, frozen=True):
 class Claim(Struct, frozen=True):
     """Proof of ownership of one attempt, and the fence of every later write.
 
-    The token starts at the time, in microseconds, at which the store accepted the job, and each
-    claim adds one. It never goes back, so a claim that was lost is worthless for good: to a worker
-    of the same name, after a requeue, and when the job was deleted and its id enqueued again.
+    The token is the store's time in microseconds, one more than the job's token before at least.
+    So a lost claim is worthless for good: to a worker of the same name, after a requeue, when the
+    job was deleted and stored again, and when the store lost the claim. If its clock goes back
+    beside such a loss, two claims may have one number; ``host_id``, the owner, tells them apart.
     """
 
     queue: str
     job_id: JobId
     token: int
+    host_id: HostId
 
 
 class ClaimedJob(Struct, frozen=True, kw_only=True):

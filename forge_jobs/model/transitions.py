@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 
 from msgspec import Struct
 
-from forge_jobs.model.ids import HostId, JobId
+from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import Cause, Claim, ClaimedJob, ErrorRecord, JobStatus
 
 _ZERO = timedelta(0)
@@ -68,7 +68,6 @@ class StaleClaim(Struct, frozen=True, kw_only=True):
 
     claim: Claim
     kind: str
-    host_id: HostId
     attempt: int
     max_attempts: int | None
     crashes: int

@@ -128,7 +128,7 @@ def _crashed(
         cause=Cause.CRASHED,
         type="Crashed",
         message=message,
-        host_id=stale.host_id,
+        host_id=stale.claim.host_id,
     )
     return Transition(
         status=status, cause=Cause.CRASHED, delay=delay, count_crash=True, error=error

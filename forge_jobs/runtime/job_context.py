@@ -75,7 +75,7 @@ class RunContext:
 
     @property
     def token(self) -> int:
-        """Counts the claims of this job; larger than that of every earlier run."""
+        """Of this claim; larger than that of every earlier run."""
         return self._run.job.claim.token
 
     @property

@@ -6,6 +6,7 @@ from datetime import datetime
 import anyio
 import anyio.lowlevel
 import pytest
+from msgspec.structs import replace
 from sqlalchemy import URL, Engine, create_engine, make_url, text
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.orm import Session
@@ -13,7 +14,7 @@ from sqlalchemy.pool import NullPool
 
 from forge_jobs.handlers.context import JobContext
 from forge_jobs.handlers.registry import HandlerRegistry
-from forge_jobs.model.jobs import Claim, JobStatus
+from forge_jobs.model.jobs import JobStatus
 from forge_jobs.model.transitions import Finalization
 from forge_jobs.storage.protocols import Storage
 from tests.support.factories import claim_one, done, enqueue_one, get_job, register
@@ -143,7 +144,7 @@ async def test_a_lost_claim_ends_nothing(
     async with engine.connect() as connection:
         late = Finalization(old.claim, done("late"))
         assert await storage.jobs.finalize([late], connection=connection) == [True]
-        late = Finalization(Claim(old.claim.queue, job_id, 99), done("late"))
+        late = Finalization(replace(old.claim, token=99), done("late"))
         assert await storage.jobs.finalize([late], connection=connection) == [False]
         current = Finalization(new.claim, done("now"))
         assert await storage.jobs.finalize([current], connection=connection) == [True]

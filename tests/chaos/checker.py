@@ -128,8 +128,7 @@ def _is_burnt(runs: list[Run], record: Record) -> bool:
         if stop is None or run.cut_ns is None or not record.was_sound(run.process_id):
             continue
         # Claims in between, of processes that died before their handlers began, use attempts too.
-        claims_between = again.token - run.token - 1
-        if again.attempt - run.attempt <= claims_between:
+        if again.attempt - run.attempt <= record.deaths_between(run.cut_ns, again.started_ns):
             continue
         if run.cut_ns > stop.at_ns and record.was_undisturbed(stop.at_ns, again.started_ns):
             return True

@@ -93,6 +93,14 @@ class Record:
             and (stop is None or stop.exit_code == 0)
         )
 
+    def deaths_between(self, from_ns: int, to_ns: int) -> int:
+        """How many processes ended in that time without having given their jobs back."""
+        ends = [*self.kills.values(), *(stop.exited_ns for stop in self._bad_stops())]
+        return sum(from_ns < at_ns < to_ns for at_ns in ends if at_ns is not None)
+
+    def _bad_stops(self) -> Iterator[Stop]:
+        return (stop for stop in self.stops.values() if stop.exit_code != 0)
+
     def was_undisturbed(self, from_ns: int, to_ns: int) -> bool:
         """Whether no outage touched the time from ``from_ns`` to ``to_ns``."""
         return all(

@@ -194,16 +194,17 @@ def test_an_attempt_burnt_by_a_stop_is_found(story: Story, attempt: int) -> None
     assert story.verdict().burnt == ([ID] if attempt == 2 else [])
 
 
-@pytest.mark.parametrize(("token", "found"), [(2, [ID]), (3, [])])
+@pytest.mark.parametrize(("killed_at", "found"), [(1.2, [ID]), (1.55, [])])
 def test_an_attempt_may_go_to_a_claim_that_no_handler_saw(
-    story: Story, token: int, found: list[str]
+    story: Story, killed_at: float, found: list[str]
 ) -> None:
     story.note("start", 1)
     story.note("cut", 1.5)
-    story.note("start", 1.6, token=token, pod=OTHER, attempt=2)
-    story.note("end", 1.9, token=token, pod=OTHER, attempt=2)
-    story.finished(2, token=token)
+    story.note("start", 1.6, token=3, pod=OTHER, attempt=2)
+    story.note("end", 1.9, token=3, pod=OTHER, attempt=2)
+    story.finished(2, token=3)
     story.record.stops[POD] = Stop(POD, BEGIN + SECOND, BEGIN + 2 * SECOND, 0)
+    story.record.kills[13] = BEGIN + int(killed_at * SECOND)
     assert story.verdict().burnt == found
 
 

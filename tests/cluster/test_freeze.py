@@ -49,7 +49,7 @@ async def test_the_late_result_of_a_frozen_process_is_refused(
     )
     after = (await storage.jobs.get([outcome.job_id]))[outcome.job_id]
     assert after == done
-    assert (times_claimed(done), done.crashes) == (2, 1)
+    assert (await times_claimed(storage, "work"), done.attempt, done.crashes) == (3, 2, 1)
     assert frozen.exit_code is None
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from forge_jobs.clock import ManualClock
+from forge_jobs.clock import ManualClock, to_us
 from forge_jobs.errors import Conflict, InvalidInput
 from forge_jobs.model.jobs import Cause, JobFilter, JobStatus, NewJob, Unique
 from forge_jobs.model.processes import PodLease
@@ -24,7 +24,6 @@ from tests.support.factories import (
     new_job,
     only,
     run_one,
-    times_claimed,
 )
 
 pytestmark = pytest.mark.anyio
@@ -61,7 +60,7 @@ async def test_a_stored_job_reads_back_whole(storage: Storage, clock: ManualCloc
 
 async def test_a_new_job_has_no_past(storage: Storage) -> None:
     job = await get_job(storage, await enqueue_one(storage, max_attempts=None))
-    assert (job.attempt, job.max_attempts, times_claimed(job)) == (0, None, 0)
+    assert (job.attempt, job.max_attempts, job.token) == (0, None, to_us(job.enqueued_at))
     assert (job.crashes, job.snoozes, job.cancel_requested) == (0, 0, False)
     assert (job.claimed_at, job.started_at, job.heartbeat_at) == (None, None, None)
     assert (job.finished_at, job.expires_at, job.timeout) == (None, None, None)

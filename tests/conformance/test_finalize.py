@@ -3,6 +3,7 @@
 from datetime import timedelta
 
 import pytest
+from msgspec.structs import replace
 
 from forge_jobs.clock import ManualClock
 from forge_jobs.model.ids import new_job_id
@@ -33,7 +34,6 @@ from tests.support.factories import (
     revive,
     run_one,
     snoozed,
-    times_claimed,
 )
 
 pytestmark = pytest.mark.anyio
@@ -69,7 +69,7 @@ async def test_a_transition_is_applied_and_counted_by_its_cause(
     assert await finish(storage, claimed, transition)
     job = await get_job(storage, claimed.claim.job_id)
     assert (job.status, job.cause) == (transition.status, transition.cause)
-    assert (job.attempt, times_claimed(job)) == (0 if transition.hand_back else 1, 1)
+    assert job.attempt == (0 if transition.hand_back else 1)
     assert (job.snoozes, job.crashes) == (int(transition.count_snooze), 0)
     assert job.rate_limit == transition.rate_limit
     ended = job.status in {JobStatus.DONE, JobStatus.DEAD, JobStatus.CANCELLED}
@@ -263,9 +263,11 @@ async def test_a_pod_without_a_lease_may_still_end_its_current_claim(
 
 
 @pytest.mark.parametrize("token", [0, 1, 2])
-async def test_a_job_that_was_never_claimed_cannot_be_ended(storage: Storage, token: int) -> None:
+async def test_a_job_that_was_never_claimed_cannot_be_ended(
+    storage: Storage, lease: PodLease, token: int
+) -> None:
     job_id = await enqueue_one(storage)
-    assert not await finish(storage, Claim(QUEUE, job_id, token), done())
+    assert not await finish(storage, Claim(QUEUE, job_id, token, lease.host_id), done())
     assert (await get_job(storage, job_id)).status is JobStatus.PENDING
     assert await counters(storage) == {"enqueued": 1}
 
@@ -275,7 +277,7 @@ async def test_only_the_current_token_counts(
     storage: Storage, lease: PodLease, off_by: int
 ) -> None:
     claimed = await claimed_one(storage, lease)
-    wrong = Claim(QUEUE, claimed.claim.job_id, claimed.claim.token + off_by)
+    wrong = replace(claimed.claim, token=claimed.claim.token + off_by)
     assert not await finish(storage, wrong, done())
     assert (await get_job(storage, claimed.claim.job_id)).status is JobStatus.IN_PROGRESS
 
@@ -312,8 +314,8 @@ async def test_items_of_one_batch_are_independent_and_answered_in_order(
     await storage.jobs.cancel(only(cancelled.claim.job_id))
     clock.advance(LEASE)
     assert await revive(storage, stale)
-    unknown = Claim(QUEUE, new_job_id(), 1)
-    elsewhere = Claim("other", last.claim.job_id, last.claim.token)
+    unknown = Claim(QUEUE, new_job_id(), 1, lease.host_id)
+    elsewhere = replace(last.claim, queue="other")
     order = [stale.claim, good.claim, unknown, deleted.claim, twice.claim, cancelled.claim]
     items = [Finalization(c, failed(SECOND)) for c in [*order, elsewhere, last.claim]]
     assert await storage.jobs.finalize(items) == [

@@ -1,6 +1,7 @@
 """JobStore.heartbeat and record_start."""
 
 import pytest
+from msgspec.structs import replace
 
 from forge_jobs.clock import ManualClock
 from forge_jobs.model.ids import new_host_id, new_job_id
@@ -118,8 +119,8 @@ async def test_the_states_of_claims_are_told_apart(
     await storage.jobs.delete(only(deleted.claim.job_id))
     clock.advance(LEASE)
     assert await revive(storage, revived)
-    unknown = Claim(QUEUE, new_job_id(), 1)
-    wrong = Claim(QUEUE, good.claim.job_id, good.claim.token + 1)
+    unknown = Claim(QUEUE, new_job_id(), 1, lease.host_id)
+    wrong = replace(good.claim, token=good.claim.token + 1)
     claims = [held(c) for c in (good, asked, ended, deleted, revived, unknown, wrong)]
     beat = await storage.jobs.heartbeat(lease, claims, LEASE)
     lost = {c.claim: ClaimState.LOST for c in claims[2:]}
@@ -318,7 +319,7 @@ async def test_record_start_answers_per_item_and_touches_no_lost_claim(
     assert await revive(storage, lost)
     successor = await claim_one(storage, await register(storage), ahead=False)
     before = await get_job(storage, successor.claim.job_id)
-    unknown = Claim(QUEUE, new_job_id(), 1)
+    unknown = Claim(QUEUE, new_job_id(), 1, lease.host_id)
     items = [lost.claim, good.claim, unknown, ended.claim, good.claim]
     assert await storage.jobs.record_start(items) == [False, True, False, False, True]
     assert await get_job(storage, successor.claim.job_id) == before

@@ -174,7 +174,8 @@ async def test_requeue_gives_the_whole_budget_again(
     assert (job.due_at, job.finished_at, job.token) == (clock.now(), None, token)
     assert (await counters(storage))["requeued"] == 1
     claimed = await claim_one(storage, lease)
-    assert (claimed.claim.job_id, claimed.attempt, claimed.claim.token) == (job_id, 1, token + 1)
+    assert (claimed.claim.job_id, claimed.attempt) == (job_id, 1)
+    assert claimed.claim.token > token
 
 
 async def test_requeue_forgets_crashes_and_snoozes(

@@ -117,8 +117,8 @@ CLAIMS = [
         "a token that repeats after an attempt was handed back",
         "claim",
         "claims",
-        "token = job.token + 1,",
-        "token = job.attempt + 1,",
+        "token = max(job.token + 1, :now),",
+        "token = job.enqueued_at + job.attempt + 1,",
     ),
     _bug(
         "a start that outlives its claim",

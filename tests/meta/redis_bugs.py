@@ -176,8 +176,8 @@ REDIS_BUGS: tuple[Bug, ...] = (
         "a token that repeats after an attempt was handed back",
         "claim",
         "lib/claiming",
-        "tonumber(token) + 1, tonumber(attempt or 0) + 1",
-        "tonumber(attempt or 0) + 1, tonumber(attempt or 0) + 1",
+        "math.max(tonumber(token) + 1, now), tonumber(attempt or 0) + 1",
+        "tonumber(enqueued) + tonumber(attempt or 0) + 1, tonumber(attempt or 0) + 1",
     ),
     _bug(
         "delivered twice: a claim stays in the ready line",
@@ -248,8 +248,8 @@ REDIS_BUGS: tuple[Bug, ...] = (
         (
             Edit(
                 "forge_jobs/storage/redis/ownership.py",
-                "numbers.setdefault(transition, len(numbers) + 1))",
-                "numbers.setdefault(transition, 1))",
+                "numbers.setdefault(transition, len(numbers) + 1),",
+                "numbers.setdefault(transition, 1),",
             ),
         ),
         "redis",

@@ -43,7 +43,7 @@ async def test_a_job_that_fails_runs_as_often_as_allowed_and_not_once_more(
     async with a_runtime(storage, handlers).start() as handle:
         job = await ended(storage, (await handle.enqueue(handler.request())).job_id)
     assert job.status is JobStatus(status)
-    assert (len(attempts), job.attempt, times_claimed(job)) == (runs, runs, runs)
+    assert (len(attempts), job.attempt, await times_claimed(storage)) == (runs, runs, runs)
     failures = runs - (status == "done")
     assert [error.attempt for error in job.errors] == list(range(1, failures + 1))[-32:]
 

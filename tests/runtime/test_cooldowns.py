@@ -61,7 +61,8 @@ async def test_a_cool_down_longer_than_the_lease_costs_nobody_a_claim_or_a_slot(
         await beats_for(storage, settings.lease * 2)
         waiting = await handle.enqueue(slow.request())
         job = (await storage.jobs.get([running.job_id]))[running.job_id]
-        assert (job.status, job.crashes, times_claimed(job)) == (JobStatus.IN_PROGRESS, 0, 1)
+        assert (job.status, job.crashes) == (JobStatus.IN_PROGRESS, 0)
+        assert await times_claimed(storage) == 2
         assert handle.health().queues[QUEUE].grant == 2
         assert handle.health().able_to_claim
         go_on.set()

@@ -18,7 +18,7 @@ from msgspec import structs
 import forge_jobs
 from forge_jobs import HandlerRegistry, JobClient, RuntimeSettings
 from forge_jobs.clock import SystemClock, from_us
-from forge_jobs.model.ids import new_job_id
+from forge_jobs.model.ids import new_host_id, new_job_id
 from forge_jobs.model.jobs import Claim, ClaimedJob
 from forge_jobs.model.processes import PodLease
 from forge_jobs.model.transitions import Demand, Exchange, Finalization
@@ -81,7 +81,7 @@ class ReadyClaims:
 def _claimed() -> ClaimedJob:
     now = from_us(SystemClock().time_us())
     return ClaimedJob(
-        claim=Claim(QUEUE, new_job_id(), 1),
+        claim=Claim(QUEUE, new_job_id(), 1, new_host_id()),
         kind="noop",
         payload='{"n":1}',
         attempt=1,

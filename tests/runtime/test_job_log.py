@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from forge_jobs import Dead, Fixed, HandlerRegistry, JobContext, Snoozed
-from forge_jobs.model.ids import HostId, new_job_id
+from forge_jobs.model.ids import HostId, new_host_id, new_job_id
 from forge_jobs.model.jobs import Cause, Claim, ClaimedJob, JobStatus
 from forge_jobs.model.transitions import Transition
 from forge_jobs.policy.transitions import SUCCESS, AttemptEnd
@@ -61,7 +61,7 @@ def lines(caplog: pytest.LogCaptureFixture) -> Iterator[Lines]:
 def a_claimed_job(kind: str = "mail") -> ClaimedJob:
     now = datetime(2026, 6, 1, tzinfo=UTC)
     return ClaimedJob(
-        claim=Claim("default", new_job_id(), 1),
+        claim=Claim("default", new_job_id(), 1, new_host_id()),
         kind=kind,
         payload="{}",
         attempt=1,

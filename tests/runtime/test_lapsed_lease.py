@@ -58,4 +58,4 @@ async def test_a_job_given_out_before_the_process_stood_still_does_not_start(
         outcome = await handle.enqueue(hall.enters.request(0))
         job = await job_because(storage, outcome.job_id, Cause.RELEASED)
     assert hall.inside == 0
-    assert (job.status, job.attempt, times_claimed(job)) == (JobStatus.PENDING, 0, 1)
+    assert (job.status, job.attempt, await times_claimed(storage)) == (JobStatus.PENDING, 0, 1)

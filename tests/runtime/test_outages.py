@@ -120,7 +120,7 @@ async def test_claims_on_their_way_are_not_given_back(storage: Storage) -> None:
         assert faults.calls["release"] == 0
         faults.let_go("exchange")
         job = await ended(storage, outcome.job_id)
-    assert (job.attempt, times_claimed(job)) == (1, 1)
+    assert (job.attempt, await times_claimed(storage)) == (1, 1)
 
 
 async def test_a_pod_cut_off_stops_its_handlers_in_time_and_goes_on_later(

@@ -5,7 +5,6 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
-from forge_jobs.clock import to_us
 from forge_jobs.errors import Locked
 from forge_jobs.model.ids import HostId, JobId, new_host_id, new_job_id, new_worker_id
 from forge_jobs.model.jobs import (
@@ -112,11 +111,6 @@ async def get_job(storage: Storage, job_id: JobId) -> Job:
     return found[job_id]
 
 
-def times_claimed(job: Job) -> int:
-    """How many claims of it there were."""
-    return job.token - to_us(job.enqueued_at)
-
-
 async def finish(storage: Storage, claimed: ClaimedJob | Claim, transition: Transition) -> bool:
     """Finalize one claim."""
     the_claim = claimed.claim if isinstance(claimed, ClaimedJob) else claimed
@@ -156,6 +150,11 @@ async def counters(storage: Storage, queue: str = QUEUE) -> dict[str, int]:
         for name, count in bucket.counts.items():
             totals[str(name)] = totals.get(str(name), 0) + count
     return {name: count for name, count in totals.items() if count}
+
+
+async def times_claimed(storage: Storage, queue: str = QUEUE) -> int:
+    """How many claims there were of jobs of the queue."""
+    return (await counters(storage, queue)).get("claimed", 0)
 
 
 def only(*job_ids: JobId) -> JobFilter:

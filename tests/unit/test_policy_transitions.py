@@ -20,7 +20,7 @@ SECOND = timedelta(seconds=1)
 PAUSE = timedelta(seconds=15)
 ZERO = timedelta(0)
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-CLAIM = Claim("default", new_job_id(), 1)
+CLAIM = Claim("default", new_job_id(), 1, new_host_id())
 RULES = Rules(retry=Fixed(8, jitter=False))
 ENDS = [
     Cause.SUCCEEDED,
@@ -61,7 +61,6 @@ def a_stale_claim(**overrides: Any) -> StaleClaim:
     fields: dict[str, Any] = {
         "claim": CLAIM,
         "kind": "tests.noop",
-        "host_id": new_host_id(),
         "attempt": 1,
         "max_attempts": 5,
         "crashes": 0,
@@ -306,7 +305,7 @@ class TestStaleClaims:
         assert (revived.delay, revived.hand_back, revived.count_crash) == (None, False, True)
         assert revived.error is not None
         assert (revived.error.attempt, revived.error.cause) == (3, Cause.CRASHED)
-        assert revived.error.host_id == stale.host_id
+        assert revived.error.host_id == stale.claim.host_id
 
     def test_from_the_second_crash_on_it_waits_twice_as_long_each_time(self) -> None:
         delays = [

@@ -90,12 +90,11 @@ class JobStore(Protocol):
 
         Lowest priority first, then due time, then id: no due job that could be claimed may
         sort before one that was. Due: pending or failed, not held, ``run_at`` has come,
-        not expired. Attempt and token grow by one; the claim's heartbeat starts now. The token
-        starts from ``enqueued_at`` in microseconds, so that an id which is enqueued again after its
-        job was deleted never gives a token twice.
-        Gives nothing when the queue is paused or cooling down, and nothing when ``lease`` has run
-        out, its epoch is not the pod's, or the pod does not declare the queue. No job must go to
-        two callers.
+        not expired. The attempt grows by one; the claim's heartbeat starts now. A new job's token
+        is ``enqueued_at`` in microseconds, a claim's is now, and one more than before at least: a
+        store that lost its last writes gives no token twice while its clock goes on.
+        Gives nothing when the queue pauses or cools down, and when ``lease`` has run out, its epoch
+        is not the pod's, or the pod does not declare the queue. No job must go to two callers.
 
         A due job whose kind is not in ``kinds`` is passed over; when no pod with a live lease
         publishes its kind it must be put on hold (``unknown_kind``), so that later claims do
@@ -117,13 +116,14 @@ class JobStore(Protocol):
     ) -> Sequence[bool | None]:
         """End claims. Per item: False when the claim is not the job's current one.
 
-        A False item changes nothing: not the row, not the queue's cool-down, no counter. Neither
-        does a None one: somebody's open transaction holds a row that this end needs, for which the
+        Queue, token and pod must be those of the last claim, wherever a claim is named. A False
+        item changes nothing: not the row, not the queue's cool-down, no counter. Neither does a
+        None one: somebody's open transaction holds a row that this end needs, for which the
         call must not wait. It is not refused and has to be sent again later.
         The token of an applied item is kept as ``settled_token``; a repeat with that token
         is True and changes nothing, whatever has become of the job since. Only the last such
         token is kept, and only with the job: a repeat is False once a newer claim has ended or
-        an operator has deleted the job.
+        an operator has deleted the job. Until the next claim its pod is compared too.
 
         Applies the transition: status, cause, due time (now + delay; where the delay is None the
         one that the job was claimed with, or now when that lies ahead), result (replaces an older

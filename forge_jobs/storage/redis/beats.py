@@ -98,7 +98,7 @@ class Beats:
                 for index, state in zip(indexes, answers[queue].states, strict=True)
             },
             unknown=tuple(
-                Claim(queue, JobId(job_id), token)
+                Claim(queue, JobId(job_id), token, lease.host_id)
                 for queue, answer in answers.items()
                 for job_id, token in answer.unlisted
             ),

@@ -162,13 +162,13 @@ def _template_fields(request: NewJob) -> tuple[object, ...]:
     )
 
 
-def claimed_job(queue: str, stored: StoredClaim) -> ClaimedJob:
-    """A claim that has just been made."""
+def claimed_job(queue: str, host_id: HostId, stored: StoredClaim) -> ClaimedJob:
+    """A claim that the pod has just made."""
     doc = decode_doc(stored.doc)
     enqueued = int(stored.enqueued)
     enqueued_at = from_us(enqueued)
     return ClaimedJob(
-        claim=Claim(queue, JobId(stored.id), stored.token),
+        claim=Claim(queue, JobId(stored.id), stored.token, host_id),
         kind=stored.kind,
         payload=stored.payload,
         attempt=stored.attempt,

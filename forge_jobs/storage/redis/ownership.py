@@ -32,7 +32,7 @@ _HOLD_AT_ONCE = 1000
 _RELEASED = Transition(status=JobStatus.PENDING, cause=Cause.RELEASED, delay=None, hand_back=True)
 
 _Pairs = Sequence[tuple[Claim, Transition]]
-_NO_ENDS = ((), ())
+_NO_ENDS = ((), (), "")
 
 
 class _Answer(msgspec.Struct, frozen=True, array_like=True):
@@ -88,7 +88,7 @@ async def exchange(
         await _hold_unknown(db, queue, answer)
     return Exchange(
         tuple(settled),
-        tuple(claimed_job(queue, stored) for stored in answer.claims),
+        tuple(claimed_job(queue, lease.host_id, stored) for stored in answer.claims),
         None if answer.next_in < 0 else timedelta(microseconds=answer.next_in),
     )
 
@@ -114,7 +114,9 @@ async def record_start(db: Database, claims: Sequence[Claim]) -> list[bool]:
     """See ``JobStore.record_start``."""
     places = by_queue(claims)
     requests = {
-        db.keys.queue(queue): [(claims[i].job_id, claims[i].token) for i in indexes]
+        db.keys.queue(queue): [
+            (claims[i].job_id, claims[i].token, claims[i].host_id) for i in indexes
+        ]
         for queue, indexes in places.items()
     }
     answers = await db.run("record_start", requests, list[bool])
@@ -130,9 +132,8 @@ async def stale_claims(db: Database, stale_after: timedelta, limit: int) -> Stal
     ]
     stale = (
         StaleClaim(
-            claim=Claim(queue, JobId(one.id), one.token),
+            claim=Claim(queue, JobId(one.id), one.token, HostId(one.host)),
             kind=one.kind,
-            host_id=HostId(one.host),
             attempt=one.attempt,
             max_attempts=decode_doc(one.doc).max_attempts,
             crashes=one.crashes,
@@ -173,22 +174,29 @@ async def _step(
         for queue, indexes in places.items()
     }
     requests = {
-        base: (mode, *ends.get(base, _NO_ENDS), stale_after, demands.get(base, False))
-        for base in (*ends, *(base for base in demands if base not in ends))
+        base: (mode, outcomes, items, stale_after, demands.get(base, False), owner)
+        for base, (outcomes, items, owner) in (dict.fromkeys(demands, _NO_ENDS) | ends).items()
     }
     answers = await db.run("exchange", requests, _Answer)
     settled = {queue: answers[db.keys.queue(queue)].settled for queue in places}
     return _in_order(places, settled), answers
 
 
-def _ends(pairs: _Pairs) -> tuple[object, object]:
-    """Outcomes, each once, and claims with the number of theirs, from 1."""
+def _ends(pairs: _Pairs) -> tuple[object, object, str]:
+    """Outcomes, each once, claims with the number of theirs, from 1, and the pod of all claims that
+    name none."""
+    owner = pairs[0][0].host_id
     numbers: dict[Transition, int] = {}
     items = [
-        (claim.job_id, claim.token, numbers.setdefault(transition, len(numbers) + 1))
+        (
+            claim.job_id,
+            claim.token,
+            numbers.setdefault(transition, len(numbers) + 1),
+            *(() if claim.host_id == owner else (claim.host_id,)),
+        )
         for claim, transition in pairs
     ]
-    return [_outcome(transition) for transition in numbers], items
+    return [_outcome(transition) for transition in numbers], items, owner
 
 
 def _outcome(transition: Transition) -> tuple[object, ...]:

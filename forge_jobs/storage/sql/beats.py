@@ -49,7 +49,7 @@ def heartbeat(tx: Tx, lease: PodLease, claims: Sequence[HeldClaim], lease_for: t
 
 def _owned(tx: Tx, lease: PodLease) -> dict[Claim, JobRow]:
     return {
-        Claim(row.queue, row.id, row.token): row
+        Claim(row.queue, row.id, row.token, lease.host_id): row
         for row in tx.execute(_OWNED, {"host": lease.host_id})
     }
 

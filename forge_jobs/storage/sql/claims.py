@@ -104,7 +104,8 @@ _HEAD_COLUMNS = (
     jobs.c.queue,
     jobs.c.kind,
     jobs.c.payload,
-    jobs.c.token,
+    # That of the claim.
+    func.max(jobs.c.token + 1, _now).label("token"),
     jobs.c.attempt,
     jobs.c.max_attempts,
     jobs.c.crashes,
@@ -133,7 +134,8 @@ _TAKE = Often(
     text(
         """
     UPDATE forge_jobs AS job
-    SET status = 'in_progress', attempt = job.attempt + 1, token = job.token + 1, host_id = :host,
+    SET status = 'in_progress', attempt = job.attempt + 1, token = max(job.token + 1, :now),
+        host_id = :host,
         worker_id = coalesce(json_extract(:workers, '$[' || taken.key || ']'), ''),
         claimed_at = :now, heartbeat_at = :now, started_at = NULL, finished_at = NULL
     FROM json_each(:ids) AS taken

@@ -111,13 +111,13 @@ def append_error(errors: str, error: ErrorRecord, now: int) -> str:
     return _encode((*_decode_errors(errors), stamped)[-ERROR_HISTORY:]).decode()
 
 
-def claimed_job(row: Any) -> ClaimedJob:
-    """A row read before it was claimed, as the claim that was made of it.
+def claimed_job(row: Any, host_id: HostId) -> ClaimedJob:
+    """A row read before the pod claimed it, as the claim that was made of it.
 
-    :param row: with the columns as attributes
+    :param row: with the columns as attributes; ``token`` is the claim's already
     """
     return ClaimedJob(
-        claim=Claim(row.queue, row.id, row.token + 1),
+        claim=Claim(row.queue, row.id, row.token, host_id),
         kind=row.kind,
         payload=row.payload,
         attempt=row.attempt + 1,

@@ -90,7 +90,7 @@ class SqlJobStore:
         demand = Demand(worker_ids=tuple(worker_ids), limit=limit, kinds=kinds)
         return await self._database.write_then(
             lambda tx: tx.flavor.claim(tx, queue, demand, lease),
-            lambda rows: [claimed_job(row) for row in rows],
+            lambda rows: [claimed_job(row, lease.host_id) for row in rows],
         )
 
     async def finalize(
@@ -109,7 +109,8 @@ class SqlJobStore:
 
         def answer(done: tuple[list[bool], list[JobRow], timedelta | None]) -> Exchange:
             settled, picked, next_due_in = done
-            return Exchange(tuple(settled), tuple(map(claimed_job, picked)), next_due_in)
+            claimed = tuple(claimed_job(row, lease.host_id) for row in picked)
+            return Exchange(tuple(settled), claimed, next_due_in)
 
         return await self._database.write_then(script, answer)
 

@@ -1,6 +1,6 @@
 """Ends of claims: finalize, release and revive apply a transition under the claim's token."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -181,9 +181,8 @@ def stale_of(rows: Sequence[Any]) -> StaleClaims:
     """The rows of :data:`STALE`."""
     found = (
         StaleClaim(
-            claim=Claim(row.queue, row.id, row.token),
+            claim=Claim(row.queue, row.id, row.token, HostId(row.host_id)),
             kind=row.kind,
-            host_id=HostId(row.host_id),
             attempt=row.attempt,
             max_attempts=row.max_attempts,
             crashes=row.crashes,
@@ -208,6 +207,7 @@ def is_current(row: JobRow | None, claim: Claim) -> bool:
         row is not None
         and row.status == JobStatus.IN_PROGRESS.value
         and row.token == claim.token
+        and row.host_id == claim.host_id
         and row.queue == claim.queue
     )
 
@@ -243,6 +243,8 @@ def _is_repeat(row: JobRow | None, claim: Claim) -> bool:
         and row.queue == claim.queue
         and claim.token > 0
         and row.settled_token == claim.token
+        # The pod of the last claim stays with the row, so it is known until somebody claims again.
+        and (row.token != claim.token or row.host_id == claim.host_id)
     )
 
 
@@ -260,7 +262,7 @@ class _Batch:
         self._mode = mode
         self._rows: list[tuple[JobRow, JobStatus]] = []
         self._updates: list[dict[str, Any]] = []
-        self._plain: list[tuple[Claim, Transition]] = []
+        self._plain: defaultdict[HostId, list[tuple[Claim, Transition]]] = defaultdict(list)
         self._cooldowns: list[tuple[str, Cooldown]] = []
 
     def add(self, claim: Claim, row: JobRow, wished: Transition) -> None:
@@ -278,7 +280,7 @@ class _Batch:
         if status not in TERMINAL and run_at <= tx.now:
             tx.wake_queue(row.queue)
         if self._mode.by_owner and is_plain_success(transition):
-            self._plain.append((claim, transition))
+            self._plain[claim.host_id].append((claim, transition))
             return
         is_first_snooze = transition.count_snooze and not row.snoozes
         self._updates.append(
@@ -329,8 +331,8 @@ class _Batch:
 
     def write(self) -> None:
         tx = self._tx
-        if self._plain:
-            tx.flavor.succeed(tx, self._plain)
+        for plain in self._plain.values():
+            tx.flavor.succeed(tx, plain)
         if self._updates:
             tx.execute(_SETTLE, self._updates)
         for queue, cooldown in sorted(self._cooldowns, key=lambda pair: pair[0]):

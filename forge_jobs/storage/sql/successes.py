@@ -42,10 +42,12 @@ def is_plain_success(transition: Transition) -> bool:
 
 
 def are_plain_successes(finalizations: Sequence[Finalization]) -> bool:
-    """Whether one statement can judge them all: two items of one job see each other."""
+    """Whether one statement can judge them all: two items of one job see each other, and one pod's
+    claims are compared with its name."""
     ids = {one.claim.job_id for one in finalizations}
+    owners = {one.claim.host_id for one in finalizations}
     plain = all(is_plain_success(one.transition) for one in finalizations)
-    return plain and len(ids) == len(finalizations)
+    return plain and len(ids) == len(finalizations) and len(owners) <= 1
 
 
 def columns(items: Sequence[tuple[Claim, Transition]]) -> dict[str, list[Any]]:
@@ -56,3 +58,8 @@ def columns(items: Sequence[tuple[Claim, Transition]]) -> dict[str, list[Any]]:
         "tokens": [claim.token for claim, _ in items],
         "results": [transition.result for _, transition in items],
     }
+
+
+def owner_of(items: Sequence[tuple[Claim, Transition]]) -> str:
+    """The pod whose claims the items are, its parameter ``owner``."""
+    return items[0][0].host_id if items else ""

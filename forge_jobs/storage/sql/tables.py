@@ -78,8 +78,9 @@ jobs = Table(
     Column("snoozed_at", BigInteger),
     # What it waits for, or waited for last.
     Column("rate_limit", TEXT),
-    # Starts at enqueued_at, each claim adds one; settled_token is the last one that was ended by
-    # its owner, so that a repeat of that end is known.
+    # Starts at enqueued_at; each claim's is its time, and one more than the token before at least.
+    # settled_token is the last one that was ended by its owner, so that a repeat of that end is
+    # known; host_id stays then, for the pod is compared too.
     Column("token", BigInteger, nullable=False),
     Column("settled_token", BigInteger, nullable=False, server_default="0"),
     Column("host_id", TEXT, nullable=False, server_default=""),

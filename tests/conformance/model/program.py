@@ -52,7 +52,6 @@ class Program(RuleBasedStateMachine):
         self.world = reference.world
         self.requests: list[NewJob] = []
         self.claims: list[Claim] = []
-        self.owners: dict[Claim, HostId] = {}
         self.leases: list[PodLease] = []
         self.scanned: list[StaleClaim] = []
         self.news: list[Handover] = []

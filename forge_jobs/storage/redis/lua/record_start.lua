@@ -1,11 +1,11 @@
 -- allow-oom
--- Records that the handlers of claims (id, token) start; per item false when it is lost.
+-- Records that the handlers of claims (id, token, pod) start; per item false when it is lost.
 -- uses: jobs claims
 local function handle(base, claims)
   local answers = {}
   for index, one in ipairs(claims) do
-    local id, token = unpack(one)
-    answers[index] = is_current(load(base, id), token)
+    local id, token, host = unpack(one)
+    answers[index] = is_current(load(base, id), token, host)
     if answers[index] then
       mark_started(base, id)
     end

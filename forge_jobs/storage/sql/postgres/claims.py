@@ -88,7 +88,7 @@ _STEPS = f"""
         UPDATE forge_jobs AS job
         SET status = 'in_progress',
             attempt = job.attempt + 1,
-            token = job.token + 1,
+            token = greatest(job.token + 1, :now),
             host_id = :host,
             worker_id = coalesce((:workers)[mine.place], ''),
             claimed_at = :now,
@@ -97,7 +97,7 @@ _STEPS = f"""
             finished_at = NULL
         FROM unnest((SELECT ids FROM taken)) WITH ORDINALITY AS mine (id, place)
         WHERE job.id = mine.id
-        RETURNING job.id, job.token - 1 AS token, job.attempt - 1 AS attempt,
+        RETURNING job.id, job.token, job.attempt - 1 AS attempt,
             {", ".join(f"job.{name}" for name in COLUMNS)}
     )
 """

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from msgspec import defstruct
 
+from forge_jobs.model.ids import HostId
 from forge_jobs.model.jobs import ClaimedJob
 from forge_jobs.model.processes import PodLease
 from forge_jobs.model.transitions import Demand, Finalization
@@ -14,7 +15,7 @@ from forge_jobs.storage.sql.postgres.claims import COLUMNS, claim_steps
 from forge_jobs.storage.sql.postgres.direct import COUNT, MOMENT, NOW, Direct
 from forge_jobs.storage.sql.postgres.fronts import EVERYTHING, Place
 from forge_jobs.storage.sql.postgres.successes import success_steps
-from forge_jobs.storage.sql.successes import columns
+from forge_jobs.storage.sql.successes import columns, owner_of
 from forge_jobs.storage.sql.tables import READY
 
 # Jobs with children end by script: their children are told in the same transaction.
@@ -67,6 +68,7 @@ EXCHANGE = Direct(
         "ids": "text[]",
         "queues": "text[]",
         "tokens": "bigint[]",
+        "owner": "text",
         "results": "text[]",
         "queue": "text",
         "host": "text",
@@ -112,8 +114,10 @@ def values_of(
 
     :param start: jobs before it are not looked at
     """
+    items = [(one.claim, one.transition) for one in finalizations]
     return {
-        **columns([(one.claim, one.transition) for one in finalizations]),
+        **columns(items),
+        "owner": owner_of(items),
         "queue": queue,
         "host": lease.host_id,
         "epoch": lease.epoch,
@@ -127,13 +131,16 @@ def values_of(
     }
 
 
-def answer(rows: Sequence[Any]) -> Answer:
-    """What came back, in the queue's order."""
+def answer(rows: Sequence[Any], host_id: HostId) -> Answer:
+    """What came back, in the queue's order.
+
+    :param host_id: who asked
+    """
     first, *claimed = (_Row(*row) for row in rows)
     claimed.sort(key=lambda row: (row.priority, row.run_at, row.id))
     return Answer(
         ended=frozenset(first.ended),
-        claimed=[claimed_job(row) for row in claimed],
+        claimed=[claimed_job(row, host_id) for row in claimed],
         is_whole=len(claimed) == first.met,
         walked=first.walked,
         first=Place(claimed[0].priority, claimed[0].run_at) if claimed else None,

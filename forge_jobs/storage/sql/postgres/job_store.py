@@ -53,7 +53,7 @@ class PostgresJobStore(SqlJobStore):
         rows = await self._postgres.direct(exchanges.EXCHANGE, values)
         if rows is None:
             return await super().exchange(queue, finalizations, demand, lease)
-        answer = exchanges.answer(rows)
+        answer = exchanges.answer(rows, lease.host_id)
         rest = [one for one in finalizations if one.claim.job_id not in answer.ended]
         if not rest:
             claimed = answer.claimed

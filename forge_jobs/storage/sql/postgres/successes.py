@@ -6,7 +6,7 @@ from sqlalchemy import ARRAY, BigInteger, Text, bindparam, text
 
 from forge_jobs.model.jobs import Claim
 from forge_jobs.model.transitions import Transition
-from forge_jobs.storage.sql.successes import SUCCEED, Succeeded, columns
+from forge_jobs.storage.sql.successes import SUCCEED, Succeeded, columns, owner_of
 from forge_jobs.storage.sql.transaction import Tx
 
 # item:  the claims that hold their jobs, each looked up and locked by itself, in id order, which
@@ -29,8 +29,8 @@ _STEPS = f"""
         ) AS given
         CROSS JOIN LATERAL (
             SELECT 1 FROM forge_jobs
-            WHERE id = given.id AND {{only}} AND (queue, token, status)
-                IS NOT DISTINCT FROM (given.queue, given.token, 'in_progress')
+            WHERE id = given.id AND {{only}} AND (queue, token, host_id, status)
+                IS NOT DISTINCT FROM (given.queue, given.token, :owner, 'in_progress')
             FOR NO KEY UPDATE
         ) AS held
     ), ended AS (
@@ -55,11 +55,12 @@ _SUCCEED = text(f"WITH {success_steps()} SELECT * FROM ended").bindparams(
     bindparam("queues", type_=ARRAY(Text)),
     bindparam("tokens", type_=ARRAY(BigInteger)),
     bindparam("results", type_=ARRAY(Text)),
+    bindparam("owner", type_=Text),
     bindparam("now", type_=BigInteger),
 )
 
 
 def succeed(tx: Tx, items: Sequence[tuple[Claim, Transition]]) -> list[Succeeded]:
     """See ``Flavor.succeed``."""
-    rows = tx.execute(_SUCCEED, {**columns(items), "now": tx.now})
+    rows = tx.execute(_SUCCEED, {**columns(items), "owner": owner_of(items), "now": tx.now})
     return [Succeeded(*row) for row in rows]

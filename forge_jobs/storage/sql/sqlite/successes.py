@@ -7,7 +7,7 @@ from sqlalchemy import text
 
 from forge_jobs.model.jobs import Claim
 from forge_jobs.model.transitions import Transition
-from forge_jobs.storage.sql.successes import SUCCEED, Succeeded, columns
+from forge_jobs.storage.sql.successes import SUCCEED, Succeeded, columns, owner_of
 from forge_jobs.storage.sql.tables import CLAIMED
 from forge_jobs.storage.sql.transaction import Often, Tx
 
@@ -24,7 +24,8 @@ _SUCCEED = Often(
     UPDATE forge_jobs AS job
     {SUCCEED}
     FROM item
-    WHERE job.id = item.id AND job.queue = item.queue AND job.token = item.token AND job.{CLAIMED}
+    WHERE job.id = item.id AND job.queue = item.queue AND job.token = item.token
+        AND job.host_id = :owner AND job.{CLAIMED}
     RETURNING id, queue, host_id, has_children
     """
     )
@@ -34,5 +35,6 @@ _SUCCEED = Often(
 def succeed(tx: Tx, items: Sequence[tuple[Claim, Transition]]) -> list[Succeeded]:
     """See ``Flavor.succeed``."""
     listed = msgspec.json.encode(list(zip(*columns(items).values(), strict=True)))
-    rows = tx.rows(_SUCCEED, {"items": listed.decode(), "now": tx.now})
+    values = {"items": listed.decode(), "owner": owner_of(items), "now": tx.now}
+    rows = tx.rows(_SUCCEED, values)
     return [Succeeded(*row) for row in rows]

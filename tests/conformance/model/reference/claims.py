@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from datetime import timedelta
 
+from forge_jobs.clock import to_us
 from forge_jobs.model.ids import WorkerId
 from forge_jobs.model.jobs import Claim, ClaimedJob, Hold, JobStatus
 from forge_jobs.model.processes import Beat, ClaimState, HeldClaim, PodLease, QueueBeat, Slots
@@ -48,14 +49,14 @@ def _take_due(world: World, name: str, demand: Demand, lease: PodLease) -> list[
 def _take(world: World, job: ModelJob, worker_id: str, lease: PodLease) -> ClaimedJob:
     job.status = JobStatus.IN_PROGRESS
     job.attempt += 1
-    job.token += 1
+    job.token = max(job.token + 1, to_us(world.now))
     job.host_id, job.worker_id = lease.host_id, WorkerId(worker_id)
     job.claimed_at = job.heartbeat_at = world.now
     job.started_at = job.finished_at = None
     world.count(job.queue, "claimed")
     request = job.request
     return ClaimedJob(
-        claim=Claim(job.queue, job.id, job.token),
+        claim=job.claim,
         kind=request.kind,
         payload=job.payload,
         attempt=job.attempt,
@@ -95,7 +96,7 @@ def heartbeat(
         pod = world.pods[lease.host_id]
         pod.last_beat_at, pod.until = world.now, world.now + lease_for
     states = {held.claim: _renew(world, held, lease) for held in claims}
-    mine = [Claim(job.queue, job.id, job.token) for job in world.claimed(lease.host_id)]
+    mine = [job.claim for job in world.claimed(lease.host_id)]
     return Beat(
         lease_held=lease_held,
         claims=states,

@@ -51,6 +51,7 @@ def _by_owner(
                 job is not None
                 and job.queue == claim.queue
                 and claim.token in {job.settled_token, before[job.id]} - {0}
+                and (claim.token != job.token or claim.host_id == job.host_id)
             )
     return answers
 
@@ -73,9 +74,8 @@ def stale_claims(world: World, stale_after: timedelta, limit: int) -> StaleClaim
     stale.sort(key=lambda job: (job.heartbeat_at, job.id))
     claims = [
         StaleClaim(
-            claim=Claim(job.queue, job.id, job.token),
+            claim=job.claim,
             kind=job.request.kind,
-            host_id=job.host_id,
             attempt=job.attempt,
             max_attempts=job.request.max_attempts,
             crashes=job.crashes,

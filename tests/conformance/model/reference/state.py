@@ -100,6 +100,11 @@ class ModelJob:
         return self.request.unique.key if self.request.unique else None
 
     @property
+    def claim(self) -> Claim:
+        """The last one."""
+        return Claim(self.queue, self.id, self.token, self.host_id)
+
+    @property
     def is_active(self) -> bool:
         return self.status in ACTIVE
 
@@ -108,10 +113,7 @@ class ModelJob:
         return self.status in TERMINAL
 
     def is_current(self, claim: Claim) -> bool:
-        return self.status is JobStatus.IN_PROGRESS and (self.queue, self.token) == (
-            claim.queue,
-            claim.token,
-        )
+        return self.status is JobStatus.IN_PROGRESS and claim == self.claim
 
     def _is_settled(self, edge: Edge) -> bool:
         return self.status is not JobStatus.BLOCKED or edge.state is EdgeState.SETTLED

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
 from forge_jobs.clock import to_us
-from forge_jobs.model.jobs import Claim
 from forge_jobs.model.queues import QueueChange, RateLimit, Retention
 from forge_jobs.model.transitions import Revival
 from tests.conformance.model.endings import ENDINGS
@@ -92,7 +91,7 @@ class Instants(Adversaries, Bookkeeping):
 
         def look() -> None:
             self.look_for_stale()
-            current = [Claim(job.queue, job.id, job.token) for job in self.world.claimed()]
+            current = [job.claim for job in self.world.claimed()]
             self.do("jobs.revive", [Revival(each, AGAIN) for each in current], LEASE)
 
         self.before_and_at(LEASE - SECOND, look)
@@ -137,7 +136,7 @@ class Instants(Adversaries, Bookkeeping):
         quiet = self.world.queues[name].settings.cooldown.quiet
         lease = self.new_pod()
         self.clock.advance(quiet - _MICROSECOND if again else quiet)
-        current = [Claim(job.queue, job.id, job.token) for job in self.world.claimed()]
+        current = [job.claim for job in self.world.claimed()]
         held = [each for each in current if each.queue == name]
         self.end(held[:1], ENDINGS["throttled"])
         self.do("config.queues")

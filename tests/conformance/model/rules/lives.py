@@ -147,7 +147,7 @@ class Lives(Adversaries):
         for ends in (items[:1], items, items):
             asked = self.demand(1 + extra, 1, lease)
             answer = self.do("jobs.exchange", name, ends, asked, lease)
-            self._hold(answer.claimed, lease)
+            self._hold(answer.claimed)
             self.look_at_jobs()
         self.read_news()
         self.operate("cancel", waiting[-1].id)

@@ -4,8 +4,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
+from msgspec.structs import replace
 
-from forge_jobs.model.ids import WorkerId
+from forge_jobs.model.ids import HostId, WorkerId
 from forge_jobs.model.jobs import Claim, ClaimedJob
 from forge_jobs.model.processes import HeldClaim, PodLease
 from forge_jobs.model.transitions import Demand, Finalization, Transition
@@ -27,14 +28,13 @@ class Workers(Program):
         asked = self.demand(limit, workers, lease)
         worker_ids = list(asked.worker_ids)
         claimed = self.do("jobs.claim", name, worker_ids, limit, asked.kinds, lease)
-        return self._hold(claimed, lease)
+        return self._hold(claimed)
 
-    def _hold(self, claimed: Any, lease: PodLease) -> list[Claim]:
+    def _hold(self, claimed: Any) -> list[Claim]:
         taken: list[ClaimedJob] = list(claimed)
         claims = [each.claim for each in taken]
         assert not set(claims) & set(self.claims), "a token was given twice"
         self.claims += claims
-        self.owners |= dict.fromkeys(claims, lease.host_id)
         return claims
 
     def end(self, claims: list[Claim], transition: Transition) -> None:
@@ -60,7 +60,7 @@ class Workers(Program):
         lease = self.pick(self.leases, which)
         asked = self.demand(2, 2, lease)
         self.do("jobs.claim", name, list(asked.worker_ids), 2, asked.kinds, lease)
-        known = [each for each in self.claims if self.owners[each] == lease.host_id]
+        known = [each for each in self.claims if each.host_id == lease.host_id]
         held = [HeldClaim(each, "worker") for each in known]
         beat = self.do("jobs.heartbeat", lease, held, LEASE)
         if beat.unknown:
@@ -81,7 +81,7 @@ class Workers(Program):
     @precondition(lambda self: self.world.claimed())
     @rule(which=few, how=ending)
     def finalize_what_is_held(self, which: list[int], how: str) -> None:
-        current = [Claim(job.queue, job.id, job.token) for job in self.world.claimed()]
+        current = [job.claim for job in self.world.claimed()]
         self.end([self.pick(current, number) for number in which], ENDINGS[how])
 
     @precondition(lambda self: self.claims)
@@ -90,7 +90,7 @@ class Workers(Program):
         lease = self.pick(self.leases, pod)
         items = [Finalization(self.pick(self.claims, n), ENDINGS[how]) for n in which]
         answer = self.do("jobs.exchange", name, items, self.demand(limit, limit, lease), lease)
-        self._hold(answer.claimed, lease)
+        self._hold(answer.claimed)
 
     @precondition(lambda self: self.claims)
     @rule(which=few)
@@ -105,11 +105,16 @@ class Workers(Program):
     @precondition(lambda self: self.claims)
     @rule(which=index)
     def act_under_a_wrong_name(self, which: int) -> None:
-        """The token is right, the queue is not; or the token was never given."""
+        """The token is right, the queue or the pod is not; or the token was never given."""
         claim = self.pick(self.claims, which)
-        wrong = [Claim("other", claim.job_id, claim.token), Claim(claim.queue, claim.job_id, 0)]
+        wrong = [
+            replace(claim, queue="other"),
+            replace(claim, token=0),
+            replace(claim, host_id=HostId("another")),
+        ]
         self.end(wrong, ENDINGS["done"])
         self.do("jobs.release", wrong)
+        self.do("jobs.record_start", wrong)
 
     @rule(
         pod=index,
@@ -123,5 +128,5 @@ class Workers(Program):
         chosen = [self.pick(self.claims, number) for number in which if self.claims]
         if everything:
             mine = self.world.claimed(lease.host_id)
-            chosen += [Claim(job.queue, job.id, job.token) for job in mine]
+            chosen += [job.claim for job in mine]
         self.beat(lease, chosen, running=running)

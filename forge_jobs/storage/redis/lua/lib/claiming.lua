@@ -15,7 +15,7 @@ local function take(base, entry, host, worker)
     unpack(redis.call('HMGET', key, 'payload', 'doc', 'token', 'enqueued', 'more'))
   local status, attempt, crashes, snoozes, tags, schedule, cancel, expires, started, finished,
     snoozed = unpack(more and redis.call('HMGET', key, unpack(MORE)) or NOTHING_MORE)
-  token, attempt = tonumber(token) + 1, tonumber(attempt or 0) + 1
+  token, attempt = math.max(tonumber(token) + 1, now), tonumber(attempt or 0) + 1
   redis.call(
     'HSET', key, 'status', 'in_progress', 'token', token, 'attempt', attempt, 'host', host,
     'worker', worker, 'claimed', now, 'beat', now

@@ -24,9 +24,14 @@ local function remove_claims(base, jobs)
   end
 end
 
--- The claim (id, token) is the job's current one.
-local function is_current(job, token)
-  return job ~= nil and job.status == 'in_progress' and job.token == token
+-- The claim (id, token) of the pod is the job's current one.
+local function is_current(job, token, host)
+  return job ~= nil and job.status == 'in_progress' and job.token == token and job.host == host
+end
+
+-- The pod of the last claim stays with the job, so it is known until somebody claims again.
+local function is_repeat(job, token, host)
+  return token > 0 and job.settled == token and (job.token ~= token or job.host == host)
 end
 
 -- Notes the start of a claim's handler, the first time.

@@ -1,6 +1,6 @@
 -- Ends claims. Used with jobs, claims, endings, queues, outcomes.
 --
--- An item: { id, token, number of its outcome }; see outcomes.lua.
+-- An item: { id, token, number of its outcome, pod, unless it is the call's }; see outcomes.lua.
 -- Modes: 'finalize'; 'release', which keeps the result; 'revive', only when stale for `stale_after`.
 
 -- Whether the outcome is overruled: the job was asked to cancel.
@@ -43,15 +43,15 @@ local function apply(base, job, outcome, mode)
 end
 
 -- What becomes of an item: 'apply', 'repeat' of what its owner has done already, or false.
-local function judge(job, token, mode, stale_after)
-  if is_current(job, token) then
+local function judge(job, token, host, mode, stale_after)
+  if is_current(job, token, host) then
     return (mode ~= 'revive' or job.beat + stale_after <= now) and 'apply'
   end
-  return mode ~= 'revive' and job ~= nil and token > 0 and job.settled == token and 'repeat'
+  return mode ~= 'revive' and job ~= nil and is_repeat(job, token, host) and 'repeat'
 end
 
 -- Per item whether it is settled. All are judged before any is applied.
-local function settle(base, outcomes, items, mode, stale_after)
+local function settle(base, outcomes, items, mode, stale_after, owner)
   local jobs, verdicts, applied, ended = {}, {}, {}, {}
   for index, item in ipairs(items) do
     local id, token, outcome = item[1], item[2], outcomes[item[3]]
@@ -59,7 +59,7 @@ local function settle(base, outcomes, items, mode, stale_after)
     if not jobs[id] or jobs[id].is_plain and not is_end then
       jobs[id] = (is_end and load_to_end or load)(base, id)
     end
-    verdicts[index] = judge(jobs[id], token, mode, stale_after)
+    verdicts[index] = judge(jobs[id], token, item[4] or owner, mode, stale_after)
   end
   for index, item in ipairs(items) do
     local id = item[1]
