@@ -283,6 +283,28 @@ ODD_BUGS = [
         ),
     ),
     Bug(
+        "processes on one file do not wake each other",
+        ("tests/backends/sqlite/test_wake_sockets.py",),
+        (
+            Edit(
+                "forge_jobs/storage/sql/sqlite/database.py",
+                "                self._ringer.ring(news)",
+                "                pass",
+            ),
+        ),
+    ),
+    Bug(
+        "a listener is missed that came while the folder was read",
+        ("tests/backends/sqlite/test_wake_sockets.py",),
+        (
+            Edit(
+                "forge_jobs/storage/sql/sqlite/wake_sockets.py",
+                "self._changed_ns = changed_ns if is_settled else -1",
+                "self._changed_ns = changed_ns",
+            ),
+        ),
+    ),
+    Bug(
         "others wait for the lock while an answer is made",
         ("tests/backends/sqlite/test_locks.py",),
         (

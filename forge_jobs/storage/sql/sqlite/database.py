@@ -33,6 +33,7 @@ from forge_jobs.storage.sql.flavor import Flavor
 from forge_jobs.storage.sql.sqlite.driver_errors import TRANSLATED, is_busy, translate
 from forge_jobs.storage.sql.sqlite.statements import OwnTx, Statements
 from forge_jobs.storage.sql.sqlite.waiting import Looker
+from forge_jobs.storage.sql.sqlite.wake_sockets import Ringer
 
 logger = reporter(__name__)
 
@@ -248,7 +249,10 @@ class SqliteConnection:
 
 
 class SqliteDatabase:
-    """A writer and a reader on one file, for one event loop."""
+    """A writer and a reader on one file, for one event loop.
+
+    :param shared: other processes may use the file too
+    """
 
     def __init__(
         self,
@@ -259,6 +263,7 @@ class SqliteDatabase:
         *,
         store_id: str,
         path: Path,
+        shared: bool = True,
     ) -> None:
         self.flavor = flavor
         self.notices = notices
@@ -271,7 +276,8 @@ class SqliteDatabase:
         self._part = new_job_id()
         self._known_queues: set[str] = set()
         self._closed = False
-        self._looker = Looker(self)
+        self._looker = Looker(self, shared=shared)
+        self._ringer = Ringer(path) if shared else None
 
     async def write(self, script: Script[R], *, patient: bool = True) -> R:
         """Run ``script`` in one write transaction and tell waiters of its news.
@@ -295,6 +301,8 @@ class SqliteDatabase:
         self._known_queues |= tx.ensured_queues
         if news:
             self.notices.tell(news)
+            if self._ringer is not None:
+                self._ringer.ring(news)
         return result
 
     async def read(self, script: Script[R]) -> R:
@@ -336,6 +344,7 @@ class SqliteDatabase:
         if self._closed:
             return
         self._closed = True
+        self._looker.close()
         self.inboxes.close()
         # Also in a scope that is cancelled, which is when most stores are closed.
         with anyio.CancelScope(shield=True):
@@ -343,5 +352,7 @@ class SqliteDatabase:
                 await self._reader.close()
             finally:
                 await self._writer.close()
+                if self._ringer is not None:
+                    self._ringer.close()
                 if self.on_closed is not None:
                     self.on_closed()

@@ -114,7 +114,8 @@ class _Opener:
         self._temporary = temporary
 
     async def open(self, migrate: bool = False) -> Storage:
-        database = await open_database(self._options, self._clock)
+        shared = self._temporary is None
+        database = await open_database(self._options, self._clock, shared=shared)
         try:
             await settle_schema(database, migrate)
             signals = await database.read(lambda tx: known_signals(tx.connection))
@@ -140,8 +141,12 @@ class _Opener:
         )
 
 
-async def open_database(options: SqliteOptions, clock: Clock) -> SqliteDatabase:
+async def open_database(
+    options: SqliteOptions, clock: Clock, *, shared: bool = True
+) -> SqliteDatabase:
     """Connect a writer and a reader.
+
+    :param shared: other processes may use the file too
 
     :raises StorageError: the file cannot be opened or is not a database
     """
@@ -161,4 +166,5 @@ async def open_database(options: SqliteOptions, clock: Clock) -> SqliteDatabase:
         notices_of(store_id),
         store_id=store_id,
         path=options.path,
+        shared=shared,
     )

@@ -1,4 +1,4 @@
-"""Waits for work: this process's bell, and a look at what other processes have committed."""
+"""Waits for work: wake-ups of all processes, and a look at the file for what nobody told."""
 
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -8,12 +8,17 @@ from forge_jobs.errors import Unavailable
 from forge_jobs.model.queues import Wake
 from forge_jobs.storage.notices import until_set
 from forge_jobs.storage.sql.sqlite.flavor import known_signals
+from forge_jobs.storage.sql.sqlite.wake_sockets import WakeSocket
 
 if TYPE_CHECKING:
     from forge_jobs.storage.sql.sqlite.database import SqliteDatabase
 
 _LOOK_EVERY_S = 0.025
-"""Between two looks at the file while somebody waits: others' commits are seen within 50 ms."""
+"""Between two looks at the file where other processes cannot wake this one: what they commit is
+seen within 50 ms."""
+
+_RUNG_LOOK_EVERY_S = 0.1
+"""The same where they can. Programs of other users, or without forge_jobs, still cannot."""
 
 _elapsed = SystemClock().elapsed
 
@@ -23,15 +28,26 @@ class Looker:
 
     A look costs one hop to a connection's thread and reads one number; only when it has changed,
     so when somebody has committed, the signals are read.
+
+    :param shared: other processes may use the file
     """
 
-    def __init__(self, database: "SqliteDatabase") -> None:
+    def __init__(self, database: "SqliteDatabase", *, shared: bool) -> None:
         self._database = database
+        self._shared = shared
+        self._socket: WakeSocket | None = None
         self._versions: dict[str, int] = {}
         self._look_at = float("-inf")
+        self._look_every = _LOOK_EVERY_S
 
     async def wait(self, queues: frozenset[str], at_most: timedelta, waiter: object | None) -> Wake:
         """See ``JobStore.wait_for_work``."""
+        if self._shared:
+            # Before the first look, which finds what was committed before.
+            self._shared = False
+            self._socket = WakeSocket.open(self._database.path, self._database.notices.tell)
+            if self._socket is not None:
+                self._look_every = _RUNG_LOOK_EVERY_S
         inbox = self._database.inboxes.of(waiter)
         event = inbox.listen()
         try:
@@ -45,12 +61,19 @@ class Looker:
                 # Not more often, though waits be short: whoever is woken is about to use the
                 # writer's thread, and this process is told at once what it has done itself.
                 await self._look()
-                self._look_at = _elapsed() + _LOOK_EVERY_S
+                self._look_at = _elapsed() + self._look_every
                 if now >= end:
                     return inbox.take(queues)
             return wake
         finally:
             inbox.unlisten(event)
+
+    def close(self) -> None:
+        """Hear nothing more of other processes."""
+        self._shared = False
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
 
     async def _look(self) -> None:
         try:
