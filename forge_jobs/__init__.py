@@ -23,6 +23,7 @@ from forge_jobs.errors import ResultTimeout as ResultTimeout
 from forge_jobs.errors import SchemaMismatch as SchemaMismatch
 from forge_jobs.errors import StorageClosed as StorageClosed
 from forge_jobs.errors import StorageError as StorageError
+from forge_jobs.errors import StorageRefused as StorageRefused
 from forge_jobs.errors import Unavailable as Unavailable
 from forge_jobs.errors import UndecodablePayload as UndecodablePayload
 from forge_jobs.errors import WrongEventLoop as WrongEventLoop
@@ -118,6 +119,7 @@ __all__ = [
     "Storage",
     "StorageClosed",
     "StorageError",
+    "StorageRefused",
     "SyncJobClient",
     "Throttled",
     "Unavailable",

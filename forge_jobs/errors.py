@@ -8,7 +8,8 @@
     │   ├── Conflict              the value is fine, but contradicts what is stored
     │   ├── NotFound              no such job, queue, schedule or rate-limit scope
     │   ├── Unavailable           the store cannot be reached or is busy; repeating may help
-    │   │   └── Locked            somebody's open transaction holds what this call needs
+    │   │   ├── Locked            somebody's open transaction holds what this call needs
+    │   │   └── StorageRefused    a login, a right, a table, or what nobody has named yet
     │   ├── SchemaMismatch        the store's schema is older or newer than this program
     │   └── StorageClosed         this program has closed the storage
     ├── ConfigError               settings, environment or a settings file are wrong
@@ -78,6 +79,17 @@ class Locked(Unavailable):
     """
 
 
+class StorageRefused(Unavailable):
+    """The store answers, and refuses, for a reason that no value of the call explains.
+
+    A login or a right is missing, a table, or it is an error that nobody has named. Nothing of the
+    call was applied. Somebody has to mend it; the very same call goes well then. Nobody can tell
+    from such an error alone whether it befalls every call or a single item of this one: a trigger
+    that raises for one row looks like a right that is missing. So calls of many items are looked
+    into, and what opens a store or starts a worker does not wait for it.
+    """
+
+
 class SchemaMismatch(StorageError):
     """The schema in the store is not one this program can work with; the text names the fix."""
 
@@ -87,7 +99,11 @@ class StorageClosed(StorageError):
 
 
 CONCERNS_ALL = (Unavailable, SchemaMismatch, StorageClosed)
-"""What befalls a call whatever is in it: no smaller batch would fare better."""
+"""What befalls a call whatever is in it: no smaller batch would fare better. But see
+:class:`Locked` and :class:`StorageRefused`."""
+
+OF_VALUES = (InvalidInput, Conflict, NotFound)
+"""What lies in the item itself: sent again, it would be refused again."""
 
 
 class ConfigError(ForgeJobsError, ValueError):

@@ -16,7 +16,7 @@ from datetime import timedelta
 from typing import Any, Generic, TypeVar
 
 from forge_jobs.clock import Clock, SystemClock
-from forge_jobs.errors import CONCERNS_ALL, Locked, Unavailable
+from forge_jobs.errors import CONCERNS_ALL, Locked, StorageRefused, Unavailable
 from forge_jobs.home_loop import HomeLoop
 
 Item = TypeVar("Item")
@@ -26,6 +26,12 @@ MAX_ITEMS = 1_000
 MAX_BYTES = 4 * 1024 * 1024
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
+
+_REFUSED_ALONE = 2
+"""So many items in a row, none of which the store takes alone: it refuses whatever comes."""
+
+_AGAIN = (Locked, StorageRefused)
+"""What :meth:`Lane.submit` sends again later, while others have their calls."""
 
 # Not the generator that all modules of a program share, which a program may have seeded.
 _random = random.SystemRandom()
@@ -68,8 +74,10 @@ class Lane(Generic[Item, Result]):
     ``2 x ceil(log2 n) + 1`` calls for one such item among ``n``. :class:`SchemaMismatch` and
     :class:`StorageClosed` concern all alike and are not searched for. :class:`Unavailable` is
     repeated with growing, jittered pauses for ``repeat_for``, then raised to all callers of the
-    batch. :class:`Locked` is not repeated at once, which others would have to wait for: the item
-    is searched for, and :meth:`submit` sends it again later.
+    batch. :class:`Locked` and :class:`StorageRefused` are not repeated at once, which others would
+    have to wait for: the item is searched for, and :meth:`submit` sends it again later, for
+    ``repeat_for`` too. A store that takes none of the first items alone refuses whatever comes: the
+    search ends, and the next call is made after a growing pause.
 
     Belongs to the event loop of its first use.
 
@@ -107,7 +115,8 @@ class Lane(Generic[Item, Result]):
         self._in_flight = 0
         self._accepted = 0
         self._settled = 0
-        self._locked: set[asyncio.Future[None]] = set()
+        self._sent_again: set[asyncio.Future[None]] = set()
+        self._refusals = 0
         self._flushes: list[tuple[int, asyncio.Future[None]]] = []
 
     @property
@@ -129,14 +138,14 @@ class Lane(Generic[Item, Result]):
         """Send one item; its own result, or its own error."""
         try:
             [result] = await self._accept((item,))
-        except Locked as error:
+        except _AGAIN as error:
             return await self._submit_again(item, error)
         return result
 
-    async def _submit_again(self, item: Item, error: Locked) -> Result:
+    async def _submit_again(self, item: Item, error: Unavailable) -> Result:
         """Send it now and then for ``repeat_for``; between its calls others have theirs."""
         over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._locked.add(over)
+        self._sent_again.add(over)
         deadline, pause = self._clock.elapsed() + self._repeat_for, _FIRST_PAUSE
         try:
             while (left := deadline - self._clock.elapsed()) > 0:
@@ -144,13 +153,13 @@ class Lane(Generic[Item, Result]):
                 pause = min(2 * pause, _LONGEST_PAUSE)
                 try:
                     [result] = await self._accept((item,))
-                except Locked as again:
+                except _AGAIN as again:
                     error = again
                 else:
                     return result
             raise error
         finally:
-            self._locked.discard(over)
+            self._sent_again.discard(over)
             over.set_result(None)
 
     async def submit_many(self, items: Sequence[Item]) -> list[Result]:
@@ -169,8 +178,8 @@ class Lane(Generic[Item, Result]):
             done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._flushes.append((self._accepted, done))
             await done
-        if self._locked:
-            await asyncio.wait(set(self._locked))
+        if self._sent_again:
+            await asyncio.wait(set(self._sent_again))
 
     def _accept(self, items: Sequence[Item]) -> "asyncio.Future[list[Result]]":
         loop = self._home.here()
@@ -233,6 +242,7 @@ class Lane(Generic[Item, Result]):
     async def _send(self, batch: _Batch[Item, Result]) -> None:
         """Send a batch, in parts if need be, until every item of it has ended."""
         parts = [batch]
+        refused_alone = 0
         while parts:
             part = parts.pop()
             items = _items(part)
@@ -241,25 +251,41 @@ class Lane(Generic[Item, Result]):
                 results = await self._repeated(items)
             except Exception as error:
                 self._in_flight = 0
-                if len(items) == 1 or _concerns_all(error):
-                    self._settle_failed(part, error)
-                else:
+                if len(items) > 1 and not _concerns_all(error):
                     first, second = _halves(part, len(items))
                     parts += (second, first)
+                    continue
+                self._settle_failed(part, error)
+                if isinstance(error, StorageRefused):
+                    refused_alone += 1
+                    if refused_alone == _REFUSED_ALONE:
+                        await self._refused(parts, error)
+                        return
                 continue
             self._in_flight = 0
+            # Something is taken: what is refused from here on is refused for itself.
+            refused_alone, self._refusals = _REFUSED_ALONE, 0
             if len(results) != len(items):
                 count = f"{len(results)} results for {len(items)} items"
                 self._settle_failed(part, RuntimeError(f"a lane's call answered {count}"))
             else:
                 self._settle(part, results)
 
+    async def _refused(self, parts: list[_Batch[Item, Result]], error: Exception) -> None:
+        """End what is left of a batch of which the store takes nothing, and pause."""
+        for part in parts:
+            self._settle_failed(part, error)
+        self._finish_flushes()
+        pause = min(_FIRST_PAUSE * 2 ** min(self._refusals, 10), _LONGEST_PAUSE)
+        self._refusals += 1
+        await _wait(_random.uniform(pause / 2, pause))
+
     async def _repeated(self, items: Sequence[Item]) -> Sequence[Result]:
         deadline, pause = None, _FIRST_PAUSE
         while True:
             try:
                 return await self._call(items)
-            except Locked:
+            except _AGAIN:
                 raise
             except Unavailable:
                 now = self._clock.elapsed()
@@ -304,7 +330,7 @@ class Lane(Generic[Item, Result]):
 
 
 def _concerns_all(error: Exception) -> bool:
-    return isinstance(error, CONCERNS_ALL) and not isinstance(error, Locked)
+    return isinstance(error, CONCERNS_ALL) and not isinstance(error, _AGAIN)
 
 
 def _items(part: _Batch[Item, Result]) -> Sequence[Item]:

@@ -1,6 +1,7 @@
 """Hands what a beat brought to those it concerns."""
 
 from collections.abc import Callable, Mapping
+from typing import Protocol
 
 from forge_jobs.model.jobs import Claim
 from forge_jobs.model.processes import Beat, ClaimState, PodLease
@@ -10,6 +11,22 @@ from forge_jobs.runtime.services import PodServices
 from forge_jobs.runtime.supervisor import Supervisor
 
 logger = reporter(__name__)
+
+
+class BeatListener(Protocol):
+    """Who is told what the beats bring; called on the event loop of the handlers."""
+
+    def beat_arrived(self, beat: Beat, sent_at: float) -> None:
+        """An answer; ``sent_at`` is ``Clock.elapsed`` before the question."""
+        ...
+
+    def registered_again(self, lease: PodLease, at: float) -> None:
+        """The old lease had run out; this one replaces it, without grants."""
+        ...
+
+    def fenced(self) -> None:
+        """The pod could not beat for too long: stop the handlers."""
+        ...
 
 
 class BeatReceiver:

@@ -1,32 +1,30 @@
 """The lane of one queue to the store: ends of claims go out, new claims come in."""
 
-import itertools
-from collections import deque
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from typing import Protocol
 
-from msgspec import structs
-
 from forge_jobs import stop_points
-from forge_jobs.errors import CONCERNS_ALL, StorageClosed, Unavailable
+from forge_jobs.errors import CONCERNS_ALL, StorageClosed, StorageRefused, Unavailable
 from forge_jobs.model.jobs import Claim
 from forge_jobs.model.processes import PodLease
 from forge_jobs.model.transitions import Demand, Exchange, Finalization
 from forge_jobs.reports import reporter
+from forge_jobs.runtime.outgoing import Ends, Releases
 from forge_jobs.runtime.service import Wakeup
 from forge_jobs.runtime.services import PodServices
+from forge_jobs.runtime.set_aside import SetAside
+from forge_jobs.runtime.troubles import deed_of, trouble_of
 
 logger = reporter(__name__)
-
-BATCH = 1_000
-BATCH_BYTES = 4 * 1024 * 1024
-"""Results in one call at most; a larger one travels alone."""
 
 BACKLOG = 1_000
 """Ends that may wait for the store before no further job is started."""
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
+
+_DOUBTS_AFTER = 3
+"""Failures in a row, while beats are answered, after which it may be the ends that are at fault."""
 
 _LONGEST_CALL = 60.0
 """Seconds. Stores give a call up after half of that."""
@@ -65,8 +63,9 @@ class ExchangeLane:
 
     :meth:`run` is a task of its own that nobody cancels: a claim cancelled half way goes on in
     the store with no owner. Ends that cannot be stored are kept and repeated, which is safe
-    because they are fenced, for as long as the lane lives. It dies when the program closes its
-    storage: from then on the pod lets go of whatever ends, so that others revive it.
+    because they are fenced, for as long as the lane lives; those that the store refuses while it
+    takes others wait in :attr:`aside`. The lane dies when the program closes its storage: from then
+    on the pod lets go of whatever ends, so that others revive it.
     """
 
     def __init__(self, queue: str, services: PodServices, desk: Desk) -> None:
@@ -78,12 +77,16 @@ class ExchangeLane:
         """Calls in a row that the store did not answer."""
         self.is_cut_off = False
         """The program has closed the storage: nothing can be claimed or stored any more."""
+        self.trouble = ""
+        """What is in the way of the calls; empty while they go well."""
+        self.aside = SetAside(queue, services)
         self._queue = queue
         self._services = services
         self._desk = desk
-        self._ends: deque[Finalization] = deque()
-        self._releases: deque[Claim] = deque()
+        self._ends = Ends(services, self.aside, self._is_of_all, self._let_go)
+        self._releases = Releases(services, self.aside, self._is_of_all, self._let_go)
         self._retry = Wakeup()
+        self._doubts = False
         self._closing = False
         self._gave_up = False
         self._logged = ""
@@ -100,11 +103,11 @@ class ExchangeLane:
     @property
     def is_full(self) -> bool:
         """So many ends wait for the store that no further job may start."""
-        return len(self._ends) >= BACKLOG
+        return max(len(self._ends), len(self.aside)) >= BACKLOG
 
     @property
     def is_idle(self) -> bool:
-        """Nothing waits to be stored."""
+        """Nothing waits to be stored but what is set aside."""
         return not (self._ends or self._releases or self.in_flight)
 
     def settle(self, end: Finalization) -> None:
@@ -112,14 +115,14 @@ class ExchangeLane:
         if not self._ends:
             # With others waiting, the lane has been rung or looks again by itself.
             self.wakeup.ring()
-        self._ends.append(end)
+        self._ends.put((end,))
         if self.is_cut_off:
             self._let_go([end.claim])
 
     def release(self, claims: Iterable[Claim]) -> None:
         """Hand unstarted claims back, some time."""
         released = tuple(claims)
-        self._releases.extend(released)
+        self._releases.put(released)
         self.wakeup.ring()
         if self.is_cut_off:
             self._let_go(released)
@@ -127,6 +130,7 @@ class ExchangeLane:
     def store_is_back(self) -> None:
         """Do not wait any longer before the next try."""
         if self.failures:
+            self._doubts = self.failures >= _DOUBTS_AFTER
             self._retry.ring()
 
     def close(self) -> None:
@@ -134,15 +138,17 @@ class ExchangeLane:
         self._closing = True
         self.wakeup.ring()
         self._retry.ring()
+        self.aside.hurry()
 
     def give_up(self) -> None:
         """End :meth:`run` after the call in flight, stored or not."""
         self._gave_up = True
         self.close()
+        self.aside.give_up()
 
     def waiting_claims(self) -> list[Claim]:
         """Claims whose end or release is not stored."""
-        return [end.claim for end in self._ends] + list(self._releases)
+        return [*self._ends.claims(), *self._releases.claims(), *self.aside.claims()]
 
     async def run(self) -> None:
         """Call after call until closed."""
@@ -151,6 +157,7 @@ class ExchangeLane:
                 busy = await self._turn()
             except StorageClosed:
                 self._cut_off()
+                self.aside.give_up()
                 raise
             except Exception as error:  # the lane outlives whatever a call raises
                 await self._retry.wait(self._failed(error))
@@ -158,6 +165,7 @@ class ExchangeLane:
             self._worked()
             if not busy and not (self._closing and self.is_idle):
                 await self.wakeup.wait(self._desk.next_look())
+        self.aside.close()
 
     async def _turn(self) -> bool:
         """Make the calls that are due; False when there were none."""
@@ -173,23 +181,12 @@ class ExchangeLane:
             )
             self._desk.lowered()
             busy = True
-        ends = self._next_ends()
+        ends = self._ends.first()
         demand = self._desk.demand(piggyback=bool(ends))
         if ends or demand.limit:
             await self._exchange(ends, demand)
             busy = True
         return busy
-
-    def _next_ends(self) -> list[Finalization]:
-        """The oldest ends, as many as one call may carry."""
-        ends: list[Finalization] = []
-        size = 0
-        for end in itertools.islice(self._ends, BATCH):
-            size += len(end.transition.result or "")
-            if size > BATCH_BYTES and ends:
-                break
-            ends.append(end)
-        return ends
 
     async def _exchange(self, ends: Sequence[Finalization], demand: Demand) -> None:
         services = self._services
@@ -202,75 +199,39 @@ class ExchangeLane:
             exchange = await services.jobs.exchange(self._queue, ends, demand, lease)
             if stop_points.ARMED:
                 await _reach("committed", ends, demand)
-        except CONCERNS_ALL:
+        except Exception as error:
+            self.asked_at = None
             self._desk.unanswered(demand)
-            raise
-        except Exception:
-            self._desk.unanswered(demand)
-            if not ends:
+            if not ends or self._is_of_all(error):
                 raise
-            await self._settle_apart(ends)
+            await self._ends.search(ends, error, self._only_claim)
             return
         finally:
             self.asked_at = None
-        self._settled(ends, exchange.settled)
+        self._ends.answered(ends, exchange.settled)
         self._desk.arrived(exchange, demand, asked_at, lease)
 
+    async def _only_claim(self) -> bool:
+        """Claim, which shows whether the store takes anything at all; False: nothing to claim."""
+        demand = self._desk.demand(piggyback=True)
+        if demand.limit:
+            await self._exchange((), demand)
+        return bool(demand.limit)
+
     async def _hand_back(self) -> None:
-        claims = list(itertools.islice(self._releases, BATCH))
+        claims = self._releases.first()
         try:
-            await self._services.jobs.release(claims)
-        except CONCERNS_ALL:
-            raise
-        except Exception:
-            # Kept, they would hold up all other calls; dropped, they are revived once stale.
-            logger.exception("queue %s: %d claims cannot be given back", self._queue, len(claims))
-        for _ in claims:
-            self._releases.popleft()
-        self._services.held.remove(claims)
+            self._releases.answered(claims, await self._services.jobs.release(claims))
+        except Exception as error:
+            if self._is_of_all(error):
+                raise
+            await self._releases.search(claims, error, self._only_claim)
 
-    def _settled(self, ends: Sequence[Finalization], applied: Sequence[bool | None]) -> None:
-        for end, was_applied in zip(ends, applied, strict=True):
-            self._ends.popleft()
-            claim = end.claim
-            if was_applied is None:
-                self._ends.append(end)
-                continue
-            self._services.held.remove([claim])
-            if not was_applied:
-                self._services.claim_lost(claim.queue, claim.job_id, "its end was refused")
-
-    async def _settle_apart(self, ends: Sequence[Finalization]) -> None:
-        """Store a batch that was refused as a whole: halve it until the guilty end stands alone.
-
-        A guilty end is stored without the texts that came with it; when that is refused too, it
-        is dropped, and its job is revived once its claim is stale.
-        """
-        if len(ends) > 1:
-            middle = len(ends) // 2
-            for half in (ends[:middle], ends[middle:]):
-                try:
-                    self._settled(half, await self._services.jobs.finalize(half))
-                except CONCERNS_ALL:
-                    raise
-                except Exception:
-                    await self._settle_apart(half)
-            return
-        [end] = ends
-        claim = end.claim
-        logger.exception(
-            "the store refuses the end of job %s; it is stored without error text and result",
-            claim.job_id,
-            extra={"job_id": claim.job_id, "queue": claim.queue},
-        )
-        try:
-            self._settled(ends, await self._services.jobs.finalize([_bare(end)]))
-        except CONCERNS_ALL:
-            raise
-        except Exception:
-            logger.exception("the end of job %s cannot be stored", claim.job_id)
-            self._ends.popleft()
-            self._let_go([claim])
+    def _is_of_all(self, error: Exception) -> bool:
+        """It befalls every call of the store, whatever is in it."""
+        if isinstance(error, StorageRefused) or not isinstance(error, CONCERNS_ALL):
+            return False
+        return not (self._doubts and isinstance(error, Unavailable))
 
     def _cut_off(self) -> None:
         self.failures += 1
@@ -287,16 +248,19 @@ class ExchangeLane:
         if self.failures:
             logger.info("queue %s: the store answers again", self._queue)
         self.failures = 0
-        self._logged = ""
+        self.trouble = self._logged = ""
+        self._doubts = False
 
     def _failed(self, error: Exception) -> timedelta:
         self.failures += 1
+        self.trouble = trouble_of(error)
         cause = f"{type(error).__qualname__}: {error}"
         if cause != self._logged:
             self._logged = cause
             logger.warning(
-                "queue %s: the store does not answer, trying again: %s",
+                "queue %s: %s, trying again: %s",
                 self._queue,
+                deed_of(error),
                 cause,
                 exc_info=None if isinstance(error, Unavailable) else error,
                 extra={"queue": self._queue},
@@ -310,11 +274,3 @@ async def _reach(moment: str, ends: Sequence[Finalization], demand: Demand) -> N
         await stop_points.reach(f"finalize:{moment}")
     if demand.limit:
         await stop_points.reach(f"claim:{moment}")
-
-
-def _bare(end: Finalization) -> Finalization:
-    transition = end.transition
-    error = transition.error
-    if error is not None:
-        error = structs.replace(error, message="(refused by the store)", traceback="")
-    return Finalization(end.claim, structs.replace(transition, result=None, error=error))

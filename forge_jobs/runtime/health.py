@@ -14,6 +14,7 @@ class QueueHealth(Struct, frozen=True, kw_only=True):
     :param running: handlers, threads that outlived their time included
     :param held_ahead: claims not started yet
     :param waiting_ends: ends of claims that the store has not taken yet
+    :param set_aside: which of these it does not take while it takes others, a line for each reason
     :param store_failures: calls in a row that the store did not answer
     """
 
@@ -22,6 +23,7 @@ class QueueHealth(Struct, frozen=True, kw_only=True):
     running: int
     held_ahead: int
     waiting_ends: int
+    set_aside: tuple[str, ...]
     store_failures: int
 
 

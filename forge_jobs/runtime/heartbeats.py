@@ -7,20 +7,22 @@ import random
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from datetime import timedelta
-from typing import Protocol
 
 from forge_jobs import stop_points
 from forge_jobs.clock import Clock
 from forge_jobs.config import RuntimeSettings
 from forge_jobs.engine_threads import EngineThread
 from forge_jobs.errors import Unavailable
-from forge_jobs.model.processes import Beat, Pod, PodLease
+from forge_jobs.model.processes import Pod, PodLease
 from forge_jobs.policy.bursts import Bursts
 from forge_jobs.policy.liveness import Fence
 from forge_jobs.reports import AT_EXIT, defer_reports, flush_reports, reporter
+from forge_jobs.runtime.beats import BeatListener
+from forge_jobs.runtime.handing_back import release_all
 from forge_jobs.runtime.held_claims import HeldClaims
 from forge_jobs.runtime.last_words import say_and_flush
 from forge_jobs.runtime.service import Wakeup
+from forge_jobs.runtime.troubles import trouble_of
 from forge_jobs.runtime.watchdog import Watchdog
 from forge_jobs.storage.protocols import Storage
 
@@ -34,22 +36,6 @@ _BEATS_AT_ONCE = 3
 _LONGEST_RETRY = 1.0
 _BEATS_MISSED = 3
 """Intervals after which a beat is overdue."""
-
-
-class BeatListener(Protocol):
-    """Who is told what the beats bring; called on the event loop of the handlers."""
-
-    def beat_arrived(self, beat: Beat, sent_at: float) -> None:
-        """An answer; ``sent_at`` is ``Clock.elapsed`` before the question."""
-        ...
-
-    def registered_again(self, lease: PodLease, at: float) -> None:
-        """The old lease had run out; this one replaces it, without grants."""
-        ...
-
-    def fenced(self) -> None:
-        """The pod could not beat for too long: stop the handlers."""
-        ...
 
 
 class Heartbeat:
@@ -111,6 +97,7 @@ class Heartbeat:
         )
         self.failures = 0
         """Beats in a row that the store did not answer."""
+        self._trouble = ""
         self._rng = random.Random()
         self._fence_told = False
         self._turned_at = clock.elapsed()
@@ -192,7 +179,7 @@ class Heartbeat:
         elif now - self.last_success > self._overdue_after:
             yield f"no beat has been answered for {now - self.last_success:.0f} s"
         if self.failures:
-            yield "the store does not answer the heartbeat"
+            yield self._trouble
         if self.watchdog.is_blocked:
             yield "the event loop is blocked"
         if self.is_hung:
@@ -267,7 +254,8 @@ class Heartbeat:
         if self._handed_back is not None:
             await storage.procs.unregister(self.lease)
             # Last: others may run these jobs from now on.
-            await storage.jobs.release([each.claim for each in self._held.snapshot()])
+            left = [each.claim for each in self._held.snapshot()]
+            await release_all(storage.jobs, left, lambda: self._pause(self._tick))
             self._handed_back.set()
             return
         if self._stopping:
@@ -319,6 +307,7 @@ class Heartbeat:
         if self.failures:
             logger.info("heartbeat: the store answers again")
         self.failures = 0
+        self._trouble = ""
 
     async def _register_again(self, storage: Storage) -> None:
         logger.warning("the lease of this pod had run out: registering again, without slots")
@@ -343,7 +332,8 @@ class Heartbeat:
     def _failed(self, error: Exception) -> float:
         """Report a failed beat; how long until the next try."""
         self.failures += 1
-        if self.failures == 1:
+        if trouble_of(error, "the heartbeat") != self._trouble:
+            self._trouble = trouble_of(error, "the heartbeat")
             logger.warning(
                 "heartbeat: %s: %s; handlers are stopped in %s unless the store answers",
                 type(error).__name__,

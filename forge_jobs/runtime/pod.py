@@ -126,10 +126,10 @@ class RunningPod:
         self.events.record(EventKind.POD_STARTED)
         self.heartbeat.start()
         for supervisor in self.supervisors.values():
-            name = f"exchange {supervisor.queue}"
-            self.lanes.append(
-                self.parts.start(name, supervisor.lane.run, serves_the_stop=True).over
-            )
+            lane = supervisor.lane
+            for name, work in (("exchange", lane.run), ("set aside", lane.aside.run)):
+                part = self.parts.start(f"{name} {supervisor.queue}", work, serves_the_stop=True)
+                self.lanes.append(part.over)
         for loop in self.loops.all:
             self.loop_tasks.append(self.parts.start(loop.name, loop.run).over)
         self.listener = self.parts.start("listener", self._listen)
@@ -298,7 +298,7 @@ class RunningPod:
             yield self.services.threads.problem
         for name, each in self.supervisors.items():
             if each.lane.failures or each.lane.is_overdue(now):
-                yield f"queue {name}: the store does not answer"
+                yield f"queue {name}: {each.lane.trouble or 'the store does not answer'}"
 
 
 def _queue_health(supervisor: Supervisor) -> QueueHealth:
@@ -308,6 +308,7 @@ def _queue_health(supervisor: Supervisor) -> QueueHealth:
         running=supervisor.running,
         held_ahead=supervisor.held_ahead,
         waiting_ends=len(supervisor.lane.waiting_claims()),
+        set_aside=supervisor.lane.aside.because,
         store_failures=supervisor.lane.failures,
     )
 

@@ -11,6 +11,7 @@ of all, and only when the process ends with that call.
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from msgspec import Struct
@@ -22,6 +23,7 @@ from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import Claim
 from forge_jobs.reports import reporter
 from forge_jobs.runtime.coordinator import resign
+from forge_jobs.runtime.handing_back import release_all
 from forge_jobs.runtime.last_words import flush_log
 from forge_jobs.runtime.leftovers import HeldBack, busy_threads, named, report_stuck
 from forge_jobs.runtime.pod import RunningPod
@@ -329,9 +331,11 @@ class PodStopper:
         """Give claims to others although their handlers go on, because the process ends with this
         call; those that the store has not taken."""
         await flush_log()
-        released = self._spawn(lambda: self._pod.services.jobs.release(claims))
+        left = list(claims)
+        look = partial(Wakeup().wait, timedelta(seconds=_LOOK_EVERY))
+        released = self._spawn(lambda: release_all(self._pod.services.jobs, left, look))
         await self._within(max(self._to_leave(), _TO_END), [released])
-        return [] if _went_well(released) else [claim.job_id for claim in claims]
+        return [claim.job_id for claim in left]
 
     def _time_for_store(self) -> float:
         """Seconds that it has at least, by what beats and lanes know of it."""

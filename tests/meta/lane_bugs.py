@@ -97,15 +97,15 @@ MEASURES = [
     in_policy(
         "lane: the neighbours of a guilty item share its error",
         _LANES,
-        "if len(items) == 1 or _concerns_all(error):",
-        "if True:",
+        "if len(items) > 1 and not _concerns_all(error):",
+        "if False:",
         "lanes.py::TestGuiltyItems::"
         "test_every_innocent_gets_its_result_and_every_guilty_its_own_error",
     ),
     in_policy(
         "lane: an outage is searched for among the items",
         _LANES,
-        "    return isinstance(error, CONCERNS_ALL) and not isinstance(error, Locked)\n",
+        "    return isinstance(error, CONCERNS_ALL) and not isinstance(error, _AGAIN)\n",
         "    return False\n",
         "lanes.py::TestGuiltyItems::"
         "test_a_trouble_of_the_whole_store_is_not_searched_for_among_the_items",

@@ -24,6 +24,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 
+from tests.meta.apart_bugs import APART_BUGS
 from tests.meta.bugs import BUGS, Bug, Edit
 from tests.meta.clock_bugs import CLOCK_BUGS
 from tests.meta.edge_bugs import EDGE_BUGS
@@ -61,6 +62,7 @@ GROUPS = {
     "lane": LANE_BUGS,
     "runtime": RUNTIME_BUGS,
     "pass": PASS_BUGS,
+    "apart": APART_BUGS,
     "pod": POD_BUGS,
 }
 """Group, named as its module but for the first -> its bugs."""

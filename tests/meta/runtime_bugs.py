@@ -52,17 +52,11 @@ GRANTS = [
         f"{RULES}a_grant_is_void_with_its_lease",
     ),
     in_runtime(
-        "held: claims given back stay on the list",
-        "exchange",
-        "            self._releases.popleft()\n        self._services.held.remove(claims)\n",
-        "            self._releases.popleft()\n",
-        f"{RULES}claims_given_back_are_no_longer_held",
-    ),
-    in_runtime(
-        "held: claims whose end is stored stay on the list",
-        "exchange",
-        "        self._services.held.remove([end.claim for end in ends])\n",
+        "held: claims whose end or release is stored stay on the list",
+        "outgoing",
+        "        self._services.held.remove(over)\n",
         "",
+        f"{RULES}claims_given_back_are_no_longer_held",
         f"{RULES}a_claim_is_held_from_its_arrival_until_the_store_has_its_end",
     ),
     in_runtime(
@@ -207,39 +201,39 @@ EXCHANGE = [
     in_runtime(
         "exchange: ends of a call without an answer are dropped",
         "exchange",
-        "        except CONCERNS_ALL:\n            self._desk.unanswered(demand)\n",
-        "        except CONCERNS_ALL:\n            self._desk.unanswered(demand)\n"
-        "            for _ in ends:\n                self._ends.popleft()\n",
+        "            if not ends or self._is_of_all(error):\n                raise\n",
+        "            if not ends or self._is_of_all(error):\n"
+        "                self._ends._waiting.clear()\n                raise\n",
         f"{_OUTAGES}an_end_that_cannot_be_stored_is_kept_until_the_store_is_back",
     ),
     in_runtime(
         "exchange: a guilty end takes its neighbours with it",
-        "exchange",
-        "                except Exception:\n                    await self._settle_apart(half)\n",
-        "                except Exception:\n"
-        "                    self._let_go(end.claim for end in half)\n"
-        "                    for _ in half:\n                        self._ends.popleft()\n",
+        "outgoing",
+        "                    parts += _halves(part)\n",
+        "                    self._let_go(map(self.claim_of, part))\n"
+        "                    for item in part:\n"
+        "                        del self._waiting[id(item)]\n",
         f"{RULES}of_ends_that_are_refused_together_only_the_guilty_is_lost",
     ),
     in_runtime(
         "exchange: a guilty end is not stored without its texts",
-        "exchange",
-        "self._services.jobs.finalize([_bare(end)])",
-        "self._services.jobs.finalize([end])",
+        "outgoing",
+        "return None if bare == item else bare",
+        "return None",
         f"{_OUTAGES}an_end_that_the_store_refuses_is_stored_without_its_texts",
     ),
     in_runtime(
         "exchange: results of any size travel together",
-        "exchange",
-        "            if size > BATCH_BYTES and ends:\n                break\n",
+        "outgoing",
+        "            if size > BATCH_BYTES and found:\n                break\n",
         "",
         f"{_SUPERVISOR}ends_with_large_results_travel_in_several_calls",
     ),
     in_runtime(
         "exchange: jobs are started however many ends wait",
         "exchange",
-        "return len(self._ends) >= BACKLOG",
-        "return False",
+        "return max(len(self._ends), len(self.aside)) >= BACKLOG",
+        "return len(self.aside) >= BACKLOG",
         f"{_SUPERVISOR}a_worker_does_not_go_on_while_too_many_ends_wait",
     ),
     in_runtime(

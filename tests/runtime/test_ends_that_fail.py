@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from forge_jobs.errors import InvalidInput
 from forge_jobs.handlers.handler import Handler
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.model.jobs import Cause, JobStatus
@@ -16,6 +17,9 @@ from tests.support.runtimes import a_runtime, ended, job_when, quick_settings, s
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.any_store]
+
+WRONG = InvalidInput("value", "is not accepted by the database", "give another value")
+"""What alone condemns an end."""
 
 
 @pytest.mark.parametrize("trouble", [SystemExit(3), KeyboardInterrupt(), RuntimeError("rules")])
@@ -72,18 +76,18 @@ def faults() -> Faults:
 
 @pytest.fixture
 def refusing(storage: Storage, faults: Faults, monkeypatch: pytest.MonkeyPatch) -> Storage:
-    """A store that takes no end of a claim."""
+    """A store to which each end of a claim has a wrong value."""
     behind = faulty(storage, faults)
     exchange = behind.jobs.exchange
 
     async def refuse_ends(queue: str, ends: Any, *others: Any) -> Exchange:
         if ends:
-            raise RuntimeError("a defect of the store")
+            raise WRONG
         answer: Exchange = await exchange(queue, ends, *others)
         return answer
 
     async def refuse(ends: Any) -> list[bool]:
-        raise RuntimeError("a defect of the store")
+        raise WRONG
 
     monkeypatch.setattr(behind.jobs, "exchange", refuse_ends, raising=False)
     monkeypatch.setattr(behind.jobs, "finalize", refuse, raising=False)

@@ -6,7 +6,7 @@ import anyio
 import pytest
 
 from forge_jobs.client import JobClient
-from forge_jobs.errors import StorageError
+from forge_jobs.errors import InvalidInput, StorageError
 from forge_jobs.handlers.context import JobContext
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.model.jobs import Cause, Claim, JobStatus
@@ -217,7 +217,7 @@ def _refuse_poison(storage: Storage, method: str, monkeypatch: pytest.MonkeyPatc
     async def refuse(*args: object) -> object:
         ends = args[1] if method == "exchange" else args[0]
         if any(end.transition.result == '"poison"' for end in ends):  # type: ignore[attr-defined]
-            raise RuntimeError("a defect of the store")
+            raise InvalidInput("value", "is not accepted by the database", "give another value")
         return await call(*args)
 
     monkeypatch.setattr(storage.jobs, method, refuse, raising=False)

@@ -11,7 +11,7 @@ import pytest
 from msgspec import structs
 
 from forge_jobs.clock import ManualClock
-from forge_jobs.errors import StorageError
+from forge_jobs.errors import InvalidInput
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.model.ids import new_host_id
 from forge_jobs.model.jobs import JobStatus
@@ -231,31 +231,12 @@ async def test_an_end_that_meets_a_closed_storage_is_beaten_for_no_longer(
         assert job.claim in it.services.given_up
 
 
-async def test_of_ends_that_are_refused_together_only_the_guilty_is_lost(
-    storage: Storage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    behind = faulty(storage, Faults())
-    exchange, finalize = behind.jobs.exchange, behind.jobs.finalize
-    guilty: list[str] = []
-
-    async def refuse(ends: object) -> None:
-        if any(end.claim.job_id in guilty for end in ends):  # type: ignore[attr-defined]
-            raise StorageError("the test refuses it")
-
-    async def exchange_or_refuse(queue: str, ends: object, *rest: object) -> object:
-        await refuse(ends)
-        return await exchange(queue, ends, *rest)  # type: ignore[arg-type]
-
-    async def finalize_or_refuse(ends: object) -> object:
-        await refuse(ends)
-        return await finalize(ends)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(behind.jobs, "exchange", exchange_or_refuse, raising=False)
-    monkeypatch.setattr(behind.jobs, "finalize", finalize_or_refuse, raising=False)
-    async with bench(behind) as it:
+async def test_of_ends_that_are_refused_together_only_the_guilty_is_lost(storage: Storage) -> None:
+    faults = Faults()
+    async with bench(faulty(storage, faults)) as it:
         jobs = await it.claim(4)
         it.beat(4)
-        guilty.append(jobs[1].claim.job_id)
+        faults.refused[jobs[1].claim.job_id] = InvalidInput("value", "is wrong", "give another")
         it.arrive(jobs)
         await wait_until(lambda: len(it.started) == 4, description="all run")
         for door in it.doors:

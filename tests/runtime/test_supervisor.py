@@ -13,7 +13,7 @@ import pytest
 from msgspec import structs
 
 from forge_jobs.clock import Clock, ManualClock, SystemClock
-from forge_jobs.errors import StorageClosed, Unavailable
+from forge_jobs.errors import StorageClosed, StorageRefused, Unavailable
 from forge_jobs.handlers.outcomes import Throttled
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.model.ids import new_worker_id
@@ -461,3 +461,33 @@ async def test_a_worker_does_not_go_on_while_too_many_ends_wait(
         it.doors[0].set()
         await wait_until(lambda: bool(answers), description="the first has ended")
         assert answers[0] == (True, False)
+
+
+@pytest.mark.parametrize("trouble", ["locked", "refused"])
+async def test_a_release_that_the_store_does_not_take_is_sent_again_apart(
+    storage: Storage, trouble: str
+) -> None:
+    faults = Faults()
+    async with bench(faulty(storage, faults)) as it:
+        it.beat()
+        await it.at_rest()
+        lane = it.supervisor.lane
+        apart = asyncio.ensure_future(lane.aside.run())
+        kept, other = await it.claim(2)
+        it.services.held.add([kept.claim, other.claim])
+        if trouble == "locked":
+            faults.locked.add(kept.claim.job_id)
+        else:
+            faults.refused[kept.claim.job_id] = StorageRefused("a trigger")
+        lane.release([kept.claim, other.claim])
+        await wait_until(lambda: len(lane.aside), description="it is set aside")
+        assert [held.claim for held in it.services.held.snapshot()] == [kept.claim]
+        assert (await get_job(storage, other.claim.job_id)).status is JobStatus.PENDING
+        assert (await get_job(storage, kept.claim.job_id)).status is JobStatus.IN_PROGRESS
+
+        faults.locked.clear()
+        faults.refused.clear()
+        await wait_until(lambda: not lane.aside, description="it is stored")
+        assert (await get_job(storage, kept.claim.job_id)).cause is Cause.RELEASED
+        assert len(it.services.held) == 0
+    await apart

@@ -5,8 +5,13 @@ import threading
 from collections import Counter
 from typing import Any
 
+from msgspec import structs
+
 from forge_jobs.errors import Unavailable
+from forge_jobs.model.ids import JobId
 from forge_jobs.storage.protocols import Storage
+
+_ENDING = ("exchange", "finalize", "release")
 
 
 class Faults:
@@ -21,6 +26,12 @@ class Faults:
         self._gates: dict[str, threading.Event] = {}
         self.waiting: Counter[str] = Counter()
         """Calls that have taken effect and whose reply is held back."""
+        self.refused: dict[JobId, Exception] = {}
+        """Each call that holds an end or a release of such a job raises its error."""
+        self.locked: set[JobId] = set()
+        """Ends and releases of these jobs are answered with None."""
+        self.refusing: Exception | None = None
+        """Every call raises it and does nothing."""
 
     def lose_replies(self, method: str, count: int = 1) -> None:
         """The next calls of ``method`` take effect, and then raise Unavailable."""
@@ -43,7 +54,12 @@ class Faults:
         self.calls[method] += 1
         if self.down:
             raise Unavailable("the test switched the store off")
-        answer = await function(*args, **kwargs)
+        if self.refusing is not None:
+            raise self.refusing
+        if method in _ENDING:
+            answer = await self._end(method, function, *args)
+        else:
+            answer = await function(*args, **kwargs)
         gate = self._gates.get(method)
         if gate is not None:
             self.waiting[method] += 1
@@ -53,6 +69,21 @@ class Faults:
             self._lost[method] -= 1
             raise Unavailable("the test lost the reply")
         return answer
+
+    async def _end(self, method: str, function: Any, *args: Any) -> Any:
+        """A call that ends claims, but for those that are locked."""
+        place = 1 if method == "exchange" else 0
+        items = args[place]
+        jobs = [getattr(item, "claim", item).job_id for item in items]
+        for job_id in jobs:
+            if job_id in self.refused:
+                raise self.refused[job_id]
+        locked = [job_id in self.locked for job_id in jobs]
+        taken = [item for item, is_locked in zip(items, locked, strict=True) if not is_locked]
+        answer = await function(*args[:place], taken, *args[place + 1 :])
+        each = iter(answer.settled if method == "exchange" else answer)
+        settled = [None if is_locked else next(each) for is_locked in locked]
+        return structs.replace(answer, settled=tuple(settled)) if method == "exchange" else settled
 
 
 class _FaultyView:

@@ -5,7 +5,7 @@ import ssl
 
 from redis import exceptions as driver
 
-from forge_jobs.errors import StorageError, Unavailable
+from forge_jobs.errors import StorageError, StorageRefused, Unavailable
 
 TRANSLATED = (driver.RedisError, OSError, TimeoutError)
 """What the driver raises."""
@@ -47,18 +47,18 @@ def translate(error: Exception) -> StorageError:
     """The error to raise in place of a driver's."""
     # First: the driver has these under its connection errors.
     if isinstance(error.__context__, ssl.SSLCertVerificationError):
-        return StorageError("the server's certificate is not trusted; see ssl_ca_certs")
+        return StorageRefused("the server's certificate is not trusted; see ssl_ca_certs")
     if isinstance(error, driver.NoPermissionError):
-        return StorageError(_lacking(str(error)))
+        return StorageRefused(_lacking(str(error)))
     if isinstance(error, driver.AuthenticationError):
-        return StorageError("the server refuses the user or the password")
+        return StorageRefused("the server refuses the user or the password")
     for kind, text in _UNAVAILABLE.items():
         if isinstance(error, kind):
             return Unavailable(_with_server(error, text) if kind in _UNREACHED else text)
     for code, text in _PASSING.items():
         if str(error).startswith(code):
             return Unavailable(text)
-    return StorageError(f"the server refused a command ({type(error).__name__})")
+    return StorageRefused(f"the server refused a command ({type(error).__name__})")
 
 
 def _lacking(text: str) -> str:

@@ -16,7 +16,15 @@ import anyio
 from sqlalchemy import Connection
 
 from forge_jobs.clock import SystemClock
-from forge_jobs.errors import Locked, StorageClosed, StorageError, Unavailable
+from forge_jobs.errors import (
+    InvalidInput,
+    Locked,
+    NotFound,
+    StorageClosed,
+    StorageError,
+    StorageRefused,
+    Unavailable,
+)
 from forge_jobs.model.queues import Wake
 from forge_jobs.storage.sql.database import Script
 from forge_jobs.storage.sql.postgres import rights
@@ -134,7 +142,9 @@ class PostgresDatabase:
     async def _explained(self, error: Exception) -> StorageError:
         """The error to raise in place of a driver's."""
         if sqlstate_of(error) != LACKS_PRIVILEGE:
-            return translate(error, self.options.server)
+            found = translate(error, self.options.server)
+            # Nothing that a caller has named: the database was there when it was opened.
+            return StorageRefused(str(found)) if self.store_id and _of_the_url(found) else found
         missing = ""
         with contextlib.suppress(*DRIVER_ERRORS, StorageError):
             async with (
@@ -145,7 +155,7 @@ class PostgresDatabase:
                 missing = rights.in_words((row["privilege"], row["object"]) for row in rows)
         if not missing:
             return translate(error, self.options.server)
-        return StorageError(f"the role of the URL lacks a privilege: {missing}; GRANT it")
+        return StorageRefused(f"the role of the URL lacks a privilege: {missing}; GRANT it")
 
     async def ask(self, statement: DirectScript, values: Mapping[str, Any]) -> list[Any] | None:
         """Run all of a script that is one statement and may be made once more.
@@ -257,3 +267,7 @@ class PostgresDatabase:
             if self._running:
                 await asyncio.wait(set(self._running))
             await self._connections.close()
+
+
+def _of_the_url(error: StorageError) -> bool:
+    return isinstance(error, NotFound) or (isinstance(error, InvalidInput) and error.field == "url")

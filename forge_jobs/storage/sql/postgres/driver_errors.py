@@ -6,7 +6,13 @@ import asyncpg
 from asyncpg.exceptions import ClientConfigurationError
 from sqlalchemy.exc import DBAPIError
 
-from forge_jobs.errors import InvalidInput, NotFound, StorageError, Unavailable
+from forge_jobs.errors import (
+    InvalidInput,
+    NotFound,
+    StorageError,
+    StorageRefused,
+    Unavailable,
+)
 
 DRIVER_ERRORS: tuple[type[Exception], ...] = (
     DBAPIError,
@@ -32,6 +38,7 @@ _BY_CODE: dict[str, str] = {
     "40P01": "the database gave way to another transaction",
     "40001": "the database gave way to another transaction",
     "23505": "another transaction was faster",
+    "0A000": "the database cannot do now what every call needs; is it a standby?",
     "25006": "the database only takes reads; is it a standby?",
     "53100": "the database's disk is full",
     "53200": "the database is out of memory",
@@ -40,6 +47,7 @@ _BY_CODE: dict[str, str] = {
 _BY_CLASS = {
     "08": "the connection to the database was lost",
     "53": "the database is out of resources",
+    "40": "the database gave way to another transaction",
     "57": "the database server is starting, stopping or has ended the connection",
     "25": "the database ended the transaction",
     "58": "the database server reported a system error",
@@ -49,6 +57,13 @@ _REFUSED = {
     LACKS_PRIVILEGE: "the role of the URL lacks a privilege in the database or schema",
     "3F000": "the schema of the URL does not exist and may not be created",
     "42P01": "the tables of the store are missing; run `forge-jobs migrate up`",
+}
+
+# What lies in the values of a call. All other errors may go when somebody has mended something.
+_OF_VALUES = {
+    "22": "is not accepted by the database",
+    "23": "is against a constraint of the database",
+    "54001": "is too complex for the database",
 }
 
 
@@ -85,7 +100,8 @@ def translate(error: Exception, server: str = "the database") -> StorageError:
     found = _of_setup(original)
     if found is not None:
         return found
-    if isinstance(original, OverflowError | asyncpg.DataError):
+    if isinstance(original, OverflowError) or type(original) is asyncpg.DataError:
+        # The driver's own, of what it cannot send.
         found = InvalidInput("value", "is beyond 64 bits", "give a smaller number or duration")
     elif isinstance(original, UnicodeError):
         found = InvalidInput("value", "contains a lone surrogate", "give valid Unicode text")
@@ -95,7 +111,7 @@ def translate(error: Exception, server: str = "the database") -> StorageError:
         found = Unavailable(f"{server} did not answer in time")
     elif isinstance(original, OSError | asyncpg.InterfaceError | asyncpg.InternalClientError):
         found = Unavailable(f"{server} cannot be reached ({type(original).__name__})")
-    return found or StorageError(f"the database refused the call ({type(original).__name__})")
+    return found or StorageRefused(f"the database refused the call ({type(original).__name__})")
 
 
 def _of_setup(error: BaseException) -> StorageError | None:
@@ -105,11 +121,13 @@ def _of_setup(error: BaseException) -> StorageError | None:
             "url", "has an option that cannot be met", "check the options that begin with ssl"
         )
     if isinstance(error, ssl.SSLCertVerificationError):
-        return StorageError("the server's certificate is not trusted; see sslrootcert and sslmode")
+        return StorageRefused(
+            "the server's certificate is not trusted; see sslrootcert and sslmode"
+        )
     # The driver's own. It says the same of a server that is starting, or of a connection cut in
     # the handshake, but in other words: those may go better.
     if type(error) is ConnectionError and "rejected SSL upgrade" in str(error):
-        return StorageError("the server has no TLS, which the URL's sslmode asks for")
+        return StorageRefused("the server has no TLS, which the URL's sslmode asks for")
     return None
 
 
@@ -123,7 +141,8 @@ def _of_code(code: str) -> StorageError:
     unavailable = _BY_CODE.get(code) or _BY_CLASS.get(code[:2])
     if unavailable is not None:
         return Unavailable(unavailable)
+    of_value = _OF_VALUES.get(code) or _OF_VALUES.get(code[:2])
+    if of_value is not None:
+        return InvalidInput("value", f"{of_value} (SQLSTATE {code})", "give another value")
     refused = _REFUSED.get(code) or _REFUSED.get(code[:2])
-    if refused is not None:
-        return StorageError(refused)
-    return StorageError(f"the database refused the statement (SQLSTATE {code})")
+    return StorageRefused(refused or f"the database refused the statement (SQLSTATE {code})")

@@ -4,7 +4,7 @@ import sqlite3
 
 from sqlalchemy.exc import DBAPIError
 
-from forge_jobs.errors import InvalidInput, StorageError, Unavailable
+from forge_jobs.errors import InvalidInput, StorageError, StorageRefused, Unavailable
 
 # SQLITE_PROTOCOL: the log changed hands too often while a reader wanted to begin.
 _BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL}
@@ -19,18 +19,28 @@ _UNAVAILABLE = {
     sqlite3.SQLITE_INTERRUPT: "the statement took too long",
 }
 
+# What lies in the values of a call. All other errors may go when somebody has mended something.
+_OF_VALUES = {
+    sqlite3.SQLITE_TOOBIG: "is too large for the database",
+    sqlite3.SQLITE_CONSTRAINT: "is against a constraint of the database",
+    sqlite3.SQLITE_MISMATCH: "is not accepted by the database",
+}
+
 _BROKEN = {
     sqlite3.SQLITE_CORRUPT: "the database file is damaged",
     sqlite3.SQLITE_NOTADB: "the file is not a SQLite database",
 }
 
 
+def _code(error: BaseException) -> int | None:
+    """SQLite's extended result code, None when the error is not SQLite's."""
+    original = error.orig if isinstance(error, DBAPIError) else error
+    return getattr(original, "sqlite_errorcode", None)
+
+
 def primary_code(error: BaseException) -> int | None:
     """SQLite's primary result code, None when the error is not SQLite's."""
-    original = error.orig if isinstance(error, DBAPIError) else error
-    if not isinstance(original, sqlite3.Error):
-        return None
-    code = getattr(original, "sqlite_errorcode", None)
+    code = _code(error)
     return None if code is None else code & 0xFF
 
 
@@ -55,6 +65,11 @@ def translate(error: Exception) -> StorageError:
     if code in _UNAVAILABLE:
         return Unavailable(_UNAVAILABLE[code])
     if code in _BROKEN:
-        return StorageError(_BROKEN[code])
+        return StorageRefused(_BROKEN[code])
     name = getattr(getattr(error, "orig", error), "sqlite_errorname", type(error).__name__)
-    return StorageError(f"the database refused the statement ({name})")
+    # A trigger says the same of whatever it raises.
+    if code in _OF_VALUES and _code(error) != sqlite3.SQLITE_CONSTRAINT_TRIGGER:
+        return InvalidInput("value", f"{_OF_VALUES[code]} ({name})", "give another value")
+    if "no such table" in str(error):
+        return StorageRefused("the tables of the store are missing; run `forge-jobs migrate up`")
+    return StorageRefused(f"the database refused the statement ({name})")

@@ -1,0 +1,264 @@
+"""Ends and releases that the store does not take while it takes others: kept, and sent apart.
+
+Each stays beaten for, so that nobody revives its job, and is sent again after pauses that grow.
+None of it goes through the lane of its queue, whose other ends and claims go on. What waits for
+somebody's open transaction is sent again together, what the store has refused each alone.
+"""
+
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+from typing import Any, Protocol
+
+from forge_jobs.errors import CONCERNS_ALL, OF_VALUES, StorageClosed, StorageRefused
+from forge_jobs.model.ids import JobId
+from forge_jobs.model.jobs import Claim
+from forge_jobs.reports import reporter
+from forge_jobs.runtime.service import Wakeup
+from forge_jobs.runtime.services import PodServices
+
+logger = reporter(__name__)
+
+LOCKED = "somebody's open transaction holds a row that it needs"
+
+_FIRST_PAUSE = 0.05
+_LONGEST_LOCKED, _LONGEST_REFUSED = 2.0, 30.0
+_LONGEST_HURRYING = 0.25
+_SAID_AFTER = 1.0
+"""Seconds for which a lock is nothing to speak of."""
+
+_TRIES_AT_LAST = 3
+"""A stop waits no longer for what has been refused so often."""
+
+_REASONS = 5
+
+
+class Way(Protocol):
+    """Where an item goes to, and what follows: see ``Outgoing``."""
+
+    name: str
+
+    def claim_of(self, item: Any) -> Claim: ...
+
+    async def send(self, items: Sequence[Any]) -> Sequence[bool | None]: ...
+
+    def ended(self, item: Any, applied: bool) -> None: ...
+
+    def condemned(self, item: Any, error: Exception) -> Any | None: ...
+
+
+class _Entry:
+    __slots__ = ("because", "due", "failures", "item", "said", "since", "way")
+
+    def __init__(self, way: Way, item: Any, because: str, now: float) -> None:
+        self.way = way
+        self.item = item
+        self.because = because
+        self.since = now
+        self.failures = 0
+        self.due = now
+        self.said = False
+
+    @property
+    def is_locked(self) -> bool:
+        return self.because == LOCKED
+
+    @property
+    def job_id(self) -> JobId:
+        return self.way.claim_of(self.item).job_id
+
+
+class SetAside:
+    """What of one queue waits apart. :meth:`run` is a part of the pod.
+
+    :ivar because: why, a line each, with the first job of it
+    """
+
+    def __init__(self, queue: str, services: PodServices) -> None:
+        self._queue = queue
+        self._services = services
+        self._entries: list[_Entry] = []
+        self._news = Wakeup()
+        self._hurrying = False
+        self._closing = False
+        self._gave_up = False
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    @property
+    def because(self) -> tuple[str, ...]:
+        """Why things wait here: a line for each reason, the longest waiting first."""
+        found: dict[str, list[_Entry]] = {}
+        for entry in self._entries:
+            found.setdefault(entry.because, []).append(entry)
+        return tuple(
+            f"{entries[0].way.name} of job {entries[0].job_id}"
+            + (f" and {len(entries) - 1} more" if len(entries) > 1 else "")
+            + f": {because}"
+            for because, entries in list(found.items())[:_REASONS]
+        )
+
+    def claims(self) -> list[Claim]:
+        """The claims of what waits here."""
+        return [entry.way.claim_of(entry.item) for entry in self._entries]
+
+    def take(self, way: Way, items: Iterable[Any], error: Exception | None) -> None:
+        """Keep these, and send them again.
+
+        :param error: why the store refuses them; None: their rows are locked
+        """
+        because = LOCKED if error is None else reason_of(error)
+        for item in items:
+            entry = _Entry(way, item, because, self._services.clock.elapsed())
+            self._entries.append(entry)
+            self._put_off(entry)
+            if error is not None:
+                self._say(entry, error)
+        self._news.ring()
+
+    def hurry(self) -> None:
+        """Send everything again now, and not with long pauses from here on."""
+        self._hurrying = True
+        for entry in self._entries:
+            entry.failures = 0
+        self._due_at_once(self._entries)
+
+    def close(self) -> None:
+        """End :meth:`run` when nothing is left, or only what the store will not take."""
+        self._closing = True
+        self._news.ring()
+
+    def give_up(self) -> None:
+        """End :meth:`run` after the call in flight."""
+        self._gave_up = True
+        self.close()
+
+    async def run(self) -> None:
+        """Send again what is due, until closed."""
+        while not self._gave_up:
+            if self._closing and not self._is_hopeful():
+                return
+            now = self._services.clock.elapsed()
+            due = [entry for entry in self._entries if entry.due <= now]
+            if not due:
+                first = min((entry.due for entry in self._entries), default=None)
+                await self._news.wait(None if first is None else timedelta(seconds=first - now))
+                continue
+            try:
+                await self._send(due, now)
+            except StorageClosed:
+                raise
+            except CONCERNS_ALL:
+                # The lane says so, and knows best when the store is back.
+                for entry in due:
+                    entry.due = now + self._services.rng.uniform(0.5, 1.0)
+
+    async def _send(self, due: Sequence[_Entry], now: float) -> None:
+        for way in dict.fromkeys(entry.way for entry in due if entry.is_locked):
+            together = [
+                entry
+                for entry in self._entries
+                if entry.way is way and entry.is_locked and entry.due <= now + _LONGEST_LOCKED / 2
+            ]
+            await self._send_together(way, together)
+        for entry in due:
+            if not entry.is_locked and not self._gave_up:
+                await self._send_together(entry.way, [entry])
+
+    async def _send_together(self, way: Way, entries: Sequence[_Entry]) -> None:
+        try:
+            answers = await way.send([entry.item for entry in entries])
+        except Exception as error:
+            if isinstance(error, CONCERNS_ALL) and not isinstance(error, StorageRefused):
+                raise
+            for entry in entries:
+                self._refused(entry, error, alone=len(entries) == 1)
+            return
+        for entry, answer in zip(entries, answers, strict=True):
+            if answer is None:
+                self._still_locked(entry)
+            else:
+                self._over(entry)
+                way.ended(entry.item, answer)
+
+    def _refused(self, entry: _Entry, error: Exception, *, alone: bool) -> None:
+        """Each of several is sent alone from now on: one may be refused for another's sake."""
+        if alone and isinstance(error, OF_VALUES):
+            entry.item = entry.way.condemned(entry.item, error)
+            if entry.item is None:
+                self._entries.remove(entry)
+            return
+        entry.because = reason_of(error)
+        if alone:
+            self._say(entry, error)
+        self._put_off(entry)
+
+    def _still_locked(self, entry: _Entry) -> None:
+        entry.because = LOCKED
+        self._put_off(entry)
+        waits = self._services.clock.elapsed() - entry.since
+        if waits < _SAID_AFTER or any(each.said and each.is_locked for each in self._entries):
+            return
+        entry.said = True
+        logger.warning(
+            "queue %s: %s of job %s has waited for %.0f s, and others may: %s; it is kept and "
+            "sent again",
+            self._queue,
+            entry.way.name,
+            entry.job_id,
+            waits,
+            LOCKED,
+            extra={"job_id": entry.job_id, "queue": self._queue},
+        )
+
+    def _say(self, entry: _Entry, error: Exception) -> None:
+        if entry.said:
+            return
+        entry.said = True
+        logger.error(
+            "queue %s: the store takes others, but not %s of job %s: %s; it is kept and sent again",
+            self._queue,
+            entry.way.name,
+            entry.job_id,
+            reason_of(error),
+            exc_info=None if isinstance(error, StorageRefused) else error,
+            extra={"job_id": entry.job_id, "queue": self._queue},
+        )
+
+    def _over(self, entry: _Entry) -> None:
+        self._entries.remove(entry)
+        if entry.said:
+            logger.info(
+                "queue %s: %s of job %s is stored after all",
+                self._queue,
+                entry.way.name,
+                entry.job_id,
+                extra={"job_id": entry.job_id, "queue": self._queue},
+            )
+        # Somebody has mended it, and most likely for all.
+        self._due_at_once(each for each in self._entries if each.because == entry.because)
+
+    def _due_at_once(self, entries: Iterable[_Entry]) -> None:
+        now = self._services.clock.elapsed()
+        for entry in entries:
+            entry.due = now
+        self._news.ring()
+
+    def _put_off(self, entry: _Entry) -> None:
+        longest = _LONGEST_LOCKED if entry.is_locked else _LONGEST_REFUSED
+        if self._hurrying:
+            longest = _LONGEST_HURRYING
+        pause = min(_FIRST_PAUSE * 2 ** min(entry.failures, 20), longest)
+        entry.failures += 1
+        entry.due = self._services.clock.elapsed() + pause * self._services.rng.uniform(0.5, 1.0)
+
+    def _is_hopeful(self) -> bool:
+        """Something is left that may yet be stored."""
+        return any(entry.is_locked or entry.failures < _TRIES_AT_LAST for entry in self._entries)
+
+
+def reason_of(error: Exception) -> str:
+    """What people read of it."""
+    if isinstance(error, StorageRefused):
+        return str(error)
+    return f"{type(error).__qualname__}: {error}"
