@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
 
 from forge_jobs.clock import Clock
-from forge_jobs.errors import CONCERNS_ALL, InvalidInput, StorageError
+from forge_jobs.errors import CONCERNS_ALL, InvalidInput, StorageError, StorageRefused
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.lanes import Lane
 from forge_jobs.reports import reporter
@@ -98,9 +98,9 @@ class PublishedRoutes:
     async def _read_once(self, askers: Sequence[None]) -> list[None]:
         try:
             self._queues.update(await self._read())
-        except CONCERNS_ALL:
-            raise
         except StorageError as error:
+            if isinstance(error, CONCERNS_ALL) and not isinstance(error, StorageRefused):
+                raise
             # A role that may store jobs need not be allowed to read of pods.
             self.note("", "the queues of kinds cannot be read from the store: %s", error)
         self._read_at = self._clock.elapsed()

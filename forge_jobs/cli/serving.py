@@ -17,7 +17,7 @@ from forge_jobs.cli.options import storage_url
 from forge_jobs.clock import SystemClock
 from forge_jobs.config import Deployment, RuntimeSettings
 from forge_jobs.durations import format_duration
-from forge_jobs.errors import Unavailable
+from forge_jobs.errors import StorageRefused, Unavailable
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.model.queues import QueueCounts
 from forge_jobs.reports import reporter
@@ -170,7 +170,7 @@ async def _open_patiently(url: str, request: StopRequest) -> Storage | None:
         try:
             return await _open(url, request)
         except Unavailable as error:
-            if clock.elapsed() > until:
+            if isinstance(error, StorageRefused) or clock.elapsed() > until:
                 raise
             if str(error) != told:
                 told = str(error)

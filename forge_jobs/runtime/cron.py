@@ -10,7 +10,14 @@ from msgspec import Struct
 from forge_jobs import stop_points
 from forge_jobs.clock import to_us
 from forge_jobs.config import RuntimeSettings
-from forge_jobs.errors import Conflict, InvalidInput, NotFound, StorageError, Unavailable
+from forge_jobs.errors import (
+    Conflict,
+    InvalidInput,
+    NotFound,
+    StorageError,
+    StorageRefused,
+    Unavailable,
+)
 from forge_jobs.model.events import EventKind
 from forge_jobs.model.ids import new_job_id, occurrence_job_id
 from forge_jobs.model.jobs import EnqueueOutcome, NewJob, Unique
@@ -236,9 +243,9 @@ async def _fire(cron: CronStore, planned: Sequence[_Planned], this_pass: _Pass) 
         applied = await cron.fire([each.firing for each in planned])
         if stop_points.ARMED:
             await stop_points.reach("cron:committed")
-    except Unavailable:
-        raise
     except StorageError as error:
+        if isinstance(error, Unavailable) and not isinstance(error, StorageRefused):
+            raise
         if len(planned) == 1:
             return await _fire_guilty(cron, planned[0], error, this_pass)
         # By halves, so that the schedule that cannot be fired keeps no other from it.

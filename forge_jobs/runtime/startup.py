@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from forge_jobs.clock import Clock
 from forge_jobs.config import RuntimeSettings
-from forge_jobs.errors import StorageError, Unavailable
+from forge_jobs.errors import StorageError, StorageRefused, Unavailable
 from forge_jobs.handlers.preparing import DEFAULT_QUEUE, Router
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.handlers.routing import named_queues
@@ -224,6 +224,9 @@ async def _patiently(plan: RuntimePlan, call: Callable[[], Awaitable[_T]]) -> _T
     while True:
         try:
             return await call()
+        except StorageRefused:
+            # Somebody has to mend it, and is told soonest by a program that ends.
+            raise
         except Unavailable as error:
             pause = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** min(failures, 10))
             if plan.clock.elapsed() + pause > until:
