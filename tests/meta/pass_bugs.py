@@ -187,8 +187,9 @@ PASSES = [
     in_runtime(
         "cron: an outage is the fault of single schedules",
         "cron",
-        "    except Unavailable:\n        raise\n    except StorageError as error:",
-        "    except StorageError as error:",
+        "        if isinstance(error, Unavailable) and not isinstance(error, StorageRefused):\n"
+        "            raise\n",
+        "",
         f"{_CRON}a_store_that_is_down_is_told_as_such",
     ),
     in_runtime(
