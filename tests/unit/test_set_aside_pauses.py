@@ -7,7 +7,7 @@ import pytest
 
 from forge_jobs.clock import ManualClock
 from forge_jobs.errors import StorageRefused
-from forge_jobs.model.ids import new_job_id
+from forge_jobs.model.ids import new_host_id, new_job_id
 from forge_jobs.model.jobs import Claim
 from forge_jobs.runtime.outgoing import Releases
 from forge_jobs.runtime.set_aside import SetAside
@@ -20,7 +20,7 @@ def test_pauses_grow_up_to_a_bound_that_a_lock_and_a_refusal_have_each() -> None
     aside = SetAside("default", services)
     way = Releases(services, aside, lambda error: False, lambda claims: None)
     for error in (None, StorageRefused("a trigger")):
-        aside.take(way, [Claim("default", new_job_id(), 1)], error)
+        aside.take(way, [Claim("default", new_job_id(), 1, new_host_id())], error)
     pauses = []
     for _ in range(12):
         pauses.append([entry.due - services.clock.elapsed() for entry in aside._entries])
