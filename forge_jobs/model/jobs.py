@@ -376,12 +376,13 @@ class Refusal(StrEnum):
     FINISHED = "finished"
     """Cancelling or starting what has ended, requeueing what succeeded."""
     WAITING = "waiting"
-    """Requeueing what already waits for its turn, starting what waits for other jobs, releasing
-    what no parent holds."""
+    """Requeueing what waits, starting what waits for other jobs, releasing what none holds."""
     KEY_TAKEN = "key_taken"
     """Another active job holds its unique key now."""
     PARENT_FAILED = "parent_failed"
     """Requeueing what comes after a job that is gone and had not succeeded."""
+    LOCKED = "locked"
+    """Somebody's open transaction holds the job, or what it needs: ask again later."""
 
 
 class BulkOutcome(Struct, frozen=True):

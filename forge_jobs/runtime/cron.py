@@ -13,6 +13,7 @@ from forge_jobs.config import RuntimeSettings
 from forge_jobs.errors import (
     Conflict,
     InvalidInput,
+    Locked,
     NotFound,
     StorageError,
     StorageRefused,
@@ -244,7 +245,7 @@ async def _fire(cron: CronStore, planned: Sequence[_Planned], this_pass: _Pass) 
         if stop_points.ARMED:
             await stop_points.reach("cron:committed")
     except StorageError as error:
-        if isinstance(error, Unavailable) and not isinstance(error, StorageRefused):
+        if isinstance(error, Unavailable) and not isinstance(error, Locked | StorageRefused):
             raise
         if len(planned) == 1:
             return await _fire_guilty(cron, planned[0], error, this_pass)

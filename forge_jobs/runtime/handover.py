@@ -15,16 +15,18 @@ async def hand_over_once(jobs: JobStore) -> int:
     this at the same time: each piece of news is applied once.
     """
     applied = 0
-    seen_last: frozenset[str] = frozenset()
-    while batch := await jobs.handovers(HANDOVER_BATCH):
-        seen = frozenset(handover.id for handover in batch)
-        # The very same news again, although delivered: going on would never end.
-        if seen == seen_last:
-            break
-        seen_last = seen
+    tried: set[str] = set()
+    while True:
+        limit = HANDOVER_BATCH + len(tried)
+        found = await jobs.handovers(limit)
+        # What was delivered and is there again waits for somebody's transaction: look behind it.
+        waiting = {handover.id for handover in found if handover.id in tried}
+        batch = [handover for handover in found if handover.id not in waiting][:HANDOVER_BATCH]
+        if not batch:
+            return applied
         if stop_points.ARMED:
             await stop_points.reach("handover:read")
         applied += await jobs.deliver([delivery(handover) for handover in batch])
         if stop_points.ARMED:
             await stop_points.reach("handover:committed")
-    return applied
+        tried = waiting.union(handover.id for handover in batch)

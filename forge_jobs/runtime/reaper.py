@@ -24,6 +24,9 @@ logger = reporter(__name__)
 REAP_BATCH = 500
 """Bounds how long one call holds the store's write lock."""
 
+FREE_BATCH = 1_000
+"""The same for jobs on hold."""
+
 BRING_BACK_BATCH = 2_000
 """The same for jobs dated ahead, which may be as many as were ever stored at once."""
 
@@ -35,7 +38,8 @@ class ReapReport(Struct, frozen=True, kw_only=True):
         no pod is dropped
     :param revived: claims that were ended, of jobs that wait again, are dead or cancelled now
     :param brought_back: jobs that were due before the store's clock was set back, and are due again
-    :param came_back: claims that beat, ended or were revived elsewhere after they were read
+    :param came_back: claims that beat, ended or were revived elsewhere after they were read, or
+        whose jobs somebody's transaction holds
     :param expired: waiting jobs cancelled because their ``expires_at`` came
     :param dropped: pods forgotten
     :param next_in: until the next pass
@@ -69,7 +73,8 @@ async def reap_once(
     :param guard: kept from pass to pass; asked once the store has answered
     :param registry: knows how many crashes a kind may have, else ``settings.max_crashes``
     :param clock: the guard's
-    :param sweep: also expire waiting jobs and forget dead pods, which can wait for a later pass
+    :param sweep: also expire waiting jobs, free held ones and forget dead pods, which can wait
+        for a later pass
     """
     clock = clock or SystemClock()
     rest = rest_of(settings)
@@ -80,26 +85,31 @@ async def reap_once(
     allowed = guard.may_revive(clock, asked_at=asked_at, read_at=silent.read_at)
     brought_back = await _bring_back(jobs, procs, clock, guard) if guard.must_look else 0
     revived: list[Claim] = []
-    came_back = 0
+    left: set[Claim] = set()
     while not is_quiet:
         asked_at = clock.elapsed()
-        stale = await jobs.stale_claims(settings.lease, REAP_BATCH)
+        limit = REAP_BATCH + len(left)
+        stale = await jobs.stale_claims(settings.lease, limit)
         # Asked after the reading: whatever this process slept through before the reading shows
         # now, and so does a step of the store's clock. After the reading, the write looks at the
         # staleness of these claims alone.
         allowed = guard.may_revive(clock, asked_at=asked_at, read_at=stale.read_at)
-        if not stale or not allowed:
+        # Some that are in use stay: others stand behind them.
+        batch = [each for each in stale if each.claim not in left][:REAP_BATCH]
+        if not batch or not allowed:
             break
         if stop_points.ARMED:
             await stop_points.reach("reap:read")
-        applied = await _revive(jobs, stale, settings, registry)
+        applied = await _revive(jobs, batch, settings, registry)
         if stop_points.ARMED:
             await stop_points.reach("reap:committed")
         revived += applied
-        came_back += len(stale) - len(applied)
-        if len(stale) < REAP_BATCH or not applied:
+        left |= {each.claim for each in batch}.difference(applied)
+        if len(stale) < limit:
             break
     expired = await _expire(jobs) if sweep else 0
+    if sweep:
+        await in_batches(procs.free_held_jobs, FREE_BATCH, BUDGET, clock)
     dropped: list[HostId] = []
     if sweep and allowed:
         dropped = await procs.drop_dead_pods(settings.lease, REAP_BATCH)
@@ -109,7 +119,7 @@ async def reap_once(
         next_in=rest if is_quiet else settings.reap_interval,
         brought_back=brought_back,
         revived=tuple(revived),
-        came_back=came_back,
+        came_back=len(left),
         expired=expired,
         dropped=tuple(dropped),
     )

@@ -199,8 +199,8 @@ ENDS = [
         "a revival that disregards the cancel",
         "revive",
         "settle",
-        "read=_NOT_IN_USE, cancel_spares_done=False",
-        "read=_NOT_IN_USE",
+        "_REVIVE = _Mode(by_owner=False, cancel_spares_done=False)",
+        "_REVIVE = _Mode(by_owner=False)",
     ),
     _bug(
         "a retry delayed from the old due time",

@@ -183,9 +183,8 @@ ODD_BUGS = [
         "some held jobs are forgotten when their kind appears",
         "unknown_kinds",
         "procs",
-        "        while await self._database.write(lambda tx: _free_held_jobs(tx, pod.kinds)):\n"
-        "            pass\n",
-        "        await self._database.write(lambda tx: _free_held_jobs(tx, pod.kinds))\n",
+        "        while freed == FREED_AT_ONCE:\n",
+        "        if freed:\n",
     ),
     _bug(
         "a cancel that forgets why the attempt ended",

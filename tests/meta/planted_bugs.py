@@ -30,6 +30,7 @@ from tests.meta.clock_bugs import CLOCK_BUGS
 from tests.meta.edge_bugs import EDGE_BUGS
 from tests.meta.fleet_bugs import FLEET_BUGS
 from tests.meta.lane_bugs import LANE_BUGS
+from tests.meta.lock_bugs import LOCK_BUGS
 from tests.meta.lost_write_bugs import LOST_WRITE_BUGS
 from tests.meta.odd_bugs import ODD_BUGS
 from tests.meta.pass_bugs import PASS_BUGS
@@ -57,6 +58,7 @@ GROUPS = {
     "odd": ODD_BUGS,
     "postgres": POSTGRES_BUGS,
     "redis": REDIS_BUGS,
+    "lock": LOCK_BUGS,
     "schema": SCHEMA_BUGS,
     "policy": POLICY_BUGS,
     "lane": LANE_BUGS,

@@ -184,7 +184,7 @@ _SHORT = (
         "children not told by an exchange",
         "children/short_way",
         "exchanges",
-        'success_steps("NOT has_children")',
+        'success_steps(only="NOT has_children")',
         "success_steps()",
     ),
     _short(

@@ -91,8 +91,9 @@ class CronStore(Protocol):
         a repeat of an id as neither.
 
         :raises StorageError: a job is refused (Conflict: its id is taken). Then no item of the
-            call is written, so that the others can be fired without the one it belongs to. After
-            Unavailable each item may have been written or not
+            call is written, so that the others can be fired without the one it belongs to. The
+            same when it is Locked, because somebody's open transaction holds the unique key of a
+            job. After any other Unavailable each item may have been written or not
         """
         ...
 

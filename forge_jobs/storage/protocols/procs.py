@@ -28,7 +28,16 @@ class ProcStore(Protocol):
 
         Declares its queues (created with default settings when unknown), and frees held jobs
         whose kind it knows, all before it returns but not in the same step: they may be many.
-        Wakes the coordinator.
+        Must not wait for a job that somebody's open transaction holds; :meth:`free_held_jobs`
+        comes to it. Wakes the coordinator.
+        """
+        ...
+
+    async def free_held_jobs(self, limit: int) -> int:
+        """Free jobs on hold whose kind a pod with a live lease knows; at most ``limit``, how many.
+
+        For those that :meth:`register` had to leave. A store where nobody's transaction can hold
+        a job leaves none.
         """
         ...
 

@@ -61,7 +61,7 @@ _LOCK_QUEUES = (
     select(queues.c.name)
     .where(one_of(queues.c.name, "names"))
     .order_by(queues.c.name)
-    .with_for_update()
+    .with_for_update(key_share=True)
 )
 _MOVE = (
     update(queues)
@@ -77,7 +77,7 @@ _LOCK_LAPSED = (
         pods.c.host_id.in_(select(slots.c.host_id).where(slots.c.queue == bindparam("of"))),
     )
     .order_by(pods.c.host_id)
-    .with_for_update()
+    .with_for_update(key_share=True)
 )
 _DELETE_VOID = delete(slots).where(slots.c.queue == bindparam("of"), ~_is_live)
 _WRITE_SLOTS = update(slots).where(

@@ -6,11 +6,12 @@ from datetime import timedelta
 from sqlalchemy import bindparam, func, select, text, update
 
 from forge_jobs.clock import from_us
+from forge_jobs.errors import Locked
 from forge_jobs.model.jobs import Claim
 from forge_jobs.model.processes import Beat, ClaimState, HeldClaim, PodLease
 from forge_jobs.storage.sql.job_rows import JobRow
 from forge_jobs.storage.sql.procs import queue_beats, renew_lease
-from forge_jobs.storage.sql.settle import current_rows, is_current
+from forge_jobs.storage.sql.settle import CLAIMED_JOBS, is_current
 from forge_jobs.storage.sql.tables import CLAIMED, jobs
 from forge_jobs.storage.sql.transaction import REVIVALS, Tx
 
@@ -74,7 +75,9 @@ def _renew(tx: Tx, claims: Sequence[HeldClaim]) -> list[HeldClaim]:
 
 def record_start(tx: Tx, claims: Sequence[Claim]) -> list[bool]:
     """See ``JobStore.record_start``."""
-    rows = current_rows(tx, claims)
+    rows = CLAIMED_JOBS.lock(tx, [claim.job_id for claim in claims])
+    if rows.kept:
+        raise Locked("another transaction holds a job that is about to start")
     outcomes = [is_current(rows.get(claim.job_id), claim) for claim in claims]
     started = [
         {"job": claim.job_id, "now": tx.now}

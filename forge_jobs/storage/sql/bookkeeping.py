@@ -44,7 +44,7 @@ _LATENCY_LOCKED = (
         latencies.c.minute == bindparam("at"),
         latencies.c.host_id == bindparam("by"),
     )
-    .with_for_update()
+    .with_for_update(key_share=True)
 )
 
 

@@ -25,14 +25,14 @@ _LINKED_EDGES = (
     .where(one_of(edges.c.parent_id, "ids"), text(LINKED))
     .order_by(edges.c.child_id, edges.c.parent_id)
     # Whoever ends a parent and whoever ends its child meet here: both in this order.
-    .with_for_update()
+    .with_for_update(key_share=True)
 )
 _OF_CHILDREN = (
     select(edges)
     .where(one_of(edges.c.child_id, "ids"))
     .order_by(edges.c.child_id, edges.c.parent_id)
 )
-_OF_CHILDREN_LOCKED = _OF_CHILDREN.with_for_update()
+_OF_CHILDREN_LOCKED = _OF_CHILDREN.with_for_update(key_share=True)
 _LINK = (
     update(edges)
     .where(one_of(edges.c.parent_id, "ids"), text(LINKED))

@@ -95,7 +95,7 @@ def _due(*columns: Any) -> Select[Any]:
         .order_by(jobs.c.run_at, jobs.c.id)
         .limit(bindparam("count"))
         # Concurrent claims pass each other by. SQLite has no such clause, and one writer.
-        .with_for_update(skip_locked=True)
+        .with_for_update(key_share=True, skip_locked=True)
     )
 
 

@@ -47,7 +47,7 @@ _retry = msgspec.json.Decoder(Retry | None)
 _names = msgspec.json.Decoder(tuple[str, ...])
 
 _ONE = select(*STATE_COLUMNS).where(queues.c.name == bindparam("queue"))
-_ONE_LOCKED = _ONE.with_for_update()
+_ONE_LOCKED = _ONE.with_for_update(key_share=True)
 _ALL = select(*STATE_COLUMNS)
 _BY_NAME = update(queues).where(queues.c.name == bindparam("queue"))
 _MOVE_ALLOCATION = _BY_NAME.values(allocation_version=queues.c.allocation_version + 1)

@@ -14,13 +14,13 @@ _decode = msgspec.json.Decoder(CooldownPolicy).decode
 _READ = (
     select(queues.c.cooldown, queues.c.cooldown_until, queues.c.cooldown_level)
     .where(queues.c.name == bindparam("queue"))
-    .with_for_update()
+    .with_for_update(key_share=True)
 )
 _AHEAD = (
     select(queues.c.name, queues.c.cooldown, queues.c.cooldown_until, queues.c.cooldown_level)
     .where(queues.c.cooldown_until > bindparam("at"))
     .order_by(queues.c.name)
-    .with_for_update(skip_locked=True)
+    .with_for_update(key_share=True, skip_locked=True)
 )
 _WRITE = (
     update(queues)

@@ -52,7 +52,7 @@ _RESIGN = (
 )
 
 _ONE = select(schedules).where(schedules.c.name == bindparam("of"))
-_ONE_LOCKED = _ONE.with_for_update()
+_ONE_LOCKED = _ONE.with_for_update(key_share=True)
 _ALL = select(schedules)
 _KNOWN = _ALL.where(schedules.c.deleted.is_(False))
 _first = (
@@ -300,7 +300,8 @@ class SqlCronStore:
         return await self._database.read(lambda tx: _due_schedules(tx, limit))
 
     async def fire(self, firings: Sequence[Firing]) -> list[bool]:
-        return await self._database.write(lambda tx: firing.fire(tx, firings))
+        # Others share the call, and need not wait for what somebody's transaction holds of it.
+        return await self._database.write(lambda tx: firing.fire(tx, firings), patient=False)
 
     async def trigger(self, name: str, job: NewJob) -> EnqueueOutcome:
         return await self._database.write(lambda tx: _trigger(tx, name, job))

@@ -9,9 +9,9 @@ from forge_jobs.model.edges import EdgeState
 from forge_jobs.model.jobs import Cause, JobStatus
 from forge_jobs.model.transitions import Delivery
 from forge_jobs.storage.sql.children import CUT, LEFT, LIVE, TOLD, unsettled_parents
-from forge_jobs.storage.sql.chunks import portions
 from forge_jobs.storage.sql.endings import end_waiting
 from forge_jobs.storage.sql.lists import one_of
+from forge_jobs.storage.sql.row_locks import Lockable
 from forge_jobs.storage.sql.tables import edges, handovers, jobs
 from forge_jobs.storage.sql.transaction import Tx
 
@@ -33,9 +33,7 @@ _MOVE_EDGE = (
     )
     .returning(edges.c.child_id)
 )
-_LOCK_CHILDREN = (
-    select(jobs.c.id).where(one_of(jobs.c.id, "ids")).order_by(jobs.c.id).with_for_update()
-)
+_CHILDREN = Lockable(select(jobs.c.id).where(one_of(jobs.c.id, "ids")).order_by(jobs.c.id))
 _CHILD = select(jobs.c.id, jobs.c.queue, jobs.c.status, jobs.c.requested_run_at).where(
     jobs.c.id == bindparam("child")
 )
@@ -56,11 +54,11 @@ def deliver(tx: Tx, deliveries: Sequence[Delivery]) -> int:
     A handover is taken out by the same step, so a repeat finds nothing to apply. Of two news
     for one child the first may end it; the second then finds it ended and is only noted.
     """
-    # Children first, in the order of all bulk writes. Of two who settle the last two edges of one
-    # child, the second then sees what the first has settled.
-    for ids in portions(sorted({delivery.handover.child_id for delivery in deliveries})):
-        tx.execute(_LOCK_CHILDREN, {"ids": ids}).all()
-    return sum(_deliver_one(tx, delivery) for delivery in deliveries)
+    # Children first. Of two who settle the last two edges of one child, the second then sees what
+    # the first has settled. News for a child that somebody keeps locked stay where they are.
+    children = _CHILDREN.lock(tx, [delivery.handover.child_id for delivery in deliveries])
+    free = (one for one in deliveries if one.handover.child_id not in children.kept)
+    return sum(_deliver_one(tx, delivery) for delivery in free)
 
 
 def _deliver_one(tx: Tx, delivery: Delivery) -> bool:

@@ -25,7 +25,7 @@ _STORED = Often(
 )
 _PARENTS = (
     select(jobs.c.id, jobs.c.status).where(one_of(jobs.c.id, "ids")).order_by(jobs.c.id)
-).with_for_update()
+).with_for_update(key_share=True)
 _MARK_PARENTS = update(jobs).where(one_of(jobs.c.id, "ids")).values(has_children=True)
 _INSERT_EDGES = insert(edges)
 _INSERT_HANDOVERS = insert(handovers)

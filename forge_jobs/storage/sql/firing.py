@@ -30,7 +30,7 @@ _LOCKED = (
     )
     .where(one_of(schedules.c.name, "names"), schedules.c.deleted.is_(False))
     .order_by(schedules.c.name)
-    .with_for_update()
+    .with_for_update(key_share=True)
 )
 _STORED = select(jobs.c.id).where(one_of(jobs.c.id, "ids"))
 

@@ -24,6 +24,8 @@ class Flavor(Protocol):
     """What one database does its own way."""
 
     name: str
+    locks_rows: bool
+    """Whether a transaction that is open may hold single rows: False where it holds all or none."""
     driver_errors: tuple[type[Exception], ...]
     """What drivers raise: their own errors, and those of values they cannot bind."""
 
@@ -83,7 +85,8 @@ class Flavor(Protocol):
         ...
 
     def succeed(self, tx: "Tx", items: Sequence[tuple[Claim, Transition]]) -> "Sequence[Succeeded]":
-        """End the claims that still hold their jobs, locked in id order; those jobs.
+        """End the claims that still hold their jobs, but for those that somebody else has locked;
+        the jobs that were ended.
 
         :param items: plain successes, of different jobs
         """

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import TypeVar
 
+from forge_jobs.errors import Locked
 from forge_jobs.model.events import TimelineEvent
 from forge_jobs.model.ids import HostId, JobId
 from forge_jobs.model.jobs import (
@@ -95,19 +96,19 @@ class SqlJobStore:
 
     async def finalize(
         self, finalizations: Sequence[Finalization], *, connection: object | None = None
-    ) -> list[bool]:
+    ) -> list[bool | None]:
         return await self._write(lambda tx: settle.finalize(tx, finalizations), connection)
 
     async def exchange(
         self, queue: str, finalizations: Sequence[Finalization], demand: Demand, lease: PodLease
     ) -> Exchange:
-        def script(tx: Tx) -> tuple[list[bool], list[JobRow], timedelta | None]:
+        def script(tx: Tx) -> tuple[list[bool | None], list[JobRow], timedelta | None]:
             settled = settle.finalize(tx, finalizations)
             picked = tx.flavor.claim(tx, queue, demand, lease)
             is_short = len(picked) < demand.limit
             return settled, picked, claims.next_due_in(tx, queue) if is_short else None
 
-        def answer(done: tuple[list[bool], list[JobRow], timedelta | None]) -> Exchange:
+        def answer(done: tuple[list[bool | None], list[JobRow], timedelta | None]) -> Exchange:
             settled, picked, next_due_in = done
             claimed = tuple(claimed_job(row, lease.host_id) for row in picked)
             return Exchange(tuple(settled), claimed, next_due_in)
@@ -122,7 +123,7 @@ class SqlJobStore:
     ) -> Beat:
         return await self._database.write(lambda tx: beats.heartbeat(tx, lease, claims, lease_for))
 
-    async def release(self, claims: Sequence[Claim]) -> list[bool]:
+    async def release(self, claims: Sequence[Claim]) -> list[bool | None]:
         return await self._database.write(lambda tx: settle.release(tx, claims))
 
     async def stale_claims(self, stale_after: timedelta, limit: int) -> StaleClaims:
@@ -163,7 +164,18 @@ class SqlJobStore:
         visit = await self._database.read(lambda tx: operators.find(tx, which, cursor, limit))
         if not visit.ids:
             return BulkOutcome((), (), {}, None)
-        return await self._database.write(lambda tx: verb(tx, visit))
+        return await self._visited(verb, visit)
+
+    async def _visited(
+        self, verb: Callable[[Tx, operators.Visit], BulkOutcome], visit: operators.Visit
+    ) -> BulkOutcome:
+        """In one transaction, or by halves where somebody keeps a key or an edge."""
+        try:
+            return await self._database.write(lambda tx: verb(tx, visit), patient=False)
+        except Locked:
+            if len(visit.ids) == 1:
+                return operators.locked(visit)
+        return operators.joined([await self._visited(verb, half) for half in visit.halves()])
 
     async def bring_back_jobs(self, limit: int) -> int:
         return await set_back.bring_back_jobs(self._database, limit)

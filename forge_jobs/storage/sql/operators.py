@@ -1,7 +1,7 @@
 """What operators do to jobs, in bounded batches that visit in id order."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sqlalchemy import bindparam, delete, select, text, update
 
@@ -27,6 +27,7 @@ from forge_jobs.storage.sql.filters import conditions, oldest_ids
 from forge_jobs.storage.sql.job_rows import JobRow
 from forge_jobs.storage.sql.lists import one_of
 from forge_jobs.storage.sql.requeues import Relinking, write_requeued
+from forge_jobs.storage.sql.row_locks import LONGER_PAUSES_S, Lockable
 from forge_jobs.storage.sql.tables import WAITING, edges, jobs
 from forge_jobs.storage.sql.transaction import Tx
 from forge_jobs.storage.sql.unique_keys import key_holders
@@ -40,7 +41,7 @@ _VISITED = select(
     jobs.c.expires_at,
     jobs.c.requested_run_at,
     (jobs.c.payload == "").label("is_dropped"),
-).with_for_update()
+)
 _ASK = update(jobs).where(one_of(jobs.c.id, "ids")).values(cancel_requested=True)
 _DELETE = delete(jobs).where(one_of(jobs.c.id, "ids"))
 _SETTLE_HELD = (
@@ -58,7 +59,7 @@ _EXPIRED = (
     .where(jobs.c.expires_at <= bindparam("now"), text(f"expires_at IS NOT NULL AND {WAITING}"))
     .order_by(jobs.c.expires_at, jobs.c.id)
     .limit(bindparam("count"))
-    .with_for_update(skip_locked=True)
+    .with_for_update(key_share=True, skip_locked=True)
 )
 
 _Verb = Callable[[Tx, Sequence[JobRow]], "_Changes"]
@@ -96,6 +97,11 @@ class Visit:
     ids: Sequence[JobId]
     cursor: JobId | None
 
+    def halves(self) -> "tuple[Visit, Visit]":
+        """The same jobs in two visits."""
+        middle = len(self.ids) // 2
+        return replace(self, ids=self.ids[:middle]), replace(self, ids=self.ids[middle:])
+
 
 def find(tx: Tx, which: JobFilter, cursor: str | None, limit: int) -> Visit:
     """The jobs to visit, at most ``limit``. Looking may take long: it needs no write lock."""
@@ -116,7 +122,7 @@ def cancel(tx: Tx, visit: Visit) -> BulkOutcome:
 
 def delete_jobs(tx: Tx, visit: Visit) -> BulkOutcome:
     """See ``JobStore.delete``."""
-    return _visit(tx, visit, _delete)
+    return _visit(tx, visit, _delete, removes=True)
 
 
 def requeue(tx: Tx, visit: Visit) -> BulkOutcome:
@@ -135,6 +141,21 @@ def run_now(tx: Tx, visit: Visit) -> BulkOutcome:
     return _visit(tx, visit, _run_now)
 
 
+def locked(visit: Visit) -> BulkOutcome:
+    """None of its jobs could be changed: somebody holds what they need."""
+    return BulkOutcome((), (), dict.fromkeys(visit.ids, Refusal.LOCKED), visit.cursor)
+
+
+def joined(outcomes: Sequence[BulkOutcome]) -> BulkOutcome:
+    """What the halves of a visit did."""
+    return BulkOutcome(
+        changed=tuple(each for outcome in outcomes for each in outcome.changed),
+        requested=tuple(each for outcome in outcomes for each in outcome.requested),
+        refused={each: why for outcome in outcomes for each, why in outcome.refused.items()},
+        cursor=outcomes[0].cursor,
+    )
+
+
 def expire(tx: Tx, limit: int) -> int:
     """See ``JobStore.expire``."""
     ids = tx.execute(_EXPIRED, {"now": tx.now, "count": limit}).scalars().all()
@@ -142,16 +163,14 @@ def expire(tx: Tx, limit: int) -> int:
     return len(ids)
 
 
-def _visit(tx: Tx, visit: Visit, verb: _Verb) -> BulkOutcome:
-    statement = _VISITED.where(*conditions(visit.which, tx.flavor)).order_by(jobs.c.id)
-    rows = [
-        row
-        for portion in portions(visit.ids)
-        for row in tx.execute(statement.where(one_of(jobs.c.id, "ids")), {"ids": portion})
-    ]
-    missing = _missing(tx, visit.ids, {row.id for row in rows}) if visit.which.ids else []
-    changes = verb(tx, rows)
+def _visit(tx: Tx, visit: Visit, verb: _Verb, *, removes: bool = False) -> BulkOutcome:
+    meant = _VISITED.where(*conditions(visit.which, tx.flavor), one_of(jobs.c.id, "ids"))
+    rows = Lockable(meant.order_by(jobs.c.id), removes=removes).lock(tx, visit.ids, LONGER_PAUSES_S)
+    found = {*rows, *rows.kept}
+    missing = _missing(tx, visit.ids, found) if visit.which.ids else []
+    changes = verb(tx, [rows[each] for each in sorted(rows)])
     changes.refused.update(dict.fromkeys(missing, Refusal.NOT_FOUND))
+    changes.refused.update((JobId(each), Refusal.LOCKED) for each in rows.kept)
     return BulkOutcome(
         changed=tuple(changes.changed),
         requested=tuple(changes.requested),

@@ -84,7 +84,8 @@ _HELD_OF_KINDS = (
         one_of(jobs.c.kind, "kinds"),
     )
     .limit(bindparam("at_most"))
-    .with_for_update()
+    # One that somebody has locked is freed by a later look.
+    .with_for_update(key_share=True, skip_locked=True)
 )
 # Jobs are put on hold when they are due; a clock that was set back since makes none wait.
 _FREE = (
@@ -241,9 +242,9 @@ def _forget_slots(tx: Tx, host_id: HostId) -> list[str]:
     return list(left)
 
 
-def _free_held_jobs(tx: Tx, kinds: Sequence[str]) -> bool:
-    """Free at most :data:`FREED_AT_ONCE`; False when that was all."""
-    left = FREED_AT_ONCE
+def free_held_jobs(tx: Tx, kinds: Sequence[str], limit: int = FREED_AT_ONCE) -> int:
+    """Free held jobs of these kinds that nobody else has locked; at most ``limit``, how many."""
+    left = limit
     for portion in portions(kinds):
         found = tx.execute(_HELD_OF_KINDS, {"kinds": portion, "at_most": left}).all()
         for ids in portions(row.id for row in found):
@@ -251,8 +252,8 @@ def _free_held_jobs(tx: Tx, kinds: Sequence[str]) -> bool:
         tx.wake_queues({row.queue for row in found})
         left -= len(found)
         if left == 0:
-            return True
-    return False
+            break
+    return limit - left
 
 
 def _set_draining(tx: Tx, lease: PodLease) -> None:
@@ -297,9 +298,14 @@ class SqlProcStore:
         lease = await self._database.write(lambda tx: _register(tx, pod, lease_for))
         # From here on the pod's kinds are known, so nothing more of them is put on hold. Were it
         # to die half way, what is left would be freed by the next pod that knows them.
-        while await self._database.write(lambda tx: _free_held_jobs(tx, pod.kinds)):
-            pass
+        freed = FREED_AT_ONCE
+        while freed == FREED_AT_ONCE:
+            freed = await self._database.write(lambda tx: free_held_jobs(tx, pod.kinds))
         return lease
+
+    async def free_held_jobs(self, limit: int) -> int:
+        # One writer at a time: registering leaves none.
+        return 0
 
     async def set_draining(self, lease: PodLease) -> None:
         await self._database.write(lambda tx: _set_draining(tx, lease))

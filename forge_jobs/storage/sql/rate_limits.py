@@ -40,7 +40,7 @@ _AS_OF_NOW = _BY_SCOPE.values(updated_at=_NOW)
 _GIVE_TURNS = _BY_SCOPE.values(last_turn_at=bindparam("to"))
 _DRAIN = _BY_SCOPE.values(level=_limits.capacity * _limits.period_us, updated_at=_NOW)
 _ALL = select(rate_limits)
-_ONE_LOCKED = _ALL.where(_limits.scope == bindparam("of")).with_for_update()
+_ONE_LOCKED = _ALL.where(_limits.scope == bindparam("of")).with_for_update(key_share=True)
 
 
 def take(tx: Tx, scope: str, count: int) -> TokenGrant:

@@ -19,7 +19,7 @@ _LOCK = (
     select(jobs.c.id, jobs.c.status)
     .where(one_of(jobs.c.id, "ids"))
     .order_by(jobs.c.id)
-    .with_for_update()
+    .with_for_update(key_share=True)
 )
 _SET_EDGE = (
     update(edges)

@@ -22,12 +22,14 @@ _AHEAD: Any = _NOW + TOLERANCE_US
 
 # What somebody has locked is being renewed, or ended. It is not waited for, so any order will do.
 _LEASES_AHEAD = (
-    select(pods.c.host_id).where(pods.c.last_beat_at > _AHEAD).with_for_update(skip_locked=True)
+    select(pods.c.host_id)
+    .where(pods.c.last_beat_at > _AHEAD)
+    .with_for_update(key_share=True, skip_locked=True)
 )
 _CLAIMS_AHEAD = (
     select(jobs.c.id)
     .where(text(CLAIMED), jobs.c.heartbeat_at > _AHEAD)
-    .with_for_update(skip_locked=True)
+    .with_for_update(key_share=True, skip_locked=True)
 )
 _BRING_LEASES = (
     update(pods)
@@ -89,7 +91,7 @@ _STILL_AHEAD = (
     .where(one_of(jobs.c.id, "ids"), *_IS_AHEAD)
     # As every write of many jobs.
     .order_by(jobs.c.id)
-    .with_for_update(skip_locked=True)
+    .with_for_update(key_share=True, skip_locked=True)
 )
 _BRING_JOB = (
     update(jobs).where(jobs.c.id == bindparam("job")).values(run_at=bindparam("new_run_at"))

@@ -1,12 +1,12 @@
 """Ends of claims: finalize, release and revive apply a transition under the claim's token."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import BigInteger, Select, bindparam, literal, select, text, true, update
+from sqlalchemy import BigInteger, bindparam, literal, select, text, true, update
 
 from forge_jobs.clock import duration_us, from_us
 from forge_jobs.model.ids import HostId
@@ -20,11 +20,11 @@ from forge_jobs.model.transitions import (
     Transition,
 )
 from forge_jobs.storage.sql.children import tell_children
-from forge_jobs.storage.sql.chunks import portions
 from forge_jobs.storage.sql.cooldowns import start_cooldown
 from forge_jobs.storage.sql.endings import keeps_payload, retentions
 from forge_jobs.storage.sql.job_rows import JobRow, append_error
 from forge_jobs.storage.sql.lists import one_of
+from forge_jobs.storage.sql.row_locks import PAUSES_S, Lockable, pause
 from forge_jobs.storage.sql.successes import are_plain_successes, is_plain_success
 from forge_jobs.storage.sql.tables import CLAIMED, jobs
 from forge_jobs.storage.sql.transaction import REVIVALS, Tx
@@ -57,9 +57,9 @@ _CURRENT = (
     # In id order, as every write of many jobs, so that two of them never wait for each other.
     .order_by(jobs.c.id)
 )
-_LOCKED = _CURRENT.with_for_update()
-# A row that somebody has locked is in use: it counts as held.
-_NOT_IN_USE = _CURRENT.with_for_update(skip_locked=True)
+CLAIMED_JOBS = Lockable(_CURRENT)
+"""The jobs of claims, as much of them as their ends need."""
+
 _SETTLE = (
     update(jobs)
     .where(jobs.c.id == bindparam("job"))
@@ -116,25 +116,24 @@ _RELEASED = Transition(status=JobStatus.PENDING, cause=Cause.RELEASED, delay=Non
 class _Mode:
     """What tells the three ways to end a claim apart.
 
-    :param by_owner: its repeat is known by the token; a revival's is not
-    :param read: how the jobs are read and locked
+    :param by_owner: its repeat is known by the token; a revival's is not. A job that somebody else
+        has locked is set aside; for a revival it is in use
     :param keep_result: the result stays, whatever the transition's
     :param cancel_spares_done: success stands against a cancel
     """
 
     by_owner: bool
-    read: Select[Any] = _LOCKED
     keep_result: bool = False
     cancel_spares_done: bool = True
 
 
 _FINALIZE = _Mode(by_owner=True)
 _RELEASE = _Mode(by_owner=True, keep_result=True)
-_REVIVE = _Mode(by_owner=False, read=_NOT_IN_USE, cancel_spares_done=False)
+_REVIVE = _Mode(by_owner=False, cancel_spares_done=False)
 
 
-def finalize(tx: Tx, finalizations: Sequence[Finalization]) -> list[bool]:
-    """See ``JobStore.finalize``."""
+def finalize(tx: Tx, finalizations: Sequence[Finalization]) -> list[bool | None]:
+    """See ``JobStore.finalize``. In a caller's transaction locked jobs are waited for."""
     items = [(one.claim, one.transition) for one in finalizations]
     # A caller's snapshot may be older than the claim: then the job must be locked to tell.
     if not tx.is_callers and are_plain_successes(finalizations):
@@ -142,19 +141,43 @@ def finalize(tx: Tx, finalizations: Sequence[Finalization]) -> list[bool]:
     return _settle(tx, items, _FINALIZE)
 
 
-def _succeed(tx: Tx, items: Sequence[tuple[Claim, Transition]]) -> list[bool]:
-    ended = tx.flavor.succeed(tx, items)
+def _succeed(tx: Tx, items: Sequence[tuple[Claim, Transition]]) -> list[bool | None]:
+    ended = [*tx.flavor.succeed(tx, items)]
+    done = {row.id for row in ended}
+    rest = [item for item in items if item[0].job_id not in done]
+    rows, kept = _not_ended(tx, rest)
+    for seconds in PAUSES_S:
+        if not kept:
+            break
+        # What holds its job and was not ended is locked, most often by a beat.
+        pause(tx, seconds)
+        ended += tx.flavor.succeed(tx, kept)
+        done = {row.id for row in ended}
+        rest = [item for item in rest if item[0].job_id not in done]
+        rows, kept = _not_ended(tx, rest)
     for (queue, host_id), count in Counter((row.queue, row.host_id) for row in ended).items():
         tx.count(queue, Cause.SUCCEEDED, host_id, count)
     tell_children(tx, {row.id: JobStatus.DONE for row in ended if row.has_children})
-    done = {row.id for row in ended}
+    locked = {claim.job_id for claim, _ in kept}
+    return [
+        None
+        if claim.job_id in locked
+        else claim.job_id in done or _is_repeat(rows.get(claim.job_id), claim)
+        for claim, _ in items
+    ]
+
+
+def _not_ended(
+    tx: Tx, items: Sequence[tuple[Claim, Transition]]
+) -> tuple[Mapping[str, JobRow], list[tuple[Claim, Transition]]]:
+    """The jobs as they are committed, and those of the items that hold theirs still."""
     # What is held no more stays so: nothing has to be locked to see whether it is a repeat.
-    rest = (claim for claim, _ in items if claim.job_id not in done)
-    rows = current_rows(tx, rest, _CURRENT)
-    return [claim.job_id in done or _is_repeat(rows.get(claim.job_id), claim) for claim, _ in items]
+    rows = CLAIMED_JOBS.read(tx, [claim.job_id for claim, _ in items])
+    kept = [item for item in items if is_current(rows.get(item[0].job_id), item[0])]
+    return rows, kept if tx.flavor.locks_rows else []
 
 
-def release(tx: Tx, claims: Sequence[Claim]) -> list[bool]:
+def release(tx: Tx, claims: Sequence[Claim]) -> list[bool | None]:
     """See ``JobStore.release``."""
     return _settle(tx, [(claim, _RELEASED) for claim in claims], _RELEASE)
 
@@ -163,12 +186,13 @@ def revive(tx: Tx, revivals: Sequence[Revival], stale_after: timedelta) -> list[
     """See ``JobStore.revive``."""
     tx.flavor.lock(tx.connection, REVIVALS, shared=True)
     silent_since = tx.now - duration_us(stale_after)
-    return _settle(
+    outcomes = _settle(
         tx,
         [(one.claim, one.transition) for one in revivals],
         _REVIVE,
         lambda row: row.heartbeat_at <= silent_since,
     )
+    return [outcome is True for outcome in outcomes]
 
 
 def stale_claims(tx: Tx, stale_after: timedelta, limit: int) -> StaleClaims:
@@ -195,12 +219,6 @@ def stale_of(rows: Sequence[Any]) -> StaleClaims:
     return StaleClaims(found, read_at={"": from_us(rows[0].now)})
 
 
-def current_rows(tx: Tx, claims: Iterable[Claim], read: Select[Any] = _LOCKED) -> dict[str, JobRow]:
-    """The jobs of the claims, locked, by id."""
-    ids = sorted({claim.job_id for claim in claims})
-    return {row.id: row for portion in portions(ids) for row in tx.execute(read, {"ids": portion})}
-
-
 def is_current(row: JobRow | None, claim: Claim) -> bool:
     """Whether the claim still holds its job."""
     return (
@@ -217,21 +235,25 @@ def _settle(
     items: Sequence[tuple[Claim, Transition]],
     mode: _Mode,
     still: Callable[[JobRow], bool] = lambda _: True,
-) -> list[bool]:
+) -> list[bool | None]:
     if not items:
         return []
-    rows = current_rows(tx, (claim for claim, _ in items), mode.read)
+    ids = [claim.job_id for claim, _ in items]
+    rows = CLAIMED_JOBS.lock(tx, ids) if mode.by_owner else CLAIMED_JOBS.lock_free(tx, ids)
     batch = _Batch(tx, mode)
-    outcomes = []
+    outcomes: list[bool | None] = []
     for claim, transition in items:
         row = rows.get(claim.job_id)
-        if claim in batch.ended:
+        if is_current(rows.kept.get(claim.job_id), claim):
+            outcomes.append(None)
+        elif claim in batch.ended:
             # The second of two equal items: a repeat for its owner, too late for a reaper.
             outcomes.append(mode.by_owner)
         elif row is not None and is_current(row, claim) and still(row):
             batch.add(claim, row, transition)
             outcomes.append(True)
         else:
+            row = row or rows.kept.get(claim.job_id)
             outcomes.append(mode.by_owner and _is_repeat(row, claim))
     batch.write()
     return outcomes

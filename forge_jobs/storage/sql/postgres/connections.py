@@ -37,6 +37,10 @@ limit, so that it can still say what it waited for."""
 MOMENT_S = 0.5
 """How long a call waits for locks that is not to hold up others which need none of them."""
 
+SHORT_S = 0.1
+"""How long a statement of its own waits before the script of its call takes over, which need not
+wait: longer than calls of ours hold a row."""
+
 # A hot statement takes as long to plan as to run. So it is planned once, and that plan must be
 # good for tables of any size, also when they were empty then: rows are looked up by index, one by
 # one. All else is planned as the role and database say.
@@ -363,5 +367,5 @@ def _session(options: PostgresOptions) -> dict[str, str]:
 
 def _plan_once(options: PostgresOptions) -> str:
     """Sets a session up for statements that are planned once."""
-    lasting = {**_settings(options, MOMENT_S), **_ONE_PLAN}
+    lasting = {**_settings(options, SHORT_S), **_ONE_PLAN}
     return "; ".join(f"SET {name} = {lasting[name]}" for name in ("lock_timeout", *_ONE_PLAN))

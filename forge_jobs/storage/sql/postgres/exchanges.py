@@ -19,7 +19,7 @@ from forge_jobs.storage.sql.successes import columns, owner_of
 from forge_jobs.storage.sql.tables import READY
 
 # Jobs with children end by script: their children are told in the same transaction.
-_ENDS = success_steps("NOT has_children")
+_ENDS = success_steps(only="NOT has_children")
 # The claim locks nothing before the ends have all their locks. They are what a call may have to
 # wait for, and who waits must hold nothing that somebody else could be waiting for. It claims
 # nothing at all when the script has to end one of them: that may fail, and the claims be lost.

@@ -69,6 +69,7 @@ class PostgresFlavor(Upserts):
     """
 
     name = "postgresql"
+    locks_rows = True
     driver_errors: tuple[type[Exception], ...] = DRIVER_ERRORS
 
     def __init__(self, schema: str, clock: Clock | None) -> None:

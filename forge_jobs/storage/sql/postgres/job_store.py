@@ -1,6 +1,6 @@
 """The jobs of a Postgres store: the calls made for every job go the short way when they can."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import timedelta
 
@@ -72,7 +72,9 @@ class PostgresJobStore(SqlJobStore):
         # Then it has claimed nothing.
         whole = await super().exchange(queue, rest, demand, lease)
         outcomes = iter(whole.settled)
-        settled = (one.claim.job_id in answer.ended or next(outcomes) for one in finalizations)
+        settled: Iterator[bool | None] = (
+            one.claim.job_id in answer.ended or next(outcomes) for one in finalizations
+        )
         return Exchange(tuple(settled), whole.claimed, whole.next_due_in)
 
     async def heartbeat(

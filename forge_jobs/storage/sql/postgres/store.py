@@ -21,8 +21,8 @@ from forge_jobs.storage.sql.postgres.idle import PostgresCronStore
 from forge_jobs.storage.sql.postgres.job_store import PostgresJobStore
 from forge_jobs.storage.sql.postgres.listening import POLL_EVERY_S, Bell
 from forge_jobs.storage.sql.postgres.migrating import bring_up, change
+from forge_jobs.storage.sql.postgres.procs import PostgresProcStore
 from forge_jobs.storage.sql.postgres.snapshots import open_transactions
-from forge_jobs.storage.sql.procs import SqlProcStore
 from forge_jobs.storage.sql.transaction import Tx
 
 logger = reporter(__name__)
@@ -105,7 +105,7 @@ class _Opener:
         database.bell = Bell(self._options, database.store_id, flavor.channel)
         return Storage(
             PostgresJobStore(database),
-            SqlProcStore(database),
+            PostgresProcStore(database),
             PostgresConfigStore(database),
             PostgresCronStore(database),
             reopen=self.open,

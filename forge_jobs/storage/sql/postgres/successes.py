@@ -31,7 +31,7 @@ _STEPS = f"""
             SELECT 1 FROM forge_jobs
             WHERE id = given.id AND {{only}} AND (queue, token, host_id, status)
                 IS NOT DISTINCT FROM (given.queue, given.token, :owner, 'in_progress')
-            FOR NO KEY UPDATE
+            FOR NO KEY UPDATE {{locked}}
         ) AS held
     ), ended AS (
         UPDATE forge_jobs AS job
@@ -42,15 +42,16 @@ _STEPS = f"""
 """
 
 
-def success_steps(only: str = "true") -> str:
+def success_steps(*, only: str = "true", locked: str = "") -> str:
     """From ``:now`` on, everything that the end of ``:ids`` is but its answer.
 
     :param only: which of the jobs may be ended
+    :param locked: what to do about those that somebody else has locked; nothing: wait
     """
-    return _STEPS.format(only=only)
+    return _STEPS.format(only=only, locked=locked)
 
 
-_SUCCEED = text(f"WITH {success_steps()} SELECT * FROM ended").bindparams(
+_SUCCEED = text(f"WITH {success_steps(locked='SKIP LOCKED')} SELECT * FROM ended").bindparams(
     bindparam("ids", type_=ARRAY(Text)),
     bindparam("queues", type_=ARRAY(Text)),
     bindparam("tokens", type_=ARRAY(BigInteger)),

@@ -67,6 +67,7 @@ class SqliteFlavor(Upserts):
     """SQLite: the host's clock, and a table of sequence numbers that others watch."""
 
     name = "sqlite"
+    locks_rows = False
     driver_errors: tuple[type[Exception], ...] = TRANSLATED
 
     def __init__(self, clock: Clock) -> None:

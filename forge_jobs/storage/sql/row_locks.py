@@ -1,0 +1,86 @@
+"""Locks of jobs that wait for nobody's open transaction.
+
+Calls of ours hold a row for milliseconds, callers' transactions as long as they like. So what
+is locked is passed over, tried again for a moment, and then left to a later call. Nothing of it
+waits inside the database, so in whatever order rows are met, no two calls stop each other.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Select, text
+
+from forge_jobs.storage.sql.chunks import portions
+from forge_jobs.storage.sql.job_rows import JobRow
+from forge_jobs.storage.sql.transaction import Tx
+
+PAUSES_S = (0.002, 0.004, 0.008, 0.016, 0.032)
+"""Between the tries of a call for which workers wait."""
+
+LONGER_PAUSES_S = (*PAUSES_S, 0.064, 0.128, 0.256)
+"""Of a call for which a person waits, and which answers for what it leaves."""
+
+_PAUSE = text("SELECT pg_sleep(:seconds)")
+
+
+class Rows(dict[str, JobRow]):
+    """Jobs by id, locked by the call.
+
+    :ivar kept: as they are committed, those that somebody else has kept locked
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept: Mapping[str, JobRow] = {}
+
+
+class Lockable:
+    """A look at jobs, those of the list parameter ``ids`` and in their order, that may lock them.
+
+    Where a user's table has a foreign key to jobs, an open insert there keeps the ids of its jobs.
+    It is in nobody's way who leaves the id alone.
+
+    :param removes: the jobs are locked to be removed
+    """
+
+    def __init__(self, look: Select[Any], *, removes: bool = False) -> None:
+        self._look = look
+        self._waiting = look.with_for_update(key_share=not removes)
+        self._passing = look.with_for_update(key_share=not removes, skip_locked=True)
+
+    def lock(self, tx: Tx, ids: Iterable[str], pauses: Sequence[float] = PAUSES_S) -> Rows:
+        """The jobs that there are of ``ids``. In a caller's own transaction all are waited for."""
+        wanted = sorted(set(ids))
+        if tx.is_callers or not tx.flavor.locks_rows:
+            return _found(tx, self._waiting, wanted)
+        rows = _found(tx, self._passing, wanted)
+        missing = [each for each in wanted if each not in rows]
+        kept = _found(tx, self._look, missing)
+        for seconds in pauses:
+            if not kept:
+                break
+            pause(tx, seconds)
+            rows.update(_found(tx, self._passing, kept))
+            kept = _found(tx, self._look, [each for each in kept if each not in rows])
+        rows.kept = kept
+        return rows
+
+    def read(self, tx: Tx, ids: Iterable[str]) -> Rows:
+        """The jobs as they are committed."""
+        return _found(tx, self._look, sorted(set(ids)))
+
+    def lock_free(self, tx: Tx, ids: Iterable[str]) -> Rows:
+        """Those that nobody else has locked."""
+        return _found(tx, self._passing, sorted(set(ids)))
+
+
+def pause(tx: Tx, seconds: float) -> None:
+    """Give others the time to end what they do. Only where rows can be locked."""
+    tx.execute(_PAUSE, {"seconds": seconds})
+
+
+def _found(tx: Tx, statement: Select[Any], ids: Iterable[str]) -> Rows:
+    rows = Rows()
+    for portion in portions(ids):
+        rows.update({row.id: row for row in tx.execute(statement, {"ids": portion})})
+    return rows

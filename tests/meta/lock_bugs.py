@@ -1,0 +1,106 @@
+"""Bugs of what goes on beside somebody's open transaction; each names the test of its rule."""
+
+from tests.meta.bugs import Bug, Edit
+
+_ROWS = "tests/backends/postgres/test_locked_rows.py::test_"
+_SQL = "forge_jobs/storage/sql/"
+
+
+def _bug(name: str, file: str, old: str, new: str, *tests: str) -> Bug:
+    """A bug, and the tests that state the rule."""
+    return Bug(f"locks: {name}", tests, (Edit(file, old, new),), "postgres")
+
+
+LOCK_BUGS = (
+    _bug(
+        "ends wait for a caller's transaction",
+        f"{_SQL}row_locks.py",
+        "rows = _found(tx, self._passing, wanted)\n        missing",
+        "rows = _found(tx, self._waiting, wanted)\n        missing",
+        f"{_ROWS}an_end_whose_job_a_caller_has_made_a_parent_is_set_aside",
+    ),
+    _bug(
+        "an end that is set aside counts as refused",
+        f"{_SQL}settle.py",
+        "if is_current(rows.kept.get(claim.job_id), claim):",
+        "if False:",
+        f"{_ROWS}a_claim_that_is_given_back_is_set_aside",
+    ),
+    _bug(
+        "a success that is set aside counts as refused",
+        f"{_SQL}settle.py",
+        "return rows, kept if tx.flavor.locks_rows else []",
+        "return rows, []",
+        f"{_ROWS}an_end_whose_job_a_caller_has_made_a_parent_is_set_aside",
+    ),
+    _bug(
+        "what is locked for a moment is set aside",
+        f"{_SQL}row_locks.py",
+        "            if not kept:\n                break\n            pause(",
+        "            break\n            pause(",
+        f"{_ROWS}a_moment_of_waiting_is_no_reason_to_set_aside",
+    ),
+    _bug(
+        "a repeat is set aside as if it were news",
+        f"{_SQL}settle.py",
+        "row = row or rows.kept.get(claim.job_id)",
+        "row = row or None",
+        f"{_ROWS}ends_that_mean_nothing_any_more_are_refused_although_their_job_is_locked",
+    ),
+    _bug(
+        "a foreign key of a user's table is in the way",
+        f"{_SQL}row_locks.py",
+        "look.with_for_update(key_share=not removes, skip_locked=True)",
+        "look.with_for_update(skip_locked=True)",
+        f"{_ROWS}a_row_with_a_foreign_key_to_a_job_is_in_no_ends_way",
+    ),
+    _bug(
+        "a job that a foreign key holds is deleted by waiting",
+        f"{_SQL}operators.py",
+        "return _visit(tx, visit, _delete, removes=True)",
+        "return _visit(tx, visit, _delete)",
+        f"{_ROWS}a_moment_in_which_a_foreign_key_holds_a_job_costs_a_delete_one_call",
+    ),
+    _bug(
+        "locked children hide those behind them",
+        "forge_jobs/runtime/handover.py",
+        "limit = HANDOVER_BATCH + len(tried)",
+        "limit = HANDOVER_BATCH",
+        f"{_ROWS}news_for_a_locked_child_wait_and_all_others_are_told",
+    ),
+    _bug(
+        "a locked held job keeps a pod from registering",
+        f"{_SQL}procs.py",
+        ".with_for_update(key_share=True, skip_locked=True)",
+        ".with_for_update(key_share=True)",
+        f"{_ROWS}a_pod_registers_beside_a_locked_job_of_its_kind",
+    ),
+    _bug(
+        "jobs that nobody knows are taken off hold",
+        f"{_SQL}postgres/procs.py",
+        "WHERE lease_until > :now",
+        "WHERE :now > 0",
+        f"{_ROWS}jobs_of_kinds_that_no_live_pod_knows_stay_on_hold",
+    ),
+    _bug(
+        "locked jobs of a bulk verb are not reported",
+        f"{_SQL}operators.py",
+        "changes.refused.update((JobId(each), Refusal.LOCKED) for each in rows.kept)",
+        "pass",
+        f"{_ROWS}a_bulk_verb_reports_locked_jobs_and_does_the_others",
+    ),
+    _bug(
+        "one key that a caller takes stops a requeue",
+        f"{_SQL}job_store.py",
+        "            if len(visit.ids) == 1:\n",
+        "            if visit.ids:\n",
+        f"{_ROWS}a_requeue_leaves_out_the_job_whose_key_a_caller_is_taking",
+    ),
+    _bug(
+        "one key that a caller takes stops all schedules",
+        "forge_jobs/runtime/cron.py",
+        "isinstance(error, Locked | StorageRefused)",
+        "isinstance(error, StorageRefused)",
+        f"{_ROWS}schedules_fire_beside_one_whose_key_a_caller_is_taking",
+    ),
+)
