@@ -53,6 +53,15 @@ class SentinelFleet:
             f"/main?sentinel_password={self.sentinel.password}"
         )
 
+    def with_sentinel(self, port: int, place: str) -> str:
+        """:attr:`url` with a sentinel at ``port`` in place of the one that is not there.
+
+        :param place: 'first' or 'last'
+        """
+        mine, other = f"127.0.0.1:{self.sentinel.port}", f"127.0.0.1:{port}"
+        hosts = f"{other},{mine}" if place == "first" else f"{mine},{other}"
+        return self.url.replace(f"127.0.0.1:1,{mine}", hosts)
+
     async def replicated(self) -> None:
         """Wait until the sentinel would fail over."""
         await wait_until(

@@ -69,6 +69,11 @@ class RedisUrl:
     wait_timeout: float
 
     @property
+    def attempt(self) -> float:
+        """Seconds for a connection to one host, so that others have their turn within a call."""
+        return self.timeout / 4 if self.kind else self.timeout
+
+    @property
     def server(self) -> str:
         """What to call the servers when they give no answer, with hosts and ports."""
         hosts = in_words(self.hosts)

@@ -7,20 +7,25 @@ for they repeat a command whose reply was lost: one that had run ran twice.
 import asyncio
 import socket
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import hiredis
 from redis.asyncio.connection import Connection, SSLConnection
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
+from redis.exceptions import ConnectionError as NotConnected
 from redis.exceptions import MasterDownError, ReadOnlyError, ResponseError
 
 from forge_jobs.storage.redis.address import Host, Login, RedisUrl, Tls, in_words
-from forge_jobs.storage.redis.errors import name_server
+from forge_jobs.storage.redis.errors import TRANSLATED, name_server
+from forge_jobs.storage.redis.silence import SilentCalls
 
 Command = Sequence[str | int | bytes]
 
-_CONNECT_S = 5.0
+Turn = Sequence[Command]
+"""Commands that go to one server on one connection, without a pause; the first decides where."""
+
 _ABSENT_S = 10
 """A peer that has acknowledged nothing for so long is gone."""
 
@@ -33,9 +38,12 @@ def _socket_options() -> dict[int, int]:
     return {getattr(socket, name): value for name, value in named.items() if hasattr(socket, name)}
 
 
-async def connect(host: Host, login: Login, database: int, tls: Tls | None) -> Connection:
+async def connect(
+    host: Host, login: Login, database: int, tls: Tls | None, limit: float
+) -> Connection:
     """A connected and authenticated connection.
 
+    :param limit: seconds until all of that is done
     :raises redis.exceptions.RedisError: the server is not there, or refuses
     """
     options: dict[str, Any] = {
@@ -44,7 +52,7 @@ async def connect(host: Host, login: Login, database: int, tls: Tls | None) -> C
         "username": login.username,
         "password": login.password,
         "db": database,
-        "socket_connect_timeout": _CONNECT_S,
+        "socket_connect_timeout": limit,
         # Calls have a limit of their own.
         "socket_timeout": None,
         "socket_keepalive": True,
@@ -66,12 +74,35 @@ async def connect(host: Host, login: Login, database: int, tls: Tls | None) -> C
             ssl_keyfile=tls.keyfile,
         )
     try:
-        await connection.connect()  # type: ignore[no-untyped-call]
+        async with asyncio.timeout(limit):
+            await _greet(connection)
     except BaseException as error:
-        await connection.disconnect(nowait=True)
+        await drop(connection)
         name_server(error, _words(connection))
         raise
     return connection
+
+
+async def _greet(connection: Connection) -> None:
+    try:
+        await connection.connect()  # type: ignore[no-untyped-call]
+    except RuntimeError as error:
+        raise _reset_while_writing(error) from error
+
+
+def _reset_while_writing(error: RuntimeError) -> NotConnected:
+    # uvloop's word for a write to a connection that the other end has just reset.
+    return NotConnected(str(error))
+
+
+async def drop(connection: Connection) -> None:
+    """Close a connection at once, for an end that may be silent for ever."""
+    writer = connection._writer
+    if writer is not None:
+        # Closed in good order TLS would wait for the other end to say goodbye.
+        writer.transport.abort()
+    with suppress(*TRANSLATED):
+        await connection.disconnect(nowait=True)
 
 
 def _words(connection: Connection) -> str:
@@ -80,14 +111,27 @@ def _words(connection: Connection) -> str:
 
 async def connect_to(url: RedisUrl, host: Host) -> Connection:
     """A connection to one of the servers that keep jobs."""
-    return await connect(host, url.login, url.database, url.tls)
+    connection = await connect(host, url.login, url.database, url.tls, url.attempt)
+    if url.kind == "cluster" and url.login.password is None:
+        # Nothing has been said yet, and the system takes connections for a frozen server.
+        try:
+            async with asyncio.timeout(url.attempt):
+                await converse(connection, [("PING",)])
+        except BaseException as error:
+            await drop(connection)
+            name_server(error, _words(connection))
+            raise
+    return connection
 
 
 async def converse(connection: Connection, commands: Sequence[Command]) -> list[Any]:
     """Send ``commands`` in one piece; their replies in order, an error reply as its exception."""
     # Its stub knows tuples of one only.
     packed = [hiredis.pack_command(tuple(each)) for each in commands]  # type: ignore[arg-type]
-    await connection.send_packed_command(packed, check_health=False)
+    try:
+        await connection.send_packed_command(packed, check_health=False)
+    except RuntimeError as error:
+        raise _reset_while_writing(error) from error
     return [await _reply(connection) for _ in commands]
 
 
@@ -102,13 +146,21 @@ class Pool:
     """Connections to one server, at most ``size``; a call has one to itself, and may wait for it.
 
     :param make: a new connection
+    :param has_left: whether another server has taken the place of the one at that host. Asked
+        again and again while a call there is silent, and true ends the call
     """
 
-    def __init__(self, make: Callable[[], Awaitable[Connection]], size: int) -> None:
+    def __init__(
+        self,
+        make: Callable[[], Awaitable[Connection]],
+        size: int,
+        has_left: Callable[[Host], Awaitable[bool]] | None = None,
+    ) -> None:
         self._make = make
         self._room = asyncio.Semaphore(size)
         self._idle: list[Connection] = []
         self._epoch = 0
+        self._calls = None if has_left is None else SilentCalls(has_left)
 
     async def converse(self, commands: Sequence[Command]) -> list[Any]:
         """:func:`converse` on any connection. Cancelled or failed, the outcome is unknown."""
@@ -117,14 +169,19 @@ class Pool:
             connection: Connection | None = None
             try:
                 connection = await self._take()
+                if self._calls is not None:
+                    self._calls.begun(connection)
                 replies = await converse(connection, commands)
             except BaseException as error:
                 if connection is not None:
-                    await connection.disconnect(nowait=True)
+                    await drop(connection)
                     name_server(error, _words(connection))
                 # What ended this one may have ended all: the next calls start afresh.
                 await self.renew()
                 raise
+            finally:
+                if self._calls is not None and connection is not None:
+                    self._calls.ended(connection)
             if any(isinstance(reply, (ReadOnlyError, MasterDownError)) for reply in replies):
                 # No primary any more. Whoever is now is found by connecting.
                 await self.renew()
@@ -137,10 +194,10 @@ class Pool:
     async def _take(self) -> Connection:
         while self._idle:
             connection = self._idle.pop()
-            if connection.is_connected and not await connection.can_read():
+            if await _is_usable(connection):
                 return connection
             # Closed by the server meanwhile.
-            await connection.disconnect(nowait=True)
+            await drop(connection)
         return await self._make()
 
     async def renew(self) -> None:
@@ -148,10 +205,23 @@ class Pool:
         self._epoch += 1
         idle, self._idle = self._idle, []
         for connection in idle:
-            await connection.disconnect(nowait=True)
+            await drop(connection)
 
     async def close(self) -> None:
         """Close the idle connections, and wait until they are."""
         idle, self._idle = self._idle, []
         for connection in idle:
             await connection.disconnect()
+        if self._calls is not None:
+            await self._calls.close()
+
+
+async def _is_usable(connection: Connection) -> bool:
+    writer = connection._writer
+    # One that was reset has nothing to be read, and is closing.
+    if writer is None or writer.transport.is_closing():
+        return False
+    try:
+        return not await connection.can_read()
+    except TRANSLATED:
+        return False

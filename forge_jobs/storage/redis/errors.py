@@ -10,6 +10,11 @@ from forge_jobs.errors import StorageError, StorageRefused, Unavailable
 TRANSLATED = (driver.RedisError, OSError, TimeoutError)
 """What the driver raises."""
 
+
+class SlotsDisputed(driver.ClusterDownError):
+    """The servers of a cluster name each other as the owner of a slot."""
+
+
 _UNAVAILABLE: dict[type[Exception], str] = {
     driver.OutOfMemoryError: "the server's memory is used up (maxmemory)",
     driver.ReadOnlyError: "the server has become a replica",
@@ -17,6 +22,7 @@ _UNAVAILABLE: dict[type[Exception], str] = {
     driver.TimeoutError: "the server does not answer",
     TimeoutError: "the server does not answer",
     driver.MasterDownError: "the server is a replica without its primary",
+    SlotsDisputed: "the servers of the cluster do not agree which of them serves a slot",
     driver.ClusterDownError: "the cluster is down",
     driver.ConnectionError: "the server cannot be reached",
     OSError: "the server cannot be reached",
@@ -32,6 +38,11 @@ _PASSING = {
 
 
 _UNREACHED = (driver.TimeoutError, TimeoutError, driver.ConnectionError, OSError)
+
+
+def is_unreached(error: BaseException) -> bool:
+    """Whether the server was not there or said nothing, rather than refused."""
+    return isinstance(error, _UNREACHED) and not isinstance(error, driver.AuthenticationError)
 
 
 def name_server(error: BaseException, server: str) -> None:

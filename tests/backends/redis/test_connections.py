@@ -7,8 +7,12 @@ from collections.abc import AsyncGenerator
 
 import anyio
 import pytest
+import uvloop
+from redis.exceptions import ConnectionError as NotConnected
 
 from forge_jobs.errors import StorageError, StorageRefused, Unavailable
+from forge_jobs.storage.redis.address import parse_url
+from forge_jobs.storage.redis.connections import connect_to, converse
 from forge_jobs.storage.redis.database import Database
 from forge_jobs.testing.servers import RedisServer
 from tests.support.proxy import Proxy
@@ -286,3 +290,34 @@ async def test_used_up_memory_refuses_writes_and_lets_reads_go_on(
     finally:
         server.command("CONFIG", "SET", "maxmemory", "0")
     assert await increment(database) == 1
+
+
+def test_a_connection_that_is_reset_while_idle_is_replaced_on_uvloop_too(between: Proxy) -> None:
+    async def calls() -> None:
+        async with opened(between.url) as database:
+            for number in range(1, 20):
+                assert await increment(database) == number
+                await _reset(between)
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(calls())
+
+
+def test_a_reset_just_past_the_handshake_is_unavailable_on_uvloop_too(between: Proxy) -> None:
+    async def call() -> None:
+        url = parse_url(between.url)
+        connection = await connect_to(url, url.hosts[0])
+        await _reset(between)
+        with pytest.raises(NotConnected):
+            await converse(connection, [("PING",)])
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(call())
+
+
+async def _reset(between: Proxy) -> None:
+    between.cut()
+    # The loop has seen it then, and so has what is on the loop.
+    await wait_until(lambda: between.connections == 0, description="nothing is connected")
+    for _ in range(10):
+        await anyio.lowlevel.checkpoint()

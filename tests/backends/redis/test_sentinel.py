@@ -1,5 +1,6 @@
 """A primary behind sentinels: found, and found again after a failover."""
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import ExitStack
 from datetime import timedelta
@@ -14,6 +15,7 @@ from forge_jobs.storage.redis.database import Database
 from forge_jobs.testing.servers import RedisServer
 from tests.support.redis_databases import opened
 from tests.support.sentinels import SentinelFleet
+from tests.support.silent import SILENT, frozen
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.long]
@@ -99,3 +101,46 @@ async def test_an_old_primary_that_lives_on_is_left(fleet: SentinelFleet) -> Non
         await wait_until(lambda: _is_replica(fleet.primary), description="the old one is none")
         await wait_until(lambda: _written(database), description="a write goes through")
         assert fleet.replica.command("HEXISTS", f"{database.keys.fleet}:schema", 2)
+
+
+@pytest.mark.parametrize("place", ["first", "last"])
+@pytest.mark.parametrize("silence", SILENT)
+async def test_a_silent_sentinel_stops_nothing(
+    fleet: SentinelFleet, silence: str, place: str
+) -> None:
+    with SILENT[silence]() as port:
+        async with opened(fleet.with_sentinel(port, place), timeout=40) as database:
+            with anyio.fail_after(20):
+                await write(database, 1)
+                await anyio.to_thread.run_sync(fleet.primary.restart)
+                await wait_until(lambda: _written(database), description="a write goes through")
+
+
+async def test_calls_to_a_frozen_primary_end_when_another_is_chosen(fleet: SentinelFleet) -> None:
+    await fleet.replicated()
+    # A sentinel that is silent as well makes it no slower.
+    with SILENT["mute"]() as port:
+        async with opened(fleet.with_sentinel(port, "first"), timeout=40) as database:
+            await write(database, 1)
+            with frozen(fleet.primary.process_id):
+                under_way = asyncio.create_task(write(database, 1))
+                await wait_until(lambda: _is_primary(fleet.replica), description="it is primary")
+                with anyio.fail_after(20), pytest.raises(Unavailable):
+                    await under_way
+                await wait_until(lambda: _written(database), description="a write goes through")
+
+
+async def test_checks_that_fail_leave_no_connection_behind(fleet: SentinelFleet) -> None:
+    fleet.primary.command("REPLICAOF", "127.0.0.1", fleet.replica.port)
+    async with opened(fleet.url) as database:
+        for _ in range(10):
+            with pytest.raises(Unavailable):
+                await write(database, 1)
+        for server in (fleet.primary, fleet.sentinel):
+            await wait_until(lambda s=server: _clients(s) <= 1, description="only this one's")
+
+
+def _clients(server: RedisServer) -> int:
+    """Connections of clients, the one that asks among them."""
+    lines = str(server.command("CLIENT", "LIST", "TYPE", "normal")).splitlines()
+    return sum("name=sentinel" not in line for line in lines)

@@ -1,0 +1,191 @@
+"""A cluster: servers that share the hash slots."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from redis.asyncio.connection import Connection
+from redis.crc import key_slot
+from redis.exceptions import (
+    AskError,
+    ClusterDownError,
+    MovedError,
+    RedisError,
+    ResponseError,
+    TryAgainError,
+)
+
+from forge_jobs.errors import StorageError
+from forge_jobs.storage.notices import until_set
+from forge_jobs.storage.redis.address import Host, RedisUrl
+from forge_jobs.storage.redis.asking import Hosts
+from forge_jobs.storage.redis.connections import Pool, Turn, connect_to, drop
+from forge_jobs.storage.redis.errors import TRANSLATED, SlotsDisputed, name_server
+
+_FIRST_PAUSE_S = 0.02
+_LONGEST_PAUSE_S = 0.5
+_MOST_MOVES = 8
+"""So often in one call a server may name another one as the owner of a slot."""
+
+_SLOTS = 16_384
+
+
+class Cluster:
+    """Servers that share the hash slots."""
+
+    def __init__(self, url: RedisUrl) -> None:
+        self._url = url
+        self._pools: dict[Host, Pool] = {}
+        self._owners: list[Host | None] = [None] * _SLOTS
+        self._is_stale = True
+        self._looking = asyncio.Lock()
+        # In turn: a server that is cut off from the others goes on telling what was.
+        self._hosts = Hosts(url.hosts, url.attempt, in_turn=True)
+
+    async def take(self, turns: Sequence[Turn]) -> list[list[Any]]:
+        replies: list[list[Any]] = [[] for _ in turns]
+        waiting = list(range(len(turns)))
+        pause = _FIRST_PAUSE_S
+        moves = 0
+        while True:
+            groups = await self._by_owner(turns, waiting)
+            ended = await asyncio.gather(
+                *(self._take_at(owner, turns, group, replies) for owner, group in groups.items()),
+                return_exceptions=True,
+            )
+            if problem := next((each for each in ended if each is not None), None):
+                raise problem
+            refusals = {n: r for n in waiting if (r := _refusal(replies[n])) is not None}
+            if not refusals:
+                return replies
+            waiting = list(refusals)
+            moved = [self._has_moved(refusal) for refusal in refusals.values()]
+            moves += any(moved)
+            if moves > _MOST_MOVES:
+                self._is_stale = True
+                raise SlotsDisputed("a slot has been moved on and on")
+            if moves != 1 or not all(moved):
+                await until_set(asyncio.Event(), pause)
+                pause = min(pause * 2, _LONGEST_PAUSE_S)
+
+    async def _by_owner(self, turns: Sequence[Turn], numbers: list[int]) -> dict[Host, list[int]]:
+        groups: dict[Host, list[int]] = {}
+        for number in numbers:
+            slot = _slot_of(turns[number])
+            owner = None if self._is_stale else self._owners[slot]
+            if owner is None:
+                await self._look()
+                owner = self._owners[slot]
+            if owner is None:
+                self._is_stale = True
+                raise ClusterDownError("a slot has no owner")
+            groups.setdefault(owner, []).append(number)
+        return groups
+
+    async def _take_at(
+        self, owner: Host, turns: Sequence[Turn], numbers: list[int], replies: list[list[Any]]
+    ) -> None:
+        commands = [command for number in numbers for command in turns[number]]
+        try:
+            answers = iter(await self._pool(owner).converse(commands))
+        except BaseException:
+            # It may have been replaced.
+            self._is_stale = True
+            self._hosts.put_last(owner)
+            raise
+        for number in numbers:
+            replies[number] = [next(answers) for _ in turns[number]]
+            if isinstance(replies[number][0], ClusterDownError):
+                self._is_stale = True
+                self._hosts.put_last(owner)
+
+    def _has_moved(self, refusal: ResponseError) -> bool:
+        """Notes the new owner of a slot that has moved. False: it is on its way."""
+        if not isinstance(refusal, MovedError):
+            # ASK: the keys of the slot are on their way one by one. What a script needs may be on
+            # both sides, so it waits until all are on one. It is refused as a whole, as the key it
+            # declares, the base, never exists.
+            return False
+        if refusal.host:
+            self._owners[refusal.slot_id] = (refusal.host, int(refusal.port))
+        else:
+            self._is_stale = True
+        return True
+
+    async def _look(self) -> None:
+        """Ask which server owns which slots."""
+        async with self._looking:
+            if not self._is_stale:
+                return
+            try:
+                ranges, asked = await self._hosts.ask(self._slots_told_by)
+            except TRANSLATED as error:
+                name_server(error, self._url.server)
+                raise
+            await self._note(ranges, asked)
+
+    async def _slots_told_by(self, host: Host) -> tuple[list[Any], Host]:
+        [ranges] = await self._pool(host).converse([("CLUSTER", "SLOTS")])
+        if not isinstance(ranges, RedisError):
+            return ranges, host
+        if "cluster support disabled" in str(ranges):
+            raise StorageError("the server is no part of a cluster; give redis://")
+        raise ranges
+
+    async def _note(self, ranges: list[Any], asked: Host) -> None:
+        owners: list[Host | None] = [None] * _SLOTS
+        replicas: list[Host] = []
+        for first, last, *nodes in ranges:
+            # A server that does not know its own name is where it was asked.
+            named = [(node[0].decode() if node[0] else "", int(node[1])) for node in nodes]
+            owner, *others = [
+                (name if name not in ("", "?") else asked[0], port) for name, port in named
+            ]
+            owners[first : last + 1] = [owner] * (last + 1 - first)
+            replicas += others
+        self._owners = owners
+        self._is_stale = False
+        known = {owner for owner in owners if owner is not None}
+        self._hosts.replace([*sorted(known), *replicas, *self._url.hosts])
+        for host in [host for host in self._pools if host not in known]:
+            await self._pools.pop(host).renew()
+
+    async def _has_left(self, host: Host) -> bool:
+        self._is_stale = True
+        await self._look()
+        return host not in self._owners
+
+    def _pool(self, host: Host) -> Pool:
+        pool = self._pools.get(host)
+        if pool is None:
+            url = self._url
+            pool = Pool(lambda: connect_to(url, host), url.pool_size, self._has_left)
+            self._pools[host] = pool
+        return pool
+
+    async def each(self) -> list[Pool]:
+        await self._look()
+        return [self._pool(owner) for owner in sorted({each for each in self._owners if each})]
+
+    async def connect(self) -> Connection:
+        # Messages are passed on to every server.
+        try:
+            return await self._hosts.ask(lambda host: connect_to(self._url, host), discard=drop)
+        except TRANSLATED as error:
+            name_server(error, self._url.server)
+            raise
+
+    async def close(self) -> None:
+        for pool in self._pools.values():
+            await pool.close()
+
+
+def _slot_of(turn: Turn) -> int:
+    command = turn[0]
+    key = command[3] if command[0] in ("EVALSHA", "EVAL") else command[1]
+    return key_slot(key if isinstance(key, bytes) else str(key).encode())
+
+
+def _refusal(replies: list[Any]) -> ResponseError | None:
+    first = replies[0]
+    return first if isinstance(first, (AskError, TryAgainError)) else None

@@ -1,0 +1,43 @@
+"""Hosts that never answer: a frozen machine, a firewall that drops what arrives."""
+
+import os
+import signal
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+HOST = "127.0.0.1"
+
+
+@contextmanager
+def mute() -> Iterator[int]:
+    """The port of a host that takes connections and says nothing."""
+    with socket.create_server((HOST, 0), backlog=100) as listening:
+        yield listening.getsockname()[1]
+
+
+@contextmanager
+def deaf() -> Iterator[int]:
+    """The port of a host on which no connection comes about: its backlog is full."""
+    with ExitStack() as stack:
+        listening = stack.enter_context(socket.create_server((HOST, 0), backlog=0))
+        port: int = listening.getsockname()[1]
+        for _ in range(4):
+            waiting = stack.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex((HOST, port))
+        yield port
+
+
+@contextmanager
+def frozen(process_id: int) -> Iterator[None]:
+    """A process that stands still: the system takes connections for it, and nothing answers."""
+    os.kill(process_id, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(process_id, signal.SIGCONT)
+
+
+SILENT = {"mute": mute, "deaf": deaf}
+"""Ways in which a host does not answer."""
