@@ -38,6 +38,7 @@ from tests.meta.pod_bugs import POD_BUGS
 from tests.meta.policy_bugs import POLICY_BUGS
 from tests.meta.postgres_bugs import POSTGRES_BUGS
 from tests.meta.redis_bugs import REDIS_BUGS
+from tests.meta.redis_server_bugs import REDIS_SERVER_BUGS
 from tests.meta.runtime_bugs import RUNTIME_BUGS
 from tests.meta.schema_bugs import SCHEMA_BUGS
 
@@ -57,7 +58,7 @@ GROUPS = {
     "lost writes": LOST_WRITE_BUGS,
     "odd": ODD_BUGS,
     "postgres": POSTGRES_BUGS,
-    "redis": REDIS_BUGS,
+    "redis": (*REDIS_BUGS, *REDIS_SERVER_BUGS),
     "lock": LOCK_BUGS,
     "schema": SCHEMA_BUGS,
     "policy": POLICY_BUGS,

@@ -136,8 +136,11 @@ async def test_checks_that_fail_leave_no_connection_behind(fleet: SentinelFleet)
         for _ in range(10):
             with pytest.raises(Unavailable):
                 await write(database, 1)
-        for server in (fleet.primary, fleet.sentinel):
-            await wait_until(lambda s=server: _clients(s) <= 1, description="only this one's")
+        servers = (fleet.primary, fleet.sentinel)
+        await wait_until(
+            lambda: all(_clients(server) <= 1 for server in servers),
+            description="there is only the connection that asks",
+        )
 
 
 def _clients(server: RedisServer) -> int:
