@@ -101,10 +101,6 @@ class ReplicatedCluster:
         )
 
 
-def _knows(node: ClusterNode, identity: str) -> bool:
-    return identity in str(node.command("CLUSTER NODES"))
-
-
 def _role(node: ClusterNode) -> str:
     try:
         return str(node.command("ROLE")[0])
