@@ -38,7 +38,7 @@ async def look(database: Database, base: str) -> list[object]:
 
 async def note(database: Database, base: str) -> None:
     """Runs a script of ours that writes under the base."""
-    await database.run_one("schema", base, ("create", [[1, "x"]]), list[object])
+    await database.run_one("schema", base, ("create", [[1, "x", 1]]), list[object])
 
 
 def owner(cluster: RedisCluster, slot: int) -> ClusterNode:
@@ -85,7 +85,7 @@ def test_bases_of_queues_are_spread_over_the_servers(cluster: RedisCluster) -> N
 
 async def test_many_bases_in_one_call(database: Database) -> None:
     bases = [database.keys.queue(f"queue-{n}") for n in range(50)]
-    await database.run("schema", dict.fromkeys(bases, ("create", [[1, "x"]])), list[object])
+    await database.run("schema", dict.fromkeys(bases, ("create", [[1, "x", 1]])), list[object])
     found = await database.run("schema", dict.fromkeys(bases, ("look", [])), list[object])
     assert list(found) == bases
     assert all(len(rows) == 1 for rows in found.values())

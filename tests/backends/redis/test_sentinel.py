@@ -30,7 +30,7 @@ def fleet() -> Iterator[SentinelFleet]:
 
 
 async def write(database: Database, number: int) -> None:
-    notes = [[each, "x"] for each in range(1, number + 1)]
+    notes = [[each, "x", 1] for each in range(1, number + 1)]
     await database.run_one("schema", database.keys.fleet, ("migrate", notes), list[object])
 
 

@@ -75,7 +75,7 @@ async def test_a_frozen_node_is_left_for_its_replica(
     hosts = ",".join(f"127.0.0.1:{node.port}" for node in nodes)
     url = f"redis+cluster://:{frozen_one.password}@{hosts}"
     replica = replicated.nodes[3]
-    async with opened(url, timeout=LONGER_THAN_A_TEST_WAITS) as database:
+    async with opened(url, timeout=LONGER_THAN_A_TEST_WAITS / 4) as database:
         bases = bases_of(database)
         for base in bases:
             await look(database, base)
