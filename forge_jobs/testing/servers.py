@@ -70,7 +70,7 @@ class PostgresServer(Server):
         folder: Path | None = None,
     ) -> None:
         super().__init__(folder)
-        self._programs = programs
+        self._given_programs = self._programs = programs
         self._settings = {
             **self._SETTINGS,
             **({} if durable else self._FAST),
@@ -87,12 +87,15 @@ class PostgresServer(Server):
         if user is not None and self._programs is None:
             programs = copy_of_wheel(programs, self.folder)
         self._programs = programs
+        self._own(self.folder)
+        self._prepare_data()
+
+    def _prepare_data(self) -> None:
         secret = self.folder / "password"
         secret.write_text(self.password)
-        self._own(self.folder, secret)
-        command = [
-            str(programs / "initdb"),
-            f"--pgdata={self.folder / 'data'}",
+        self._own(secret)
+        self._run_program(
+            "initdb",
             f"--pwfile={secret}",
             "--username=postgres",
             # The quickest check of a password: it guards a moment of one machine.
@@ -100,9 +103,16 @@ class PostgresServer(Server):
             "--encoding=UTF8",
             "--locale=C",
             "--no-sync",
-        ]
+            what="could not make its database",
+        )
+
+    def _run_program(self, program: str, *arguments: str, what: str) -> None:
+        """Run one of PostgreSQL's programs on the data; ``what`` says what its failure means."""
+        assert self._programs is not None
+        data = f"--pgdata={self.folder / 'data'}"
+        command = [str(self._programs / program), *arguments, data]
         if self._run(command, refuse_root=True).wait() != 0:
-            raise self._failed("could not make its database")
+            raise self._failed(what)
 
     def _launch(self, port: int) -> subprocess.Popen[bytes]:
         assert self._programs is not None

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from forge_jobs.testing.servers import PostgresServer, RedisCluster, RedisServer
+from forge_jobs.testing.standby import PostgresStandby
 
 T = TypeVar("T", PostgresServer, RedisServer, RedisCluster)
 
@@ -50,6 +51,11 @@ def are_ours(backend: str) -> bool:
 def a_postgres(**options: Any) -> PostgresServer:
     """A PostgreSQL server of the chosen programs for one test, to be started and closed by it."""
     return PostgresServer(programs=_chosen("FORGE_TEST_PG_BIN"), **options)
+
+
+def a_standby(primary: PostgresServer) -> PostgresStandby:
+    """A hot standby of a server that runs, for one test, to be started and closed by it."""
+    return PostgresStandby(primary)
 
 
 def a_redis(**options: Any) -> RedisServer:
