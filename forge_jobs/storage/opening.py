@@ -40,7 +40,12 @@ async def open_storage(
         Seconds after which a call gives up with ``Unavailable``; 30 by default.
 
     **PostgreSQL** 15 or newer: ``postgresql://user:password@host:5432/database``. The database
-    must be there, the tables are made in it.
+    must be there, the tables are made in it. Several hosts stand with commas between,
+    ``host1:5432,host2:5433``: the first that takes writes is used, and a silent one holds up
+    nobody.
+
+    ``target_session_attrs``
+        As libpq spells it: ``read-write`` (default with several hosts), ``primary`` or ``any``.
 
     ``schema``
         Where the tables are, ``public`` by default; made when it is missing and the role may.
@@ -57,9 +62,10 @@ async def open_storage(
         ``true``: the URL leads to a pooler that gives each transaction to another session.
         Prepared statements are not kept, and without ``direct`` waiters will poll.
     ``direct``
-        ``host:port`` past the pooler, for the connection that listens.
-    ``sslmode``, ``sslrootcert``, ``sslcert``, ``sslkey``, ``host``, ...
-        As libpq documents them.
+        ``host:port`` past the pooler, for the connection that listens; or several.
+    ``sslmode``, ``sslrootcert``, ``sslcert``, ``host``, ``options``, ``connect_timeout``, ...
+        As libpq documents them; all that are known are in ``docs/settings.md``. ``connect_timeout``
+        is of one attempt at one host. The driver cannot do ``channel_binding=require``.
 
     **Redis** 7.0, **Valkey** 7.2 or newer: ``redis://:password@host:6379/0``,
     ``redis+sentinel://host,host/service/0``, ``redis+cluster://host,host``; with ``rediss`` by TLS.

@@ -40,6 +40,7 @@ class _Link:
         self._store: asyncio.StreamWriter | None = None
         self._replied = 0
         self.lost_bytes = False
+        self.is_silent = False
 
     async def run(self, reader: asyncio.StreamReader, host: str, port: int) -> None:
         await self._faults.thawed.wait()
@@ -79,6 +80,8 @@ class _Link:
         self.abort() if self._is_used_up() else writer.close()
 
     async def _request(self, data: bytes) -> bytes:
+        if self.is_silent:
+            return b""
         if delay := self._faults.request_delay:
             await _pause(delay)
         return data
@@ -86,7 +89,7 @@ class _Link:
     async def _reply(self, data: bytes) -> bytes:
         if delay := self._faults.reply_delay:
             await _pause(delay)
-        if self._faults.swallows:
+        if self._faults.swallows or self.is_silent:
             self.lost_bytes = True
             return b""
         if self._faults.cut_after is not None:
@@ -153,6 +156,20 @@ class Proxy:
     def swallow_replies(self) -> None:
         """Requests arrive, their answers do not."""
         self._do(lambda: self._set(swallows=True))
+
+    def silence(self) -> None:
+        """Nothing passes on the connections of now any more, as after a failover that moved the
+        address; new ones are served."""
+
+        def begin() -> None:
+            for link in self._links:
+                link.is_silent = True
+
+        self._do(begin)
+
+    def lead_to(self, url: str) -> None:
+        """Send new connections to another server. Those of now stay where they are."""
+        self._do(lambda: setattr(self, "_target", urlsplit(url)))
 
     def cut_replies_after(self, count: int) -> None:
         """Reset each connection, open or new, once ``count`` more bytes of answers have passed."""

@@ -7,8 +7,7 @@ once when one comes. Behind a pooler, which may give every transaction to anothe
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Any, TypeVar
 
 import asyncpg
@@ -19,104 +18,24 @@ from sqlalchemy.pool import NullPool
 from forge_jobs.clock import SystemClock
 from forge_jobs.errors import StorageError, Unavailable
 from forge_jobs.model.ids import new_job_id
-from forge_jobs.storage.sql.postgres.driver_errors import DRIVER_ERRORS
+from forge_jobs.storage.sql.postgres.connecting import PostgresOptions, connect, statements_kept
+from forge_jobs.storage.sql.postgres.driver_errors import DRIVER_ERRORS, leads_nowhere
+from forge_jobs.storage.sql.postgres.sessions import ONE_PLAN, plan_once
 
 R = TypeVar("R")
 
-_CONNECT_S = 10.0
 _CLOSE_S = 1.0
 """A connection that leads nowhere would else be waited for as long as the system likes."""
 
-_IDLE_IN_TRANSACTION_S = 10
-"""A frozen process must not keep its locks for longer."""
-
-LOCK_S = 5
-"""Then the call begins anew, so that it does not wait with locks of its own. At most half the time
-limit, so that it can still say what it waited for."""
-
-MOMENT_S = 0.5
-"""How long a call waits for locks that is not to hold up others which need none of them."""
-
-SHORT_S = 0.1
-"""How long a statement of its own waits before the script of its call takes over, which need not
-wait: longer than calls of ours hold a row."""
-
-# A hot statement takes as long to plan as to run. So it is planned once, and that plan must be
-# good for tables of any size, also when they were empty then: rows are looked up by index, one by
-# one. All else is planned as the role and database say.
-_ONE_PLAN = {
-    "plan_cache_mode": "force_generic_plan",
-    "enable_seqscan": "off",
-    "enable_hashjoin": "off",
-    "enable_mergejoin": "off",
-}
-
 _AS_BEGUN = "RESET ALL"
 _AS_BEGUN_FOR_NOW = "; ".join(
-    f"SET LOCAL {each} TO DEFAULT" for each in ("lock_timeout", *_ONE_PLAN)
+    f"SET LOCAL {each} TO DEFAULT" for each in ("lock_timeout", *ONE_PLAN)
 )
 """Set a session up as it was when it began: for good, or for one transaction."""
 
-_STATEMENTS = 256
-"""How many prepared statements each connection keeps: more than the store has."""
+LONGEST_IDLE_S = 60.0
 
 _elapsed = SystemClock().elapsed
-
-
-@dataclass(frozen=True)
-class PostgresOptions:
-    """How a database is reached.
-
-    :param dsn: for the driver, with the password
-    :param shown: what may be shown of it
-    :param server: what to call it when it cannot be reached, with host and port
-    :param schema: where the tables are
-    :param pool_size: connections of one bundle at most
-    :param timeout: seconds after which any call gives up
-    :param pooled: a pooler stands between: no statement stays prepared
-    :param wakes: False: nobody listens, everybody polls
-    :param direct: host and port for LISTEN, where the URL leads to a pooler; None: as the URL says
-    """
-
-    dsn: str = field(repr=False)
-    shown: str
-    server: str = "the database"
-    schema: str = "public"
-    pool_size: int = 10
-    timeout: float = 5.0
-    pooled: bool = False
-    wakes: bool = True
-    direct: tuple[str, int] | None = field(default=None, repr=False)
-    server_settings: Mapping[str, str] = field(default_factory=lambda: {"jit": "off"})
-
-    @property
-    def listens(self) -> bool:
-        """Whether notices can come: no pooler gives a LISTEN back to who asked for it."""
-        return self.wakes and (not self.pooled or self.direct is not None)
-
-    @property
-    def quoted_schema(self) -> str:
-        """The schema as an identifier."""
-        return '"' + self.schema.replace('"', '""') + '"'
-
-
-async def connect(options: PostgresOptions, *, direct: bool = False) -> Any:
-    """A connection of the driver's own.
-
-    :param direct: past the pooler, when the options say how
-    """
-    way: dict[str, Any] = {}
-    if direct and options.direct is not None:
-        way = {"host": options.direct[0], "port": options.direct[1]}
-    return await asyncpg.connect(
-        options.dsn,
-        **way,
-        timeout=min(_CONNECT_S, options.timeout),
-        command_timeout=options.timeout + 1,
-        statement_cache_size=0 if options.pooled else _STATEMENTS,
-        # A pooler refuses what it does not know, and gives each transaction to another session.
-        server_settings=None if options.pooled else _session(options),
-    )
 
 
 class Stale(Exception):
@@ -131,6 +50,7 @@ class PostgresConnection:
         """Whose counter rows a transaction on it writes."""
         self.plans_once: bool | None = False
         """Whether its session is set up for statements planned once; None: that is unknown."""
+        self.idle_since = 0.0
         self._was_once = False
         self._connection = connection
         self._driver = driver
@@ -156,7 +76,9 @@ class PostgresConnection:
                 await self._driver.execute(self._plan_once if once else _AS_BEGUN)
                 self.plans_once = once
             rows: list[Any] = await self._driver.fetch(statement, *arguments)
-        except asyncpg.PostgresError:
+        except asyncpg.PostgresError as error:
+            if leads_nowhere(error):
+                self._driver.terminate()
             raise
         except BaseException:
             self._driver.terminate()
@@ -189,7 +111,9 @@ class PostgresConnection:
         try:
             result: R = await self._connection.run_sync(_worked, work)
             ended = await driver.execute("COMMIT")
-        except BaseException:
+        except BaseException as error:
+            if leads_nowhere(error):
+                driver.terminate()
             await self._roll_back()
             raise
         if ended != "COMMIT":
@@ -205,11 +129,15 @@ class PostgresConnection:
         except BaseException:  # the server rolls back what a lost connection leaves behind
             self._driver.terminate()
 
-    async def close(self) -> None:
-        """Close it within a second."""
-        with contextlib.suppress(Exception):
-            async with asyncio.timeout(_CLOSE_S):
-                await self._driver.close(timeout=_CLOSE_S)
+    async def close(self, *, politely: bool = True) -> None:
+        """Close it within a second.
+
+        :param politely: tell the server; else nothing is waited for
+        """
+        if politely:
+            with contextlib.suppress(Exception):
+                async with asyncio.timeout(_CLOSE_S):
+                    await self._driver.close(timeout=_CLOSE_S)
         self._driver.terminate()
         with contextlib.suppress(Exception):
             await self._connection.invalidate()
@@ -228,13 +156,14 @@ class Connections:
     """At most so many connections, of which the last used is the first to be used again.
 
     So an idle program keeps one of them busy, and few counter rows are written. Before it comes
-    the last one whose session is set up as the call needs it.
+    the last one whose session is set up as the call needs it. One that was not used for a minute
+    is closed: what stands between may have forgotten it, and tells nobody.
     """
 
     def __init__(self, options: PostgresOptions) -> None:
         self.options = options
         self._engine = _engine(options)
-        self._plan_once = _plan_once(options)
+        self._plan_once = plan_once(options)
         self._free = asyncio.Semaphore(options.pool_size)
         self._idle: list[PostgresConnection] = []
 
@@ -262,21 +191,29 @@ class Connections:
                 yield found
             finally:
                 if found.is_broken:
-                    await found.close()
+                    await found.close(politely=False)
                 else:
+                    found.idle_since = _elapsed()
                     self._idle.append(found)
         finally:
             self._free.release()
 
     async def _found(self, once: bool) -> PostgresConnection:
+        await self._close_old()
         while self._idle:
             last = len(self._idle) - 1
             fits = (n for n in range(last, -1, -1) if self._idle[n].plans_once is once)
             found = self._idle.pop(next(fits, last))
             if not found.is_broken:
                 return found
-            await found.close()
+            await found.close(politely=False)
         return await self._opened()
+
+    async def _close_old(self) -> None:
+        # The longest unused stand first.
+        before = _elapsed() - LONGEST_IDLE_S
+        while self._idle and self._idle[0].idle_since < before:
+            await self._idle.pop(0).close(politely=False)
 
     async def _opened(self) -> PostgresConnection:
         connection = await self._engine.connect()
@@ -286,13 +223,14 @@ class Connections:
         return PostgresConnection(connection, driver, self._plan_once)
 
     async def forget_idle(self) -> None:
-        """Close what is idle: the server has most likely gone away."""
+        """Close what is idle: most likely it leads nowhere either."""
         while self._idle:
-            await self._idle.pop().close()
+            await self._idle.pop().close(politely=False)
 
     async def close(self) -> None:
         """Close what is idle. Nothing may be in use."""
-        await self.forget_idle()
+        idle, self._idle = self._idle, []
+        await asyncio.gather(*(each.close() for each in idle))
         await self._engine.dispose()
 
 
@@ -319,53 +257,6 @@ def _engine(options: PostgresOptions) -> AsyncEngine:
         isolation_level="AUTOCOMMIT",
         connect_args={
             "async_creator_fn": opened,
-            "prepared_statement_cache_size": 0 if options.pooled else _STATEMENTS,
+            "prepared_statement_cache_size": statements_kept(options),
         },
     )
-
-
-def begin_write(options: PostgresOptions, lock_s: float = LOCK_S) -> str:
-    """Begins a transaction that writes, whatever the defaults of the role and database are.
-
-    :param lock_s: seconds for which it waits for a lock, at most
-    """
-    begin = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
-    return "; ".join((begin, *_limits(options, lock_s)))
-
-
-def begin_read(options: PostgresOptions) -> str:
-    """Begins a transaction that reads one snapshot."""
-    return "; ".join(("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", *_limits(options, LOCK_S)))
-
-
-def _limits(options: PostgresOptions, lock_s: float) -> list[str]:
-    """What its session does not say already, which behind a pooler is all."""
-    said = {} if options.pooled else _settings(options, LOCK_S)
-    wanted = _settings(options, lock_s).items()
-    return [f"SET LOCAL {name} = {value}" for name, value in wanted if said.get(name) != value]
-
-
-def _settings(options: PostgresOptions, lock_s: float) -> dict[str, str]:
-    limit = int(options.timeout * 1000)
-    return {
-        "search_path": options.quoted_schema,
-        "statement_timeout": str(limit),
-        "lock_timeout": str(min(limit // 2, int(lock_s * 1000))),
-        "idle_in_transaction_session_timeout": str(_IDLE_IN_TRANSACTION_S * 1000),
-    }
-
-
-def _session(options: PostgresOptions) -> dict[str, str]:
-    """Which of the role's and the database's defaults do not hold."""
-    return {
-        **options.server_settings,
-        "default_transaction_isolation": "read committed",
-        "default_transaction_read_only": "off",
-        **_settings(options, LOCK_S),
-    }
-
-
-def _plan_once(options: PostgresOptions) -> str:
-    """Sets a session up for statements that are planned once."""
-    lasting = {**_settings(options, SHORT_S), **_ONE_PLAN}
-    return "; ".join(f"SET {name} = {lasting[name]}" for name in ("lock_timeout", *_ONE_PLAN))

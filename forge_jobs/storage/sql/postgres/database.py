@@ -28,25 +28,21 @@ from forge_jobs.errors import (
 from forge_jobs.model.queues import Wake
 from forge_jobs.storage.sql.database import Script
 from forge_jobs.storage.sql.postgres import rights
-from forge_jobs.storage.sql.postgres.connections import (
-    MOMENT_S,
-    Connections,
-    PostgresOptions,
-    Stale,
-    begin_read,
-    begin_write,
-)
+from forge_jobs.storage.sql.postgres.connecting import PostgresOptions
+from forge_jobs.storage.sql.postgres.connections import Connections, Stale
 from forge_jobs.storage.sql.postgres.direct import Direct, DirectScript
 from forge_jobs.storage.sql.postgres.driver_errors import (
     DRIVER_ERRORS,
     LACKS_PRIVILEGE,
     LOCK_TIMEOUT,
+    leads_nowhere,
     may_go_better,
     sqlstate_of,
     translate,
 )
 from forge_jobs.storage.sql.postgres.flavor import PostgresFlavor
 from forge_jobs.storage.sql.postgres.listening import Bell
+from forge_jobs.storage.sql.postgres.sessions import MOMENT_S, begin_read, begin_write
 from forge_jobs.storage.sql.transaction import Again, Tx
 
 R = TypeVar("R")
@@ -132,15 +128,22 @@ class PostgresDatabase:
                     if not may_help:
                         raise
         except TimeoutError:
-            raise Unavailable(
-                f"{self.options.server} gave no answer within {timeout:g} s"
-            ) from None
+            raise await self._silent() from None
         except DRIVER_ERRORS as error:
             raise await self._explained(error) from None
         return None
 
+    async def _silent(self) -> Unavailable:
+        # Those that are idle have had nobody to notice that they are silent too.
+        await self._connections.forget_idle()
+        return Unavailable(
+            f"{self.options.server} gave no answer within {self.options.timeout:g} s"
+        )
+
     async def _explained(self, error: Exception) -> StorageError:
         """The error to raise in place of a driver's."""
+        if leads_nowhere(error):
+            await self._connections.forget_idle()
         if sqlstate_of(error) != LACKS_PRIVILEGE:
             found = translate(error, self.options.server)
             # Nothing that a caller has named: the database was there when it was opened.
@@ -203,9 +206,7 @@ class PostgresDatabase:
             async with asyncio.timeout(timeout + _MORE_S):
                 return await self._repeated(script, begin, deadline)
         except TimeoutError:
-            raise Unavailable(
-                f"{self.options.server} gave no answer within {timeout:g} s"
-            ) from None
+            raise await self._silent() from None
         except DRIVER_ERRORS as error:
             raise await self._explained(error) from None
 

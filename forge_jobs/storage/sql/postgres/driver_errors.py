@@ -28,6 +28,8 @@ DRIVER_ERRORS: tuple[type[Exception], ...] = (
 LOCK_TIMEOUT = "55P03"
 LACKS_PRIVILEGE = "42501"
 
+_READ_ONLY = "25006"
+
 # Deadlock, serialization failure, lock timeout, and unique violation: another transaction took an
 # id or key.
 _AGAIN = {"40P01", "40001", LOCK_TIMEOUT, "23505"}
@@ -39,7 +41,7 @@ _BY_CODE: dict[str, str] = {
     "40001": "the database gave way to another transaction",
     "23505": "another transaction was faster",
     "0A000": "the database cannot do now what every call needs; is it a standby?",
-    "25006": "the database only takes reads; is it a standby?",
+    _READ_ONLY: "the database only takes reads; is it a standby?",
     "53100": "the database's disk is full",
     "53200": "the database is out of memory",
     "53300": "the database has no connection left",
@@ -91,6 +93,12 @@ def may_go_better(error: BaseException) -> bool:
     return outdated or sqlstate_of(error) in _AGAIN
 
 
+def leads_nowhere(error: BaseException) -> bool:
+    """Whether the server has said that further calls on the connection would fare no better."""
+    code = sqlstate_of(error)
+    return code == _READ_ONLY or code[:3] == "57P" or code[:2] in ("08", "28")
+
+
 def translate(error: Exception, server: str = "the database") -> StorageError:
     """The error to raise in place of a driver's.
 
@@ -107,6 +115,8 @@ def translate(error: Exception, server: str = "the database") -> StorageError:
         found = InvalidInput("value", "contains a lone surrogate", "give valid Unicode text")
     elif code := sqlstate_of(error):
         found = _of_code(code)
+    elif isinstance(original, asyncpg.TargetServerAttributeNotMatched):
+        found = Unavailable(f"{server} takes no writes at the moment (target_session_attrs)")
     elif isinstance(original, TimeoutError):
         found = Unavailable(f"{server} did not answer in time")
     elif isinstance(original, OSError | asyncpg.InterfaceError | asyncpg.InternalClientError):

@@ -16,11 +16,11 @@ from forge_jobs.model.transitions import Demand, Transition
 from forge_jobs.storage.sql.job_rows import JobRow
 from forge_jobs.storage.sql.postgres import claims
 from forge_jobs.storage.sql.postgres.borrowed import borrowed, is_of_driver
-from forge_jobs.storage.sql.postgres.connections import LOCK_S
 from forge_jobs.storage.sql.postgres.driver_errors import DRIVER_ERRORS, translate
 from forge_jobs.storage.sql.postgres.many import insert_many
 from forge_jobs.storage.sql.postgres.renewals import renew_claims
 from forge_jobs.storage.sql.postgres.schedules import advance_schedules
+from forge_jobs.storage.sql.postgres.sessions import LOCK_S
 from forge_jobs.storage.sql.postgres.successes import succeed
 from forge_jobs.storage.sql.successes import Succeeded
 from forge_jobs.storage.sql.tables import jobs

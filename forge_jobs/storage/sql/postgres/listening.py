@@ -29,7 +29,7 @@ from forge_jobs.storage.notices import (
     until_set,
 )
 from forge_jobs.storage.protocols import StoreHealth
-from forge_jobs.storage.sql.postgres.connections import PostgresOptions, connect
+from forge_jobs.storage.sql.postgres.connecting import PostgresOptions, connect
 from forge_jobs.storage.sql.postgres.driver_errors import DRIVER_ERRORS
 
 logger = reporter(__name__)
@@ -228,14 +228,14 @@ class Listener:
         self._echo.set()
 
 
-_all: "weakref.WeakValueDictionary[tuple[str, str], Listener]" = weakref.WeakValueDictionary()
+_all: "weakref.WeakValueDictionary[tuple[str, str, str], Listener]" = weakref.WeakValueDictionary()
 _all_lock = threading.Lock()
 
 
 def listener_of(store_id: str, options: PostgresOptions, channel: str) -> Listener:
     """The one listener of this process for that store, while anybody holds it."""
     with _all_lock:
-        key = (store_id, options.dsn)
+        key = (store_id, options.dsn, options.server)
         found = _all.get(key)
         if found is None:
             found = _all[key] = Listener(notices_of(store_id), options, channel)

@@ -27,7 +27,7 @@ from forge_jobs.storage.backend import MigrationStatus
 from forge_jobs.storage.sql.database import Script
 from forge_jobs.storage.sql.migrations import runner
 from forge_jobs.storage.sql.migrations.files import ConcurrentIndex, Migration
-from forge_jobs.storage.sql.postgres.connections import PostgresOptions, connect
+from forge_jobs.storage.sql.postgres.connecting import PostgresOptions, connect
 from forge_jobs.storage.sql.postgres.database import PostgresDatabase
 from forge_jobs.storage.sql.postgres.driver_errors import (
     DRIVER_ERRORS,

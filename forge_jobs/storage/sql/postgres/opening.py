@@ -1,11 +1,18 @@
 """``postgresql:`` URLs."""
 
-from collections.abc import Mapping
-from pathlib import Path
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 from forge_jobs.errors import InvalidInput
-from forge_jobs.storage.sql.postgres.connections import PostgresOptions
+from forge_jobs.storage.sql.postgres.address import (
+    SYSTEM,
+    check_tls,
+    connect_limit,
+    direct_of,
+    hosts_of,
+    sockets_of,
+    trusted_by_system,
+)
+from forge_jobs.storage.sql.postgres.connecting import PostgresOptions
 from forge_jobs.storage.sql.postgres.store import PostgresAddress
 from forge_jobs.storage.urls import choice, count, flag, options_of, seconds
 
@@ -17,15 +24,31 @@ _DRIVERS = (
     "sslkey",
     "sslcrl",
     "sslpassword",
-    "host",
-    "port",
+    "sslnegotiation",
+    "ssl_min_protocol_version",
+    "ssl_max_protocol_version",
     "passfile",
     "service",
     "application_name",
-    "target_session_attrs",
+    "options",
 )
-_FILES = ("sslrootcert", "sslcert", "sslkey", "sslcrl")
-_MODES = ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")
+"""What the driver is told as it stands."""
+
+_LIBPQ = (
+    "host",
+    "port",
+    "target_session_attrs",
+    "connect_timeout",
+    "keepalives",
+    "keepalives_idle",
+    "keepalives_interval",
+    "keepalives_count",
+    "tcp_user_timeout",
+    "channel_binding",
+    "gssencmode",
+)
+"""What the driver does not know, or not as libpq does."""
+
 _LONGEST_NAME = 63
 
 
@@ -36,12 +59,12 @@ def parse(url: str) -> PostgresAddress:
     """
     try:
         parts = urlsplit(url)
-        parts.port  # noqa: B018
     except ValueError:
         raise InvalidInput(
             "url", "cannot be read", "give postgresql://user:password@host:5432/database"
         ) from None
-    options = options_of(parts.query, (*_OWN, *_DRIVERS))
+    options = options_of(parts.query, (*_OWN, *_DRIVERS, *_LIBPQ))
+    hosts = hosts_of(parts.netloc, options)
     database = unquote(parts.path.removeprefix("/"))
     if not database:
         raise InvalidInput(
@@ -52,47 +75,32 @@ def parse(url: str) -> PostgresAddress:
         raise InvalidInput("url", "has a schema that is no name", "give 1 to 63 bytes")
     if schema.startswith("pg_"):
         raise InvalidInput("url", "has a schema that begins with pg_", "give another name")
-    _check_tls(options)
-    kept = [(name, value) for name, value in parse_qsl(parts.query) if name in _DRIVERS]
-    dsn = parts._replace(scheme="postgresql", query=urlencode(kept), fragment="").geturl()
+    check_tls(options)
+    timeout = seconds(options, "timeout", 5)
+    kept = [(name, value) for name, value in parse_qsl(parts.query) if _is_drivers(name, value)]
+    # The driver is told one host at a time.
+    login = parts.netloc.rpartition("@")[:2]
+    dsn = parts._replace(
+        scheme="postgresql", netloc="".join(login), query=urlencode(kept), fragment=""
+    ).geturl()
     return PostgresAddress(
         PostgresOptions(
             dsn=dsn,
+            hosts=hosts,
             shown=database if schema == "public" else f"{database} (schema {schema})",
-            server=f"the database at {_address(parts.netloc, options)}",
+            server=f"the database at {', '.join(map(str, hosts.addresses))}",
             schema=schema,
             pool_size=count(options, "pool_size", 10, 1, 1000),
-            timeout=seconds(options, "timeout", 5),
+            timeout=timeout,
+            connect_s=connect_limit(options, timeout),
+            sockets=sockets_of(options, timeout),
+            tls=trusted_by_system(options),
             pooled=flag(options, "pgbouncer", False),
             wakes=choice(options, "wake", ("listen", "poll"), "listen") == "listen",
-            direct=_direct(options.get("direct")),
+            direct=direct_of(options.get("direct"), hosts.wanted),
         )
     )
 
 
-def _address(netloc: str, options: Mapping[str, str]) -> str:
-    """Host and port as people know them; several, when the URL names several."""
-    hosts = netloc.rpartition("@")[2] or options.get("host", "")
-    port = options.get("port", "5432")
-    found = []
-    for host in unquote(hosts).split(","):
-        is_socket = host.startswith("/")
-        has_port = host.rpartition("]")[2].count(":") == 1
-        found.append(host if is_socket or has_port else f"{host or 'localhost'}:{port}")
-    return ", ".join(found)
-
-
-def _check_tls(options: Mapping[str, str]) -> None:
-    choice(options, "sslmode", _MODES, "prefer")
-    for name in _FILES:
-        if name in options and not Path(options[name]).is_file():
-            raise InvalidInput("url", f"has an option {name} that names no file", "correct it")
-
-
-def _direct(value: str | None) -> tuple[str, int] | None:
-    if value is None:
-        return None
-    host, colon, port = value.rpartition(":")
-    if not colon or not host or not port.isdecimal() or not 0 < int(port) < 2**16:
-        raise InvalidInput("url", "has a direct address that is none", "give direct=host:port")
-    return host, int(port)
+def _is_drivers(name: str, value: str) -> bool:
+    return name in _DRIVERS and (name, value) != ("sslrootcert", SYSTEM)

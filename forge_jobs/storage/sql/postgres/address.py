@@ -1,0 +1,178 @@
+"""The hosts that a ``postgresql:`` URL names, and what it asks of sockets and certificates."""
+
+import os
+import re
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import unquote
+
+from forge_jobs.errors import InvalidInput
+from forge_jobs.storage.sql.postgres.hosts import ANY, PRIMARY, READ_WRITE, Address, Hosts
+from forge_jobs.storage.urls import choice, count, flag
+
+_FILES = ("sslrootcert", "sslcert", "sslkey", "sslcrl")
+_MODES = ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")
+_VERIFYING = ("verify-ca", "verify-full")
+SYSTEM = "system"
+"""In place of a file: the authorities that this machine trusts."""
+
+_ONLY_READ = ("standby", "prefer-standby", "read-only")
+_MOST = 32_767
+"""What the system takes for times and counts of a socket, and more than anybody wants."""
+
+_HOST = re.compile(r"(?:\[(?P<ipv6>[^\]]+)\]|(?P<host>[^:\[\]]*))(?::(?P<port>\d+))?")
+_EXAMPLE = "give postgresql://user:password@host:5432/database"
+
+
+@dataclass(frozen=True)
+class Sockets:
+    """What keeps a connection from leading nowhere without anybody noticing; 0: as the system does.
+
+    :param idle: seconds of silence after which the other side is asked for a sign of life
+    :param interval: seconds between two such questions
+    :param count: how many may go unanswered
+    :param unanswered_ms: for how long what was sent may stay without a receipt
+    """
+
+    keeps_alive: bool = True
+    idle: int = 20
+    interval: int = 5
+    count: int = 3
+    unanswered_ms: int = 30_000
+
+
+def hosts_of(netloc: str, options: Mapping[str, str]) -> Hosts:
+    """The servers that the URL leads to, and what they must be.
+
+    :raises InvalidInput: the list cannot be read, or asks for servers that take no writes
+    """
+    named = unquote(netloc.rpartition("@")[2]) or options.get("host", "")
+    ports = options.get("port", "").split(",")
+    hosts = named.split(",")
+    if len(ports) not in (1, len(hosts)):
+        problem = f"names {len(hosts)} hosts and {len(ports)} ports"
+        raise InvalidInput("url", problem, "give one port, or one for each host")
+    if len(ports) < len(hosts):
+        ports *= len(hosts)
+    # Where a service or the environment names the host, the driver finds it.
+    addresses = [_address(host, port) for host, port in zip(hosts, ports, strict=True)]
+    several = len(addresses) > 1
+    return Hosts(addresses, _wanted(options, several))
+
+
+def direct_of(value: str | None, wanted: str) -> Hosts | None:
+    """The servers past a pooler; see :func:`hosts_of`."""
+    if value is None:
+        return None
+    addresses = [_address(each, "") for each in value.split(",")]
+    if not all(each.host and each.port for each in addresses):
+        problem = "has a direct address that is none"
+        raise InvalidInput("url", problem, "give direct=host:port, or several with commas between")
+    return Hosts(addresses, READ_WRITE if len(addresses) > 1 and wanted == ANY else wanted)
+
+
+def _address(named: str, port: str) -> Address:
+    if named.startswith("/"):
+        return Address(named, _port(port))
+    found = _HOST.fullmatch(named)
+    if found is None:
+        raise InvalidInput("url", "cannot be read", _EXAMPLE)
+    return Address(found["ipv6"] or found["host"] or None, _port(found["port"] or port))
+
+
+def _port(digits: str) -> int | None:
+    if not digits:
+        return None
+    if not digits.isdecimal() or not 0 < int(digits[:6]) < 2**16:
+        raise InvalidInput("url", "has a port that is none", "give a number from 1 to 65535")
+    return int(digits)
+
+
+def _wanted(options: Mapping[str, str], several: bool) -> str:
+    name = "target_session_attrs"
+    choices = (ANY, READ_WRITE, PRIMARY, *_ONLY_READ)
+    wanted = choice(options, name, choices, READ_WRITE if several else ANY)
+    if wanted in _ONLY_READ:
+        problem = f"has {name}={wanted}, and a store writes"
+        raise InvalidInput("url", problem, f"give {name}={READ_WRITE}")
+    return wanted
+
+
+def check_tls(options: Mapping[str, str]) -> None:
+    """:raises InvalidInput: the options ask for what cannot be had; says what to give."""
+    mode = choice(options, "sslmode", _MODES, "prefer")
+    root = options.get("sslrootcert")
+    if root == SYSTEM and "sslmode" in options and mode != "verify-full":
+        problem = f"has sslrootcert=system with sslmode={mode}, which anybody's certificate meets"
+        raise InvalidInput("url", problem, "give sslmode=verify-full")
+    for name in _FILES:
+        if name in options and options[name] != SYSTEM and not Path(options[name]).is_file():
+            raise InvalidInput("url", f"has an option {name} that names no file", "correct it")
+    if mode in _VERIFYING and root is None and not _has_own_authority():
+        problem = f"has sslmode={mode} and no authority to verify the server's certificate by"
+        fix = "add sslrootcert=FILE, or sslrootcert=system for those that this machine trusts"
+        raise InvalidInput("url", problem, fix)
+    if choice(options, "channel_binding", ("disable", "prefer", "require"), "prefer") == "require":
+        raise InvalidInput(
+            "url",
+            "has channel_binding=require, which the driver asyncpg cannot do",
+            "give channel_binding=prefer, and sslmode=verify-full with sslrootcert=system (or the"
+            " provider's file), so that nobody can stand between",
+        )
+    # The driver knows of no other encryption; this one is the server's offer, never a demand.
+    choice(options, "gssencmode", ("disable", "prefer"), "disable")
+
+
+def _has_own_authority() -> bool:
+    try:
+        return (
+            bool(os.environ.get("PGSSLROOTCERT"))
+            or (Path.home() / ".postgresql" / "root.crt").is_file()
+        )
+    except RuntimeError:  # nobody's home
+        return False
+
+
+def trusted_by_system(options: Mapping[str, str]) -> ssl.SSLContext | None:
+    """What verifies the server by the machine's own authorities, when the URL says so."""
+    if options.get("sslrootcert") != SYSTEM:
+        return None
+    context = ssl.create_default_context()
+    context.set_alpn_protocols(["postgresql"])
+    if "sslcert" in options:
+        password = options.get("sslpassword", "")
+        try:
+            context.load_cert_chain(options["sslcert"], options.get("sslkey"), lambda: password)
+        except OSError:
+            problem = "has an sslcert, sslkey or sslpassword that do not belong together"
+            raise InvalidInput("url", problem, "correct them") from None
+    return context
+
+
+def sockets_of(options: Mapping[str, str], timeout: float) -> Sockets:
+    """How long a silent connection is believed in, by libpq's options.
+
+    :param timeout: the time limit of a call, which no shorter silence may cut off
+    """
+    default = Sockets()
+    return Sockets(
+        keeps_alive=flag(options, "keepalives", True),
+        idle=count(options, "keepalives_idle", default.idle, 0, _MOST),
+        interval=count(options, "keepalives_interval", default.interval, 0, _MOST),
+        count=count(options, "keepalives_count", default.count, 0, _MOST),
+        unanswered_ms=count(
+            options,
+            "tcp_user_timeout",
+            max(default.unanswered_ms, int(timeout * 1000)),
+            0,
+            1000 * _MOST,
+        ),
+    )
+
+
+def connect_limit(options: Mapping[str, str], timeout: float) -> float:
+    """Seconds that an attempt to connect to one host takes at most."""
+    asked = count(options, "connect_timeout", 0, 0, 3600)
+    return min(float(asked or 10), timeout)
