@@ -189,7 +189,7 @@ async def test_statements_alone_run_under_the_limits_of_transactions(url: str) -
             ("default_transaction_isolation", "read committed"),
             ("default_transaction_read_only", "off"),
             ("statement_timeout", "7s"),
-            ("lock_timeout", "500ms"),
+            ("lock_timeout", "100ms"),
             ("idle_in_transaction_session_timeout", "10s"),
         ):
             assert await idle._driver.fetchval(f"SHOW {name}") == value
