@@ -162,8 +162,8 @@ ENDS = [
         "revive without looking again",
         "revive",
         "settle",
-        "lambda row: row.heartbeat_at <= silent_since,",
-        "lambda row: True,",
+        "lambda row: row.heartbeat_at <= silent_since and",
+        "lambda row:",
     ),
     _bug(
         "stale a microsecond late",

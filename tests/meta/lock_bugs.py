@@ -3,6 +3,7 @@
 from tests.meta.bugs import Bug, Edit
 
 _ROWS = "tests/backends/postgres/test_locked_rows.py::test_"
+_CLAIMS = "tests/backends/postgres/test_locked_claims.py::test_"
 _SQL = "forge_jobs/storage/sql/"
 
 
@@ -102,5 +103,47 @@ LOCK_BUGS = (
         "isinstance(error, Locked | StorageRefused)",
         "isinstance(error, StorageRefused)",
         f"{_ROWS}schedules_fire_beside_one_whose_key_a_caller_is_taking",
+    ),
+    _bug(
+        "beats for locked jobs are not noted",
+        f"{_SQL}beats.py",
+        "            note(tx, kept)\n",
+        "            pass\n",
+        f"{_CLAIMS}a_claim_that_was_locked_for_longer_than_the_lease_is_not_stale",
+    ),
+    _bug(
+        "a revival does not look for noted beats",
+        f"{_SQL}settle.py",
+        " and (row.id, row.token) not in noted,",
+        ",",
+        f"{_CLAIMS}a_claim_that_was_locked_for_longer_than_the_lease_is_not_stale",
+    ),
+    _bug(
+        "a noted beat counts for ever",
+        f"{_SQL}noted_beats.py",
+        "        noted_beats.c.beat_at > _NOW - silent_us,\n",
+        "",
+        f"{_CLAIMS}a_pod_that_dies_while_its_job_is_locked_is_silent_from_its_last_beat_on",
+    ),
+    _bug(
+        "a noted beat counts for the next claim",
+        f"{_SQL}noted_beats.py",
+        "        noted_beats.c.token == jobs.c.token,\n",
+        "",
+        f"{_CLAIMS}a_beat_that_was_noted_for_another_claim_of_the_job_does_not_count",
+    ),
+    _bug(
+        "noted beats dated ahead stay so",
+        f"{_SQL}set_back.py",
+        "    bring_back_notes(tx)\n",
+        "",
+        f"{_CLAIMS}a_noted_beat_that_a_clock_set_back_dated_ahead_counts_from_now",
+    ),
+    _bug(
+        "locked claims hide those behind them",
+        "forge_jobs/runtime/reaper.py",
+        "limit = REAP_BATCH + len(left)",
+        "limit = REAP_BATCH",
+        f"{_CLAIMS}the_reaper_goes_on_behind_a_page_of_locked_claims",
     ),
 )

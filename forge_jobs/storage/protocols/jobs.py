@@ -184,7 +184,7 @@ class JobStore(Protocol):
 
         Must never wait for a caller's open transaction: a claim whose job such a one has
         locked counts as held, is not revived while it is locked, and is renewed by the first
-        beat after.
+        beat after. Beats count meanwhile: once unlocked it is as stale as the last of them.
         """
         ...
 

@@ -10,6 +10,7 @@ from forge_jobs.errors import Locked
 from forge_jobs.model.jobs import Claim
 from forge_jobs.model.processes import Beat, ClaimState, HeldClaim, PodLease
 from forge_jobs.storage.sql.job_rows import JobRow
+from forge_jobs.storage.sql.noted_beats import note
 from forge_jobs.storage.sql.procs import queue_beats, renew_lease
 from forge_jobs.storage.sql.settle import CLAIMED_JOBS, is_current
 from forge_jobs.storage.sql.tables import CLAIMED, jobs
@@ -35,9 +36,12 @@ def heartbeat(tx: Tx, lease: PodLease, claims: Sequence[HeldClaim], lease_for: t
         # By a user's transaction, which is not waited for: the claim counts as held. Or by
         # somebody who revives it; that is over in a moment, and then its end is seen here.
         tx.flavor.lock(tx.connection, REVIVALS)
-        _renew(tx, locked)
+        locked = _renew(tx, locked)
         owned = _owned(tx, lease)
-        states |= {held.claim: _state(owned.get(held.claim)) for held in locked}
+        states |= {held.claim: _state(owned.get(held.claim)) for held in claims}
+        kept = [held.claim for held in locked if states[held.claim] is not ClaimState.LOST]
+        if kept:
+            note(tx, kept)
     return Beat(
         lease_held=lease_held,
         claims=states,

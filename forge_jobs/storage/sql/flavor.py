@@ -66,6 +66,10 @@ class Flavor(Protocol):
         """An INSERT that adds ``column`` to the row that is there already."""
         ...
 
+    def insert_replace(self, table: Table, keys: Sequence[str]) -> "Often":
+        """An INSERT that writes over the row that is there already."""
+        ...
+
     def insert_jobs(self, tx: "Tx", rows: Sequence[Mapping[str, object]]) -> int:
         """Store jobs, in the order of the rows; how many. Those whose id or unique key
         another transaction has stored meanwhile are left out."""

@@ -14,6 +14,7 @@ from forge_jobs.storage.sql.database import Database
 from forge_jobs.storage.sql.job_rows import JobRow
 from forge_jobs.storage.sql.levels import levels_of
 from forge_jobs.storage.sql.lists import one_of
+from forge_jobs.storage.sql.noted_beats import bring_back_notes
 from forge_jobs.storage.sql.tables import CLAIMED, READY, counters, jobs, leader, pods, queues
 from forge_jobs.storage.sql.transaction import Tx
 
@@ -102,6 +103,7 @@ def bring_back_leases(tx: Tx) -> SetBack:
     """See ``ProcStore.bring_back_leases``."""
     # Queues are locked before pods.
     shorten_cooldowns(tx)
+    bring_back_notes(tx)
     values = {"now": tx.now}
     changed = sum(
         tx.execute(statement, values).rowcount

@@ -24,6 +24,7 @@ from forge_jobs.storage.sql.cooldowns import start_cooldown
 from forge_jobs.storage.sql.endings import keeps_payload, retentions
 from forge_jobs.storage.sql.job_rows import JobRow, append_error
 from forge_jobs.storage.sql.lists import one_of
+from forge_jobs.storage.sql.noted_beats import is_noted, noted_since
 from forge_jobs.storage.sql.row_locks import PAUSES_S, Lockable, pause
 from forge_jobs.storage.sql.successes import are_plain_successes, is_plain_success
 from forge_jobs.storage.sql.tables import CLAIMED, jobs
@@ -95,7 +96,7 @@ _silent = (
         jobs.c.heartbeat_at,
         jobs.c.cancel_requested,
     )
-    .where(text(CLAIMED), jobs.c.heartbeat_at <= _NOW - _SILENT_US)
+    .where(text(CLAIMED), jobs.c.heartbeat_at <= _NOW - _SILENT_US, ~is_noted(_SILENT_US))
     .order_by(jobs.c.heartbeat_at, jobs.c.id)
     .limit(bindparam("count", type_=BigInteger))
     .subquery("silent")
@@ -186,11 +187,13 @@ def revive(tx: Tx, revivals: Sequence[Revival], stale_after: timedelta) -> list[
     """See ``JobStore.revive``."""
     tx.flavor.lock(tx.connection, REVIVALS, shared=True)
     silent_since = tx.now - duration_us(stale_after)
+    # No beat can be noted from here on, see the lock.
+    noted = noted_since(tx, [one.claim.job_id for one in revivals], silent_since)
     outcomes = _settle(
         tx,
         [(one.claim, one.transition) for one in revivals],
         _REVIVE,
-        lambda row: row.heartbeat_at <= silent_since,
+        lambda row: row.heartbeat_at <= silent_since and (row.id, row.token) not in noted,
     )
     return [outcome is True for outcome in outcomes]
 

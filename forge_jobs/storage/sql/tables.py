@@ -224,6 +224,16 @@ slots = Table(
 )
 Index("forge_slots_by_pod", slots.c.host_id)
 
+noted_beats = Table(
+    "forge_noted_beats",
+    metadata,
+    # Claims whose jobs somebody's transaction had locked when their pod last beat for them.
+    Column("job_id", TEXT, primary_key=True),
+    Column("token", BigInteger, nullable=False),
+    Column("beat_at", BigInteger, nullable=False),
+    postgresql_with=_CHURNED,
+)
+
 leader = Table(
     "forge_leader",
     metadata,

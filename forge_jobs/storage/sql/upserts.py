@@ -29,6 +29,10 @@ class Upserts:
         """See ``Flavor.insert_add``."""
         return _add(self._insert, table, tuple(keys), column)
 
+    def insert_replace(self, table: Table, keys: Sequence[str]) -> Often:
+        """See ``Flavor.insert_replace``."""
+        return _replace(self._insert, table, tuple(keys))
+
 
 @cache
 def _ignore(dialect_insert: _DialectInsert, table: Table) -> Insert:
@@ -41,3 +45,10 @@ def _add(dialect_insert: _DialectInsert, table: Table, keys: tuple[str, ...], co
     insert = dialect_insert(table)
     added = {column: table.c[column] + insert.excluded[column]}
     return Often(insert.on_conflict_do_update(index_elements=list(keys), set_=added))
+
+
+@cache
+def _replace(dialect_insert: _DialectInsert, table: Table, keys: tuple[str, ...]) -> Often:
+    insert = dialect_insert(table)
+    given = {each.name: each for each in insert.excluded if each.name not in keys}
+    return Often(insert.on_conflict_do_update(index_elements=list(keys), set_=given))

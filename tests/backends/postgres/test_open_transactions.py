@@ -100,12 +100,13 @@ async def test_a_queue_that_an_open_transaction_begins_stalls_no_other_queue(
     assert (await storage.jobs.counts(["new"]))["new"].by_status["pending"] == 2
 
 
+@pytest.mark.parametrize("commits", [True, False])
 async def test_a_job_whose_end_waits_for_a_commit_is_kept_beyond_the_lease(
-    storage: Storage, engine: AsyncEngine
+    storage: Storage, engine: AsyncEngine, commits: bool
 ) -> None:
     handlers = HandlerRegistry()
     settings = quick_settings(lease=seconds(1), fence_margin=seconds(0.2))
-    ended_in, go_on, others = anyio.Event(), anyio.Event(), anyio.Event()
+    ended_in, go_on, go_on_after, others = (anyio.Event() for _ in range(4))
     attempts: list[int] = []
 
     @handlers.job("slow")
@@ -115,7 +116,8 @@ async def test_a_job_whose_end_waits_for_a_commit_is_kept_beyond_the_lease(
             await ctx.finish_in(connection, 7)
             ended_in.set()
             await go_on.wait()
-            await connection.commit()
+            await (connection.commit() if commits else connection.rollback())
+        await go_on_after.wait()
 
     @handlers.job("long")
     async def long(ctx: JobContext) -> int:
@@ -138,7 +140,12 @@ async def test_a_job_whose_end_waits_for_a_commit_is_kept_beyond_the_lease(
         await ended_in.wait()
 
         async def is_silent() -> bool:
-            return bool(await storage.jobs.stale_claims(3 * settings.lease, 10))
+            beat_at = (await get_job(storage, one.job_id)).heartbeat_at
+            assert beat_at is not None
+            return await storage.cron.now() - beat_at > 3 * settings.lease
+
+        async def beats() -> bool:
+            return not await is_silent()
 
         await wait_until(is_silent, description="no beat of the locked job for three leases")
         with anyio.fail_after(10):
@@ -146,11 +153,14 @@ async def test_a_job_whose_end_waits_for_a_commit_is_kept_beyond_the_lease(
             assert (await ended(storage, third.job_id)).status is JobStatus.DONE
         others.set()
         assert (await ended(storage, two.job_id)).attempt == 1
-        assert (await get_job(storage, one.job_id)).status is JobStatus.IN_PROGRESS
         await elsewhere.jobs.cleanup(100)
         go_on.set()
+        if not commits:
+            await wait_until(beats, description="a beat of the job that is locked no more")
+        go_on_after.set()
         first = await ended(storage, one.job_id)
-        assert (first.status, first.result) == (JobStatus.DONE, "7")
+        assert (first.status, first.attempt, first.crashes) == (JobStatus.DONE, 1, 0)
+        assert first.result == ("7" if commits else "null")
         assert handle.health().lost_claims == 0
     assert attempts == [1, 1]
 
