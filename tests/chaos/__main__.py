@@ -17,10 +17,10 @@ from pathlib import Path
 import anyio
 
 from tests.chaos.checker import Verdict, judge
+from tests.chaos.every_store import STORES
 from tests.chaos.figures import Figure, figures_of
 from tests.chaos.pace import PACES
 from tests.chaos.run import Outcome, Plan, run
-from tests.chaos.stores import STORES
 
 _SHOWN = 5
 """Ids of each kind of trouble that are printed."""
@@ -82,6 +82,7 @@ def main() -> int:
         jobs=arguments.jobs,
         seed=arguments.seed,
         pace=PACES[arguments.pace],
+        only=tuple(arguments.only),
     )
     print(f"--backend {plan.backend} --rounds {plan.rounds} --seed {plan.seed}", flush=True)
     with _folder(arguments.keep) as folder:
@@ -106,6 +107,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--backend", choices=sorted(STORES), required=True)
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--jobs", type=int, default=200, help="in each round, at least")
+    parser.add_argument("--only", nargs="+", default=[], help="names of the deeds to choose from")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**9))
     parser.add_argument(
         "--pace", choices=sorted(PACES), default="quick", help="default: settings as deployed"

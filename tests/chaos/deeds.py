@@ -10,6 +10,7 @@ from tests.chaos.crew import Crew
 from tests.chaos.pace import Pace
 from tests.chaos.record import Record, now_ns
 from tests.chaos.stores import ChaosStore, RedisStore, ServerStore, SqliteStore
+from tests.chaos.switching import PoolerStore, SwitchedStore
 from tests.support.ledger import Ledger
 from tests.support.waiting import wait_until
 
@@ -52,7 +53,7 @@ class StoreDeeds:
     async def kill_store(self, seconds: float | None = None) -> None:
         """SIGKILL to all its processes, and a start on the same data."""
         server = self._server.server
-        with self._outage("kill_store", restarted=True):
+        with self._outage("kill_store", refused=True):
             await anyio.to_thread.run_sync(server.kill)
             await pause(seconds or self._rng.uniform(0, 0.3) * self._pace.lease)
             await anyio.to_thread.run_sync(server.start)
@@ -60,7 +61,7 @@ class StoreDeeds:
 
     async def restart_store(self) -> None:
         """A stop in good order, and a start."""
-        with self._outage("restart_store", restarted=True):
+        with self._outage("restart_store", refused=True):
             await anyio.to_thread.run_sync(self._server.server.restart)
         await self._all_work_again()
 
@@ -102,6 +103,35 @@ class StoreDeeds:
             self._heal()
         await self._all_work_again()
 
+    async def rotate_password(self) -> None:
+        """For a while the password of the URL is refused, and nobody is connected."""
+        with self._outage("rotate_password", refused=True):
+            async with self._server.refusing_logins():
+                await pause(self._rng.uniform(0.1, 0.5) * self._pace.lease)
+        await self._all_work_again()
+
+    async def switch_primary(self) -> None:
+        """A primary is killed, a replica takes over, and the killed one comes back as a replica."""
+        store = cast(SwitchedStore, self._store)
+        with self._outage("switch_primary", refused=True):
+            await store.lose_primary(self._rng)
+        await self._all_work_again()
+
+    async def restart_pooler(self) -> None:
+        """The pooler stops in good order, and starts."""
+        with self._outage("restart_pooler", refused=True):
+            await anyio.to_thread.run_sync(cast(PoolerStore, self._store).pooler.restart)
+        await self._all_work_again()
+
+    async def kill_pooler(self) -> None:
+        """SIGKILL to the pooler, and a start."""
+        pooler = cast(PoolerStore, self._store).pooler
+        with self._outage("kill_pooler", refused=True):
+            await anyio.to_thread.run_sync(pooler.kill)
+            await pause(self._rng.uniform(0, 0.3) * self._pace.lease)
+            await anyio.to_thread.run_sync(pooler.start)
+        await self._all_work_again()
+
     @property
     def _server(self) -> ServerStore:
         return cast(ServerStore, self._store)
@@ -110,8 +140,8 @@ class StoreDeeds:
         for between in self._store.proxies:
             between.heal()
 
-    def _outage(self, name: str, *, restarted: bool = False):  # type: ignore[no-untyped-def]
-        return self._record.outage(name, tuple(self._crew.at_work), restarted=restarted)
+    def _outage(self, name: str, *, refused: bool = False):  # type: ignore[no-untyped-def]
+        return self._record.outage(name, tuple(self._crew.at_work), refused=refused)
 
     async def _all_work_again(self) -> None:
         """Wait until every pod has begun a run since now."""

@@ -1,7 +1,7 @@
 """The figures of a run, each beside its aim."""
 
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from forge_jobs.model.ids import JobId
@@ -38,7 +38,8 @@ def figures_of(outcome: Outcome, verdict: Verdict, pace: Pace) -> list[Figure]:
         _slowest("SIGTERM to exit, longest", pace.grace + 1, times.stop_to_exit(), 1.0),
         _slowest("Leader crash to the next leader, longest", 15 / shrunk, times.crashed_leads(), 1),
         _slowest("Leader resigns to the next leader, longest", 1.0, times.resigned_leads(), 1.0),
-        _slowest("Back to work after a store restart, p99", 3.0, times.back_to_work(), 0.99),
+        _slowest("Back to work once the store is back, p99", 3.0, times.back_to_work(), 0.99),
+        _slowest("Next start of a job after that, longest", None, times.next_start(), 1),
         _slowest("Unknown outcomes resolved after a fault, longest", 10.0, times.resolved(), 1.0),
     ]
 
@@ -160,15 +161,25 @@ class _Times:
         ]
 
     def back_to_work(self) -> list[float]:
-        """Per restart and pod, from when the store takes connections to the pod's next run."""
-        restarts = [outage for outage in self._record.outages if outage.restarted]
+        """Per outage and pod, from when the store takes connections to the pod's next run."""
         return [
             (started - outage.to_ns) / 1e9
-            for outage in restarts
+            for outage in self._refusals()
             for started in self._first_starts(outage)
         ]
 
-    def _first_starts(self, outage: Outage) -> Iterable[int]:
+    def next_start(self) -> list[float]:
+        """The same per outage alone: the first pod counts."""
+        return [
+            (min(starts) - outage.to_ns) / 1e9
+            for outage in self._refusals()
+            if (starts := self._first_starts(outage))
+        ]
+
+    def _refusals(self) -> list[Outage]:
+        return [outage for outage in self._record.outages if outage.refused]
+
+    def _first_starts(self, outage: Outage) -> Collection[int]:
         first: dict[int, int] = {}
         for run in self._ledger.runs:
             if run.started_ns > outage.to_ns and run.process_id in outage.pods:

@@ -44,13 +44,13 @@ class Outage:
     """A time in which the store, or the way to it, was not as it should be.
 
     :ivar pods: the process ids that were at work when it began
-    :ivar restarted: the store's processes ended; ``to_ns`` is when it took connections again
+    :ivar refused: no connection could be made; ``to_ns`` is when the store took them again
     """
 
     name: str
     from_ns: int
     pods: tuple[int, ...]
-    restarted: bool
+    refused: bool
     to_ns: int = 0
 
 
@@ -74,9 +74,9 @@ class Record:
     deeds: dict[str, int] = field(default_factory=dict)
 
     @contextmanager
-    def outage(self, name: str, pods: tuple[int, ...], *, restarted: bool) -> Iterator[Outage]:
+    def outage(self, name: str, pods: tuple[int, ...], *, refused: bool) -> Iterator[Outage]:
         """Its time is that of the block."""
-        outage = Outage(name, now_ns(), pods, restarted)
+        outage = Outage(name, now_ns(), pods, refused)
         self.outages.append(outage)
         try:
             yield outage

@@ -16,10 +16,11 @@ from forge_jobs.model.jobs import TERMINAL, Job
 from forge_jobs.storage.protocols import Storage
 from tests.chaos.crew import Crew
 from tests.chaos.deeds import StoreDeeds, pause
+from tests.chaos.every_store import STORES
 from tests.chaos.pace import LINGERING, PODS, QUEUES, Pace
 from tests.chaos.producer import Producer
 from tests.chaos.record import Record, now_ns
-from tests.chaos.stores import STORES, ChaosStore
+from tests.chaos.stores import ChaosStore
 from tests.support.ledger import Ledger
 from tests.support.pods import Fleet, fleet
 from tests.support.waiting import wait_until
@@ -39,18 +40,25 @@ _TO_DRAIN = 120.0
 
 @dataclass(frozen=True)
 class Plan:
-    """What a run is repeated by."""
+    """What a run is repeated by.
+
+    :ivar only: the deeds to choose from; empty: all that the store knows
+    """
 
     backend: str
     rounds: int
     jobs: int
     seed: int
     pace: Pace
+    only: tuple[str, ...] = ()
 
     @property
     def deeds(self) -> list[str]:
         """One per round, by the seed; no fewer than one of each kind where rounds suffice."""
-        weights = {**POD_DEEDS, **STORES[self.backend].deeds}
+        store = STORES[self.backend]
+        weights = {**(POD_DEEDS if store.kills_pods else {}), **store.deeds}
+        if self.only:
+            weights = {name: weights[name] for name in self.only}
         rng = random.Random(self.seed)
         each = rng.sample(list(weights), min(self.rounds, len(weights)))
         more = rng.choices(list(weights), list(weights.values()), k=self.rounds - len(each))

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 import anyio
 import asyncpg
+import redis
 
 from forge_jobs.testing.base import Server
 from tests.support.proxy import Proxy, proxy
@@ -25,6 +26,9 @@ class ChaosStore(ABC):
     deeds: ClassVar[dict[str, int]]
     """What can be done to it, and how often in comparison: names of the methods of
     ``StoreDeeds``."""
+
+    kills_pods: ClassVar[bool] = True
+    """Whether pods are killed, stopped and frozen as well."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -64,6 +68,12 @@ class SqliteStore(ChaosStore):
             connection.execute("ROLLBACK")
 
 
+_END_OTHERS = (
+    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+    " WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'"
+)
+
+
 class ServerStore(ChaosStore):
     """A server behind two proxies, each of which half the pods go through."""
 
@@ -93,9 +103,17 @@ class ServerStore(ChaosStore):
     async def end_sessions(self) -> None:
         """The server closes every client's connection."""
 
+    @abstractmethod
+    @asynccontextmanager
+    async def refusing_logins(self) -> AsyncIterator[None]:
+        """Nobody is connected, and the password of the URL is refused."""
+        yield
+
 
 class PostgresStore(ServerStore):
     """PostgreSQL's own defaults: a commit survives a loss of power."""
+
+    deeds: ClassVar[dict[str, int]] = {**ServerStore.deeds, "rotate_password": 2}
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -103,17 +121,27 @@ class PostgresStore(ServerStore):
 
     async def end_sessions(self) -> None:
         connection = await asyncpg.connect(self.url)
-        await connection.execute(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-            " WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'"
-        )
+        await connection.execute(_END_OTHERS)
+        await connection.close()
+
+    @asynccontextmanager
+    async def refusing_logins(self) -> AsyncIterator[None]:
+        connection = await asyncpg.connect(self.url)
+        await connection.execute("ALTER ROLE postgres PASSWORD 'another'")
+        await connection.execute(_END_OTHERS)
+        yield
+        await connection.execute(f"ALTER ROLE postgres PASSWORD '{self.server.password}'")
         await connection.close()
 
 
 class RedisStore(ServerStore):
     """``appendonly yes`` and ``appendfsync always``: a reply survives a loss of power."""
 
-    deeds: ClassVar[dict[str, int]] = {**ServerStore.deeds, "flush_scripts": 2}
+    deeds: ClassVar[dict[str, int]] = {
+        **ServerStore.deeds,
+        "flush_scripts": 2,
+        "rotate_password": 2,
+    }
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -121,8 +149,16 @@ class RedisStore(ServerStore):
         self.server = self._redis
 
     async def end_sessions(self) -> None:
-        for kind in ("normal", "pubsub"):
-            await self._command("CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes")
+        with redis.Redis.from_url(self.url, protocol=2) as client:
+            self._end_all_but(client)
+
+    @asynccontextmanager
+    async def refusing_logins(self) -> AsyncIterator[None]:
+        with redis.Redis.from_url(self.url, protocol=2) as client:
+            client.config_set("requirepass", "another")
+            self._end_all_but(client)
+            yield
+            client.config_set("requirepass", self.server.password)
 
     async def flush_scripts(self) -> None:
         """The server forgets every script it was given."""
@@ -137,12 +173,9 @@ class RedisStore(ServerStore):
         """Refuse writes that need more than so many bytes in all; 0 for no limit."""
         await self._command("CONFIG", "SET", "maxmemory", str(limit))
 
+    def _end_all_but(self, client: "redis.Redis") -> None:
+        for kind in ("normal", "pubsub"):
+            client.client_kill_filter(_type=kind, skipme=True)
+
     async def _command(self, *words: str) -> Any:
         return await anyio.to_thread.run_sync(partial(self._redis.command, *words))
-
-
-STORES: dict[str, type[ChaosStore]] = {
-    "sqlite": SqliteStore,
-    "postgres": PostgresStore,
-    "redis": RedisStore,
-}

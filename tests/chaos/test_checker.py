@@ -94,7 +94,7 @@ def stopped_too_soon(story: Story) -> None:
 
 def cut_off(story: Story) -> None:
     story.record.outages.append(
-        Outage("blackhole", BEGIN + SECOND, (POD,), restarted=False, to_ns=BEGIN + 4 * SECOND)
+        Outage("blackhole", BEGIN + SECOND, (POD,), refused=False, to_ns=BEGIN + 4 * SECOND)
     )
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.chaos.checker import judge
+from tests.chaos.every_store import STORES
 from tests.chaos.pace import QUICK
 from tests.chaos.run import Plan, run
-from tests.chaos.stores import STORES
 from tests.support.backends import BACKENDS
 
 SEED = int(os.environ.get("FORGE_CHAOS_SEED", random.SystemRandom().randrange(10**9)))

@@ -10,7 +10,8 @@ from forge_jobs import EnqueueRequest, JobClient, JobStatus
 from forge_jobs.errors import Unavailable
 from forge_jobs.model.events import EventKind
 from forge_jobs.storage.protocols import Storage
-from tests.chaos.stores import STORES, RedisStore, ServerStore
+from tests.chaos.every_store import STORES
+from tests.chaos.stores import RedisStore, ServerStore
 from tests.support.ledger import Ledger
 from tests.support.pods import Fleet
 from tests.support.servers import a_redis

@@ -11,7 +11,8 @@ import pytest
 from forge_jobs import EnqueueRequest, JobClient, JobStatus, open_storage
 from forge_jobs.model.jobs import Job, JobFilter
 from forge_jobs.storage.protocols import Storage
-from tests.chaos.stores import STORES, ServerStore
+from tests.chaos.every_store import STORES
+from tests.chaos.stores import ServerStore
 from tests.support.backends import BACKENDS
 from tests.support.factories import times_claimed
 from tests.support.ledger import Ledger, Run

@@ -12,11 +12,11 @@ from tests.support import servers
 from tests.support.waiting import wait_until
 
 _FAST = {
-    "cluster-node-timeout": "1000",
+    "cluster-node-timeout": "2000",
     "cluster-replica-validity-factor": "0",
     "repl-diskless-sync-delay": "0",
 }
-"""A dead primary is given up after a second, any replica may follow, and a new one at once."""
+"""A dead primary is given up after two seconds, any replica may follow, and a new one at once."""
 
 
 class ReplicatedCluster:
@@ -78,8 +78,7 @@ class ReplicatedCluster:
         for primary, replica in zip(self._cluster.nodes, self._replicas, strict=True):
             identity = str(primary.command("CLUSTER MYID"))
             await wait_until(
-                partial(_knows, replica, identity),
-                description="the replica has heard of its primary",
+                partial(_knows, replica, identity), description="the replica knows its primary"
             )
             replica.command("CLUSTER REPLICATE", identity)
         await self.whole()
@@ -87,6 +86,11 @@ class ReplicatedCluster:
     def primaries(self) -> list[ClusterNode]:
         """The running nodes that say they are primaries."""
         return [node for node in self.nodes if _role(node) == "master"]
+
+    def is_served(self) -> bool:
+        """Whether every node that runs says that all slots are served, by three primaries."""
+        running = [node for node in self.nodes if _role(node)]
+        return len(self.primaries()) == 3 and all(_is_ok(node) for node in running)
 
     async def whole(self) -> None:
         """Wait until each of three primaries has a replica in step, and all nodes agree on that."""
@@ -99,6 +103,10 @@ class ReplicatedCluster:
             and all(_has_replica(node) for node in primaries)
             and all(_sees_three(node) for node in self.nodes)
         )
+
+
+def _knows(node: ClusterNode, identity: str) -> bool:
+    return identity in str(node.command("CLUSTER NODES"))
 
 
 def _role(node: ClusterNode) -> str:
@@ -114,6 +122,11 @@ def _has_replica(node: ClusterNode) -> bool:
     except RedisError:
         return False
     return str(told.get("slave0", {}).get("state")) == "online"
+
+
+def _is_ok(node: ClusterNode) -> bool:
+    told: dict[str, str] = node.command("CLUSTER INFO")
+    return told["cluster_state"] == "ok"
 
 
 def _sees_three(node: ClusterNode) -> bool:

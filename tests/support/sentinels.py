@@ -3,6 +3,8 @@
 import subprocess
 from contextlib import ExitStack
 
+from redis.exceptions import RedisError
+
 from forge_jobs.testing.servers import RedisServer
 from tests.support import servers
 from tests.support.waiting import wait_until
@@ -22,11 +24,11 @@ class Sentinel(RedisServer):
         command = [str(self._program), str(configuration), "--sentinel"]
         return self._run(command, refuse_root=False)
 
-    def watch(self, primary: RedisServer) -> None:
+    def watch(self, primary: RedisServer, down_after_ms: int) -> None:
         self.command("SENTINEL", "MONITOR", "main", "127.0.0.1", primary.port, 1)
         settings: dict[str, str | int] = {
             "auth-pass": primary.password,
-            "down-after-milliseconds": 300,
+            "down-after-milliseconds": down_after_ms,
             "failover-timeout": 3000,
         }
         for name, value in settings.items():
@@ -34,16 +36,24 @@ class Sentinel(RedisServer):
 
 
 class SentinelFleet:
-    """A primary, a replica and a sentinel."""
+    """A primary, a replica and a sentinel.
 
-    def __init__(self, stack: ExitStack, *, durable: bool = False) -> None:
-        self.primary = stack.enter_context(servers.a_redis(durable=durable))
-        settings = {"replicaof": f"127.0.0.1 {self.primary.port}"}
+    :param safe: each server syncs its file before it replies, takes writes only beside its replica,
+        and a machine that is busy for a second does not pass for dead
+    """
+
+    def __init__(self, stack: ExitStack, *, safe: bool = False) -> None:
+        settings = {"min-replicas-to-write": "1"} if safe else {}
+        self.primary = stack.enter_context(servers.a_redis(durable=safe, settings=settings))
         self.replica = stack.enter_context(
-            servers.a_redis(durable=durable, settings=settings, password=self.primary.password)
+            servers.a_redis(
+                durable=safe,
+                settings={**settings, "replicaof": f"127.0.0.1 {self.primary.port}"},
+                password=self.primary.password,
+            )
         )
         self.sentinel = stack.enter_context(Sentinel(program=self.primary._program))
-        self.sentinel.watch(self.primary)
+        self.sentinel.watch(self.primary, 2_000 if safe else 300)
 
     @property
     def url(self) -> str:
@@ -62,6 +72,18 @@ class SentinelFleet:
         hosts = f"{other},{mine}" if place == "first" else f"{mine},{other}"
         return self.url.replace(f"127.0.0.1:1,{mine}", hosts)
 
+    def swap(self) -> None:
+        """Start the killed primary as a replica of the one that was promoted."""
+        self.primary, self.replica = self.replica, self.primary
+        self.replica._settings["replicaof"] = f"127.0.0.1 {self.primary.port}"
+        self.primary._settings.pop("replicaof", None)
+        self.replica.start()
+
+    def has_switched(self) -> bool:
+        """Whether the sentinel names the replica as the primary, and the replica agrees."""
+        told = self.sentinel.command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", "main")
+        return int(told[1]) == self.replica.port and is_primary(self.replica)
+
     async def replicated(self) -> None:
         """Wait until the sentinel would fail over."""
         await wait_until(
@@ -78,3 +100,20 @@ class SentinelFleet:
             each if isinstance(each, dict) else dict(zip(each[::2], each[1::2], strict=True))
             for each in found
         ]
+
+
+def is_primary(server: RedisServer) -> bool:
+    """Whether the server says that it is a primary; False when it does not answer."""
+    return _role(server) == "master"
+
+
+def is_replica(server: RedisServer) -> bool:
+    """Whether the server says that it is a replica; False when it does not answer."""
+    return _role(server) == "slave"
+
+
+def _role(server: RedisServer) -> str:
+    try:
+        return str(server.command("ROLE")[0])
+    except RedisError:  # every connection is closed when the role changes
+        return ""

@@ -7,14 +7,13 @@ from datetime import timedelta
 
 import anyio
 import pytest
-from redis.exceptions import RedisError
 
 from forge_jobs.errors import Unavailable
 from forge_jobs.model.queues import Wake
 from forge_jobs.storage.redis.database import Database
 from forge_jobs.testing.servers import RedisServer
 from tests.support.redis_databases import opened
-from tests.support.sentinels import SentinelFleet
+from tests.support.sentinels import SentinelFleet, is_primary, is_replica
 from tests.support.silent import SILENT, frozen
 from tests.support.waiting import wait_until
 
@@ -76,29 +75,14 @@ async def _written(database: Database) -> bool:
     return True
 
 
-def _is_primary(server: RedisServer) -> bool:
-    return _role(server) == "master"
-
-
-def _is_replica(server: RedisServer) -> bool:
-    return _role(server) == "slave"
-
-
-def _role(server: RedisServer) -> str:
-    try:
-        return str(server.command("ROLE")[0])
-    except RedisError:  # every connection is closed when the role changes
-        return ""
-
-
 async def test_an_old_primary_that_lives_on_is_left(fleet: SentinelFleet) -> None:
     await fleet.replicated()
     async with opened(fleet.url, timeout=5) as database:
         await write(database, 1)
         fleet.sentinel.command("SENTINEL", "FAILOVER", "main")
-        await wait_until(lambda: _is_primary(fleet.replica), description="it is the primary")
+        await wait_until(lambda: is_primary(fleet.replica), description="it is the primary")
         # Until here both take writes, and the old one's will be lost: a server's rule, not ours.
-        await wait_until(lambda: _is_replica(fleet.primary), description="the old one is none")
+        await wait_until(lambda: is_replica(fleet.primary), description="the old one is none")
         await wait_until(lambda: _written(database), description="a write goes through")
         assert fleet.replica.command("HEXISTS", f"{database.keys.fleet}:schema", 2)
 
@@ -124,7 +108,7 @@ async def test_calls_to_a_frozen_primary_end_when_another_is_chosen(fleet: Senti
             await write(database, 1)
             with frozen(fleet.primary.process_id):
                 under_way = asyncio.create_task(write(database, 1))
-                await wait_until(lambda: _is_primary(fleet.replica), description="it is primary")
+                await wait_until(lambda: is_primary(fleet.replica), description="it is primary")
                 with anyio.fail_after(20), pytest.raises(Unavailable):
                     await under_way
                 await wait_until(lambda: _written(database), description="a write goes through")

@@ -1,0 +1,13 @@
+"""The stores by the names that ``--backend`` takes."""
+
+from tests.chaos.stores import ChaosStore, PostgresStore, RedisStore, SqliteStore
+from tests.chaos.switching import ClusterStore, PoolerStore, SentinelStore
+
+STORES: dict[str, type[ChaosStore]] = {
+    "sqlite": SqliteStore,
+    "postgres": PostgresStore,
+    "redis": RedisStore,
+    "pooler": PoolerStore,
+    "sentinel": SentinelStore,
+    "cluster": ClusterStore,
+}

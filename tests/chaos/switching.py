@@ -1,0 +1,93 @@
+"""Stores of which one server takes over from another, and a pooler that stands in between."""
+
+import random
+from abc import abstractmethod
+from collections.abc import AsyncIterator
+from contextlib import ExitStack, asynccontextmanager
+from typing import ClassVar
+
+import anyio
+
+from forge_jobs.testing.base import HOST
+from forge_jobs.testing.servers import PgBouncer
+from tests.chaos.stores import ChaosStore
+from tests.support.replicated_cluster import ReplicatedCluster
+from tests.support.sentinels import SentinelFleet
+from tests.support.servers import a_postgres
+from tests.support.waiting import wait_until
+
+_SAFE = {"min-replicas-to-write": "1"}
+
+
+class SwitchedStore(ChaosStore):
+    """A primary whose writes a replica has before they are acknowledged."""
+
+    deeds: ClassVar[dict[str, int]] = {"switch_primary": 1}
+    kills_pods = False
+
+    @abstractmethod
+    async def lose_primary(self, rng: random.Random) -> None:
+        """SIGKILL to a primary, which comes back as a replica; returns when writes are taken and a
+        further switch would lose nothing."""
+
+
+class SentinelStore(SwitchedStore):
+    """A primary and a replica with a sentinel, each write waits for the replica."""
+
+    _fleet: SentinelFleet
+
+    @property
+    def url(self) -> str:
+        return f"{self._fleet.url}&wait_replicas=1"
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        with ExitStack() as stack:
+            self._fleet = SentinelFleet(stack, safe=True)
+            await self._fleet.replicated()
+            yield
+
+    async def lose_primary(self, rng: random.Random) -> None:
+        await anyio.to_thread.run_sync(self._fleet.primary.kill)
+        await wait_until(self._fleet.has_switched, description="the replica is the primary")
+        await anyio.to_thread.run_sync(self._fleet.swap)
+        await self._fleet.replicated()
+
+
+class ClusterStore(SwitchedStore):
+    """Three primaries with a replica each, each write waits for the replica."""
+
+    _cluster: ReplicatedCluster
+
+    @property
+    def url(self) -> str:
+        return f"{self._cluster.url}?wait_replicas=1"
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        with ReplicatedCluster(durable=True, settings=_SAFE) as self._cluster:
+            await self._cluster.join()
+            yield
+
+    async def lose_primary(self, rng: random.Random) -> None:
+        killed = rng.choice(self._cluster.primaries())
+        await anyio.to_thread.run_sync(killed.kill)
+        await wait_until(self._cluster.is_served, description="all slots are served again")
+        await anyio.to_thread.run_sync(killed.start)
+        await self._cluster.whole()
+
+
+class PoolerStore(ChaosStore):
+    """PostgreSQL behind PgBouncer in transaction mode; wake-ups go past the pooler."""
+
+    deeds: ClassVar[dict[str, int]] = {"restart_pooler": 1, "kill_pooler": 1}
+    kills_pods = False
+
+    @property
+    def url(self) -> str:
+        return f"{self.pooler.url}?pgbouncer=1&direct={HOST}:{self._server.port}"
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        with a_postgres(durable=True) as self._server, PgBouncer(self._server) as self.pooler:
+            yield
