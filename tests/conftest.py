@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.support import servers
+from tests.support.backends import VARIANTS
 from tests.support.compiled import share_compiled_statements
 
 share_compiled_statements()
@@ -87,6 +88,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             _repeats_on_a_cluster(item)
             or _repeats_on_a_server(item)
             or _repeats_shared_statements(item)
+            or _goes_another_way(item)
         ):
             item.add_marker(pytest.mark.long)
 
@@ -100,6 +102,11 @@ def _repeats_on_a_cluster(item: pytest.Item) -> bool:
 def _repeats_shared_statements(item: pytest.Item) -> bool:
     files = (f"conformance/test_{name}.py" for name in _SHARED_STATEMENTS)
     return "postgres" in item.name and any(name in item.nodeid for name in files)
+
+
+def _goes_another_way(item: pytest.Item) -> bool:
+    """The model has no place for a test of each rule, so it tries the other ways every day."""
+    return any(way in item.name for way in VARIANTS) and "conformance/model" not in item.nodeid
 
 
 def _repeats_on_a_server(item: pytest.Item) -> bool:

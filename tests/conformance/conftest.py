@@ -9,7 +9,7 @@ from forge_jobs.clock import ManualClock
 from forge_jobs.model.processes import PodLease
 from forge_jobs.storage.protocols import Storage
 from tests.support.aftermath import problems_of
-from tests.support.backends import BACKENDS, pass_on
+from tests.support.backends import BACKENDS, VARIANTS, pass_on
 from tests.support.factories import register
 
 
@@ -19,12 +19,15 @@ def clock() -> ManualClock:
     return ManualClock()
 
 
-@pytest.fixture(params=sorted(BACKENDS))
+_ALL = {**BACKENDS, **VARIANTS}
+
+
+@pytest.fixture(params=sorted(_ALL))
 async def storage(
     request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock
 ) -> AsyncIterator[Storage]:
     """An empty store, looked over from outside after the test."""
-    async with BACKENDS[request.param](tmp_path, clock) as opened:
+    async with _ALL[request.param](tmp_path, clock) as opened:
         yield opened
         assert await problems_of(request.param, tmp_path) == []
     await pass_on(request.param, tmp_path)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from forge_jobs.storage.redis.address import parse_url
 from tests.support import databases, key_prefixes, redis_keys
+from tests.support.backends import POOLED
 
 _ORPHANS = "SELECT child_id FROM forge_edges WHERE child_id NOT IN (SELECT id FROM forge_jobs)"
 _IN_TRANSACTION = (
@@ -18,7 +19,7 @@ async def problems_of(backend: str, folder: Path) -> list[str]:
     """What is wrong with the folder's store, whose bundles may still be open but do nothing."""
     if backend == "sqlite":
         return _of_sqlite(folder)
-    if backend == "postgres":
+    if backend in ("postgres", POOLED):
         return await _of_postgres(folder)
     prefix = parse_url(key_prefixes.url_of(backend, folder)).keys.prefix
     async with aclosing(key_prefixes.client_of(backend)) as client:

@@ -59,4 +59,4 @@ BACKENDS: dict[str, OpenBackend] = {
     name: partial(_open, name) for name in ("sqlite", "postgres", "redis", "redis-cluster")
 }
 VARIANTS: dict[str, OpenBackend] = {POOLED: partial(_open, POOLED)}
-"""Other ways into the same stores; the model runs on them as well."""
+"""Other ways into the same stores; the model and the conformance suite run on them as well."""
