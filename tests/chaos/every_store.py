@@ -1,13 +1,14 @@
 """The stores by the names that ``--backend`` takes."""
 
 from tests.chaos.stores import ChaosStore, PostgresStore, RedisStore, SqliteStore
-from tests.chaos.switching import ClusterStore, PoolerStore, SentinelStore
+from tests.chaos.switching import ClusterStore, PoolerStore, SentinelStore, StandbyStore
 
 STORES: dict[str, type[ChaosStore]] = {
     "sqlite": SqliteStore,
     "postgres": PostgresStore,
     "redis": RedisStore,
     "pooler": PoolerStore,
+    "standby": StandbyStore,
     "sentinel": SentinelStore,
     "cluster": ClusterStore,
 }

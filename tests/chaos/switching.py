@@ -9,11 +9,13 @@ from typing import ClassVar
 import anyio
 
 from forge_jobs.testing.base import HOST
-from forge_jobs.testing.servers import PgBouncer
+from forge_jobs.testing.servers import PgBouncer, PostgresServer
+from forge_jobs.testing.standby import PostgresStandby
 from tests.chaos.stores import ChaosStore
+from tests.support.postgres import raw
 from tests.support.replicated_cluster import ReplicatedCluster
 from tests.support.sentinels import SentinelFleet
-from tests.support.servers import a_postgres
+from tests.support.servers import a_postgres, a_standby
 from tests.support.waiting import wait_until
 
 _SAFE = {"min-replicas-to-write": "1"}
@@ -75,6 +77,60 @@ class ClusterStore(SwitchedStore):
         await wait_until(self._cluster.is_served, description="all slots are served again")
         await anyio.to_thread.run_sync(killed.start)
         await self._cluster.whole()
+
+
+class StandbyStore(SwitchedStore):
+    """PostgreSQL with a standby, for which each commit waits; the URL names both servers."""
+
+    _primary: PostgresServer
+    _standby: PostgresStandby
+
+    @property
+    def url(self) -> str:
+        ports = sorted((self._primary.port, self._standby.port))
+        hosts = ",".join(f"{HOST}:{port}" for port in ports)
+        return f"postgresql://postgres:{self._primary.password}@{hosts}/postgres"
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        self._primary = a_postgres(durable=True)
+        try:
+            await anyio.to_thread.run_sync(self._primary.start)
+            self._standby = a_standby(self._primary)
+            await self._follow()
+            yield
+            self._standby.close()
+        finally:
+            self._primary.close()
+
+    async def lose_primary(self, rng: random.Random) -> None:
+        lost, self._primary = self._primary, self._standby
+        await anyio.to_thread.run_sync(lost.kill)
+        await anyio.to_thread.run_sync(self._standby.promote)
+        port = lost.port
+        lost.close()
+        self._standby = a_standby(self._primary)
+        self._standby.port = port
+        await self._follow()
+
+    async def _follow(self) -> None:
+        """Start the standby; returns when commits wait for it."""
+        # Else no commit would end while there is no standby, also not those that one needs.
+        await self._set_names("")
+        await anyio.to_thread.run_sync(self._standby.start)
+        await self._set_names("*")
+        await wait_until(self._is_synchronous, description="commits wait for the standby")
+
+    async def _set_names(self, names: str) -> None:
+        async with raw(self._primary.url) as connection:
+            await connection.execute("SET synchronous_commit = local")
+            await connection.execute(f"ALTER SYSTEM SET synchronous_standby_names = '{names}'")
+            await connection.execute("SELECT pg_reload_conf()")
+
+    async def _is_synchronous(self) -> bool:
+        async with raw(self._primary.url) as connection:
+            state = await connection.fetchval("SELECT sync_state FROM pg_stat_replication")
+        return bool(state == "sync")
 
 
 class PoolerStore(ChaosStore):

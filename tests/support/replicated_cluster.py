@@ -136,7 +136,3 @@ def _sees_three(node: ClusterNode) -> bool:
     except RedisError:
         return False
     return told["cluster_state"] == "ok" and all(len(shard) >= 4 for shard in shards)
-
-
-def _knows(node: ClusterNode, identity: str) -> bool:
-    return identity in str(node.command("CLUSTER NODES"))
