@@ -4,6 +4,7 @@ from tests.meta.bugs import Bug, Edit
 
 _ROWS = "tests/backends/postgres/test_locked_rows.py::test_"
 _CLAIMS = "tests/backends/postgres/test_locked_claims.py::test_"
+_LENT = "tests/backends/postgres/test_lent.py::test_"
 _SQL = "forge_jobs/storage/sql/"
 
 
@@ -145,5 +146,27 @@ LOCK_BUGS = (
         "limit = REAP_BATCH + len(left)",
         "limit = REAP_BATCH",
         f"{_CLAIMS}the_reaper_goes_on_behind_a_page_of_locked_claims",
+    ),
+    _bug(
+        "what one statement has stored stays beside a refusal",
+        f"{_SQL}postgres/lent.py",
+        "        if answer.ids or answer.made:\n",
+        "        if False:\n",
+        f"{_LENT}what_is_in_the_way_of_one_is_told_and_the_others_are_undone",
+    ),
+    _bug(
+        "the limit of waiting stays set in a caller's transaction",
+        f"{_SQL}postgres/lent.py",
+        "set_config('lock_timeout', '0', true)",
+        "before",
+        f"{_LENT}the_callers_patience_is_as_it_was",
+    ),
+    _bug(
+        "an enqueue looks before it stores",
+        f"{_SQL}postgres/lent.py",
+        "        not any(one.after for one in requests)\n",
+        "        False\n",
+        f"{_LENT}an_enqueue_is_one_statement_without_a_savepoint",
+        f"{_LENT}serializable_transactions_that_share_nothing_do_not_conflict",
     ),
 )

@@ -23,18 +23,23 @@ _TRIES = 20
 
 
 async def run_in_callers_transaction(
-    connection: object, script: Script[R], flavor: Flavor, store_id: str
+    connection: object,
+    script: Script[R],
+    flavor: Flavor,
+    store_id: str,
+    short: Callable[[Connection], R | None] = lambda _: None,
 ) -> R:
     """Run ``script`` on an SQLAlchemy Connection, AsyncConnection, Session or AsyncSession, or on a
     connection of the store's own driver.
 
     On the synchronous ones it runs in the calling thread, without awaiting anything.
 
+    :param short: tried first, without a savepoint. None: it has done nothing
     :raises InvalidInput: ``connection`` is something else, or is of another database
     """
 
     def on_connection(plain: Connection) -> R:
-        return _run(plain, script, flavor, store_id)
+        return _run(plain, script, flavor, store_id, short)
 
     def on_session(session: Session) -> R:
         # Connecting flushes nothing; it begins the session's transaction if none is open.
@@ -65,13 +70,21 @@ async def run_in_callers_transaction(
     )
 
 
-def _run(connection: Connection, script: Script[R], flavor: Flavor, store_id: str) -> R:
+def _run(
+    connection: Connection,
+    script: Script[R],
+    flavor: Flavor,
+    store_id: str,
+    short: Callable[[Connection], R | None],
+) -> R:
     foreign = InvalidInput(
         "connection", "is not of this store's database", "connect to the same database"
     )
     if connection.dialect.name != flavor.name:
         raise foreign
     flavor.begin(connection)
+    if (found := short(connection)) is not None:
+        return found
     for _ in range(_TRIES):
         try:
             with connection.begin_nested():

@@ -75,13 +75,13 @@ def queue_state(row: Row[Any], now: int) -> QueueState:
 
 def declare_queues(tx: Tx, names: Iterable[str], settings: QueueSettings = _DEFAULTS) -> None:
     """Create those of the queues that are not there; the others stay as they are."""
-    fields = _columns(msgspec.structs.asdict(settings))
+    fields = settings_columns(msgspec.structs.asdict(settings))
     rows = [{"name": name, **fields} for name in sorted(set(names))]
     if rows:
         tx.execute(tx.flavor.insert_ignore(queues), rows)
 
 
-def _columns(fields: Mapping[str, Any]) -> dict[str, Any]:
+def settings_columns(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Settings as they are stored: durations as ISO 8601, exact to the microsecond."""
     return {
         name: value if isinstance(value, int) else msgspec.json.encode(value).decode()
@@ -95,7 +95,7 @@ def _set_fields(tx: Tx, before: QueueState, wished: Mapping[str, Any]) -> None:
         name: value for name, value in wished.items() if getattr(before.settings, name) != value
     }
     if changed:
-        tx.execute(_BY_NAME.values(**_columns(changed)), {"queue": before.name})
+        tx.execute(_BY_NAME.values(**settings_columns(changed)), {"queue": before.name})
     if "max_workers" in changed:
         tx.execute(_MOVE_ALLOCATION, {"queue": before.name})
         tx.wake_fleet()

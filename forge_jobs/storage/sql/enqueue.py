@@ -173,13 +173,14 @@ def _insert(tx: Tx, requests: Iterable[NewJob], parents: Container[str]) -> None
     # In one order for everybody: two batches with the same keys never wait for each other.
     rows = [
         new_job_values(request, tx.now, has_children=request.id in parents)
-        for request in sorted(requests, key=_place)
+        for request in sorted(requests, key=place_of)
     ]
     if tx.flavor.insert_jobs(tx, rows) < len(rows):
         raise Again
 
 
-def _place(request: NewJob) -> tuple[str, str, str]:
+def place_of(request: NewJob) -> tuple[str, str, str]:
+    """Jobs are stored in this order by everybody."""
     return request.queue, "" if request.unique is None else request.unique.key, request.id
 
 

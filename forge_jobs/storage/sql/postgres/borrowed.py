@@ -21,6 +21,7 @@ class _Lent:
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
+        self.lent = getattr(connection, "_con", connection)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._connection, name)

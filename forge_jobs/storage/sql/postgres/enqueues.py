@@ -5,13 +5,14 @@ from typing import Any
 
 from forge_jobs.model.jobs import NewJob
 from forge_jobs.storage.notices import QUEUE
+from forge_jobs.storage.sql.enqueue import place_of
 from forge_jobs.storage.sql.job_rows import new_job_values
 from forge_jobs.storage.sql.postgres.direct import COUNT, MOMENT, Direct
 
-_MOST_QUEUES = 50
+MOST_QUEUES = 50
 """So that their names fit into one notice."""
 
-_COPIED = {
+COPIED = {
     "id": "text",
     "queue": "text",
     "kind": "text",
@@ -30,11 +31,11 @@ _COPIED = {
     "keep_result": "boolean",
     "result_ttl_us": "bigint",
 }
-COLUMNS = (*_COPIED, "run_at", "requested_run_at", "enqueued_at", "token")
+COLUMNS = (*COPIED, "run_at", "requested_run_at", "enqueued_at", "token")
 """What a job that is new gives; all else of its row has a default."""
 
-_GIVEN = {**_COPIED, "run_at": "bigint", "requested_run_at": "bigint", "from_now": "boolean"}
-_LISTED = ", ".join(f":{name}" for name in _GIVEN)
+GIVEN = {**COPIED, "run_at": "bigint", "requested_run_at": "bigint", "from_now": "boolean"}
+_LISTED = ", ".join(f":{name}" for name in GIVEN)
 
 # One that is not stored is there already, or was a moment ago: the division undoes the whole
 # statement, and the script looks at what is there.
@@ -42,7 +43,7 @@ _ENQUEUE = f"""
     WITH {MOMENT}, given AS ({{given}}), stored AS (
         INSERT INTO forge_jobs
             ({", ".join(COLUMNS)})
-        SELECT {", ".join(f"given.{name}" for name in _COPIED)},
+        SELECT {", ".join(f"given.{name}" for name in COPIED)},
             given.run_at + CASE WHEN given.from_now THEN moment.now ELSE 0 END,
             given.requested_run_at + CASE WHEN given.from_now THEN moment.now ELSE 0 END,
             moment.now, moment.now
@@ -61,13 +62,13 @@ _ENQUEUE = f"""
 """
 _OWN = {"clock": "bigint", "part": "text", "channel": "text", "size": "integer"}
 _MANY = Direct(
-    _ENQUEUE.format(given=f"SELECT * FROM unnest({_LISTED}) AS one ({', '.join(_GIVEN)})"),
-    {**_OWN, **{name: f"{kind}[]" for name, kind in _GIVEN.items()}},
+    _ENQUEUE.format(given=f"SELECT * FROM unnest({_LISTED}) AS one ({', '.join(GIVEN)})"),
+    {**_OWN, **{name: f"{kind}[]" for name, kind in GIVEN.items()}},
 )
 # A request alone, as they come one by one, without the lists: a sixth less time, on both sides.
 _ONE = Direct(
-    _ENQUEUE.format(given=f"SELECT {', '.join(f':{name} AS {name}' for name in _GIVEN)}"),
-    {**_OWN, **_GIVEN},
+    _ENQUEUE.format(given=f"SELECT {', '.join(f':{name} AS {name}' for name in GIVEN)}"),
+    {**_OWN, **GIVEN},
 )
 
 
@@ -76,7 +77,7 @@ def fits(requests: Sequence[NewJob]) -> bool:
     return (
         all(one.unique is None and not one.after for one in requests)
         and len({one.id for one in requests}) == len(requests)
-        and len({one.queue for one in requests}) <= _MOST_QUEUES
+        and len({one.queue for one in requests}) <= MOST_QUEUES
     )
 
 
@@ -85,13 +86,17 @@ def statement_for(requests: Sequence[NewJob]) -> Direct:
     return _ONE if len(requests) == 1 else _MANY
 
 
-def values_of(requests: Sequence[NewJob]) -> dict[str, Any]:
-    """What the statement stores, by the parameters' names."""
-    rows = [
+def rows_of(requests: Sequence[NewJob]) -> list[dict[str, Any]]:
+    """What a statement stores of them, in the order in which the script stores them."""
+    return [
         # Times from the server's now: from zero here.
         {**new_job_values(one, 0, has_children=False), "from_now": one.run_at is None}
-        # In the order in which the script stores them.
-        for one in sorted(requests, key=lambda one: (one.queue, one.id))
+        for one in sorted(requests, key=place_of)
     ]
-    given = rows[0] if len(rows) == 1 else {name: [row[name] for row in rows] for name in _GIVEN}
+
+
+def values_of(requests: Sequence[NewJob]) -> dict[str, Any]:
+    """What the statement stores, by the parameters' names."""
+    rows = rows_of(requests)
+    given = rows[0] if len(rows) == 1 else {name: [row[name] for row in rows] for name in GIVEN}
     return {"size": len(rows), **given}

@@ -9,8 +9,9 @@ from forge_jobs.model.jobs import ClaimedJob, EnqueueOutcome, NewJob
 from forge_jobs.model.processes import Beat, HeldClaim, PodLease
 from forge_jobs.model.transitions import Demand, Exchange, Finalization, StaleClaims
 from forge_jobs.storage.notices import QUEUE
+from forge_jobs.storage.sql.enqueue import enqueue
 from forge_jobs.storage.sql.job_store import SqlJobStore
-from forge_jobs.storage.sql.postgres import bulk, enqueues, exchanges, idle
+from forge_jobs.storage.sql.postgres import bulk, enqueues, exchanges, idle, lent
 from forge_jobs.storage.sql.postgres.database import PostgresDatabase
 from forge_jobs.storage.sql.postgres.fronts import Fronts
 from forge_jobs.storage.sql.successes import are_plain_successes
@@ -23,10 +24,13 @@ class PostgresJobStore(SqlJobStore):
         super().__init__(database)
         self._postgres = database
         self._fronts = Fronts()
+        self._lent = lent.Lent(database.flavor, database.options.schema)
 
     async def enqueue(
         self, requests: Sequence[NewJob], *, connection: object | None = None
     ) -> list[EnqueueOutcome]:
+        if connection is not None and requests and lent.fits(requests):
+            return await self._enqueue_lent(requests, connection)
         known = self._postgres.knows({request.queue for request in requests})
         if not requests or connection is not None or not known or not enqueues.fits(requests):
             return await super().enqueue(requests, connection=connection)
@@ -42,6 +46,19 @@ class PostgresJobStore(SqlJobStore):
                 self._postgres.tell([QUEUE + queue for queue in rows[0]["due"]])
                 return outcomes
         return await super().enqueue(requests, connection=connection)
+
+    async def _enqueue_lent(
+        self, requests: Sequence[NewJob], connection: object
+    ) -> list[EnqueueOutcome]:
+        from forge_jobs.storage.sql.callers import run_in_callers_transaction
+
+        return await run_in_callers_transaction(
+            connection,
+            lambda tx: enqueue(tx, requests),
+            self._postgres.flavor,
+            self.store_id,
+            lambda plain: self._lent.enqueue(plain, requests, self.store_id),
+        )
 
     async def exchange(
         self, queue: str, finalizations: Sequence[Finalization], demand: Demand, lease: PodLease
