@@ -24,6 +24,8 @@ class EventKind(StrEnum):
     """The handler went on although the job's time was up."""
     RELEASED_HELD = "released_held"
     """An operator let a job run without parents that had held it."""
+    MENDED = "mended"
+    """A sweep has mended what a lost write had left."""
     THROTTLED = "throttled"
     POD_STARTED = "pod_started"
     POD_STOPPED = "pod_stopped"

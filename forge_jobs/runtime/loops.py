@@ -18,12 +18,15 @@ from forge_jobs.runtime.reaper import reap_once, rest_of
 from forge_jobs.runtime.rollup import roll_up_once
 from forge_jobs.runtime.service import PeriodicLoop
 from forge_jobs.runtime.startup import RuntimePlan
+from forge_jobs.runtime.sweep import sweep_once
 
 _RUNG = timedelta(minutes=1)
 """Pause of a loop that is rung when it has something to do."""
 
 _SWEEP_EVERY = 5
 """Reaper intervals between two passes that also look for expired jobs and dead pods."""
+
+_SWEEP_STORE_EVERY = timedelta(minutes=1)
 
 _STARVED_AFTER = 2
 """Coordinator intervals that a kind with due jobs goes without slots before it gets some."""
@@ -73,6 +76,7 @@ class PodLoops:
             self._loop("rollup", self._roll_up, settings.rollup_interval),
             self._loop("gauges", self._measure, settings.rollup_interval),
             self._loop("cleanup", self._clean_up, settings.cleanup_interval),
+            self._loop("sweep", self._sweep, _SWEEP_STORE_EVERY),
             self._loop("events", self._flush, settings.event_flush_interval),
         )
 
@@ -142,6 +146,11 @@ class PodLoops:
             # A step back and forth between two passes of the reaper leaves no other trace.
             self.guard.must_look = True
             await clean_up_once(self._plan.storage.jobs, clock=self._plan.clock)
+        return None
+
+    async def _sweep(self) -> timedelta | None:
+        if self.memory.is_leader():
+            await sweep_once(self._plan.storage.jobs, events=self._events)
         return None
 
     async def _flush(self) -> timedelta | None:

@@ -9,8 +9,9 @@ from msgspec.structs import replace
 
 from forge_jobs.clock import ManualClock, to_us
 from forge_jobs.model.ids import JobId
-from forge_jobs.model.jobs import ClaimedJob, JobStatus
+from forge_jobs.model.jobs import After, ClaimedJob, JobStatus
 from forge_jobs.model.processes import ClaimState, PodLease
+from forge_jobs.model.sweeps import Swept
 from forge_jobs.model.transitions import Demand, Finalization, Revival
 from forge_jobs.storage.protocols import Storage
 from tests.support.factories import (
@@ -91,6 +92,21 @@ async def test_a_clock_that_went_back_gives_no_right_to_the_claim_that_was_lost(
     lost, owned = await claimed_twice(storage, clock, remember, later=-SECOND / 2)
     assert owned.claim.token < lost.claim.token
     await owns_alone(storage, lost, owned)
+
+
+async def test_what_a_store_lost_as_a_whole_leaves_nothing_to_sweep(
+    storage: Storage, lease: PodLease, clock: ManualClock, remember: Remember
+) -> None:
+    before = await remember()
+    parent = await enqueue_one(storage)
+    await enqueue_one(storage, after=(After(parent),))
+    between = await remember()
+    await finish(storage, await claim_one(storage, lease), done())
+    for moment in (between, before):
+        await moment.come_back()
+        for _ in range(3):
+            assert await storage.jobs.sweep(100) == Swept()
+            clock.advance(60)
 
 
 async def owns_alone(storage: Storage, lost: ClaimedJob, owned: ClaimedJob) -> None:

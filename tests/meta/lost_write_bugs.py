@@ -100,4 +100,88 @@ TOKENS = (
     ),
 )
 
-LOST_WRITE_BUGS = TOKENS
+_REDIS = "forge_jobs/storage/redis/"
+
+
+def _own(name: str, test: str, file: str, old: str, new: str) -> Bug:
+    tests = (f"tests/backends/redis/test_{test}.py",)
+    return Bug(f"redis: {name}", tests, (Edit(f"{_REDIS}{file}", old, new),), "redis")
+
+
+CHILDREN = (
+    _own(
+        "a parent that another call has stored does not hear of a child",
+        "enqueue",
+        "lua/lib/storing.lua",
+        "  write_links(base, request[9])\n",
+        "",
+    ),
+    _own(
+        "a parent that has ended says nothing to a child that comes later",
+        "enqueue",
+        "lua/lib/linking.lua",
+        "  elseif status or otherwise ~= 'left' then\n",
+        "  elseif not status and otherwise ~= 'left' then\n",
+    ),
+    _own(
+        "a repeat of a call that died leaves its children unlinked",
+        "enqueue",
+        "enqueue.py",
+        "((True, _TOLD), (False, _LEFT))",
+        "((True, _TOLD),)",
+    ),
+    _own(
+        "a job stored by a locator that was taken away",
+        "enqueue",
+        "lua/lib/planning.lua",
+        "if marks[index] <= tonumber(",
+        "if marks[index] < tonumber(",
+    ),
+    _own(
+        "a number of the outbox is all that tells a repeat",
+        "lost_writes",
+        "lua/fire_jobs.lua",
+        "    if by_id[fields[1]] then\n",
+        "    if packed and fields then\n",
+    ),
+)
+
+SWEEPS = (
+    _own(
+        "a sweep that mends what it has just met",
+        "lost_writes",
+        "sweeping.py",
+        "if now - since >= _STOOD_S",
+        "if now - since >= 0",
+    ),
+    _own(
+        "a sweep tells what is about to be told",
+        "lost_writes",
+        "lua/lib/standing.lua",
+        "  if is_told(base, parent, child) then\n    return false\n  elseif not status",
+        "  if not status",
+    ),
+    _own(
+        "a sweep sends news that a child voids",
+        "lost_writes",
+        "lua/tell_lost.lua",
+        "if last < since then",
+        "if last < 0 then",
+    ),
+    _own(
+        "a sweep that always begins at the front",
+        "lost_writes",
+        "sweeping.py",
+        "_Place(found.last_blocked, found.status, found.last_id)",
+        "_Place()",
+    ),
+    _own(
+        "a lost child is never mended, since each look notes it anew",
+        "lost_writes",
+        "sweeping.py",
+        "one: self._suspects.get(one, now)",
+        "one: now",
+    ),
+)
+
+LOST_WRITE_BUGS = (*TOKENS, *CHILDREN, *SWEEPS)

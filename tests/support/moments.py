@@ -94,6 +94,11 @@ class OfKeys(Moment):
             kept = [(key, await client.dump(key), await client.pttl(key)) for key in keys]
         return cls(backend, prefix, {key: (value, ends) for key, value, ends in kept if value})
 
+    @property
+    def values(self) -> dict[bytes, bytes]:
+        """What each key held."""
+        return {key: value for key, (value, _) in self._keys.items()}
+
     async def come_back(self, only: Callable[[str], bool] = lambda _: True) -> None:
         """Undo what has been written since under those keys alone.
 

@@ -165,8 +165,7 @@ def _check_name(tag: str, name: str, is_mortal: bool) -> Iterator[str]:
         is_known = name in _QUEUE or first in (*_OF_JOBS, *_LISTS, *_MORTAL)
     if not is_known:
         yield f"{{{tag}}}:{name} is a key that nobody knows"
-    # The children of a parent that has not come yet are forgotten by themselves.
-    if is_mortal != (first in _MORTAL) and first != "kids":
+    if is_mortal != (first in _MORTAL):
         yield f"{{{tag}}}:{name} {'ends by itself' if is_mortal else 'stays for ever'}"
 
 

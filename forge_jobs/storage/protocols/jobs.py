@@ -28,9 +28,10 @@ from forge_jobs.model.transitions import (
     Revival,
     StaleClaims,
 )
+from forge_jobs.storage.protocols.sweeps import SweptStore
 
 
-class JobStore(Protocol):
+class JobStore(SweptStore, Protocol):
     """Jobs: their whole life, and what is told about it."""
 
     store_id: str

@@ -17,7 +17,7 @@ from forge_jobs.storage.redis.database import Database
 from forge_jobs.storage.redis.fleet import in_all_queues
 from forge_jobs.storage.redis.keys import queue_of, queue_tag
 
-_WAITS, _EARLY = "wait", "early"
+_WAITS = "wait"
 
 
 class _News(msgspec.Struct, frozen=True, array_like=True):
@@ -53,17 +53,14 @@ async def deliver(db: Database, deliveries: Sequence[Delivery]) -> int:
     for delivery in await _standing(db, deliveries):
         news = delivery.handover
         base = db.keys.queue(news.queue)
-        _, seq, ended, _ = news.id.split()
-        requests[base].append(
-            (news.child_id, news.parent_id, delivery.action, int(ended), int(seq))
-        )
+        seq = int(news.id.split()[1])
+        requests[base].append((news.child_id, news.parent_id, delivery.action, seq))
         of_base[base].append(news)
     answers = await db.run("deliver", requests, list[tuple[bool, str]])
     told = [
         (news, word == _WAITS)
         for base, outcomes in answers.items()
         for news, (_, word) in zip(of_base[base], outcomes, strict=True)
-        if word != _EARLY
     ]
     await _forget(db, told)
     return sum(was_applied for outcomes in answers.values() for was_applied, _ in outcomes)

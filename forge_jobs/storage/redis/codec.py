@@ -94,17 +94,14 @@ _shared = attrgetter(
 )
 
 
-def new_job_fields(
-    request: NewJob, template: int, parents: Collection[str], *, has_children: bool
-) -> tuple[object, ...]:
+def new_job_fields(request: NewJob, template: int, parents: Collection[str]) -> tuple[object, ...]:
     """A request as ``lua/lib/planning.lua`` takes it. Not set is False.
 
     :param template: the number of its own
     :param parents: the jobs it waits for, and its edges, in turn
-    :param has_children: another request of the same call waits for it
     """
     unique = request.unique
-    if unique is None and not (request.fingerprint or parents or has_children):
+    if unique is None and not (request.fingerprint or parents):
         return request.id, request.payload, template
     return (
         request.id,
@@ -114,7 +111,6 @@ def new_job_fields(
         unique is not None and unique.mode == "error",
         request.fingerprint or False,
         list(parents) or False,
-        has_children,
     )
 
 

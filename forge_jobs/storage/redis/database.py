@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 from redis.exceptions import NoScriptError
 
-from forge_jobs.clock import Clock
+from forge_jobs.clock import Clock, SystemClock
 from forge_jobs.errors import StorageClosed, Unavailable
 from forge_jobs.model.queues import Wake
 from forge_jobs.reports import reporter
@@ -24,6 +24,8 @@ from forge_jobs.storage.redis.servers import servers_of
 logger = reporter(__name__)
 
 T = TypeVar("T")
+
+_SYSTEM_CLOCK = SystemClock()
 
 BASES_AT_ONCE = 100
 """Over how many queues one step goes at most, so that it stays short."""
@@ -120,6 +122,10 @@ class Database:
     def clock_argument(self) -> str:
         """The time to pass to a script: '' for the server's."""
         return "" if self._clock is None else str(self._clock.time_us())
+
+    def elapsed(self) -> float:
+        """Seconds that go on, by this process's clock."""
+        return (self._clock or _SYSTEM_CLOCK).elapsed()
 
     async def wait(
         self, queues: frozenset[str], at_most: timedelta, waiter: object | None = None

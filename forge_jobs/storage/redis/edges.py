@@ -1,8 +1,14 @@
-"""Edges of new jobs: what they wait for is told to their parents before they are stored."""
+"""Edges of new jobs, and the links to their parents, which tell them of their ends.
+
+A job is stored before it is linked, so that who meets the link finds the job. On one server both
+are one step. In a cluster a call that dies in between leaves jobs which nobody would tell: a repeat
+of the call links them, or the sweep.
+"""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Literal
 
 import msgspec
 
@@ -13,6 +19,12 @@ from forge_jobs.model.jobs import NewJob
 from forge_jobs.storage.redis.database import Database
 from forge_jobs.storage.redis.keys import queue_tag
 from forge_jobs.storage.redis.locators import locate
+
+Otherwise = Literal["missing", "told", "left"]
+"""Of a parent that is not there: refuse the call, tell the children as if it had been removed
+before its end, or do nothing."""
+
+Link = tuple[JobId, Otherwise, list[tuple[JobId, str]]]
 
 
 class Edge(msgspec.Struct, frozen=True):
@@ -40,27 +52,38 @@ class Edge(msgspec.Struct, frozen=True):
 class Edges:
     """The edges of one call.
 
-    :param parents: parent -> child -> the child's queue tag and what a failure means to it
-    :param queues: of the parents that the same call stores
+    :param links: parent -> child -> the child's queue tag and what a failure means to it
+    :param queues: of the parents
+    :param coming: the parents that the same call stores
     """
 
-    parents: dict[JobId, dict[JobId, str]] = field(default_factory=dict)
+    links: dict[JobId, dict[JobId, str]] = field(default_factory=dict)
     queues: dict[JobId, str] = field(default_factory=dict)
+    coming: set[JobId] = field(default_factory=set)
     _of_child: dict[JobId, dict[JobId, str]] = field(default_factory=dict)
-    _before: dict[str, set[str]] = field(default_factory=dict)
 
-    def add(self, child: NewJob, parent: JobId, on_failure: str, queue: str | None) -> None:
+    def add(self, child: NewJob, parent: JobId, on_failure: str, queue: str | None = None) -> None:
         """``child`` waits for ``parent``; of two edges between them the last counts.
 
         :param queue: the parent's, when the same call stores it
         """
-        self.parents.setdefault(parent, {})[child.id] = f"{queue_tag(child.queue)} {on_failure}"
+        self.links.setdefault(parent, {})[child.id] = f"{queue_tag(child.queue)} {on_failure}"
         self._of_child.setdefault(child.id, {})[parent] = on_failure
         if queue is not None:
             self.queues[parent] = queue
-            self._before.setdefault(child.queue, set()).update({queue} - {child.queue})
+            self.coming.add(parent)
 
-    def parents_of(self, child: JobId) -> list[str]:
+    async def locate(self, db: Database) -> None:
+        """Find the queues of the parents that are stored already.
+
+        :raises NotFound: one is not
+        """
+        self.queues |= await locate(db, self.links.keys() - self.queues.keys())
+        for parent in self.links:
+            if parent not in self.queues:
+                raise missing(parent)
+
+    def texts_of(self, child: JobId) -> list[str]:
         """What the child waits for, and its edges, in turn."""
         return [
             text
@@ -68,37 +91,33 @@ class Edges:
             for text in (parent, Edge(EdgeState.OPEN, on_failure).stored())
         ]
 
-    def waves(self, queues: Iterable[str]) -> Iterator[list[str]]:
-        """The queues in an order that stores parents first, so that whoever stops in between
-        leaves no child that waits for what never came. Queues whose jobs wait for each other's
-        come together."""
-        left = list(queues)
-        while left:
-            wave = [name for name in left if self._before.get(name, set()).isdisjoint(left)] or left
-            yield wave
-            left = [name for name in left if name not in wave]
+    def by_base(self, db: Database, otherwise: Otherwise) -> dict[str, list[Link]]:
+        """The links, as ``lua/lib/linking.lua`` takes them, by the base of the parent's queue.
+
+        :param otherwise: what becomes of a link whose parent is not there
+        """
+        found: defaultdict[str, list[Link]] = defaultdict(list)
+        for parent, children in self.links.items():
+            if parent in self.queues:
+                what = "told" if parent in self.coming and otherwise == "missing" else otherwise
+                base = db.keys.queue(self.queues[parent])
+                found[base].append((parent, what, list(children.items())))
+        return dict(found)
+
+    def depths(self, jobs: Iterable[NewJob]) -> dict[JobId, int]:
+        """How many steps each job comes after the first ones, when each step stores jobs whose
+        parents are stored already. ``jobs`` has parents first."""
+        depths: dict[JobId, int] = {}
+        for job in jobs:
+            before = [
+                depths[parent] + (self.queues[parent] != job.queue)
+                for parent in self._of_child.get(job.id, {})
+                if parent in depths
+            ]
+            depths[job.id] = max(before, default=0)
+        return depths
 
 
-async def register(db: Database, edges: Edges) -> list[int]:
-    """Note the children with their parents. A child that is never stored is of no consequence.
-
-    :returns: when that was, by each server asked; what is noted may be gone a minute later
-    :raises NotFound: a parent does not exist
-    """
-    located = await locate(db, edges.parents.keys() - edges.queues.keys())
-    queues = {**located, **edges.queues}
-    requests: defaultdict[str, list[object]] = defaultdict(list)
-    for parent, children in edges.parents.items():
-        if parent not in queues:
-            raise _missing(parent)
-        entry = (parent, parent in edges.queues, list(children.items()))
-        requests[db.keys.queue(queues[parent])].append(entry)
-    answers = await db.run("register", requests, tuple[list[JobId], int])
-    for missing, _ in answers.values():
-        if missing:
-            raise _missing(missing[0])
-    return [time for _, time in answers.values()]
-
-
-def _missing(parent: JobId) -> NotFound:
+def missing(parent: str) -> NotFound:
+    """The refusal of a job whose parent does not exist."""
     return NotFound(f"job {parent}, named in after, does not exist")

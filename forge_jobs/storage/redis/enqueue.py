@@ -16,15 +16,11 @@ from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import EnqueueOutcome, NewJob
 from forge_jobs.storage.redis.codec import Templates, doc_of, is_plain, new_job_fields
 from forge_jobs.storage.redis.database import BASES_AT_ONCE, Database
-from forge_jobs.storage.redis.edges import Edges, register
-from forge_jobs.storage.redis.locators import mark_in, queue_in
+from forge_jobs.storage.redis.edges import Edges, Link, Otherwise, missing
+from forge_jobs.storage.redis.locators import locate, mark_in, queue_in
 from forge_jobs.storage.redis.queue_records import DEFAULT_FIELDS
 
 _TRIES = 20
-
-_ATTEMPT_US = 30 * 1_000_000
-"""How long an attempt has to store its jobs. What its earlier steps have written, locators and
-edges, is kept for a minute at least: a caller that was stopped in between must begin again."""
 
 
 class Answer(msgspec.Struct, frozen=True, array_like=True):
@@ -34,7 +30,7 @@ class Answer(msgspec.Struct, frozen=True, array_like=True):
     when all are new.
     ``elsewhere``: ids that are, or were, in another queue, with their locators.
     ``other``: the id that is stored with another content. ``held``: a key and the job that holds
-    it. ``again``: another call was faster.
+    it. ``missing``: parents that do not exist. ``again``: another call was faster.
     """
 
     verdict: str
@@ -46,8 +42,13 @@ class _Located(msgspec.Struct, frozen=True, array_like=True):
 
     elsewhere: list[tuple[str, str]]
     marks: list[tuple[str, int]]
-    time: int
 
+
+_Words = dict[int, tuple[str, str]]
+"""Per request of the call what becomes of it, and the job that it stands for."""
+
+_TOLD: Otherwise = "told"
+_LEFT: Otherwise = "left"
 
 _Ids = tuple[list[str], dict[str, str]]
 """Ids of one hash of locators, and for some of them the locator that may be replaced."""
@@ -107,8 +108,10 @@ class _Call:
         self._known: dict[str, str] = {}
         # Of the locators that this call has written in a step before.
         self._marks: dict[str, int] = {}
-        # When the steps before were, of this attempt.
-        self._times: list[int] = []
+        # What this call has stored itself.
+        self._stored: set[str] = set()
+        # Ids of the call -> the jobs that they stand for.
+        self._holders: dict[JobId, JobId] = {}
         self._check_queues()
 
     def _check_queues(self) -> None:
@@ -130,7 +133,6 @@ class _Call:
 
         :raises StorageError: refused
         """
-        self._times = []
         open_ones = [i for i in range(len(self._requests)) if i not in self._outcomes]
         groups: dict[str, list[int]] = {}
         for index in open_ones:
@@ -138,47 +140,80 @@ class _Call:
         if self._db.is_cluster and not await self._locate(groups):
             return False
         at_once = 1 if self._db.is_cluster else BASES_AT_ONCE
-        if len(groups) <= at_once and not any(self._requests[i].after for i in open_ones):
-            return await self._store(groups, None)
-        planned = await self._ask("plan", groups, None)
+        if len(groups) <= at_once and not any(one.after for one in self._requests):
+            words = await self._ask(self._script, groups, _NO_PLAN)
+            self._note(words or {})
+            return words is not None
+        planned = await self._ask("plan", groups, _NO_PLAN)
         if planned is None:
             return False
         edges = self._edges(planned)
-        self._times += await register(self._db, edges)
-        return await self._store(groups, _Plan(planned, edges))
+        await edges.locate(self._db)
+        return await self._store_planned(groups, planned, edges)
 
-    async def _store(self, groups: Mapping[str, list[int]], plan: "_Plan | None") -> bool:
-        for wave in self._waves(groups, plan):
-            words = await self._ask(self._script, {name: groups[name] for name in wave}, plan)
+    async def _store_planned(
+        self, groups: dict[str, list[int]], planned: "_Words", edges: Edges
+    ) -> bool:
+        queues = dict.fromkeys((*groups, *edges.queues.values()))
+        at_once = 1 if self._db.is_cluster else BASES_AT_ONCE
+        links = edges.by_base(self._db, "missing")
+        if len(queues) <= at_once and not self._stored:
+            # Jobs and links are one step.
+            every = {name: groups.get(name, []) for name in queues}
+            words = await self._ask(self._script, every, _Plan(planned, edges, links))
+            self._note({**planned, **words} if words is not None else {})
+            return words is not None
+        # A refusal after the first wave would leave that one stored.
+        answers = await self._db.run("parents", links, list[tuple[str, str]])
+        await self._heed(Answer("missing", found) for found in answers.values() if found)
+        for wave in self._waves(groups, edges):
+            words = await self._ask(self._script, wave, _Plan(planned, edges, {}))
             if words is None:
                 return False
             self._note(words)
-        if plan is not None:
-            self._note(plan.words)
+        self._note(planned)
+        await self._link()
         return True
 
-    def _waves(self, groups: Mapping[str, list[int]], plan: "_Plan | None") -> Iterable[list[str]]:
-        at_once = 1 if self._db.is_cluster else BASES_AT_ONCE
-        if plan is None or len(groups) <= at_once:
-            return [list(groups)]
-        return plan.edges.waves(groups)
+    def _waves(self, groups: Mapping[str, list[int]], edges: Edges) -> list[dict[str, list[int]]]:
+        """Parents first, so that whoever stops in between leaves no child that waits for what
+        never came."""
+        depths = edges.depths(self._requests)
+        waves: defaultdict[int, dict[str, list[int]]] = defaultdict(dict)
+        for queue, indexes in groups.items():
+            for index in indexes:
+                depth = depths[self._requests[index].id]
+                waves[depth].setdefault(queue, []).append(index)
+        return [waves[depth] for depth in sorted(waves)]
 
-    def _note(self, words: Mapping[int, tuple[str, str]]) -> None:
+    async def _link(self) -> None:
+        """Link all jobs of the call that were stored in steps of their own: those of earlier
+        attempts, and of earlier calls that may have died before they came to this."""
+        for is_mine, otherwise in ((True, _TOLD), (False, _LEFT)):
+            edges = Edges()
+            for request in self._requests:
+                if (request.id in self._stored) is is_mine and self._is_own(request.id):
+                    for after in request.after:
+                        edges.add(request, self._stands_for(after.job_id), after.on_failure)
+            edges.queues = await locate(self._db, edges.links)
+            await self._db.run("link", edges.by_base(self._db, otherwise), bool)
+
+    def _note(self, words: "_Words") -> None:
         for index, (word, job_id) in words.items():
             self._outcomes[index] = EnqueueOutcome(JobId(job_id), word == "duplicate")
 
     async def _ask(
-        self, script: str, groups: Mapping[str, list[int]], plan: "_Plan | None"
-    ) -> dict[int, tuple[str, str]] | None:
+        self, script: str, groups: Mapping[str, list[int]], plan: "_Plan"
+    ) -> "_Words | None":
         """The words for the requests that took part; None: try again."""
         keys = self._db.keys
         around = self._around if script == self._script else _unchanged
-        sent: dict[str, list[int]] = {}
+        sent: dict[str, Sequence[int]] = {}
         requests: dict[str, object] = {}
         also: dict[str, None] = {}
         for queue, indexes in groups.items():
             base = keys.queue(queue)
-            sent[base] = indexes if plan is None else plan.new(indexes)
+            sent[base] = plan.new(indexes)
             locators = {} if self._db.is_cluster else self._locators(sent[base])
             also.update(dict.fromkeys(locators))
             request = self._request(queue, indexes, sent[base], locators, plan)
@@ -186,7 +221,7 @@ class _Call:
         if not self._db.is_cluster:
             also[f"{keys.fleet}:queues"] = None
         answers = await self._db.run(script, requests, Answer, also=also)
-        words: dict[int, tuple[str, str]] = {}
+        words: _Words = {}
         refusals: list[Answer] = []
         for base, answer in answers.items():
             if answer.verdict == "stored":
@@ -194,6 +229,8 @@ class _Call:
                 words.update(zip(sent[base], pairs, strict=True))
             else:
                 refusals.append(answer)
+        if script == self._script:
+            self._stored.update(job_id for word, job_id in words.values() if word == "new")
         if refusals:
             if script == self._script:
                 self._note(words)
@@ -207,17 +244,11 @@ class _Call:
         indexes: Sequence[int],
         sent: Sequence[int],
         locators: "Mapping[str, _Ids]",
-        plan: "_Plan | None",
+        plan: "_Plan",
     ) -> object:
-        edges = Edges() if plan is None else plan.edges
         templates = Templates()
         jobs = [
-            new_job_fields(
-                request,
-                templates.number_of(request),
-                edges.parents_of(request.id),
-                has_children=request.id in edges.parents,
-            )
+            new_job_fields(request, templates.number_of(request), plan.edges.texts_of(request.id))
             for request in (self._requests[index] for index in sent)
         ]
         return (
@@ -225,11 +256,11 @@ class _Call:
             _DEFAULTS,
             [(key, *ids) for key, ids in locators.items()],
             jobs,
-            0 if plan is None else plan.duplicates(indexes),
-            plan is not None,
+            plan.duplicates(indexes),
+            plan.words is not None,
             False if self._db.is_cluster else f"{self._db.keys.fleet}:queues",
             [self._marks[self._requests[i].id] for i in sent] if self._db.is_cluster else (),
-            min(self._times) + _ATTEMPT_US if self._times else False,
+            plan.links.get(self._db.keys.queue(queue), ()),
             templates.fields,
         )
 
@@ -257,7 +288,6 @@ class _Call:
         answers = await self._db.run("locate", requests, _Located)
         elsewhere = [pair for answer in answers.values() for pair in answer.elsewhere]
         self._marks.update(pair for answer in answers.values() for pair in answer.marks)
-        self._times += (answer.time for answer in answers.values())
         if elsewhere:
             await self._heed([Answer("elsewhere", elsewhere)])
         return not elsewhere
@@ -270,6 +300,8 @@ class _Call:
                     raise _other_content(job_id)
                 case "held", [(key, holder)]:
                     raise Conflict(f"the unique key {key!r} is held by job {holder}")
+                case "missing", [(parent, _), *_]:
+                    raise missing(parent)
                 case "elsewhere", pairs:
                     await self._take_over(pairs)
 
@@ -288,18 +320,24 @@ class _Call:
                     raise _other_content(request.id)
                 self._outcomes[index] = EnqueueOutcome(request.id)
 
-    def _edges(self, words: Mapping[int, tuple[str, str]]) -> Edges:
+    def _stands_for(self, job_id: JobId) -> JobId:
+        return self._holders.get(job_id, job_id)
+
+    def _is_own(self, job_id: JobId) -> bool:
+        """The job is stored, and not dropped for another one that holds its key."""
+        return self._stands_for(job_id) == job_id
+
+    def _edges(self, words: "_Words") -> Edges:
         """The edges of the new jobs.
 
         A request that was dropped stands for the job that holds its key, also as a parent.
         """
-        stands_for = {self._requests[i].id: JobId(job_id) for i, (_, job_id) in words.items()}
-        stands_for |= {self._requests[i].id: one.job_id for i, one in self._outcomes.items()}
+        self._holders |= {self._requests[i].id: JobId(job_id) for i, (_, job_id) in words.items()}
         new = {self._requests[i].id: i for i, (word, _) in words.items() if word == "new"}
         edges = Edges()
         for job_id, index in new.items():
             for after in self._requests[index].after:
-                parent = stands_for.get(after.job_id, after.job_id)
+                parent = self._stands_for(after.job_id)
                 if new.get(parent, -1) >= index:
                     raise NotFound(
                         f"job {job_id} comes after {parent}, which the same call enqueues later"
@@ -312,18 +350,26 @@ class _Call:
 class _Plan:
     """What the first step has found out.
 
-    :param words: per request
+    :param words: per request; None: there was no such step
+    :param links: what the same step links, by base
     """
 
-    def __init__(self, words: Mapping[int, tuple[str, str]], edges: Edges) -> None:
+    def __init__(
+        self, words: "_Words | None", edges: Edges, links: Mapping[str, Sequence[Link]]
+    ) -> None:
         self.words = words
         self.edges = edges
+        self.links = links
 
-    def new(self, indexes: Iterable[int]) -> list[int]:
-        return [index for index in indexes if self.words[index][0] == "new"]
+    def new(self, indexes: Sequence[int]) -> Sequence[int]:
+        words = self.words
+        return indexes if words is None else [i for i in indexes if words[i][0] == "new"]
 
     def duplicates(self, indexes: Iterable[int]) -> int:
-        return sum(self.words[index][0] == "duplicate" for index in indexes)
+        return sum(self.words[i][0] == "duplicate" for i in indexes) if self.words else 0
+
+
+_NO_PLAN = _Plan(None, Edges(), {})
 
 
 def _is_same(fingerprint: str, other: str) -> bool:

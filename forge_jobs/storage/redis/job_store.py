@@ -19,6 +19,7 @@ from forge_jobs.model.jobs import (
 from forge_jobs.model.metrics import LatencySample, MetricBucket
 from forge_jobs.model.processes import Beat, HeldClaim, PodLease
 from forge_jobs.model.queues import QueueCounts, Wake
+from forge_jobs.model.sweeps import Swept
 from forge_jobs.model.transitions import (
     Delivery,
     Demand,
@@ -40,6 +41,7 @@ from forge_jobs.storage.redis import (
 )
 from forge_jobs.storage.redis.database import Database
 from forge_jobs.storage.redis.enqueue import enqueue
+from forge_jobs.storage.redis.sweeping import Sweeper
 
 
 class RedisJobStore:
@@ -48,6 +50,7 @@ class RedisJobStore:
     def __init__(self, database: Database) -> None:
         self.store_id = database.store_id
         self._database = database
+        self._sweeper = Sweeper(database)
         self._cleaner = retention.Cleaner(database)
         self._beats = beats.Beats(database)
 
@@ -175,6 +178,9 @@ class RedisJobStore:
 
     async def roll_up(self, limit: int) -> int:
         return await bookkeeping.roll_up(self._database, limit)
+
+    async def sweep(self, limit: int) -> Swept:
+        return await self._sweeper.sweep(limit)
 
     async def cleanup(self, limit: int) -> int:
         return await self._cleaner.cleanup(limit)

@@ -41,7 +41,8 @@ Under the base of a queue
 ``events``            zset      timeline, by time; ``event_seq`` (string) the last number;
                                 ``ev:<id>`` (list) that of one job, ends by itself
 ``gone``              zset      jobs removed, by when, until their locators are taken away
-``barred``            zset      jobs that go to another queue just now; ends by itself
+``barred``            zset      jobs that may not be stored here by a locator with this mark, or an
+                                earlier one; ends by itself
 ===================== ========= ==================================================================
 
 Under the base of the fleet
@@ -59,8 +60,8 @@ Under the base of the fleet
 ``events``            zset      timeline of what concerns no queue, as above
 ===================== ========= ==================================================================
 
-``prefix:{@n}:ids`` are hashes id -> queue and second, the locators. One is written before its job,
-and one without a job means nothing.
+``prefix:{@n}:ids`` are hashes id -> queue, second and mark, the locators. One is written before its
+job, and one without a job means nothing.
 """
 
 import re

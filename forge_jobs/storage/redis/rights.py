@@ -5,7 +5,7 @@ from forge_jobs.storage.redis.database import Database
 
 # Per command, how many arguments it needs after its key.
 _NEEDED = (
-    *[(name, 0) for name in ("GET", "INCR", "DEL", "EXISTS", "PERSIST")],
+    *[(name, 0) for name in ("GET", "DEL", "EXISTS")],
     *[(name, 0) for name in ("HGETALL", "HKEYS", "HLEN", "HVALS", "SMEMBERS", "ZCARD")],
     *[(name, 1) for name in ("SET", "RENAME", "PEXPIRE")],
     *[(name, 1) for name in ("HGET", "HMGET", "HDEL", "HEXISTS", "HSCAN", "HSTRLEN")],

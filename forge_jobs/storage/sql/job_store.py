@@ -20,6 +20,7 @@ from forge_jobs.model.jobs import (
 from forge_jobs.model.metrics import LatencySample, MetricBucket
 from forge_jobs.model.processes import Beat, HeldClaim, PodLease
 from forge_jobs.model.queues import QueueCounts, Wake
+from forge_jobs.model.sweeps import Swept
 from forge_jobs.model.transitions import (
     Delivery,
     Demand,
@@ -232,6 +233,10 @@ class SqlJobStore:
 
     async def roll_up(self, limit: int) -> int:
         return await self._database.write(lambda tx: bookkeeping.roll_up(tx, limit))
+
+    async def sweep(self, limit: int) -> Swept:
+        # An end and the news of it are one transaction, as is all else that belongs together.
+        return Swept()
 
     async def cleanup(self, limit: int) -> int:
         return await self._database.write(lambda tx: retention.cleanup(tx, limit))

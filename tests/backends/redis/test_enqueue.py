@@ -1,24 +1,31 @@
 """Enqueuing in several steps, by callers that are stopped, or die, between any two of them."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from contextlib import suppress
 from typing import Any
 
 import msgspec
 import pytest
 
 from forge_jobs.clock import ManualClock
+from forge_jobs.errors import NotFound
 from forge_jobs.model.ids import JobId, new_job_id
-from forge_jobs.model.jobs import After, JobFilter, JobStatus, NewJob
+from forge_jobs.model.jobs import After, ClaimedJob, JobFilter, JobStatus, NewJob
+from forge_jobs.model.processes import PodLease
 from forge_jobs.model.transitions import Delivery
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.storage.redis.database import Database
 from tests.support.factories import (
     QUEUE,
     SECOND,
+    claim,
     done,
     enqueue_one,
+    finish,
     get_job,
     new_job,
+    only,
     register,
     run_one,
 )
@@ -26,6 +33,7 @@ from tests.support.factories import (
 pytestmark = pytest.mark.anyio
 
 CHILDREN = "children"
+ROUNDS = 20
 FROZEN_S = 300
 """Longer than anything is kept for a caller that is under way."""
 
@@ -101,18 +109,131 @@ async def test_a_caller_frozen_while_the_parent_ends_leaves_no_child_that_waits_
     assert (await get_job(storage, child)).status == JobStatus.PENDING
 
 
-async def test_a_caller_frozen_before_both_are_stored_leaves_no_child_that_waits_for_ever(
-    storage: Storage, clock: ManualClock, script: Script
+async def test_two_producers_that_race_over_a_parent_leave_no_child_that_waits_for_ever(
+    storage: Storage, script: Script
 ) -> None:
+    """The other one stores the parent alone, after this one has seen that it is not there."""
     parent, child = family()
 
-    async def freeze() -> None:
-        clock.advance(FROZEN_S)
-        # Its time to live, which the server's own clock measures, has ended.
-        key = f"{script.database.keys.queue(QUEUE)}:kids:{parent.id}"
-        assert await script.database.commands([("DEL", key)]) == [1]
+    async def be_faster() -> None:
+        await storage.jobs.enqueue([parent])
 
-    script.before("enqueue", freeze)
+    script.before("enqueue", be_faster)
+    await storage.jobs.enqueue([parent, child])
+    await run_one(storage, await register(storage), done())
+    await tell(storage)
+    assert (await get_job(storage, child.id)).status == JobStatus.PENDING
+
+
+async def test_a_parent_that_comes_and_ends_meanwhile_leaves_no_child_that_waits_for_ever(
+    storage: Storage, script: Script
+) -> None:
+    lease = await register(storage)
+    parent, child = family()
+
+    async def be_faster() -> None:
+        await storage.jobs.enqueue([parent])
+        await run_one(storage, lease, done())
+        await tell(storage)
+
+    script.before("enqueue", be_faster)
+    await storage.jobs.enqueue([parent, child])
+    await tell(storage)
+    assert (await get_job(storage, child.id)).status == JobStatus.PENDING
+
+
+@pytest.mark.parametrize("step", ["plan", "parents", "enqueue", "link"])
+async def test_a_parent_that_is_removed_meanwhile_is_missing_or_tells_its_child(
+    storage: Storage, script: Script, step: str
+) -> None:
+    parent = await enqueue_one(storage)
+
+    async def remove() -> None:
+        await storage.jobs.delete(only(parent))
+
+    script.before(step, remove)
+    child = new_job(queue=CHILDREN, after=(After(parent),))
+    with suppress(NotFound):
+        await storage.jobs.enqueue([child])
+        news = await storage.jobs.handovers(10)
+        assert [each.parent_status for each in news] == ([JobStatus.CANCELLED] if news else [])
+        await storage.jobs.deliver([Delivery(each, "cancel") for each in news])
+        expected = JobStatus.BLOCKED if "link" not in script.sent and not news else None
+        status = (await get_job(storage, child.id)).status
+        assert status == (expected or JobStatus.CANCELLED)
+        return
+    assert await stored(storage) == []
+
+
+@pytest.mark.parametrize("repeats", [False, True])
+async def test_a_caller_that_dies_before_it_links_may_repeat(
+    storage: Storage, script: Script, repeats: bool
+) -> None:
+    parent, child = family()
+    script.before("link", die)
+    with suppress(Died):
+        await storage.jobs.enqueue([parent, child])
+    if repeats:
+        await run_one(storage, await register(storage), done())
+    await storage.jobs.enqueue([parent, child])
+    if not repeats:
+        await run_one(storage, await register(storage), done())
+    await tell(storage)
+    assert (await get_job(storage, child.id)).status == JobStatus.PENDING
+
+
+async def test_many_producers_that_race_over_their_parents_strand_no_child(
+    storage: Storage,
+) -> None:
+    lease = await register(storage, queues=(QUEUE, CHILDREN))
+
+    async def produce(parent: NewJob, child: NewJob, how: int) -> None:
+        if how == 0:
+            await storage.jobs.enqueue([parent])
+        elif how == 1:
+            await storage.jobs.enqueue([parent, child])
+        else:
+            while True:
+                with suppress(NotFound):
+                    await storage.jobs.enqueue([child])
+                    return
+
+    children = []
+    for _ in range(ROUNDS):
+        parent = new_job()
+        own = [new_job(queue=CHILDREN, after=(After(parent.id),)) for _ in range(3)]
+        calls = [produce(parent, child, how) for child in own for how in (1, 2)]
+        await asyncio.gather(produce(parent, parent, 0), *calls, end_it(storage, lease))
+        children += [child.id for child in own]
+    await tell(storage)
+    found = await storage.jobs.get(children)
+    assert {job.status for job in found.values()} == {JobStatus.PENDING}
+    assert len(found) == len(children)
+
+
+async def end_it(storage: Storage, lease: PodLease) -> None:
+    """The one job of the queue, as soon as it is there."""
+    claimed: list[ClaimedJob] = []
+    while not claimed:
+        claimed = await claim(storage, lease)
+    assert await finish(storage, claimed[0], done())
+    await tell(storage)
+
+
+async def test_servers_whose_clocks_differ_by_a_minute_store_a_family(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ahead = 60 * 1_000_000
+    arguments = Database._arguments
+
+    def of_its_server(database: Database, group: Any, also: Collection[str]) -> Any:
+        made = list(arguments(database, group, also))
+        if all(CHILDREN in base for base, _ in group):
+            made[1 + len(group) + len(also)] = str(int(database.clock_argument) + ahead)
+        return tuple(made)
+
+    monkeypatch.setattr(Database, "_arguments", of_its_server)
+    parent, child = family()
     await storage.jobs.enqueue([parent, child])
     await run_one(storage, await register(storage), done())
     await tell(storage)
@@ -126,8 +247,8 @@ async def test_a_caller_frozen_after_its_locators_stores_no_job_that_is_not_foun
 
     async def freeze() -> None:
         clock.advance(FROZEN_S)
-        while "forget" not in script.sent and script.sent.count("overdue") < 20:
-            await storage.jobs.cleanup(1_000)
+        for _ in range(20):
+            await storage.jobs.sweep(1_000)
 
     script.before("enqueue", freeze)
     job_id = await enqueue_one(storage)
@@ -140,13 +261,13 @@ def family() -> tuple[NewJob, NewJob]:
     return parent, new_job(queue=CHILDREN, after=(After(parent.id),))
 
 
-@pytest.mark.parametrize("step", ["locate", "plan", "register", "enqueue"])
+@pytest.mark.parametrize("step", ["locate", "plan", "parents", "enqueue"])
 async def test_a_caller_that_dies_leaves_nothing_and_may_repeat(
     storage: Storage, script: Script, step: str
 ) -> None:
     parent, child = family()
     script.before(step, die)
-    # On one server there is no step "locate".
+    # On one server there are no steps "locate" and "parents".
     try:
         await storage.jobs.enqueue([parent, child])
     except Died:

@@ -8,14 +8,12 @@ from redis.asyncio import Redis
 from forge_jobs.clock import ManualClock
 from forge_jobs.model.events import EventKind, TimelineEvent
 from forge_jobs.model.ids import JobId, new_job_id
-from forge_jobs.model.jobs import After, JobFilter, JobStatus, NewJob, Unique
+from forge_jobs.model.jobs import After, JobFilter, JobStatus, Unique
 from forge_jobs.model.processes import PodLease
 from forge_jobs.model.transitions import Delivery
+from forge_jobs.runtime.handover import hand_over_once
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.storage.redis import retention
-from forge_jobs.storage.redis.edges import Edges
-from forge_jobs.storage.redis.edges import register as register_edges
-from forge_jobs.testing.servers import RedisServer
 from tests.support.factories import (
     QUEUE,
     done,
@@ -26,7 +24,7 @@ from tests.support.factories import (
     register,
     run_one,
 )
-from tests.support.redis_databases import KEYS, opened
+from tests.support.redis_databases import KEYS
 
 pytestmark = pytest.mark.anyio
 
@@ -59,8 +57,9 @@ async def write_dangling(client: Redis, clock: ManualClock, queue: str = QUEUE) 
 
 
 async def a_whole_sweep(storage: Storage) -> None:
-    for _ in range(10):
+    for _ in range(16):
         await storage.jobs.cleanup(100)
+        await storage.jobs.sweep(100)
 
 
 # -- locators ----------------------------------------------------------------------------------
@@ -154,42 +153,19 @@ async def test_a_job_that_is_only_located_does_not_exist(
 # -- news ----------------------------------------------------------------------------------------
 
 
-async def early_news(server: RedisServer, storage: Storage, lease: PodLease) -> NewJob:
-    """The child of an enqueue that has come half way, and whose parent has ended meanwhile."""
-    parent = await enqueue_one(storage)
-    child = new_job(after=(After(parent),))
-    edges = Edges()
-    edges.add(child, parent, "cancel", None)
-    async with opened(server.url, prefix=KEYS.prefix) as database:
-        await register_edges(database, edges)
-    await run_one(storage, lease, done())
-    return child
-
-
-async def deliver_all(storage: Storage) -> int:
-    news = await storage.jobs.handovers(10)
-    return await storage.jobs.deliver([Delivery(each, "settle") for each in news])
-
-
-async def test_news_wait_for_a_child_that_is_about_to_be_stored(
-    server: RedisServer, storage: Storage, lease: PodLease, clock: ManualClock
+async def test_news_for_children_that_are_gone_hold_up_nobody(
+    storage: Storage, lease: PodLease
 ) -> None:
-    child = await early_news(server, storage, lease)
-    clock.advance(MINUTE - timedelta(microseconds=1))
-    assert await deliver_all(storage) == 0
-    assert [news.child_id for news in await storage.jobs.handovers(10)] == [child.id]
-    await storage.jobs.enqueue([child])
-    while await storage.jobs.handovers(10):
-        await deliver_all(storage)
-    assert (await get_job(storage, child.id)).status is JobStatus.PENDING
-
-
-async def test_news_for_a_child_that_never_came_are_dropped(
-    server: RedisServer, storage: Storage, lease: PodLease, clock: ManualClock
-) -> None:
-    await early_news(server, storage, lease)
-    clock.advance(MINUTE)
-    assert await deliver_all(storage) == 0
+    """As of a slot that has lost its last writes."""
+    parent, other = await enqueue_one(storage), await enqueue_one(storage)
+    gone = [new_job(after=(After(parent),)) for _ in range(500)]
+    await storage.jobs.enqueue(gone)
+    await storage.jobs.delete(only(*(each.id for each in gone)))
+    child = await enqueue_one(storage, after=(After(other),))
+    for _ in range(2):
+        await run_one(storage, lease, done())
+    assert await hand_over_once(storage.jobs) == 1
+    assert (await get_job(storage, child)).status is JobStatus.PENDING
     assert await storage.jobs.handovers(10) == []
 
 

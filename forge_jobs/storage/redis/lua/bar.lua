@@ -1,6 +1,7 @@
--- Jobs (id, mark) are about to be stored in another queue. Answers the fingerprints of those that are
--- stored here, '' for none; the others may not be stored here by who wrote that mark.
-local UNDER_WAY = 60000
+-- Jobs (id, mark) are about to be stored in another queue, or to lose their locators. Answers the
+-- fingerprints of those that are stored here, '' for none; the others may not be stored here by who
+-- wrote that mark, or one before. In an hour nobody is still under way; else the sweep mends it.
+local UNDER_WAY = 3600 * 1000
 
 local function handle(base, jobs)
   local stored = {}
@@ -11,7 +12,7 @@ local function handle(base, jobs)
     if kind then
       stored[#stored + 1] = { id, fingerprint or '' }
     else
-      redis.call('ZADD', base .. ':barred', now, id .. ' ' .. mark)
+      redis.call('ZADD', base .. ':barred', 'GT', text(mark), id)
       redis.call('PEXPIRE', base .. ':barred', UNDER_WAY)
     end
   end

@@ -1,20 +1,12 @@
 -- allow-oom
--- Applies news to children, each once: { child, parent, action, when the parent ended, seq }. Answers
--- whether it was applied, and what becomes of the news: 'forget'; 'wait': the edge has not settled;
--- 'early' when the child's enqueue may still be under way.
+-- Applies news to children, each once: { child, parent, action, seq }. Answers whether it was applied,
+-- and what becomes of the news: 'forget'; 'wait': the edge has not settled. A child is stored before it
+-- is noted, so one that is not there has gone.
 -- uses: jobs endings cancels edges
-local ENQUEUE_TAKES = 60 * 1000000
-
--- A child that was removed since the parent ended will not come.
-local function is_expected(base, id, ended)
-  local removed = redis.call('ZSCORE', base .. ':gone', id)
-  return ended + ENQUEUE_TAKES > now and not (removed and tonumber(removed) >= ended)
-end
-
-local function deliver(base, id, parent, action, ended, seq)
+local function deliver(base, id, parent, action, seq)
   local job = load(base, id)
   if not job then
-    return { false, is_expected(base, id, ended) and 'early' or 'forget' }
+    return { false, 'forget' }
   end
   local state, policy, since = read_edge(base, id, parent)
   if not state or state == 'settled' then

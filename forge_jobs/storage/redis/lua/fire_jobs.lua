@@ -1,7 +1,7 @@
 -- Brings jobs of one record of the outbox to their queue, once: what became of them is noted in the
 -- same step, and a repeat answers by the note. A request: { number of the record, request of
 -- `enqueue` }. The note: { stored, dropped as duplicates, id -> { word, id it stands for } }.
--- uses: jobs lists queues locators admission planning templates inserting storing
+-- uses: jobs endings lists queues locators news linking admission planning templates inserting storing
 
 -- Longer than anybody who read the record takes to come here, in milliseconds.
 local REMEMBERED = 3600 * 1000
@@ -10,8 +10,20 @@ local function note_of(base, number)
   return base .. ':fired:' .. text(number)
 end
 
+-- What became of the jobs; nil when there is no note of them. A note under the number that knows none
+-- of them is of another record: the fleet has lost that one, and has given its number again.
+local function noted(base, number, jobs)
+  local packed = redis.call('GET', note_of(base, number))
+  local by_id = packed and cmsgpack.unpack(packed)[3] or {}
+  for _, fields in ipairs(jobs) do
+    if by_id[fields[1]] then
+      return by_id
+    end
+  end
+end
+
 check = function(base, request)
-  if redis.call('EXISTS', note_of(base, request[1])) == 0 then
+  if not noted(base, request[1], request[2][4]) then
     return plan_jobs(base, request[2])
   end
 end
@@ -26,8 +38,7 @@ local function remember(base, number, jobs, words)
   redis.call('SET', note_of(base, number), cmsgpack.pack(note), 'PX', REMEMBERED)
 end
 
-local function repeated(packed, jobs)
-  local by_id = cmsgpack.unpack(packed)[3]
+local function repeated(by_id, jobs)
   local words = {}
   for index, fields in ipairs(jobs) do
     words[index] = by_id[fields[1]] or { 'repeat', fields[1] }
@@ -37,9 +48,9 @@ end
 
 local function handle(base, request)
   local number, wanted = unpack(request)
-  local packed = redis.call('GET', note_of(base, number))
-  if packed then
-    return repeated(packed, wanted[4])
+  local by_id = noted(base, number, wanted[4])
+  if by_id then
+    return repeated(by_id, wanted[4])
   end
   local answer = store_planned(base, wanted)
   remember(base, number, wanted[4], wanted.plan.words)

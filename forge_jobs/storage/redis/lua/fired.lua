@@ -3,11 +3,11 @@
 -- their queues: counts them, once, and removes the records.
 -- uses: schedules
 local function settle(base, number, fired, skipped)
-  local packed = redis.call('HGET', base .. ':outbox', number)
+  local packed = redis.call('HGET', base .. ':outbox', text(number))
   if not packed then
     return
   end
-  redis.call('HDEL', base .. ':outbox', number)
+  redis.call('HDEL', base .. ':outbox', text(number))
   local name, fired_at = unpack(cmsgpack.unpack(packed))
   local schedule = load_schedule(base, name)
   if schedule and not schedule.deleted then

@@ -1,14 +1,9 @@
 -- Says which queue jobs are about to be stored in: per queue { queue, ids, known }. Answers
--- the ids that are, or were, in another, and then writes nothing; else the marks that were written;
--- and the time.
+-- the ids that are, or were, in another, and then writes nothing; else the marks that were written.
 -- uses: locators
-local function next_mark(ids, id, queue)
-  local locator = redis.call('HGET', ids, id)
-  if not locator then
-    return 1
-  end
-  local found, _, mark = parse_locator(locator)
-  return found == queue and mark or mark + 1
+local function next_mark(ids, id)
+  local _, _, before = parse_locator(redis.call('HGET', ids, id) or '')
+  return math.max(before + 1, now)
 end
 
 local function handle(base, requests)
@@ -21,10 +16,10 @@ local function handle(base, requests)
   for _, request in ipairs(#elsewhere == 0 and requests or {}) do
     local queue, wanted = unpack(request)
     for _, id in ipairs(wanted) do
-      local mark = next_mark(ids, id, queue)
+      local mark = next_mark(ids, id)
       redis.call('HSET', ids, id, locator_of(queue, mark))
       marks[#marks + 1] = { id, mark }
     end
   end
-  return { elsewhere, marks, now }
+  return { elsewhere, marks }
 end

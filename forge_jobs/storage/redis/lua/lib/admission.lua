@@ -14,7 +14,7 @@ local function to_job(fields, templates)
   return {
     id = fields[1], payload = fields[2], template = template, kind = template.kind,
     key = fields[4] or nil, refuses = fields[5], fingerprint = fields[6] or nil,
-    parents = fields[7] or nil, has_children = fields[8],
+    parents = fields[7] or nil,
   }
 end
 

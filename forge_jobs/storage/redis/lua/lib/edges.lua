@@ -14,7 +14,7 @@ local function read_edge(base, id, parent)
 end
 
 local function write_edge(base, id, parent, state, policy, seq)
-  redis.call('HSET', base .. ':waits:' .. id, parent, state .. ' ' .. policy .. ' ' .. seq)
+  redis.call('HSET', base .. ':waits:' .. id, parent, state .. ' ' .. policy .. ' ' .. text(seq))
 end
 
 -- Parents and states in turn of the edges that have not settled.

@@ -12,9 +12,12 @@ local function keeps(base, status)
   return kept[name]
 end
 
--- A new record of news; answers the key of its children.
+-- A new record of news; answers the key of its children. Numbers go on with the time, so that a queue
+-- which lost its last writes gives none again: children void news that they have heard.
 local function add_news(base, id, status)
-  local seq = redis.call('HINCRBY', base .. ':queue', 'handover_seq', 1)
+  local last = tonumber(redis.call('HGET', base .. ':queue', 'handover_seq') or 0)
+  local seq = text(math.max(last + 1, now))
+  redis.call('HSET', base .. ':queue', 'handover_seq', seq)
   redis.call('ZADD', base .. ':handovers', now, seq .. ' ' .. id .. ' ' .. status)
   ring('handover')
   return base .. ':told:' .. seq

@@ -14,10 +14,6 @@ local function write_own(base, job, key)
     redis.call('HSET', base .. ':unique', job.key, job.id)
     later('ZADD', base .. ':key:' .. job.key, 0, job.id)
   end
-  if job.has_children then
-    redis.call('HSET', key, 'kids', '1', 'more', '1')
-    redis.call('PERSIST', base .. ':kids:' .. job.id)
-  end
 end
 
 local function insert(base, job)
@@ -25,7 +21,7 @@ local function insert(base, job)
   local fields = template.fields
   fields[2], fields[4] = job.parents and 'blocked' or 'pending', job.payload
   redis.call('HSET', key, unpack(fields))
-  if job.fingerprint or job.parents or job.key or job.has_children then
+  if job.fingerprint or job.parents or job.key then
     write_own(base, job, key)
   end
   for _, list in ipairs(template.lists) do

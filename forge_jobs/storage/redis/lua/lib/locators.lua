@@ -1,11 +1,11 @@
 -- Locators: hash 'ids' under a base of their own, id -> queue, the second it was written in, and
--- where jobs are stored in a later step a mark, which counts the moves to another queue.
+-- where jobs are stored in a later step a mark, a number that no later attempt has again.
 --
--- One is written anew by every attempt to store its job, and taken away only when it is older
--- than any attempt that may still be under way.
+-- One is written anew by every attempt to store its job. Before one of a job that was never stored
+-- is taken away, its mark is barred in the queue.
 
 local function locator_of(queue, mark)
-  return queue .. '\n' .. text(math.floor(now / 1000000)) .. (mark and '\n' .. mark or '')
+  return queue .. '\n' .. text(math.floor(now / 1000000)) .. (mark and '\n' .. text(mark) or '')
 end
 
 -- Queue, second and mark of a locator.
@@ -53,12 +53,12 @@ local function foreign_locators(queue, groups)
   return found, any
 end
 
--- An attempt to store a job has at most half a minute, and looks at its locator before.
+-- Whoever writes one stores its job within seconds.
 local SETTLED_AFTER = 120
 
-local function forget_locator(ids, id, queue)
-  local found, second = parse_locator(redis.call('HGET', ids, id) or '')
-  if found == queue and second + SETTLED_AFTER <= now / 1000000 then
-    redis.call('HDEL', ids, id)
-  end
+-- The locator, when it names the queue and is not new any more.
+local function settled_locator(ids, id, queue)
+  local locator = redis.call('HGET', ids, id)
+  local found, second = parse_locator(locator or '')
+  return found == queue and second + SETTLED_AFTER <= now / 1000000 and locator
 end

@@ -2,14 +2,15 @@
 
 local REFUSALS = { other = true, held = true, again = true }
 
--- Whether one of the jobs has been taken to another queue since its locator was written.
+-- Whether one of the jobs may not be stored here since its locator was written: it has been taken to
+-- another queue, or the locator has been taken away.
 local function is_barred(base, request)
   local barred, marks = base .. ':barred', request[8]
   if #marks == 0 or redis.call('EXISTS', barred) == 0 then
     return false
   end
   for index, fields in ipairs(request[4]) do
-    if redis.call('ZSCORE', barred, fields[1] .. ' ' .. marks[index]) then
+    if marks[index] <= tonumber(redis.call('ZSCORE', barred, fields[1]) or 0) then
       return true
     end
   end
@@ -21,8 +22,12 @@ local function plan_jobs(base, request)
   local elsewhere, any = foreign_locators(request[1], request[3])
   if #elsewhere > 0 then
     return { 'elsewhere', elsewhere }
-  elseif request[9] and now > request[9] or is_barred(base, request) then
+  elseif is_barred(base, request) then
     return { 'again', {} }
+  end
+  local missing = missing_parents(base, request[9])
+  if #missing > 0 then
+    return { 'missing', missing }
   end
   -- Every stored job has a locator. Where another step has written those, there is one in any case.
   request.may_be_stored = any or #request[3] == 0 and is_any_stored(base, request[4])

@@ -2,7 +2,8 @@
 --
 -- Hash 'schedules': name -> msgpack of the FIELDS; next_at and last_fired_at are false when unset.
 -- Zset 'due': those that fire by themselves, by next_at. Hash 'outbox': number -> msgpack of { name,
--- fired_at or false, jobs }, the jobs opaque; 'outbox_seq' the last number.
+-- fired_at or false, jobs }, the jobs opaque; 'outbox_seq' the last number, which is that time or more.
+-- So a fleet that lost its last writes gives no number again, as long as its clock goes on.
 
 local FIELDS = {
   'spec', 'version', 'paused', 'edited', 'deleted', 'next_at', 'last_fired_at', 'fired', 'skipped',
@@ -49,7 +50,9 @@ local function listed(schedule)
 end
 
 local function put_in_outbox(base, name, fired_at, jobs)
-  local number = redis.call('INCR', base .. ':outbox_seq')
-  redis.call('HSET', base .. ':outbox', number, cmsgpack.pack({ name, fired_at, jobs }))
+  local last = tonumber(redis.call('GET', base .. ':outbox_seq') or 0)
+  local number = math.max(last + 1, now)
+  redis.call('SET', base .. ':outbox_seq', text(number))
+  redis.call('HSET', base .. ':outbox', text(number), cmsgpack.pack({ name, fired_at, jobs }))
   return number
 end

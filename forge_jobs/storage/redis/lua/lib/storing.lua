@@ -2,12 +2,12 @@
 -- planning and inserting.
 --
 -- A request: { queue, default settings (JSON), locators, jobs, duplicates, is_strict, names, marks,
--- until, templates }. What jobs have in common stands once, in their template; see codec.py.
+-- links, templates }. What jobs have in common stands once, in their template; see codec.py.
 -- locators is a list of { hash, ids, known }, empty when another step has written them; marks then
 -- has the mark of each job's. names is the set of all queues, false when another step has
 -- added this one. duplicates counts what was dropped before. A strict request stores each job it
--- brings, or nothing. until: the time after which what steps before have written may be gone, false
--- when there were none.
+-- brings, or nothing. links: of children in this queue, or in others of the same step, with parents in
+-- this one; see linking.lua.
 -- An answer: { verdict, { { word, id } .. } }, see enqueue.py.
 
 local function store_planned(base, request)
@@ -34,6 +34,7 @@ local function store_planned(base, request)
   if duplicates > 0 then
     count('deduplicated', '', duplicates)
   end
+  write_links(base, request[9])
   return stored(request.plan)
 end
 

@@ -1,0 +1,28 @@
+"""What a sweep has mended of that which lost writes had left."""
+
+from msgspec import Struct
+
+from forge_jobs.model.ids import JobId
+
+
+class Mended(Struct, frozen=True):
+    """A job that was mended."""
+
+    queue: str
+    job_id: JobId
+
+
+class Swept(Struct, frozen=True, kw_only=True):
+    """What one call of ``JobStore.sweep`` has mended.
+
+    :param told: blocked jobs that nobody would have told of the end of a parent; they are told
+        now, or their parent notes them again
+    :param located: jobs that were stored and could not be found by their ids
+    :param queues: queues with jobs that were not listed as queues any more
+    :param forgotten: how many ids were noted as stored whose jobs are not there
+    """
+
+    told: tuple[Mended, ...] = ()
+    located: tuple[Mended, ...] = ()
+    queues: tuple[str, ...] = ()
+    forgotten: int = 0

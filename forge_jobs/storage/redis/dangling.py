@@ -1,0 +1,96 @@
+"""Locators whose job is not there: it was never stored, or was lost.
+
+Retention takes those of jobs that were removed.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping
+from typing import TypeVar
+
+from forge_jobs.model.ids import JobId
+from forge_jobs.storage.redis.database import Database
+from forge_jobs.storage.redis.keys import queue_of
+from forge_jobs.storage.redis.locators import mark_in, queue_in
+
+T = TypeVar("T")
+
+_AT_ONCE = 1000
+"""How many locators one call looks at."""
+
+_Ids = Mapping[str, list[JobId]]
+
+
+async def forget(db: Database, missing: _Ids) -> int:
+    """Take the locators of jobs that are not there away, those that are new excepted; how many.
+
+    :param missing: ids by queue
+    """
+    return sum(await _ask(db, "forget", missing, list[int]))
+
+
+class DanglingLocators:
+    """An endless round over all locators."""
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+        self._hash = 0
+        self._cursor = 0
+
+    async def forget(self, known: Collection[str]) -> tuple[int, list[str]]:
+        """Go one step on; how many locators of jobs that are not there were taken away, and queues
+        with jobs that are not among those that are known."""
+        db = self._db
+        located: defaultdict[str, list[JobId]] = defaultdict(list)
+        for job_id, queue in await self._next():
+            located[queue].append(job_id)
+        requests = {db.keys.queue(queue): ids for queue, ids in located.items()}
+        answers = await db.run("dangling", requests, list[JobId])
+        missing = {queue_of(base): ids for base, ids in answers.items() if ids}
+        strange = sorted(
+            queue
+            for queue, ids in located.items()
+            if queue not in known and len(missing.get(queue, ())) < len(ids)
+        )
+        return await forget(db, await self._barred(missing)), strange
+
+    async def _barred(self, missing: _Ids) -> dict[str, list[JobId]]:
+        """Those whose locators may go, as nobody can store a job by them any more."""
+        db = self._db
+        settled = await _ask(db, "settled", missing, list[tuple[str, JobId, str]])
+        bars: defaultdict[str, list[tuple[JobId, int]]] = defaultdict(list)
+        for queue, job_id, locator in settled:
+            # One without a mark is written by the step that stores the job.
+            if mark := mark_in(locator):
+                bars[db.keys.queue(queue)].append((job_id, mark))
+        answers = await db.run("bar", bars, list[tuple[JobId, str]])
+        come = {job_id for pairs in answers.values() for job_id, _ in pairs}
+        barred: defaultdict[str, list[JobId]] = defaultdict(list)
+        for queue, job_id, _ in settled:
+            if job_id not in come:
+                barred[queue].append(job_id)
+        return barred
+
+    async def _next(self) -> list[tuple[JobId, str]]:
+        hashes = self._db.keys.all_locators()
+        command = ("HSCAN", hashes[self._hash], self._cursor, "COUNT", _AT_ONCE)
+        [(cursor, flat)] = await self._db.commands([command])
+        self._cursor = int(cursor)
+        if not self._cursor:
+            self._hash = (self._hash + 1) % len(hashes)
+        return [
+            (JobId(job_id.decode()), queue_in(value))
+            for job_id, value in zip(flat[::2], flat[1::2], strict=True)
+        ]
+
+
+async def _ask(db: Database, script: str, ids_of: _Ids, answer: type[list[T]]) -> list[T]:
+    """Run a script of ``{ queue, ids }`` at the locators of the ids; all that it answers."""
+    requests: defaultdict[str, list[tuple[str, list[JobId]]]] = defaultdict(list)
+    for queue, ids in ids_of.items():
+        of_hash: defaultdict[str, list[JobId]] = defaultdict(list)
+        for job_id in ids:
+            of_hash[db.keys.locators(job_id)].append(job_id)
+        for key, found in of_hash.items():
+            requests[key.removesuffix(":ids")].append((queue, found))
+    answers = await db.run(script, requests, answer)
+    return [one for found in answers.values() for one in found]

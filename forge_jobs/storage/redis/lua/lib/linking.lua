@@ -1,0 +1,39 @@
+-- Links: children that are stored are noted with a parent, which tells them of its end. Used with jobs,
+-- endings and news.
+--
+-- A link: { parent, what if it is not there, { { child, edge } .. } }. What: 'missing', a refusal; 'told',
+-- as a parent that was removed before it ended; 'left'.
+
+local function missing_parents(base, links)
+  local missing = {}
+  for _, link in ipairs(links) do
+    if link[2] == 'missing' and redis.call('EXISTS', base .. ':j:' .. link[1]) == 0 then
+      missing[#missing + 1] = { link[1], '' }
+    end
+  end
+  return missing
+end
+
+-- The children of a parent that has ended are told at once.
+local function write_link(base, id, otherwise, edges)
+  local flat = {}
+  for _, edge in ipairs(edges) do
+    flat[#flat + 1], flat[#flat + 2] = edge[1], edge[2]
+  end
+  local status = redis.call('HGET', base .. ':j:' .. id, 'status')
+  if status and not ENDED[status] then
+    note_children(base, id, flat)
+  elseif status or otherwise ~= 'left' then
+    call_many('HSET', add_news(base, id, status or 'cancelled'), flat)
+  end
+  if status and ENDED[status] then
+    -- It may be requeued, and end again.
+    redis.call('HSET', base .. ':j:' .. id, 'kids', '1', 'more', '1')
+  end
+end
+
+local function write_links(base, links)
+  for _, link in ipairs(links) do
+    write_link(base, unpack(link))
+  end
+end

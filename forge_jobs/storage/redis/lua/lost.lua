@@ -1,0 +1,10 @@
+-- no-writes
+-- Per { parent, child, state of the edge } whether nobody will tell the child.
+-- uses: jobs endings news standing
+local function handle(base, edges)
+  local answers = {}
+  for index, edge in ipairs(edges) do
+    answers[index] = is_lost(base, unpack(edge))
+  end
+  return answers
+end

@@ -1,0 +1,37 @@
+-- no-writes
+-- Some jobs, for a sweep: { blocked ones after this id, those of the status with this number after this
+-- id, how many of each at most, further blocked ones }. Answers { id, parents and edges in turn } of
+-- each blocked one and the last of them, '' at the end; then ids, the number of a status and the id to
+-- go on from.
+-- uses: jobs
+local STATUSES = { 'blocked', 'pending', 'failed', 'dead', 'cancelled', 'done' }
+
+local function after(base, status, id, limit)
+  return redis.call(
+    'ZRANGE', base .. ':s:' .. status, id == '' and '-' or '(' .. id, '+', 'BYLEX', 'LIMIT', 0, limit
+  )
+end
+
+local function handle(base, request)
+  local blocked_after, number, id_after, limit, named = unpack(request)
+  local listed = after(base, 'blocked', blocked_after, limit)
+  local last, found = #listed == limit and listed[#listed] or '', {}
+  for _, ids in ipairs({ listed, named }) do
+    for _, id in ipairs(ids) do
+      if redis.call('HGET', base .. ':j:' .. id, 'status') == 'blocked' then
+        found[#found + 1] = { id, redis.call('HGETALL', base .. ':waits:' .. id) }
+      end
+    end
+  end
+  local ids = {}
+  for _ = 1, #STATUSES do
+    for _, id in ipairs(after(base, STATUSES[number], id_after, limit - #ids)) do
+      ids[#ids + 1] = id
+    end
+    if #ids == limit then
+      return { found, last, ids, number, ids[limit] }
+    end
+    number, id_after = number % #STATUSES + 1, ''
+  end
+  return { found, last, ids, number, '' }
+end

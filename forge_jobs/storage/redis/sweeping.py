@@ -1,0 +1,185 @@
+"""The sweep: mends what one server has lost of that which several keep together.
+
+A locator and its job, an edge and the note of it with the parent, lie in different slots, and a
+failover may undo the last writes of one alone. A call that is under way looks the same. So what
+looks lost is only noted, looked at again in each later call, and mended when it has stood so for a
+minute.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping
+from itertools import islice
+from typing import NamedTuple
+
+import msgspec
+
+from forge_jobs.model.edges import EdgeState
+from forge_jobs.model.ids import JobId
+from forge_jobs.model.jobs import JobFilter
+from forge_jobs.model.sweeps import Mended, Swept
+from forge_jobs.storage.redis.dangling import DanglingLocators
+from forge_jobs.storage.redis.database import Database
+from forge_jobs.storage.redis.edges import Edge
+from forge_jobs.storage.redis.filters import filter_parts
+from forge_jobs.storage.redis.fleet import in_all_queues, note_queues, queue_names
+from forge_jobs.storage.redis.keys import queue_tag
+from forge_jobs.storage.redis.locators import locate
+
+_STOOD_S = 60.0
+_MOST_SUSPECTS = 10_000
+
+
+class _Survey(msgspec.Struct, frozen=True, array_like=True):
+    """What ``lua/survey.lua`` answers of a queue."""
+
+    blocked: list[tuple[JobId, list[str]]]
+    last_blocked: str
+    ids: list[JobId]
+    status: int
+    last_id: str
+
+
+class _Place(NamedTuple):
+    """How far a queue has been looked through."""
+
+    blocked: str = ""
+    status: int = 1
+    last_id: str = ""
+
+
+class _Wait(NamedTuple):
+    """A blocked job and a parent that it waits for."""
+
+    queue: str
+    child: JobId
+    parent: JobId
+    edge: Edge
+
+    @property
+    def link(self) -> str:
+        """As the parent notes it."""
+        return f"{queue_tag(self.queue)} {self.edge.on_failure}"
+
+
+_Suspect = _Wait | Mended
+
+
+class Sweeper:
+    """Sweeps; remembers how far it has looked, and what it must look at again."""
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+        self._places: dict[str, _Place] = {}
+        self._suspects: dict[_Suspect, float] = {}
+        self._dangling = DanglingLocators(db)
+
+    async def sweep(self, limit: int) -> Swept:
+        """See ``JobStore.sweep``."""
+        queues = await queue_names(self._db)
+        waits, jobs = await self._survey(queues, max(1, limit // max(1, len(queues))))
+        stranded = await self._stranded(waits)
+        unlocated = await self._unlocated(jobs)
+        standing = self._stood([*stranded, *unlocated])
+        told = await self._tell([one for one in stranded if one in standing], stranded)
+        located = await self._locate([one for one in unlocated if one in standing])
+        forgotten, strange = await self._dangling.forget(queues)
+        if strange:
+            # The name is written before the queue, so this is no call under way.
+            await note_queues(self._db, strange)
+        return Swept(told=told, located=located, queues=tuple(strange), forgotten=forgotten)
+
+    async def _survey(self, queues: Collection[str], each: int) -> tuple[list[_Wait], set[Mended]]:
+        """Some blocked jobs with what they wait for, and some jobs; suspects are among both."""
+        named: defaultdict[str, list[JobId]] = defaultdict(list)
+        for one in self._suspects:
+            if isinstance(one, _Wait) and one.child not in named[one.queue]:
+                named[one.queue].append(one.child)
+        db = self._db
+        requests = {}
+        for queue in queues:
+            place = self._places.get(queue, _Place())
+            requests[db.keys.queue(queue)] = (*place, each, named[queue])
+        answers = await db.run("survey", requests, _Survey)
+        waits: dict[_Wait, None] = {}
+        jobs = {one for one in self._suspects if isinstance(one, Mended)}
+        for queue in queues:
+            found = answers[db.keys.queue(queue)]
+            self._places[queue] = _Place(found.last_blocked, found.status, found.last_id)
+            jobs.update(Mended(queue, job_id) for job_id in found.ids)
+            for child, flat in found.blocked:
+                for parent, stored in zip(flat[::2], flat[1::2], strict=True):
+                    edge = Edge.read(stored)
+                    if edge.state is not EdgeState.SETTLED:
+                        waits[_Wait(queue, child, JobId(parent), edge)] = None
+        return list(waits), jobs
+
+    def _stood(self, lost: Iterable[_Suspect]) -> set[_Suspect]:
+        """Those that have stood so for a minute; the others are noted."""
+        now = self._db.elapsed()
+        self._suspects = {one: self._suspects.get(one, now) for one in islice(lost, _MOST_SUSPECTS)}
+        return {one for one, since in self._suspects.items() if now - since >= _STOOD_S}
+
+    # -- children ----------------------------------------------------------------------------
+
+    async def _stranded(self, waits: Collection[_Wait]) -> dict[_Wait, str]:
+        """Those that nobody will tell, with the base to tell them from."""
+        db = self._db
+        located = await locate(db, {one.parent for one in waits})
+        bases = {one: db.keys.queue(located.get(one.parent, one.queue)) for one in waits}
+        requests = _by_base(bases, lambda one: (one.parent, one.child, one.edge.state.value))
+        answers = await db.run("lost", requests, list[bool])
+        verdicts = {base: iter(found) for base, found in answers.items()}
+        lost = {one: base for one, base in bases.items() if next(verdicts[base])}
+        if not lost:
+            return {}
+        # News of a parent that was removed lie where it was.
+        pairs = [(one.parent, one.child) for one in lost]
+        awaited = await in_all_queues(db, "awaited", pairs, list[tuple[JobId, JobId]])
+        coming = {pair for found in awaited.values() for pair in found}
+        return {one: base for one, base in lost.items() if (one.parent, one.child) not in coming}
+
+    async def _tell(
+        self, standing: Collection[_Wait], bases: Mapping[_Wait, str]
+    ) -> tuple[Mended, ...]:
+        requests = _by_base(
+            {one: bases[one] for one in standing},
+            lambda one: (one.parent, one.child, one.edge.state.value, one.link, one.edge.seq),
+        )
+        answers = await self._db.run("tell_lost", requests, list[bool])
+        verdicts = {base: iter(found) for base, found in answers.items()}
+        told = {Mended(one.queue, one.child) for one in standing if next(verdicts[bases[one]])}
+        return tuple(sorted(told, key=lambda one: one.job_id))
+
+    # -- locators ----------------------------------------------------------------------------
+
+    async def _unlocated(self, jobs: Collection[Mended]) -> list[Mended]:
+        located = await locate(self._db, {one.job_id for one in jobs})
+        return await self._there([one for one in jobs if one.job_id not in located])
+
+    async def _there(self, jobs: Collection[Mended]) -> list[Mended]:
+        """Those that are stored."""
+        every = filter_parts(JobFilter())
+        ids: defaultdict[str, list[JobId]] = defaultdict(list)
+        for one in jobs:
+            ids[self._db.keys.queue(one.queue)].append(one.job_id)
+        requests = {base: (every, found) for base, found in ids.items()}
+        stored = await self._db.run("match", requests, list[JobId])
+        return [one for one in jobs if one.job_id in stored[self._db.keys.queue(one.queue)]]
+
+    async def _locate(self, standing: Collection[Mended]) -> tuple[Mended, ...]:
+        requests: defaultdict[str, list[tuple[JobId, str]]] = defaultdict(list)
+        for one in await self._there(standing):
+            base = self._db.keys.locators(one.job_id).removesuffix(":ids")
+            requests[base].append((one.job_id, one.queue))
+        answers = await self._db.run("relocate", requests, list[JobId])
+        written = {job_id for found in answers.values() for job_id in found}
+        return tuple(one for one in standing if one.job_id in written)
+
+
+def _by_base(
+    bases: Mapping[_Wait, str], request: Callable[[_Wait], tuple[object, ...]]
+) -> dict[str, list[tuple[object, ...]]]:
+    found: defaultdict[str, list[tuple[object, ...]]] = defaultdict(list)
+    for one, base in bases.items():
+        found[base].append(request(one))
+    return found
