@@ -9,12 +9,15 @@ from typing import Any, Literal
 import pytest
 
 from forge_jobs.clock import ManualClock
+from forge_jobs.model.events import EventKind
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import After, JobStatus
 from forge_jobs.model.processes import PodLease
 from forge_jobs.model.sweeps import Mended, Swept
 from forge_jobs.model.transitions import Transition
+from forge_jobs.runtime.events import EventBuffer
 from forge_jobs.runtime.handover import hand_over_once
+from forge_jobs.runtime.sweep import sweep_once
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.storage.redis.database import Database
 from forge_jobs.storage.redis.keys import queue_tag
@@ -34,6 +37,7 @@ from tests.support.factories import (
 from tests.support.firings import declared, fire, job_count, stored
 from tests.support.key_prefixes import url_of
 from tests.support.moments import OfKeys
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
 
@@ -284,3 +288,42 @@ async def test_a_sweep_of_a_sound_store_changes_nothing(
         clock.advance(MINUTE)
     after = await remember()
     assert after.values == before.values
+
+
+async def test_what_was_mended_is_told_on_the_timeline_and_in_the_log(
+    storage: Storage, clock: ManualClock, remember: Remember, caplog: pytest.LogCaptureFixture
+) -> None:
+    before = await remember()
+    job_id = await enqueue_one(storage)
+    await before.come_back(lambda name: name.startswith("{@"))
+    events = EventBuffer(storage.jobs, clock=clock)
+    for _ in range(3):
+        await sweep_once(storage.jobs, events=events)
+        clock.advance(MINUTE)
+    await events.flush_once()
+    [event] = await storage.jobs.events(job_id=job_id)
+    assert (event.kind, event.queue) == (EventKind.MENDED, QUEUE)
+    await wait_until(
+        lambda: f"mended 1 jobs, among them {job_id}" in caplog.text, description="log"
+    )
+
+
+async def test_a_sweep_of_an_idle_store_is_three_requests(
+    storage: Storage, lease: PodLease, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await storage.jobs.sweep(2_000)
+    asked: list[str] = []
+    run, commands = Database.run, Database.commands
+
+    async def counted_run(database: Database, name: str, requests: Any, *others: Any) -> Any:
+        asked.extend([name] if requests else [])
+        return await run(database, name, requests, *others)
+
+    async def counted_commands(database: Database, each: Any) -> Any:
+        asked.extend(str(one[0]) for one in each)
+        return await commands(database, each)
+
+    monkeypatch.setattr(Database, "run", counted_run)
+    monkeypatch.setattr(Database, "commands", counted_commands)
+    assert await storage.jobs.sweep(2_000) == Swept()
+    assert asked == ["SMEMBERS", "survey", "HSCAN"]
