@@ -131,13 +131,6 @@ CHILDREN = (
         "((True, _TOLD),)",
     ),
     _own(
-        "a job stored by a locator that was taken away",
-        "enqueue",
-        "lua/lib/planning.lua",
-        "if marks[index] <= tonumber(",
-        "if marks[index] < tonumber(",
-    ),
-    _own(
         "a number of the outbox is all that tells a repeat",
         "lost_writes",
         "lua/fire_jobs.lua",
@@ -153,13 +146,6 @@ SWEEPS = (
         "sweeping.py",
         "if now - since >= _STOOD_S",
         "if now - since >= 0",
-    ),
-    _own(
-        "a sweep tells what is about to be told",
-        "lost_writes",
-        "lua/lib/standing.lua",
-        "  if is_told(base, parent, child) then\n    return false\n  elseif not status",
-        "  if not status",
     ),
     _own(
         "a sweep sends news that a child voids",
