@@ -11,7 +11,7 @@ import pytest
 from forge_jobs.clock import ManualClock
 from forge_jobs.errors import NotFound
 from forge_jobs.model.ids import JobId, new_job_id
-from forge_jobs.model.jobs import After, ClaimedJob, JobFilter, JobStatus, NewJob
+from forge_jobs.model.jobs import After, JobFilter, JobStatus, NewJob
 from forge_jobs.model.processes import PodLease
 from forge_jobs.model.transitions import Delivery
 from forge_jobs.storage.protocols import Storage
@@ -19,10 +19,8 @@ from forge_jobs.storage.redis.database import Database
 from tests.support.factories import (
     QUEUE,
     SECOND,
-    claim,
     done,
     enqueue_one,
-    finish,
     get_job,
     new_job,
     only,
@@ -186,38 +184,52 @@ async def test_many_producers_that_race_over_their_parents_strand_no_child(
     storage: Storage,
 ) -> None:
     lease = await register(storage, queues=(QUEUE, CHILDREN))
-
-    async def produce(parent: NewJob, child: NewJob, how: int) -> None:
-        if how == 0:
-            await storage.jobs.enqueue([parent])
-        elif how == 1:
-            await storage.jobs.enqueue([parent, child])
-        else:
-            while True:
-                with suppress(NotFound):
-                    await storage.jobs.enqueue([child])
-                    return
-
-    children = []
+    children: list[JobId] = []
     for _ in range(ROUNDS):
-        parent = new_job()
-        own = [new_job(queue=CHILDREN, after=(After(parent.id),)) for _ in range(3)]
-        calls = [produce(parent, child, how) for child in own for how in (1, 2)]
-        await asyncio.gather(produce(parent, parent, 0), *calls, end_it(storage, lease))
-        children += [child.id for child in own]
+        race = Race(storage, lease)
+        await asyncio.gather(
+            race.stores_the_parent(),
+            *(race.stores_both(child) for child in race.children),
+            *(race.stores_the_child(child) for child in race.children),
+            race.ends_the_parent(),
+        )
+        children += (child.id for child in race.children)
     await tell(storage)
     found = await storage.jobs.get(children)
     assert {job.status for job in found.values()} == {JobStatus.PENDING}
     assert len(found) == len(children)
 
 
-async def end_it(storage: Storage, lease: PodLease) -> None:
-    """The one job of the queue, as soon as it is there."""
-    claimed: list[ClaimedJob] = []
-    while not claimed:
-        claimed = await claim(storage, lease)
-    assert await finish(storage, claimed[0], done())
-    await tell(storage)
+class Race:
+    """Producers of one family at the same time, and the worker that runs the parent."""
+
+    def __init__(self, storage: Storage, lease: PodLease) -> None:
+        self._storage = storage
+        self._lease = lease
+        self._parent = new_job()
+        self._is_there = asyncio.Event()
+        after = (After(self._parent.id),)
+        self.children = [new_job(queue=CHILDREN, after=after) for _ in range(3)]
+
+    async def stores_the_parent(self) -> None:
+        await self._storage.jobs.enqueue([self._parent])
+        self._is_there.set()
+
+    async def stores_both(self, child: NewJob) -> None:
+        await self._storage.jobs.enqueue([self._parent, child])
+        self._is_there.set()
+
+    async def stores_the_child(self, child: NewJob) -> None:
+        with suppress(NotFound):
+            await self._storage.jobs.enqueue([child])
+            return
+        await self._is_there.wait()
+        await self._storage.jobs.enqueue([child])
+
+    async def ends_the_parent(self) -> None:
+        await self._is_there.wait()
+        await run_one(self._storage, self._lease, done())
+        await tell(self._storage)
 
 
 async def test_servers_whose_clocks_differ_by_a_minute_store_a_family(
