@@ -57,7 +57,8 @@ async def open_storage(
         As above, 5 by default; statements end by themselves in the server, too. Well below a pod's
         lease, so that a call that gets no answer leaves time for another try.
     ``wake``
-        ``listen`` (default): commits ring those who wait. ``poll``: they look once a second.
+        ``listen`` (default): commits ring those who wait. ``poll``: they look once a second, and
+        nobody is told of what this program commits.
     ``pgbouncer``
         ``true``: the URL leads to a pooler that gives each transaction to another session.
         Prepared statements are not kept, and without ``direct`` waiters will poll.

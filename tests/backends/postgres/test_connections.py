@@ -160,7 +160,7 @@ async def test_the_role_may_prefer_any_isolation(url: str) -> None:
 
 
 async def test_nothing_is_set_on_a_session_behind_a_pooler(url: str) -> None:
-    async with await open_storage(with_options(url, pgbouncer="true")) as storage:
+    async with await open_storage(with_options(url, pgbouncer="true", wake="poll")) as storage:
         await enqueue_one(storage)
         [idle] = database_of(storage)._connections._idle
         for name, value in (
@@ -180,7 +180,7 @@ async def test_statements_alone_run_under_the_limits_of_transactions(url: str) -
             "'ALTER DATABASE %I SET default_transaction_isolation = serializable', "
             "current_database()); END $$"
         )
-    async with await open_storage(with_options(url, timeout="7")) as storage:
+    async with await open_storage(with_options(url, timeout="7", wake="poll")) as storage:
         await enqueue_one(storage)
         await enqueue_one(storage)  # The first declares the queue, and is a script.
         [idle] = database_of(storage)._connections._idle

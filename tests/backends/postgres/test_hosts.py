@@ -105,6 +105,7 @@ async def test_what_providers_append_is_taken(url: str) -> None:
         application_name="shop",
         connect_timeout=7,
         target_session_attrs="read-write",
+        wake="poll",
     )
     async with await open_storage(appended) as storage:
         await enqueue_one(storage)

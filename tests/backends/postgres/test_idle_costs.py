@@ -1,6 +1,6 @@
 """What a pod asks again and again while it has nothing to do: statements, counted."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from datetime import timedelta
 
 import pytest
@@ -8,13 +8,22 @@ import pytest
 from bench.tracing import BORDERS
 from forge_jobs.model.ids import new_host_id
 from forge_jobs.model.processes import PodLease
+from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
 from tests.support.asked import asked
 from tests.support.factories import claim_one, enqueue_one, held, register
+from tests.support.postgres import with_options
 
 pytestmark = pytest.mark.anyio
 
 LONG = timedelta(hours=1)
+
+
+@pytest.fixture
+async def storage(url: str) -> AsyncGenerator[Storage]:
+    """No notice of an earlier call comes between."""
+    async with await open_storage(with_options(url, wake="poll")) as opened:
+        yield opened
 
 
 @pytest.fixture

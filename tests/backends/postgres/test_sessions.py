@@ -40,7 +40,7 @@ def expected(patience: str, isolation: str, read_only: str, plans: Sequence[str]
 
 
 EXPECTED = {
-    "once": expected("500ms", "read committed", "off", BY_INDEX),
+    "once": expected("100ms", "read committed", "off", BY_INDEX),
     "anyhow": expected("3500ms", "read committed", "off", AS_BEGUN),
     "write": expected("3500ms", "read committed", "off", AS_BEGUN),
     "impatient": expected("500ms", "read committed", "off", AS_BEGUN),
@@ -65,7 +65,7 @@ async def storage(url: str) -> AsyncGenerator[Storage]:
                 "enable_hashjoin = off",
             ):
                 await connection.execute(f"ALTER ROLE {role} SET {setting}")
-        its_url = with_options(role_url, schema="its_own", timeout=7, pool_size=1)
+        its_url = with_options(role_url, schema="its_own", timeout=7, pool_size=1, wake="poll")
         async with await open_storage(its_url) as opened:
             yield opened
 

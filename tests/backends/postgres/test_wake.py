@@ -14,7 +14,7 @@ from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage, StoreHealth
 from forge_jobs.storage.sql.enqueue import enqueue
 from forge_jobs.storage.sql.postgres import listening
-from forge_jobs.storage.sql.postgres.flavor import _payloads
+from forge_jobs.storage.sql.postgres.announcing import payloads
 from forge_jobs.storage.sql.transaction import Tx
 from tests.support.factories import QUEUE, enqueue_one, new_job
 from tests.support.postgres import database_of, raw, with_options
@@ -103,9 +103,10 @@ async def test_any_number_of_topics_and_any_name_fits(storage: Storage) -> None:
 
 def test_notices_stay_below_the_servers_limit() -> None:
     topics = [f"queue:{'x' * 190}{n}" for n in range(1000)]
-    payloads = _payloads(topics)
-    assert max(len(payload.encode()) for payload in payloads) < 8000
-    assert ",".join(payloads) == ",".join(topics)
+    made = payloads(topics, "@me")
+    assert max(len(payload.encode()) for payload in made) < 8000
+    assert all(payload.startswith("@me,") for payload in made)
+    assert ",".join(payloads(topics)) == ",".join(topics)
 
 
 async def test_a_listener_that_fails_by_a_defect_says_so_and_is_back(

@@ -34,6 +34,9 @@ _AS_BEGUN_FOR_NOW = "; ".join(
 """Set a session up as it was when it began: for good, or for one transaction."""
 
 LONGEST_IDLE_S = 60.0
+BRIEFLY_S = 0.02
+"""Longer than a moment: then another connection is opened."""
+
 
 _elapsed = SystemClock().elapsed
 
@@ -84,6 +87,18 @@ class PostgresConnection:
             self._driver.terminate()
             raise
         return rows
+
+    async def execute(self, statement: str) -> None:
+        """Run a statement without parameters, in one message and however the session is set up."""
+        try:
+            await self._driver.execute(statement)
+        except asyncpg.PostgresError as error:
+            if leads_nowhere(error):
+                self._driver.terminate()
+            raise
+        except BaseException:
+            self._driver.terminate()
+            raise
 
     async def transaction(self, begin: str, work: Callable[[Connection], R]) -> R:
         """Run ``work`` in one transaction. One that fails is rolled back, by force if need be.
@@ -166,12 +181,30 @@ class Connections:
         self._plan_once = plan_once(options)
         self._free = asyncio.Semaphore(options.pool_size)
         self._idle: list[PostgresConnection] = []
+        self._in_use = 0
+        self._is_brief = False
+        self._returned = asyncio.Event()
 
     @contextlib.asynccontextmanager
-    async def one(self, deadline: float, *, once: bool) -> AsyncGenerator[PostgresConnection]:
+    async def briefly(self, deadline: float) -> AsyncGenerator[PostgresConnection]:
+        """A connection for a moment, however it is set up; see :meth:`one`. One call at a time.
+
+        Rather than open one it waits for a while until one is free, and so do others for it.
+        """
+        async with self.one(deadline, once=None) as found:
+            self._is_brief = True
+            try:
+                yield found
+            finally:
+                self._is_brief = False
+
+    @contextlib.asynccontextmanager
+    async def one(
+        self, deadline: float, *, once: bool | None
+    ) -> AsyncGenerator[PostgresConnection]:
         """A connection for one transaction.
 
-        :param once: for a statement planned once
+        :param once: for a statement planned once; None: for one that does not matter to the session
         :raises Unavailable: all were in use until the deadline
         """
         try:
@@ -187,19 +220,27 @@ class Connections:
             ) from None
         try:
             found = await self._found(once)
+            self._in_use += 1
             try:
                 yield found
             finally:
+                self._in_use -= 1
                 if found.is_broken:
                     await found.close(politely=False)
                 else:
                     found.idle_since = _elapsed()
                     self._idle.append(found)
+                    returned, self._returned = self._returned, asyncio.Event()
+                    returned.set()
         finally:
             self._free.release()
 
-    async def _found(self, once: bool) -> PostgresConnection:
+    async def _found(self, once: bool | None) -> PostgresConnection:
         await self._close_old()
+        if not self._idle and (self._in_use if once is None else self._is_brief):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(BRIEFLY_S):
+                    await self._returned.wait()
         while self._idle:
             last = len(self._idle) - 1
             fits = (n for n in range(last, -1, -1) if self._idle[n].plans_once is once)

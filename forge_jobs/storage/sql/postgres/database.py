@@ -28,6 +28,7 @@ from forge_jobs.errors import (
 from forge_jobs.model.queues import Wake
 from forge_jobs.storage.sql.database import Script
 from forge_jobs.storage.sql.postgres import rights
+from forge_jobs.storage.sql.postgres.announcing import Announcer
 from forge_jobs.storage.sql.postgres.connecting import PostgresOptions
 from forge_jobs.storage.sql.postgres.connections import Connections, Stale
 from forge_jobs.storage.sql.postgres.direct import Direct, DirectScript
@@ -51,6 +52,7 @@ S = TypeVar("S")
 _elapsed = SystemClock().elapsed
 _LONGEST_PAUSE_S = 0.05
 _TO_EXPLAIN_S = 2.0
+_TO_ANNOUNCE_S = 1.0
 _MORE_S = 2.0
 """How much longer than the server's own limit a silent one is waited for."""
 
@@ -63,6 +65,7 @@ class PostgresDatabase:
         self.store_id = ""
         self.options = options
         self.bell: Bell | None = None
+        self.announcer: Announcer | None = None
         self._connections = Connections(options)
         self._begin_write = begin_write(options)
         self._begin_impatiently = begin_write(options, MOMENT_S)
@@ -76,7 +79,6 @@ class PostgresDatabase:
         begin = self._begin_write if patient else self._begin_impatiently
         result, tx = await self._call(script, begin)
         self._known_queues |= tx.ensured_queues
-        self.tell(tx.topics)
         return result
 
     async def write_then(self, script: Script[S], then: Callable[[S], R]) -> R:
@@ -84,37 +86,48 @@ class PostgresDatabase:
         return then(await self.write(script))
 
     async def direct(
-        self, statement: Direct, values: Mapping[str, Any], *, repeatable: bool = False
+        self,
+        statement: Direct,
+        values: Mapping[str, Any],
+        *,
+        repeatable: bool = False,
+        news: Callable[[list[Any]], Sequence[str]] = lambda _: (),
     ) -> list[Any] | None:
         """Run a statement as a transaction of its own, once.
 
         None when the server has refused it, so that nothing has happened, for a reason that may
         not hold for a script; or when the way to the database allows no such thing.
 
-        :param values: of its parameters, but ``clock``, ``part`` and ``channel``
+        :param values: of its parameters, but ``clock`` and ``part``
         :param repeatable: None too when the connection was lost: whether it has happened is
             unknown, but the call may be made once more
+        :param news: the topics that its rows have news of
         :raises Unavailable: the database can do nothing now, or nobody knows what it has done
         """
         if self._closed:
             raise StorageClosed("the storage is closed")
         if self.options.pooled:
             return None
-        return await self._to_the_end(self._direct(statement, values, repeatable))
+        return await self._to_the_end(self._direct(statement, values, repeatable, news))
 
     async def _direct(
-        self, statement: Direct, values: Mapping[str, Any], repeatable: bool
+        self,
+        statement: Direct,
+        values: Mapping[str, Any],
+        repeatable: bool,
+        news: Callable[[list[Any]], Sequence[str]],
     ) -> list[Any] | None:
         timeout = self.options.timeout
-        own = {"clock": self.flavor.set_time(), "channel": self.flavor.channel}
+        given = {**values, "clock": self.flavor.set_time()}
+        rows = None
         try:
             async with (
                 asyncio.timeout(timeout + _MORE_S),
                 self._connections.one(_elapsed() + timeout, once=statement.once) as connection,
             ):
-                arguments = statement.arguments({**values, **own, "part": connection.part})
+                arguments = statement.arguments({**given, "part": connection.part})
                 try:
-                    return await connection.fetch(statement.text, arguments, statement.once)
+                    rows = await connection.fetch(statement.text, arguments, statement.once)
                 except TimeoutError:
                     raise
                 except DRIVER_ERRORS as error:
@@ -131,7 +144,9 @@ class PostgresDatabase:
             raise await self._silent() from None
         except DRIVER_ERRORS as error:
             raise await self._explained(error) from None
-        return None
+        if rows is not None:
+            self._tell(news(rows))
+        return rows
 
     async def _silent(self) -> Unavailable:
         # Those that are idle have had nobody to notice that they are silent too.
@@ -172,10 +187,23 @@ class PostgresDatabase:
         """Whether each of the queues is sure to have a row."""
         return queues <= self._known_queues
 
-    def tell(self, topics: Sequence[str]) -> None:
-        """Wake waiters of this process, which the server's notices would reach later."""
-        if self.bell is not None and topics:
-            self.bell.tell(topics)
+    def _tell(self, topics: Sequence[str]) -> None:
+        """Wake waiters, once what they wait for is committed: those of this process at once."""
+        if topics and self.bell is not None:
+            self.bell.ring_for(topics)
+        if topics and self.announcer is not None:
+            self.announcer.tell(topics)
+
+    async def announce(self, statement: str) -> float:
+        """Run a statement that tells others, which must hold up nobody; the seconds it took."""
+        deadline = _elapsed() + _TO_ANNOUNCE_S
+        async with (
+            asyncio.timeout(_TO_ANNOUNCE_S),
+            self._connections.briefly(deadline) as connection,
+        ):
+            begun = _elapsed()
+            await connection.execute(statement)
+            return _elapsed() - begun
 
     async def read(self, script: Script[R]) -> R:
         """Run ``script`` on one snapshot; see ``Database.read``."""
@@ -204,11 +232,13 @@ class PostgresDatabase:
         deadline = _elapsed() + timeout
         try:
             async with asyncio.timeout(timeout + _MORE_S):
-                return await self._repeated(script, begin, deadline)
+                result, tx = await self._repeated(script, begin, deadline)
         except TimeoutError:
             raise await self._silent() from None
         except DRIVER_ERRORS as error:
             raise await self._explained(error) from None
+        self._tell(tx.topics)
+        return result, tx
 
     async def _repeated(self, script: Script[R], begin: str, deadline: float) -> tuple[R, Tx]:
         """Run the script again while other transactions are in its way."""
@@ -267,6 +297,8 @@ class PostgresDatabase:
                 await self.bell.close()
             if self._running:
                 await asyncio.wait(set(self._running))
+            if self.announcer is not None:
+                await self.announcer.close()
             await self._connections.close()
 
 

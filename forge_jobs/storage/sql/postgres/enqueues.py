@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from forge_jobs.model.jobs import NewJob
-from forge_jobs.storage.notices import QUEUE
 from forge_jobs.storage.sql.enqueue import place_of
 from forge_jobs.storage.sql.job_rows import new_job_values
 from forge_jobs.storage.sql.postgres.direct import COUNT, MOMENT, Direct
@@ -54,13 +53,11 @@ _ENQUEUE = f"""
         SELECT queue, '' AS host_id, 'enqueued' AS name FROM stored
     ), counted AS ({COUNT}), due AS (
         SELECT DISTINCT stored.queue FROM stored CROSS JOIN moment WHERE stored.run_at <= moment.now
-    ), told AS MATERIALIZED (
-        SELECT pg_notify(:channel, string_agg('{QUEUE}' || queue, ',')) FROM due HAVING count(*) > 0
     )
-    SELECT ARRAY(SELECT queue FROM due) AS due, (SELECT count(*) FROM told) AS notices,
+    SELECT ARRAY(SELECT queue FROM due) AS due,
         1 / CASE WHEN (SELECT count(*) FROM stored) = :size THEN 1 ELSE 0 END AS whole
 """
-_OWN = {"clock": "bigint", "part": "text", "channel": "text", "size": "integer"}
+_OWN = {"clock": "bigint", "part": "text", "size": "integer"}
 _MANY = Direct(
     _ENQUEUE.format(given=f"SELECT * FROM unnest({_LISTED}) AS one ({', '.join(GIVEN)})"),
     {**_OWN, **{name: f"{kind}[]" for name, kind in GIVEN.items()}},

@@ -15,6 +15,7 @@ from forge_jobs.model.processes import PodLease
 from forge_jobs.model.transitions import Demand, Transition
 from forge_jobs.storage.sql.job_rows import JobRow
 from forge_jobs.storage.sql.postgres import claims
+from forge_jobs.storage.sql.postgres.announcing import payloads
 from forge_jobs.storage.sql.postgres.borrowed import borrowed, is_of_driver
 from forge_jobs.storage.sql.postgres.driver_errors import DRIVER_ERRORS, translate
 from forge_jobs.storage.sql.postgres.many import insert_many
@@ -27,11 +28,14 @@ from forge_jobs.storage.sql.tables import jobs
 from forge_jobs.storage.sql.transaction import Tx
 from forge_jobs.storage.sql.upserts import Upserts
 
-_MOST_BYTES = 7900
-"""In one notice; the server's own limit is 8,000."""
-
 _NOW = text("SELECT (extract(epoch FROM statement_timestamp()) * 1000000)::bigint")
-_NOTIFY = text("SELECT pg_notify(:channel, news) FROM unnest(CAST(:news AS text[])) AS news")
+NOT_SWITCHED_OFF = "current_setting('forge_jobs.notify', true) IS DISTINCT FROM 'off'"
+"""A session that sets it to off tells nobody with its commits."""
+
+_NOTIFY = text(
+    "SELECT pg_notify(:channel, news) FROM unnest(CAST(:news AS text[])) AS news"
+    f" WHERE {NOT_SWITCHED_OFF}"
+)
 _LOCK = text("SELECT pg_advisory_xact_lock(:key)")
 _TRY_LOCK = text("SELECT pg_try_advisory_xact_lock(:key)")
 _LOCK_SHARED = text("SELECT pg_advisory_xact_lock_shared(:key)")
@@ -66,18 +70,20 @@ class PostgresFlavor(Upserts):
     """Postgres: the server's clock unless told otherwise, and notices that come with commits.
 
     :param clock: in place of the server's, for tests
+    :param wakes: False: callers' transactions tell nobody of what they commit
     """
 
     name = "postgresql"
     locks_rows = True
     driver_errors: tuple[type[Exception], ...] = DRIVER_ERRORS
 
-    def __init__(self, schema: str, clock: Clock | None) -> None:
+    def __init__(self, schema: str, clock: Clock | None, *, wakes: bool = True) -> None:
         super().__init__(postgresql.insert)
         self.channel = channel_of(schema)
         self._schema = schema
         self._migrations = table("forge_migrations", column("applied_at"), schema=schema)
         self._clock = clock
+        self.wakes = wakes
 
     def translate(self, error: Exception) -> StorageError:
         return translate(error)
@@ -157,20 +163,7 @@ class PostgresFlavor(Upserts):
         return func.strpos(column, part) > 0
 
     def signal(self, tx: Tx, topics: Sequence[str]) -> list[tuple[str, int]]:
-        tx.execute(_NOTIFY, {"channel": self.channel, "news": _payloads(topics)})
+        # Of a transaction of our own others are told after it, by the announcer.
+        if self.wakes and tx.is_callers:
+            tx.execute(_NOTIFY, {"channel": self.channel, "news": payloads(topics)})
         return []
-
-
-def _payloads(topics: Sequence[str]) -> list[str]:
-    """The topics, joined by commas, in as few notices as they fit."""
-    payloads: list[str] = []
-    size = _MOST_BYTES
-    for topic in topics:
-        added = len(topic.encode()) + 1
-        if size + added > _MOST_BYTES:
-            payloads.append(topic)
-            size = added
-        else:
-            payloads[-1] += "," + topic
-            size += added
-    return payloads

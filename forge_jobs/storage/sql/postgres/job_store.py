@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import timedelta
+from typing import Any
 
 from forge_jobs.errors import StorageError
 from forge_jobs.model.jobs import ClaimedJob, EnqueueOutcome, NewJob
@@ -41,9 +42,8 @@ class PostgresJobStore(SqlJobStore):
                 return outcomes
         else:
             statement, values = enqueues.statement_for(requests), enqueues.values_of(requests)
-            rows = await self._postgres.direct(statement, values, repeatable=True)
+            rows = await self._postgres.direct(statement, values, repeatable=True, news=_due)
             if rows is not None:
-                self._postgres.tell([QUEUE + queue for queue in rows[0]["due"]])
                 return outcomes
         return await super().enqueue(requests, connection=connection)
 
@@ -114,3 +114,7 @@ class PostgresJobStore(SqlJobStore):
         except StorageError:
             # What has been claimed must reach its workers.
             return []
+
+
+def _due(rows: Sequence[Any]) -> list[str]:
+    return [QUEUE + queue for queue in rows[0]["due"]]

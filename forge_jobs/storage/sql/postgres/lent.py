@@ -20,10 +20,10 @@ from forge_jobs.storage.notices import QUEUE
 from forge_jobs.storage.sql.config_store import settings_columns
 from forge_jobs.storage.sql.postgres.direct import COUNT, MOMENT
 from forge_jobs.storage.sql.postgres.enqueues import COLUMNS, COPIED, GIVEN, MOST_QUEUES, rows_of
-from forge_jobs.storage.sql.postgres.flavor import PostgresFlavor, quoted_name
+from forge_jobs.storage.sql.postgres.flavor import NOT_SWITCHED_OFF, PostgresFlavor, quoted_name
 from forge_jobs.storage.sql.postgres.sessions import LOCK_S
 
-_OWN = {"clock": "bigint", "part": "text", "channel": "text", "size": "integer"}
+_OWN = {"clock": "bigint", "part": "text", "channel": "text", "tells": "boolean", "size": "integer"}
 _NEW = settings_columns(msgspec.structs.asdict(QueueSettings()))
 _KEYED = {**GIVEN, "unique_key": "text"}
 
@@ -61,7 +61,8 @@ _ENQUEUE = f"""
         SELECT DISTINCT stored.queue FROM stored CROSS JOIN moment CROSS JOIN whole
         WHERE is_whole AND stored.run_at <= moment.now
     ), told AS MATERIALIZED (
-        SELECT pg_notify(:channel, string_agg('{QUEUE}' || queue, ',')) FROM due HAVING count(*) > 0
+        SELECT pg_notify(:channel, string_agg('{QUEUE}' || queue, ',')) FROM due
+        HAVING count(*) > 0 AND :tells AND {NOT_SWITCHED_OFF}
     )
     SELECT is_whole, ARRAY(SELECT id FROM stored) AS ids, ARRAY(SELECT name FROM made) AS made,
         (SELECT count(*) FROM told) AS notices,
@@ -118,6 +119,7 @@ class Lent:
             "clock": self._flavor.set_time(),
             "part": new_job_id(),
             "channel": self._flavor.channel,
+            "tells": self._flavor.wakes,
             "size": len(rows),
         }
         answer = connection.execute(self._enqueue, values).one()

@@ -29,6 +29,7 @@ from forge_jobs.storage.notices import (
     until_set,
 )
 from forge_jobs.storage.protocols import StoreHealth
+from forge_jobs.storage.sql.postgres.announcing import news_in
 from forge_jobs.storage.sql.postgres.connecting import PostgresOptions, connect
 from forge_jobs.storage.sql.postgres.driver_errors import DRIVER_ERRORS
 
@@ -67,10 +68,9 @@ class Bell:
         silences = 0 if self._listener is None else self._listener.silences
         return StoreHealth(wakes=self.is_listening, silences=silences)
 
-    def tell(self, topics: Iterable[str]) -> None:
-        """A transaction of this process has news. A listener hears of it from the database."""
-        if not self.is_listening:
-            self._notices.ring(topics)
+    def ring_for(self, topics: Iterable[str]) -> None:
+        """A commit of this process has news, which its listener will pass over."""
+        self._notices.ring(topics)
 
     def ring(self, wake: Wake) -> None:
         """See ``JobStore.ring``."""
@@ -222,7 +222,7 @@ class Listener:
             self._notices.ring([EVERYTHING])
 
     def _hear(self, _connection: Any, _pid: int, _channel: str, payload: str) -> None:
-        self._notices.ring(payload.split(","))
+        self._notices.ring(news_in(payload))
 
     def _hear_echo(self, _connection: Any, _pid: int, _channel: str, _payload: str) -> None:
         self._echo.set()

@@ -13,6 +13,7 @@ from forge_jobs.reports import reporter
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.storage.sql.migrations import runner
 from forge_jobs.storage.sql.migrations.migrator import SqlMigrator, settle_schema
+from forge_jobs.storage.sql.postgres.announcing import Announcer
 from forge_jobs.storage.sql.postgres.config_store import PostgresConfigStore
 from forge_jobs.storage.sql.postgres.connecting import PostgresOptions
 from forge_jobs.storage.sql.postgres.database import PostgresDatabase
@@ -77,8 +78,9 @@ class _Opener:
         self._was_told = False
 
     async def open(self, migrate: bool = False, create: bool = True) -> Storage:
-        flavor = PostgresFlavor(self._options.schema, self._clock)
-        database = PostgresDatabase(self._options, flavor)
+        options = self._options
+        flavor = PostgresFlavor(options.schema, self._clock, wakes=options.wakes)
+        database = PostgresDatabase(options, flavor)
         try:
             if not create and await database.read(runner.is_empty):
                 raise NotFound(
@@ -103,6 +105,8 @@ class _Opener:
                 POLL_EVERY_S,
             )
         database.bell = Bell(self._options, database.store_id, flavor.channel)
+        if self._options.wakes:
+            database.announcer = Announcer(database.store_id, flavor.channel, database.announce)
         return Storage(
             PostgresJobStore(database),
             PostgresProcStore(database),
