@@ -111,7 +111,7 @@ def parse_url(url: str) -> RedisUrl:
         login=_login(credentials),
         sentinel_login=Login(options.get("sentinel_username"), options.get("sentinel_password")),
         tls=_tls(options) if has_tls else None,
-        keys=Keys(options.get("prefix", "forge")),
+        keys=Keys(options.get("prefix", "forge"), database),
         timeout=seconds(options, "timeout", 5),
         pool_size=count(options, "pool_size", 20, 1, 1_000),
         wakes=choice(options, "wake", ("publish", "poll"), "publish") == "publish",

@@ -82,21 +82,29 @@ class Keys:
     """The keys of one store.
 
     :param prefix: what all of them begin with
+    :param database: its number, for the channels: they are not of a database
     :raises InvalidInput: the prefix could be mistaken for something else in a key
     """
 
-    def __init__(self, prefix: str) -> None:
+    def __init__(self, prefix: str, database: int = 0) -> None:
         if not _PREFIX.fullmatch(prefix):
             raise InvalidInput(
                 "url", "has an unusable prefix", "give 1 to 100 letters, digits, or any of _ . : -"
             )
         self.prefix = prefix
         self.fleet = f"{prefix}:{{#}}"
-        self.channel = f"{prefix}:wake"
+        self.channel = f"{prefix}:wake:{database}"
+        """For what concerns the fleet; that of a queue begins with it."""
+        self.first_channel = f"{prefix}:wake"
+        """Of programs before version 2 of the wake-ups, which publish all they do there."""
 
     def queue(self, name: str) -> str:
         """The base of a queue; its tag is the name, percent-encoded."""
         return f"{self.prefix}:{{{queue_tag(name)}}}"
+
+    def channel_of(self, queue: str) -> str:
+        """The channel for what comes to the queue."""
+        return f"{self.channel}:{{{queue_tag(queue)}}}"
 
     def locators(self, job_id: str) -> str:
         """The hash that says which queue the job is in."""

@@ -1,5 +1,8 @@
 """Wake-ups: what scripts publish, heard on one connection for all bundles of this process.
 
+A queue has a channel of its own, heard once somebody here waits for the queue. What concerns the
+fleet comes to every process.
+
 The connection has a thread and an event loop of its own, since bundles live in several. It is
 made when somebody first waits, so a program that only enqueues has none.
 """
@@ -7,6 +10,7 @@ made when somebody first waits, so a program that only enqueues has none.
 import asyncio
 import threading
 import weakref
+from collections.abc import Collection
 from concurrent.futures import Future
 from contextlib import suppress
 from datetime import timedelta
@@ -21,7 +25,10 @@ from forge_jobs.engine_threads import EngineThread
 from forge_jobs.model.queues import Wake
 from forge_jobs.reports import reporter
 from forge_jobs.storage.notices import (
+    BEAT,
     EVERYTHING,
+    FLEET,
+    HANDOVER,
     QUEUE,
     Inboxes,
     Notices,
@@ -31,6 +38,7 @@ from forge_jobs.storage.notices import (
 )
 from forge_jobs.storage.protocols.bundle import StoreHealth
 from forge_jobs.storage.redis.address import RedisUrl
+from forge_jobs.storage.redis.connections import drop
 from forge_jobs.storage.redis.errors import TRANSLATED, translate
 from forge_jobs.storage.redis.keys import queue_of
 from forge_jobs.storage.redis.servers import servers_of
@@ -60,10 +68,11 @@ class Ear:
         self._listener = listener_of(url, store_id, self._notices) if url.wakes else None
         self._has_started = False
         self._silences_before = 0
+        self._waited_for: set[str] = set()
 
     async def wait(self, queues: frozenset[str], at_most: timedelta, waiter: object | None) -> Wake:
         """See ``JobStore.wait_for_work``. The first wait of a process begins by subscribing."""
-        await self._start()
+        await self._start(queues)
         inbox = self._inboxes.of(waiter)
         event = inbox.listen()
         try:
@@ -79,17 +88,19 @@ class Ear:
         finally:
             inbox.unlisten(event)
 
-    async def _start(self) -> None:
-        if self._listener is None or self._has_started:
+    async def _start(self, queues: frozenset[str]) -> None:
+        if self._listener is None or (queues <= self._waited_for and self._has_started):
             return
-        tried = self._listener.start(self)
-        self._silences_before = self._listener.silences
+        self._waited_for |= queues
+        tried = self._listener.start(self, self._waited_for)
+        if not self._has_started:
+            self._has_started = True
+            self._silences_before = self._listener.silences
         try:
             async with asyncio.timeout(_START_S):
                 await asyncio.shield(asyncio.wrap_future(tried))
         except TimeoutError:
             pass  # its first success rings everybody
-        self._has_started = True
 
     def ring(self, wake: Wake) -> None:
         """See ``JobStore.ring``."""
@@ -129,13 +140,16 @@ class Listener:
         """How often it has ended without being asked to."""
         return 0 if self._running is None else self._running.silences
 
-    def start(self, user: Ear) -> "Future[None]":
-        """Listen from now on, for ``user`` too; done once subscribing has succeeded or failed."""
+    def start(self, user: Ear, queues: Collection[str]) -> "Future[None]":
+        """Listen from now on, for ``user`` too, and to these queues.
+
+        Done once subscribing has succeeded or failed.
+        """
         with self._lock:
             self._users.add(user)
             if self._running is None:
                 self._running = _Running(self._url, self._notices)
-            return self._running.tried
+            return self._running.hear(queues)
 
     async def stop(self, user: Ear) -> None:
         """Not for ``user`` any more."""
@@ -151,12 +165,15 @@ class _Running:
     """A thread that listens until it is stopped."""
 
     def __init__(self, url: RedisUrl, notices: Notices) -> None:
-        self.tried: Future[None] = Future()
         self._url = url
         self._notices = notices
         self.is_heard = False
         self.silences = 0
         self._was_told = False
+        self._lock = threading.Lock()
+        self._queues: set[str] = set()
+        self._waiting: list[tuple[frozenset[str], Future[None]]] = []
+        self._news: asyncio.Event | None = None
         self._stopped = asyncio.Event()
         self._thread = EngineThread(
             "forge-jobs wake-ups",
@@ -165,6 +182,19 @@ class _Running:
             longest_pause=_LONGEST_PAUSE_S,
         )
         self._thread.start()
+
+    def hear(self, queues: Collection[str]) -> "Future[None]":
+        """Hear these queues too; from any thread. Done when they are heard, or that has failed."""
+        asked: Future[None] = Future()
+        with self._lock:
+            self._queues.update(queues)
+            self._waiting.append((frozenset(queues), asked))
+        self._thread.call_soon(self._tell_of_queues)
+        return asked
+
+    def _tell_of_queues(self) -> None:
+        if self._news is not None:
+            self._news.set()
 
     def stop(self) -> None:
         """Disconnect; returns when the thread has ended."""
@@ -201,32 +231,83 @@ class _Running:
         servers = servers_of(self._url)
         async with asyncio.timeout(PING_AFTER_S):
             connection = await servers.connect()
+        self._news = asyncio.Event()
+        heard: set[str] = set()
+        subscribing: asyncio.Task[None] | None = None
         try:
-            await _ask(connection, "SUBSCRIBE", self._url.keys.channel)
-            self._note_hearing()
+            await self._subscribe_first(connection, heard)
+            subscribing = asyncio.create_task(self._subscribe_more(connection, heard))
             while True:
-                self._pass_on(await _next(connection))
+                self._pass_on(await _next(connection), heard)
         except asyncio.CancelledError:
             # The loop ends now, so nothing would end a connection left half closed.
             with suppress(*TRANSLATED):
                 await connection.disconnect()
             raise
         finally:
-            await connection.disconnect(nowait=True)
+            if subscribing is not None:
+                subscribing.cancel()
+            await drop(connection)
 
-    def _pass_on(self, message: Any) -> None:
-        if isinstance(message, list) and message[0] == b"message":
-            topics = message[2].decode().split("\n")
-            self._notices.ring(_topic(topic) for topic in topics)
+    async def _subscribe_first(self, connection: Connection, heard: set[str]) -> None:
+        keys = self._url.keys
+        with self._lock:
+            queues = set(self._queues)
+        channels = [keys.channel, keys.first_channel, *map(keys.channel_of, queues)]
+        await connection.send_command("SUBSCRIBE", *channels, check_health=False)
+        for _ in channels:
+            if await _read(connection) is None:
+                raise NoAnswer
+        heard |= queues
+        self._note_hearing(heard)
 
-    def _note_hearing(self) -> None:
+    async def _subscribe_more(self, connection: Connection, heard: set[str]) -> None:
+        """Subscribe to queues that come up; the replies are read with the messages."""
+        asked = set(heard)
+        assert self._news is not None
+        while True:
+            self._news.clear()
+            with self._lock:
+                new = self._queues - asked
+            if new:
+                asked |= new
+                channels = map(self._url.keys.channel_of, new)
+                await connection.send_command("SUBSCRIBE", *channels, check_health=False)
+            else:
+                self._end_waits(heard)
+            await self._news.wait()
+
+    def _pass_on(self, message: Any, heard: set[str]) -> None:
+        if not isinstance(message, list) or len(message) < 3:
+            return
+        kind, channel, text = message
+        # Anybody may publish anything there.
+        queue = self._queue_of(channel.decode(errors="replace"))
+        if kind == b"subscribe":
+            if queue is not None:
+                heard.add(queue)
+                # Something may have been published before.
+                self._notices.ring([QUEUE + queue])
+                self._end_waits(heard)
+        elif queue is not None:
+            self._notices.ring([QUEUE + queue])
+        else:
+            topics = (_topic(topic) for topic in text.decode(errors="replace").split("\n"))
+            self._notices.ring([topic for topic in topics if topic is not None])
+
+    def _queue_of(self, channel: str) -> str | None:
+        """The queue of a channel; None for those of the fleet."""
+        own, _, tag = channel.partition(":{")
+        return queue_of(f"{{{tag}") if own == self._url.keys.channel and tag else None
+
+    def _note_hearing(self, heard: Collection[str]) -> None:
         if self._was_told:
             logger.info("wake-ups are heard again")
             self._was_told = False
         self.is_heard = True
         # Something may have been published before.
         self._notices.ring([EVERYTHING])
-        self._have_tried()
+        self._end_waits(heard)
 
     def _note_silence(self, error: BaseException) -> None:
         self.is_heard = False
@@ -237,17 +318,25 @@ class _Running:
                 "wake-ups are not heard, work is found by polling until they are: %s",
                 translate(error) if isinstance(error, TRANSLATED) else repr(error),
             )
-        self._have_tried()
+        self._end_waits(None)
 
-    def _have_tried(self) -> None:
-        if not self.tried.done():
-            self.tried.set_result(None)
+    def _end_waits(self, heard: Collection[str] | None) -> None:
+        """Tell those whose queues are heard; None: all, as no queue is."""
+        with self._lock:
+            done = [wait for wait in self._waiting if heard is None or wait[0] <= set(heard)]
+            self._waiting = [wait for wait in self._waiting if wait not in done]
+        for _, future in done:
+            if future.set_running_or_notify_cancel():
+                future.set_result(None)
 
 
 @lru_cache(maxsize=1000)
-def _topic(text: str) -> str:
+def _topic(text: str) -> str | None:
+    """The topic that a text means; None: it is nobody's of ours."""
+    if text in (BEAT, FLEET, HANDOVER):
+        return text
     kind, _, base = text.partition(" ")
-    return QUEUE + queue_of(base) if base else kind
+    return QUEUE + queue_of(base) if kind == "queue" and base else None
 
 
 async def _ask(connection: Connection, *command: str) -> Any:

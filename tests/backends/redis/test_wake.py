@@ -10,12 +10,14 @@ from datetime import timedelta
 
 import anyio
 import pytest
+import redis
 
 from forge_jobs.model.queues import Wake
 from forge_jobs.reports import flush_reports
 from forge_jobs.storage.protocols.bundle import StoreHealth
 from forge_jobs.storage.redis import listening
 from forge_jobs.storage.redis.database import Database
+from forge_jobs.storage.redis.keys import Keys
 from forge_jobs.testing.servers import RedisServer
 from tests.support import servers
 from tests.support.proxy import Proxy
@@ -44,8 +46,13 @@ def _hurried(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def publish(server: RedisServer, database: Database, *topics: str) -> int:
-    """What a script does at its end; how many heard it."""
+    """What a script does at its end for the fleet; how many heard it."""
     return int(server.command("PUBLISH", database.keys.channel, "\n".join(topics)))
+
+
+async def publish_to(server: RedisServer, database: Database, queue: str) -> int:
+    """What a script does at its end for a queue; how many heard it."""
+    return int(server.command("PUBLISH", database.keys.channel_of(queue), ""))
 
 
 def threads() -> list[threading.Thread]:
@@ -57,8 +64,10 @@ async def test_the_first_wait_hears_that_it_may_have_missed_something(database: 
 
 
 async def test_topics_of_one_message(server: RedisServer, database: Database) -> None:
+    # As programs of the release before publish it.
     queue = "queue " + database.keys.queue("[b]{c}")
-    await publish(server, database, queue, "beat", "handover")
+    text = "\n".join([queue, "beat", "handover"])
+    assert server.command("PUBLISH", database.keys.first_channel, text) == 1
     heard = await database.wait(MINE, LONG)
     assert heard == Wake(queues=frozenset({"[b]{c}"}), beat=True, handover=True)
     assert await database.wait(MINE, SHORT) == Wake()
@@ -67,9 +76,36 @@ async def test_topics_of_one_message(server: RedisServer, database: Database) ->
 async def test_a_queue_not_waited_for_stays_for_later(
     server: RedisServer, database: Database
 ) -> None:
-    await publish(server, database, "queue " + database.keys.queue("later"))
+    both = MINE | {"later"}
+    assert (await database.wait(both, LONG)).queues == {"later"}
+    await publish_to(server, database, "later")
     assert await database.wait(MINE, SHORT) == Wake()
     assert (await database.wait(frozenset({"later"}), LONG)).queues == {"later"}
+    assert await database.wait(both, SHORT) == Wake()
+
+
+async def test_what_concerns_other_queues_and_databases_is_not_heard(
+    server: RedisServer, database: Database
+) -> None:
+    assert await publish_to(server, database, "a") == 1
+    assert (await database.wait(MINE, LONG)).queues == {"a"}
+    # Nobody gets any of these, so nobody has any work with them.
+    assert await publish_to(server, database, "b") == 0
+    elsewhere = Keys(database.keys.prefix, 1)
+    assert server.command("PUBLISH", elsewhere.channel_of("a"), "") == 0
+    assert server.command("PUBLISH", elsewhere.channel, "beat") == 0
+
+
+async def test_a_message_of_somebody_elses_is_passed_over(
+    server: RedisServer, database: Database
+) -> None:
+    for channel in (database.keys.channel, database.keys.first_channel):
+        for text in (b"\xff\xfe", b"", b"queue", b"*", b"fleets\nqueue \xff"):
+            with redis.Redis.from_url(server.url) as client:
+                assert client.publish(channel, text) == 1
+    await publish(server, database, "beat")
+    assert await database.wait(MINE, LONG) == Wake(beat=True)
+    assert database.health() == StoreHealth(wakes=True, silences=0)
 
 
 async def test_what_comes_between_two_waits_is_kept(
@@ -249,6 +285,7 @@ import asyncio, sys
 from datetime import timedelta
 from forge_jobs.storage.redis.address import parse_url
 from forge_jobs.storage.redis.database import Database
+from forge_jobs.storage.redis.keys import Keys
 from forge_jobs.storage.redis.listening import Ear
 
 async def main():

@@ -5,7 +5,8 @@
 local function handle(base, request)
   local key = base .. ':rights'
   local missing = {}
-  if not redis.acl_check_cmd('PUBLISH', ARGV[3], key) then
+  local may = redis.acl_check_cmd('PUBLISH', ARGV[3], key)
+  if not (may and redis.acl_check_cmd('PUBLISH', ARGV[3] .. ':{}', key)) then
     missing[#missing + 1] = 'PUBLISH'
   end
   for _, entry in ipairs(request) do

@@ -1,7 +1,7 @@
 -- What a script adds up and writes once at its end: counters, claims of pods, wake-ups. Goes with
 -- start.lua.
 
-local topics = {}
+local topics, woken = {}, {}
 local counts, owned = {}, {}
 
 -- Adds to a counter of the queue's minute. host is '' for what no pod did.
@@ -15,7 +15,7 @@ local function own(host, by)
   owned[host] = (owned[host] or 0) + by
 end
 
--- topic: 'queue <base>', 'beat', 'fleet' or 'handover'
+-- topic: 'beat', 'fleet' or 'handover'
 local function ring(topic)
   if not topics[topic] then
     topics[topic] = true
@@ -24,7 +24,7 @@ local function ring(topic)
 end
 
 local function ring_queue(base)
-  ring('queue ' .. base)
+  woken[base] = true
 end
 
 local function flush_owned(base)
@@ -54,7 +54,11 @@ local function flush_counts(base)
   counts = {}
 end
 
+-- A queue has a channel of its own, which nobody hears who does not serve it.
 local function flush_topics()
+  for base in pairs(woken) do
+    redis.call('PUBLISH', ARGV[3] .. ':' .. base:match('{.*'), '')
+  end
   if #topics > 0 then
     redis.call('PUBLISH', ARGV[3], table.concat(topics, '\n'))
   end
