@@ -68,6 +68,11 @@ def a_redis_cluster(**options: Any) -> RedisCluster:
     return RedisCluster(program=_chosen("FORGE_TEST_REDIS_SERVER"), **options)
 
 
+def chosen_redis() -> Path | None:
+    """The program that tests of Redis start; None: that of the wheel."""
+    return _chosen("FORGE_TEST_REDIS_SERVER")
+
+
 def _chosen(variable: str) -> Path | None:
     value = os.environ.get(variable)
     return Path(value) if value else None

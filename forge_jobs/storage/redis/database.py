@@ -20,6 +20,7 @@ from forge_jobs.storage.redis.errors import TRANSLATED, translate
 from forge_jobs.storage.redis.listening import Ear
 from forge_jobs.storage.redis.scripts import script
 from forge_jobs.storage.redis.servers import servers_of
+from forge_jobs.storage.redis.waiting import NOTE_AFTER_S, Waits
 
 logger = reporter(__name__)
 
@@ -32,6 +33,8 @@ BASES_AT_ONCE = 100
 
 _Group = Sequence[tuple[str, object]]
 """Bases, each with its request, that one script takes in one step."""
+
+_elapsed = SystemClock().elapsed
 
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -61,6 +64,8 @@ class Database:
         self._closed = False
         self._short_waits = 0
         self._unreplicated = 0
+        self.waits = Waits(self._note_waits)
+        """What the store knows of queues that are waited for here."""
 
     async def run(
         self,
@@ -131,7 +136,22 @@ class Database:
         self, queues: frozenset[str], at_most: timedelta, waiter: object | None = None
     ) -> Wake:
         """See ``JobStore.wait_for_work``."""
-        return await self._ear.wait(queues, at_most, waiter)
+        end = _elapsed() + at_most.total_seconds()
+        while True:
+            await self._ear.listen(queues)
+            heard = self._ear.health()
+            if heard.wakes and (missed := await self.waits.note(queues, heard.silences)):
+                self.ring(Wake(queues=missed))
+            left = max(0.0, end - _elapsed())
+            part = min(left, NOTE_AFTER_S / 2)
+            wake = await self._ear.wait(queues, part, waiter)
+            if wake or part == left:
+                return wake
+
+    async def _note_waits(self, queues: list[str]) -> dict[str, Any]:
+        bases = {self.keys.queue(queue): queue for queue in queues}
+        told = await self.run("note_waits", dict.fromkeys(bases, True), str)
+        return {queue: told[base] for base, queue in bases.items()}
 
     def ring(self, wake: Wake) -> None:
         """See ``JobStore.ring``."""

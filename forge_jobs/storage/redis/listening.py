@@ -13,7 +13,6 @@ import weakref
 from collections.abc import Collection
 from concurrent.futures import Future
 from contextlib import suppress
-from datetime import timedelta
 from functools import lru_cache
 from typing import Any
 
@@ -70,13 +69,15 @@ class Ear:
         self._silences_before = 0
         self._waited_for: set[str] = set()
 
-    async def wait(self, queues: frozenset[str], at_most: timedelta, waiter: object | None) -> Wake:
-        """See ``JobStore.wait_for_work``. The first wait of a process begins by subscribing."""
-        await self._start(queues)
+    async def wait(self, queues: frozenset[str], at_most: float, waiter: object | None) -> Wake:
+        """The hints for ``waiter``, an empty Wake after ``at_most`` seconds.
+
+        Those that come after :meth:`listen`, and some from before.
+        """
         inbox = self._inboxes.of(waiter)
         event = inbox.listen()
         try:
-            end = _elapsed() + at_most.total_seconds()
+            end = _elapsed() + at_most
             while True:
                 event.clear()
                 if wake := inbox.take(queues):
@@ -88,7 +89,8 @@ class Ear:
         finally:
             inbox.unlisten(event)
 
-    async def _start(self, queues: frozenset[str]) -> None:
+    async def listen(self, queues: frozenset[str]) -> None:
+        """Subscribe to the queues, unless this bundle has done so before."""
         if self._listener is None or (queues <= self._waited_for and self._has_started):
             return
         self._waited_for |= queues

@@ -8,7 +8,7 @@ from operator import itemgetter
 
 import msgspec
 
-from forge_jobs.clock import duration_us, from_us
+from forge_jobs.clock import SystemClock, duration_us, from_us
 from forge_jobs.errors import Unavailable
 from forge_jobs.model.ids import HostId, JobId
 from forge_jobs.model.jobs import Cause, Claim, ClaimedJob, JobStatus
@@ -30,6 +30,8 @@ _HOLD_AT_ONCE = 1000
 """How many jobs of unknown kinds one claim puts aside, so that it stays short."""
 
 _RELEASED = Transition(status=JobStatus.PENDING, cause=Cause.RELEASED, delay=None, hand_back=True)
+
+_elapsed = SystemClock().elapsed
 
 _Pairs = Sequence[tuple[Claim, Transition]]
 _NO_ENDS = ((), (), "")
@@ -82,7 +84,9 @@ async def exchange(
     """See ``JobStore.exchange``."""
     pairs = [(one.claim, one.transition) for one in finalizations]
     asked = (lease.host_id, lease.epoch, demand.worker_ids, demand.limit, list(demand.kinds))
+    asked_at = _elapsed()
     settled, answers = await _step(db, "finalize", pairs, claims={db.keys.queue(queue): asked})
+    db.waits.claimed(queue, asked_at)
     answer = answers[db.keys.queue(queue)]
     if answer.strange:
         await _hold_unknown(db, queue, answer)

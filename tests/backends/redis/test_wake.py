@@ -12,16 +12,20 @@ import anyio
 import pytest
 import redis
 
+from forge_jobs.model.processes import PodLease
 from forge_jobs.model.queues import Wake
+from forge_jobs.model.transitions import Demand
 from forge_jobs.reports import flush_reports
+from forge_jobs.storage.protocols import Storage
 from forge_jobs.storage.protocols.bundle import StoreHealth
 from forge_jobs.storage.redis import listening
 from forge_jobs.storage.redis.database import Database
 from forge_jobs.storage.redis.keys import Keys
 from forge_jobs.testing.servers import RedisServer
 from tests.support import servers
+from tests.support.factories import KIND, QUEUE, enqueue_one, new_job, register
 from tests.support.proxy import Proxy
-from tests.support.redis_databases import opened
+from tests.support.redis_databases import KEYS, opened
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
@@ -315,3 +319,93 @@ async def test_every_server_of_a_cluster_is_heard() -> None:
             await database.commands([("SET", key, 1)])
             await database.servers.take([[("EVAL", text, 1, key, database.keys.channel)]])
             assert await database.wait(MINE, LONG) == Wake(beat=True)
+
+
+class Heard:
+    """Publishes of the server to queues, counted."""
+
+    def __init__(self, server: RedisServer) -> None:
+        self._server = server
+        self._before = commands(server, "publish")
+
+    def take(self) -> int:
+        now = commands(self._server, "publish")
+        before, self._before = self._before, now
+        return now - before
+
+
+async def claims(storage: Storage, lease: PodLease, limit: int) -> int:
+    workers = tuple(f"w{number}" for number in range(limit))
+    demand = Demand(worker_ids=workers, limit=limit, kinds=frozenset({KIND}))
+    return len((await storage.jobs.exchange(QUEUE, [], demand, lease)).claimed)
+
+
+def nobody_waits(server: RedisServer) -> None:
+    """As a minute after the last one to wait has died."""
+    server.command("HDEL", f"{KEYS.queue(QUEUE)}:queue", "waits")
+
+
+async def test_nothing_is_published_while_nobody_waits(
+    server: RedisServer, storage: Storage
+) -> None:
+    lease = await register(storage)
+    nobody_waits(server)
+    publishes = Heard(server)
+    await enqueue_one(storage)
+    await storage.jobs.enqueue([new_job(), new_job()])
+    assert publishes.take() == 0
+    # Whoever gets all that he asks for does not wait.
+    assert await claims(storage, lease, 3) == 3
+    await enqueue_one(storage)
+    assert publishes.take() == 0
+    # Who gets less does, and has noted that in the same step.
+    server.command("CONFIG", "RESETSTAT")
+    assert await claims(storage, lease, 2) == 1
+    assert commands(server, "evalsha") == 1
+    publishes = Heard(server)
+    await enqueue_one(storage)
+    await storage.jobs.enqueue([new_job(), new_job()])
+    assert publishes.take() == 2
+
+
+async def test_who_waits_and_claims_nothing_says_so_and_missed_nothing(
+    server: RedisServer, storage: Storage
+) -> None:
+    await enqueue_one(storage)
+    nobody_waits(server)
+    queues = frozenset({QUEUE})
+    async with await storage.reopen() as waiter:
+        assert (await waiter.jobs.wait_for_work(queues, LONG)).queues == queues
+        for _ in range(3):
+            assert not await waiter.jobs.wait_for_work(queues, SHORT)
+            await enqueue_one(storage)
+            assert (await waiter.jobs.wait_for_work(queues, LONG)).queues == queues
+
+
+async def test_a_queue_that_comes_into_being_wakes_who_waits_for_it(storage: Storage) -> None:
+    queues = frozenset({QUEUE})
+    async with await storage.reopen() as waiter:
+        while await waiter.jobs.wait_for_work(queues, SHORT):
+            pass
+        for _ in range(3):
+            await enqueue_one(storage)
+            assert (await waiter.jobs.wait_for_work(queues, LONG)).queues == queues
+
+
+async def test_two_hundred_listeners_of_other_queues_hear_nothing_of_an_enqueue(
+    server: RedisServer, storage: Storage
+) -> None:
+    lease = await register(storage)
+    assert await claims(storage, lease, 1) == 0
+    with redis.Redis.from_url(server.url, max_connections=300) as client:
+        listeners = [client.pubsub() for _ in range(200)]
+        for number, listener in enumerate(listeners):
+            listener.subscribe(KEYS.channel_of(f"other-{number}"))
+        sent = f"{KEYS.channel_of(QUEUE)}"
+        before = server.command("INFO", "stats")["total_net_output_bytes"]
+        await enqueue_one(storage)
+        told = server.command("INFO", "stats")["total_net_output_bytes"] - before
+        # What one message to each of them would have cost.
+        assert told < 200 * len(sent)
+        for listener in listeners:
+            listener.close()

@@ -21,7 +21,7 @@ local function was_due(base, id, causes)
 end
 
 local function comes_before(a, b)
-  return a[2] < b[2] or (a[2] == b[2] and a[1] < b[1])
+  return a[2] < b[2] or (a[2] == b[2] and is_before(a[1], b[1]))
 end
 
 -- The ready jobs after (score, id) in the lines, earliest first; and the last of those seen of the
@@ -36,7 +36,7 @@ local function next_jobs(base, score, after, limit)
     local last
     for index = 1, #listed, 2 do
       last = { listed[index], tonumber(listed[index + 1]), line }
-      if last[2] > score or last[1] > after then
+      if last[2] > score or is_before(after, last[1]) then
         found[#found + 1] = last
       end
     end

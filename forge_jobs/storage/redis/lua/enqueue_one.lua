@@ -8,7 +8,8 @@
 -- uses: locators
 local base, ids, queue = KEYS[1], KEYS[2], ARGV[2]
 local id, kind, priority = ARGV[4], ARGV[6], ARGV[7]
-if redis.call('EXISTS', base .. ':queue') == 0
+local workers, waits = unpack(redis.call('HMGET', base .. ':queue', 'max_workers', 'waits'))
+if not workers
   or redis.call('HSETNX', ids, id, locator_of(queue)) == 0 then
   return 0
 end
@@ -24,6 +25,7 @@ redis.call('ZADD', base .. ':ready:' .. line, time, id)
 redis.call('ZADD', base .. ':lines', priority, line)
 count('enqueued', '', 1)
 flush_counts(base)
+waits_of[base] = waits
 ring_queue(base)
 flush_topics()
 return 1

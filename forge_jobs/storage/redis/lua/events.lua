@@ -22,7 +22,7 @@ local function of_job(base, id, limit)
     events[index] = unpack_event(tonumber(at), member)
   end
   table.sort(events, function(a, b)
-    return a[1] > b[1] or (a[1] == b[1] and a[2] > b[2])
+    return a[1] > b[1] or (a[1] == b[1] and is_before(b[2], a[2]))
   end)
   for index = limit + 1, #events do
     events[index] = nil

@@ -15,7 +15,11 @@ local function handle(base, request)
   end
   flush_writes()
   local claims, strange = claim(base, demand)
-  local next_in = #claims < demand[4] and next_due(base) or -1
+  local is_short = #claims < demand[4]
+  if is_short then
+    note_waiting(base)
+  end
+  local next_in = is_short and next_due(base) or -1
   local version = #strange > 0 and redis.call('HGET', base .. ':queue', 'kinds_version') or 0
   return { settled, claims, next_in, strange, tonumber(version or 0) }
 end

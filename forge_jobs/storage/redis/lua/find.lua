@@ -38,7 +38,7 @@ local function from(key, beyond, is_descending, most)
 end
 
 local function is_passed(id, beyond, is_descending)
-  return beyond ~= '' and (id == beyond or (id > beyond) == is_descending)
+  return beyond ~= '' and (id == beyond or is_before(beyond, id) == is_descending)
 end
 
 -- The next ids of all the lists together, more than `most` when there are more.
@@ -57,7 +57,7 @@ local function following(base, keys, beyond, is_descending, most)
     end
   end
   if #keys > 1 or keys[1] == base .. ':claimed' then
-    table.sort(ids, is_descending and function(a, b) return a > b end or nil)
+    table.sort(ids, is_descending and function(a, b) return is_before(b, a) end or is_before)
   end
   return ids
 end

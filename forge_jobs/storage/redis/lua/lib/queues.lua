@@ -3,7 +3,7 @@
 -- Hash 'queue': max_workers, paused (since when), cooldown_until, cooldown_level, cooldown_quiet,
 -- keep_done, keep_dead, keep_cancelled (microseconds), version (of the allocation), kinds_version,
 -- handover_seq; cooldown, retention, retry are JSON, opaque here; set_<setting> ('1')
--- marks a setting that an operator has set.
+-- marks a setting that an operator has set. waits: until when somebody waits for jobs, see tallies.
 
 -- In the order of queue_records.py.
 local STATE = {
@@ -12,13 +12,18 @@ local STATE = {
 }
 
 local function has_queue(base)
-  return redis.call('EXISTS', base .. ':queue') == 1
+  local workers, waits = unpack(redis.call('HMGET', base .. ':queue', 'max_workers', 'waits'))
+  waits_of[base] = waits
+  return workers and true or false
 end
 
 -- Creates the queue when it is not there. settings: field, value, field, value ...
 local function ensure_queue(base, settings)
   if not has_queue(base) then
     redis.call('HSET', base .. ':queue', unpack(settings))
+    -- Who waits for a queue that is not there could not say so.
+    note_waiting(base)
+    waits_of[base] = nil
   end
 end
 

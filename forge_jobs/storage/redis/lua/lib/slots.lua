@@ -46,8 +46,9 @@ end
 
 -- Whether a pod may claim from the queue now.
 local function is_open(base, host, epoch)
-  local paused, cooldown_until =
-    unpack(redis.call('HMGET', base .. ':queue', 'paused', 'cooldown_until'))
+  local paused, cooldown_until, waits =
+    unpack(redis.call('HMGET', base .. ':queue', 'paused', 'cooldown_until', 'waits'))
+  waits_of[base] = waits
   return not paused
     and (not cooldown_until or tonumber(cooldown_until) <= now)
     and is_live(load_slot(base, host), epoch)

@@ -18,3 +18,21 @@ local check -- see run.lua
 local function text(number)
   return string.format('%.0f', number)
 end
+
+-- Whether '<' compares byte by byte here, as sorted sets do. It follows the locale that the server was
+-- started in: elsewhere 'B' stands behind 'a', digits behind letters, and hyphens count for nothing.
+local FOLLOWS_BYTES = 'B' < 'a' and '9' < 'A' and 'CZ' < 'H' and 'CH' < 'D' and 'a-b' < 'aa'
+
+-- Whether a text stands before another one in a sorted set.
+local function is_before(one, other)
+  if FOLLOWS_BYTES then
+    return one < other
+  end
+  for index = 1, math.min(#one, #other) do
+    local left, right = one:byte(index), other:byte(index)
+    if left ~= right then
+      return left < right
+    end
+  end
+  return #one < #other
+end

@@ -1,0 +1,75 @@
+"""A server whose locale sorts otherwise than byte by byte: lists are whole all the same."""
+
+import random
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from forge_jobs.model.ids import JobId
+from forge_jobs.model.jobs import JobFilter, JobStatus
+from forge_jobs.storage.opening import open_storage
+from forge_jobs.testing.servers import RedisServer
+from tests.support import servers
+from tests.support.factories import QUEUE, claim, new_job, register
+
+pytestmark = pytest.mark.anyio
+
+LOCALE = "cs_CZ.UTF-8"
+
+
+class CzechServer(RedisServer):
+    """Knows a locale of its own folder, in which capitals and small letters are mixed."""
+
+    def _launch(self, port: int) -> subprocess.Popen[bytes]:
+        launch = self._run
+
+        def with_locale(command: list[str], *, refuse_root: bool) -> subprocess.Popen[bytes]:
+            found = [shutil.which("env") or "env", f"LOCPATH={self.folder}", f"LC_ALL={LOCALE}"]
+            return launch([*found, *command], refuse_root=refuse_root)
+
+        self._run = with_locale  # type: ignore[method-assign]
+        try:
+            return super()._launch(port)
+        finally:
+            del self._run
+
+    def _prepare(self) -> None:
+        super()._prepare()
+        make = ["localedef", "-i", "cs_CZ", "-f", "UTF-8", str(Path(self.folder) / LOCALE)]
+        subprocess.run(make, check=True, capture_output=True)
+
+
+@pytest.fixture
+def czech() -> Iterator[RedisServer]:
+    with CzechServer(program=servers.chosen_redis()) as server:
+        # What this test is about: byte by byte '9' stands before 'A', in Czech behind it.
+        assert server.command("EVAL", "return '9' < 'A'", 0) is None
+        yield server
+
+
+async def test_lists_are_whole_whatever_the_servers_locale(czech: RedisServer) -> None:
+    chosen = random.Random(7)
+    # Of all times: in Czech 'CH' stands behind 'H', and digits behind letters.
+    ids = [JobId("0" + "".join(chosen.choices("0C5HZ", k=25))) for _ in range(300)]
+    async with await open_storage(czech.url) as storage:
+        lease = await register(storage)
+        await storage.jobs.enqueue([new_job(id=job_id) for job_id in ids])
+        assert len(await claim(storage, lease, limit=100)) == 100
+        for which in (
+            JobFilter(),
+            JobFilter(statuses=(JobStatus.IN_PROGRESS,)),
+            JobFilter(queues=(QUEUE,)),
+        ):
+            found: list[JobId] = []
+            cursor: str | None = None
+            while True:
+                page = await storage.jobs.list(which, cursor=cursor, limit=7)
+                found += [job.id for job in page.jobs]
+                cursor = page.cursor
+                if cursor is None:
+                    break
+            wanted = 100 if which.statuses else len(ids)
+            assert len(found) == len(set(found)) == wanted
