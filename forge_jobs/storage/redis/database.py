@@ -1,7 +1,7 @@
 """How scripts and commands run on the servers of one store."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from datetime import timedelta
 from functools import cache, partial
 from typing import Any, TypeVar
@@ -63,6 +63,7 @@ class Database:
         self._late: set[asyncio.Task[None]] = set()
         self._closed = False
         self._short_waits = 0
+        self._full_wait_at = 0.0
         self._unreplicated = 0
         self.waits = Waits(self._note_waits)
         """What the store knows of queues that are waited for here."""
@@ -192,7 +193,7 @@ class Database:
     async def _take(self, commands: Sequence[Command], waits: int) -> list[Any]:
         if not waits:
             return [reply for [reply] in await self.servers.take([[each] for each in commands])]
-        wait = ("WAIT", waits, int(self._url.wait_timeout * 1000))
+        wait = _Wait(self._wait_for)
         # Each on a connection of its own: so replicas that are missing cost one limit, not many.
         taken = await asyncio.gather(
             *(self.servers.take([[command, wait]]) for command in commands), return_exceptions=True
@@ -206,6 +207,21 @@ class Database:
             if not isinstance(reply, Exception):
                 self._note_wait(_value(reached))
         return replies
+
+    def _wait_for(self) -> tuple[int, int]:
+        """For how many replicas a write waits, and for how many milliseconds at most.
+
+        Never so long that its call fails for it. While replicas are known to be missing, one write
+        of a second waits, to see whether they are back, and the others ask only how many have it:
+        if all waited, calls would soon wait for connections.
+        """
+        now = _elapsed()
+        full = min(self._url.wait_timeout, self._url.timeout / 4)
+        if self._short_waits:
+            if now < self._full_wait_at:
+                return 0, 1
+            self._full_wait_at = now + max(full, 1.0)
+        return self._url.wait_replicas, int(full * 1000)
 
     def _note_wait(self, reached: int) -> None:
         wanted = self._url.wait_replicas
@@ -278,6 +294,22 @@ class Database:
             await asyncio.wait(set(self._calls))
         await self.servers.close()
         await self._ear.close()
+
+
+class _Wait(Sequence[str | int | bytes]):
+    """A WAIT whose time is decided when it is sent: before, the call may have waited itself."""
+
+    def __init__(self, wait_for: Callable[[], tuple[int, int]]) -> None:
+        self._wait_for = wait_for
+
+    def __len__(self) -> int:
+        return 3
+
+    def __getitem__(self, index: Any) -> Any:
+        return ("WAIT", *self._wait_for())[index]
+
+    def __iter__(self) -> Iterator[str | int | bytes]:
+        return iter(("WAIT", *self._wait_for()))
 
 
 @cache

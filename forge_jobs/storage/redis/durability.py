@@ -10,7 +10,7 @@ from redis.exceptions import NoPermissionError, ResponseError
 from forge_jobs.errors import StorageError
 from forge_jobs.storage.redis.servers import Servers
 
-_SETTINGS = ("appendfsync", "save", "min-replicas-to-write")
+_SETTINGS = ("appendfsync", "save", "min-replicas-to-write", "maxmemory-policy")
 _OLDEST = (7, 0)
 
 
@@ -35,12 +35,26 @@ class Findings:
             raise StorageError(
                 f"the server is version {version}; forge-jobs needs Redis 7.0, Valkey 7.2 or newer"
             )
-        policy = self.info.get("maxmemory_policy", "noeviction")
-        if policy != "noeviction":
+        policy = self._policy
+        if policy not in ("noeviction", ""):
             raise StorageError(
                 f"the server drops keys when its memory is used up (maxmemory-policy {policy}), so "
                 "jobs would be lost; set maxmemory-policy noeviction"
             )
+
+    @property
+    def _policy(self) -> str:
+        """What the server does when its memory is used up; '' when it may not be asked."""
+        return self.info.get("maxmemory_policy") or self.settings.get("maxmemory-policy", "")
+
+    def doubts(self) -> str:
+        """What could not be looked at and may cost jobs; '' for nothing."""
+        if self._policy:
+            return ""
+        return (
+            "whether it drops keys when its memory is used up could not be looked at (neither INFO "
+            "nor CONFIG is allowed; maxmemory-policy must be noeviction)"
+        )
 
     def is_durable(self) -> bool:
         """Whether an acknowledged write survives a loss of power; False when it cannot be told."""
@@ -119,5 +133,9 @@ def _pairs(reply: list[bytes] | None) -> dict[str, str]:
 
 def in_words(findings: list[Findings], wait_replicas: int) -> str:
     """One line for people; of several servers, what holds for the weakest is said of each."""
-    lines = {each.survives(): each.replicas(wait_replicas) for each in findings}
-    return "; ".join(part for pair in lines.items() for part in pair if part)
+    lines = {
+        part: None
+        for each in findings
+        for part in (each.survives(), each.replicas(wait_replicas), each.doubts())
+    }
+    return "; ".join(part for part in lines if part)

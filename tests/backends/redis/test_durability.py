@@ -7,11 +7,13 @@ import anyio
 import pytest
 
 from forge_jobs.errors import StorageError, Unavailable
+from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.redis.database import Database
 from forge_jobs.storage.redis.durability import Findings, in_words, look
 from forge_jobs.testing.servers import RedisServer
 from tests.support import servers
-from tests.support.redis_databases import opened
+from tests.support.factories import QUEUE, enqueue_one
+from tests.support.redis_databases import opened, with_options
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
@@ -114,7 +116,7 @@ async def test_a_command_that_the_provider_took_away_is_no_error() -> None:
 
 
 async def write(database: Database) -> None:
-    request = ("create", [[1, "x"]])
+    request = ("create", [[1, "x", 1]])
     await database.run_one("schema", database.keys.fleet, request, list[object])
 
 
@@ -173,3 +175,34 @@ async def test_a_server_told_to_refuse_without_replicas_is_unavailable(
     finally:
         server.command("CONFIG", "SET", "min-replicas-to-write", "0")
     assert found.settings["min-replicas-to-write"] == "2"
+
+
+async def test_replicas_that_are_missing_fail_no_write_however_many_wait() -> None:
+    options = {"wait_replicas": 1, "wait_timeout": 30, "timeout": 4, "pool_size": 2}
+    with servers.a_redis() as alone:
+        # A pool that would need a minute if each write waited its time.
+        async with await open_storage(with_options(alone.url, **options)) as storage:
+            async with anyio.create_task_group() as group:
+                for _ in range(120):
+                    group.start_soon(enqueue_one, storage)
+            assert (await storage.jobs.counts())[QUEUE].due == 120
+            assert storage.health().unreplicated >= 120
+
+
+@pytest.mark.parametrize("allowed", ["config|get", "info"])
+async def test_a_server_that_drops_keys_is_refused_by_whatever_may_be_asked(allowed: str) -> None:
+    with servers.a_redis(settings={"maxmemory-policy": "allkeys-lru"}) as dropping:
+        url = _onlooker(dropping, "+@all", "-info", "-config", f"+{allowed}")
+        with pytest.raises(StorageError, match="maxmemory-policy allkeys-lru"):
+            await open_storage(url)
+
+
+async def test_a_server_that_tells_nothing_leaves_a_doubt_that_is_said(server: RedisServer) -> None:
+    url = _onlooker(server, "+@all", "-info", "-config")
+    async with await open_storage(url) as storage:
+        assert "whether it drops keys when its memory is used up" in storage.durability
+
+
+def _onlooker(server: RedisServer, *rights: str) -> str:
+    server.command("ACL", "SETUSER", "onlooker", "reset", "on", ">pw", "~*", "&*", *rights)
+    return server.url.replace(f":{server.password}@", "onlooker:pw@")
