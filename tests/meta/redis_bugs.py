@@ -140,7 +140,7 @@ REDIS_BUGS: tuple[Bug, ...] = (
         "a page of running jobs that begins anew",
         "many_jobs",
         "lua/find.lua",
-        "  return beyond ~= '' and (id == beyond or (id > beyond) == is_descending)\n",
+        "  return beyond ~= '' and (id == beyond or is_before(beyond, id) == is_descending)\n",
         "  return false\n",
     ),
     _bug(

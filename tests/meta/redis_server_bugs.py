@@ -63,7 +63,7 @@ REDIS_SERVER_BUGS: tuple[Bug, ...] = (
     _bug(
         "published though nobody waits",
         "wake",
-        "lua/lib/tallies.lua",
+        "lua/lib/wakes.lua",
         "return waits and tonumber(waits) > wall_time()",
         "return true",
     ),

@@ -13,7 +13,7 @@ from forge_jobs.clock import SystemClock
 from forge_jobs.errors import StorageError
 
 NOTE_AFTER_S = 40.0
-"""Well before ``WAITED_FOR`` in ``lua/lib/tallies.lua`` less ``NOTED_AGAIN`` has passed."""
+"""Well before ``WAITED_FOR`` in ``lua/lib/wakes.lua`` less ``NOTED_AGAIN`` has passed."""
 
 _AT_MOST_S = 1.0
 

@@ -16,7 +16,8 @@ local function handle(base, request)
   flush_writes()
   local claims, strange = claim(base, demand)
   local is_short = #claims < demand[4]
-  if is_short then
+  -- A queue that is not there is not known either.
+  if is_short and waits_of[base] ~= nil then
     note_waiting(base)
   end
   local next_in = is_short and next_due(base) or -1

@@ -3,7 +3,7 @@
 -- Hash 'queue': max_workers, paused (since when), cooldown_until, cooldown_level, cooldown_quiet,
 -- keep_done, keep_dead, keep_cancelled (microseconds), version (of the allocation), kinds_version,
 -- handover_seq; cooldown, retention, retry are JSON, opaque here; set_<setting> ('1')
--- marks a setting that an operator has set. waits: until when somebody waits for jobs, see tallies.
+-- marks a setting that an operator has set. waits: until when somebody waits for jobs, see wakes.
 
 -- In the order of queue_records.py.
 local STATE = {

@@ -46,9 +46,12 @@ end
 
 -- Whether a pod may claim from the queue now.
 local function is_open(base, host, epoch)
-  local paused, cooldown_until, waits =
-    unpack(redis.call('HMGET', base .. ':queue', 'paused', 'cooldown_until', 'waits'))
-  waits_of[base] = waits
+  local paused, cooldown_until, waits, workers = unpack(
+    redis.call('HMGET', base .. ':queue', 'paused', 'cooldown_until', 'waits', 'max_workers')
+  )
+  if workers then
+    waits_of[base] = waits
+  end
   return not paused
     and (not cooldown_until or tonumber(cooldown_until) <= now)
     and is_live(load_slot(base, host), epoch)
