@@ -103,19 +103,19 @@ class ExchangeLane:
     @property
     def is_full(self) -> bool:
         """So many ends wait for the store that no further job may start."""
-        return max(len(self._ends), len(self.aside)) >= BACKLOG
+        return len(self._ends.waiting) >= BACKLOG or self.aside.count >= BACKLOG
 
     @property
     def is_idle(self) -> bool:
         """Nothing waits to be stored but what is set aside."""
-        return not (self._ends or self._releases or self.in_flight)
+        return not (self._ends.waiting or self._releases.waiting or self.in_flight)
 
     def settle(self, end: Finalization) -> None:
         """Store the end of a claim, some time; the caller need not wait."""
-        if not self._ends:
+        if not self._ends.waiting:
             # With others waiting, the lane has been rung or looks again by itself.
             self.wakeup.ring()
-        self._ends.put((end,))
+        self._ends.waiting[id(end)] = end
         if self.is_cut_off:
             self._let_go([end.claim])
 
@@ -170,11 +170,11 @@ class ExchangeLane:
     async def _turn(self) -> bool:
         """Make the calls that are due; False when there were none."""
         busy = False
-        if self._releases:
+        if self._releases.waiting:
             await self._hand_back()
             busy = True
         lower_to = self._desk.surplus()
-        if lower_to is not None and not self._releases and not self._closing:
+        if lower_to is not None and not self._releases.waiting and not self._closing:
             # A pod that leaves takes its grants with it.
             await self._services.storage.procs.lower_grants(
                 self._services.lease, {self._queue: lower_to}

@@ -49,15 +49,20 @@ class Outgoing(Generic[Item]):
         self._aside = aside
         self._is_of_all = is_of_all
         self._let_go = let_go
-        self._waiting: dict[int, Item] = {}
+        self.waiting: dict[int, Item] = {}
+        """By the ``id`` of each, in the order they are sent."""
 
     def claim_of(self, item: Item) -> Claim:
         """Of which claim it is the end."""
         raise NotImplementedError
 
-    def size_of(self, item: Item) -> int:
+    def claims_of(self, items: Sequence[Item]) -> list[Claim]:
+        """Of which claims they are the ends."""
+        return [self.claim_of(item) for item in items]
+
+    def sizes_of(self, items: Sequence[Item]) -> list[int]:
         """Bytes, about."""
-        return 0
+        return []
 
     async def send(self, items: Sequence[Item]) -> Sequence[bool | None]:
         """Send them in one call."""
@@ -67,41 +72,45 @@ class Outgoing(Generic[Item]):
         """What may be stored in its place; None: nothing."""
         raise NotImplementedError
 
-    def __len__(self) -> int:
-        return len(self._waiting)
-
     def put(self, items: Iterable[Item]) -> None:
         """Keep these for the next calls."""
         for item in items:
-            self._waiting[id(item)] = item
+            self.waiting[id(item)] = item
 
     def claims(self) -> Iterator[Claim]:
         """The claims of what waits."""
-        return map(self.claim_of, self._waiting.values())
+        return map(self.claim_of, self.waiting.values())
 
     def first(self) -> list[Item]:
         """The oldest ones, as many as one call may carry."""
-        found: list[Item] = []
-        size = 0
-        for item in itertools.islice(self._waiting.values(), BATCH):
-            size += self.size_of(item)
-            if size > BATCH_BYTES and found:
-                break
-            found.append(item)
+        found = list(itertools.islice(self.waiting.values(), BATCH))
+        sizes = self.sizes_of(found)
+        if sum(sizes) > BATCH_BYTES:
+            fit = sum(total <= BATCH_BYTES for total in itertools.accumulate(sizes))
+            del found[max(fit, 1) :]
         return found
 
     def answered(self, items: Sequence[Item], answers: Sequence[bool | None]) -> None:
         """Take the store's answers."""
+        if len(answers) != len(items):
+            raise RuntimeError(f"the store gave {len(answers)} answers for {len(items)} items")
+        for item in items:
+            del self.waiting[id(item)]
+        if not all(answers):
+            items = self._not_applied(items, answers)
+        self._services.held.remove(self.claims_of(items))
+
+    def _not_applied(self, items: Sequence[Item], answers: Sequence[bool | None]) -> list[Item]:
+        """Deal with what was not stored; what the store has answered for."""
         over = []
         for item, answer in zip(items, answers, strict=True):
-            del self._waiting[id(item)]
             if answer is None:
                 self._aside.take(self, [item], None)
                 continue
-            over.append(self.claim_of(item))
+            over.append(item)
             if not answer:
                 self._lost(item)
-        self._services.held.remove(over)
+        return over
 
     def ended(self, item: Item, applied: bool) -> None:
         """The store has answered for one that was set aside."""
@@ -145,7 +154,7 @@ class Outgoing(Generic[Item]):
                     parts += _halves(part)
         finally:
             for item, why in refused:
-                del self._waiting[id(item)]
+                del self.waiting[id(item)]
                 self._aside.take(self, [item], why)
 
     async def _try(self, items: Sequence[Item], refused: list[tuple[Item, Exception]]) -> bool:
@@ -164,7 +173,7 @@ class Outgoing(Generic[Item]):
         if not isinstance(error, OF_VALUES):
             refused.append((item, error))
             return False
-        del self._waiting[id(item)]
+        del self.waiting[id(item)]
         if (left := self.condemned(item, error)) is not None:
             self.put([left])
         return True
@@ -188,7 +197,7 @@ class Outgoing(Generic[Item]):
 
     def _put_last(self, items: Iterable[Item]) -> None:
         for item in items:
-            self._waiting[id(item)] = self._waiting.pop(id(item))
+            self.waiting[id(item)] = self.waiting.pop(id(item))
 
 
 class Ends(Outgoing[Finalization]):
@@ -199,8 +208,11 @@ class Ends(Outgoing[Finalization]):
     def claim_of(self, item: Finalization) -> Claim:
         return item.claim
 
-    def size_of(self, item: Finalization) -> int:
-        return len(item.transition.result or "")
+    def claims_of(self, items: Sequence[Finalization]) -> list[Claim]:
+        return [item.claim for item in items]
+
+    def sizes_of(self, items: Sequence[Finalization]) -> list[int]:
+        return [len(item.transition.result or "") for item in items]
 
     async def send(self, items: Sequence[Finalization]) -> Sequence[bool | None]:
         return await self._services.jobs.finalize(items)

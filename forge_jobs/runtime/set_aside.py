@@ -76,14 +76,13 @@ class SetAside:
     def __init__(self, queue: str, services: PodServices) -> None:
         self._queue = queue
         self._services = services
+        self.count = 0
+        """How many."""
         self._entries: list[_Entry] = []
         self._news = Wakeup()
         self._hurrying = False
         self._closing = False
         self._gave_up = False
-
-    def __len__(self) -> int:
-        return len(self._entries)
 
     @property
     def because(self) -> tuple[str, ...]:
@@ -111,6 +110,7 @@ class SetAside:
         for item in items:
             entry = _Entry(way, item, because, self._services.clock.elapsed())
             self._entries.append(entry)
+            self.count += 1
             self._put_off(entry)
             if error is not None:
                 self._say(entry, error)
@@ -186,7 +186,7 @@ class SetAside:
         if alone and isinstance(error, OF_VALUES):
             entry.item = entry.way.condemned(entry.item, error)
             if entry.item is None:
-                self._entries.remove(entry)
+                self._remove(entry)
             return
         entry.because = reason_of(error)
         if alone:
@@ -225,8 +225,12 @@ class SetAside:
             extra={"job_id": entry.job_id, "queue": self._queue},
         )
 
-    def _over(self, entry: _Entry) -> None:
+    def _remove(self, entry: _Entry) -> None:
         self._entries.remove(entry)
+        self.count -= 1
+
+    def _over(self, entry: _Entry) -> None:
+        self._remove(entry)
         if entry.said:
             logger.info(
                 "queue %s: %s of job %s is stored after all",

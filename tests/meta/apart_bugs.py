@@ -29,7 +29,7 @@ APART_BUGS: tuple[Bug, ...] = (
     in_runtime(
         "apart: an end that is refused alone stays in everybody's way",
         "outgoing",
-        "                del self._waiting[id(item)]\n                self._aside",
+        "                del self.waiting[id(item)]\n                self._aside",
         "                break\n                self._aside",
         _KEPT,
     ),
@@ -74,8 +74,8 @@ APART_BUGS: tuple[Bug, ...] = (
     in_runtime(
         "apart: jobs start however many ends are set aside",
         "exchange",
-        "return max(len(self._ends), len(self.aside)) >= BACKLOG",
-        "return len(self._ends) >= BACKLOG",
+        " or self.aside.count >= BACKLOG",
+        "",
         f"{_APART}no_more_jobs_start_when_too_many_ends_are_set_aside",
     ),
     in_runtime(

@@ -54,7 +54,7 @@ GRANTS = [
     in_runtime(
         "held: claims whose end or release is stored stay on the list",
         "outgoing",
-        "        self._services.held.remove(over)\n",
+        "        self._services.held.remove(self.claims_of(items))\n",
         "",
         f"{RULES}claims_given_back_are_no_longer_held",
         f"{RULES}a_claim_is_held_from_its_arrival_until_the_store_has_its_end",
@@ -203,7 +203,7 @@ EXCHANGE = [
         "exchange",
         "            if not ends or self._is_of_all(error):\n                raise\n",
         "            if not ends or self._is_of_all(error):\n"
-        "                self._ends._waiting.clear()\n                raise\n",
+        "                self._ends.waiting.clear()\n                raise\n",
         f"{_OUTAGES}an_end_that_cannot_be_stored_is_kept_until_the_store_is_back",
     ),
     in_runtime(
@@ -212,7 +212,7 @@ EXCHANGE = [
         "                    parts += _halves(part)\n",
         "                    self._let_go(map(self.claim_of, part))\n"
         "                    for item in part:\n"
-        "                        del self._waiting[id(item)]\n",
+        "                        del self.waiting[id(item)]\n",
         f"{RULES}of_ends_that_are_refused_together_only_the_guilty_is_lost",
     ),
     in_runtime(
@@ -225,15 +225,15 @@ EXCHANGE = [
     in_runtime(
         "exchange: results of any size travel together",
         "outgoing",
-        "            if size > BATCH_BYTES and found:\n                break\n",
-        "",
+        "        if sum(sizes) > BATCH_BYTES:\n",
+        "        if False:\n",
         f"{_SUPERVISOR}ends_with_large_results_travel_in_several_calls",
     ),
     in_runtime(
         "exchange: jobs are started however many ends wait",
         "exchange",
-        "return max(len(self._ends), len(self.aside)) >= BACKLOG",
-        "return len(self.aside) >= BACKLOG",
+        "return len(self._ends.waiting) >= BACKLOG or ",
+        "return ",
         f"{_SUPERVISOR}a_worker_does_not_go_on_while_too_many_ends_wait",
     ),
     in_runtime(

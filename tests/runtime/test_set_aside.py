@@ -252,7 +252,7 @@ async def test_no_more_jobs_start_when_too_many_ends_are_set_aside(
         for door in works.doors.values():
             door.set()
         lane = handle._pod.supervisors["default"].lane
-        await wait_until(lambda: len(lane.aside) == 3, description="three are set aside")
+        await wait_until(lambda: lane.aside.count == 3, description="three are set aside")
         last = await works.enqueue(handle, 3)
         await beats(handle, faults, 5)
         assert works.runs == [0, 1, 2]

@@ -480,14 +480,14 @@ async def test_a_release_that_the_store_does_not_take_is_sent_again_apart(
         else:
             faults.refused[kept.claim.job_id] = StorageRefused("a trigger")
         lane.release([kept.claim, other.claim])
-        await wait_until(lambda: len(lane.aside), description="it is set aside")
+        await wait_until(lambda: lane.aside.count, description="it is set aside")
         assert [held.claim for held in it.services.held.snapshot()] == [kept.claim]
         assert (await get_job(storage, other.claim.job_id)).status is JobStatus.PENDING
         assert (await get_job(storage, kept.claim.job_id)).status is JobStatus.IN_PROGRESS
 
         faults.locked.clear()
         faults.refused.clear()
-        await wait_until(lambda: not lane.aside, description="it is stored")
+        await wait_until(lambda: not lane.aside.count, description="it is stored")
         assert (await get_job(storage, kept.claim.job_id)).cause is Cause.RELEASED
         assert len(it.services.held) == 0
     await apart
