@@ -4,7 +4,7 @@ import argparse
 import asyncio
 from pathlib import Path
 
-from bench import curves, large, share, snapshots
+from bench import curves, large, retention, share, snapshots
 from bench.child import loop_factory
 from bench.environment import machine, server
 from bench.figures import Figure
@@ -17,6 +17,7 @@ FIGURES = SUITE | {
     "of-bare": share.of_bare,
     "million": large.million,
     "rss": large.rss,
+    "retention": retention.retention,
     "snapshot": snapshots.old_snapshot,
     "pods": curves.pods,
     "queues": curves.queues,

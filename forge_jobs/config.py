@@ -18,6 +18,7 @@ from forge_jobs.durations import DURATION_FIX, parse_duration
 from forge_jobs.errors import ConfigError, InvalidInput
 from forge_jobs.model.names import check_name, check_queue
 from forge_jobs.model.queues import MAX_WORKERS_LIMIT, RateLimit, check_concurrency
+from forge_jobs.model.retention import EVENTS_KEPT
 
 BEATS_PER_LEASE = 3
 """A lease outlives this many beats, so that one lost to a hiccup of the store costs nothing."""
@@ -49,6 +50,8 @@ class RuntimeSettings(Struct, frozen=True, kw_only=True):
         for its clean-up. None: a quarter of the grace, which is the most, but at most 5 seconds
     :param reap_interval, coordinate_interval, handover_interval, cron_interval,
         rollup_interval, cleanup_interval, event_flush_interval: pauses between two passes
+    :param keep_events: how long timeline events stay; zero: none are written. That of the leader
+        counts for what is removed, so give all pods of a store the same
     :param claim_ahead: work held beyond the free workers, in time at the measured pace; zero
         turns claim-ahead off
     :param snooze_budget: how long a job may be handed back by snooze or throttle, from the first
@@ -71,6 +74,7 @@ class RuntimeSettings(Struct, frozen=True, kw_only=True):
     rollup_interval: timedelta = _seconds(60)
     cleanup_interval: timedelta = _seconds(300)
     event_flush_interval: timedelta = _seconds(2)
+    keep_events: timedelta = EVENTS_KEPT
     claim_ahead: timedelta = timedelta(milliseconds=50)
     snooze_budget: timedelta = timedelta(days=7)
     max_crashes: int = 3
@@ -82,7 +86,7 @@ class RuntimeSettings(Struct, frozen=True, kw_only=True):
             value = getattr(self, name)
             if name in _DURATIONS and (value is not None or name != "patience"):
                 _require(isinstance(value, timedelta), name, value, "a timedelta")
-                may_be_zero = name == "claim_ahead"
+                may_be_zero = name in ("claim_ahead", "keep_events")
                 allowed = value >= timedelta(0) if may_be_zero else value > timedelta(0)
                 _require(allowed, name, value, "zero or more" if may_be_zero else "above zero")
         least = BEATS_PER_LEASE * self.heartbeat_interval

@@ -1,20 +1,74 @@
 """Removes what retention no longer keeps."""
 
+from collections.abc import Mapping
 from datetime import timedelta
 
-from forge_jobs.clock import Clock
-from forge_jobs.runtime.batches import BUDGET, BatchReport, in_batches
+from msgspec import Struct
+
+from forge_jobs.clock import SystemClock
+from forge_jobs.model.ids import JobId
+from forge_jobs.model.retention import EVENTS_KEPT
+from forge_jobs.reports import reporter
 from forge_jobs.storage.protocols import JobStore
 
-CLEANUP_BATCH = 500
+logger = reporter(__name__)
+
+BATCH = 5_000
+
+_OTHERS = 2
+"""How much longer than a batch the pause after it is."""
+
+_elapsed = SystemClock().elapsed
 
 
-async def clean_up_once(
-    jobs: JobStore,
-    *,
-    clock: Clock | None = None,
-    batch: int = CLEANUP_BATCH,
-    budget: timedelta = BUDGET,
-) -> BatchReport:
-    """Remove in bounded batches until nothing is left to remove or ``budget`` is used up."""
-    return await in_batches(jobs.cleanup, batch, budget, clock)
+class CleanupReport(Struct, frozen=True):
+    """What one batch did.
+
+    :param rows: that went
+    :param next_in: until the next batch of this pass; None: the pass has ended
+    """
+
+    rows: int
+    next_in: timedelta | None
+
+
+class Cleanup:
+    """Passes of retention, batch by batch, until nothing is left that has to go.
+
+    :param events_for: how long timeline events stay
+    """
+
+    def __init__(
+        self, jobs: JobStore, *, batch: int = BATCH, events_for: timedelta = EVENTS_KEPT
+    ) -> None:
+        self._jobs = jobs
+        self._batch = batch
+        self._events_for = events_for
+        self._rest: object | None = None
+        self._told: set[str] = set()
+
+    async def go_on(self) -> CleanupReport:
+        """One batch. Before the next one others go first, for twice as long as this one took."""
+        began = _elapsed()
+        cleaned = await self._jobs.cleanup(self._batch, self._rest, events_for=self._events_for)
+        took = timedelta(seconds=_elapsed() - began)
+        self._rest = cleaned.rest
+        self._tell(cleaned.held)
+        return CleanupReport(cleaned.removed, None if self._rest is None else _OTHERS * took)
+
+    def give_up(self) -> None:
+        """Another pod's pass goes on in place of this one."""
+        self._rest = None
+
+    def _tell(self, held: Mapping[JobId, str]) -> None:
+        """Log what is in the way, each thing once."""
+        for job_id, reason in held.items():
+            if reason not in self._told:
+                self._told.add(reason)
+                logger.warning(
+                    "job %s is past its retention and stays: %s does not let it go. All others "
+                    "were removed; delete what refers to it, or let the reference follow with "
+                    "ON DELETE CASCADE or SET NULL",
+                    job_id,
+                    reason,
+                )

@@ -31,7 +31,7 @@ class EventBuffer:
 
     :param clock: shows the store's time
     :param host_id: put on events that ``record`` makes; "" in a process that runs nothing
-    :param capacity: events kept at most
+    :param capacity: events kept at most; 0: none are recorded
     """
 
     def __init__(
@@ -74,6 +74,8 @@ class EventBuffer:
 
     def add(self, event: TimelineEvent) -> None:
         """Add one event; never fails and never waits."""
+        if not self._capacity:
+            return
         with self._lock:
             self._events.append(event)
             full = self._make_room()

@@ -7,7 +7,7 @@ from datetime import timedelta
 from forge_jobs.model.ids import HostId
 from forge_jobs.model.processes import PodLease
 from forge_jobs.policy.liveness import ReaperGuard
-from forge_jobs.runtime.cleanup import clean_up_once
+from forge_jobs.runtime.cleanup import Cleanup
 from forge_jobs.runtime.coordinator import CoordinatorMemory, coordinate_once
 from forge_jobs.runtime.cron import fire_due_once
 from forge_jobs.runtime.events import EventBuffer
@@ -64,6 +64,7 @@ class PodLoops:
         self.memory = CoordinatorMemory(
             plan.clock, starved_after=_STARVED_AFTER * settings.coordinate_interval
         )
+        self._cleanup = Cleanup(plan.storage.jobs, events_for=settings.keep_events)
         self.meter = PodMeter(clock=plan.clock)
         self.coordinator = self._loop("coordinator", self._coordinate, settings.coordinate_interval)
         self.handover = self._loop("handover", self._hand_over, settings.handover_interval)
@@ -142,11 +143,12 @@ class PodLoops:
         return None
 
     async def _clean_up(self) -> timedelta | None:
-        if self.memory.is_leader():
-            # A step back and forth between two passes of the reaper leaves no other trace.
-            self.guard.must_look = True
-            await clean_up_once(self._plan.storage.jobs, clock=self._plan.clock)
-        return None
+        if not self.memory.is_leader():
+            self._cleanup.give_up()
+            return None
+        # A step back and forth between two passes of the reaper leaves no other trace.
+        self.guard.must_look = True
+        return (await self._cleanup.go_on()).next_in
 
     async def _sweep(self) -> timedelta | None:
         if self.memory.is_leader():

@@ -18,7 +18,7 @@ from forge_jobs.reports import report_counts, reporter
 from forge_jobs.runtime.beats import BeatReceiver
 from forge_jobs.runtime.capacity import Capacity
 from forge_jobs.runtime.context_calls import LoopThread
-from forge_jobs.runtime.events import EventBuffer
+from forge_jobs.runtime.events import EVENT_CAPACITY, EventBuffer
 from forge_jobs.runtime.health import PodHealth, QueueHealth
 from forge_jobs.runtime.heartbeats import Heartbeat
 from forge_jobs.runtime.job_context import RunContext
@@ -58,7 +58,13 @@ class RunningPod:
         self.plan = plan
         self.host_id: HostId = pod.host_id
         self._store_time = store_time
-        self.events = EventBuffer(jobs, host_id=pod.host_id, clock=store_time)
+        self.events = EventBuffer(
+            jobs,
+            host_id=pod.host_id,
+            clock=store_time,
+            # None are written that would go at once.
+            capacity=EVENT_CAPACITY if plan.settings.keep_events else 0,
+        )
         latencies = LatencyRecorder(jobs, pod.host_id, clock=store_time)
         self.client = JobClient(plan.storage, plan.handlers, router=plan.router, clock=plan.clock)
         self.rate_limit = RateLimiter(plan.storage.config, clock=plan.clock)

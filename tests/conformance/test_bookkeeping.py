@@ -18,6 +18,7 @@ from tests.support.factories import (
     MICROSECOND,
     QUEUE,
     SECOND,
+    cleaned_up,
     done,
     enqueue_one,
     register,
@@ -67,11 +68,7 @@ async def roll_up(storage: Storage) -> int:
 
 
 async def clean_up(storage: Storage) -> int:
-    total = 0
-    while removed := await storage.jobs.cleanup(100):
-        total += removed
-        assert total < 100_000
-    return total
+    return await cleaned_up(storage, batch=100)
 
 
 def details(found: Sequence[TimelineEvent]) -> list[str]:
@@ -294,16 +291,31 @@ async def test_events_and_minutes_are_dropped_after_thirty_days(
             running=0,
         ),
     )
-    await storage.jobs.append_events([event(start, "old"), event(start + MICROSECOND, "newer")])
     clock.advance(30 * DAY - MICROSECOND)
     assert await clean_up(storage) == 0
     assert len(await buckets(storage, start)) == 1
     clock.advance(MICROSECOND)
     assert await clean_up(storage) > 0
-    assert details(await storage.jobs.events()) == ["newer"]
     assert await buckets(storage, start) == []
     assert await storage.procs.gauges(start, start + DAY) == []
     assert len((await storage.jobs.list(JobFilter())).jobs) == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [({}, 7 * DAY), ({"events_for": DAY}, DAY), ({"events_for": 0 * DAY}, 0 * DAY)],
+)
+async def test_events_go_at_an_age_of_their_own(
+    storage: Storage, clock: ManualClock, given: dict[str, timedelta], kept: timedelta
+) -> None:
+    start = clock.now()
+    await storage.jobs.append_events([event(start, "old"), event(start + MICROSECOND, "newer")])
+    if kept:
+        clock.advance(kept - MICROSECOND)
+        assert (await storage.jobs.cleanup(100, **given)).removed == 0
+        clock.advance(MICROSECOND)
+    assert (await storage.jobs.cleanup(100, **given)).removed == 1
+    assert details(await storage.jobs.events()) == ["newer"]
 
 
 async def test_rolled_up_minutes_are_dropped_too(storage: Storage, clock: ManualClock) -> None:
@@ -320,6 +332,6 @@ async def test_dropping_history_is_bounded_and_begins_with_the_oldest(
     start = clock.now()
     await storage.jobs.append_events([event(start + n * SECOND, str(n)) for n in range(5)])
     clock.advance(31 * DAY)
-    assert await storage.jobs.cleanup(2) == 2
+    assert (await storage.jobs.cleanup(2)).removed == 2
     assert details(await storage.jobs.events()) == ["4", "3", "2"]
     assert await clean_up(storage) == 3

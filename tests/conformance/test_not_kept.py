@@ -17,6 +17,7 @@ from tests.support.factories import (
     QUEUE,
     SECOND,
     claim_one,
+    cleaned_up,
     dead,
     done,
     enqueue_one,
@@ -55,7 +56,7 @@ async def test_what_is_not_kept_loses_its_payload_at_once_and_its_row_a_minute_l
     assert await finish(storage, claimed, transition)
     assert (await get_job(storage, claimed.claim.job_id)).status is transition.status
     clock.advance(MICROSECOND)
-    assert await storage.jobs.cleanup(100) >= 1
+    assert await cleaned_up(storage) >= 1
     assert await storage.jobs.get([claimed.claim.job_id]) == {}
 
 

@@ -17,6 +17,7 @@ from tests.support.factories import (
     QUEUE,
     SECOND,
     claim_one,
+    cleaned_up,
     dead,
     done,
     enqueue_one,
@@ -52,11 +53,7 @@ async def stored(storage: Storage) -> set[JobId]:
 
 
 async def clean_up(storage: Storage) -> int:
-    total = 0
-    while removed := await storage.jobs.cleanup(100):
-        total += removed
-        assert total < 100_000
-    return total
+    return await cleaned_up(storage, batch=100)
 
 
 # -- age ---------------------------------------------------------------------------------------
@@ -224,15 +221,34 @@ async def test_one_call_removes_at_most_its_limit_the_oldest_first(
     await keep(storage, retention)
     await keep(storage, retention, queue="b")
     jobs = []
-    for number in range(6):
+    for number in range(8):
         queue = "b" if number % 2 else QUEUE
-        jobs.append(await finished(storage, dead() if number % 3 else done(), queue=queue))
+        is_dead = number % 4 > 1
+        how = dead() if is_dead else done()
+        jobs.append(((queue, is_dead), await finished(storage, how, queue=queue)))
         clock.advance(SECOND)
     clock.advance(2 * DAY)
-    for removed in (2, 4, 6):
-        assert await storage.jobs.cleanup(2) == 2
-        assert await stored(storage) == set(jobs[removed:])
-    assert await storage.jobs.cleanup(2) == 0
+    order = [job_id for _, job_id in sorted(jobs, key=lambda each: each[0])]
+    rest: object | None = None
+    for removed in (3, 6, 8):
+        cleaned = await storage.jobs.cleanup(3, rest)
+        assert cleaned.removed == (2 if removed == 8 else 3)
+        assert await stored(storage) == set(order[removed:])
+        rest = cleaned.rest
+    assert await cleaned_up(storage) == 0
+
+
+async def test_a_pass_stops_where_the_rule_was_changed_meanwhile(
+    storage: Storage, clock: ManualClock
+) -> None:
+    await keep(storage, Retention(done=DAY))
+    jobs = [await finished(storage) for _ in range(4)]
+    clock.advance(DAY)
+    first = await storage.jobs.cleanup(2)
+    assert (first.removed, first.rest is None) == (2, False)
+    await keep(storage, Retention(done=FOR_EVER))
+    await storage.jobs.cleanup(2, first.rest)
+    assert await stored(storage) == set(jobs[2:])
 
 
 # -- results -----------------------------------------------------------------------------------

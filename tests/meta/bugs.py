@@ -406,8 +406,8 @@ FLEET = [
         "a result kept a microsecond too long",
         "not_kept",
         "retention",
-        'jobs.c.result_expires_at <= bindparam("before")',
-        'jobs.c.result_expires_at < bindparam("before")',
+        'jobs.c.result_expires_at <= bindparam("before"))',
+        'jobs.c.result_expires_at < bindparam("before"))',
     ),
     _bug(
         "jobs of kinds nobody knows freed by any pod",

@@ -59,7 +59,7 @@ EDGE_BUGS = (
     _sql(
         "a purged parent tells nobody",
         "retention",
-        "            tell_children(tx, parents, removed=True)\n",
+        "        tell_children(tx, parents, removed=True)\n",
         "",
     ),
     _sql(

@@ -1,19 +1,6 @@
 """More bugs to plant: in pods, slots, settings, rate limits, schedules and bookkeeping."""
 
-from tests.meta.bugs import Bug, Edit, _bug, files_of
-
-_RETENTION = "forge_jobs/storage/sql/retention.py"
-_SECOND_LOOK = Edit(
-    _RETENTION,
-    "    before = tx.now - duration_us(KEPT_AT_LEAST)\n    for portion",
-    "    before = tx.now\n    for portion",
-)
-
-
-def _bug_looked_at_twice(name: str, old: str, new: str) -> Bug:
-    """One that the deletion, which looks again, would make good."""
-    return Bug(name, files_of("retention"), (Edit(_RETENTION, old, new), _SECOND_LOOK))
-
+from tests.meta.bugs import Bug, _bug
 
 FLEET_BUGS: tuple[Bug, ...] = (
     _bug(
@@ -274,39 +261,57 @@ FLEET_BUGS: tuple[Bug, ...] = (
         "cleanup too early",
         "retention",
         "retention",
-        "duration_us(max(age, KEPT_AT_LEAST))\n",
-        "duration_us(max(age, KEPT_AT_LEAST)) + 1\n",
+        "duration_us(max(age, KEPT_AT_LEAST)), _LAST)",
+        "duration_us(max(age, KEPT_AT_LEAST)) + 1, _LAST)",
     ),
-    _bug_looked_at_twice(
+    _bug(
         "cleanup of the last minute by age",
-        "duration_us(max(age, KEPT_AT_LEAST))\n",
-        "duration_us(age)\n",
+        "retention",
+        "retention",
+        "duration_us(max(age, KEPT_AT_LEAST)), _LAST)",
+        "duration_us(age), _LAST)",
     ),
-    _bug_looked_at_twice(
+    _bug(
         "cleanup of the last minute by count",
-        "min(newest.finished_at, tx.now - duration_us(KEPT_AT_LEAST))",
-        "newest.finished_at",
+        "retention",
+        "retention",
+        "min((newest.finished_at, newest.id), (young, _LAST))",
+        "(newest.finished_at, newest.id)",
     ),
     _bug(
         "count keeps ties of one instant",
         "retention",
         "retention",
-        " if pair <= (newest.finished_at, newest.id)]",
-        "]",
+        "min((newest.finished_at, newest.id), (young, _LAST))",
+        "min((newest.finished_at, _LAST), (young, _LAST))",
     ),
     _bug(
         "cleanup newest first",
         "retention",
+        "overdue",
+        "    .order_by(jobs.c.finished_at, jobs.c.id)\n",
+        "    .order_by(jobs.c.finished_at.desc(), jobs.c.id.desc())\n",
+    ),
+    _bug(
+        "a pass goes on by a rule that was changed meanwhile",
         "retention",
-        "heapq.nsmallest(limit, set(found))",
-        "heapq.nlargest(limit, set(found))",
+        "overdue",
+        '        == bindparam("rule"),\n',
+        '        != bindparam("rule") + "x",\n',
+    ),
+    _bug(
+        "events stay as long as minutes",
+        "bookkeeping",
+        "retention",
+        "{RESULTS: timedelta(0), EVENTS: events_for}",
+        "{RESULTS: timedelta(0)}",
     ),
     _bug(
         "results stay",
         "retention",
         "retention",
-        "_remove_jobs(tx, limit) + _clear_results(tx, limit)",
-        "_remove_jobs(tx, limit)",
+        "{RESULTS: timedelta(0), EVENTS: events_for}",
+        "{EVENTS: events_for}",
     ),
     _bug(
         "gauges minute range closed",

@@ -256,12 +256,26 @@ PASSES = [
         "loops.py::test_a_pass_that_takes_too_long_is_told_and_waited_for",
     ),
     in_runtime(
-        "cleanup: a pass knows no budget of time",
+        "roll-up: a pass knows no budget of time",
         "batches",
         "        if clock.elapsed() >= until:\n"
         "            return BatchReport(rows, finished=False)\n",
         "",
-        "cleanup.py::test_a_pass_ends_when_its_time_is_used_up",
+        "rollup.py::test_a_roll_up_ends_when_its_time_is_used_up",
+    ),
+    in_runtime(
+        "cleanup: every batch begins a new pass",
+        "cleanup",
+        "self._rest = cleaned.rest",
+        "self._rest = cleaned.rest and None",
+        "cleanup.py::test_a_pass_goes_on_where_the_batch_before_ended",
+    ),
+    in_runtime(
+        "cleanup: what holds a job is told in every pass",
+        "cleanup",
+        "                self._told.add(reason)\n",
+        "",
+        "cleanup.py::test_what_holds_jobs_is_told_once",
     ),
 ]
 

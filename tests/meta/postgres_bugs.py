@@ -12,6 +12,19 @@ def _bug(name: str, tests: str, module: str, old: str, new: str) -> Bug:
 
 
 _OWN = (
+    Bug(
+        "postgres: a row that a foreign key holds stops retention",
+        ("tests/backends/postgres/test_held_jobs.py",),
+        (Edit(f"{_POSTGRES}driver_errors.py", 'if code[:2] not in ("23", "P0"):', "if code:"),),
+        "postgres",
+    ),
+    _bug(
+        "a look for overdue jobs ends at the first queue",
+        "retention",
+        "../overdue",
+        "len(some) if len(rows) < size else rows[-1].place - 1",
+        "len(some)",
+    ),
     _bug(
         "a claim under a lease that ran out",
         "claim",

@@ -81,10 +81,10 @@ SCHEMA_BUGS = (
         "postgres",
     ),
     _bug(
-        "redis: every newer layout is refused",
+        "redis: what a newer layout says of older programs is not read",
         "redis/lua/schema.lua",
-        "(applied[number] == nil and from > mine)",
-        "applied[number] == nil",
+        "from = tonumber(from or number)",
+        "from = number",
         f"{_OPENING}a_newer_layout_that_works_with_this_program_is_taken",
         "redis",
     ),

@@ -110,6 +110,12 @@ def test_both_databases_have_the_same_migrations() -> None:
 
 
 @pytest.mark.parametrize("flavor", ["sqlite", "postgresql"])
+def test_migrations_are_numbered_without_gaps(flavor: str) -> None:
+    versions = [each.version for each in known_migrations(flavor)]
+    assert versions == list(range(1, len(versions) + 1))
+
+
+@pytest.mark.parametrize("flavor", ["sqlite", "postgresql"])
 def test_what_is_run_again_after_a_kill_may_be(flavor: str) -> None:
     for migration in known_migrations(flavor):
         for piece in migration.pieces[:-1]:

@@ -1,11 +1,11 @@
 """Cleanup removes everything that is due for it, a bounded piece at a time."""
 
-from datetime import timedelta
-
 import pytest
 
 from forge_jobs.clock import ManualClock
-from forge_jobs.runtime.cleanup import clean_up_once
+from forge_jobs.model.ids import new_job_id
+from forge_jobs.model.retention import Cleaned
+from forge_jobs.runtime.cleanup import Cleanup
 from forge_jobs.storage.protocols import Storage
 from tests.support.factories import DAY, done, enqueue_one, register, run_one
 
@@ -23,26 +23,55 @@ async def test_finished_jobs_past_retention_go_and_the_others_stay(
     manual_clock.advance(8 * DAY)
     young = await enqueue_one(manual_storage)
 
-    report = await clean_up_once(manual_storage.jobs, clock=manual_clock, batch=2)
+    cleanup = Cleanup(manual_storage.jobs, batch=2)
+    reports = [await cleanup.go_on()]
+    while reports[-1].next_in is not None:
+        reports.append(await cleanup.go_on())
 
-    assert report.finished
-    assert report.rows >= 5
+    assert len(reports) >= 3
+    assert sum(report.rows for report in reports) >= 5
     assert set(await manual_storage.jobs.get([*old, waiting, young])) == {waiting, young}
-    assert (await clean_up_once(manual_storage.jobs, clock=manual_clock)).rows == 0
+    assert (await cleanup.go_on()).rows == 0
 
 
-async def test_a_pass_ends_when_its_time_is_used_up(
-    manual_storage: Storage, manual_clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+class Endless:
+    """A store with more to remove than a batch can."""
+
+    def __init__(self) -> None:
+        self.calls: list[object] = []
+
+    async def cleanup(self, limit: int, rest: object | None = None, **options: object) -> Cleaned:
+        self.calls.append(rest)
+        return Cleaned(removed=limit, rest=len(self.calls))
+
+
+async def test_a_pass_goes_on_where_the_batch_before_ended(
+    manual_storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def always_full(limit: int) -> int:
-        assert manual_clock.elapsed() < 60
-        manual_clock.advance(1)
-        return limit
+    endless = Endless()
+    monkeypatch.setattr(manual_storage.jobs, "cleanup", endless.cleanup)
+    cleanup = Cleanup(manual_storage.jobs)
+    for _ in range(3):
+        report = await cleanup.go_on()
+        assert report.next_in is not None
+    assert endless.calls == [None, 1, 2]
+    cleanup.give_up()
+    await cleanup.go_on()
+    assert endless.calls[3] is None
 
-    monkeypatch.setattr(manual_storage.jobs, "cleanup", always_full)
 
-    report = await clean_up_once(
-        manual_storage.jobs, clock=manual_clock, batch=10, budget=timedelta(seconds=3)
-    )
+async def test_what_holds_jobs_is_told_once(
+    manual_storage: Storage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    ids = [new_job_id() for _ in range(3)]
 
-    assert (report.rows, report.finished) == (30, False)
+    async def held(limit: int, rest: object | None = None, **options: object) -> Cleaned:
+        return Cleaned(removed=0, held=dict.fromkeys(ids, "constraint of_a_job of table orders"))
+
+    monkeypatch.setattr(manual_storage.jobs, "cleanup", held)
+    cleanup = Cleanup(manual_storage.jobs)
+    for _ in range(3):
+        await cleanup.go_on()
+    [line] = caplog.messages
+    assert ids[0] in line
+    assert "of_a_job of table orders" in line

@@ -50,6 +50,16 @@ async def test_nothing_buffered_costs_no_call() -> None:
     assert timeline.calls == 0
 
 
+async def test_where_events_are_not_kept_none_is_recorded() -> None:
+    timeline = Timeline()
+    buffer = buffer_on(timeline, capacity=0)
+
+    buffer.record(EventKind.STARTED, queue="gh", job_id="j")
+
+    assert (len(buffer), buffer.dropped, await buffer.flush_once()) == (0, 0, 0)
+    assert timeline.calls == 0
+
+
 async def test_events_are_stamped_with_the_process_and_its_clock() -> None:
     timeline, clock = Timeline(), ManualClock()
     buffer = EventBuffer(cast("JobStore", timeline), host_id="pod", clock=clock)

@@ -132,6 +132,16 @@ async def revive(
     return applied
 
 
+async def cleaned_up(storage: Storage, batch: int = 1_000) -> int:
+    """A whole pass of retention; how many rows went."""
+    cleaned = await storage.jobs.cleanup(batch)
+    removed = cleaned.removed
+    while cleaned.rest is not None:
+        cleaned = await storage.jobs.cleanup(batch, cleaned.rest)
+        removed += cleaned.removed
+    return removed
+
+
 async def run_one(
     storage: Storage, lease: PodLease, transition: Transition, *, queue: str = QUEUE
 ) -> JobId:

@@ -19,6 +19,7 @@ from forge_jobs.model.jobs import (
 from forge_jobs.model.metrics import LatencySample, MetricBucket
 from forge_jobs.model.processes import Beat, HeldClaim, PodLease
 from forge_jobs.model.queues import QueueCounts, Wake
+from forge_jobs.model.retention import EVENTS_KEPT, Cleaned
 from forge_jobs.model.transitions import (
     Delivery,
     Demand,
@@ -380,10 +381,12 @@ class JobStore(SweptStore, Protocol):
         minute, oldest first, at most ``limit`` rows folded; how many. Sums never change."""
         ...
 
-    async def cleanup(self, limit: int) -> int:
-        """Remove what retention no longer keeps: finished jobs by age and count, results past
-        their own time, events and minutes older than 30 days. At most ``limit`` jobs a call, oldest
-        first; how many rows went. A job that ended less than a minute ago stays as a row."""
+    async def cleanup(
+        self, limit: int, rest: object | None = None, *, events_for: timedelta = EVENTS_KEPT
+    ) -> Cleaned:
+        """A batch: remove ended jobs by age and count, results past their time, events, and minutes
+        after 30 days. At most ``limit`` jobs, and what goes in a moment: by name of queue; done,
+        dead, cancelled; oldest first; none in its first minute. ``rest``: of the call before."""
         ...
 
     # Last, because the name hides the builtin from the annotations below it.

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
+from forge_jobs.clock import duration_us
 from forge_jobs.errors import InvalidInput
 from forge_jobs.model.events import TimelineEvent
 from forge_jobs.model.ids import HostId, JobId
@@ -19,6 +20,7 @@ from forge_jobs.model.jobs import (
 from forge_jobs.model.metrics import LatencySample, MetricBucket
 from forge_jobs.model.processes import Beat, HeldClaim, PodLease
 from forge_jobs.model.queues import QueueCounts, Wake
+from forge_jobs.model.retention import EVENTS_KEPT, Cleaned
 from forge_jobs.model.sweeps import Swept
 from forge_jobs.model.transitions import (
     Delivery,
@@ -182,8 +184,10 @@ class RedisJobStore:
     async def sweep(self, limit: int) -> Swept:
         return await self._sweeper.sweep(limit)
 
-    async def cleanup(self, limit: int) -> int:
-        return await self._cleaner.cleanup(limit)
+    async def cleanup(
+        self, limit: int, rest: object | None = None, *, events_for: timedelta = EVENTS_KEPT
+    ) -> Cleaned:
+        return await self._cleaner.cleanup(limit, rest, duration_us(events_for))
 
     async def list(self, which: JobFilter, *, cursor: str | None = None, limit: int = 50) -> Page:
         return await reads.list_jobs(self._database, which, cursor, limit)

@@ -1,8 +1,7 @@
 """Retention: removes what is no longer kept, in bounded batches, oldest first."""
 
-import heapq
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 
 import msgspec
@@ -10,6 +9,7 @@ import msgspec
 from forge_jobs.clock import duration_us
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.queues import Retention
+from forge_jobs.model.retention import Cleaned
 from forge_jobs.storage.redis.dangling import forget
 from forge_jobs.storage.redis.database import Database
 from forge_jobs.storage.redis.fleet import queue_names
@@ -17,15 +17,19 @@ from forge_jobs.storage.redis.keys import queue_of
 from forge_jobs.storage.redis.lists import PORTION
 
 _HISTORY_US = duration_us(timedelta(days=30))
-"""How long timeline events and minutes stay."""
+"""How long minutes stay."""
 
 MOST_EVENTS = 100_000
 """How many timeline events a queue keeps, because here they take memory."""
 
-_HISTORY = (_HISTORY_US, MOST_EVENTS)
-
 _FORGOTTEN_ROUNDS = 10
 """How many thousand locators of removed jobs one call takes away, per queue."""
+
+_QUEUES_AT_ONCE = 16
+"""Of how many queues one call deals with, of those where there is anything to do."""
+
+_REMOVED_AT_ONCE = 200
+"""How many rows one script removes, so that it stays short."""
 
 _decode = msgspec.json.Decoder(Retention).decode
 
@@ -40,6 +44,13 @@ class _Overdue(msgspec.Struct, frozen=True, array_like=True):
     gauges: int
     gone: int
 
+    @property
+    def is_any(self) -> bool:
+        """Whether there is anything to do."""
+        return bool(
+            self.jobs or self.results or self.events or self.minutes or self.gauges or self.gone
+        )
+
 
 class Cleaner:
     """Cleans up."""
@@ -47,35 +58,68 @@ class Cleaner:
     def __init__(self, db: Database) -> None:
         self._db = db
 
-    async def cleanup(self, limit: int) -> int:
-        """See ``JobStore.cleanup``. At most ``limit`` rows of each sort."""
-        overdue = await self._overdue(limit)
+    async def cleanup(self, limit: int, rest: object | None, events_us: int) -> Cleaned:
+        """See ``JobStore.cleanup``. At most ``limit`` rows of each sort.
+
+        :param rest: bases where there may be more
+        """
+        events = (events_us, MOST_EVENTS)
+        if isinstance(rest, tuple):
+            bases = rest
+        else:
+            bases = await self._bases(events)
+        first, later = bases[:_QUEUES_AT_ONCE], bases[_QUEUES_AT_ONCE:]
+        overdue = await self._overdue(first, limit, events)
         await self._forget_removed(overdue)
         removed = await self._remove_jobs(overdue, limit)
         removed += await self._drop("drop_results", overdue, "results", limit)
-        removed += await self._drop("drop_events", overdue, "events", limit, *_HISTORY)
+        removed += await self._drop("drop_events", overdue, "events", limit, *events)
         for name, prefixes in (("minutes", (":m:", ":l:")), ("gauges", (":g:",))):
             parts = (_HISTORY_US, f":{name}", prefixes)
             removed += await self._drop("drop_minutes", overdue, name, limit, *parts)
-        return removed
+        # Asked once more, unless nothing could be done here.
+        again = tuple(base for base in first if removed and overdue[base].is_any)
+        return Cleaned(removed=removed, rest=(again + later) or None)
 
-    async def _overdue(self, limit: int) -> dict[str, _Overdue]:
+    async def _bases(self, events: tuple[int, int]) -> tuple[str, ...]:
+        """Where anything may be overdue, queue by queue."""
         db = self._db
-        bases = [db.keys.queue(name) for name in await queue_names(db)]
-        texts = await db.commands([("HGET", f"{base}:queue", "retention") for base in bases])
-        requests: dict[str, object] = {
-            base: (list(_rules(_decode(text))) if text else [], limit, *_HISTORY)
-            for base, text in zip(bases, texts, strict=True)
+        bases = [db.keys.queue(name) for name in sorted(await queue_names(db))]
+        bases.append(db.keys.fleet)
+        overdue = await self._overdue(bases, 1, events)
+        return tuple(base for base in bases if overdue[base].is_any)
+
+    async def _overdue(
+        self, bases: Sequence[str], limit: int, events: tuple[int, int]
+    ) -> dict[str, _Overdue]:
+        """What lists there hold, in the order of the bases.
+
+        :param events: the age at which events go, and how many of a queue stay at most
+        """
+        db = self._db
+        queues = [base for base in bases if base != db.keys.fleet]
+        texts = await db.commands([("HGET", f"{base}:queue", "retention") for base in queues])
+        rules = {
+            base: list(_rules(_decode(text))) if text else []
+            for base, text in zip(queues, texts, strict=True)
         }
-        requests[db.keys.fleet] = ([], limit, *_HISTORY)
-        return await db.run("overdue", requests, _Overdue)
+        requests = {base: (rules.get(base, []), limit, _HISTORY_US, *events) for base in bases}
+        found = await db.run("overdue", requests, _Overdue)
+        return {base: found[base] for base in bases}
 
     async def _remove_jobs(self, overdue: Mapping[str, _Overdue], limit: int) -> int:
-        found = [(*job, base) for base, each in overdue.items() for job in each.jobs]
-        requests: defaultdict[str, list[tuple[int, JobId]]] = defaultdict(list)
-        for ended, job_id, base in heapq.nsmallest(limit, found):
-            requests[base].append((ended, job_id))
-        return sum((await self._db.run("remove", requests, int)).values())
+        found = [(base, job) for base, each in overdue.items() for job in each.jobs][:limit]
+        portions: defaultdict[str, list[list[tuple[int, JobId]]]] = defaultdict(list)
+        for base, job in found:
+            if not portions[base] or len(portions[base][-1]) >= _REMOVED_AT_ONCE:
+                portions[base].append([])
+            portions[base][-1].append(job)
+        removed = 0
+        while portions:
+            requests = {base: parts.pop(0) for base, parts in portions.items()}
+            removed += sum((await self._db.run("remove", requests, int)).values())
+            portions = defaultdict(list, {base: parts for base, parts in portions.items() if parts})
+        return removed
 
     async def _drop(
         self, script: str, overdue: Mapping[str, _Overdue], name: str, limit: int, *parts: object
@@ -83,10 +127,13 @@ class Cleaner:
         """Run ``script`` queue by queue until ``limit`` have gone."""
         dropped = 0
         for base, each in overdue.items():
-            if getattr(each, name) and dropped < limit:
-                left = limit - dropped
-                request = (*parts, left) if parts else left
-                dropped += await self._db.run_one(script, base, request, int)
+            left = min(getattr(each, name), limit - dropped)
+            while left > 0:
+                size = min(left, _REMOVED_AT_ONCE)
+                request = (*parts, size) if parts else size
+                gone = await self._db.run_one(script, base, request, int)
+                dropped += gone
+                left = left - gone if gone else 0
         return dropped
 
     # -- locators ------------------------------------------------------------------------------

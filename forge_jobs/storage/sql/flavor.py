@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from sqlalchemy import ColumnElement, Connection, Table
 from sqlalchemy.sql.dml import Insert
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
 
     from forge_jobs.storage.sql.job_rows import JobRow
+    from forge_jobs.storage.sql.overdue import Ended
     from forge_jobs.storage.sql.successes import Succeeded
     from forge_jobs.storage.sql.transaction import Often, Tx
 
@@ -26,6 +27,8 @@ class Flavor(Protocol):
     name: str
     locks_rows: bool
     """Whether a transaction that is open may hold single rows: False where it holds all or none."""
+    hold_s: float
+    """How long a batch of housekeeping may hold others up, its commit apart."""
     driver_errors: tuple[type[Exception], ...]
     """What drivers raise: their own errors, and those of values they cannot bind."""
 
@@ -109,6 +112,24 @@ class Flavor(Protocol):
 
     def try_lock(self, connection: Connection, name: str) -> bool:
         """As :meth:`lock`, without waiting; whether the lock was free."""
+        ...
+
+    def overdue(self, tx: "Tx", rules: Sequence[tuple[str, str, int]]) -> list[int]:
+        """The places of the rules by which there is anything.
+
+        :param rules: queue, status of finished jobs, until which time they have ended
+        """
+        ...
+
+    def next_ended(
+        self, tx: "Tx", ended: "Sequence[Ended]", size: int
+    ) -> "tuple[Sequence[Any], int]":
+        """The next of these jobs, in order, at most ``size``, locked; of how many of the first
+        entries there are no more. What others have locked is left out."""
+        ...
+
+    def refusal(self, error: Exception) -> str | None:
+        """What does not let a row be deleted, in words; None when the error says something else."""
         ...
 
     def place(self, connection: Connection) -> Sequence[str]:

@@ -20,6 +20,7 @@ from forge_jobs.model.jobs import (
 from forge_jobs.model.metrics import LatencySample, MetricBucket
 from forge_jobs.model.processes import Beat, HeldClaim, PodLease
 from forge_jobs.model.queues import QueueCounts, Wake
+from forge_jobs.model.retention import EVENTS_KEPT, Cleaned
 from forge_jobs.model.sweeps import Swept
 from forge_jobs.model.transitions import (
     Delivery,
@@ -37,10 +38,10 @@ from forge_jobs.storage.sql import (
     claims,
     operators,
     reads,
-    retention,
     set_back,
     settle,
 )
+from forge_jobs.storage.sql.cleaner import Cleaner
 from forge_jobs.storage.sql.database import Database
 from forge_jobs.storage.sql.deliveries import deliver
 from forge_jobs.storage.sql.enqueue import enqueue
@@ -56,6 +57,7 @@ class SqlJobStore:
     def __init__(self, database: Database) -> None:
         self.store_id = database.store_id
         self._database = database
+        self._cleaner = Cleaner(database)
 
     # -- in ----------------------------------------------------------------------------------
 
@@ -238,8 +240,10 @@ class SqlJobStore:
         # An end and the news of it are one transaction, as is all else that belongs together.
         return Swept()
 
-    async def cleanup(self, limit: int) -> int:
-        return await self._database.write(lambda tx: retention.cleanup(tx, limit))
+    async def cleanup(
+        self, limit: int, rest: object | None = None, *, events_for: timedelta = EVENTS_KEPT
+    ) -> Cleaned:
+        return await self._cleaner.cleanup(limit, rest, events_for)
 
     async def list(self, which: JobFilter, *, cursor: str | None = None, limit: int = 50) -> Page:
         return await self._database.read(lambda tx: reads.list_jobs(tx, which, cursor, limit))

@@ -1,20 +1,26 @@
-"""Retention: removes what is no longer kept, in bounded batches, oldest first."""
+"""Retention: what is no longer kept, found once a pass, and removed in batches.
 
-import heapq
-from collections.abc import Iterator
+A pass asks once for every queue and status whether anything is overdue. From then on it deals only
+with those where something is, so a batch costs what its rows cost, however many queues there are.
+A batch is as many rows as go in the time for which it may hold others up.
+"""
+
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import timedelta
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import msgspec
-from sqlalchemy import Column, ColumnElement, Table, bindparam, delete, select, text, update
+from sqlalchemy import bindparam, delete, select, text, tuple_, update
 
-from forge_jobs.clock import duration_us
+from forge_jobs.clock import SystemClock, duration_us
 from forge_jobs.model.jobs import JobStatus
 from forge_jobs.model.queues import Retention
 from forge_jobs.storage.sql.bookkeeping import delete_keys
 from forge_jobs.storage.sql.children import tell_children
-from forge_jobs.storage.sql.chunks import portions
 from forge_jobs.storage.sql.lists import one_of
+from forge_jobs.storage.sql.overdue import FINISHED_OF, Ended
 from forge_jobs.storage.sql.tables import (
     FINISHED,
     counters,
@@ -31,40 +37,25 @@ KEPT_AT_LEAST = timedelta(minutes=1)
 """A job that has ended stays as a row this long, so that a repeat of its end is recognised."""
 
 HISTORY = timedelta(days=30)
-"""How long timeline events and minutes stay."""
+"""How long minutes stay."""
 
-_retention = msgspec.json.Decoder(Retention)
-_QUEUES = select(queues.c.name, queues.c.retention)
+_FIRST, _MOST = 32, 1000
+"""Rows of the first portion of a batch, and of any."""
 
-_FINISHED_OF = (
-    jobs.c.queue == bindparam("of"),
-    jobs.c.status == bindparam("as_status"),
-    text(FINISHED),
-)
-_ENDED_BEFORE = (
-    select(jobs.c.finished_at, jobs.c.id)
-    .where(*_FINISHED_OF, jobs.c.finished_at <= bindparam("before"))
-    .order_by(jobs.c.finished_at, jobs.c.id)
-    .limit(bindparam("at_most"))
-)
+_LAST = "~"
+"""Comes after every id."""
+
+_elapsed = SystemClock().elapsed
+_decode = lru_cache(256)(msgspec.json.Decoder(Retention).decode)
+
+_QUEUES = select(queues.c.name, queues.c.retention).order_by(queues.c.name)
 _NEWEST_BEYOND = (
     select(jobs.c.finished_at, jobs.c.id)
-    .where(*_FINISHED_OF)
+    .where(*FINISHED_OF)
     .order_by(jobs.c.finished_at.desc(), jobs.c.id.desc())
     .limit(1)
     .offset(bindparam("kept"))
 )
-_EXPIRED_RESULTS = (
-    select(jobs.c.id)
-    .where(text("result_expires_at IS NOT NULL"), jobs.c.result_expires_at <= bindparam("before"))
-    .order_by(jobs.c.result_expires_at)
-    .limit(bindparam("at_most"))
-    .with_for_update(skip_locked=True)
-)
-_CLEAR_RESULTS = (
-    update(jobs).where(one_of(jobs.c.id, "ids")).values(result=None, result_expires_at=None)
-)
-# Asked again: a requeue may have come in between, or may be under way.
 _STILL_FINISHED = (
     select(jobs.c.id, jobs.c.status, jobs.c.has_children)
     .where(one_of(jobs.c.id, "ids"), text(FINISHED), jobs.c.finished_at <= bindparam("before"))
@@ -73,110 +64,264 @@ _STILL_FINISHED = (
 )
 _REMOVE = delete(jobs).where(one_of(jobs.c.id, "ids"))
 _REMOVE_EDGES = delete(edges).where(one_of(edges.c.child_id, "ids"))
-
-
-def cleanup(tx: Tx, limit: int) -> int:
-    """Remove at most ``limit`` rows of each sort that retention no longer keeps; how many.
-
-    A result past its own time counts as a row, so that a caller who sees ``limit`` goes on.
-    """
-    removed = _remove_jobs(tx, limit) + _clear_results(tx, limit)
-    before = tx.now - duration_us(HISTORY)
-    for table, column, key in (
-        (events, events.c.at, (events.c.id,)),
-        (counters, counters.c.minute, tuple(counters.primary_key)),
-        (latencies, latencies.c.minute, tuple(latencies.primary_key)),
-        (gauges, gauges.c.minute, tuple(gauges.primary_key)),
-    ):
-        removed += _remove_old(tx, table, column, key, before=before, limit=limit)
-    return removed
-
-
-def _remove_jobs(tx: Tx, limit: int) -> int:
-    found: list[tuple[int, str]] = []
-    for row in tx.execute(_QUEUES).all():
-        retention = _retention.decode(row.retention)
-        for status, age, most in _rules(retention):
-            found += _overdue(tx, row.name, status, age, limit)
-            if most is not None:
-                found += _surplus(tx, row.name, status, most, limit)
-    oldest = heapq.nsmallest(limit, set(found))
-    ids = sorted(job_id for _, job_id in oldest)
-    removed = 0
-    before = tx.now - duration_us(KEPT_AT_LEAST)
-    for portion in portions(ids):
-        rows = tx.execute(_STILL_FINISHED, {"ids": portion, "before": before}).all()
-        gone = [row.id for row in rows]
-        if gone:
-            # A child that was requeued alone may wait for one of them.
-            parents = {row.id: JobStatus(row.status) for row in rows if row.has_children}
-            tell_children(tx, parents, removed=True)
-            tx.execute(_REMOVE, {"ids": gone})
-            tx.execute(_REMOVE_EDGES, {"ids": gone})
-        removed += len(gone)
-    return removed
-
-
-def _rules(retention: Retention) -> Iterator[tuple[JobStatus, timedelta, int | None]]:
-    yield JobStatus.DONE, retention.done, retention.max_done
-    yield JobStatus.DEAD, retention.dead, retention.max_dead
-    yield JobStatus.CANCELLED, retention.cancelled, retention.max_cancelled
-
-
-def _overdue(
-    tx: Tx, queue: str, status: JobStatus, age: timedelta, limit: int
-) -> list[tuple[int, str]]:
-    """Jobs that ended at least ``age`` ago, and never less than a minute."""
-    before = tx.now - duration_us(max(age, KEPT_AT_LEAST))
-    return _ended_before(tx, queue, status, before, limit)
-
-
-def _surplus(tx: Tx, queue: str, status: JobStatus, most: int, limit: int) -> list[tuple[int, str]]:
-    """Jobs older than the ``most`` newest, and never those of the last minute."""
-    newest = tx.execute(
-        _NEWEST_BEYOND, {"of": queue, "as_status": status.value, "kept": most}
-    ).first()
-    if newest is None:
-        return []
-    before = min(newest.finished_at, tx.now - duration_us(KEPT_AT_LEAST))
-    candidates = _ended_before(tx, queue, status, before, limit)
-    # Of one instant the greater ids are the newer ones.
-    return [pair for pair in candidates if pair <= (newest.finished_at, newest.id)]
-
-
-def _ended_before(
-    tx: Tx, queue: str, status: JobStatus, before: int, limit: int
-) -> list[tuple[int, str]]:
-    rows = tx.execute(
-        _ENDED_BEFORE,
-        {"of": queue, "as_status": status.value, "before": before, "at_most": limit},
+_EXPIRED_RESULTS = (
+    select(jobs.c.id, jobs.c.result_expires_at.label("at"))
+    .where(
+        text("result_expires_at IS NOT NULL"),
+        jobs.c.result_expires_at >= bindparam("since"),
+        jobs.c.result_expires_at <= bindparam("before"),
     )
-    return [(row.finished_at, row.id) for row in rows]
+    .order_by(jobs.c.result_expires_at)
+    .limit(bindparam("at_most"))
+    .with_for_update(skip_locked=True)
+)
+_CLEAR_RESULTS = (
+    update(jobs).where(one_of(jobs.c.id, "ids")).values(result=None, result_expires_at=None)
+)
+_OLD_EVENTS = (
+    select(events.c.id, events.c.at)
+    .where(
+        tuple_(events.c.at, events.c.id) > tuple_(bindparam("since"), bindparam("past")),
+        events.c.at <= bindparam("before"),
+    )
+    .order_by(events.c.at, events.c.id)
+    .limit(bindparam("at_most"))
+    .with_for_update(skip_locked=True)
+)
+_REMOVE_EVENTS = delete(events).where(one_of(events.c.id, "ids"))
+RESULTS, EVENTS = "results", "events"
+_MINUTES = {table.name: table for table in (counters, latencies, gauges)}
+_OLDEST = {
+    RESULTS: select(jobs.c.result_expires_at)
+    .where(text("result_expires_at IS NOT NULL"), jobs.c.result_expires_at <= bindparam("before"))
+    .order_by(jobs.c.result_expires_at)
+    .limit(1),
+    EVENTS: select(events.c.at)
+    .where(events.c.at <= bindparam("before"))
+    .order_by(events.c.at)
+    .limit(1),
+    **{
+        name: select(table.c.minute)
+        .where(table.c.minute <= bindparam("before"))
+        .order_by(table.c.minute)
+        .limit(1)
+        for name, table in _MINUTES.items()
+    },
+}
+"""What tells whether there is any such row. In order, so that an index is looked into."""
 
 
-def _clear_results(tx: Tx, limit: int) -> int:
-    ids = tx.execute(_EXPIRED_RESULTS, {"before": tx.now, "at_most": limit}).scalars().all()
-    for portion in portions(ids):
-        tx.execute(_CLEAR_RESULTS, {"ids": portion})
-    return len(ids)
+class Other(NamedTuple):
+    """Results or a history, oldest first.
+
+    :param before: the time of the last row to go
+    :param since: the time of the last row that was dealt with
+    :param past: the id of that row, where rows have one
+    """
+
+    what: str
+    before: int
+    since: int = -1
+    past: int = -1
 
 
-def _remove_old(
-    tx: Tx,
-    table: Table,
-    column: ColumnElement[int],
-    key: tuple[Column[Any], ...],
-    *,
-    before: int,
-    limit: int,
-) -> int:
+class Rest(NamedTuple):
+    """What a pass has still to do."""
+
+    jobs: Sequence[Ended]
+    others: Sequence[Other]
+
+
+class Refused(Exception):
+    """The database does not let a row go. Nothing of the batch has happened.
+
+    :param ids: of its jobs
+    :param rest: what would be left after it
+    """
+
+    def __init__(self, ids: Sequence[str], reason: str, rest: Sequence[Ended] = ()) -> None:
+        super().__init__(reason)
+        self.ids = ids
+        self.reason = reason
+        self.rest = rest
+
+
+# -- the pass ----------------------------------------------------------------------------------
+
+
+def plan(tx: Tx, events_for: timedelta) -> Rest:
+    """Where anything is overdue, queue by queue."""
+    rules = [
+        rule for row in tx.execute(_QUEUES).all() for rule in _rules(tx, row.name, row.retention)
+    ]
+    places = tx.flavor.overdue(tx, [(rule.queue, rule.status, rule.until) for rule in rules])
+    ages = {RESULTS: timedelta(0), EVENTS: events_for}
+    others = [Other(what, tx.now - duration_us(ages.get(what, HISTORY))) for what in _OLDEST]
+    others = [
+        other
+        for other in others
+        if tx.execute(_OLDEST[other.what], {"before": other.before}).first()
+    ]
+    return Rest([rules[place] for place in sorted(places)], others)
+
+
+def _rules(tx: Tx, queue: str, rule: str) -> Iterator[Ended]:
+    """What each status of the queue may lose."""
+    kept = _decode(rule)
+    young = tx.now - duration_us(KEPT_AT_LEAST)
+    for status, age, most in (
+        (JobStatus.DONE, kept.done, kept.max_done),
+        (JobStatus.DEAD, kept.dead, kept.max_dead),
+        (JobStatus.CANCELLED, kept.cancelled, kept.max_cancelled),
+    ):
+        end = (tx.now - duration_us(max(age, KEPT_AT_LEAST)), _LAST)
+        if most is not None:
+            beyond = {"of": queue, "as_status": status.value, "kept": most}
+            newest = tx.execute(_NEWEST_BEYOND, beyond).first()
+            if newest is not None:
+                end = max(end, min((newest.finished_at, newest.id), (young, _LAST)))
+        yield Ended(queue, status.value, rule, *end)
+
+
+def _portions(tx: Tx, limit: int, step: Callable[[int], int]) -> tuple[int, bool]:
+    """Repeat ``step(size)`` as long as others may be held up; rows, and whether there are more.
+
+    :param step: deals with at most so many rows; with fewer when there are no more
+    """
+    began = _elapsed()
+    done, size = 0, _FIRST
+    while done < limit:
+        size = min(size, limit - done)
+        found = step(size)
+        done += found
+        if found < size:
+            return done, False
+        spent = _elapsed() - began
+        # As many as go in the time that is left, at the pace so far.
+        fitting = int(done * (tx.flavor.hold_s - spent) / max(spent, 1e-6))
+        if fitting < _FIRST:
+            break
+        size = min(2 * size, fitting, _MOST)
+    return done, True
+
+
+# -- jobs --------------------------------------------------------------------------------------
+
+
+def remove_ended(
+    tx: Tx, overdue: Sequence[Ended], limit: int, held: Collection[str]
+) -> tuple[int, list[Ended], list[str]]:
+    """Remove the first jobs; how many rows were dealt with, what is left, and what was passed by.
+
+    :param held: jobs that are passed by
+    :raises Refused: one of them cannot go
+    """
+    left = deque(overdue)
+    passed: list[str] = []
+    removed: list[str] = []
+
+    def step(size: int) -> int:
+        rows: list[Any] = []
+        while left and len(rows) < size:
+            some, seen = tx.flavor.next_ended(tx, left, size - len(rows))
+            rows += some
+            for _ in range(seen):
+                left.popleft()
+            if len(rows) == size:
+                left[0] = left[0]._replace(since=some[-1].finished_at, past=some[-1].id)
+        passed.extend(row.id for row in rows if row.id in held)
+        gone = [row for row in rows if row.id not in held]
+        removed.extend(row.id for row in gone)
+        try:
+            _remove(tx, gone)
+        except tx.flavor.driver_errors as error:
+            reason = tx.flavor.refusal(error)
+            if reason is None:
+                raise
+            raise Refused(removed, reason, list(left)) from None
+        return len(rows)
+
+    _portions(tx, limit, step)
+    return len(removed), list(left), passed
+
+
+def remove_these(tx: Tx, ids: Sequence[str]) -> int:
+    """Remove those that are finished still; how many.
+
+    :raises Refused: one of them cannot go
+    """
+    before = tx.now - duration_us(KEPT_AT_LEAST)
+    rows = tx.execute(_STILL_FINISHED, {"ids": ids, "before": before}).all()
+    try:
+        _remove(tx, rows)
+    except tx.flavor.driver_errors as error:
+        reason = tx.flavor.refusal(error)
+        if reason is None:
+            raise
+        raise Refused(ids, reason) from None
+    return len(rows)
+
+
+def _remove(tx: Tx, rows: Sequence[Any]) -> None:
+    if rows:
+        ids = [row.id for row in rows]
+        # A child that was requeued alone may wait for one of them.
+        parents = {row.id: JobStatus(row.status) for row in rows if row.has_children}
+        tell_children(tx, parents, removed=True)
+        tx.execute(_REMOVE, {"ids": ids})
+        tx.execute(_REMOVE_EDGES, {"ids": ids})
+
+
+# -- all else ----------------------------------------------------------------------------------
+
+
+def remove_others(tx: Tx, other: Other, limit: int) -> tuple[int, Other | None]:
+    """Clear results, or remove rows of a history; how many, and what is left."""
+    left = other
+
+    def step(size: int) -> int:
+        nonlocal left
+        rows = remove(tx, left, size)
+        if rows and left.what not in _MINUTES:
+            # Not once more past those that have just gone, which the index may still have.
+            left = left._replace(since=rows[-1].at, past=rows[-1].id)
+        return len(rows)
+
+    remove = _REMOVERS.get(other.what, _remove_minutes)
+    removed, is_more = _portions(tx, limit, step)
+    return removed, left if is_more else None
+
+
+def _clear_results(tx: Tx, other: Other, size: int) -> Sequence[Any]:
+    found = {"since": other.since, "before": other.before, "at_most": size}
+    rows = tx.execute(_EXPIRED_RESULTS, found).all()
+    if rows:
+        tx.execute(_CLEAR_RESULTS, {"ids": [row.id for row in rows]})
+    return rows
+
+
+def _remove_events(tx: Tx, other: Other, size: int) -> Sequence[Any]:
+    found = {**other._asdict(), "at_most": size}
+    del found["what"]
+    rows = tx.execute(_OLD_EVENTS, found).all()
+    if rows:
+        tx.execute(_REMOVE_EVENTS, {"ids": [row.id for row in rows]})
+    return rows
+
+
+def _remove_minutes(tx: Tx, other: Other, size: int) -> Sequence[Any]:
+    table = _MINUTES[other.what]
+    key = tuple(table.primary_key)
     oldest = (
         select(*key)
-        .where(column <= before)
-        .order_by(column)
-        .limit(limit)
+        .where(table.c.minute <= other.before)
+        .order_by(table.c.minute)
+        .limit(size)
         .with_for_update(skip_locked=True)
     )
     rows = tx.execute(oldest).all()
     delete_keys(tx, table, [part.name for part in key], rows)
-    return len(rows)
+    return rows
+
+
+_REMOVERS = {RESULTS: _clear_results, EVENTS: _remove_events}

@@ -11,7 +11,18 @@ from forge_jobs.model.processes import ClaimState, PodLease
 from forge_jobs.model.transitions import Demand, Finalization
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
-from tests.support.factories import DAY, KIND, LEASE, QUEUE, claim, done, held, new_job, register
+from tests.support.factories import (
+    DAY,
+    KIND,
+    LEASE,
+    QUEUE,
+    claim,
+    cleaned_up,
+    done,
+    held,
+    new_job,
+    register,
+)
 from tests.support.postgres import a_role, raw, touched, with_options
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180)]
@@ -52,10 +63,7 @@ async def come_and_go(storage: Storage, clock: ManualClock) -> None:
     for _ in range(ROUNDS):
         await a_whole_life(storage, await register(storage))
         clock.advance(8 * DAY)
-        removed = 0
-        while found := await storage.jobs.cleanup(BATCH // 2):
-            removed += found
-        assert removed >= BATCH
+        assert await cleaned_up(storage, batch=BATCH // 2) >= BATCH
 
 
 async def test_jobs_come_and_go_under_an_old_snapshot(url: str) -> None:

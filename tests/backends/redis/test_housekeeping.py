@@ -16,6 +16,7 @@ from forge_jobs.storage.protocols import Storage
 from forge_jobs.storage.redis import retention
 from tests.support.factories import (
     QUEUE,
+    cleaned_up,
     done,
     enqueue_one,
     get_job,
@@ -75,7 +76,7 @@ async def test_the_locator_of_a_removed_job_goes_a_little_later(
         await storage.jobs.delete(only(job_id))
     else:
         clock.advance(timedelta(days=8))
-        assert await storage.jobs.cleanup(10) == 1
+        assert await cleaned_up(storage) == 1
     assert await locators(client) == {job_id}
     clock.advance(3 * MINUTE)
     await storage.jobs.cleanup(10)
@@ -189,7 +190,7 @@ async def test_many_children_of_one_parent_are_told_in_batches(
 async def test_of_more_events_than_a_queue_keeps_the_oldest_go(
     storage: Storage, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(retention, "_HISTORY", (retention._HISTORY[0], 3))
+    monkeypatch.setattr(retention, "MOST_EVENTS", 3)
     job_id = await enqueue_one(storage)
     told = [
         TimelineEvent(
@@ -202,9 +203,9 @@ async def test_of_more_events_than_a_queue_keeps_the_oldest_go(
         for number in range(10)
     ]
     await storage.jobs.append_events(told)
-    assert await storage.jobs.cleanup(5) == 5
-    assert await storage.jobs.cleanup(5) == 2
-    assert await storage.jobs.cleanup(5) == 0
+    assert (await storage.jobs.cleanup(5)).removed == 5
+    assert (await storage.jobs.cleanup(5)).removed == 2
+    assert (await storage.jobs.cleanup(5)).removed == 0
     for left in (await storage.jobs.events(), await storage.jobs.events(job_id=job_id)):
         assert [event.detail for event in left] == ["9", "4", "8"]
 

@@ -1,7 +1,7 @@
 -- no-writes
 -- What retention no longer keeps: the jobs first to go as { when they ended, id }, and how many
 -- each of the other lists holds. Rules: { status, age, how many stay at most (-1: any number) };
--- then the age of history, and how many events stay at most.
+-- then the age of minutes, that of events, and how many of these stay at most.
 local KEPT_AT_LEAST = 60 * 1000000
 
 local function add(found, pairs_of, before)
@@ -30,7 +30,7 @@ local function jobs_beyond(base, found, rule, limit)
 end
 
 local function handle(base, request)
-  local rules, limit, history, most_events = unpack(request)
+  local rules, limit, history, events, most_events = unpack(request)
   local found = {}
   for _, rule in ipairs(rules) do
     jobs_beyond(base, found, rule, limit)
@@ -40,7 +40,7 @@ local function handle(base, request)
   end
   local surplus = redis.call('ZCARD', base .. ':events') - most_events
   return {
-    found, older(':results', 0), math.max(surplus, older(':events', history)), older(':minutes', history),
+    found, older(':results', 0), math.max(surplus, older(':events', events)), older(':minutes', history),
     older(':gauges', history), older(':gone', KEPT_AT_LEAST),
   }
 end

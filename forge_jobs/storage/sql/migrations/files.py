@@ -108,14 +108,18 @@ class Migration:
 
 
 def statements_of(text: str) -> list[str]:
-    """The statements, without the semicolons that end them."""
+    """The statements, without the semicolons that end them and without mere comments."""
     found = [""]
     for part in text.split(";\n"):
         if found[-1].count("$$") % 2:
             found[-1] += f";\n{part}"
         else:
             found.append(part)
-    return [part.strip() for part in found if part.strip()]
+    return [part.strip() for part in found if not _is_comment(part)]
+
+
+def _is_comment(part: str) -> bool:
+    return all(not line or line.startswith("--") for line in part.splitlines())
 
 
 def _settings(text: str) -> dict[str, str]:

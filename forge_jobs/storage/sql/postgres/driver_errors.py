@@ -86,6 +86,19 @@ def _original(error: BaseException) -> BaseException:
     return (error.orig and error.orig.__cause__) or error.orig or error
 
 
+def refusal(error: BaseException) -> str | None:
+    """What does not let a row be deleted: a foreign key of the user's, or a trigger."""
+    code = sqlstate_of(error)
+    if code[:2] not in ("23", "P0"):
+        return None
+    original = _original(error)
+    constraint = getattr(original, "constraint_name", None)
+    table = getattr(original, "table_name", None)
+    if not constraint:
+        return f"a trigger or rule (SQLSTATE {code})"
+    return f"constraint {constraint} of table {table}"
+
+
 def may_go_better(error: BaseException) -> bool:
     """Whether the same script may succeed when it is run again."""
     # A statement may have been prepared before the schema changed.

@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager
+from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, column, func, select, table, text
 from sqlalchemy.dialects import postgresql
@@ -14,17 +15,18 @@ from forge_jobs.model.jobs import Claim
 from forge_jobs.model.processes import PodLease
 from forge_jobs.model.transitions import Demand, Transition
 from forge_jobs.storage.sql.job_rows import JobRow
+from forge_jobs.storage.sql.overdue import Ended, next_of_many
 from forge_jobs.storage.sql.postgres import claims
 from forge_jobs.storage.sql.postgres.announcing import payloads
 from forge_jobs.storage.sql.postgres.borrowed import borrowed, is_of_driver
-from forge_jobs.storage.sql.postgres.driver_errors import DRIVER_ERRORS, translate
+from forge_jobs.storage.sql.postgres.driver_errors import DRIVER_ERRORS, refusal, translate
 from forge_jobs.storage.sql.postgres.many import insert_many
 from forge_jobs.storage.sql.postgres.renewals import renew_claims
 from forge_jobs.storage.sql.postgres.schedules import advance_schedules
 from forge_jobs.storage.sql.postgres.sessions import LOCK_S
 from forge_jobs.storage.sql.postgres.successes import succeed
 from forge_jobs.storage.sql.successes import Succeeded
-from forge_jobs.storage.sql.tables import jobs
+from forge_jobs.storage.sql.tables import FINISHED, jobs
 from forge_jobs.storage.sql.transaction import Tx
 from forge_jobs.storage.sql.upserts import Upserts
 
@@ -39,6 +41,14 @@ _NOTIFY = text(
 _LOCK = text("SELECT pg_advisory_xact_lock(:key)")
 _TRY_LOCK = text("SELECT pg_try_advisory_xact_lock(:key)")
 _LOCK_SHARED = text("SELECT pg_advisory_xact_lock_shared(:key)")
+# Joined, not EXISTS: each rule is one look at the index.
+_OVERDUE = text(
+    "SELECT rule.place FROM unnest(CAST(:queues AS text[]), CAST(:statuses AS text[]),"
+    " CAST(:untils AS bigint[])) WITH ORDINALITY AS rule (queue, status, until, place)"
+    " CROSS JOIN LATERAL (SELECT FROM forge_jobs WHERE queue = rule.queue"
+    f" AND status = rule.status AND {FINISHED} AND finished_at <= rule.until"
+    " ORDER BY finished_at LIMIT 1) AS oldest"
+)
 _INSERT_JOBS = insert_many(jobs)
 _SET = text(
     "SELECT set_config('search_path', :path, true), set_config('lock_timeout', :patience, true)"
@@ -75,6 +85,7 @@ class PostgresFlavor(Upserts):
 
     name = "postgresql"
     locks_rows = True
+    hold_s = 0.2
     driver_errors: tuple[type[Exception], ...] = DRIVER_ERRORS
 
     def __init__(self, schema: str, clock: Clock | None, *, wakes: bool = True) -> None:
@@ -152,6 +163,17 @@ class PostgresFlavor(Upserts):
         """The advisory lock of this name."""
         key = hashlib.blake2b(f"forge_jobs:{self._schema}:{name}".encode(), digest_size=8).digest()
         return int.from_bytes(key, "big", signed=True)
+
+    def overdue(self, tx: Tx, rules: Sequence[tuple[str, str, int]]) -> list[int]:
+        names, statuses, untils = zip(*rules, strict=True) if rules else ((), (), ())
+        values = {"queues": list(names), "statuses": list(statuses), "untils": list(untils)}
+        return [place - 1 for place in tx.execute(_OVERDUE, values).scalars()]
+
+    def next_ended(self, tx: Tx, ended: Sequence[Ended], size: int) -> tuple[Sequence[Any], int]:
+        return next_of_many(tx, ended, size)
+
+    def refusal(self, error: Exception) -> str | None:
+        return refusal(error)
 
     def place(self, connection: Connection) -> Sequence[str]:
         # Looked for first: a role may use a schema that it may not create.

@@ -1,5 +1,7 @@
 """What SQLite does its own way."""
 
+import json
+import sqlite3
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -16,6 +18,7 @@ from sqlalchemy import (
     update,
 )
 from sqlalchemy.dialects import sqlite
+from sqlalchemy.exc import DBAPIError
 
 from forge_jobs.clock import Clock
 from forge_jobs.errors import InvalidInput, StorageError, Unavailable
@@ -24,10 +27,11 @@ from forge_jobs.model.processes import PodLease
 from forge_jobs.model.transitions import Demand, Transition
 from forge_jobs.storage.sql import claims
 from forge_jobs.storage.sql.job_rows import JobRow
+from forge_jobs.storage.sql.overdue import Ended, next_ended
 from forge_jobs.storage.sql.sqlite.driver_errors import TRANSLATED, translate
 from forge_jobs.storage.sql.sqlite.successes import succeed
 from forge_jobs.storage.sql.successes import Succeeded
-from forge_jobs.storage.sql.tables import CLAIMED, jobs, schedules, signals
+from forge_jobs.storage.sql.tables import CLAIMED, FINISHED, jobs, schedules, signals
 from forge_jobs.storage.sql.transaction import Often, Tx
 from forge_jobs.storage.sql.upserts import Upserts
 
@@ -44,6 +48,11 @@ def file_identity(path: Path) -> str:
     return f"sqlite:{found.st_dev}:{found.st_ino}"
 
 
+_OVERDUE = text(
+    "SELECT rule.key FROM json_each(:rules) AS rule WHERE EXISTS (SELECT 1 FROM forge_jobs"
+    " WHERE queue = json_extract(rule.value, '$[0]') AND status = json_extract(rule.value, '$[1]')"
+    f" AND {FINISHED} AND finished_at <= json_extract(rule.value, '$[2]'))"
+)
 _INSERT_JOBS = Often(insert(jobs))
 _ADVANCE = update(schedules).where(schedules.c.name == bindparam("of"))
 _RENEW = (
@@ -68,6 +77,7 @@ class SqliteFlavor(Upserts):
 
     name = "sqlite"
     locks_rows = False
+    hold_s = 0.03
     driver_errors: tuple[type[Exception], ...] = TRANSLATED
 
     def __init__(self, clock: Clock) -> None:
@@ -136,6 +146,17 @@ class SqliteFlavor(Upserts):
     def try_lock(self, connection: Connection, name: str) -> bool:
         """The write lock is ours already."""
         return True
+
+    def overdue(self, tx: Tx, rules: Sequence[tuple[str, str, int]]) -> list[int]:
+        found: list[int] = list(tx.execute(_OVERDUE, {"rules": json.dumps(rules)}).scalars())
+        return found
+
+    def next_ended(self, tx: Tx, ended: Sequence[Ended], size: int) -> tuple[Sequence[Any], int]:
+        return next_ended(tx, ended, size)
+
+    def refusal(self, error: Exception) -> str | None:
+        cause = error.orig if isinstance(error, DBAPIError) else error
+        return str(cause) if isinstance(cause, sqlite3.IntegrityError) else None
 
     def place(self, connection: Connection) -> Sequence[str]:
         return ()

@@ -17,6 +17,7 @@ from forge_jobs.model.jobs import (
     Refusal,
 )
 from forge_jobs.model.queues import QueueCounts, Retention
+from forge_jobs.model.retention import EVENTS_KEPT
 from tests.conformance.model.reference.ends import end_waiting, settle_if_last, tell_children
 from tests.conformance.model.reference.state import (
     CUT,
@@ -250,20 +251,20 @@ def expire(world: World) -> int:
 
 
 def cleanup(world: World, limit: int) -> None:
-    """Of the jobs that are no longer kept the oldest go, at most ``limit``."""
+    """Of the jobs that are no longer kept at most ``limit`` go, queue by queue."""
     overdue = [
         entry
-        for queue in world.queues.values()
+        for queue in sorted(world.queues.values(), key=lambda each: each.name)
         for status in (JobStatus.DONE, JobStatus.DEAD, JobStatus.CANCELLED)
-        for entry in _overdue(world, queue.name, status, queue.settings.retention)
+        for entry in sorted(_overdue(world, queue.name, status, queue.settings.retention))
     ]
-    for _, job_id in sorted(overdue)[:limit]:
+    for _, job_id in overdue[:limit]:
         remove(world, world.jobs[job_id])
     for job in world.jobs.values():
         if job.result_expires_at is not None and job.result_expires_at <= world.now:
             job.result = job.result_expires_at = None
+    world.events = [event for event in world.events if event.at > world.now - EVENTS_KEPT]
     before = world.now - _KEPT
-    world.events = [event for event in world.events if event.at > before]
     for counted in (world.counts, world.latencies):
         for key in [key for key in counted if key[1] <= before]:
             del counted[key]

@@ -1,0 +1,87 @@
+"""Passes of retention: batch after batch, each of them short, none of them undone by one row."""
+
+from datetime import timedelta
+from functools import partial
+
+from forge_jobs.clock import SystemClock
+from forge_jobs.model.ids import JobId
+from forge_jobs.model.retention import Cleaned
+from forge_jobs.storage.sql import retention
+from forge_jobs.storage.sql.database import Database
+from forge_jobs.storage.sql.overdue import Ended
+from forge_jobs.storage.sql.retention import Refused, Rest
+
+_PASSED_BY_S = 3600.0
+_MOST_PASSED_BY = 10_000
+
+_elapsed = SystemClock().elapsed
+
+
+class Cleaner:
+    """See ``JobStore.cleanup``. Remembers for an hour which jobs the database does not let go."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._held: dict[str, tuple[float, str]] = {}
+
+    async def cleanup(self, limit: int, rest: object | None, events_for: timedelta) -> Cleaned:
+        """See ``JobStore.cleanup``."""
+        if isinstance(rest, Rest):
+            found = rest
+        else:
+            plan = partial(retention.plan, events_for=events_for)
+            found = await self._database.read(plan)
+        removed, jobs, held = await self._remove_jobs(found, limit) if found.jobs else (0, [], {})
+        others = []
+        for other in found.others:
+            gone, more = await self._database.write(
+                partial(retention.remove_others, other=other, limit=limit)
+            )
+            removed += gone
+            if more is not None:
+                others.append(more)
+        left = Rest(jobs, others) if jobs or others else None
+        return Cleaned(removed=removed, rest=left, held=held)
+
+    async def _remove_jobs(
+        self, rest: Rest, limit: int
+    ) -> tuple[int, list[Ended], dict[JobId, str]]:
+        self._forget_old()
+        try:
+            removed, left, passed = await self._database.write(
+                partial(
+                    retention.remove_ended,
+                    overdue=rest.jobs,
+                    limit=limit,
+                    held=self._held.keys(),
+                )
+            )
+        except Refused as refused:
+            removed, held = await self._one_by_one(refused)
+            return removed, list(refused.rest), held
+        return removed, left, {JobId(each): self._held[each][1] for each in passed}
+
+    async def _one_by_one(self, refused: Refused) -> tuple[int, dict[JobId, str]]:
+        """Remove all but those that are held, which are found by halves."""
+        removed, held = 0, dict[JobId, str]()
+        parts = [refused.ids]
+        while parts:
+            ids = parts.pop()
+            try:
+                removed += await self._database.write(partial(retention.remove_these, ids=ids))
+            except Refused as one:
+                if len(ids) == 1:
+                    held[JobId(ids[0])] = one.reason
+                    if len(self._held) < _MOST_PASSED_BY:
+                        self._held[ids[0]] = (_elapsed(), one.reason)
+                else:
+                    half = len(ids) // 2
+                    parts += [ids[half:], ids[:half]]
+        return removed, held
+
+    def _forget_old(self) -> None:
+        now = _elapsed()
+        for job_id, (since, _) in list(self._held.items()):
+            if now - since < _PASSED_BY_S:
+                break  # kept in the order of time
+            del self._held[job_id]
