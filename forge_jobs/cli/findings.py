@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from forge_jobs.cli.output import duration, instant
 from forge_jobs.client import JobClient
-from forge_jobs.model.jobs import ACTIVE, Job, JobFilter, JobStatus, JobSummary
+from forge_jobs.model.jobs import ACTIVE, Hold, Job, JobFilter, JobStatus, JobSummary
 from forge_jobs.model.processes import Allocation, PodState
 from forge_jobs.model.queues import QueueCounts, QueueState
 from forge_jobs.policy import remedies
@@ -171,6 +171,15 @@ async def _cooling(fleet: _Fleet, queue: _Queue) -> _Result:
 
 async def _held(fleet: _Fleet, queue: _Queue) -> _Result:
     waiting = await _jobs(fleet.storage, queue.name, JobStatus.PENDING, JobStatus.FAILED)
+    unreadable = [job for job in waiting if job.hold is Hold.UNREADABLE or job.unreadable]
+    if unreadable:
+        job = unreadable[0]
+        why = job.unreadable or "the release that claimed it could not read it"
+        text = (
+            f"{count(len(unreadable), 'job')} of {queue.name!r} with a record that cannot be read, "
+            f"for example {job.id}: {why}; mend the record, or start a release that reads it"
+        )
+        return "fail", text, remedies.requeue(job.id)
     held = [job for job in waiting if job.hold is not None]
     since = min((job.due_at for job in held), default=None)
     text = (
@@ -254,7 +263,7 @@ _CHECKS = (
         name="held",
         concerns=lambda queue: queue.counts.held > 0,
         describe=_held,
-        well="no job is held for want of its kind",
+        well="no job is held for want of its kind, or because it cannot be read",
     ),
     _Check(
         name="blocked",

@@ -2,6 +2,7 @@
 
 import click
 
+from forge_jobs.cli.commands.backup import backup
 from forge_jobs.cli.commands.completion import completion
 from forge_jobs.cli.commands.cron import cron
 from forge_jobs.cli.commands.demo import demo
@@ -29,6 +30,7 @@ from forge_jobs.cli.failures import CommandLine
         kinds,
         explain,
         migrate,
+        backup,
         doctor,
         demo,
         completion,

@@ -1,7 +1,6 @@
 """Jobs: what is asked for, what is stored, what a worker holds.
 
-All records are frozen; instants are aware UTC datetimes with microseconds, durations are
-timedeltas.
+All records are frozen; instants are aware UTC datetimes, durations are timedeltas.
 """
 
 from collections.abc import Iterable, Mapping
@@ -78,6 +77,8 @@ class Hold(StrEnum):
 
     UNKNOWN_KIND = "unknown_kind"
     """No live pod knows its kind."""
+    UNREADABLE = "unreadable"
+    """Its record could not be read when it was claimed."""
 
 
 class Unique(Struct, frozen=True):
@@ -106,8 +107,7 @@ class NewJob(Struct, frozen=True, kw_only=True):
     """A request with every default filled in and every value checked: what a store takes.
 
     :param payload: JSON text of an object, returned byte for byte
-    :param run_at: due from this instant; at most one of ``run_at`` and ``delay`` is set,
-        neither means now
+    :param run_at: due from this instant; without it and ``delay``, one of which may be set, now
     :param max_attempts: at least 1; None means no bound
     :param metadata: JSON text of an object of strings
     :param trace: JSON text of the trace context headers, "" for none
@@ -226,6 +226,7 @@ class Job(Struct, frozen=True, kw_only=True):
     :param result: JSON text, None when there is none (yet, any more, or not asked for)
     :param payload: "" once a job that is not to be kept has ended
     :param rate_limit: the scope that it waits for when the cause is rate_limited, else None
+    :param unreadable: which stored fields cannot be read, and why; here they are as in a new job
     """
 
     id: JobId
@@ -263,9 +264,10 @@ class Job(Struct, frozen=True, kw_only=True):
     waits_for: tuple[JobId, ...]
     """While blocked: parents that have not settled yet, in id order."""
     held_by: tuple[JobId, ...] = ()
-    """Those of ``waits_for`` that ended without success and hold the job, until they succeed after
-    a requeue or an operator releases the job."""
+    """Those of ``waits_for`` that ended without success and hold the job, until they succeed or an
+    operator releases the job."""
     rate_limit: str | None = None
+    unreadable: str = ""
 
 
 class JobSummary(Struct, frozen=True, kw_only=True):
@@ -286,8 +288,8 @@ class JobSummary(Struct, frozen=True, kw_only=True):
     host_id: HostId
     started_at: datetime | None
     tags: tuple[str, ...]
-    last_error: str
-    """Type and message of the newest error, "" when there is none."""
+    last_error: str  # its type and message, "" for none
+    unreadable: str = ""
 
 
 class JobFilter(Struct, frozen=True, kw_only=True):
@@ -298,8 +300,7 @@ class JobFilter(Struct, frozen=True, kw_only=True):
 
     :param ids: None means any. An empty tuple means no job at all: a list that came out empty
         must never stand for every job there is. Of the other parts empty tuples mean any
-    :param enqueued_before: strictly before this instant
-    :param enqueued_after: at or after this instant
+    :param enqueued_before: strictly before this instant; ``enqueued_after``: at or after it
     """
 
     ids: tuple[JobId, ...] | None = None

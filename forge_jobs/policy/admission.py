@@ -6,7 +6,7 @@ from datetime import datetime
 import msgspec
 
 from forge_jobs.model.ids import JobId
-from forge_jobs.model.jobs import ACTIVE, Cause, Job, JobStatus
+from forge_jobs.model.jobs import ACTIVE, Cause, Hold, Job, JobStatus
 from forge_jobs.model.processes import Allocation, Leadership, PodState, WorkerState
 from forge_jobs.model.queues import QueueState
 from forge_jobs.policy import remedies
@@ -91,7 +91,18 @@ def _expired(job: Job, expired_at: datetime, around: Situation) -> Explanation:
     )
 
 
+def _unreadable(job: Job) -> Explanation:
+    text = "on hold: the release that was to run it could not read its record, and this one can"
+    if job.unreadable:
+        held = "on hold: " if job.hold is not None else ""
+        text = f"{held}its record cannot be read: {job.unreadable}; mend it, or start a release "
+        text += "that reads it, then requeue it"
+    return Explanation(reason=Reason.UNREADABLE, text=text, help=remedies.requeue(job.id))
+
+
 def _of_job(job: Job, around: Situation) -> Explanation | None:
+    if job.unreadable or job.hold is Hold.UNREADABLE:
+        return _unreadable(job)
     if job.hold is not None:
         return Explanation(
             reason=Reason.UNKNOWN_KIND,

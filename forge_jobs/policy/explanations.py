@@ -20,6 +20,8 @@ class Reason(StrEnum):
     EXPIRED = "expired"
     """Its time ran out; the next clean-up pass cancels it."""
     UNKNOWN_KIND = "unknown_kind"
+    UNREADABLE = "unreadable"
+    """Its record cannot be read: it was spoilt, or another release has written it."""
     NOT_DUE = "not_due"
     WAITS_FOR_RETRY = "waits_for_retry"
     RATE_LIMITED = "rate_limited"

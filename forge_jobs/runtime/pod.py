@@ -296,6 +296,8 @@ class RunningPod:
             yield "draining"
         if self.receiver.is_fenced or self.services.fence.must_stop(now):
             yield "fenced: no beat has reached the store for too long"
+        if problem := self.plan.storage.health().problem:
+            yield problem
         yield from self.heartbeat.problems(now)
         yield from self._problems_of_work(now)
 

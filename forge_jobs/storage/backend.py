@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import Protocol
 
 from forge_jobs.clock import Clock
@@ -116,4 +117,11 @@ class Backend(Protocol):
 
     def migrator(self, clock: Clock | None) -> Migrator:
         """The schema of the store."""
+        ...
+
+    async def back_up(self, target: Path) -> None:
+        """Copy the store to a new file while programs use it.
+
+        :raises InvalidInput: it has tools of its own for that; the text names them
+        """
         ...

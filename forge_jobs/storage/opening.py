@@ -2,6 +2,7 @@
 uses one store does not load the drivers of the others."""
 
 from importlib import import_module
+from pathlib import Path
 
 from forge_jobs.clock import Clock
 from forge_jobs.errors import InvalidInput
@@ -100,6 +101,16 @@ def open_migrator(url: str, *, clock: Clock | None = None) -> Migrator:
     :raises InvalidInput: the URL is wrong (field ``url``)
     """
     return _backend(url).migrator(clock)
+
+
+async def back_up(url: str, target: Path) -> None:
+    """Copy the SQLite store that ``url`` names to a new file, while programs use it.
+
+    :raises InvalidInput: ``target`` is there already (field ``target``), or the URL is wrong, or of
+        a store with tools of its own (field ``url``)
+    :raises NotFound: there is no such store
+    """
+    await _backend(url).back_up(target)
 
 
 def _backend(url: str) -> Backend:

@@ -162,7 +162,7 @@ ENDS = [
         "revive without looking again",
         "revive",
         "settle",
-        "lambda row: row.heartbeat_at <= silent_since and",
+        "lambda row: _is_silent(row, silent_since) and",
         "lambda row:",
     ),
     _bug(
@@ -206,8 +206,8 @@ ENDS = [
         "a retry delayed from the old due time",
         "finalize",
         "settle",
-        "else now + duration_us(delay)",
-        "else row.run_at + duration_us(delay)",
+        "return now + duration_us(delay)",
+        "return row.run_at + duration_us(delay)",
     ),
     _bug(
         "an older result kept",

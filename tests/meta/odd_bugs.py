@@ -87,7 +87,7 @@ TURNS = [
         "hand-backs: each snooze counts as the first",
         "hand_backs",
         "settle",
-        "transition.count_snooze and not row.snoozes",
+        "transition.count_snooze and not snoozes",
         "transition.count_snooze",
     ),
     _bug(
@@ -141,15 +141,15 @@ ODD_BUGS = [
         "an interrupted job goes behind those that are due",
         "place_in_queue",
         "settle",
-        "return min(row.run_at, now) if delay is None",
-        "return now if delay is None",
+        "return min(row.run_at, now) if isinstance",
+        "return now if isinstance",
     ),
     _bug(
         "an interrupted job waits for a clock that went back",
         "place_in_queue",
         "settle",
-        "return min(row.run_at, now) if delay is None",
-        "return row.run_at if delay is None",
+        "return min(row.run_at, now) if isinstance",
+        "return row.run_at if isinstance",
     ),
     _bug(
         "a tag found behind a quote in another",

@@ -37,6 +37,7 @@ from tests.meta.pass_bugs import PASS_BUGS
 from tests.meta.pod_bugs import POD_BUGS
 from tests.meta.policy_bugs import POLICY_BUGS
 from tests.meta.postgres_bugs import POSTGRES_BUGS
+from tests.meta.record_bugs import RECORD_BUGS
 from tests.meta.redis_bugs import REDIS_BUGS
 from tests.meta.redis_server_bugs import REDIS_SERVER_BUGS
 from tests.meta.runtime_bugs import RUNTIME_BUGS
@@ -58,6 +59,7 @@ GROUPS = {
     "lost writes": LOST_WRITE_BUGS,
     "odd": ODD_BUGS,
     "postgres": POSTGRES_BUGS,
+    "record": RECORD_BUGS,
     "redis": (*REDIS_BUGS, *REDIS_SERVER_BUGS),
     "lock": LOCK_BUGS,
     "schema": SCHEMA_BUGS,

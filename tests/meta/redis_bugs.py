@@ -176,8 +176,8 @@ REDIS_BUGS: tuple[Bug, ...] = (
         "a token that repeats after an attempt was handed back",
         "claim",
         "lib/claiming",
-        "math.max(tonumber(token) + 1, now), tonumber(attempt or 0) + 1",
-        "tonumber(enqueued) + tonumber(attempt or 0) + 1, tonumber(attempt or 0) + 1",
+        "token, attempt = math.max(token + 1, now), attempt + 1",
+        "token, attempt = tonumber(enqueued) + attempt + 1, attempt + 1",
     ),
     _bug(
         "delivered twice: a claim stays in the ready line",
@@ -232,7 +232,7 @@ REDIS_BUGS: tuple[Bug, ...] = (
         "claims of a pod that are never counted down",
         "finalize",
         "lib/claims",
-        "    own(job.host, -1)\n",
+        "    own(job.host or '', -1)\n",
         "",
     ),
     _bug(

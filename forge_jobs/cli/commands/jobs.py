@@ -61,10 +61,12 @@ def list_jobs(
 
 
 def _line(job: JobSummary) -> list[object]:
-    status = f"{job.status} ({job.hold})" if job.hold else job.status
+    beside = "unreadable" if job.unreadable else job.hold
+    status = f"{job.status} ({beside})" if beside else job.status
     attempt = f"{job.attempt}/{'-' if job.max_attempts is None else job.max_attempts}"
     due = "" if job.finished_at else instant(job.due_at)
-    return [job.id, job.queue, job.kind, status, job.cause, attempt, due, job.last_error[:60]]
+    told = job.unreadable or job.last_error
+    return [job.id, job.queue, job.kind, status, job.cause, attempt, due, told[:60]]
 
 
 @jobs.command()

@@ -20,11 +20,13 @@ class StoreHealth(Struct, frozen=True, kw_only=True):
         because listening was not asked for, is not possible, or has just been interrupted
     :param silences: how often listening was found interrupted, since the bundle was opened
     :param unreplicated: writes that fewer replicas confirmed in time than were asked for
+    :param problem: why the store must not be used any more, and what to do; "" when it may
     """
 
     wakes: bool = True
     silences: int = 0
     unreplicated: int = 0
+    problem: str = ""
 
 
 class OpenTransactions(Struct, frozen=True, kw_only=True):

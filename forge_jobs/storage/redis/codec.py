@@ -6,7 +6,7 @@ from operator import attrgetter
 
 import msgspec
 
-from forge_jobs.clock import duration_us, from_us, to_us
+from forge_jobs.clock import EPOCH, duration_us, from_us, to_us
 from forge_jobs.model.edges import EdgeState
 from forge_jobs.model.ids import HostId, JobId, WorkerId
 from forge_jobs.model.jobs import (
@@ -19,6 +19,7 @@ from forge_jobs.model.jobs import (
     JobStatus,
     NewJob,
 )
+from forge_jobs.storage.salvage import Fields
 
 
 class Doc(msgspec.Struct, frozen=True, array_like=True):
@@ -159,8 +160,13 @@ def _template_fields(request: NewJob) -> tuple[object, ...]:
 
 
 def claimed_job(queue: str, host_id: HostId, stored: StoredClaim) -> ClaimedJob:
-    """A claim that the pod has just made."""
+    """A claim that the pod has just made.
+
+    :raises UNREADABLE: a field of it cannot be read
+    """
     doc = decode_doc(stored.doc)
+    if doc.metadata != "{}":
+        _decode_metadata(doc.metadata)
     enqueued = int(stored.enqueued)
     enqueued_at = from_us(enqueued)
     return ClaimedJob(
@@ -210,52 +216,81 @@ def job(
     :param errors: its list of errors, oldest first
     :param waits_for: parents that have not settled, and the states of these edges
     """
-    doc = decode_doc(fields["doc"])
-
-    def number(name: str) -> int:
-        return int(fields.get(name, 0))
-
-    def instant(name: str) -> datetime | None:
-        return from_us(int(fields[name])) if name in fields else None
-
+    read = StoredFields(fields)
+    doc = read.read("doc", decode_doc, NO_DOC)
+    cause = read.member("cause", Cause.ENQUEUED)
     parents = sorted(waits_for)
-    return Job(
+    found = Job(
         id=JobId(job_id),
         queue=queue,
-        kind=fields["kind"],
-        payload=fields["payload"],
-        status=JobStatus(fields["status"]),
-        cause=Cause(fields["cause"]),
-        priority=number("priority"),
-        attempt=number("attempt"),
+        kind=read.text("kind"),
+        payload=read.text("payload"),
+        status=read.member("status", JobStatus.PENDING),
+        cause=cause,
+        priority=read.number("priority"),
+        attempt=read.count("attempt"),
         max_attempts=doc.max_attempts,
-        token=number("token"),
-        crashes=number("crashes"),
-        snoozes=number("snoozes"),
-        enqueued_at=from_us(number("enqueued")),
-        due_at=from_us(number("run_at")),
-        claimed_at=instant("claimed"),
-        started_at=instant("started"),
-        heartbeat_at=instant("beat"),
-        finished_at=instant("finished"),
-        expires_at=instant("expires"),
-        timeout=None if doc.timeout is None else timedelta(microseconds=doc.timeout),
+        token=read.number("token"),
+        crashes=read.count("crashes"),
+        snoozes=read.count("snoozes"),
+        enqueued_at=read.instant("enqueued"),
+        due_at=read.instant("run_at"),
+        claimed_at=read.instant_if_set("claimed"),
+        started_at=read.instant_if_set("started"),
+        heartbeat_at=read.instant_if_set("beat"),
+        finished_at=read.instant_if_set("finished"),
+        expires_at=read.instant_if_set("expires"),
+        timeout=read.value("timeout", doc.timeout, _duration, None),
         unique_key=fields.get("key"),
-        hold=Hold(fields["hold"]) if "hold" in fields else None,
+        hold=read.member_or_none("hold", Hold) if "hold" in fields else None,
         host_id=HostId(fields.get("host", "")),
         worker_id=WorkerId(fields.get("worker", "")),
         cancel_requested="cancel" in fields,
         tags=_tags(fields.get("tags", "")),
-        metadata=_decode_metadata(doc.metadata),
+        metadata=read.value("metadata", doc.metadata, _decode_metadata, {}),
         trace=doc.trace,
         schedule=fields.get("schedule", ""),
         keep_result=doc.keep_result,
         result=fields.get("result"),
-        errors=tuple(decode_error(each) for each in errors),
+        errors=read.value("errors", errors, _decode_all_errors, ()),
         waits_for=tuple(JobId(parent) for parent in parents),
         held_by=tuple(JobId(one) for one in parents if waits_for[one] == EdgeState.HELD),
-        rate_limit=fields.get("limit") if fields["cause"] == Cause.RATE_LIMITED else None,
+        rate_limit=fields.get("limit") if cause is Cause.RATE_LIMITED else None,
     )
+    return msgspec.structs.replace(found, unreadable=read.problems) if read.problems else found
+
+
+class StoredFields(Fields):
+    """The fields of a hash, which holds texts alone."""
+
+    def number(self, name: str, otherwise: int = 0) -> int:
+        return self.read(name, int, otherwise)
+
+    def count(self, name: str) -> int:
+        """A number that is zero where it is not set."""
+        return self.number(name) if self._stored.get(name) else 0
+
+    def instant(self, name: str) -> datetime:
+        return self.read(name, _instant, EPOCH)
+
+    def instant_if_set(self, name: str) -> datetime | None:
+        """An instant; None where the hash has no such field."""
+        return self.read(name, _instant, None) if self._stored.get(name) else None
+
+
+NO_DOC = Doc(max_attempts=None, timeout=None, keep_result=True, metadata="{}", trace="")
+
+
+def _instant(stored: str) -> datetime:
+    return from_us(int(stored))
+
+
+def _duration(microseconds: int | None) -> timedelta | None:
+    return None if microseconds is None else timedelta(microseconds=microseconds)
+
+
+def _decode_all_errors(stored: Iterable[bytes | str]) -> tuple[ErrorRecord, ...]:
+    return tuple(map(decode_error, stored))
 
 
 def _tags(joined: str) -> tuple[str, ...]:

@@ -4,10 +4,12 @@ import hashlib
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import anyio
 
 from forge_jobs.clock import Clock
+from forge_jobs.errors import InvalidInput
 from forge_jobs.reports import reporter
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.storage.redis.address import RedisUrl, parse_url
@@ -46,6 +48,11 @@ class RedisAddress:
         :raises StorageError: also when the server is too old, or drops keys
         """
         return await _Opener(self.url, clock).open(migrate=migrate, create=create)
+
+    async def back_up(self, target: Path) -> None:
+        """See ``Backend.back_up``."""
+        fix = "use BGSAVE, or the backups of your server"
+        raise InvalidInput("url", "names a Redis server", fix)
 
     def migrator(self, clock: Clock | None) -> RedisMigrator:
         """See ``Backend.migrator``."""

@@ -9,7 +9,7 @@ from operator import itemgetter
 import msgspec
 
 from forge_jobs.clock import SystemClock, duration_us, from_us
-from forge_jobs.errors import Unavailable
+from forge_jobs.errors import StorageError, Unavailable
 from forge_jobs.model.ids import HostId, JobId
 from forge_jobs.model.jobs import Cause, Claim, ClaimedJob, JobStatus
 from forge_jobs.model.processes import PodLease
@@ -25,6 +25,7 @@ from forge_jobs.model.transitions import (
 from forge_jobs.storage.redis.codec import StoredClaim, claimed_job, decode_doc, error_json
 from forge_jobs.storage.redis.database import Database
 from forge_jobs.storage.redis.fleet import in_all_queues, live_kinds
+from forge_jobs.storage.salvage import UNREADABLE, log_set_aside
 
 _HOLD_AT_ONCE = 1000
 """How many jobs of unknown kinds one claim puts aside, so that it stays short."""
@@ -45,6 +46,7 @@ class _Answer(msgspec.Struct, frozen=True, array_like=True):
     next_in: int
     strange: list[str]
     kinds_version: int
+    unreadable: list[tuple[str, str]]
 
 
 class _Stale(msgspec.Struct, frozen=True, array_like=True):
@@ -90,11 +92,48 @@ async def exchange(
     answer = answers[db.keys.queue(queue)]
     if answer.strange:
         await _hold_unknown(db, queue, answer)
+    for job_id, reason in answer.unreadable:
+        log_set_aside(queue, job_id, reason)
+    claimed, unreadable = _claimed_jobs(queue, lease.host_id, answer.claims)
+    if unreadable:
+        await _give_back(db, queue, unreadable)
+    # What stands behind jobs that are put aside is due too.
+    next_in = 0 if unreadable else answer.next_in
     return Exchange(
         tuple(settled),
-        tuple(claimed_job(queue, lease.host_id, stored) for stored in answer.claims),
-        None if answer.next_in < 0 else timedelta(microseconds=answer.next_in),
+        tuple(claimed),
+        None if next_in < 0 else timedelta(microseconds=next_in),
     )
+
+
+def _claimed_jobs(
+    queue: str, host_id: HostId, stored: Iterable[StoredClaim]
+) -> tuple[list[ClaimedJob], list[tuple[StoredClaim, str]]]:
+    """The claims, and those of jobs that cannot be read with the reason."""
+    claimed: list[ClaimedJob] = []
+    unreadable: list[tuple[StoredClaim, str]] = []
+    for one in stored:
+        try:
+            claimed.append(claimed_job(queue, host_id, one))
+        except UNREADABLE as error:
+            unreadable.append((one, " ".join(str(error).split())))
+    return claimed, unreadable
+
+
+async def _give_back(
+    db: Database, queue: str, unreadable: Iterable[tuple[StoredClaim, str]]
+) -> None:
+    """Put claimed jobs on hold that cannot be read.
+
+    The caller has claims already, which must not be lost over this. A claim that stays is named by
+    the pod's next beat as one it does not know, and handed back.
+    """
+    items = []
+    for stored, reason in unreadable:
+        log_set_aside(queue, stored.id, reason)
+        items.append((stored.id, stored.token, stored.kind))
+    with contextlib.suppress(StorageError):
+        await db.run_one("give_back", db.keys.queue(queue), items, bool)
 
 
 async def finalize(db: Database, finalizations: Sequence[Finalization]) -> list[bool]:
@@ -139,7 +178,7 @@ async def stale_claims(db: Database, stale_after: timedelta, limit: int) -> Stal
             claim=Claim(queue, JobId(one.id), one.token, HostId(one.host)),
             kind=one.kind,
             attempt=one.attempt,
-            max_attempts=decode_doc(one.doc).max_attempts,
+            max_attempts=_max_attempts(one.doc),
             crashes=one.crashes,
             started=one.started,
             cancel_requested=one.cancel,
@@ -149,6 +188,13 @@ async def stale_claims(db: Database, stale_after: timedelta, limit: int) -> Stal
     # In a cluster any two queues may lie on different servers, each with a clock of its own.
     times = {queue if db.is_cluster else "": from_us(many.now) for queue, many in found.items()}
     return StaleClaims(stale, read_at=times)
+
+
+def _max_attempts(doc: str) -> int | None:
+    try:
+        return decode_doc(doc).max_attempts
+    except UNREADABLE:
+        return None
 
 
 def by_queue(claims: Iterable[Claim]) -> dict[str, list[int]]:

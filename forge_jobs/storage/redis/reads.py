@@ -1,12 +1,11 @@
 """Reads of jobs."""
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Literal
 
 import msgspec
 
-from forge_jobs.clock import from_us
 from forge_jobs.model.ids import HostId, JobId
 from forge_jobs.model.jobs import Cause, Hold, Job, JobFilter, JobStatus, JobSummary, Page
 from forge_jobs.model.queues import QueueCounts
@@ -114,29 +113,28 @@ def _job(queue: str, job_id: JobId, whole: _Whole) -> Job:
 
 
 def _summary(queue: str, job_id: JobId, line: _Line) -> JobSummary:
-    error = codec.decode_error(line.error) if line.error else None
-    return JobSummary(
+    read = codec.StoredFields(msgspec.structs.asdict(line))
+    doc = read.read("doc", codec.decode_doc, codec.NO_DOC)
+    error = read.read("error", codec.decode_error, None) if line.error else None
+    found = JobSummary(
         id=job_id,
         queue=queue,
         kind=line.kind,
-        status=JobStatus(line.status),
-        cause=Cause(line.cause),
-        priority=int(line.priority),
-        attempt=int(line.attempt or 0),
-        max_attempts=codec.decode_doc(line.doc).max_attempts,
-        enqueued_at=from_us(int(line.enqueued)),
-        due_at=from_us(int(line.run_at)),
-        finished_at=_instant(line.finished),
-        hold=Hold(line.hold) if line.hold else None,
+        status=read.member("status", JobStatus.PENDING),
+        cause=read.member("cause", Cause.ENQUEUED),
+        priority=read.number("priority"),
+        attempt=read.count("attempt"),
+        max_attempts=doc.max_attempts,
+        enqueued_at=read.instant("enqueued"),
+        due_at=read.instant("run_at"),
+        finished_at=read.instant_if_set("finished"),
+        hold=read.member_or_none("hold", Hold) if line.hold else None,
         host_id=HostId(line.host),
-        started_at=_instant(line.started),
+        started_at=read.instant_if_set("started"),
         tags=tuple(line.tags.split("\n")) if line.tags else (),
         last_error=f"{error.type}: {error.message}" if error else "",
     )
-
-
-def _instant(text: str) -> datetime | None:
-    return from_us(int(text)) if text else None
+    return msgspec.structs.replace(found, unreadable=read.problems) if read.problems else found
 
 
 def _queue_counts(each: _Counts) -> QueueCounts:

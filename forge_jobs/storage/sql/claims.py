@@ -5,7 +5,7 @@ not take (not due yet, in a later priority) is skipped by seeking: priority by p
 one only the range that is due. So 100,000 jobs scheduled for later cost a claim nothing.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -16,15 +16,20 @@ from sqlalchemy import BindParameter, Select, bindparam, func, or_, select, text
 from forge_jobs.model.jobs import Hold
 from forge_jobs.model.processes import PodLease
 from forge_jobs.model.transitions import Demand
+from forge_jobs.storage.salvage import UNREADABLE
 from forge_jobs.storage.sql.job_rows import JobRow
 from forge_jobs.storage.sql.lists import one_of
 from forge_jobs.storage.sql.tables import READY, jobs, pods, queues, slots
 from forge_jobs.storage.sql.transaction import KINDS, Often, Tx
+from forge_jobs.storage.sql.unreadable import Shapes, hold
 
 CLAIMED_COUNTER = "claimed"
 
 HOLD_BATCH = 1000
 """How many jobs of unknown kinds one claim puts aside, so that it stays short."""
+
+_UNREADABLE_PAGES = 5
+"""How often one claim puts aside what it cannot read, and looks again what stands behind it."""
 
 _encode = msgspec.json.encode
 _decode_names = msgspec.json.Decoder(tuple[str, ...]).decode
@@ -123,6 +128,7 @@ _HEAD_COLUMNS = (
     jobs.c.schedule,
 )
 _HEAD = Often(_due(*_HEAD_COLUMNS))
+_SHAPES = Shapes(_HEAD_COLUMNS)
 _HEAD_OF_KINDS = _due(*_HEAD_COLUMNS).where(one_of(jobs.c.kind, "kinds"))
 _HEAD_AFTER = _HEAD_OF_KINDS.where(
     jobs.c.crashes == 0,
@@ -173,7 +179,8 @@ def next_due_in(tx: Tx, queue: str) -> timedelta | None:
     Jobs that are due already do not count: a claim has just passed them over.
     """
     [(earliest,)] = tx.rows(_NEXT_DUE, {"queue": queue, "now": tx.now})
-    return None if earliest is None else timedelta(microseconds=earliest - tx.now)
+    # What is no number is a spoilt due time, which never comes.
+    return timedelta(microseconds=earliest - tx.now) if isinstance(earliest, int) else None
 
 
 _BELOW_ALL = -(2**31)
@@ -204,8 +211,14 @@ class Strangers:
         if self._live_kinds is None:
             # A pod that registers meanwhile waits, and frees afterwards what is held here.
             tx.flavor.lock(tx.connection, KINDS, shared=True)
-            published = tx.execute(_LIVE_KINDS, {"now": tx.now}).scalars()
-            self._live_kinds = frozenset(name for text in published for name in _decode_names(text))
+            published = tx.execute(_LIVE_KINDS, {"now": tx.now}).scalars().all()
+            try:
+                names = [name for text in published for name in _decode_names(text)]
+            except UNREADABLE:
+                # A pod whose record is spoilt may know any kind.
+                self._may_hold = 0
+                return False
+            self._live_kinds = frozenset(names)
         unknown = sorted(set(kinds) - self._live_kinds)
         if not unknown or not self._may_hold:
             return False
@@ -243,20 +256,20 @@ class _Search:
                 break
             [row] = found
             level = row.priority
-            if row.run_at <= self.tx.now:
+            if isinstance(row.run_at, int | float) and row.run_at <= self.tx.now:
                 self._take_level(level)
         return self.picked
 
     def _take_level(self, level: int) -> None:
         at = {"queue": self.queue, "level": level, "now": self.tx.now, "count": self._wanted}
-        rows = self.tx.rows(_HEAD, at)
+        rows = self._head(at)
         while strange := {row.kind for row in rows} - self.kinds:
             if not self._strangers.hold(level, strange):
                 # Others know these kinds, or enough has been put aside for one claim.
                 of_kinds = {**at, "kinds": sorted(self.kinds)}
-                rows = self.tx.execute(_HEAD_OF_KINDS, of_kinds).all()
+                rows = _readable(self.tx.execute(_HEAD_OF_KINDS, of_kinds).all())
                 break
-            rows = self.tx.rows(_HEAD, at)
+            rows = self._head(at)
         passed_over = False
         for row in rows:
             # What may kill its process must not take others' claims with it.
@@ -279,8 +292,22 @@ class _Search:
                 "after_id": last.id,
             },
         )
-        self.picked.extend(rows)
+        self.picked.extend(_readable(rows.all()))
+
+    def _head(self, at: dict[str, Any]) -> list[JobRow]:
+        """The first due jobs of a priority. Those that cannot be read are put aside."""
+        for _ in range(_UNREADABLE_PAGES):
+            rows = self.tx.rows(_HEAD, at)
+            readable = _readable(rows)
+            if len(readable) == len(rows):
+                break
+            hold(self.tx, [row for row in rows if not _SHAPES.fits(row)])
+        return readable
 
     @property
     def _wanted(self) -> int:
         return self.limit - len(self.picked)
+
+
+def _readable(rows: Sequence[JobRow]) -> list[JobRow]:
+    return [row for row in rows if _SHAPES.fits(row)]

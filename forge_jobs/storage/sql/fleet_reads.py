@@ -7,9 +7,10 @@ from typing import Any
 
 from sqlalchemy import Row, func, select, text
 
-from forge_jobs.clock import from_us
+from forge_jobs.clock import EPOCH, from_us
 from forge_jobs.model.ids import HostId
 from forge_jobs.model.processes import PodState, Slots, WorkerState
+from forge_jobs.storage.salvage import instant_or
 from forge_jobs.storage.sql.gauges import decode_gauges
 from forge_jobs.storage.sql.live_pods import pod_of
 from forge_jobs.storage.sql.routes import decode_routes
@@ -72,7 +73,7 @@ def list_workers(tx: Tx, host_id: HostId | None) -> list[WorkerState]:
             queue=row.queue,
             job_id=row.id,
             kind=row.kind,
-            started_at=from_us(row.started_at),
+            started_at=instant_or(row.started_at, EPOCH),
         )
-        for row in tx.execute(wanted)
+        for row in tx.execute(wanted).all()
     ]

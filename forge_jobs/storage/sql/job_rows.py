@@ -1,8 +1,8 @@
 """Job rows and the records they stand for."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from sqlalchemy import Row
@@ -22,6 +22,7 @@ from forge_jobs.model.jobs import (
     JobSummary,
     NewJob,
 )
+from forge_jobs.storage.salvage import UNREADABLE, Fields
 
 JobRow = Row[Any]
 
@@ -33,6 +34,14 @@ _encode = msgspec.json.encode
 _decode_tags = msgspec.json.Decoder(tuple[str, ...]).decode
 _decode_metadata = msgspec.json.Decoder(dict[str, str]).decode
 _decode_errors = msgspec.json.Decoder(tuple[ErrorRecord, ...]).decode
+_split = msgspec.json.Decoder(list[msgspec.Raw]).decode
+
+
+class Unreadable(NamedTuple):
+    """A job that was claimed and cannot be given to a worker."""
+
+    claim: Claim
+    reason: str
 
 
 def instant(microseconds: int | None) -> datetime | None:
@@ -106,16 +115,27 @@ def tag_patterns(tag: str) -> tuple[str, str]:
 
 
 def append_error(errors: str, error: ErrorRecord, now: int) -> str:
-    """The column ``errors`` with one more record; the oldest beyond the bound go."""
-    stamped = msgspec.structs.replace(error, at=from_us(now))
-    return _encode((*_decode_errors(errors), stamped)[-ERROR_HISTORY:]).decode()
+    """The column ``errors`` with one more record; the oldest beyond the bound go.
+
+    Records that this release cannot read stay as they are. What is no list at all goes.
+    """
+    stamped = _encode(msgspec.structs.replace(error, at=from_us(now)))
+    try:
+        before = _split(errors)
+    except UNREADABLE:
+        before = []
+    kept = [*before, msgspec.Raw(stamped)][-ERROR_HISTORY:]
+    return _encode(kept).decode()
 
 
 def claimed_job(row: Any, host_id: HostId) -> ClaimedJob:
     """A row read before the pod claimed it, as the claim that was made of it.
 
     :param row: with the columns as attributes; ``token`` is the claim's already
+    :raises UNREADABLE: a field of it cannot be read
     """
+    if row.metadata != "{}":
+        _decode_metadata(row.metadata)
     return ClaimedJob(
         claim=Claim(row.queue, row.id, row.token, host_id),
         kind=row.kind,
@@ -138,66 +158,86 @@ def claimed_job(row: Any, host_id: HostId) -> ClaimedJob:
     )
 
 
+def claimed_jobs(rows: Iterable[Any], host_id: HostId) -> tuple[list[ClaimedJob], list[Unreadable]]:
+    """The claims that the pod has made of the rows, and those of jobs that cannot be read."""
+    claimed: list[ClaimedJob] = []
+    unreadable: list[Unreadable] = []
+    for row in rows:
+        try:
+            claimed.append(claimed_job(row, host_id))
+        except UNREADABLE as error:
+            reason = " ".join(str(error).split())
+            unreadable.append(Unreadable(Claim(row.queue, row.id, row.token, host_id), reason))
+    return claimed, unreadable
+
+
 def job(row: JobRow, waits_for: Mapping[str, EdgeState]) -> Job:
     """A whole row, with what it waits for."""
     parents = sorted(waits_for)
-    return Job(
+    read = Fields({**row._mapping})
+    cause = read.member("cause", Cause.ENQUEUED)
+    found = Job(
         id=JobId(row.id),
-        queue=row.queue,
-        kind=row.kind,
-        payload=row.payload,
-        status=JobStatus(row.status),
-        cause=Cause(row.cause),
-        priority=row.priority,
-        attempt=row.attempt,
-        max_attempts=row.max_attempts,
-        token=row.token,
-        crashes=row.crashes,
-        snoozes=row.snoozes,
-        enqueued_at=from_us(row.enqueued_at),
-        due_at=from_us(row.run_at),
-        claimed_at=instant(row.claimed_at),
-        started_at=instant(row.started_at),
-        heartbeat_at=instant(row.heartbeat_at),
-        finished_at=instant(row.finished_at),
-        expires_at=instant(row.expires_at),
-        timeout=duration(row.timeout_us),
-        unique_key=row.unique_key,
-        hold=None if row.hold is None else Hold(row.hold),
-        host_id=HostId(row.host_id),
-        worker_id=WorkerId(row.worker_id),
-        cancel_requested=row.cancel_requested,
-        tags=_decode_tags(row.tags),
-        metadata=_decode_metadata(row.metadata),
-        trace=row.trace,
-        schedule=row.schedule,
-        keep_result=row.keep_result,
-        result=row.result,
-        errors=_decode_errors(row.errors),
+        queue=read.text("queue"),
+        kind=read.text("kind"),
+        payload=read.text("payload"),
+        status=read.member("status", JobStatus.PENDING),
+        cause=cause,
+        priority=read.number("priority"),
+        attempt=read.number("attempt"),
+        max_attempts=read.number_or_none("max_attempts"),
+        token=read.number("token"),
+        crashes=read.number("crashes"),
+        snoozes=read.number("snoozes"),
+        enqueued_at=read.instant("enqueued_at"),
+        due_at=read.instant("run_at"),
+        claimed_at=read.instant_or_none("claimed_at"),
+        started_at=read.instant_or_none("started_at"),
+        heartbeat_at=read.instant_or_none("heartbeat_at"),
+        finished_at=read.instant_or_none("finished_at"),
+        expires_at=read.instant_or_none("expires_at"),
+        timeout=read.duration_or_none("timeout_us"),
+        unique_key=read.text_or_none("unique_key"),
+        hold=read.member_or_none("hold", Hold),
+        host_id=HostId(read.text("host_id")),
+        worker_id=WorkerId(read.text("worker_id")),
+        cancel_requested=read.flag("cancel_requested"),
+        tags=read.read("tags", _decode_tags, ()),
+        metadata=read.read("metadata", _decode_metadata, {}),
+        trace=read.text("trace"),
+        schedule=read.text("schedule"),
+        keep_result=read.flag("keep_result", True),
+        result=read.text_or_none("result"),
+        errors=read.read("errors", _decode_errors, ()),
         waits_for=tuple(JobId(parent) for parent in parents),
         held_by=tuple(JobId(one) for one in parents if waits_for[one] is EdgeState.HELD),
-        rate_limit=row.rate_limit if row.cause == Cause.RATE_LIMITED.value else None,
+        rate_limit=read.text_or_none("rate_limit") if cause is Cause.RATE_LIMITED else None,
     )
+    return msgspec.structs.replace(found, unreadable=read.problems) if read.problems else found
 
 
 def job_summary(row: JobRow) -> JobSummary:
     """A line of a list."""
-    errors = () if row.errors == "[]" else _decode_errors(row.errors)
-    return JobSummary(
+    read = Fields({**row._mapping})
+    errors: tuple[ErrorRecord, ...] = ()
+    if row.errors != "[]":
+        errors = read.read("errors", _decode_errors, errors)
+    found = JobSummary(
         id=JobId(row.id),
-        queue=row.queue,
-        kind=row.kind,
-        status=JobStatus(row.status),
-        cause=Cause(row.cause),
-        priority=row.priority,
-        attempt=row.attempt,
-        max_attempts=row.max_attempts,
-        enqueued_at=from_us(row.enqueued_at),
-        due_at=from_us(row.run_at),
-        finished_at=instant(row.finished_at),
-        hold=None if row.hold is None else Hold(row.hold),
-        host_id=HostId(row.host_id),
-        started_at=instant(row.started_at),
-        tags=_decode_tags(row.tags),
+        queue=read.text("queue"),
+        kind=read.text("kind"),
+        status=read.member("status", JobStatus.PENDING),
+        cause=read.member("cause", Cause.ENQUEUED),
+        priority=read.number("priority"),
+        attempt=read.number("attempt"),
+        max_attempts=read.number_or_none("max_attempts"),
+        enqueued_at=read.instant("enqueued_at"),
+        due_at=read.instant("run_at"),
+        finished_at=read.instant_or_none("finished_at"),
+        hold=read.member_or_none("hold", Hold),
+        host_id=HostId(read.text("host_id")),
+        started_at=read.instant_or_none("started_at"),
+        tags=read.read("tags", _decode_tags, ()),
         last_error=f"{errors[-1].type}: {errors[-1].message}" if errors else "",
     )
+    return msgspec.structs.replace(found, unreadable=read.problems) if read.problems else found

@@ -1,10 +1,11 @@
 """The jobs of a SQL store: each method is one transaction script."""
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import TypeVar
 
-from forge_jobs.errors import Locked
+from forge_jobs.errors import Locked, StorageError
 from forge_jobs.model.events import TimelineEvent
 from forge_jobs.model.ids import HostId, JobId
 from forge_jobs.model.jobs import (
@@ -31,6 +32,7 @@ from forge_jobs.model.transitions import (
     Revival,
     StaleClaims,
 )
+from forge_jobs.storage.salvage import log_set_aside
 from forge_jobs.storage.sql import (
     beats,
     bookkeeping,
@@ -45,8 +47,9 @@ from forge_jobs.storage.sql.cleaner import Cleaner
 from forge_jobs.storage.sql.database import Database
 from forge_jobs.storage.sql.deliveries import deliver
 from forge_jobs.storage.sql.enqueue import enqueue
-from forge_jobs.storage.sql.job_rows import JobRow, claimed_job
+from forge_jobs.storage.sql.job_rows import JobRow, Unreadable, claimed_jobs
 from forge_jobs.storage.sql.transaction import Tx
+from forge_jobs.storage.sql.unreadable import give_back
 
 R = TypeVar("R")
 
@@ -92,10 +95,26 @@ class SqlJobStore:
         lease: PodLease,
     ) -> list[ClaimedJob]:
         demand = Demand(worker_ids=tuple(worker_ids), limit=limit, kinds=kinds)
-        return await self._database.write_then(
+        claimed, unreadable = await self._database.write_then(
             lambda tx: tx.flavor.claim(tx, queue, demand, lease),
-            lambda rows: [claimed_job(row, lease.host_id) for row in rows],
+            lambda rows: claimed_jobs(rows, lease.host_id),
         )
+        await self._set_aside(unreadable)
+        return claimed
+
+    async def _set_aside(self, unreadable: Sequence[Unreadable]) -> None:
+        """Put claimed jobs on hold that cannot be read.
+
+        The caller has claims already, which must not be lost over this. A claim that stays is
+        named by the pod's next beat as one it does not know, and handed back.
+        """
+        if not unreadable:
+            return
+        for each in unreadable:
+            log_set_aside(each.claim.queue, each.claim.job_id, each.reason)
+        claims = [each.claim for each in unreadable]
+        with suppress(StorageError):
+            await self._database.write(lambda tx: give_back(tx, claims))
 
     async def finalize(
         self, finalizations: Sequence[Finalization], *, connection: object | None = None
@@ -111,12 +130,18 @@ class SqlJobStore:
             is_short = len(picked) < demand.limit
             return settled, picked, claims.next_due_in(tx, queue) if is_short else None
 
-        def answer(done: tuple[list[bool | None], list[JobRow], timedelta | None]) -> Exchange:
+        def answer(
+            done: tuple[list[bool | None], list[JobRow], timedelta | None],
+        ) -> tuple[Exchange, list[Unreadable]]:
             settled, picked, next_due_in = done
-            claimed = tuple(claimed_job(row, lease.host_id) for row in picked)
-            return Exchange(tuple(settled), claimed, next_due_in)
+            claimed, unreadable = claimed_jobs(picked, lease.host_id)
+            # What stands behind jobs that are put aside is due too.
+            next_due_in = timedelta(0) if unreadable else next_due_in
+            return Exchange(tuple(settled), tuple(claimed), next_due_in), unreadable
 
-        return await self._database.write_then(script, answer)
+        exchange, unreadable = await self._database.write_then(script, answer)
+        await self._set_aside(unreadable)
+        return exchange
 
     async def record_start(self, claims: Sequence[Claim]) -> list[bool]:
         return await self._database.write(lambda tx: beats.record_start(tx, claims))

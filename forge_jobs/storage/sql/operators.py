@@ -13,6 +13,7 @@ from forge_jobs.model.jobs import (
     TERMINAL,
     BulkOutcome,
     Cause,
+    Hold,
     JobFilter,
     JobStatus,
     Refusal,
@@ -40,6 +41,7 @@ _VISITED = select(
     jobs.c.has_children,
     jobs.c.expires_at,
     jobs.c.requested_run_at,
+    jobs.c.hold,
     (jobs.c.payload == "").label("is_dropped"),
 )
 _ASK = update(jobs).where(one_of(jobs.c.id, "ids")).values(cancel_requested=True)
@@ -62,6 +64,14 @@ _EXPIRED = (
     .with_for_update(key_share=True, skip_locked=True)
 )
 
+_STATUSES = {status.value: status for status in JobStatus}
+
+
+def status_of(row: JobRow) -> JobStatus | None:
+    """The status of a job; None when this release does not know it."""
+    return _STATUSES.get(row.status)
+
+
 _Verb = Callable[[Tx, Sequence[JobRow]], "_Changes"]
 
 
@@ -77,7 +87,8 @@ class _Changes:
         """Refuse the rows whose status is named; the others."""
         left = []
         for row in rows:
-            refusal = refusals.get(JobStatus(row.status))
+            status = status_of(row)
+            refusal = None if status is None else refusals.get(status)
             if refusal is None:
                 left.append(row)
             else:
@@ -214,7 +225,7 @@ def _delete(tx: Tx, rows: Sequence[JobRow]) -> _Changes:
     left = changes.sort(rows, {JobStatus.IN_PROGRESS: Refusal.RUNNING})
     tell_children(
         tx,
-        {row.id: _end_of_removed(JobStatus(row.status)) for row in left if row.has_children},
+        {row.id: _end_of_removed(status_of(row)) for row in left if row.has_children},
         removed=True,
     )
     ids = [row.id for row in left]
@@ -225,7 +236,7 @@ def _delete(tx: Tx, rows: Sequence[JobRow]) -> _Changes:
     return changes
 
 
-def _end_of_removed(status: JobStatus) -> JobStatus:
+def _end_of_removed(status: JobStatus | None) -> JobStatus:
     return status if status in TERMINAL else JobStatus.CANCELLED
 
 
@@ -239,7 +250,8 @@ _NOT_REQUEUED = {
 
 def _requeue(tx: Tx, rows: Sequence[JobRow], relinking: Relinking) -> _Changes:
     changes = _Changes()
-    left = changes.sort(rows, _NOT_REQUEUED)
+    aside = [row for row in rows if row.hold == Hold.UNREADABLE.value]
+    left = aside + changes.sort((row for row in rows if row not in aside), _NOT_REQUEUED)
     holders = key_holders(
         tx, ((row.queue, row.unique_key) for row in left if row.unique_key is not None)
     )

@@ -80,7 +80,8 @@ _HELD_OF_KINDS = (
     select(jobs.c.id, jobs.c.queue)
     .where(
         text("hold IS NOT NULL"),
-        jobs.c.hold == Hold.UNKNOWN_KIND.value,
+        # Another release may read what the last one could not.
+        jobs.c.hold.in_((Hold.UNKNOWN_KIND.value, Hold.UNREADABLE.value)),
         one_of(jobs.c.kind, "kinds"),
     )
     .limit(bindparam("at_most"))
@@ -169,7 +170,7 @@ def queue_beats(tx: Tx, lease: PodLease) -> dict[str, QueueBeat]:
 
     No queues for another epoch, no slots when the lease has run out.
     """
-    return queue_beats_of(tx.execute(QUEUE_BEATS, {**of_lease(lease), "now": tx.now}))
+    return queue_beats_of(tx.execute(QUEUE_BEATS, {**of_lease(lease), "now": tx.now}).all())
 
 
 def queue_beats_of(rows: Iterable[Any]) -> dict[str, QueueBeat]:
@@ -178,7 +179,10 @@ def queue_beats_of(rows: Iterable[Any]) -> dict[str, QueueBeat]:
         row.name: QueueBeat(
             slots=Slots(row.target, row.granted),
             state=queue_state(row, row.now),
-            next_due_in=duration(None if row.next_due is None else max(0, row.next_due - row.now)),
+            # What is no number is a spoilt due time, which never comes.
+            next_due_in=duration(max(0, row.next_due - row.now))
+            if isinstance(row.next_due, int)
+            else None,
         )
         for row in rows
     }

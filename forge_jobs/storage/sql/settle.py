@@ -19,6 +19,7 @@ from forge_jobs.model.transitions import (
     StaleClaims,
     Transition,
 )
+from forge_jobs.storage.salvage import counted
 from forge_jobs.storage.sql.children import tell_children
 from forge_jobs.storage.sql.cooldowns import start_cooldown
 from forge_jobs.storage.sql.endings import keeps_payload, retentions
@@ -193,9 +194,14 @@ def revive(tx: Tx, revivals: Sequence[Revival], stale_after: timedelta) -> list[
         tx,
         [(one.claim, one.transition) for one in revivals],
         _REVIVE,
-        lambda row: row.heartbeat_at <= silent_since and (row.id, row.token) not in noted,
+        lambda row: _is_silent(row, silent_since) and (row.id, row.token) not in noted,
     )
     return [outcome is True for outcome in outcomes]
+
+
+def _is_silent(row: JobRow, since: int) -> bool:
+    # What is no number is of a spoilt record, which no owner has beaten for.
+    return not isinstance(row.heartbeat_at, int) or row.heartbeat_at <= since
 
 
 def stale_claims(tx: Tx, stale_after: timedelta, limit: int) -> StaleClaims:
@@ -210,9 +216,9 @@ def stale_of(rows: Sequence[Any]) -> StaleClaims:
         StaleClaim(
             claim=Claim(row.queue, row.id, row.token, HostId(row.host_id)),
             kind=row.kind,
-            attempt=row.attempt,
-            max_attempts=row.max_attempts,
-            crashes=row.crashes,
+            attempt=counted(row.attempt),
+            max_attempts=None if row.max_attempts is None else counted(row.max_attempts),
+            crashes=counted(row.crashes),
             started=row.started_at is not None,
             cancel_requested=bool(row.cancel_requested),
         )
@@ -275,7 +281,9 @@ def _is_repeat(row: JobRow | None, claim: Claim) -> bool:
 
 def _due_again(row: JobRow, delay: timedelta | None, now: int) -> int:
     # The job was due when it was claimed. A due time ahead means that the clock went back since.
-    return min(row.run_at, now) if delay is None else now + duration_us(delay)
+    if delay is not None:
+        return now + duration_us(delay)
+    return min(row.run_at, now) if isinstance(row.run_at, int) else now
 
 
 class _Batch:
@@ -307,7 +315,9 @@ class _Batch:
         if self._mode.by_owner and is_plain_success(transition):
             self._plain[claim.host_id].append((claim, transition))
             return
-        is_first_snooze = transition.count_snooze and not row.snoozes
+        # Of a spoilt record the end must be stored all the same, and those of its neighbours.
+        attempt, crashes, snoozes = map(counted, (row.attempt, row.crashes, row.snoozes))
+        is_first_snooze = transition.count_snooze and not snoozes
         self._updates.append(
             {
                 "job": row.id,
@@ -315,9 +325,9 @@ class _Batch:
                 "new_cause": cause.value,
                 "new_run_at": run_at,
                 "new_finished_at": tx.now if status in TERMINAL else None,
-                "new_attempt": row.attempt - transition.hand_back,
-                "new_crashes": row.crashes + transition.count_crash,
-                "new_snoozes": row.snoozes + transition.count_snooze,
+                "new_attempt": max(0, attempt - transition.hand_back),
+                "new_crashes": crashes + transition.count_crash,
+                "new_snoozes": snoozes + transition.count_snooze,
                 "new_snoozed_at": tx.now if is_first_snooze else row.snoozed_at,
                 "new_rate_limit": transition.rate_limit,
                 "new_settled_token": row.token if self._mode.by_owner else row.settled_token,

@@ -99,7 +99,8 @@ class Tx:
 
     def count(self, queue: str, name: str, host_id: str = "", by: int = 1) -> None:
         """Add to the counter ``name`` of the queue, in the minute of the call."""
-        key = queue, host_id, name
+        # A host that is no text is of a spoilt record.
+        key = queue, host_id if isinstance(host_id, str) else "", name
         self._counts[key] = self._counts.get(key, 0) + by
 
     def wake_queue(self, queue: str) -> None:

@@ -14,7 +14,7 @@ local function beat_claim(base, host, one)
   local id, token, worker = unpack(one)
   local key = base .. ':j:' .. id
   local status, held, owner, cancel =
-    unpack(redis.call('HMGET', key, 'status', 'token', 'host', 'cancel'))
+    unpack(read_fields(key, 'status', 'token', 'host', 'cancel'))
   if status ~= 'in_progress' or tonumber(held) ~= token or owner ~= host then
     return 'lost'
   end
@@ -31,7 +31,7 @@ local function unlisted(base, host, listed)
   local found = {}
   for _, id in ipairs(redis.call('SMEMBERS', base .. ':own:' .. host)) do
     if not listed[id] then
-      found[#found + 1] = { id, tonumber(redis.call('HGET', base .. ':j:' .. id, 'token')) }
+      found[#found + 1] = { id, whole(read_fields(base .. ':j:' .. id, 'token')[1], 0) }
     end
   end
   return found

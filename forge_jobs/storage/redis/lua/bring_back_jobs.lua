@@ -8,16 +8,16 @@
 local function was_due(base, id, causes)
   local key = base .. ':j:' .. id
   local cause, run_at, enqueued, requested, crashes =
-    unpack(redis.call('HMGET', key, 'cause', 'run_at', 'enqueued', 'requested', 'crashes'))
+    unpack(read_fields(key, 'cause', 'run_at', 'enqueued', 'requested', 'crashes'))
   if cause == 'crashed' then
-    return tonumber(crashes or 0) < 2
+    return whole(crashes, 0) < 2
   elseif cause == 'enqueued' then
-    return tonumber(run_at) <= tonumber(enqueued)
+    return whole(run_at, 0) <= whole(enqueued, 0)
   elseif cause == 'parents_settled' then
-    return tonumber(requested or 0) < tonumber(run_at)
+    return whole(requested, 0) < whole(run_at, 0)
   end
   local least = causes[cause]
-  return least and tonumber(run_at) > now + least
+  return least and whole(run_at, 0) > now + least
 end
 
 local function comes_before(a, b)

@@ -13,8 +13,8 @@ local function expired_and_ready(base)
   )
   for _, id in ipairs(ids) do
     local status, hold, run_at =
-      unpack(redis.call('HMGET', base .. ':j:' .. id, 'status', 'hold', 'run_at'))
-    if status and status ~= 'blocked' and not hold and tonumber(run_at) <= now then
+      unpack(read_fields(base .. ':j:' .. id, 'status', 'hold', 'run_at'))
+    if status and status ~= 'blocked' and not hold and whole(run_at, 0) <= now then
       expired[id] = true
       size = size + 1
     end

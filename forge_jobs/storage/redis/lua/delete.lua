@@ -14,5 +14,5 @@ local function delete(base, job)
 end
 
 local function handle(base, request)
-  return visit(base, request, delete)
+  return visit(base, request, delete, remove_remains)
 end

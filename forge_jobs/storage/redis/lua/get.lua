@@ -6,9 +6,12 @@ local function handle(base, ids)
   local jobs = {}
   for index, id in ipairs(ids) do
     local key = base .. ':j:' .. id
-    local fields = redis.call('HGETALL', key)
+    local fields = redis.pcall('HGETALL', key)
+    -- A key of another type is a job of which nothing can be read.
+    local is_there = fields.err or #fields > 0
+    fields = fields.err and {} or fields
     local is_blocked = #fields > 0 and redis.call('HGET', key, 'status') == 'blocked'
-    jobs[index] = #fields > 0 and {
+    jobs[index] = is_there and {
       fields, redis.call('LRANGE', base .. ':err:' .. id, 0, -1),
       is_blocked and unsettled(base, id) or {},
     }

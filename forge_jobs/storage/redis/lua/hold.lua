@@ -7,10 +7,15 @@ local function hold_line(base, line, most)
   )
   for _, id in ipairs(ids) do
     local job = load(base, id)
-    remove_ready(base, job)
-    redis.call('HSET', base .. ':j:' .. id, 'hold', 'unknown_kind')
-    redis.call('ZADD', base .. ':held', job.run_at, id)
-    redis.call('ZADD', base .. ':held:' .. job.kind, job.run_at, id)
+    redis.call('ZREM', base .. ':ready:' .. line.name, id)
+    if job then
+      redis.call('HSET', base .. ':j:' .. id, 'hold', 'unknown_kind')
+      redis.call('ZADD', base .. ':held', job.run_at, id)
+      redis.call('ZADD', base .. ':held:' .. line.kind, job.run_at, id)
+    end
+  end
+  if redis.call('EXISTS', base .. ':ready:' .. line.name) == 0 then
+    redis.call('ZREM', base .. ':lines', line.name)
   end
   return #ids
 end

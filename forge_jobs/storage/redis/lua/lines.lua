@@ -6,13 +6,14 @@ local SHOWN = {
 }
 
 local function line(base, id)
-  local values = redis.call('HMGET', base .. ':j:' .. id, unpack(SHOWN))
-  if not values[1] then
+  local key = base .. ':j:' .. id
+  local values = read_fields(key, unpack(SHOWN))
+  if not values[1] and redis.call('EXISTS', key) == 0 then
     return false
   end
   values[#SHOWN + 1] = redis.call('LINDEX', base .. ':err:' .. id, -1)
-  for index, value in ipairs(values) do
-    values[index] = value or ''
+  for index = 1, #SHOWN + 1 do
+    values[index] = values[index] or ''
   end
   return values
 end

@@ -30,7 +30,7 @@ local function relink(base, job, edges)
 end
 
 local function leave(base, job)
-  if job.status == 'failed' then
+  if WAITING[job.status] then
     stop_waiting(base, job)
   else
     redis.call('ZREM', base .. ':ended:' .. job.status, job.id)

@@ -10,10 +10,11 @@ local function handle(base, request)
   local found = {}
   for index, id in ipairs(ids) do
     local job = load(base, id)
-    found[index] = {
-      job.beat, id, job.token, job.kind, job.host, job.attempt, job.crashes, job.started ~= nil,
-      job.cancel ~= nil, redis.call('HGET', base .. ':j:' .. id, 'doc'),
-    }
+    -- One without a record is named as nobody's: who revives it takes it off the list.
+    found[index] = job and {
+      job.beat, id, job.token, job.kind, job.host or '', job.attempt, job.crashes, job.started ~= nil,
+      job.cancel ~= nil, redis.call('HGET', base .. ':j:' .. id, 'doc') or '',
+    } or { 0, id, 0, '', '', 0, 0, false, false, '' }
   end
   return { now, found }
 end

@@ -6,11 +6,11 @@ local function handle(base, request)
   local ids = redis.call('ZRANGE', base .. ':started', from, from + limit - 1)
   local workers = {}
   for _, id in ipairs(ids) do
-    local host, worker, kind, started = unpack(
-      redis.call('HMGET', base .. ':j:' .. id, 'host', 'worker', 'kind', 'started')
-    )
+    local host, worker, kind, started =
+      unpack(read_fields(base .. ':j:' .. id, 'host', 'worker', 'kind', 'started'))
+    started = whole(started)
     if host and started and (not wanted or host == wanted) then
-      workers[#workers + 1] = { id, host, worker or '', kind, tonumber(started) }
+      workers[#workers + 1] = { id, host, worker or '', kind or '', started }
     end
   end
   return { #ids, workers }

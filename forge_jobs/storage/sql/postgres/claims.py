@@ -87,7 +87,7 @@ _STEPS = f"""
     ), changed AS (
         UPDATE forge_jobs AS job
         SET status = 'in_progress',
-            attempt = job.attempt + 1,
+            attempt = least(job.attempt, 2147483646) + 1,
             token = greatest(job.token + 1, :now),
             host_id = :host,
             worker_id = coalesce((:workers)[mine.place], ''),

@@ -10,7 +10,7 @@ from forge_jobs.model.ids import HostId
 from forge_jobs.model.jobs import ClaimedJob
 from forge_jobs.model.processes import PodLease
 from forge_jobs.model.transitions import Demand, Finalization
-from forge_jobs.storage.sql.job_rows import claimed_job, duration
+from forge_jobs.storage.sql.job_rows import Unreadable, claimed_jobs, duration
 from forge_jobs.storage.sql.postgres.claims import COLUMNS, claim_steps
 from forge_jobs.storage.sql.postgres.direct import COUNT, MOMENT, NOW, Direct
 from forge_jobs.storage.sql.postgres.fronts import EVERYTHING, Place
@@ -89,6 +89,7 @@ class Answer(NamedTuple):
 
     :ivar ended: jobs whose claims were ended; whatever else was asked to end was not touched, and
         then nothing was claimed
+    :ivar unreadable: what was claimed too, and cannot be given to a worker
     :ivar is_whole: no claim is left that the script would have made
     :ivar walked: entries of the index that it passed, those of dead rows too
     :ivar first: where the first claim stood
@@ -97,6 +98,7 @@ class Answer(NamedTuple):
 
     ended: frozenset[str]
     claimed: list[ClaimedJob]
+    unreadable: list[Unreadable]
     is_whole: bool
     walked: int
     first: Place | None
@@ -138,9 +140,11 @@ def answer(rows: Sequence[Any], host_id: HostId) -> Answer:
     """
     first, *claimed = (_Row(*row) for row in rows)
     claimed.sort(key=lambda row: (row.priority, row.run_at, row.id))
+    readable, unreadable = claimed_jobs(claimed, host_id)
     return Answer(
         ended=frozenset(first.ended),
-        claimed=[claimed_job(row, host_id) for row in claimed],
+        claimed=readable,
+        unreadable=unreadable,
         is_whole=len(claimed) == first.met,
         walked=first.walked,
         first=Place(claimed[0].priority, claimed[0].run_at) if claimed else None,

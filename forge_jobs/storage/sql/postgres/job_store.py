@@ -74,14 +74,18 @@ class PostgresJobStore(SqlJobStore):
         rest = [one for one in finalizations if one.claim.job_id not in answer.ended]
         if not rest:
             claimed = answer.claimed
+            await self._set_aside(answer.unreadable)
             saw_all = self._fronts.note(
                 queue,
                 start,
                 answer.first,
                 walked=answer.walked,
                 asked=demand.limit,
-                got=len(claimed),
+                got=len(claimed) + len(answer.unreadable),
             )
+            if answer.unreadable:
+                # What stands behind them is due too.
+                return Exchange((True,) * len(finalizations), tuple(claimed), timedelta(0))
             if not (answer.is_whole and saw_all):
                 claimed += await self._further(queue, demand, lease, len(claimed))
             next_due_in = answer.next_due_in if saw_all else timedelta(0)

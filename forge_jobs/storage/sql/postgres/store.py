@@ -4,11 +4,12 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 
 from sqlalchemy import text
 
 from forge_jobs.clock import Clock
-from forge_jobs.errors import NotFound
+from forge_jobs.errors import InvalidInput, NotFound
 from forge_jobs.reports import reporter
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.storage.sql.migrations import runner
@@ -54,6 +55,11 @@ class PostgresAddress:
         """See ``Backend.migrator``."""
 
         return SqlMigrator(lambda _: _to_migrate(self.options, clock), bring_up, change)
+
+    async def back_up(self, target: Path) -> None:
+        """See ``Backend.back_up``."""
+        fix = "use pg_dump, or the base backups of your server"
+        raise InvalidInput("url", "names a PostgreSQL database", fix)
 
 
 @asynccontextmanager

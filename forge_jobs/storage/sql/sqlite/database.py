@@ -28,9 +28,11 @@ from forge_jobs.model.ids import new_job_id
 from forge_jobs.model.queues import Wake
 from forge_jobs.reports import defer_reports, reporter
 from forge_jobs.storage.notices import Inboxes, Notices, topics_of
+from forge_jobs.storage.protocols import StoreHealth
 from forge_jobs.storage.sql.database import Script
 from forge_jobs.storage.sql.flavor import Flavor
-from forge_jobs.storage.sql.sqlite.driver_errors import TRANSLATED, is_busy, translate
+from forge_jobs.storage.sql.sqlite.driver_errors import TRANSLATED, is_busy, is_not_utf8, translate
+from forge_jobs.storage.sql.sqlite.open_file import OpenFile
 from forge_jobs.storage.sql.sqlite.statements import OwnTx, Statements
 from forge_jobs.storage.sql.sqlite.waiting import Looker
 from forge_jobs.storage.sql.sqlite.wake_sockets import Ringer
@@ -56,6 +58,13 @@ _CLOSE_WITHIN_S = 0.25
 _SHORTEST_PAUSE_S = 0.0005
 _LONGEST_PAUSE_S = 0.01
 _elapsed = SystemClock().elapsed
+
+
+def _text_or_bytes(stored: bytes) -> str | bytes:
+    try:
+        return stored.decode()
+    except UnicodeDecodeError:
+        return stored
 
 
 @dataclass(frozen=True)
@@ -89,6 +98,7 @@ class SqliteConnection:
         self._driver = driver
         self._timeout = timeout
         self._raw: sqlite3.Connection = driver._conn
+        self._file: OpenFile | None = None
         self.statements = Statements(self._raw)
         self._engine: Engine | None = None
         self._connection: Connection | None = None
@@ -144,6 +154,7 @@ class SqliteConnection:
             # Some look at the file, which another process may be recovering.
             self.repeated(deadline, partial(self._raw.execute, f"PRAGMA {pragma}"))
         raw = self._raw
+        self._file = OpenFile(options.path)
         self._engine = create_engine("sqlite://", creator=lambda: raw, poolclass=StaticPool)
         self._connection = self._engine.connect()
 
@@ -166,11 +177,25 @@ class SqliteConnection:
         try:
             if _elapsed() >= deadline:
                 raise Unavailable(f"the store was busy for {self._timeout:g} s")
-            return work(deadline)
+            return self._readable(work, deadline)
         except TRANSLATED as error:
             raise translate(error) from None
         finally:
             self._calls_ended += 1
+
+    def _readable(self, work: Callable[[float], R], deadline: float) -> R:
+        """Do ``work``, again when a text that it met is not UTF-8.
+
+        Such a text must harm its own record only: from then on it is given as bytes, which are not
+        of the type of its column. Until then the driver decodes texts by itself, which is quicker.
+        """
+        try:
+            return work(deadline)
+        except (DBAPIError, sqlite3.OperationalError) as error:
+            if not is_not_utf8(error) or self._raw.text_factory is _text_or_bytes:
+                raise
+        self._raw.text_factory = _text_or_bytes
+        return work(deadline)
 
     def transaction(self, begin: str, deadline: float, work: Callable[[Connection], R]) -> R:
         """Run ``work`` in one transaction; called on the thread.
@@ -179,8 +204,10 @@ class SqliteConnection:
         """
         connection = self._connection
         assert connection is not None
+        assert self._file is not None
         self.repeated(deadline, lambda: self._raw.execute(begin))
         try:
+            self._file.check()
             result = work(connection)
             self.repeated(deadline, lambda: self._raw.execute("COMMIT"))
         except BaseException:
@@ -193,6 +220,11 @@ class SqliteConnection:
             if connection.in_transaction():
                 connection.rollback()
         return result
+
+    @property
+    def problem(self) -> str:
+        """Why the file must not be used any more; "" when it may."""
+        return self._file.problem if self._file else ""
 
     def data_version(self) -> int:
         """Changes when another connection has committed; called on the thread."""
@@ -327,6 +359,10 @@ class SqliteDatabase:
     def ring(self, wake: Wake) -> None:
         """See ``JobStore.ring``."""
         self.notices.ring(topics_of(wake))
+
+    def health(self) -> StoreHealth:
+        """See ``Storage``."""
+        return StoreHealth(problem=self._writer.problem or self._reader.problem)
 
     async def data_version(self) -> tuple[str, int]:
         """A number that changes when somebody else has committed, and whose number it is.

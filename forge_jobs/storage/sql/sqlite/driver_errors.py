@@ -49,6 +49,16 @@ def is_busy(error: BaseException) -> bool:
     return primary_code(error) in _BUSY
 
 
+def is_not_utf8(error: BaseException) -> bool:
+    """Whether a stored text is not UTF-8. That is the driver's own error, which has no code."""
+    original = error.orig if isinstance(error, DBAPIError) else error
+    return (
+        isinstance(original, sqlite3.OperationalError)
+        and primary_code(original) is None
+        and str(original).startswith("Could not decode to UTF-8")
+    )
+
+
 TRANSLATED = (DBAPIError, sqlite3.Error, OverflowError, UnicodeError)
 """What a driver raises: its own errors, and those of values it cannot bind."""
 

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import anyio
+import anyio.to_thread
 
 from forge_jobs.clock import Clock, SystemClock
-from forge_jobs.errors import NotFound
+from forge_jobs.errors import InvalidInput, NotFound
 from forge_jobs.storage.notices import notices_of
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.storage.sql.config_store import SqlConfigStore
@@ -18,6 +19,7 @@ from forge_jobs.storage.sql.cron_store import SqlCronStore
 from forge_jobs.storage.sql.database import Database
 from forge_jobs.storage.sql.migrations.migrator import SqlMigrator, settle_schema
 from forge_jobs.storage.sql.procs import SqlProcStore
+from forge_jobs.storage.sql.sqlite import backups
 from forge_jobs.storage.sql.sqlite.database import (
     SqliteConnection,
     SqliteDatabase,
@@ -80,6 +82,13 @@ class SqliteAddress:
 
         return SqlMigrator(connect)
 
+    async def back_up(self, target: Path) -> None:
+        """See ``Backend.back_up``."""
+        if self.path is None:
+            raise InvalidInput("url", "names a private store in memory", "give that of a file")
+        path = self.path
+        await anyio.to_thread.run_sync(lambda: backups.copy(path, target, self.timeout))
+
     def _exists(self) -> bool:
         # os.path also takes names that no file can have, for which Path.exists raises.
         return self.path is None or os.path.exists(self.path)
@@ -137,6 +146,7 @@ class _Opener:
             name=f"sqlite {shown} (synchronous={self._options.synchronous})",
             server=f"SQLite {sqlite3.sqlite_version}",
             durability=_DURABILITY[self._options.synchronous],
+            health=database.health,
             is_durable=self._options.synchronous in ("extra", "full"),
         )
 

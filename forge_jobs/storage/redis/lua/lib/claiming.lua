@@ -1,4 +1,4 @@
--- Claims the first due jobs of a queue. Used with jobs.lua, slots.lua, ready.lua.
+-- Claims the first due jobs of a queue. Used with jobs, slots, ready, claims, unreadable.
 --
 -- A demand: { host, epoch, worker ids, limit, kinds }.
 
@@ -8,14 +8,20 @@ local MORE = {
 }
 local NOTHING_MORE = { 'pending' }
 
--- Writes one claim; gives it in the order of codec.py, and what it was before.
+-- Writes one claim; gives it in the order of codec.py, and what it was before. Nothing is written
+-- for a job whose record cannot be read.
 local function take(base, entry, host, worker)
   local key, line = base .. ':j:' .. entry.id, entry.line
   local payload, doc, token, enqueued, more =
-    unpack(redis.call('HMGET', key, 'payload', 'doc', 'token', 'enqueued', 'more'))
+    unpack(read_fields(key, 'payload', 'doc', 'token', 'enqueued', 'more'))
   local status, attempt, crashes, snoozes, tags, schedule, cancel, expires, started, finished,
     snoozed = unpack(more and redis.call('HMGET', key, unpack(MORE)) or NOTHING_MORE)
-  token, attempt = math.max(tonumber(token) + 1, now), tonumber(attempt or 0) + 1
+  token, attempt = whole(token), whole(attempt or 0)
+  crashes, snoozes = whole(crashes or 0), whole(snoozes or 0)
+  if not (payload and doc and enqueued and token and attempt and crashes and snoozes) then
+    return nil
+  end
+  token, attempt = math.max(token + 1, now), attempt + 1
   redis.call(
     'HSET', key, 'status', 'in_progress', 'token', token, 'attempt', attempt, 'host', host,
     'worker', worker, 'claimed', now, 'beat', now
@@ -27,28 +33,13 @@ local function take(base, entry, host, worker)
     redis.call('ZREM', base .. ':expiring', entry.id)
   end
   return {
-    entry.id, line.kind, payload, doc, token, attempt, tonumber(crashes or 0),
-    tonumber(snoozes or 0), line.priority, entry.run_at, enqueued, tags or '', schedule or '',
-    cancel and true or false, snoozed or '',
+    entry.id, line.kind, payload, doc, token, attempt, crashes, snoozes, line.priority,
+    entry.run_at, enqueued, tags or '', schedule or '', cancel and true or false, snoozed or '',
   }, status
 end
 
--- Moves all that was claimed to where claims are listed.
-local function list_claims(base, host, before)
-  local scored, all = {}, {}
-  for status, ids in pairs(before) do
-    call_many('ZREM', base .. ':s:' .. status, ids)
-    for _, id in ipairs(ids) do
-      all[#all + 1] = id
-      scored[#scored + 1], scored[#scored + 2] = now, id
-    end
-  end
-  call_many('ZADD', base .. ':claimed', scored)
-  call_many('SADD', base .. ':own:' .. host, all)
-  own(host, #all)
-end
-
--- The claims, and the kinds of due jobs that were passed over.
+-- The claims, the kinds of due jobs that were passed over, and the jobs that cannot be read: id and
+-- reason of each.
 local function claim(base, demand)
   local host, epoch, workers, limit, kinds = unpack(demand)
   if limit < 1 or not is_open(base, host, epoch) then
@@ -58,15 +49,25 @@ local function claim(base, demand)
   if #picked == 0 then
     return {}, strange
   end
-  local claims, before = {}, {}
-  for index, entry in ipairs(picked) do
-    local status
-    claims[index], status = take(base, entry, host, workers[index] or '')
-    before[status] = before[status] or {}
-    table.insert(before[status], entry.id)
+  local claims, before, unreadable = {}, {}, {}
+  for _, entry in ipairs(picked) do
+    local taken, status = take(base, entry, host, workers[#claims + 1] or '')
+    if taken then
+      claims[#claims + 1] = taken
+      status = status or 'pending'
+      before[status] = before[status] or {}
+      table.insert(before[status], entry.id)
+    else
+      unreadable[#unreadable + 1] = entry
+    end
   end
   leave_lines(base, picked)
-  list_claims(base, host, before)
-  count('claimed', host, #claims)
-  return claims, strange
+  if #claims > 0 then
+    list_claims(base, host, before)
+    count('claimed', host, #claims)
+  end
+  for index, entry in ipairs(unreadable) do
+    unreadable[index] = { entry.id, set_aside(base, entry.id, entry.line.kind) }
+  end
+  return claims, strange, unreadable
 end

@@ -39,7 +39,7 @@ end
 
 -- Whether the job exists and is meant.
 local function matches(base, filter, id)
-  local values = redis.call('HMGET', base .. ':j:' .. id, unpack(FILTERED))
+  local values = read_fields(base .. ':j:' .. id, unpack(FILTERED))
   if not values[1] then
     return false
   end
@@ -47,6 +47,6 @@ local function matches(base, filter, id)
   for index, field in ipairs(FILTERED) do
     job[field] = values[index] or nil
   end
-  job.enqueued = tonumber(job.enqueued)
+  job.enqueued = whole(job.enqueued, 0)
   return is_meant(filter, job)
 end

@@ -8,20 +8,20 @@ local FIELDS = {
 local WAITING = { blocked = true, pending = true, failed = true }
 local ENDED = { done = true, dead = true, cancelled = true }
 
--- The job without its texts, nil when there is none. What is not set is nil, counts are zero then.
+-- The job without its texts, nil when there is none. What is not set is nil, counts are zero, and what
+-- cannot be read is as in a new job.
 local function load(base, id)
-  local v = redis.call('HMGET', base .. ':j:' .. id, unpack(FIELDS))
+  local v = read_fields(base .. ':j:' .. id, unpack(FIELDS))
   if not v[1] then
     return nil
   end
   return {
-    id = id, status = v[1], kind = v[2], host = v[3] or nil, cancel = v[4] or nil, key = v[5] or nil,
+    id = id, status = v[1], kind = v[2] or '', host = v[3] or nil, cancel = v[4] or nil, key = v[5] or nil,
     tags = v[6] or nil, schedule = v[7] or nil, hold = v[8] or nil, kids = v[9] or nil,
-    priority = tonumber(v[10]), run_at = tonumber(v[11]), token = tonumber(v[12]),
-    settled = tonumber(v[13] or 0), attempt = tonumber(v[14] or 0), crashes = tonumber(v[15] or 0),
-    snoozes = tonumber(v[16] or 0), requested = tonumber(v[17]), expires = tonumber(v[18]),
-    result_ttl = tonumber(v[19]), started = tonumber(v[20]), beat = tonumber(v[21]),
-    finished = tonumber(v[22]),
+    priority = whole(v[10], 0), run_at = whole(v[11], now), token = whole(v[12], 0),
+    settled = whole(v[13], 0), attempt = whole(v[14], 0), crashes = whole(v[15], 0),
+    snoozes = whole(v[16], 0), requested = whole(v[17]), expires = whole(v[18]),
+    result_ttl = whole(v[19]), started = whole(v[20]), beat = whole(v[21], 0), finished = whole(v[22]),
   }
 end
 

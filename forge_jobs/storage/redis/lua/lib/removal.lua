@@ -1,5 +1,32 @@
 -- Nothing of a job stays but what its timeline says. Used with jobs, endings and lists.
 
+local LISTED = {
+  blocked = true, pending = true, failed = true, done = true, dead = true, cancelled = true,
+}
+
+-- Out of every list that can be told without its record, of a job whose key is no record.
+local function remove_remains(base, id)
+  if redis.call('DEL', base .. ':j:' .. id) == 0 then
+    return 'not_found'
+  end
+  redis.call('DEL', base .. ':err:' .. id, base .. ':waits:' .. id)
+  for status in pairs(LISTED) do
+    redis.call('ZREM', base .. ':s:' .. status, id)
+    redis.call('ZREM', base .. ':ended:' .. status, id)
+  end
+  for _, line in ipairs(redis.call('ZRANGE', base .. ':lines', 0, -1)) do
+    redis.call('ZREM', base .. ':ready:' .. line, id)
+    local kind = string.match(line, '^%S+ . (.*)$')
+    redis.call('ZREM', base .. ':held:' .. kind, id)
+    redis.call('ZREM', base .. ':kind:' .. kind, id)
+  end
+  redis.call('ZREM', base .. ':held', id)
+  redis.call('ZREM', base .. ':expiring', id)
+  redis.call('ZREM', base .. ':results', id)
+  redis.call('ZADD', base .. ':gone', now, id)
+  return 'changed'
+end
+
 -- The job has ended, or is in no index of waiting ones any more. Its locator is in another slot:
 -- zset 'gone' lists it by the time of removal until it has been taken away.
 local function remove_job(base, job)

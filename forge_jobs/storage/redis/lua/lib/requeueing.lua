@@ -5,7 +5,7 @@ local REFUSED = {
 }
 
 local function refusal(base, job)
-  if REFUSED[job.status] then
+  if REFUSED[job.status] and job.hold ~= 'unreadable' then
     return REFUSED[job.status]
   end
   -- What it was to do is no longer stored.

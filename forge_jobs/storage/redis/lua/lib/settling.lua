@@ -60,6 +60,7 @@ local function settle(base, outcomes, items, mode, stale_after, owner)
       jobs[id] = (is_end and load_to_end or load)(base, id)
     end
     verdicts[index] = judge(jobs[id], token, item[4] or owner, mode, stale_after)
+    forget_claim(base, id, mode == 'revive' and not jobs[id])
   end
   for index, item in ipairs(items) do
     local id = item[1]

@@ -14,6 +14,18 @@ end
 local now = ARGV[1] == '' and server_time() or tonumber(ARGV[1])
 local check -- see run.lua
 
+-- A stored whole number; `otherwise` where there is none, or what can be none of ours.
+local function whole(value, otherwise)
+  local number = value and tonumber(value)
+  return number and number % 1 == 0 and math.abs(number) <= 2 ^ 53 and number or otherwise
+end
+
+-- Fields of a hash, as HMGET gives them; none when the key holds something else.
+local function read_fields(key, ...)
+  local values = redis.pcall('HMGET', key, ...)
+  return values.err and {} or values
+end
+
 -- A whole number as text; '..' would round it to 14 digits.
 local function text(number)
   return string.format('%.0f', number)

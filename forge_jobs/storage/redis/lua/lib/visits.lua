@@ -3,14 +3,14 @@
 
 -- Answers { id, what became of it } in turn: 'changed', 'requested' or a refusal. What the filter
 -- does not mean is left out. request: the filter (false: any job), the ids. verb(base, job) changes
--- the job, or refuses before it has changed anything.
-local function visit(base, request, verb)
+-- the job, or refuses before it has changed anything; of_none(base, id) does so where no job is.
+local function visit(base, request, verb, of_none)
   local filter = request[1] and read_filter(request[1])
   local outcomes = {}
   for _, id in ipairs(request[2]) do
     local job = load(base, id)
     if not job then
-      outcomes[#outcomes + 1] = { id, 'not_found' }
+      outcomes[#outcomes + 1] = { id, of_none and of_none(base, id) or 'not_found' }
     elseif not filter or matches(base, filter, id) then
       outcomes[#outcomes + 1] = { id, verb(base, job) }
     end

@@ -1,0 +1,25 @@
+"""``forge-jobs backup``: a copy of a SQLite store."""
+
+from pathlib import Path
+
+import click
+
+from forge_jobs.cli.options import deployment_options, storage_url
+from forge_jobs.cli.output import talk
+from forge_jobs.config import Deployment
+from forge_jobs.storage.opening import back_up
+
+
+@click.command()
+@click.argument("target", type=click.Path(path_type=Path))
+@deployment_options
+def backup(deployment: Deployment, target: Path) -> None:
+    """Copy a SQLite store to the new file TARGET, while programs use it.
+
+    TARGET holds everything committed before the copy began. Copying the file itself misses what is
+    still in its log. PostgreSQL and Redis have tools of their own.
+    """
+    import anyio
+
+    anyio.run(back_up, storage_url(deployment), target)
+    talk(f"Copied to {target}, {target.stat().st_size} bytes.")
