@@ -29,8 +29,8 @@ TOKENS = (
     _tokens(
         "a claim gets the number of one that was lost",
         f"{_LUA}lib/claiming.lua",
-        "math.max(tonumber(token) + 1, now),",
-        "tonumber(token) + 1,",
+        "token, attempt = math.max(token + 1, now),",
+        "token, attempt = token + 1,",
         "redis",
     ),
     *(
