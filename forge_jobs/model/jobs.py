@@ -264,8 +264,7 @@ class Job(Struct, frozen=True, kw_only=True):
     waits_for: tuple[JobId, ...]
     """While blocked: parents that have not settled yet, in id order."""
     held_by: tuple[JobId, ...] = ()
-    """Those of ``waits_for`` that ended without success and hold the job, until they succeed or an
-    operator releases the job."""
+    """Those of ``waits_for`` that failed and hold the job, until they succeed or it is released."""
     rate_limit: str | None = None
     unreadable: str = ""
 

@@ -337,7 +337,7 @@ _SHORT = (
         "a known id taken for one that another call is storing",
         "/bulk",
         "bulk",
-        "raise Stored from None",
+        "raise NotCopied from None",
         "raise",
     ),
     _short(

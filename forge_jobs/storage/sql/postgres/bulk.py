@@ -28,14 +28,14 @@ _own = attrgetter(*_OWN)
 _id, _queue = attrgetter("id"), attrgetter("queue")
 
 
-class Stored(Exception):
-    """One of the ids is stored already, or was a moment ago."""
+class NotCopied(Exception):
+    """One of the ids is stored already, or was a moment ago; or nothing may be copied here."""
 
 
 def copy_in(tx: Tx, requests: Sequence[NewJob]) -> None:
     """Store the requests, whose queues are known.
 
-    :raises Stored: nothing can be done in the transaction any more
+    :raises NotCopied: nothing can be done in the transaction any more
     """
 
     rows = _rows(tx, requests, tx.now)
@@ -46,8 +46,9 @@ def copy_in(tx: Tx, requests: Sequence[NewJob]) -> None:
     plain: Any = tx.connection.connection.dbapi_connection
     try:
         plain.run_async(copy)
-    except asyncpg.UniqueViolationError:
-        raise Stored from None
+    except (asyncpg.UniqueViolationError, asyncpg.FeatureNotSupportedError):
+        # The latter under row level security, which is asked row by row.
+        raise NotCopied from None
     for queue, count in Counter(one.queue for one in requests).items():
         tx.count(queue, Cause.ENQUEUED, by=count)
 

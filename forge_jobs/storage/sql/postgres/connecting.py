@@ -39,6 +39,7 @@ class PostgresOptions:
     :param pooled: a pooler stands between: no statement stays prepared
     :param wakes: False: nobody listens, everybody polls
     :param direct: where to LISTEN, when the URL leads to a pooler; None: as the URL says
+    :param program: ``application_name`` of the connections
     """
 
     dsn: str = field(repr=False)
@@ -55,6 +56,7 @@ class PostgresOptions:
     wakes: bool = True
     direct: Hosts | None = field(default=None, repr=False)
     server_settings: Mapping[str, str] = field(default_factory=lambda: {"jit": "off"})
+    program: str = "forge_jobs"
 
     @property
     def listens(self) -> bool:
@@ -120,7 +122,10 @@ async def connect(options: PostgresOptions, *, direct: bool = False) -> Any:
             statement_cache_size=statements_kept(options),
             # A pooler refuses what it does not know, and gives each transaction to another
             # session.
-            server_settings=None if options.pooled else session(options),
+            server_settings={
+                "application_name": options.program,
+                **({} if options.pooled else session(options)),
+            },
             connection_class=KeptAlive,
         )
         connection.keep_alive(options.sockets)

@@ -37,7 +37,7 @@ class PostgresJobStore(SqlJobStore):
             return await super().enqueue(requests, connection=connection)
         outcomes = [EnqueueOutcome(request.id) for request in requests]
         if len(requests) > bulk.FEW:
-            with suppress(bulk.Stored):
+            with suppress(bulk.NotCopied):
                 await self._write(lambda tx: bulk.copy_in(tx, requests), None, patient=False)
                 return outcomes
         else:

@@ -98,6 +98,7 @@ def parse(url: str) -> PostgresAddress:
             pooled=flag(options, "pgbouncer", False),
             wakes=choice(options, "wake", ("listen", "poll"), "listen") == "listen",
             direct=direct_of(options.get("direct"), hosts.wanted),
+            program=options.get("application_name", "forge_jobs"),
         )
     )
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from sqlalchemy import text
 
 from forge_jobs.clock import Clock
-from forge_jobs.errors import InvalidInput, NotFound
+from forge_jobs.errors import InvalidInput, NotFound, StorageError
 from forge_jobs.reports import reporter
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.storage.sql.migrations import runner
@@ -32,6 +32,7 @@ logger = reporter(__name__)
 _SETTINGS = text("SELECT name, setting FROM pg_settings WHERE name = ANY (:names)")
 _NAMES = [
     "server_version",
+    "server_encoding",
     "synchronous_commit",
     "fsync",
     "full_page_writes",
@@ -88,6 +89,8 @@ class _Opener:
         flavor = PostgresFlavor(options.schema, self._clock, wakes=options.wakes)
         database = PostgresDatabase(options, flavor)
         try:
+            settings = await database.read(_settings)
+            _check_encoding(settings["server_encoding"])
             if not create and await database.read(runner.is_empty):
                 raise NotFound(
                     "there is no store in this database and schema; correct the URL, or create "
@@ -99,7 +102,6 @@ class _Opener:
             else:
                 await database.read(runner.check)
             database.store_id = await database.read(lambda tx: flavor.identity(tx.connection))
-            settings = await database.read(_settings)
         except BaseException:
             await database.close()
             raise
@@ -133,6 +135,18 @@ class _Opener:
 def _settings(tx: Tx) -> dict[str, str]:
     """The server's settings, as they hold for this role."""
     return {row.name: row.setting for row in tx.execute(_SETTINGS, {"names": _NAMES})}
+
+
+def _check_encoding(encoding: str) -> None:
+    """Payloads are kept letter for letter, and may hold any letter.
+
+    :raises StorageError: the database is not UTF-8
+    """
+    if encoding != "UTF8":
+        raise StorageError(
+            f"the database is encoded in {encoding}, which has not every character a job may hold; "
+            "give one that was created with ENCODING 'UTF8'"
+        )
 
 
 def _is_durable(found: Mapping[str, str]) -> bool:
