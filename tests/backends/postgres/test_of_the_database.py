@@ -19,7 +19,7 @@ async def test_a_database_that_is_not_utf_8_is_refused(url: str) -> None:
         )
         try:
             place = url.rpartition("/")[0]
-            with pytest.raises(StorageError, match="encoded in LATIN1.*ENCODING 'UTF8'"):
+            with pytest.raises(StorageError, match=r"encoded in LATIN1.*ENCODING 'UTF8'"):
                 await open_storage(f"{place}/forge_test_latin")
         finally:
             await connection.execute("DROP DATABASE forge_test_latin WITH (FORCE)")
