@@ -28,7 +28,8 @@ RELEASED = {
 _OF_A_TABLE = 'SELECT name, type, "notnull", dflt_value, pk FROM pragma_table_info(?)'
 _COLUMNS = """
 SELECT table_name, column_name, data_type, collation_name, column_default, is_nullable
-FROM information_schema.columns WHERE table_schema = '{schema}'
+FROM information_schema.columns
+WHERE table_schema = '{schema}' AND table_name <> 'forge_jobs_view'
 """
 _INDEXES = "SELECT tablename, indexname, indexdef FROM pg_indexes WHERE schemaname = '{schema}'"
 _OPTIONS = """
