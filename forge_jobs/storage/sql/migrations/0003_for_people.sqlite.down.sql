@@ -1,0 +1,1 @@
+DROP VIEW forge_jobs_view;
