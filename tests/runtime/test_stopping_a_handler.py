@@ -414,9 +414,9 @@ async def test_a_thread_that_waits_for_tokens_sees_a_stop(
     async with runtime.start() as handle:
         job_id = (await handle.enqueue(waits_for_tokens.request())).job_id
         await waits.wait()
+        [run] = handle._pod.runs()
         if reason == "cancel":
             await handle.cancel(job_id)
-        [run] = handle._pod.runs()
         stopping = asyncio.ensure_future(handle.stop(30)) if reason == "shutdown" else None
         if when == "before it waits" and reason != "shutdown":
             await wait_until(lambda: run.stop_reason, description="the run is being stopped")
