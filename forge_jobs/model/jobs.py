@@ -358,13 +358,14 @@ def _one(name: str, value: object, members: type[StrEnum] | None) -> str:
 
 
 class Page(Struct, frozen=True):
-    """One page of jobs, newest first.
+    """One page of jobs, newest first; ``cursor`` gives the next one, None on the last page.
 
-    :param cursor: pass it to get the next page; None on the last page
+    :param looked_back_to: where a call gave up before the page was full: older jobs may match
     """
 
     jobs: tuple[JobSummary, ...]
     cursor: str | None
+    looked_back_to: JobId | None = None
 
 
 class Refusal(StrEnum):
@@ -388,7 +389,6 @@ class Refusal(StrEnum):
 class BulkOutcome(Struct, frozen=True):
     """What one bounded batch of a bulk operation did.
 
-    :param changed: jobs that were changed
     :param requested: running jobs whose owner was asked (cancel only)
     :param refused: jobs left as they were, and why
     :param cursor: pass it to go on; None when every matching job has been visited

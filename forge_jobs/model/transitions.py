@@ -123,12 +123,20 @@ class Delivery(Struct, frozen=True):
     action: str
 
 
+CLAIM_BYTES = 4 * 1024 * 1024
+"""Payloads that one claim brings at most, unless a single one is larger."""
+
+
 class Demand(Struct, frozen=True, kw_only=True):
-    """What a supervisor asks of a queue: see ``JobStore.claim``."""
+    """What a supervisor asks of a queue: see ``JobStore.claim``.
+
+    :param max_bytes: of all payloads together; the first job comes whatever its size
+    """
 
     worker_ids: tuple[str, ...]
     limit: int
     kinds: frozenset[str]
+    max_bytes: int = CLAIM_BYTES
 
 
 class Exchange(Struct, frozen=True):
@@ -138,7 +146,8 @@ class Exchange(Struct, frozen=True):
         ``JobStore.finalize``
     :param claimed: in the queue's order
     :param next_due_in: when fewer were claimed than asked for: how long until the next job
-        of the queue falls due, None when none is scheduled. Only a hint.
+        of the queue falls due, None when none is scheduled. Zero when due jobs were left for their
+        size. Only a hint.
     """
 
     settled: tuple[bool | None, ...]

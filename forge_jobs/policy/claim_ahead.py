@@ -1,9 +1,13 @@
-"""How many claims a pod may hold beyond its free workers, and at which pace it works."""
+"""How many claims a pod asks for and holds beyond its free workers, and at which pace it works."""
 
 import math
 from datetime import timedelta
 
+from forge_jobs.model.transitions import CLAIM_BYTES
+
 MAX_CLAIMS_PER_CALL = 1_000
+
+_MOST_HALVINGS = 10
 
 _HALF_LIFE, _STEP = 0.1, 0.01
 
@@ -36,6 +40,34 @@ class Pace:
     def mean(self) -> float | None:
         """Seconds of a run; None while nothing was measured."""
         return self._seconds / self._runs if self._runs else None
+
+
+class Appetite:
+    """How much of what it could use a queue asks for in one call.
+
+    A reply that is too large for the line to the store never arrives. So a call without an answer
+    halves what the next one asks for, in jobs and in bytes, and an answer doubles it.
+    """
+
+    def __init__(self) -> None:
+        self._halvings = 0
+
+    def jobs(self, wanted: int) -> int:
+        """How many of the ``wanted`` jobs to ask for, at least one."""
+        return max(1, wanted >> self._halvings)
+
+    @property
+    def max_bytes(self) -> int:
+        """How many bytes their payloads may have."""
+        return CLAIM_BYTES >> self._halvings
+
+    def unanswered(self) -> None:
+        """Count a call that got no answer."""
+        self._halvings = min(self._halvings + 1, _MOST_HALVINGS)
+
+    def answered(self) -> None:
+        """Count a call that got one."""
+        self._halvings = max(self._halvings - 1, 0)
 
 
 def ahead_limit(free: int, workers: int, mean_seconds: float | None, horizon: timedelta) -> int:

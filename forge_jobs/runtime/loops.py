@@ -129,7 +129,7 @@ class PodLoops:
             events=self._events,
             sweep=sweep,
         )
-        if sweep:
+        if sweep and report.is_swept:
             self._swept_at = now
         return report.next_in
 

@@ -41,6 +41,7 @@ class ReapReport(Struct, frozen=True, kw_only=True):
     :param came_back: claims that beat, ended or were revived elsewhere after they were read, or
         whose jobs somebody's transaction holds
     :param expired: waiting jobs cancelled because their ``expires_at`` came
+    :param is_swept: no waiting job is left whose ``expires_at`` has come
     :param dropped: pods forgotten
     :param next_in: until the next pass
     """
@@ -51,6 +52,7 @@ class ReapReport(Struct, frozen=True, kw_only=True):
     revived: tuple[Claim, ...] = ()
     came_back: int = 0
     expired: int = 0
+    is_swept: bool = True
     dropped: tuple[HostId, ...] = ()
 
 
@@ -107,20 +109,25 @@ async def reap_once(
         left |= {each.claim for each in batch}.difference(applied)
         if len(stale) < limit:
             break
-    expired = await _expire(jobs) if sweep else 0
     if sweep:
         await in_batches(procs.free_held_jobs, FREE_BATCH, BUDGET, clock)
     dropped: list[HostId] = []
     if sweep and allowed:
         dropped = await procs.drop_dead_pods(settings.lease, REAP_BATCH)
     _tell(revived, dropped, events)
+    # Last, and not to its end: claims that go silent meanwhile must not wait for it. It needs no
+    # guard: ``expires_at`` is an instant, and nothing is concluded from silence.
+    swept = BatchReport(0, finished=True)
+    if sweep:
+        swept = await in_batches(jobs.expire, REAP_BATCH, settings.reap_interval / 2, clock)
     return ReapReport(
         allowed=allowed,
-        next_in=rest if is_quiet else settings.reap_interval,
+        next_in=rest if is_quiet and swept.finished else settings.reap_interval,
         brought_back=brought_back,
         revived=tuple(revived),
         came_back=len(left),
-        expired=expired,
+        expired=swept.rows,
+        is_swept=swept.finished,
         dropped=tuple(dropped),
     )
 
@@ -181,16 +188,6 @@ def _max_crashes(kind: str, settings: RuntimeSettings, registry: HandlerRegistry
     handler = None if registry is None else registry.get(kind)
     own = None if handler is None else handler.options.max_crashes
     return settings.max_crashes if own is None else own
-
-
-async def _expire(jobs: JobStore) -> int:
-    """Needs no guard: ``expires_at`` is an instant, nothing is concluded from silence."""
-    expired = 0
-    while True:
-        count = await jobs.expire(REAP_BATCH)
-        expired += count
-        if count < REAP_BATCH:
-            return expired
 
 
 def _tell(revived: list[Claim], dropped: list[HostId], events: EventBuffer | None) -> None:

@@ -8,7 +8,7 @@ from forge_jobs.model.jobs import Cause, Claim, ClaimedJob
 from forge_jobs.model.processes import ClaimState, PodLease, QueueBeat
 from forge_jobs.model.queues import QueueState
 from forge_jobs.model.transitions import Demand, Exchange, Finalization
-from forge_jobs.policy.claim_ahead import MAX_CLAIMS_PER_CALL, Pace, ahead_limit
+from forge_jobs.policy.claim_ahead import MAX_CLAIMS_PER_CALL, Appetite, Pace, ahead_limit
 from forge_jobs.policy.transitions import AttemptEnd
 from forge_jobs.reports import reporter
 from forge_jobs.runtime.ends import decide, tell
@@ -57,6 +57,7 @@ class Supervisor:
         self._fruitless = 0
         self._cooling_until = float("-inf")
         self._pace = Pace()
+        self._appetite = Appetite()
 
     # -- what it holds -----------------------------------------------------------------------
 
@@ -174,7 +175,7 @@ class Supervisor:
         if limit <= 0 or (limit < len(self._ahead) and not piggyback):
             # While half of it is left, more is not worth a call of its own.
             return _NO_DEMAND
-        limit = self._services.threads.room(limit)
+        limit = self._services.threads.room(self._appetite.jobs(limit))
         capacity = self._services.capacity
         if capacity and not (limit := capacity.room(self, limit, len(self._free))):
             return _NO_DEMAND
@@ -184,6 +185,7 @@ class Supervisor:
             worker_ids=tuple(worker.worker_id for worker in reversed(self._free)),
             limit=limit,
             kinds=self._services.kinds,
+            max_bytes=self._appetite.max_bytes,
         )
 
     def unanswered(self, demand: Demand) -> None:
@@ -192,6 +194,7 @@ class Supervisor:
             self._services.capacity.answered(self)
         if demand.limit:
             self._may_have_work = True
+            self._appetite.unanswered()
 
     def arrived(self, exchange: Exchange, demand: Demand, asked_at: float, lease: PodLease) -> None:
         """Start the new claims, or hold them ahead.
@@ -208,6 +211,8 @@ class Supervisor:
             self.unanswered(demand)
             return
         self._ahead.extend(claimed)
+        if demand.limit:
+            self._appetite.answered()
         if demand.limit and len(claimed) >= demand.limit:
             self._may_have_work = True
             self._fruitless = 0

@@ -7,6 +7,13 @@ MOST_AT_ONCE = 1000
 """How many jobs one call visits or shows at most, because a visit holds others up all the while."""
 
 
+WALKED = 50_000
+"""Jobs that one call on SQL looks at, to find those that a filter means; about 50 ms."""
+
+WALKED_ON_REDIS = 5_000
+"""The same on Redis, where all other calls wait meanwhile: many short steps."""
+
+
 def check_limit(limit: int) -> None:
     """:raises InvalidInput: ``limit`` is out of range"""
     if not isinstance(limit, int) or not 1 <= limit <= MOST_AT_ONCE:

@@ -12,9 +12,10 @@ from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import After
 from forge_jobs.model.processes import AllocationChange, Slots
 from forge_jobs.runtime.handover import hand_over_once
+from forge_jobs.storage.cursors import WALKED
 from forge_jobs.storage.opening import open_storage
 from tests.cli.conftest import CommandLine
-from tests.support.factories import KIND, QUEUE, claim_one, register
+from tests.support.factories import KIND, QUEUE, claim_one, new_job, register
 
 Enqueue = Callable[..., str]
 UNKNOWN_ID = "01J00000000000000000000000"
@@ -110,6 +111,25 @@ def test_an_empty_list_is_said_on_stderr(forge: CommandLine) -> None:
 
     assert result.stdout == ""
     assert result.stderr == "No job matches.\n"
+
+
+def test_a_list_that_ended_early_says_how_far_back_it_looked_and_how_to_go_on(
+    forge: CommandLine, enqueue: Enqueue
+) -> None:
+    wanted = enqueue("rare", "--tag", "rare")
+
+    async def fill() -> None:
+        async with await open_storage(forge.url) as storage:
+            for _ in range(6):
+                await storage.jobs.enqueue([new_job() for _ in range(WALKED // 5)])
+
+    anyio.run(fill)
+    result = forge("jobs", "list", "--tag", "rare")
+    assert result.stdout == ""
+    assert result.stderr.startswith("No job matches among those looked at.\nLooked back to 20")
+    found = forge("jobs", "list", "--tag", "rare", "--cursor", result.stderr.split()[-1])
+    assert wanted in found.stdout
+    assert "No job" not in found.stderr
 
 
 def test_show_tells_people_the_same(forge: CommandLine, enqueue: Enqueue) -> None:

@@ -8,14 +8,18 @@ from forge_jobs.clock import ManualClock
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import Hold, JobStatus
 from forge_jobs.model.processes import PodLease
+from forge_jobs.model.transitions import Demand
 from forge_jobs.storage.protocols import Storage
 from tests.support.factories import (
+    KIND,
     LEASE,
     MICROSECOND,
     QUEUE,
     claim,
     claim_one,
+    done,
     enqueue_one,
+    finish,
     get_job,
     new_job,
     only,
@@ -157,3 +161,34 @@ async def test_a_held_job_expires_like_any_other(
     clock.advance(LEASE)
     assert await storage.jobs.expire(10) == 1
     assert (await get_job(storage, job_id)).status is JobStatus.CANCELLED
+
+
+async def test_a_kind_nobody_knows_is_put_on_hold_behind_jobs_that_others_know(
+    storage: Storage, lease: PodLease
+) -> None:
+    await register(storage, kinds=["other"])
+    await storage.jobs.enqueue([new_job(kind="other", priority=-1) for _ in range(20)])
+    demand = Demand(worker_ids=("a", "b"), limit=2, kinds=frozenset({KIND}))
+    assert not (await storage.jobs.exchange(QUEUE, [], demand, lease)).claimed
+    strange = [await enqueue_one(storage, kind="nobody.knows", priority=n) for n in (-1, 0)]
+    mine = await enqueue_one(storage, priority=3)
+    [claimed] = (await storage.jobs.exchange(QUEUE, [], demand, lease)).claimed
+    assert claimed.claim.job_id == mine
+    for job_id in strange:
+        assert (await get_job(storage, job_id)).hold is Hold.UNKNOWN_KIND
+    counts = (await storage.jobs.counts())[QUEUE]
+    assert (counts.held, counts.due) == (2, 20)
+
+
+async def test_runs_of_kinds_behind_jobs_of_another_keep_their_order(storage: Storage) -> None:
+    await register(storage, kinds=["other"])
+    lease = await register(storage, kinds=["a", "b"])
+    await storage.jobs.enqueue([new_job(kind="other") for _ in range(10)])
+    requests = [new_job(kind=kind) for kind in "aba" for _ in range(15)]
+    await storage.jobs.enqueue(requests)
+    order: list[JobId] = []
+    for _ in range(3):
+        claimed = await claim(storage, lease, limit=20, kinds=["a", "b"])
+        order += [each.claim.job_id for each in claimed]
+        assert all([await finish(storage, each, done()) for each in claimed])
+    assert order == [request.id for request in requests]

@@ -87,16 +87,16 @@ CLAIMS = [
     _bug(
         "hold not applied",
         "unknown_kinds",
-        "claims",
-        'tx.execute(_PUT_ON_HOLD, {"ids": held})',
+        "strangers",
+        'tx.execute(_PUT_ON_HOLD, {"ids": ids})',
         "pass",
     ),
     _bug(
         "hold applied to kinds that others know",
         "unknown_kinds",
-        "claims",
-        "unknown = sorted(set(kinds) - self._live_kinds)",
-        "unknown = sorted(set(kinds))",
+        "strangers",
+        "for kind in sorted(strange - published):",
+        "for kind in sorted(strange):",
     ),
     _bug(
         "cool-down a microsecond too long",
@@ -110,7 +110,7 @@ CLAIMS = [
         "a job with a crash is claimed ahead",
         "claim",
         "claims",
-        "if row.crashes and len(self.picked) >= self.workers:",
+        "if row.crashes and len(part.rows) >= workers:",
         "if row.crashes < 0:",
     ),
     _bug(

@@ -24,14 +24,14 @@ REAPER = [
     in_runtime(
         "reaper: expires nothing while its guard distrusts",
         "reaper",
-        "expired = await _expire(jobs) if sweep else 0",
-        "expired = await _expire(jobs) if sweep and allowed else 0",
+        "    if sweep:\n        swept",
+        "    if sweep and allowed:\n        swept",
         f"{_REAPER}expired_jobs_are_cancelled_also_while_nothing_may_be_revived",
     ),
     in_runtime(
         "reaper: rests although claims are silent",
         "reaper",
-        "next_in=rest if is_quiet else settings.reap_interval,",
+        "next_in=rest if is_quiet and swept.finished else settings.reap_interval,",
         "next_in=rest,",
         f"{_REAPER}a_reaper_that_rests_finds_a_crash_as_soon_as_one_that_does_not",
     ),

@@ -26,6 +26,7 @@ from pathlib import Path
 
 from tests.meta.apart_bugs import APART_BUGS
 from tests.meta.bugs import BUGS, Bug, Edit
+from tests.meta.claim_bugs import CLAIM_BUGS
 from tests.meta.clock_bugs import CLOCK_BUGS
 from tests.meta.edge_bugs import EDGE_BUGS
 from tests.meta.fleet_bugs import FLEET_BUGS
@@ -53,6 +54,7 @@ _AT_ONCE = 2
 _MODEL = "tests/conformance/model/test_model.py"
 GROUPS = {
     "stores": BUGS,
+    "claim": CLAIM_BUGS,
     "clock": CLOCK_BUGS,
     "edge": EDGE_BUGS,
     "fleet": FLEET_BUGS,

@@ -146,14 +146,14 @@ REDIS_BUGS: tuple[Bug, ...] = (
     _bug(
         "claimed at the instant it expires",
         "claim",
-        "lib/finding",
+        "lib/reading",
         "expires and tonumber(expires) <= now",
         "expires and tonumber(expires) < now",
     ),
     _bug(
         "wrong order: id before due time",
         "claim model",
-        "lib/finding",
+        "lib/reading",
         "  if one.run_at == other.run_at then\n    return one.id < other.id\n  end\n"
         "  return one.run_at < other.run_at\n",
         "  return one.id < other.id\n",
@@ -169,8 +169,8 @@ REDIS_BUGS: tuple[Bug, ...] = (
         "a job with a crash is claimed ahead",
         "claim",
         "lib/finding",
-        "and not (entry.line.is_crashed and #picked >= workers)",
-        "",
+        "(line.is_crashed and math.min(demand.workers, demand.limit) or demand.limit)",
+        "demand.limit",
     ),
     _bug(
         "a token that repeats after an attempt was handed back",

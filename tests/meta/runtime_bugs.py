@@ -87,16 +87,16 @@ SUPERVISOR = [
     in_runtime(
         "supervisor: a hint that comes during a claim is forgotten",
         "supervisor",
-        "        self._ahead.extend(claimed)\n        if demand.limit and",
+        "        self._ahead.extend(claimed)\n        if demand.limit:",
         "        self._ahead.extend(claimed)\n        self._may_have_work = False\n"
-        "        if demand.limit and",
+        "        if demand.limit:",
         "wakeups.py::test_a_hint_that_comes_during_a_claim_is_not_lost",
     ),
     in_runtime(
         "supervisor: a claim without an answer is not repeated",
         "supervisor",
-        "        if demand.limit:\n            self._may_have_work = True\n\n    def arrived",
-        "\n    def arrived",
+        "            self._may_have_work = True\n            self._appetite.unanswered()",
+        "            self._appetite.unanswered()",
         f"{_SUPERVISOR}a_claim_that_the_store_did_not_answer_is_asked_for_again",
     ),
     in_runtime(

@@ -23,9 +23,11 @@ def handed_to_the_driver(note: Note) -> Iterator[None]:
     seam: Any = Statements
     rows, put = seam.rows, seam.put
 
-    def noted_rows(self: Statements, statement: Often, values: Mapping[str, Any]) -> Any:
+    def noted_rows(
+        self: Statements, statement: Often, values: Mapping[str, Any], *more: Any
+    ) -> Any:
         note(self, statement, [values])
-        return rows(self, statement, values)
+        return rows(self, statement, values, *more)
 
     def noted_put(self: Statements, statement: Often, values: Sequence[Mapping[str, Any]]) -> None:
         note(self, statement, values)

@@ -47,17 +47,21 @@ class Touched(NamedTuple):
     :param scanned: rows of the whole table
     :param fetched: rows found by an index
     :param walked: entries of indexes, those of dead rows too
+    :param blocks: of its indexes
     """
 
     scanned: int
     fetched: int
     walked: int
+    blocks: int
 
 
 _TOUCHED = text(
     "SELECT coalesce(seq_tup_read, 0) AS scanned, coalesce(idx_tup_fetch, 0) AS fetched,"
     " (SELECT CAST(sum(pg_stat_get_xact_tuples_returned(indexrelid)) AS bigint)"
-    "  FROM pg_index WHERE indrelid = relid) AS walked"
+    "  FROM pg_index WHERE indrelid = relid) AS walked,"
+    " (SELECT CAST(sum(pg_stat_get_xact_blocks_fetched(indexrelid)) AS bigint)"
+    "  FROM pg_index WHERE indrelid = relid) AS blocks"
     " FROM pg_stat_xact_user_tables WHERE relname = 'forge_jobs'"
 )
 

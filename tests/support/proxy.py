@@ -25,6 +25,7 @@ class _Faults:
     def __init__(self) -> None:
         self.request_delay = 0.0
         self.reply_delay = 0.0
+        self.reply_rate: float | None = None
         self.swallows = False
         self.cut_after: int | None = None
         self.thawed = asyncio.Event()
@@ -89,6 +90,8 @@ class _Link:
     async def _reply(self, data: bytes) -> bytes:
         if delay := self._faults.reply_delay:
             await _pause(delay)
+        if rate := self._faults.reply_rate:
+            await _pause(len(data) / rate)
         if self._faults.swallows or self.is_silent:
             self.lost_bytes = True
             return b""
@@ -146,6 +149,10 @@ class Proxy:
         """Hold each piece that passes back for so many seconds, per direction."""
         self._do(lambda: self._set(request_delay=requests, reply_delay=replies))
 
+    def narrow(self, bytes_per_second: float) -> None:
+        """Let so many bytes of answers pass on each connection."""
+        self._do(lambda: self._set(reply_rate=bytes_per_second))
+
     def freeze(self) -> None:
         """Nothing passes and nothing is closed; new connections are taken and not answered.
 
@@ -193,7 +200,13 @@ class Proxy:
         """End every fault. A connection that has lost bytes is reset, as nothing can follow."""
 
         async def mend() -> None:
-            self._set(request_delay=0.0, reply_delay=0.0, swallows=False, cut_after=None)
+            self._set(
+                request_delay=0.0,
+                reply_delay=0.0,
+                reply_rate=None,
+                swallows=False,
+                cut_after=None,
+            )
             for link in list(self._links):
                 if link.lost_bytes:
                     link.abort()

@@ -7,6 +7,7 @@ from typing import Any
 import click
 import msgspec
 from msgspec import Struct
+from ulid import ULID
 
 from forge_jobs.cli.failures import FAILED, Refused
 from forge_jobs.cli.latencies import QueueStats, read_stats, shown
@@ -55,9 +56,22 @@ def list_jobs(
         emit_json(page)
         return
     columns = ["id", "queue", "kind", "status", "cause", "attempt", "due", "last error"]
-    emit_table(columns, [_line(job) for job in page.jobs], none="No job matches.")
+    emit_table(columns, [_line(job) for job in page.jobs], none=_NONE[page.looked_back_to is None])
+    if page.looked_back_to:
+        talk(f"Looked back to {_made_at(page.looked_back_to)}; older jobs may match as well.")
     if page.cursor:
         talk(f"More: --cursor {page.cursor}")
+
+
+def _made_at(job_id: JobId) -> str:
+    """When the id was made, if it says so, and the id."""
+    try:
+        return f"{instant(ULID.from_str(job_id).datetime)} ({job_id})"
+    except (ValueError, OverflowError):
+        return job_id
+
+
+_NONE = {True: "No job matches.", False: "No job matches among those looked at."}
 
 
 def _line(job: JobSummary) -> list[object]:

@@ -100,8 +100,9 @@ class JobStore(SweptStore, Protocol):
 
         A due job whose kind is not in ``kinds`` is passed over; when no pod with a live lease
         publishes its kind it must be put on hold (``unknown_kind``), so that later claims do
-        not meet it again, until a pod that knows the kind registers. One that has expired may be
-        put on hold as well: it is cancelled all the same.
+        not meet it again, until a pod that knows the kind registers. What a pod published up to a
+        second ago may count. One that has expired may be put on hold as well. What a claim reads
+        must be bounded by its claims and kinds; payloads are ``CLAIM_BYTES`` at most, or one job's.
 
         The first claims carry ``worker_ids``, in order; claims beyond them are held ahead. A
         job with a crash on record is only claimed for a worker id, never ahead.
@@ -228,10 +229,9 @@ class JobStore(SweptStore, Protocol):
         owner by wake-up or beat, and never outlives that life: a requeue clears it. A request
         is put on the job's timeline in the same step.
 
-        Visits matching jobs in id order, at most ``limit`` per call; going on with ``cursor``
-        ends although every visited job was refused. Ids in ``which.ids`` that do not exist
-        are refused as ``not_found``. A store may look for matching jobs before the atomic step,
-        so as not to keep others waiting, but must check in it that they still match.
+        Visits matching jobs in id order, at most ``limit`` per call, and looks at as many as
+        :meth:`list`; going on with ``cursor`` ends. Ids in ``which.ids`` that do not exist are
+        refused as ``not_found``. The atomic step must check again what was found before.
 
         :param limit: 1 to 1,000
         """
@@ -392,7 +392,7 @@ class JobStore(SweptStore, Protocol):
     # Last, because the name hides the builtin from the annotations below it.
 
     async def list(self, which: JobFilter, *, cursor: str | None = None, limit: int = 50) -> Page:
-        """Matching jobs, newest id first. Pages neither skip nor repeat jobs that stay.
+        """Matching jobs, newest id first, looking at a bounded number. None is skipped or repeated.
 
         :param limit: 1 to 1,000
         :raises InvalidInput: the cursor is not one this method returned

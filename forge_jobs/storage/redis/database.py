@@ -13,6 +13,7 @@ from forge_jobs.clock import Clock, SystemClock
 from forge_jobs.errors import StorageClosed, Unavailable
 from forge_jobs.model.queues import Wake
 from forge_jobs.reports import reporter
+from forge_jobs.storage.elsewhere import KnownElsewhere
 from forge_jobs.storage.protocols.bundle import StoreHealth
 from forge_jobs.storage.redis.address import RedisUrl
 from forge_jobs.storage.redis.connections import Command
@@ -56,6 +57,7 @@ class Database:
         self.servers = servers_of(url)
         self.queues_met: frozenset[str] = frozenset()
         """The names of all queues, as of late; see ``fleet.in_all_queues``."""
+        self.known_elsewhere = KnownElsewhere()
         self._url = url
         self._clock = clock
         self._ear = ear

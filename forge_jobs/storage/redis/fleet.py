@@ -60,9 +60,11 @@ async def live_pods(database: Database) -> list[Pod]:
     return [decode_pod(doc) for doc in docs]
 
 
-async def live_kinds(database: Database) -> frozenset[str]:
-    """Every kind that a pod with a live lease has a handler for."""
-    return frozenset(kind for pod in await live_pods(database) for kind in pod.kinds)
+async def unknown_kinds(database: Database, kinds: Iterable[str]) -> list[str]:
+    """Those that no pod with a live lease has a handler for, in order."""
+    # The server looks the pods through: what they say of themselves is much.
+    asked = [(kind, msgspec.json.encode(kind).decode()) for kind in sorted(kinds)]
+    return await database.run_one("unknown_kinds", database.keys.fleet, asked, list[str])
 
 
 async def due_kinds(database: Database, names: Sequence[str]) -> dict[str, dict[str, int]]:

@@ -1,16 +1,18 @@
 """Which jobs a filter means, in the order of their ids.
 
 A list is walked in steps, all queues at the same time: each looks at a bounded number of ids of its
-narrowest index. What the queues have found is merged here.
+narrowest index. What the queues have found is merged here. A call ends when all of its steps have
+looked at enough; the next goes on there.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import JobFilter
+from forge_jobs.storage.cursors import WALKED_ON_REDIS
 from forge_jobs.storage.redis.database import Database
 from forge_jobs.storage.redis.filters import filter_parts
 from forge_jobs.storage.redis.fleet import queue_names
@@ -46,12 +48,23 @@ def portions(items: Sequence[T], size: int = PORTION) -> Iterator[Sequence[T]]:
     return (items[start : start + size] for start in range(0, len(items), size))
 
 
-async def oldest(db: Database, which: JobFilter, after: str, limit: int) -> list[Located]:
+class Found(NamedTuple):
+    """The jobs that one call has found.
+
+    :ivar looked_at: the last one looked at, where there are more to look at; None: these are all,
+        or as many as were asked for
+    """
+
+    jobs: list[Located]
+    looked_at: JobId | None
+
+
+async def oldest(db: Database, which: JobFilter, after: str, limit: int) -> Found:
     """The first matching jobs beyond ``after``, ascending. ``which.ids`` is not looked at."""
     return await _walk(db, which, after, limit, newest=False)
 
 
-async def newest(db: Database, which: JobFilter, before: str, limit: int) -> list[Located]:
+async def newest(db: Database, which: JobFilter, before: str, limit: int) -> Found:
     """The first matching jobs below ``before`` ("": all), descending."""
     if which.ids is None:
         return await _walk(db, which, before, limit, newest=True)
@@ -61,19 +74,25 @@ async def newest(db: Database, which: JobFilter, before: str, limit: int) -> lis
         found += sorted(await _matching(db, which, portion), reverse=True)
         if len(found) >= limit:
             break
-    return found[:limit]
+    return Found(found[:limit], None)
 
 
-async def _walk(
-    db: Database, which: JobFilter, beyond: str, limit: int, *, newest: bool
-) -> list[Located]:
+async def _walk(db: Database, which: JobFilter, beyond: str, limit: int, *, newest: bool) -> Found:
     parts = filter_parts(which)
     names = which.queues or await queue_names(db)
     positions = {db.keys.queue(name): beyond for name in names}
     found: list[Located] = []
+    looked_at = 0
     while positions:
+        if looked_at >= WALKED_ON_REDIS:
+            # Beyond the nearest position some queue may have jobs that were not looked at.
+            ends = map(JobId, positions.values())
+            end = max(ends) if newest else min(ends)
+            nearest = [one for one in found if one[0] == end or (one[0] > end) == newest]
+            return Found(nearest[:limit], end if len(nearest) < limit else None)
         size = max(_FEWEST, min(_STEP // len(positions), max(limit, _USUAL)))
         requests = {base: (parts, at, limit, size, newest) for base, at in positions.items()}
+        looked_at += size * len(positions)
         positions = {}
         for base, step in (await db.run("find", requests, _Step)).items():
             found += ((job_id, base) for job_id in step.ids)
@@ -86,7 +105,7 @@ async def _walk(
             positions = {
                 base: at for base, at in positions.items() if (at > last if newest else at < last)
             }
-    return found[:limit]
+    return Found(found[:limit], None)
 
 
 async def _matching(db: Database, which: JobFilter, ids: Iterable[JobId]) -> list[Located]:

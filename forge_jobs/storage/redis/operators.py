@@ -9,7 +9,7 @@ from forge_jobs.storage.cursors import check_cursor, check_limit
 from forge_jobs.storage.redis.database import Database
 from forge_jobs.storage.redis.filters import filter_parts
 from forge_jobs.storage.redis.fleet import in_all_queues
-from forge_jobs.storage.redis.lists import Located, oldest
+from forge_jobs.storage.redis.lists import oldest
 from forge_jobs.storage.redis.locators import locate_by_queue
 from forge_jobs.storage.redis.requeues import requeue
 
@@ -69,11 +69,11 @@ async def expire(db: Database, limit: int) -> int:
 
 
 async def _find(db: Database, which: JobFilter, after: str, limit: int) -> _Visit:
-    found: list[Located] = await oldest(db, which, after, limit + 1)
+    found, looked_at = await oldest(db, which, after, limit + 1)
     ids: dict[str, list[JobId]] = {}
     for job_id, base in found[:limit]:
         ids.setdefault(base, []).append(job_id)
-    return _Visit(ids, cursor=found[limit - 1][0] if len(found) > limit else None)
+    return _Visit(ids, cursor=found[limit - 1][0] if len(found) > limit else looked_at)
 
 
 async def _find_named(

@@ -24,11 +24,16 @@ from forge_jobs.model.transitions import (
 )
 from forge_jobs.storage.redis.codec import StoredClaim, claimed_job, decode_doc, error_json
 from forge_jobs.storage.redis.database import Database
-from forge_jobs.storage.redis.fleet import in_all_queues, live_kinds
+from forge_jobs.storage.redis.fleet import in_all_queues, unknown_kinds
 from forge_jobs.storage.salvage import UNREADABLE, log_set_aside
 
 _HOLD_AT_ONCE = 1000
 """How many jobs of unknown kinds one claim puts aside, so that it stays short."""
+
+_EXPIRED_AT_ONCE, _EXPIRED_STEPS = 250, 4
+"""How many expired jobs one claim takes away that it cannot pass: each step is short."""
+
+_STUCK = "stuck"
 
 _RELEASED = Transition(status=JobStatus.PENDING, cause=Cause.RELEASED, delay=None, hand_back=True)
 
@@ -47,6 +52,7 @@ class _Answer(msgspec.Struct, frozen=True, array_like=True):
     strange: list[str]
     kinds_version: int
     unreadable: list[tuple[str, str]]
+    left: str
 
 
 class _Stale(msgspec.Struct, frozen=True, array_like=True):
@@ -85,13 +91,23 @@ async def exchange(
 ) -> Exchange:
     """See ``JobStore.exchange``."""
     pairs = [(one.claim, one.transition) for one in finalizations]
-    asked = (lease.host_id, lease.epoch, demand.worker_ids, demand.limit, list(demand.kinds))
     asked_at = _elapsed()
+    asked = (
+        lease.host_id,
+        lease.epoch,
+        demand.worker_ids,
+        demand.limit,
+        list(demand.kinds),
+        demand.max_bytes,
+        db.known_elsewhere.of(queue),
+    )
     settled, answers = await _step(db, "finalize", pairs, claims={db.keys.queue(queue): asked})
     db.waits.claimed(queue, asked_at)
     answer = answers[db.keys.queue(queue)]
     if answer.strange:
         await _hold_unknown(db, queue, answer)
+    if answer.left == _STUCK:
+        await _take_expired_away(db, queue)
     for job_id, reason in answer.unreadable:
         log_set_aside(queue, job_id, reason)
     claimed, unreadable = _claimed_jobs(queue, lease.host_id, answer.claims)
@@ -284,7 +300,15 @@ async def _hold_unknown(db: Database, queue: str, answer: _Answer) -> None:
     such jobs tries again.
     """
     with contextlib.suppress(Unavailable):
-        unknown = sorted(set(answer.strange) - await live_kinds(db))
+        unknown = await unknown_kinds(db, answer.strange)
+        db.known_elsewhere.note(queue, set(answer.strange) - set(unknown))
         if unknown:
             request = (answer.kinds_version, unknown, _HOLD_AT_ONCE)
             await db.run_one("hold", db.keys.queue(queue), request, bool)
+
+
+async def _take_expired_away(db: Database, queue: str) -> None:
+    """Cancel expired jobs that stand before others. The sweep does the rest."""
+    with contextlib.suppress(Unavailable):
+        for _ in range(_EXPIRED_STEPS):
+            await db.run_one("expire", db.keys.queue(queue), _EXPIRED_AT_ONCE, int)

@@ -74,9 +74,10 @@ async def list_jobs(db: Database, which: JobFilter, cursor: str | None, limit: i
     """See ``JobStore.list``."""
     check_limit(limit)
     before = check_cursor(cursor) or ""
-    found = await newest(db, which, before, limit + 1)
+    found, looked_at = await newest(db, which, before, limit + 1)
     lines = await _lines(db, found[:limit])
-    return Page(tuple(lines), found[limit - 1][0] if len(found) > limit else None)
+    cursor = found[limit - 1][0] if len(found) > limit else looked_at
+    return Page(tuple(lines), cursor, looked_at)
 
 
 async def counts(db: Database, queues: Sequence[str] | None) -> dict[str, QueueCounts]:

@@ -3,36 +3,35 @@
 The ready index holds no job that is held, blocked or claimed. What it does hold but a claim may
 not take (not due yet, in a later priority) is skipped by seeking: priority by priority, and within
 one only the range that is due. So 100,000 jobs scheduled for later cost a claim nothing.
+
+A claim that meets a job of another pod's kind goes on by the index that begins with the kind: it
+merges the due jobs of the kinds that it may take, and reads no further job of another.
 """
 
-from collections.abc import Iterable, Sequence
+import heapq
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 import msgspec
-from sqlalchemy import BindParameter, Select, bindparam, func, or_, select, text, tuple_, update
+from sqlalchemy import BindParameter, Select, bindparam, func, or_, select, text, tuple_
 
-from forge_jobs.model.jobs import Hold
 from forge_jobs.model.processes import PodLease
 from forge_jobs.model.transitions import Demand
-from forge_jobs.storage.salvage import UNREADABLE
 from forge_jobs.storage.sql.job_rows import JobRow
-from forge_jobs.storage.sql.lists import one_of
+from forge_jobs.storage.sql.strangers import put_strangers_aside
 from forge_jobs.storage.sql.tables import READY, jobs, pods, queues, slots
-from forge_jobs.storage.sql.transaction import KINDS, Often, Tx
+from forge_jobs.storage.sql.transaction import Often, Tx
 from forge_jobs.storage.sql.unreadable import Shapes, hold
 
 CLAIMED_COUNTER = "claimed"
-
-HOLD_BATCH = 1000
-"""How many jobs of unknown kinds one claim puts aside, so that it stays short."""
 
 _UNREADABLE_PAGES = 5
 """How often one claim puts aside what it cannot read, and looks again what stands behind it."""
 
 _encode = msgspec.json.encode
-_decode_names = msgspec.json.Decoder(tuple[str, ...]).decode
 _queue: BindParameter[str] = bindparam("queue")
 _level: BindParameter[int] = bindparam("level")
 _now: BindParameter[int] = bindparam("now")
@@ -50,7 +49,6 @@ _NEXT_LEVEL = Often(
     .order_by(jobs.c.priority, jobs.c.run_at)
     .limit(1)
 )
-_LIVE_KINDS = select(pods.c.kinds).where(pods.c.lease_until > _now)
 
 
 def _next_due() -> Select[Any]:
@@ -129,13 +127,24 @@ _HEAD_COLUMNS = (
 )
 _HEAD = Often(_due(*_HEAD_COLUMNS))
 _SHAPES = Shapes(_HEAD_COLUMNS)
-_HEAD_OF_KINDS = _due(*_HEAD_COLUMNS).where(one_of(jobs.c.kind, "kinds"))
-_HEAD_AFTER = _HEAD_OF_KINDS.where(
-    jobs.c.crashes == 0,
-    tuple_(jobs.c.run_at, jobs.c.id) > tuple_(bindparam("after_run_at"), bindparam("after_id")),
+_kind: BindParameter[str] = bindparam("kind")
+_after: Any = tuple_(bindparam("after_run_at"), bindparam("after_id"))
+_HEAD_OF_KIND = Often(
+    _due(jobs.c.id, jobs.c.run_at, jobs.c.crashes).where(
+        jobs.c.kind == _kind,
+        tuple_(jobs.c.run_at, jobs.c.id) > _after,
+        jobs.c.crashes <= bindparam("most_crashes"),
+    )
 )
-_UNKNOWN = _due(jobs.c.id).where(one_of(jobs.c.kind, "kinds"))
-_PUT_ON_HOLD = update(jobs).where(one_of(jobs.c.id, "ids")).values(hold=Hold.UNKNOWN_KIND.value)
+_OF_THE_CLAIM = {"token": "max(job.token + 1, :now) AS token"}
+_WHOLE_COLUMNS = [_OF_THE_CLAIM.get(each.name, f"job.{each.name}") for each in _HEAD_COLUMNS]
+# In the order of the ids, and each only when it is asked for: they may be large.
+_WHOLE = Often(
+    text(
+        f"SELECT {', '.join(_WHOLE_COLUMNS)}"
+        " FROM json_each(:ids) AS picked CROSS JOIN forge_jobs AS job ON job.id = picked.value"
+    )
+)
 _TAKE = Often(
     text(
         """
@@ -151,26 +160,39 @@ _TAKE = Often(
 )
 
 
-def claim(tx: Tx, queue: str, demand: Demand, lease: PodLease) -> list[JobRow]:
+class Picked(NamedTuple):
+    """The claims of one call.
+
+    :ivar rows: as they were before they were claimed, in the queue's order
+    :ivar is_cut: there was more, beyond the bytes that the call may bring
+    :ivar elsewhere: kinds of jobs that were met, which other pods know; some or all
+    """
+
+    rows: list[JobRow]
+    is_cut: bool
+    elsewhere: frozenset[str] = frozenset()
+
+
+def claim(tx: Tx, queue: str, demand: Demand, lease: PodLease) -> Picked:
     """See ``Flavor.claim``."""
     worker_ids = demand.worker_ids
     if demand.limit < 1 or not _is_open(tx, queue, lease):
-        return []
-    search = _Search(tx, queue, len(worker_ids), demand.limit, demand.kinds)
-    picked = search.run()
-    if not picked:
-        return []
-    tx.rows(
-        _TAKE,
-        {
-            "ids": _encode([row.id for row in picked]).decode(),
-            "workers": _encode(worker_ids).decode(),
-            "host": lease.host_id,
-            "now": tx.now,
-        },
-    )
-    tx.count(queue, CLAIMED_COUNTER, lease.host_id, len(picked))
-    return picked
+        return Picked([], is_cut=False)
+    search = _Search(tx, queue, demand)
+    search.run()
+    picked = search.picked
+    if picked:
+        tx.rows(
+            _TAKE,
+            {
+                "ids": _encode([row.id for row in picked]).decode(),
+                "workers": _encode(worker_ids).decode(),
+                "host": lease.host_id,
+                "now": tx.now,
+            },
+        )
+        tx.count(queue, CLAIMED_COUNTER, lease.host_id, len(picked))
+    return Picked(picked, search.is_cut)
 
 
 def next_due_in(tx: Tx, queue: str) -> timedelta | None:
@@ -196,118 +218,142 @@ def _is_open(tx: Tx, queue: str, lease: PodLease) -> bool:
     )
 
 
-class Strangers:
-    """Jobs of kinds that no live pod knows, as one claim puts them aside."""
-
-    def __init__(self, tx: Tx, queue: str) -> None:
-        self._tx = tx
-        self._queue = queue
-        self._live_kinds: frozenset[str] | None = None
-        self._may_hold = HOLD_BATCH
-
-    def hold(self, level: int, kinds: Iterable[str]) -> bool:
-        """Put due jobs of one priority aside whose kind nobody knows; whether there were any."""
-        tx = self._tx
-        if self._live_kinds is None:
-            # A pod that registers meanwhile waits, and frees afterwards what is held here.
-            tx.flavor.lock(tx.connection, KINDS, shared=True)
-            published = tx.execute(_LIVE_KINDS, {"now": tx.now}).scalars().all()
-            try:
-                names = [name for text in published for name in _decode_names(text)]
-            except UNREADABLE:
-                # A pod whose record is spoilt may know any kind.
-                self._may_hold = 0
-                return False
-            self._live_kinds = frozenset(names)
-        unknown = sorted(set(kinds) - self._live_kinds)
-        if not unknown or not self._may_hold:
-            return False
-        found = {"queue": self._queue, "level": level, "now": tx.now}
-        ids = tx.execute(_UNKNOWN, {**found, "kinds": unknown, "count": self._may_hold})
-        held = ids.scalars().all()
-        tx.execute(_PUT_ON_HOLD, {"ids": held})
-        self._may_hold -= len(held)
-        return True
+_START: dict[str, Any] = {"after_run_at": -(2**63), "after_id": ""}
+_place = attrgetter("run_at", "id")
 
 
 @dataclass
-class _Search:
-    """The walk of one claim over the ready jobs of a queue.
+class _Part:
+    """Jobs that one statement has found.
 
-    :param workers: how many claims go to workers; those beyond are held ahead
+    :ivar rows: those that may be taken
+    :ivar kinds: of all that were read
+    :ivar unreadable: those whose record cannot be read
+    :ivar passed_over: the last of all that were read, when one of them may not be taken
+    :ivar is_cut: the next one does not fit
     """
 
-    tx: Tx
-    queue: str
-    workers: int
-    limit: int
-    kinds: frozenset[str]
-    picked: list[JobRow] = field(default_factory=list)
+    rows: list[JobRow] = field(default_factory=list)
+    kinds: set[str] = field(default_factory=set)
+    unreadable: list[JobRow] = field(default_factory=list)
+    passed_over: JobRow | None = None
+    is_cut: bool = False
 
-    def __post_init__(self) -> None:
-        self._strangers = Strangers(self.tx, self.queue)
 
-    def run(self) -> list[JobRow]:
+class _Search:
+    """The walk of one claim over the ready jobs of a queue."""
+
+    def __init__(self, tx: Tx, queue: str, demand: Demand) -> None:
+        self.picked: list[JobRow] = []
+        self.is_cut = False
+        self._tx = tx
+        self._queue = queue
+        self._demand = demand
+        self._bytes = 0
+        self._mine: frozenset[str] | None = None
+        """The kinds to walk one by one, once a job of another kind was met."""
+
+    def run(self) -> None:
         level = _BELOW_ALL
-        while len(self.picked) < self.limit:
-            at = {"queue": self.queue, "level": level}
-            found = self.tx.rows(_NEXT_LEVEL, at)
+        while self._wanted and not self.is_cut:
+            at = {"queue": self._queue, "level": level}
+            found = self._tx.rows(_NEXT_LEVEL, at)
             if not found:
                 break
             [row] = found
             level = row.priority
-            if isinstance(row.run_at, int | float) and row.run_at <= self.tx.now:
+            if isinstance(row.run_at, int | float) and row.run_at <= self._tx.now:
                 self._take_level(level)
-        return self.picked
 
     def _take_level(self, level: int) -> None:
-        at = {"queue": self.queue, "level": level, "now": self.tx.now, "count": self._wanted}
-        rows = self._head(at)
-        while strange := {row.kind for row in rows} - self.kinds:
-            if not self._strangers.hold(level, strange):
-                # Others know these kinds, or enough has been put aside for one claim.
-                of_kinds = {**at, "kinds": sorted(self.kinds)}
-                rows = _readable(self.tx.execute(_HEAD_OF_KINDS, of_kinds).all())
-                break
-            rows = self._head(at)
-        passed_over = False
-        for row in rows:
-            # What may kill its process must not take others' claims with it.
-            if row.crashes and len(self.picked) >= self.workers:
-                passed_over = True
-            else:
-                self.picked.append(row)
-        if passed_over:
-            self._take_after(at, rows[-1])
-
-    def _take_after(self, at: dict[str, Any], last: JobRow) -> None:
-        """Go on behind rows some of which could not be taken, with those that can be."""
-        rows = self.tx.execute(
-            _HEAD_AFTER,
-            {
-                **at,
-                "count": self._wanted,
-                "kinds": sorted(self.kinds),
-                "after_run_at": last.run_at,
-                "after_id": last.id,
-            },
-        )
-        self.picked.extend(_readable(rows.all()))
-
-    def _head(self, at: dict[str, Any]) -> list[JobRow]:
-        """The first due jobs of a priority. Those that cannot be read are put aside."""
+        at = {"queue": self._queue, "level": level, "now": self._tx.now}
+        part = _Part()
         for _ in range(_UNREADABLE_PAGES):
-            rows = self.tx.rows(_HEAD, at)
-            readable = _readable(rows)
-            if len(readable) == len(rows):
+            part = self._first(at)
+            if not part.unreadable:
                 break
-            hold(self.tx, [row for row in rows if not _SHAPES.fits(row)])
-        return readable
+            hold(self._tx, part.unreadable)
+        self._take(at, part)
+
+    def _first(self, at: dict[str, Any]) -> "_Part":
+        """The first due jobs of a level."""
+        if self._mine is None:
+            part = self._read(_HEAD, {**at, "count": self._wanted})
+            if part.kinds <= self._demand.kinds:
+                return part
+            self._know_kinds()
+        return self._by_kind(at, _START)
+
+    def _take(self, at: dict[str, Any], part: "_Part") -> None:
+        self.picked += part.rows
+        self._bytes += sum(map(_size, part.rows))
+        self.is_cut = part.is_cut
+        if part.passed_over is not None and not part.is_cut:
+            # Go on behind rows some of which could not be taken, with those that can be.
+            self._know_kinds()
+            last = part.passed_over
+            after = {"after_run_at": last.run_at, "after_id": last.id}
+            self._take(at, self._by_kind(at, after, most_crashes=0))
+
+    def _know_kinds(self) -> None:
+        if self._mine is None:
+            kinds = put_strangers_aside(self._tx, self._queue, self._demand.kinds)
+            self._mine = kinds.mine
+
+    def _by_kind(
+        self, at: dict[str, Any], after: dict[str, Any], most_crashes: int = 2**31 - 1
+    ) -> "_Part":
+        """The first due jobs of a level that are of one of the claim's kinds."""
+        kinds = self._mine
+        if not kinds or not self._wanted:
+            return _Part()
+        first = self._wanted // len(kinds) + 1
+        bounds = {**at, **after, "most_crashes": most_crashes}
+        heads = [self._due_of({**bounds, "kind": kind}, first) for kind in kinds]
+        merged = heapq.merge(*heads, key=_place)
+        ids = [row.id for row, _ in zip(merged, range(self._wanted), strict=False)]
+        return self._read(_WHOLE, {"ids": _encode(ids).decode(), "now": self._tx.now})
+
+    def _due_of(self, at: dict[str, Any], size: int) -> Iterator[JobRow]:
+        """The due jobs of one kind in order, in pages, so that few are read and not taken."""
+        while True:
+            rows = self._tx.rows(_HEAD_OF_KIND, {**at, "count": size})
+            yield from rows
+            if len(rows) < size:
+                return
+            at = {**at, "after_run_at": rows[-1].run_at, "after_id": rows[-1].id}
+
+    def _read(self, statement: Often, values: dict[str, Any]) -> "_Part":
+        """The jobs as long as they fit into one call, in their order."""
+        part, total = _Part(), self._bytes
+        workers = len(self._demand.worker_ids) - len(self.picked)
+
+        def ends_at(row: JobRow) -> bool:
+            nonlocal total
+            if not _SHAPES.fits(row):
+                part.unreadable.append(row)
+                return False
+            part.kinds.add(row.kind)
+            if row.crashes and len(part.rows) >= workers:
+                # What may kill its process must not take others' claims with it.
+                part.passed_over = row
+                return False
+            before, total = total, total + _size(row)
+            part.is_cut = before > 0 and total > self._demand.max_bytes
+            if not part.is_cut:
+                part.rows.append(row)
+            return part.is_cut
+
+        found = self._tx.rows(statement, values, ends_at)
+        if part.passed_over is not None:
+            part.passed_over = found[-1]
+        return part
 
     @property
     def _wanted(self) -> int:
-        return self.limit - len(self.picked)
+        return self._demand.limit - len(self.picked)
 
 
-def _readable(rows: Sequence[JobRow]) -> list[JobRow]:
-    return [row for row in rows if _SHAPES.fits(row)]
+def _size(row: JobRow) -> int:
+    payload: str = row.payload
+    return len(payload) if payload.isascii() else len(payload.encode())

@@ -1,15 +1,20 @@
-"""Job filters as SQL, the ids they mean, and cursors."""
+"""Job filters as SQL, and the ids they mean.
+
+Queue and status have an index, and so have ids and unique keys. Whatever else a filter asks for is
+looked for among so many jobs of these, newest or oldest first; a further call goes on behind them.
+"""
 
 import heapq
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
-from sqlalchemy import Column, ColumnElement, Select, literal, or_, select, tuple_
+from sqlalchemy import Column, ColumnElement, Select, func, literal, or_, select, tuple_
 
 from forge_jobs.clock import to_us
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import JobFilter, JobStatus
+from forge_jobs.storage.cursors import WALKED
 from forge_jobs.storage.sql.flavor import Flavor
 from forge_jobs.storage.sql.job_rows import tag_patterns
 from forge_jobs.storage.sql.tables import TEXT, jobs, queues
@@ -19,30 +24,67 @@ _MOST_LISTS = 256
 _BEYOND_ALL = "~"
 """Sorts after every id."""
 
+_FEWEST = 200
+"""Jobs that are looked at of each queue and status."""
+
 _QUEUE_NAMES = select(queues.c.name)
+_LOOKED_AT = (
+    jobs.c.queue,
+    jobs.c.kind,
+    jobs.c.status,
+    jobs.c.cause,
+    jobs.c.tags,
+    jobs.c.unique_key,
+    jobs.c.schedule,
+    jobs.c.enqueued_at,
+)
 
 
-def conditions(which: JobFilter, flavor: Flavor) -> list[ColumnElement[bool]]:
-    """Every part of the filter that is set, but for the ids."""
+class Found(NamedTuple):
+    """The jobs that one call has found.
+
+    :ivar looked_at: the last one looked at, where there are more to look at; None: these are all,
+        or as many as were asked for
+    """
+
+    ids: list[JobId]
+    looked_at: JobId | None
+
+
+class _Walk(NamedTuple):
+    """The ids of a part of a filter in the order of their index, and what is left to look for.
+
+    What is left is the same for all parts of one filter.
+    """
+
+    ids: Select[Any]
+    rest: JobFilter
+
+
+def conditions(which: JobFilter, flavor: Flavor, of: Any = jobs.c) -> list[ColumnElement[bool]]:
+    """Every part of the filter that is set, but for the ids.
+
+    :param of: the columns that are looked at
+    """
     found: list[ColumnElement[bool]] = []
     choices: tuple[tuple[ColumnElement[Any], tuple[str, ...]], ...] = (
-        (jobs.c.queue, which.queues),
-        (jobs.c.kind, which.kinds),
-        (jobs.c.status, tuple(status.value for status in which.statuses)),
-        (jobs.c.cause, tuple(cause.value for cause in which.causes)),
+        (of.queue, which.queues),
+        (of.kind, which.kinds),
+        (of.status, tuple(status.value for status in which.statuses)),
+        (of.cause, tuple(cause.value for cause in which.causes)),
     )
     found.extend(_is_one_of(column, values) for column, values in choices if values)
     if which.tag is not None:
         patterns = tag_patterns(which.tag)
-        found.append(or_(*(flavor.contains(jobs.c.tags, pattern) for pattern in patterns)))
+        found.append(or_(*(flavor.contains(of.tags, pattern) for pattern in patterns)))
     if which.unique_key is not None:
-        found.append(jobs.c.unique_key == which.unique_key)
+        found.append(of.unique_key == which.unique_key)
     if which.schedule is not None:
-        found.append(jobs.c.schedule == which.schedule)
+        found.append(of.schedule == which.schedule)
     if which.enqueued_before is not None:
-        found.append(jobs.c.enqueued_at < to_us(which.enqueued_before))
+        found.append(of.enqueued_at < to_us(which.enqueued_before))
     if which.enqueued_after is not None:
-        found.append(jobs.c.enqueued_at >= to_us(which.enqueued_after))
+        found.append(of.enqueued_at >= to_us(which.enqueued_after))
     return found
 
 
@@ -50,36 +92,74 @@ def _is_one_of(column: ColumnElement[Any], values: Sequence[str]) -> ColumnEleme
     return column == values[0] if len(values) == 1 else column.in_(values)
 
 
-def oldest_ids(tx: Tx, which: JobFilter, after: str, limit: int) -> list[JobId]:
+def oldest_ids(tx: Tx, which: JobFilter, after: str, limit: int) -> Found:
     """Ids of matching jobs beyond ``after``, ascending. ``which.ids`` is not looked at."""
     which = msgspec.structs.replace(which, ids=None)
-    found = (
-        tx.execute(_page(part, tx.flavor, after, None).order_by(*_index(part)).limit(limit))
-        for part in _parts(tx, which)
-    )
-    return heapq.nsmallest(limit, (job_id for rows in found for job_id in rows.scalars()))
+    ids, ends = _search(tx, which, (after, None), limit, is_newest=False)
+    # Beyond the nearest of the ends some part may have jobs that were not looked at.
+    end = min(ends, default=None)
+    nearest = (job_id for job_id in ids if end is None or job_id <= end)
+    return _found(heapq.nsmallest(limit, nearest), limit, end)
 
 
-def newest_ids(tx: Tx, which: JobFilter, before: str | None, limit: int) -> list[JobId]:
+def newest_ids(tx: Tx, which: JobFilter, before: str | None, limit: int) -> Found:
     """Ids of matching jobs below ``before``, descending."""
-    found = (
-        tx.execute(
-            _page(part, tx.flavor, "", before)
-            .order_by(*(column.desc() for column in _index(part)))
-            .limit(limit)
-        )
-        for part in _parts(tx, which)
-    )
-    return heapq.nlargest(limit, (job_id for rows in found for job_id in rows.scalars()))
+    ids, ends = _search(tx, which, ("", before), limit, is_newest=True)
+    end = max(ends, default=None)
+    nearest = (job_id for job_id in ids if end is None or job_id >= end)
+    return _found(heapq.nlargest(limit, nearest), limit, end)
 
 
-def _page(part: JobFilter, flavor: Flavor, after: str, before: str | None) -> Select[Any]:
-    """Ids of one part between the two, neither included."""
+def _found(ids: list[JobId], limit: int, end: JobId | None) -> Found:
+    return Found(ids, end if len(ids) < limit else None)
+
+
+def _search(
+    tx: Tx, which: JobFilter, between: tuple[str, str | None], limit: int, *, is_newest: bool
+) -> tuple[list[JobId], list[JobId]]:
+    """The first matching jobs of each part, and where the walks ended that looked at enough."""
+    walks = [_walk(part, between, is_newest=is_newest) for part in _parts(tx, which)]
+    rest = walks[0].rest
+    looked_for = conditions(rest, tx.flavor)
+    ids: list[JobId] = []
+    ends: list[JobId] = []
+    if not looked_for or rest.ids is not None or rest.unique_key is not None:
+        for walk in walks:
+            ids += tx.execute(walk.ids.where(*looked_for).limit(limit)).scalars()
+        return ids, ends
+    most = _share(tx, [walk.ids for walk in walks])
+    for walk in walks:
+        walked = walk.ids.add_columns(*_LOOKED_AT).limit(most).subquery("walked")
+        meant = select(walked.c.id).where(*conditions(rest, tx.flavor, walked.c)).limit(limit)
+        found: Sequence[JobId] = tx.execute(meant).scalars().all()
+        ids += found
+        if len(found) < limit:
+            # One more than was looked at: is there any?
+            last = tx.execute(walk.ids.offset(most - 1).limit(2)).scalars().all()
+            ends += last[:1] if len(last) > 1 else ()
+    return ids, ends
+
+
+def _share(tx: Tx, walks: Sequence[Select[Any]]) -> int:
+    """How many jobs each walk may look at: short ones leave their share to long ones."""
+    share = max(WALKED // len(walks), _FEWEST)
+    if len(walks) == 1:
+        return share
+    counts = (select(func.count()).select_from(walk.limit(share).subquery()) for walk in walks)
+    sizes: list[int] = [tx.execute(count).scalar_one() for count in counts]
+    short = [size for size in sizes if size < share]
+    return max((WALKED - sum(short)) // max(len(sizes) - len(short), 1), _FEWEST)
+
+
+def _walk(part: JobFilter, between: tuple[str, str | None], *, is_newest: bool) -> _Walk:
+    """Along the index of a part between the two ids, neither included."""
+    after, before = between
     statement = select(jobs.c.id)
     if part.ids is not None:
         statement = statement.where(jobs.c.id.in_(part.ids))
+    index = _index(part)
     if _is_list(part):
-        key = tuple_(*_index(part))
+        key = tuple_(*index)
         fixed = (literal(part.queues[0], TEXT), literal(part.statuses[0].value, TEXT))
         statement = statement.where(
             key > tuple_(*fixed, literal(after, TEXT)),
@@ -91,7 +171,7 @@ def _page(part: JobFilter, flavor: Flavor, after: str, before: str | None) -> Se
             statement = statement.where(jobs.c.id > after)
         if before is not None:
             statement = statement.where(jobs.c.id < before)
-    return statement.where(*conditions(part, flavor))
+    return _Walk(statement.order_by(*(c.desc() if is_newest else c for c in index)), part)
 
 
 def _index(part: JobFilter) -> tuple[Column[Any], ...]:

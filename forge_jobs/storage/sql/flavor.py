@@ -15,7 +15,7 @@ from forge_jobs.model.transitions import Demand, Transition
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
 
-    from forge_jobs.storage.sql.job_rows import JobRow
+    from forge_jobs.storage.sql.claims import Picked
     from forge_jobs.storage.sql.overdue import Ended
     from forge_jobs.storage.sql.successes import Succeeded
     from forge_jobs.storage.sql.transaction import Often, Tx
@@ -87,8 +87,8 @@ class Flavor(Protocol):
         """
         ...
 
-    def claim(self, tx: "Tx", queue: str, demand: Demand, lease: PodLease) -> "list[JobRow]":
-        """See ``JobStore.claim``; the rows of which ``claimed_job`` makes the claims."""
+    def claim(self, tx: "Tx", queue: str, demand: Demand, lease: PodLease) -> "Picked":
+        """See ``JobStore.claim``; the rows are those of which ``claimed_job`` makes the claims."""
         ...
 
     def succeed(self, tx: "Tx", items: Sequence[tuple[Claim, Transition]]) -> "Sequence[Succeeded]":

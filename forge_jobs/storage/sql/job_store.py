@@ -97,7 +97,7 @@ class SqlJobStore:
         demand = Demand(worker_ids=tuple(worker_ids), limit=limit, kinds=kinds)
         claimed, unreadable = await self._database.write_then(
             lambda tx: tx.flavor.claim(tx, queue, demand, lease),
-            lambda rows: claimed_jobs(rows, lease.host_id),
+            lambda picked: claimed_jobs(picked.rows, lease.host_id),
         )
         await self._set_aside(unreadable)
         return claimed
@@ -127,8 +127,10 @@ class SqlJobStore:
         def script(tx: Tx) -> tuple[list[bool | None], list[JobRow], timedelta | None]:
             settled = settle.finalize(tx, finalizations)
             picked = tx.flavor.claim(tx, queue, demand, lease)
-            is_short = len(picked) < demand.limit
-            return settled, picked, claims.next_due_in(tx, queue) if is_short else None
+            next_due_in = timedelta(0) if picked.is_cut else None
+            if len(picked.rows) < demand.limit and not picked.is_cut:
+                next_due_in = claims.next_due_in(tx, queue)
+            return settled, picked.rows, next_due_in
 
         def answer(
             done: tuple[list[bool | None], list[JobRow], timedelta | None],
@@ -191,7 +193,7 @@ class SqlJobStore:
     ) -> BulkOutcome:
         visit = await self._database.read(lambda tx: operators.find(tx, which, cursor, limit))
         if not visit.ids:
-            return BulkOutcome((), (), {}, None)
+            return BulkOutcome((), (), {}, visit.cursor)
         return await self._visited(verb, visit)
 
     async def _visited(

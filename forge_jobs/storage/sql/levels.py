@@ -1,8 +1,8 @@
-"""The priorities in use among the jobs that wait, found by seeking from one to the next."""
+"""The priorities and kinds of the jobs that wait, found by seeking from one to the next."""
 
 from typing import Any
 
-from sqlalchemy import CTE, ColumnElement, select, text
+from sqlalchemy import CTE, ColumnElement, Select, select, text
 
 from forge_jobs.storage.sql.tables import READY, jobs
 
@@ -26,6 +26,24 @@ def _lowest(queue: Any, *above: Any) -> Any:
         select(jobs.c.priority)
         .where(jobs.c.queue == queue, text(READY), *above)
         .order_by(jobs.c.priority)
+        .limit(1)
+        .scalar_subquery()
+    )
+
+
+def kinds_of(queue: ColumnElement[str]) -> Select[Any]:
+    """The kinds of the ready jobs of a queue, one step by the index for each. The last is NULL."""
+    found = select(_first_kind(queue).label("kind")).cte("kinds", recursive=True)
+    higher = _first_kind(queue, jobs.c.kind > found.c.kind)
+    found = found.union_all(select(higher).where(found.c.kind.is_not(None)))
+    return select(found.c.kind)
+
+
+def _first_kind(queue: Any, *above: Any) -> Any:
+    return (
+        select(jobs.c.kind)
+        .where(jobs.c.queue == queue, text(READY), *above)
+        .order_by(jobs.c.kind)
         .limit(1)
         .scalar_subquery()
     )

@@ -119,11 +119,11 @@ def find(tx: Tx, which: JobFilter, cursor: str | None, limit: int) -> Visit:
     check_limit(limit)
     after = check_cursor(cursor) or ""
     if which.ids is not None:
-        ids = sorted({job_id for job_id in which.ids if job_id > after})
+        ids, looked_at = sorted({job_id for job_id in which.ids if job_id > after}), None
     else:
-        ids = oldest_ids(tx, which, after, limit + 1)
+        ids, looked_at = oldest_ids(tx, which, after, limit + 1)
     visited = ids[:limit]
-    return Visit(which, visited, visited[-1] if len(ids) > limit else None)
+    return Visit(which, visited, visited[-1] if len(ids) > limit else looked_at)
 
 
 def cancel(tx: Tx, visit: Visit) -> BulkOutcome:

@@ -91,9 +91,9 @@ def list_jobs(tx: Tx, which: JobFilter, cursor: str | None, limit: int) -> Page:
     """See ``JobStore.list``."""
     check_limit(limit)
     before = check_cursor(cursor)
-    ids = newest_ids(tx, which, before, limit + 1)
+    ids, looked_at = newest_ids(tx, which, before, limit + 1)
     page = tuple(job_summary(row) for row in tx.execute(_LINES, {"ids": ids[:limit]}))
-    return Page(page, page[-1].id if len(ids) > limit else None)
+    return Page(page, ids[limit - 1] if len(ids) > limit else looked_at, looked_at)
 
 
 def counts(tx: Tx, names: Sequence[str] | None) -> dict[str, QueueCounts]:

@@ -120,6 +120,8 @@ def _job_index(name: str, *columns: str, where: str, unique: bool = False) -> In
 
 
 _job_index("ready", "queue", "priority", "run_at", "id", "kind", where=READY)
+# For claims that meet jobs of kinds that are not theirs.
+_job_index("ready_by_kind", "queue", "kind", "priority", "run_at", "id", where=READY)
 _job_index("held", "queue", "kind", where="hold IS NOT NULL")
 _job_index(
     "unique", "queue", "unique_key", where=f"unique_key IS NOT NULL AND {ACTIVE}", unique=True

@@ -4,8 +4,9 @@ A script is a plain function of a :class:`Tx`. It runs unchanged in the store's 
 transaction, and in one that a caller holds open.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from itertools import takewhile
 from typing import Any
 
 from sqlalchemy import Connection, CursorResult
@@ -88,10 +89,24 @@ class Tx:
         """Run one statement; a sequence of parameters runs it once for each."""
         return self.connection.execute(statement, parameters)
 
-    def rows(self, statement: Often, parameters: Mapping[str, object]) -> Sequence[Any]:
-        """Run it; all its rows, with the columns as attributes. Truth values may be 0 and 1."""
+    def rows(
+        self,
+        statement: Often,
+        parameters: Mapping[str, object],
+        ends_at: Callable[[Any], bool] | None = None,
+    ) -> Sequence[Any]:
+        """Run it; all its rows, with the columns as attributes. Truth values may be 0 and 1.
+
+        :param ends_at: whether to leave out this row and all that follow, which are not read
+        """
         found = self.execute(statement.core, parameters)
-        return found.all() if found.returns_rows else ()
+        if not found.returns_rows:
+            return ()
+        if ends_at is None:
+            return found.all()
+        rows = list(takewhile(lambda row: not ends_at(row), found))
+        found.close()
+        return rows
 
     def put(self, statement: Often, rows: Sequence[Mapping[str, object]]) -> None:
         """Run it once for each of the rows, of which there are some, all of the same columns."""

@@ -198,7 +198,7 @@ async def test_a_job_is_never_left_on_hold_by_a_claim_that_races_a_registration(
     demand = Demand(worker_ids=("w",), limit=1, kinds=frozenset({KIND}))
 
     def slow_claim(tx: Tx) -> None:
-        assert tx.flavor.claim(tx, QUEUE, demand, lease) == []
+        assert not tx.flavor.claim(tx, QUEUE, demand, lease).rows
         tx.execute(text("SELECT pg_sleep(0.7)"))
 
     async with raw(url) as connection, anyio.create_task_group() as group:

@@ -11,6 +11,7 @@ from redis.asyncio import Redis
 
 from forge_jobs.model.processes import PodLease
 from forge_jobs.model.transitions import Demand, Finalization
+from forge_jobs.storage.elsewhere import KnownElsewhere
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.testing.servers import RedisServer
@@ -177,3 +178,54 @@ async def test_a_claim_looks_at_each_expired_job_once(
     [claimed] = await claim(storage, lease)
     assert claimed.claim.job_id == job_id
     assert (await meter.read()).inner <= 500 + 30
+
+
+async def test_a_claim_costs_its_jobs_and_a_look_per_kind(
+    storage: Storage, meter: Meter, server: RedisServer
+) -> None:
+    kinds = [f"kind.{number}" for number in range(50)]
+    lease = await register(storage, kinds=kinds, lease_for=LONG)
+    requests = [new_job(kind=kinds[number % 50]) for number in range(5_000)]
+    await storage.jobs.enqueue(requests)
+    async with aclosing(Redis.from_url(server.url)) as client:
+        await meter.reset()
+        sent = (await client.info("stats"))["total_net_output_bytes"]
+        claimed = await claim(storage, lease, limit=100, kinds=kinds)
+        cost = await meter.read()
+        assert [each.claim.job_id for each in claimed] == [each.id for each in requests[:100]]
+        assert (await client.info("stats"))["total_net_output_bytes"] - sent < 60_000
+    # Per job its hash, read and written; per kind its line, read and left.
+    assert cost.inner <= 2 * 100 + 3 * 50 + 20
+
+
+async def test_a_claim_does_not_read_what_pods_say_of_themselves(
+    storage: Storage, meter: Meter, server: RedisServer
+) -> None:
+    database: Any = storage.jobs._database  # type: ignore[attr-defined]
+    database.known_elsewhere = KnownElsewhere(elapsed=lambda: 0.0)
+    for number in range(20):
+        kinds = [f"pod{number}.kind{each}" for each in range(50)]
+        await register(storage, kinds=["other", *kinds], lease_for=LONG)
+    lease = await register(storage, lease_for=LONG)
+    await storage.jobs.enqueue([new_job(kind="other") for _ in range(10)])
+    await storage.jobs.enqueue([new_job() for _ in range(2)])
+    async with aclosing(Redis.from_url(server.url)) as client:
+        sent = (await client.info("stats"))["total_net_output_bytes"]
+        for calls in (2, 1):
+            await meter.reset()
+            assert len(await claim(storage, lease)) == 1
+            assert (await meter.read()).calls == calls
+        assert (await client.info("stats"))["total_net_output_bytes"] - sent < 10_000
+
+
+async def test_a_claim_clears_expired_jobs_away_that_it_cannot_pass(
+    storage: Storage, lease: PodLease
+) -> None:
+    now = await storage.cron.now()
+    for _ in range(11):
+        await storage.jobs.enqueue([new_job(expires_at=now) for _ in range(500)])
+    job_id = await enqueue_one(storage)
+    first = await storage.jobs.exchange(QUEUE, [], demand(1), lease)
+    assert (first.claimed, first.next_due_in) == ((), timedelta(0))
+    second = await storage.jobs.exchange(QUEUE, [], demand(1), lease)
+    assert [each.claim.job_id for each in second.claimed] == [job_id]

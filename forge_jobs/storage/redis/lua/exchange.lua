@@ -2,9 +2,9 @@
 -- Ends claims, then makes new ones: { mode, outcomes, items, stale_after, demand, pod };
 -- demand is false for none. The claims of the items are the pod's, but for those that name another.
 -- Answers per item whether it is settled, the claims, and when there are fewer than asked for the
--- time until the next job, -1 for none; then the other kinds that are due, kinds_version, and id and
--- reason of each job that was put aside, because it cannot be read.
--- uses: jobs ready finding slots queues claims endings outcomes settling unreadable claiming
+-- time until the next job, -1 for none; then the other kinds that are due, kinds_version, id and
+-- reason of each job that was put aside, because it cannot be read, and why due jobs were left.
+-- uses: jobs ready reading finding slots queues claims endings outcomes settling unreadable claiming
 local function handle(base, request)
   local mode, outcomes, items, stale_after, demand, owner = unpack(request)
   for number, parts in ipairs(outcomes) do
@@ -12,18 +12,18 @@ local function handle(base, request)
   end
   local settled = settle(base, outcomes, items, mode, stale_after, owner)
   if not demand then
-    return { settled, {}, -1, {}, 0, {} }
+    return { settled, {}, -1, {}, 0, {}, '' }
   end
   flush_writes()
-  local claims, strange, unreadable = claim(base, demand)
+  local claims, strange, unreadable, left = claim(base, demand)
   local is_short = #claims < demand[4]
   -- A queue that is not there is not known either.
   if is_short and waits_of[base] ~= nil then
     note_waiting(base)
   end
-  local next_in = is_short and next_due(base) or -1
   -- What stands behind jobs that were put aside is due too.
-  next_in = unreadable and #unreadable > 0 and 0 or next_in
+  local is_more = left ~= '' or #unreadable > 0
+  local next_in = is_more and 0 or is_short and next_due(base) or -1
   local version = #strange > 0 and redis.call('HGET', base .. ':queue', 'kinds_version') or 0
-  return { settled, claims, next_in, strange, tonumber(version or 0), unreadable or {} }
+  return { settled, claims, next_in, strange, tonumber(version or 0), unreadable, left }
 end

@@ -1,15 +1,19 @@
-"""Claims on Postgres: one statement walks the ready jobs and takes what it may."""
+"""Claims on Postgres: one statement walks the ready jobs and takes what it may.
 
-from collections import defaultdict
-from collections.abc import Iterable
-from typing import Any
+It walks them in the queue's order. Where a job of another pod's kind stands among them there is a
+second one, which merges the jobs of the claim's kinds, each kind by an index. It looks at no job of
+another kind, and locks none.
+"""
 
-from sqlalchemy import ARRAY, BigInteger, Boolean, Integer, Row, Text, bindparam, text
+from functools import cache
+
+from sqlalchemy import ARRAY, BigInteger, Boolean, Integer, Text, TextClause, bindparam, text
 
 from forge_jobs.model.processes import PodLease
 from forge_jobs.model.transitions import Demand
-from forge_jobs.storage.sql.claims import CLAIMED_COUNTER, Strangers
+from forge_jobs.storage.sql.claims import CLAIMED_COUNTER, Picked
 from forge_jobs.storage.sql.job_rows import JobRow
+from forge_jobs.storage.sql.strangers import put_strangers_aside
 from forge_jobs.storage.sql.tables import READY
 from forge_jobs.storage.sql.transaction import Tx
 
@@ -38,8 +42,10 @@ COLUMNS = (
 # levels:  the priorities in use, found by seeking; so jobs that are not due yet cost nothing
 # head:    the first due jobs in order, whatever their kind, each locked as it is met. What
 #          another claim has locked is passed by.
-# taken:   those of the head whose kind is known here. One that may kill its process is never
+# known:   those of the head whose kind is known here. One that may kill its process is never
 #          claimed beyond the workers.
+# taken:   as many of them as fit into the bytes of a call, and one at least of the whole call
+# used:    kinds of due jobs, all that the head or else the queue has
 # changed: each looked up by its id alone, the rest of what they are being locked; so exactly these
 #          rows are changed whatever plan is chosen
 _STEPS = f"""
@@ -66,24 +72,20 @@ _STEPS = f"""
         FROM levels WHERE levels.priority IS NOT NULL
     ), head AS MATERIALIZED (
         SELECT due.* FROM levels CROSS JOIN LATERAL (
-            SELECT id, kind, priority, run_at, crashes FROM forge_jobs
-            WHERE queue = :queue AND priority = levels.priority AND run_at <= :now AND {READY}
-                AND {{from_time}}
-                AND (expires_at IS NULL OR expires_at > :now)
-                AND (:any_kind OR kind = ANY (:kinds))
-                AND (:any_risk OR crashes = 0)
-            ORDER BY run_at, id
-            LIMIT :count
-            FOR NO KEY UPDATE SKIP LOCKED
+            {{head}}
         ) AS due
         WHERE EXISTS (SELECT FROM open)
         LIMIT :count
     ), known AS (
-        SELECT id, crashes, row_number() OVER (ORDER BY priority, run_at, id) AS place
-        FROM head WHERE kind = ANY (:kinds)
+        SELECT * FROM (
+            SELECT id, crashes, size, row_number() OVER (ORDER BY priority, run_at, id) AS place
+            FROM head WHERE kind = ANY (:kinds)
+        ) AS placed WHERE place <= cardinality(:workers) OR crashes = 0
     ), taken AS (
-        SELECT array_agg(id ORDER BY place) AS ids
-        FROM known WHERE place <= cardinality(:workers) OR crashes = 0
+        SELECT array_agg(id ORDER BY place) AS ids, count(*) AS number
+        FROM (
+            SELECT id, place, size, sum(size) OVER (ORDER BY place) AS total FROM known
+        ) AS sized WHERE total <= :max_bytes OR (:may_exceed AND total = size)
     ), changed AS (
         UPDATE forge_jobs AS job
         SET status = 'in_progress',
@@ -103,48 +105,131 @@ _STEPS = f"""
 """
 
 
-def claim_steps(*, gate: str = "true", from_level: str = "true", from_time: str = "true") -> str:
+_MAY_BE_TAKEN = """(expires_at IS NULL OR expires_at > :now) AND (:any_risk OR crashes = 0)"""
+_HEAD = "id, kind, priority, run_at, crashes, octet_length(payload) AS size"
+_IN_ORDER = f"""
+            SELECT {_HEAD} FROM forge_jobs
+            WHERE queue = :queue AND priority = levels.priority AND run_at <= :now AND {READY}
+                AND {{from_time}} AND {_MAY_BE_TAKEN}
+            ORDER BY run_at, id
+            LIMIT :count
+            FOR NO KEY UPDATE SKIP LOCKED
+"""
+_OF_KIND = f"""
+                (SELECT id, run_at FROM forge_jobs
+                WHERE queue = :queue AND kind = (:kinds)[{{number}}]
+                    AND priority = levels.priority AND run_at <= :now AND {READY}
+                    AND {{from_time}} AND {_MAY_BE_TAKEN}
+                ORDER BY run_at, id
+                LIMIT :count + {{locked}})
+"""
+# Looked up by the id alone: written like this, no index of ready jobs seems to serve as well.
+_BY_KIND = f"""
+            SELECT mine.* FROM (
+                {{branches}}
+                ORDER BY run_at, id
+            ) AS first CROSS JOIN LATERAL (
+                SELECT {_HEAD} FROM forge_jobs
+                WHERE id = first.id AND status IN ('pending', 'failed')
+                    AND coalesce(hold, '') = '' AND run_at + 0 <= :now
+                FOR NO KEY UPDATE SKIP LOCKED
+            ) AS mine
+            LIMIT :count
+"""
+# The kinds of all ready jobs, each found by one step by the index; the last is NULL.
+_USED = f"""
+    , used AS (
+        SELECT (
+            SELECT kind FROM forge_jobs WHERE queue = :queue AND {READY} ORDER BY kind LIMIT 1
+        ) AS kind
+        UNION ALL
+        SELECT (
+            SELECT kind FROM forge_jobs
+            WHERE queue = :queue AND kind > used.kind AND {READY} ORDER BY kind LIMIT 1
+        )
+        FROM used WHERE used.kind IS NOT NULL
+    )
+"""
+_MOST_LOCKED = 4000
+"""So many jobs of a kind, claimed by others at this moment, are passed over."""
+
+
+def branches_for(kinds: frozenset[str]) -> int:
+    """How many kinds a statement by kind has room for: a power of two, so that texts are few."""
+    return max(2, 1 << (len(kinds) - 1).bit_length())
+
+
+def claim_steps(
+    *, gate: str = "true", from_level: str = "true", from_time: str = "true", branches: int = 0
+) -> str:
     """From ``:now`` on, everything that a claim of ``:count`` jobs is but its answer.
 
     :param gate: what has to hold before the first job is looked for
     :param from_level: holds for the first job to be looked at, and for those of later levels
     :param from_time: the same, of the jobs of one of ``levels``
+    :param branches: by the kinds, at most so many; 0: in the order of the queue
     """
-    return _STEPS.format(gate=gate, from_level=from_level, from_time=from_time)
+    head, used = _IN_ORDER, ", used AS (SELECT kind FROM head)"
+    if branches:
+        kinds = (
+            _OF_KIND.replace("{number}", str(number)).replace("{locked}", str(_MOST_LOCKED))
+            for number in range(1, branches + 1)
+        )
+        head, used = _BY_KIND.replace("{branches}", "UNION ALL".join(kinds)), _USED
+    head = head.format(from_time=from_time)
+    return _STEPS.format(gate=gate, from_level=from_level, head=head) + used
 
 
-# The head; of a job that was not taken, no more than the kind and its level.
-_CLAIM = text(
-    f"""
-    WITH RECURSIVE {claim_steps()}
-    SELECT head.kind AS met, head.priority AS level, changed.*, changed.id IS NOT NULL AS is_taken,
-        head.crashes > 0 AS is_risky
-    FROM head LEFT JOIN changed ON changed.id = head.id
-    ORDER BY head.priority, head.run_at, head.id
+@cache
+def _claim(branches: int) -> TextClause:
+    # The head; of a job that was not taken, no more than whether it is of a known kind.
+    return text(
+        f"""
+        WITH RECURSIVE {claim_steps(branches=branches)}
+        SELECT head.kind <> ALL (:kinds) AS is_strange, changed.*,
+            changed.id IS NOT NULL AS is_taken, head.crashes > 0 AS is_risky,
+            (SELECT count(*) FROM known) > (SELECT number FROM taken) AS is_cut
+        FROM head LEFT JOIN changed ON changed.id = head.id
+        ORDER BY head.priority, head.run_at, head.id
+        """
+    ).bindparams(
+        bindparam("queue", type_=Text),
+        bindparam("host", type_=Text),
+        bindparam("epoch", type_=Text),
+        bindparam("now", type_=BigInteger),
+        bindparam("count", type_=Integer),
+        bindparam("kinds", type_=ARRAY(Text)),
+        bindparam("workers", type_=ARRAY(Text)),
+        bindparam("any_risk", type_=Boolean),
+        bindparam("max_bytes", type_=BigInteger),
+        bindparam("may_exceed", type_=Boolean),
+    )
+
+
+def claim(
+    tx: Tx,
+    queue: str,
+    demand: Demand,
+    lease: PodLease,
+    *,
+    by_kind: bool = False,
+    may_exceed: bool = True,
+) -> Picked:
+    """See ``Flavor.claim``.
+
+    :param by_kind: jobs of other pods' kinds were met already
+    :param may_exceed: the first job is claimed whatever its size
     """
-).bindparams(
-    bindparam("queue", type_=Text),
-    bindparam("host", type_=Text),
-    bindparam("epoch", type_=Text),
-    bindparam("now", type_=BigInteger),
-    bindparam("count", type_=Integer),
-    bindparam("kinds", type_=ARRAY(Text)),
-    bindparam("workers", type_=ARRAY(Text)),
-    bindparam("any_kind", type_=Boolean),
-    bindparam("any_risk", type_=Boolean),
-)
-
-
-def claim(tx: Tx, queue: str, demand: Demand, lease: PodLease) -> list[JobRow]:
-    """See ``Flavor.claim``."""
     found: list[JobRow] = []
-    any_kind = any_risk = True
-    aside = Strangers(tx, queue)
+    is_cut, any_risk = False, True
+    left, elsewhere = demand.max_bytes, frozenset[str]()
+    if by_kind:
+        elsewhere = put_strangers_aside(tx, queue, demand.kinds).elsewhere
     while len(found) < demand.limit:
         wanted = demand.limit - len(found)
         workers = demand.worker_ids[len(found) :]
         head = tx.execute(
-            _CLAIM,
+            _claim(branches_for(demand.kinds) if by_kind else 0),
             {
                 "queue": queue,
                 "host": lease.host_id,
@@ -153,29 +238,24 @@ def claim(tx: Tx, queue: str, demand: Demand, lease: PodLease) -> list[JobRow]:
                 "count": wanted,
                 "kinds": sorted(demand.kinds),
                 "workers": list(workers[:wanted]),
-                "any_kind": any_kind,
                 "any_risk": any_risk,
+                "max_bytes": left,
+                "may_exceed": may_exceed and not found,
             },
         ).all()
         taken = [row for row in head if row.is_taken]
         found += taken
-        strangers = _by_level(row for row in head if row.met not in demand.kinds)
-        held = [aside.hold(level, kinds) for level, kinds in sorted(strangers.items())]
-        if len(head) < wanted:
+        left -= sum(len(row.payload.encode()) for row in taken)
+        is_cut = any(row.is_cut for row in head[:1])
+        is_strange = any(row.is_strange for row in head)
+        if is_strange:
+            elsewhere = put_strangers_aside(tx, queue, demand.kinds).elsewhere
+        if len(head) < wanted or is_cut:
             break
-        # The head was full, and some of it could not be taken. Strangers that were put aside are
-        # out of the way, and others may stand behind them; else go on with what can be taken.
-        any_kind = any(held)
-        # Strangers were left for their kind, whatever their crashes.
-        mine = (row for row in head if row.met in demand.kinds)
+        # The head was full, and some of it could not be taken: go on with what can be.
+        by_kind = by_kind or is_strange
+        mine = (row for row in head if not row.is_strange)
         any_risk = any_risk and not any(row.is_risky and not row.is_taken for row in mine)
     if found:
         tx.count(queue, CLAIMED_COUNTER, lease.host_id, len(found))
-    return found
-
-
-def _by_level(rows: Iterable[Row[Any]]) -> dict[int, set[str]]:
-    kinds: defaultdict[int, set[str]] = defaultdict(set)
-    for row in rows:
-        kinds[row.level].add(row.met)
-    return kinds
+    return Picked(found, is_cut, elsewhere)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import timedelta
+from functools import cache
 from typing import Any, NamedTuple
 
 from msgspec import defstruct
@@ -23,16 +24,17 @@ _ENDS = success_steps(only="NOT has_children")
 # The claim locks nothing before the ends have all their locks. They are what a call may have to
 # wait for, and who waits must hold nothing that somebody else could be waiting for. It claims
 # nothing at all when the script has to end one of them: that may fail, and the claims be lost.
-_CLAIM = claim_steps(
-    gate="(SELECT count(*) FROM item) = cardinality(:ids) AND (SELECT walked FROM earlier) >= 0",
-    from_level="(priority, run_at) >= (:from_level, :from_time)",
-    from_time="run_at >= CASE levels.priority WHEN :from_level THEN :from_time"
-    f" ELSE {EVERYTHING.time} END",
+_GATE = "(SELECT count(*) FROM item) = cardinality(:ids) AND (SELECT walked FROM earlier) >= 0"
+_FROM_LEVEL = "(priority, run_at) >= (:from_level, :from_time)"
+_FROM_TIME = (
+    f"run_at >= CASE levels.priority WHEN :from_level THEN :from_time ELSE {EVERYTHING.time} END"
 )
-# Entries of the index that claims follow, as far as the session has not reported them yet.
-_WALKED = "pg_stat_get_xact_tuples_returned('forge_jobs_ready'::regclass)"
+# Entries of the indexes that claims follow, as far as the session has not reported them yet.
+_WALKED = " + ".join(
+    f"pg_stat_get_xact_tuples_returned('forge_jobs_{name}'::regclass)"
+    for name in ("ready", "ready_by_kind")
+)
 _EARLIER = f"earlier AS MATERIALIZED (SELECT {_WALKED} AS walked)"
-_STEPS = f"{_EARLIER}, {_ENDS}, {_CLAIM}".replace(":now", NOW)
 
 _NEXT_DUE = f"""
     SELECT min(first.run_at) FROM levels CROSS JOIN LATERAL (
@@ -43,45 +45,59 @@ _NEXT_DUE = f"""
 """
 
 _CLAIMED = ("id", "token", "attempt", *COLUMNS)
-_Row: Any = defstruct("_Row", ("ended", "met", "walked", "next_due", *_CLAIMED))
-
-# What was done, in the first row; then the claims.
-EXCHANGE = Direct(
-    f"""
-    WITH RECURSIVE {MOMENT}, {_STEPS}, news AS (
-        SELECT queue, host_id, 'succeeded' AS name FROM ended
-        UNION ALL
-        SELECT queue, :host, 'claimed' FROM changed
-    ), counted AS ({COUNT})
-    SELECT ARRAY(SELECT id FROM ended) AS ended, (SELECT count(*) FROM head) AS met,
-        CASE WHEN (SELECT count(*) FROM head) > 0
-            THEN {_WALKED} - (SELECT walked FROM earlier) ELSE 0 END AS walked,
-        CASE WHEN (SELECT count(*) FROM changed) < :count THEN ({_NEXT_DUE}) - {NOW} END
-            AS next_due,
-        {", ".join(f"NULL AS {name}" for name in _CLAIMED)}
-    UNION ALL
-    SELECT NULL, NULL, NULL, NULL, {", ".join(_CLAIMED)} FROM changed
-    """,
-    {
-        "clock": "bigint",
-        "part": "text",
-        "ids": "text[]",
-        "queues": "text[]",
-        "tokens": "bigint[]",
-        "owner": "text",
-        "results": "text[]",
-        "queue": "text",
-        "host": "text",
-        "epoch": "text",
-        "count": "integer",
-        "kinds": "text[]",
-        "workers": "text[]",
-        "any_kind": "boolean",
-        "any_risk": "boolean",
-        "from_level": "integer",
-        "from_time": "bigint",
-    },
+_Row: Any = defstruct(
+    "_Row", ("ended", "met", "strange", "is_cut", "walked", "next_due", *_CLAIMED)
 )
+_TYPES = {
+    "clock": "bigint",
+    "part": "text",
+    "ids": "text[]",
+    "queues": "text[]",
+    "tokens": "bigint[]",
+    "owner": "text",
+    "results": "text[]",
+    "queue": "text",
+    "host": "text",
+    "epoch": "text",
+    "count": "integer",
+    "kinds": "text[]",
+    "workers": "text[]",
+    "any_risk": "boolean",
+    "max_bytes": "bigint",
+    "may_exceed": "boolean",
+    "from_level": "integer",
+    "from_time": "bigint",
+}
+
+
+@cache
+def exchange(branches: int) -> Direct:
+    """The statement: what was done, in the first row; then the claims.
+
+    :param branches: see ``claim_steps``
+    """
+    claim = claim_steps(gate=_GATE, from_level=_FROM_LEVEL, from_time=_FROM_TIME, branches=branches)
+    steps = f"{_EARLIER}, {_ENDS}, {claim}".replace(":now", NOW)
+    return Direct(
+        f"""
+        WITH RECURSIVE {MOMENT}, {steps}, news AS (
+            SELECT queue, host_id, 'succeeded' AS name FROM ended
+            UNION ALL
+            SELECT queue, :host, 'claimed' FROM changed
+        ), counted AS ({COUNT})
+        SELECT ARRAY(SELECT id FROM ended) AS ended, (SELECT count(*) FROM head) AS met,
+            ARRAY(SELECT DISTINCT kind FROM used WHERE kind <> ALL (:kinds)) AS strange,
+            (SELECT count(*) FROM known) > (SELECT number FROM taken) AS is_cut,
+            CASE WHEN (SELECT count(*) FROM head) > 0
+                THEN {_WALKED} - (SELECT walked FROM earlier) ELSE 0 END AS walked,
+            CASE WHEN (SELECT count(*) FROM changed) < :count THEN ({_NEXT_DUE}) - {NOW} END
+                AS next_due,
+            {", ".join(f"NULL AS {name}" for name in _CLAIMED)}
+        UNION ALL
+        SELECT NULL, NULL, NULL, NULL, NULL, NULL, {", ".join(_CLAIMED)} FROM changed
+        """,
+        _TYPES,
+    )
 
 
 class Answer(NamedTuple):
@@ -91,6 +107,8 @@ class Answer(NamedTuple):
         then nothing was claimed
     :ivar unreadable: what was claimed too, and cannot be given to a worker
     :ivar is_whole: no claim is left that the script would have made
+    :ivar strange: kinds of jobs that were met and are not known here
+    :ivar is_cut: see ``Picked``
     :ivar walked: entries of the index that it passed, those of dead rows too
     :ivar first: where the first claim stood
     :ivar next_due_in: as in ``Exchange``
@@ -100,6 +118,8 @@ class Answer(NamedTuple):
     claimed: list[ClaimedJob]
     unreadable: list[Unreadable]
     is_whole: bool
+    strange: frozenset[str]
+    is_cut: bool
     walked: int
     first: Place | None
     next_due_in: timedelta | None
@@ -126,8 +146,9 @@ def values_of(
         "count": demand.limit,
         "kinds": sorted(demand.kinds),
         "workers": list(demand.worker_ids),
-        "any_kind": True,
         "any_risk": True,
+        "max_bytes": demand.max_bytes,
+        "may_exceed": True,
         "from_level": start.level,
         "from_time": start.time,
     }
@@ -145,8 +166,10 @@ def answer(rows: Sequence[Any], host_id: HostId) -> Answer:
         ended=frozenset(first.ended),
         claimed=readable,
         unreadable=unreadable,
-        is_whole=len(claimed) == first.met,
+        is_whole=len(claimed) == first.met or first.is_cut,
+        strange=frozenset(first.strange),
+        is_cut=first.is_cut,
         walked=first.walked,
         first=Place(claimed[0].priority, claimed[0].run_at) if claimed else None,
-        next_due_in=duration(first.next_due),
+        next_due_in=timedelta(0) if first.is_cut else duration(first.next_due),
     )

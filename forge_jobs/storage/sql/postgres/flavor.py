@@ -14,7 +14,7 @@ from forge_jobs.errors import StorageError
 from forge_jobs.model.jobs import Claim
 from forge_jobs.model.processes import PodLease
 from forge_jobs.model.transitions import Demand, Transition
-from forge_jobs.storage.sql.job_rows import JobRow
+from forge_jobs.storage.sql.claims import Picked
 from forge_jobs.storage.sql.overdue import Ended, next_of_many
 from forge_jobs.storage.sql.postgres import claims
 from forge_jobs.storage.sql.postgres.announcing import payloads
@@ -143,7 +143,7 @@ class PostgresFlavor(Upserts):
     ) -> None:
         advance_schedules(connection, rows)
 
-    def claim(self, tx: Tx, queue: str, demand: Demand, lease: PodLease) -> list[JobRow]:
+    def claim(self, tx: Tx, queue: str, demand: Demand, lease: PodLease) -> Picked:
         return claims.claim(tx, queue, demand, lease)
 
     def succeed(self, tx: Tx, items: Sequence[tuple[Claim, Transition]]) -> list[Succeeded]:

@@ -5,17 +5,25 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
+from msgspec import structs
+
 from forge_jobs.errors import StorageError
 from forge_jobs.model.jobs import ClaimedJob, EnqueueOutcome, NewJob
 from forge_jobs.model.processes import Beat, HeldClaim, PodLease
 from forge_jobs.model.transitions import Demand, Exchange, Finalization, StaleClaims
+from forge_jobs.storage.elsewhere import KnownElsewhere
 from forge_jobs.storage.notices import QUEUE
+from forge_jobs.storage.sql.claims import Picked
 from forge_jobs.storage.sql.enqueue import enqueue
+from forge_jobs.storage.sql.job_rows import claimed_jobs
 from forge_jobs.storage.sql.job_store import SqlJobStore
-from forge_jobs.storage.sql.postgres import bulk, enqueues, exchanges, idle, lent
+from forge_jobs.storage.sql.postgres import bulk, claims, enqueues, exchanges, idle, lent
+from forge_jobs.storage.sql.postgres.claims import branches_for
 from forge_jobs.storage.sql.postgres.database import PostgresDatabase
+from forge_jobs.storage.sql.postgres.exchanges import Answer
 from forge_jobs.storage.sql.postgres.fronts import Fronts
 from forge_jobs.storage.sql.successes import are_plain_successes
+from forge_jobs.storage.sql.transaction import Tx
 
 
 class PostgresJobStore(SqlJobStore):
@@ -25,6 +33,7 @@ class PostgresJobStore(SqlJobStore):
         super().__init__(database)
         self._postgres = database
         self._fronts = Fronts()
+        self._elsewhere = KnownElsewhere()
         self._lent = lent.Lent(database.flavor, database.options.schema)
 
     async def enqueue(
@@ -67,7 +76,9 @@ class PostgresJobStore(SqlJobStore):
             return await super().exchange(queue, finalizations, demand, lease)
         start = self._fronts.of(queue)
         values = exchanges.values_of(queue, finalizations, demand, lease, start)
-        rows = await self._postgres.direct(exchanges.EXCHANGE, values)
+        elsewhere = self._elsewhere.of(queue)
+        branches = branches_for(demand.kinds) if elsewhere else 0
+        rows = await self._postgres.direct(exchanges.exchange(branches), values)
         if rows is None:
             return await super().exchange(queue, finalizations, demand, lease)
         answer = exchanges.answer(rows, lease.host_id)
@@ -86,8 +97,9 @@ class PostgresJobStore(SqlJobStore):
             if answer.unreadable:
                 # What stands behind them is due too.
                 return Exchange((True,) * len(finalizations), tuple(claimed), timedelta(0))
-            if not (answer.is_whole and saw_all):
-                claimed += await self._further(queue, demand, lease, len(claimed))
+            is_new = not answer.strange.issubset(elsewhere)
+            if not (answer.is_whole and saw_all) or is_new:
+                claimed += await self._further(queue, demand, lease, answer)
             next_due_in = answer.next_due_in if saw_all else timedelta(0)
             return Exchange((True,) * len(finalizations), tuple(claimed), next_due_in)
         # Then it has claimed nothing.
@@ -109,15 +121,30 @@ class PostgresJobStore(SqlJobStore):
         return await super().stale_claims(stale_after, limit) if found is None else found
 
     async def _further(
-        self, queue: str, demand: Demand, lease: PodLease, got: int
+        self, queue: str, demand: Demand, lease: PodLease, answer: Answer
     ) -> list[ClaimedJob]:
-        """Claims beyond the first ``got``, which the statement passed over."""
-        workers, limit = demand.worker_ids[got:], demand.limit - got
+        """Claims beyond those of the answer, which passed jobs over."""
+        got = answer.claimed
+        rest = structs.replace(
+            demand,
+            worker_ids=demand.worker_ids[len(got) :],
+            limit=0 if answer.is_cut else demand.limit - len(got),
+            max_bytes=demand.max_bytes - sum(len(job.payload.encode()) for job in got),
+        )
+
+        def script(tx: Tx) -> Picked:
+            by_kind, may_exceed = bool(answer.strange), not got
+            return claims.claim(tx, queue, rest, lease, by_kind=by_kind, may_exceed=may_exceed)
+
         try:
-            return await self.claim(queue, workers, limit, demand.kinds, lease)
+            picked = await self._database.write(script)
         except StorageError:
             # What has been claimed must reach its workers.
             return []
+        self._elsewhere.note(queue, picked.elsewhere)
+        claimed, unreadable = claimed_jobs(picked.rows, lease.host_id)
+        await self._set_aside(unreadable)
+        return claimed
 
 
 def _due(rows: Sequence[Any]) -> list[str]:

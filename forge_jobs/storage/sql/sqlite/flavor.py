@@ -26,7 +26,7 @@ from forge_jobs.model.jobs import Claim
 from forge_jobs.model.processes import PodLease
 from forge_jobs.model.transitions import Demand, Transition
 from forge_jobs.storage.sql import claims
-from forge_jobs.storage.sql.job_rows import JobRow
+from forge_jobs.storage.sql.claims import Picked
 from forge_jobs.storage.sql.overdue import Ended, next_ended
 from forge_jobs.storage.sql.sqlite.driver_errors import TRANSLATED, translate
 from forge_jobs.storage.sql.sqlite.successes import succeed
@@ -125,7 +125,7 @@ class SqliteFlavor(Upserts):
         named = [{"of" if name == "name" else name: row[name] for name in row} for row in rows]
         connection.execute(_ADVANCE, named)
 
-    def claim(self, tx: Tx, queue: str, demand: Demand, lease: PodLease) -> list[JobRow]:
+    def claim(self, tx: Tx, queue: str, demand: Demand, lease: PodLease) -> Picked:
         return claims.claim(tx, queue, demand, lease)
 
     def succeed(self, tx: Tx, items: Sequence[tuple[Claim, Transition]]) -> list[Succeeded]:

@@ -9,7 +9,7 @@ from collections import namedtuple
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import cache, partial
-from itertools import chain
+from itertools import chain, takewhile
 from operator import itemgetter
 from typing import Any, cast
 
@@ -27,6 +27,8 @@ _BY_PLACE = sqlite.dialect(paramstyle="qmark")
 _BLOCK = 25
 _row_type: Callable[..., Any] = namedtuple
 
+EndsAt = Callable[[Any], bool] | None
+
 
 class Statements:
     """The statements of one connection."""
@@ -34,9 +36,11 @@ class Statements:
     def __init__(self, raw: sqlite3.Connection) -> None:
         self.raw = raw
 
-    def rows(self, statement: Often, parameters: Mapping[str, object]) -> Sequence[Any]:
+    def rows(
+        self, statement: Often, parameters: Mapping[str, object], ends_at: EndsAt = None
+    ) -> Sequence[Any]:
         """See ``Tx.rows``."""
-        return _single(statement).run(self.raw, parameters)
+        return _single(statement).run(self.raw, parameters, ends_at)
 
     def put(self, statement: Often, rows: Sequence[Mapping[str, object]]) -> None:
         """See ``Tx.put``."""
@@ -58,19 +62,27 @@ class Single:
         }
         self._row: Callable[[Any], Any] | None = None
 
-    def run(self, raw: sqlite3.Connection, parameters: Mapping[str, object]) -> Sequence[Any]:
+    def run(
+        self,
+        raw: sqlite3.Connection,
+        parameters: Mapping[str, object],
+        ends_at: EndsAt = None,
+    ) -> Sequence[Any]:
         values = {**self._written, **parameters}
         for name, encoder in self._encoders.items():
             values[name] = encoder(values[name])
         cursor = raw.execute(self.text, values)
-        found = cursor.fetchall()
-        if not found:
-            return found
+        if cursor.description is None:
+            return ()
         if self._row is None:
             names = [each[0] for each in cursor.description]
             # What its ``_make`` does, without a frame of Python for each row.
             self._row = partial(tuple.__new__, _row_type("Row", names))
-        return list(map(self._row, found))
+        if ends_at is None:
+            return list(map(self._row, cursor.fetchall()))
+        rows = list(takewhile(lambda row: not ends_at(row), map(self._row, cursor)))
+        cursor.close()
+        return rows
 
 
 class _Insert:
@@ -126,8 +138,10 @@ class OwnTx(Tx):
         super().__init__(connection, flavor, part, known_queues)
         self._statements = statements
 
-    def rows(self, statement: Often, parameters: Mapping[str, object]) -> Sequence[Any]:
-        return self._statements.rows(statement, parameters)
+    def rows(
+        self, statement: Often, parameters: Mapping[str, object], ends_at: EndsAt = None
+    ) -> Sequence[Any]:
+        return self._statements.rows(statement, parameters, ends_at)
 
     def put(self, statement: Often, rows: Sequence[Mapping[str, object]]) -> None:
         self._statements.put(statement, rows)

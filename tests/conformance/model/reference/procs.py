@@ -37,6 +37,7 @@ class ReferenceProcs:
         before = world.pods.get(pod.host_id)
         world.move_versions(*pod.queues, *(before.slots if before else ()))
         epoch = str(world.new_number())
+        world.once_known.update(pod.kinds)
         world.pods[pod.host_id] = ModelPod(
             pod=pod,
             epoch=epoch,

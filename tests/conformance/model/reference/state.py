@@ -238,6 +238,8 @@ class World:
     removed: int = 0
     issued: int = 0
     """How many opaque values (epochs, versions, numbers) were made up so far."""
+    once_known: set[str] = field(default_factory=set)
+    """Kinds that a pod has registered with."""
 
     @property
     def now(self) -> datetime:

@@ -1,6 +1,7 @@
 -- Claims the first due jobs of a queue. Used with jobs, slots, ready, claims, unreadable.
 --
--- A demand: { host, epoch, worker ids, limit, kinds }.
+-- A demand: { host, epoch, worker ids, limit, kinds, bytes, kinds to pass over }. The payloads of the
+-- claims are so many bytes at most; the first one comes whatever its size.
 
 local MORE = {
   'status', 'attempt', 'crashes', 'snoozes', 'tags', 'schedule', 'cancel', 'expires', 'started',
@@ -9,8 +10,8 @@ local MORE = {
 local NOTHING_MORE = { 'pending' }
 
 -- Writes one claim; gives it in the order of codec.py, and what it was before. Nothing is written
--- for a job whose record cannot be read.
-local function take(base, entry, host, worker)
+-- for a job whose record cannot be read (nil), nor for a payload beyond `room` (false).
+local function take(base, entry, host, worker, room)
   local key, line = base .. ':j:' .. entry.id, entry.line
   local payload, doc, token, enqueued, more =
     unpack(read_fields(key, 'payload', 'doc', 'token', 'enqueued', 'more'))
@@ -20,6 +21,8 @@ local function take(base, entry, host, worker)
   crashes, snoozes = whole(crashes or 0), whole(snoozes or 0)
   if not (payload and doc and enqueued and token and attempt and crashes and snoozes) then
     return nil
+  elseif room and #payload > room then
+    return false
   end
   token, attempt = math.max(token + 1, now), attempt + 1
   redis.call(
@@ -38,22 +41,22 @@ local function take(base, entry, host, worker)
   }, status
 end
 
--- The claims, the kinds of due jobs that were passed over, and the jobs that cannot be read: id and
--- reason of each.
+-- The claims, the kinds of due jobs that were passed over, the jobs that cannot be read (id and
+-- reason of each), and whether due jobs were left: 'cut' for their size, 'stuck' behind expired ones.
 local function claim(base, demand)
-  local host, epoch, workers, limit, kinds = unpack(demand)
+  local host, epoch, workers, limit, kinds, room, passed = unpack(demand)
   if limit < 1 or not is_open(base, host, epoch) then
-    return {}, {}
+    return {}, {}, {}, ''
   end
-  local picked, strange = find_due(base, kinds, #workers, limit)
-  if #picked == 0 then
-    return {}, strange
-  end
-  local claims, before, unreadable = {}, {}, {}
-  for _, entry in ipairs(picked) do
-    local taken, status = take(base, entry, host, workers[#claims + 1] or '')
-    if taken then
-      claims[#claims + 1] = taken
+  local picked, strange, is_behind = find_due(base, kinds, passed, #workers, limit)
+  local claims, before, unreadable, left = {}, {}, {}, is_behind and 'stuck' or ''
+  for index, entry in ipairs(picked) do
+    local taken, status = take(base, entry, host, workers[#claims + 1] or '', #claims > 0 and room)
+    if taken == false then
+      left, picked = 'cut', { unpack(picked, 1, index - 1) }
+      break
+    elseif taken then
+      claims[#claims + 1], room = taken, room - #taken[3]
       status = status or 'pending'
       before[status] = before[status] or {}
       table.insert(before[status], entry.id)
@@ -69,5 +72,5 @@ local function claim(base, demand)
   for index, entry in ipairs(unreadable) do
     unreadable[index] = { entry.id, set_aside(base, entry.id, entry.line.kind) }
   end
-  return claims, strange, unreadable
+  return claims, strange, unreadable, left
 end

@@ -1,0 +1,1 @@
+DROP INDEX forge_jobs_ready_by_kind;

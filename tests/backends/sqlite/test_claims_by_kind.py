@@ -1,0 +1,43 @@
+"""What a claim costs where jobs of kinds that only other pods know stand in front."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from forge_jobs.storage.protocols import Storage
+from forge_jobs.storage.sql.sqlite.statements import Statements
+from tests.support.asked import handed_to_the_driver
+from tests.support.factories import claim
+from tests.support.mixed_queues import FEW, MANY, MINE, put_behind, two_pods
+
+pytestmark = pytest.mark.anyio
+
+
+@contextmanager
+def steps_of_sqlite() -> Iterator[list[int]]:
+    """Hundreds of steps that statements on jobs take in SQLite's machine."""
+    steps = [0]
+
+    def count() -> int:
+        steps[0] += 1
+        return 0
+
+    def note(statements: Statements, _statement: Any, _values: Any) -> None:
+        statements.raw.set_progress_handler(count, 100)
+
+    with handed_to_the_driver(note):
+        yield steps
+
+
+async def test_sqlite_takes_as_many_steps_with_many_of_them_as_with_few(storage: Storage) -> None:
+    lease = await two_pods(storage)
+    used = []
+    for others in (FEW, MANY):
+        ids = await put_behind(storage, others)
+        with steps_of_sqlite() as steps:
+            claimed = await claim(storage, lease, limit=10, kinds=MINE)
+        assert [each.claim.job_id for each in claimed] == ids
+        used.append(steps[0])
+    assert used[1] <= used[0] + 5, "hundreds of steps"

@@ -1,0 +1,164 @@
+"""Bugs of claims among jobs of other pods' kinds, and of the bytes that a claim brings."""
+
+from tests.meta.bugs import Bug, Edit
+
+_SQL = "forge_jobs/storage/sql/"
+_LUA = "forge_jobs/storage/redis/lua/lib/"
+_BYTES = ("tests/conformance/test_claim_bytes.py",)
+_STRANGERS = ("tests/conformance/test_unknown_kinds.py",)
+
+
+def _of_sqlite(name: str, tests: tuple[str, ...], old: str, new: str) -> Bug:
+    return Bug(f"claims: {name}", tests, (Edit(f"{_SQL}claims.py", old, new),))
+
+
+def _of_postgres(name: str, tests: tuple[str, ...], file: str, old: str, new: str) -> Bug:
+    edit = Edit(f"{_SQL}postgres/{file}.py", old, new)
+    return Bug(f"claims on postgres: {name}", tests, (edit,), "postgres")
+
+
+def _of_redis(name: str, tests: tuple[str, ...], file: str, old: str, new: str) -> Bug:
+    return Bug(f"claims on redis: {name}", tests, (Edit(f"{_LUA}{file}.lua", old, new),), "redis")
+
+
+_LISTS = ("tests/conformance/test_bounded_lists.py",)
+_FILTERS = f"{_SQL}filters.py"
+_REDIS_LISTS = "forge_jobs/storage/redis/lists.py"
+
+CLAIM_BUGS = (
+    Bug(
+        "claims: a call without an answer is repeated as it was",
+        ("tests/unit/test_policy_appetite.py",),
+        (Edit("forge_jobs/policy/claim_ahead.py", "CLAIM_BYTES >> self._halvings", "CLAIM_BYTES"),),
+    ),
+    Bug(
+        "reaper: expired jobs are swept to the last",
+        ("tests/runtime/test_reaper.py",),
+        (
+            Edit(
+                "forge_jobs/runtime/reaper.py", "settings.reap_interval / 2, clock", "BUDGET, clock"
+            ),
+        ),
+    ),
+    Bug(
+        "lists: a part that ended sooner hides jobs of others",
+        _LISTS,
+        (Edit(_FILTERS, "if end is None or job_id >= end", "if True"),),
+    ),
+    Bug(
+        "lists: nobody says how far back a call looked",
+        _LISTS,
+        (Edit(_FILTERS, "last[:1] if len(last) > 1 else ()", "()"),),
+    ),
+    Bug(
+        "lists: a call looks at every job",
+        _LISTS,
+        (
+            Edit(
+                _FILTERS, "ids.add_columns(*_LOOKED_AT).limit(most)", "ids.add_columns(*_LOOKED_AT)"
+            ),
+        ),
+    ),
+    Bug(
+        "lists on redis: a call looks at every job",
+        _LISTS,
+        (Edit(_REDIS_LISTS, "if looked_at >= WALKED_ON_REDIS:", "if False:"),),
+        "redis",
+    ),
+    Bug(
+        "lists on redis: a queue that ended sooner hides jobs of others",
+        _LISTS,
+        (
+            Edit(
+                _REDIS_LISTS,
+                "max(ends) if newest else min(ends)",
+                "min(ends) if newest else max(ends)",
+            ),
+        ),
+        "redis",
+    ),
+    _of_sqlite("nothing is too large", _BYTES, "total > self._demand.max_bytes", "False"),
+    _of_sqlite("a large job never comes", _BYTES, "before > 0 and total", "total"),
+    _of_sqlite("nothing says that there is more", _BYTES, "self.is_cut = part.is_cut", "pass"),
+    _of_sqlite(
+        "kinds in no order",
+        (*_BYTES, "tests/backends/sqlite/test_claims_by_kind.py"),
+        '_place = attrgetter("run_at", "id")',
+        '_place = attrgetter("crashes")',
+    ),
+    _of_sqlite(
+        "jobs of others are read one by one",
+        ("tests/backends/sqlite/test_claims_by_kind.py",),
+        "jobs.c.kind == _kind,\n        tuple_(",
+        'jobs.c.kind + "" == _kind,\n        tuple_(',
+    ),
+    Bug(
+        "claims: what nobody knows hides behind what others know",
+        _STRANGERS,
+        (
+            Edit(
+                f"{_SQL}strangers.py",
+                "for kind in sorted(strange - published):",
+                "for kind in sorted(strange - published)[:0]:",
+            ),
+        ),
+    ),
+    _of_postgres(
+        "nothing is too large",
+        _BYTES,
+        "claims",
+        "WHERE total <= :max_bytes OR",
+        "WHERE total >= 0 OR :max_bytes = 0 OR",
+    ),
+    _of_postgres(
+        "a large job never comes",
+        _BYTES,
+        "claims",
+        "(:may_exceed AND total = size)",
+        "(:may_exceed AND total < 0)",
+    ),
+    _of_postgres(
+        "nothing says that there is more",
+        _BYTES,
+        "exchanges",
+        "timedelta(0) if first.is_cut else",
+        "",
+    ),
+    _of_postgres(
+        "every claim meets the jobs of others anew",
+        ("tests/backends/postgres/test_claims_by_kind.py",),
+        "job_store",
+        "self._elsewhere.note(queue, picked.elsewhere)",
+        "pass",
+    ),
+    _of_postgres(
+        "kinds in no order",
+        ("tests/backends/postgres/test_claims_by_kind.py",),
+        "claims",
+        "                {{branches}}\n                ORDER BY run_at, id\n",
+        "                {{branches}}\n                ORDER BY id DESC\n",
+    ),
+    _of_redis("nothing is too large", _BYTES, "claiming", "#payload > room", "false"),
+    _of_redis("a large job never comes", _BYTES, "claiming", "#claims > 0 and room", "room"),
+    _of_redis(
+        "what does not fit leaves its line",
+        _BYTES,
+        "claiming",
+        "left, picked = 'cut', { unpack(picked, 1, index - 1) }",
+        "left = 'cut'",
+    ),
+    _of_redis(
+        "kinds in no order",
+        ("tests/conformance/test_claim.py",),
+        "reading",
+        "if comes_first(job, other.jobs[other.at]) then",
+        "if comes_first(other.jobs[other.at], job) then",
+    ),
+    _of_redis(
+        "lines are not read on",
+        _STRANGERS,
+        "finding",
+        " and not read_on(base, line, demand.size, demand.may_expire) then",
+        " then",
+    ),
+)
