@@ -9,7 +9,7 @@ _NEEDED = (
     *[(name, 0) for name in ("HGETALL", "HKEYS", "HLEN", "HVALS", "SMEMBERS", "ZCARD")],
     *[(name, 1) for name in ("SET", "RENAME", "PEXPIRE")],
     *[(name, 1) for name in ("HGET", "HMGET", "HDEL", "HEXISTS", "HSCAN", "HSTRLEN")],
-    *[(name, 1) for name in ("RPUSH", "LINDEX", "SADD", "SREM", "ZREM", "ZSCORE")],
+    *[(name, 1) for name in ("RPUSH", "LINDEX", "SADD", "SREM", "ZREM", "ZSCORE", "ZMSCORE")],
     *[(name, 2) for name in ("HSET", "HSETNX", "HINCRBY", "LRANGE", "LREM", "LTRIM")],
     *[(name, 2) for name in ("ZADD", "ZCOUNT", "ZRANGE", "ZRANGEBYSCORE", "ZREMRANGEBYSCORE")],
 )
