@@ -31,7 +31,9 @@ async def line(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
     ("rate", "jobs"),
     [
         pytest.param(8_000_000, 40, id="all of it would take two seconds"),
-        pytest.param(1_500_000, 14, id="what one claim brings would take three"),
+        pytest.param(
+            1_500_000, 14, id="what one claim brings would take three", marks=pytest.mark.long
+        ),
     ],
 )
 async def test_jobs_come_as_the_line_lets_them(line: Proxy, rate: int, jobs: int) -> None:
