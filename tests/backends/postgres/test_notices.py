@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+import weakref
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -66,6 +67,12 @@ async def listening_to(url: str) -> AsyncGenerator[Heard]:
 async def heard(url: str) -> AsyncGenerator[Heard]:
     async with listening_to(url) as heard:
         yield heard
+
+
+@pytest.fixture(autouse=True)
+def fresh_paces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The database of a test before may come again, and with it what is known of its pace."""
+    monkeypatch.setattr(announcing, "_paces", weakref.WeakValueDictionary())
 
 
 @pytest.fixture
