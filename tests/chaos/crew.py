@@ -47,6 +47,7 @@ class Crew:
         self._background = background
         self.at_work: dict[int, PodProcess] = {}
         self._way_of: dict[int, str] = {}
+        self._started_ns: dict[int, int] = {}
 
     def fill_up(self) -> None:
         """Start pods until all are there."""
@@ -55,15 +56,26 @@ class Crew:
             way = min(self._ways, key=used.count)
             pod = self._fleet.start(QUEUES, self._pace.settings, url=way)
             self.at_work[pod.process_id] = pod
+            self._started_ns[pod.process_id] = now_ns()
             self._way_of[pod.process_id] = way
 
     def look_after(self) -> None:
-        """Note who ended without being asked to, and replace it."""
+        """Note who ended without being asked to, and replace it.
+
+        A worker that is refused the login at its start ends at once, and says so. Its
+        replacement waits until the login is possible again.
+        """
         for process_id, pod in list(self.at_work.items()):
             if pod.exit_code is not None:
-                self._record.own_exits.append(process_id)
+                if not self._was_refused(process_id):
+                    self._record.own_exits.append(process_id)
                 del self.at_work[process_id]
-        self.fill_up()
+        if not self._record.refuses_logins:
+            self.fill_up()
+
+    def _was_refused(self, process_id: int) -> bool:
+        has_worked = self._ledger.starts[process_id] > 0
+        return not has_worked and self._record.refused_logins_since(self._started_ns[process_id])
 
     async def all_run(self) -> None:
         """Wait until every pod has begun to run jobs."""

@@ -8,7 +8,7 @@ import anyio
 
 from tests.chaos.crew import Crew
 from tests.chaos.pace import Pace
-from tests.chaos.record import Record, now_ns
+from tests.chaos.record import ROTATION, Record, now_ns
 from tests.chaos.stores import ChaosStore, RedisStore, ServerStore, SqliteStore
 from tests.chaos.switching import PoolerStore, SwitchedStore
 from tests.support.ledger import Ledger
@@ -105,7 +105,7 @@ class StoreDeeds:
 
     async def rotate_password(self) -> None:
         """For a while the password of the URL is refused, and nobody is connected."""
-        with self._outage("rotate_password", refused=True):
+        with self._outage(ROTATION, refused=True):
             async with self._server.refusing_logins():
                 await pause(self._rng.uniform(0.1, 0.5) * self._pace.lease)
         await self._all_work_again()

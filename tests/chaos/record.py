@@ -18,6 +18,10 @@ def wall_ms(at_ns: int) -> float:
     return (at_ns + _WALL_LESS_MONOTONIC_NS) / 1_000_000
 
 
+ROTATION = "rotate_password"
+"""The outage in which logins are refused."""
+
+
 @dataclass(slots=True)
 class Sending:
     """One job as its producer knows it.
@@ -100,6 +104,17 @@ class Record:
 
     def _bad_stops(self) -> Iterator[Stop]:
         return (stop for stop in self.stops.values() if stop.exit_code != 0)
+
+    @property
+    def refuses_logins(self) -> bool:
+        """Whether the password of the URL is refused at this moment."""
+        return any(outage.name == ROTATION and not outage.to_ns for outage in self.outages)
+
+    def refused_logins_since(self, from_ns: int) -> bool:
+        """Whether it was refused at any time after ``from_ns``."""
+        return any(
+            outage.name == ROTATION and not 0 < outage.to_ns < from_ns for outage in self.outages
+        )
 
     def was_undisturbed(self, from_ns: int, to_ns: int) -> bool:
         """Whether no outage touched the time from ``from_ns`` to ``to_ns``."""

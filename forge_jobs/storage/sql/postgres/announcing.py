@@ -130,7 +130,8 @@ class Announcer:
 
     async def close(self) -> None:
         """Tell what is still to be told, whenever its turn is."""
-        if self._sending is not None:
+        while self._sending is not None:
+            # What comes with its end, and may begin the next one, has come before this goes on.
             await asyncio.wait([self._sending])
         self._stop_timer()
         if self._waiting:

@@ -7,7 +7,7 @@ once when one comes. Behind a pooler, which may give every transaction to anothe
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import asyncpg
@@ -185,28 +185,23 @@ class Connections:
         self._is_brief = False
         self._returned = asyncio.Event()
 
-    @contextlib.asynccontextmanager
-    async def briefly(self, deadline: float) -> AsyncGenerator[PostgresConnection]:
+    def briefly(self, deadline: float) -> "_Lent":
         """A connection for a moment, however it is set up; see :meth:`one`. One call at a time.
 
         Rather than open one it waits for a while until one is free, and so do others for it.
         """
-        async with self.one(deadline, once=None) as found:
-            self._is_brief = True
-            try:
-                yield found
-            finally:
-                self._is_brief = False
+        return _Lent(self, deadline, once=None, brief=True)
 
-    @contextlib.asynccontextmanager
-    async def one(
-        self, deadline: float, *, once: bool | None
-    ) -> AsyncGenerator[PostgresConnection]:
+    def one(self, deadline: float, *, once: bool | None) -> "_Lent":
         """A connection for one transaction.
 
         :param once: for a statement planned once; None: for one that does not matter to the session
         :raises Unavailable: all were in use until the deadline
         """
+        return _Lent(self, deadline, once=once, brief=False)
+
+    async def lend(self, deadline: float, once: bool | None) -> PostgresConnection:
+        """What :meth:`one` begins with."""
         try:
             # Most often there is nothing to wait for, and no use for a timer.
             if not self._free.locked():
@@ -220,20 +215,29 @@ class Connections:
             ) from None
         try:
             found = await self._found(once)
-            self._in_use += 1
-            try:
-                yield found
-            finally:
-                self._in_use -= 1
-                if found.is_broken:
-                    await found.close(politely=False)
-                else:
-                    found.idle_since = _elapsed()
-                    self._idle.append(found)
-                    returned, self._returned = self._returned, asyncio.Event()
-                    returned.set()
+        except BaseException:
+            self._free.release()
+            raise
+        self._in_use += 1
+        return found
+
+    async def give_back(self, found: PostgresConnection) -> None:
+        """What :meth:`one` ends with."""
+        try:
+            self._in_use -= 1
+            if found.is_broken:
+                await found.close(politely=False)
+            else:
+                found.idle_since = _elapsed()
+                self._idle.append(found)
+                returned, self._returned = self._returned, asyncio.Event()
+                returned.set()
         finally:
             self._free.release()
+
+    def note_brief(self, brief: bool) -> None:
+        """Whether a connection is in use that will be free in a moment."""
+        self._is_brief = brief
 
     async def _found(self, once: bool | None) -> PostgresConnection:
         await self._close_old()
@@ -273,6 +277,35 @@ class Connections:
         idle, self._idle = self._idle, []
         await asyncio.gather(*(each.close() for each in idle))
         await self._engine.dispose()
+
+
+class _Lent:
+    """A connection of the pool for the length of a block.
+
+    Not a generator: asyncio warns of those that begin while a loop is being ended, which is when
+    many stores are closed.
+    """
+
+    __slots__ = ("_brief", "_deadline", "_found", "_once", "_pool")
+
+    def __init__(
+        self, pool: Connections, deadline: float, *, once: bool | None, brief: bool
+    ) -> None:
+        self._pool = pool
+        self._deadline = deadline
+        self._once = once
+        self._brief = brief
+
+    async def __aenter__(self) -> PostgresConnection:
+        self._found = await self._pool.lend(self._deadline, self._once)
+        if self._brief:
+            self._pool.note_brief(True)
+        return self._found
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        if self._brief:
+            self._pool.note_brief(False)
+        await self._pool.give_back(self._found)
 
 
 async def _or_end(driver: Any, command: str) -> None:

@@ -293,13 +293,15 @@ class PostgresDatabase:
         self._closed = True
         # Also in a scope that is cancelled, which is when most stores are closed.
         with anyio.CancelScope(shield=True):
-            if self.bell is not None:
-                await self.bell.close()
-            if self._running:
-                await asyncio.wait(set(self._running))
-            if self.announcer is not None:
-                await self.announcer.close()
-            await self._connections.close()
+            try:
+                if self.bell is not None:
+                    await self.bell.close()
+                if self._running:
+                    await asyncio.wait(set(self._running))
+                if self.announcer is not None:
+                    await self.announcer.close()
+            finally:
+                await self._connections.close()
 
 
 def _of_the_url(error: StorageError) -> bool:
