@@ -70,7 +70,7 @@ TOKENS = (
     _tokens(
         "the pod of a success is not compared",
         f"{_SQL}sqlite/successes.py",
-        "AND job.host_id = :owner ",
+        "AND +job.host_id = :owner ",
         "AND :owner = :owner ",
         "sqlite",
     ),
