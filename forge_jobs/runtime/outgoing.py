@@ -5,6 +5,7 @@ else: then whoever it refuses alone is set aside, and nothing is ever dropped fo
 """
 
 import itertools
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import Generic, TypeVar
 
@@ -29,7 +30,7 @@ _TRIED_ALONE = 2
 """Items that are tried alone before all of them count as refused."""
 
 
-class Outgoing(Generic[Item]):
+class Outgoing(ABC, Generic[Item]):
     """Items of one sort that wait for the store, oldest first.
 
     :param is_of_all: whether an error befalls every call, whatever is in it
@@ -52,9 +53,9 @@ class Outgoing(Generic[Item]):
         self.waiting: dict[int, Item] = {}
         """By the ``id`` of each, in the order they are sent."""
 
+    @abstractmethod
     def claim_of(self, item: Item) -> Claim:
         """Of which claim it is the end."""
-        raise NotImplementedError
 
     def claims_of(self, items: Sequence[Item]) -> list[Claim]:
         """Of which claims they are the ends."""
@@ -64,13 +65,13 @@ class Outgoing(Generic[Item]):
         """Bytes, about."""
         return []
 
+    @abstractmethod
     async def send(self, items: Sequence[Item]) -> Sequence[bool | None]:
         """Send them in one call."""
-        raise NotImplementedError
 
+    @abstractmethod
     def stripped(self, item: Item) -> Item | None:
         """What may be stored in its place; None: nothing."""
-        raise NotImplementedError
 
     def put(self, items: Iterable[Item]) -> None:
         """Keep these for the next calls."""
