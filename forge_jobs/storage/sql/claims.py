@@ -9,7 +9,7 @@ merges the due jobs of the kinds that it may take, and reads no further job of a
 """
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from operator import attrgetter
@@ -230,6 +230,7 @@ class _Part:
     :ivar kinds: of all that were read
     :ivar unreadable: those whose record cannot be read
     :ivar passed_over: the last of all that were read, when one of them may not be taken
+    :ivar size: the bytes of all payloads that the claim has picked, with these
     :ivar is_cut: the next one does not fit
     """
 
@@ -237,6 +238,7 @@ class _Part:
     kinds: set[str] = field(default_factory=set)
     unreadable: list[JobRow] = field(default_factory=list)
     passed_over: JobRow | None = None
+    size: int = 0
     is_cut: bool = False
 
 
@@ -267,7 +269,7 @@ class _Search:
 
     def _take_level(self, level: int) -> None:
         at = {"queue": self._queue, "level": level, "now": self._tx.now}
-        part = _Part()
+        part = _Part(size=self._bytes)
         for _ in range(_UNREADABLE_PAGES):
             part = self._first(at)
             if not part.unreadable:
@@ -286,7 +288,7 @@ class _Search:
 
     def _take(self, at: dict[str, Any], part: "_Part") -> None:
         self.picked += part.rows
-        self._bytes += sum(map(_size, part.rows))
+        self._bytes = part.size
         self.is_cut = part.is_cut
         if part.passed_over is not None and not part.is_cut:
             # Go on behind rows some of which could not be taken, with those that can be.
@@ -306,7 +308,7 @@ class _Search:
         """The first due jobs of a level that are of one of the claim's kinds."""
         kinds = self._mine
         if not kinds or not self._wanted:
-            return _Part()
+            return _Part(size=self._bytes)
         first = self._wanted // len(kinds) + 1
         bounds = {**at, **after, "most_crashes": most_crashes}
         heads = [self._due_of({**bounds, "kind": kind}, first) for kind in kinds]
@@ -325,26 +327,29 @@ class _Search:
 
     def _read(self, statement: Often, values: dict[str, Any]) -> "_Part":
         """The jobs as long as they fit into one call, in their order."""
-        part, total = _Part(), self._bytes
+        part = _Part(size=self._bytes)
         workers = len(self._demand.worker_ids) - len(self.picked)
 
-        def ends_at(row: JobRow) -> bool:
-            nonlocal total
-            if not _SHAPES.fits(row):
-                part.unreadable.append(row)
-                return False
-            part.kinds.add(row.kind)
-            if row.crashes and len(part.rows) >= workers:
-                # What may kill its process must not take others' claims with it.
-                part.passed_over = row
-                return False
-            before, total = total, total + _size(row)
-            part.is_cut = before > 0 and total > self._demand.max_bytes
-            if not part.is_cut:
+        def is_enough(block: Sequence[JobRow]) -> bool:
+            for row in block:
+                if not _SHAPES.fits(row):
+                    part.unreadable.append(row)
+                    continue
+                part.kinds.add(row.kind)
+                if row.crashes and len(part.rows) >= workers:
+                    # What may kill its process must not take others' claims with it.
+                    part.passed_over = row
+                    continue
+                payload: str = row.payload
+                size = len(payload) if payload.isascii() else len(payload.encode())
+                if part.size and part.size + size > self._demand.max_bytes:
+                    part.is_cut = True
+                    return True
+                part.size += size
                 part.rows.append(row)
-            return part.is_cut
+            return False
 
-        found = self._tx.rows(statement, values, ends_at)
+        found = self._tx.rows(statement, values, is_enough)
         if part.passed_over is not None:
             part.passed_over = found[-1]
         return part
@@ -352,8 +357,3 @@ class _Search:
     @property
     def _wanted(self) -> int:
         return self._demand.limit - len(self.picked)
-
-
-def _size(row: JobRow) -> int:
-    payload: str = row.payload
-    return len(payload) if payload.isascii() else len(payload.encode())

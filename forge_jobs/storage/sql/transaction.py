@@ -6,7 +6,6 @@ transaction, and in one that a caller holds open.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from itertools import takewhile
 from typing import Any
 
 from sqlalchemy import Connection, CursorResult
@@ -25,11 +24,30 @@ KINDS = "kinds"
 REVIVALS = "revivals"
 """A lock by name: of claims that are being taken from silent owners."""
 
+_BLOCK = 16
+"""Rows that are read at once while somebody asks whether they are enough: some may be of 1 MiB."""
+
 _COUNTER_KEY = ("queue", "minute", "host_id", "part", "name")
 
 
 class Again(Exception):
     """Another transaction was faster. The script must run again, in a new transaction."""
+
+
+IsEnough = Callable[[Sequence[Any]], bool]
+
+
+def read_until(fetch: Callable[[int], Sequence[Any]], is_enough: IsEnough) -> list[Any]:
+    """The rows of a cursor up to the block that was enough.
+
+    :param fetch: the next rows, as many as it is told at most
+    """
+    rows: list[Any] = []
+    while block := fetch(_BLOCK):
+        rows += block
+        if is_enough(block):
+            break
+    return rows
 
 
 class Often:
@@ -93,18 +111,18 @@ class Tx:
         self,
         statement: Often,
         parameters: Mapping[str, object],
-        ends_at: Callable[[Any], bool] | None = None,
+        is_enough: IsEnough | None = None,
     ) -> Sequence[Any]:
         """Run it; all its rows, with the columns as attributes. Truth values may be 0 and 1.
 
-        :param ends_at: whether to leave out this row and all that follow, which are not read
+        :param is_enough: is shown what was read, a few rows at a time; whether to stop there
         """
         found = self.execute(statement.core, parameters)
         if not found.returns_rows:
             return ()
-        if ends_at is None:
+        if is_enough is None:
             return found.all()
-        rows = list(takewhile(lambda row: not ends_at(row), found))
+        rows = read_until(found.fetchmany, is_enough)
         found.close()
         return rows
 

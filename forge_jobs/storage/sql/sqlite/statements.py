@@ -9,7 +9,7 @@ from collections import namedtuple
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import cache, partial
-from itertools import chain, takewhile
+from itertools import chain
 from operator import itemgetter
 from typing import Any, cast
 
@@ -20,14 +20,12 @@ from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.dml import Insert
 
 from forge_jobs.storage.sql.flavor import Flavor
-from forge_jobs.storage.sql.transaction import Often, Tx
+from forge_jobs.storage.sql.transaction import IsEnough, Often, Tx, read_until
 
 _BY_NAME = sqlite.dialect(paramstyle="named")
 _BY_PLACE = sqlite.dialect(paramstyle="qmark")
 _BLOCK = 25
 _row_type: Callable[..., Any] = namedtuple
-
-EndsAt = Callable[[Any], bool] | None
 
 
 class Statements:
@@ -37,10 +35,10 @@ class Statements:
         self.raw = raw
 
     def rows(
-        self, statement: Often, parameters: Mapping[str, object], ends_at: EndsAt = None
+        self, statement: Often, parameters: Mapping[str, object], is_enough: IsEnough | None = None
     ) -> Sequence[Any]:
         """See ``Tx.rows``."""
-        return _single(statement).run(self.raw, parameters, ends_at)
+        return _single(statement).run(self.raw, parameters, is_enough)
 
     def put(self, statement: Often, rows: Sequence[Mapping[str, object]]) -> None:
         """See ``Tx.put``."""
@@ -66,7 +64,7 @@ class Single:
         self,
         raw: sqlite3.Connection,
         parameters: Mapping[str, object],
-        ends_at: EndsAt = None,
+        is_enough: IsEnough | None = None,
     ) -> Sequence[Any]:
         values = {**self._written, **parameters}
         for name, encoder in self._encoders.items():
@@ -78,9 +76,10 @@ class Single:
             names = [each[0] for each in cursor.description]
             # What its ``_make`` does, without a frame of Python for each row.
             self._row = partial(tuple.__new__, _row_type("Row", names))
-        if ends_at is None:
-            return list(map(self._row, cursor.fetchall()))
-        rows = list(takewhile(lambda row: not ends_at(row), map(self._row, cursor)))
+        row = self._row
+        if is_enough is None:
+            return list(map(row, cursor.fetchall()))
+        rows = read_until(lambda count: list(map(row, cursor.fetchmany(count))), is_enough)
         cursor.close()
         return rows
 
@@ -139,9 +138,9 @@ class OwnTx(Tx):
         self._statements = statements
 
     def rows(
-        self, statement: Often, parameters: Mapping[str, object], ends_at: EndsAt = None
+        self, statement: Often, parameters: Mapping[str, object], is_enough: IsEnough | None = None
     ) -> Sequence[Any]:
-        return self._statements.rows(statement, parameters, ends_at)
+        return self._statements.rows(statement, parameters, is_enough)
 
     def put(self, statement: Often, rows: Sequence[Mapping[str, object]]) -> None:
         self._statements.put(statement, rows)
