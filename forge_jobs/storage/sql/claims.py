@@ -151,7 +151,8 @@ _TAKE = Often(
     UPDATE forge_jobs AS job
     SET status = 'in_progress', attempt = job.attempt + 1, token = max(job.token + 1, :now),
         host_id = :host,
-        worker_id = coalesce(json_extract(:workers, '$[' || taken.key || ']'), ''),
+        worker_id = CASE WHEN taken.key < :count
+            THEN json_extract(:workers, '$[' || taken.key || ']') ELSE '' END,
         claimed_at = :now, heartbeat_at = :now, started_at = NULL, finished_at = NULL
     FROM json_each(:ids) AS taken
     WHERE job.id = taken.value
@@ -187,6 +188,7 @@ def claim(tx: Tx, queue: str, demand: Demand, lease: PodLease) -> Picked:
             {
                 "ids": _encode([row.id for row in picked]).decode(),
                 "workers": _encode(worker_ids).decode(),
+                "count": len(worker_ids),
                 "host": lease.host_id,
                 "now": tx.now,
             },

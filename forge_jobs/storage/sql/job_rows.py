@@ -136,6 +136,7 @@ def claimed_job(row: Any, host_id: HostId) -> ClaimedJob:
     """
     if row.metadata != "{}":
         _decode_metadata(row.metadata)
+    due_at = from_us(row.run_at)
     return ClaimedJob(
         claim=Claim(row.queue, row.id, row.token, host_id),
         kind=row.kind,
@@ -149,8 +150,9 @@ def claimed_job(row: Any, host_id: HostId) -> ClaimedJob:
         tags=() if row.tags == "[]" else _decode_tags(row.tags),
         metadata=row.metadata,
         trace=row.trace,
-        run_at=from_us(row.run_at),
-        enqueued_at=from_us(row.enqueued_at),
+        run_at=due_at,
+        # Mostly the same, and worked out for each claim.
+        enqueued_at=due_at if row.enqueued_at == row.run_at else from_us(row.enqueued_at),
         keep_result=bool(row.keep_result),
         cancel_requested=bool(row.cancel_requested),
         schedule=row.schedule,
