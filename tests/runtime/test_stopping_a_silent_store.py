@@ -186,7 +186,9 @@ async def test_a_heartbeat_that_cannot_open_its_connection_tries_again(
     monkeypatch.setattr(behind, "reopen", reopen_at_last)
     handlers = HandlerRegistry()
     async with a_runtime(behind, handlers).start() as handle:
-        await wait_until(lambda: handle.health().able_to_claim, description="the heartbeat has its connection")
+        await wait_until(
+            lambda: handle.health().able_to_claim, description="the heartbeat has its connection"
+        )
         await found_no_work(handle)
 
 
