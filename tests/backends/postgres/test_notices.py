@@ -148,9 +148,12 @@ async def test_a_callers_transaction_tells_with_its_commit_unless_it_is_switched
             await storage.jobs.enqueue([new_job()], connection=mine)
             assert await heard.so_far() == []
         assert await heard.have(1) == [[f"queue:{QUEUE}"]]
+        await mine.execute("SELECT forge_enqueue('sync', queue => $1)", QUEUE)
+        assert await heard.have(1) == [[f"queue:{QUEUE}"]]
         await mine.execute("SET forge_jobs.notify = off")
         async with mine.transaction():
             await storage.jobs.enqueue([new_job()], connection=mine)
+        await mine.execute("SELECT forge_enqueue('sync', queue => $1)", QUEUE)
         assert await heard.so_far() == []
 
 

@@ -218,7 +218,7 @@ BEGIN
     INSERT INTO forge_counters (queue, minute, host_id, part, name, count)
     VALUES (forge_enqueue.queue, now_us - now_us % 60000000, '', forge_new_id(),
         CASE WHEN stored THEN 'enqueued' ELSE 'deduplicated' END, 1);
-    IF stored AND due_us <= now_us THEN
+    IF stored AND due_us <= now_us AND current_setting('forge_jobs.notify', true) IS DISTINCT FROM 'off' THEN
         PERFORM pg_notify('forge_jobs_' || md5(current_schema()), 'queue:' || forge_enqueue.queue);
     END IF;
     RETURN CASE WHEN stored THEN new_id ELSE found_job.id END;
