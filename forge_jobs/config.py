@@ -18,13 +18,14 @@ from forge_jobs.durations import DURATION_FIX, parse_duration
 from forge_jobs.errors import ConfigError, InvalidInput
 from forge_jobs.model.names import check_name, check_queue
 from forge_jobs.model.queues import MAX_WORKERS_LIMIT, RateLimit, check_concurrency
-from forge_jobs.model.retention import EVENTS_KEPT
+from forge_jobs.model.retention import EVENTS_KEPT, HISTORY_KEPT
 
 BEATS_PER_LEASE = 3
 """A lease outlives this many beats, so that one lost to a hiccup of the store costs nothing."""
 
 MAX_PROCESSES = 1_000
 
+_LEAST_KEPT = timedelta(hours=1)
 _LONGEST_PATIENCE = timedelta(seconds=5)
 
 PREFIX = "FORGE_"
@@ -52,6 +53,9 @@ class RuntimeSettings(Struct, frozen=True, kw_only=True):
         rollup_interval, cleanup_interval, event_flush_interval: pauses between two passes
     :param keep_events: how long timeline events stay; zero: none are written. That of the leader
         counts for what is removed, so give all pods of a store the same
+    :param keep_minutes: after this the minutes of queues and pods are folded into hours. None: one
+        day on Redis and Valkey, 30 days elsewhere. Likewise the leader's counts
+    :param keep_hours: how long minutes and hours stay in all
     :param claim_ahead: work held beyond the free workers, in time at the measured pace; zero
         turns claim-ahead off
     :param snooze_budget: how long a job may be handed back by snooze or throttle, from the first
@@ -75,6 +79,8 @@ class RuntimeSettings(Struct, frozen=True, kw_only=True):
     cleanup_interval: timedelta = _seconds(300)
     event_flush_interval: timedelta = _seconds(2)
     keep_events: timedelta = EVENTS_KEPT
+    keep_minutes: timedelta | None = None
+    keep_hours: timedelta = HISTORY_KEPT
     claim_ahead: timedelta = timedelta(milliseconds=50)
     snooze_budget: timedelta = timedelta(days=7)
     max_crashes: int = 3
@@ -84,7 +90,7 @@ class RuntimeSettings(Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
             value = getattr(self, name)
-            if name in _DURATIONS and (value is not None or name != "patience"):
+            if name in _DURATIONS and (value is not None or name not in _OPTIONAL):
                 _require(isinstance(value, timedelta), name, value, "a timedelta")
                 may_be_zero = name in ("claim_ahead", "keep_events")
                 allowed = value >= timedelta(0) if may_be_zero else value > timedelta(0)
@@ -107,6 +113,13 @@ class RuntimeSettings(Struct, frozen=True, kw_only=True):
         if self.patience is not None:
             rule = f"at most a quarter of the grace ({self.grace / 4})"
             _require(self.patience <= self.grace / 4, "patience", self.patience, rule)
+        if self.keep_minutes is not None:
+            rule = "1 hour to 30 days"
+            within = _LEAST_KEPT <= self.keep_minutes <= HISTORY_KEPT
+            _require(within, "keep_minutes", self.keep_minutes, rule)
+        least = self.keep_minutes or _LEAST_KEPT
+        rule = f"at least keep_minutes ({least})" if self.keep_minutes else "at least 1 hour"
+        _require(self.keep_hours >= least, "keep_hours", self.keep_hours, rule)
         _require(self.max_crashes >= 1, "max_crashes", self.max_crashes, "at least 1")
 
     def patience_within(self, grace: timedelta) -> timedelta:
@@ -114,6 +127,7 @@ class RuntimeSettings(Struct, frozen=True, kw_only=True):
         return min(self.patience or _LONGEST_PATIENCE, grace / 4)
 
 
+_OPTIONAL = frozenset({"patience", "keep_minutes"})
 _DURATIONS = frozenset(RuntimeSettings.__struct_fields__) - {"max_crashes"}
 
 

@@ -1,12 +1,15 @@
 """Counters, latency histograms and minute buckets. Arithmetic on them is in ``policy``."""
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from msgspec import Struct
 
 from forge_jobs.model.ids import HostId
 from forge_jobs.model.processes import PodGauges
+
+MINUTE = timedelta(minutes=1)
+HOUR = timedelta(hours=1)
 
 
 class Histogram(Struct, frozen=True):
@@ -33,8 +36,10 @@ class LatencySample(Struct, frozen=True, kw_only=True):
 
 
 class MetricBucket(Struct, frozen=True, kw_only=True):
-    """One minute of one queue over all pods.
+    """One minute of one queue over all pods, or one hour that is past its minutes.
 
+    :param minute: when it begins
+    :param length: a minute, or an hour
     :param counts: exact; the keys are ``Cause`` values, ``deduplicated`` and ``claimed``
     :param processing: not exact: buffered by the pods, lost with a killed one
     :param total: as ``processing``
@@ -45,11 +50,17 @@ class MetricBucket(Struct, frozen=True, kw_only=True):
     counts: Mapping[str, int]
     processing: Histogram
     total: Histogram
+    length: timedelta = MINUTE
 
 
 class PodMinute(Struct, frozen=True, kw_only=True):
-    """One minute of one pod's gauges."""
+    """What a pod measured in one minute, or last in an hour that is past its minutes.
+
+    :param minute: when that begins
+    :param length: a minute, or an hour
+    """
 
     host_id: HostId
     minute: datetime
     gauges: PodGauges
+    length: timedelta = MINUTE

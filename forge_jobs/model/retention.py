@@ -1,4 +1,4 @@
-"""What a pass of retention has done, batch by batch."""
+"""How long the history stays, and what a pass of retention has done, batch by batch."""
 
 from collections.abc import Mapping
 from datetime import timedelta
@@ -10,11 +10,36 @@ from forge_jobs.model.ids import JobId
 EVENTS_KEPT = timedelta(days=7)
 """How long timeline events stay where nothing else is said."""
 
+HISTORY_KEPT = timedelta(days=30)
+"""How long counts, latencies and gauges stay where nothing else is said."""
+
+
+class Kept(Struct, frozen=True, kw_only=True):
+    """How long the history of a store stays.
+
+    :param events: of timeline events
+    :param minutes: after this the minutes of queues and pods are folded into their hours, once the
+        whole hour is that old; None: what suits the store
+    :param hours: after this minutes and hours go
+    """
+
+    events: timedelta = EVENTS_KEPT
+    minutes: timedelta | None = None
+    hours: timedelta = HISTORY_KEPT
+
+    def minutes_or(self, usual: timedelta) -> timedelta:
+        """How long minutes stay in a store that keeps them for ``usual``."""
+        return min(usual if self.minutes is None else self.minutes, self.hours)
+
+
+KEPT = Kept()
+"""How long the history stays where nothing else is said."""
+
 
 class Cleaned(Struct, frozen=True, kw_only=True):
     """One batch of a pass.
 
-    :param removed: rows that went
+    :param removed: rows that went; minutes that became hours are not among them
     :param rest: what the pass has still to do, for the next call; None: it has ended
     :param held: jobs that the database refuses to remove, for a foreign key of the user's for
         example, and what refuses it

@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from forge_jobs.clock import SystemClock
 from forge_jobs.model.ids import JobId
-from forge_jobs.model.retention import EVENTS_KEPT
+from forge_jobs.model.retention import KEPT, Kept
 from forge_jobs.reports import reporter
 from forge_jobs.storage.protocols import JobStore
 
@@ -35,22 +35,20 @@ class CleanupReport(Struct, frozen=True):
 class Cleanup:
     """Passes of retention, batch by batch, until nothing is left that has to go.
 
-    :param events_for: how long timeline events stay
+    :param kept: how long the history stays
     """
 
-    def __init__(
-        self, jobs: JobStore, *, batch: int = BATCH, events_for: timedelta = EVENTS_KEPT
-    ) -> None:
+    def __init__(self, jobs: JobStore, *, batch: int = BATCH, kept: Kept = KEPT) -> None:
         self._jobs = jobs
         self._batch = batch
-        self._events_for = events_for
+        self._kept = kept
         self._rest: object | None = None
         self._told: set[str] = set()
 
     async def go_on(self) -> CleanupReport:
         """One batch. Before the next one others go first, for twice as long as this one took."""
         began = _elapsed()
-        cleaned = await self._jobs.cleanup(self._batch, self._rest, events_for=self._events_for)
+        cleaned = await self._jobs.cleanup(self._batch, self._rest, kept=self._kept)
         took = timedelta(seconds=_elapsed() - began)
         self._rest = cleaned.rest
         self._tell(cleaned.held)

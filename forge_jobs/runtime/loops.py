@@ -6,6 +6,7 @@ from datetime import timedelta
 
 from forge_jobs.model.ids import HostId
 from forge_jobs.model.processes import PodLease
+from forge_jobs.model.retention import Kept
 from forge_jobs.policy.liveness import ReaperGuard
 from forge_jobs.runtime.cleanup import Cleanup
 from forge_jobs.runtime.coordinator import CoordinatorMemory, coordinate_once
@@ -64,7 +65,10 @@ class PodLoops:
         self.memory = CoordinatorMemory(
             plan.clock, starved_after=_STARVED_AFTER * settings.coordinate_interval
         )
-        self._cleanup = Cleanup(plan.storage.jobs, events_for=settings.keep_events)
+        kept = Kept(
+            events=settings.keep_events, minutes=settings.keep_minutes, hours=settings.keep_hours
+        )
+        self._cleanup = Cleanup(plan.storage.jobs, kept=kept)
         self.meter = PodMeter(clock=plan.clock)
         self.coordinator = self._loop("coordinator", self._coordinate, settings.coordinate_interval)
         self.handover = self._loop("handover", self._hand_over, settings.handover_interval)

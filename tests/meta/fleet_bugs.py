@@ -303,15 +303,15 @@ FLEET_BUGS: tuple[Bug, ...] = (
         "events stay as long as minutes",
         "bookkeeping",
         "retention",
-        "{RESULTS: timedelta(0), EVENTS: events_for}",
+        "{RESULTS: timedelta(0), EVENTS: kept.events}",
         "{RESULTS: timedelta(0)}",
     ),
     _bug(
         "results stay",
         "retention",
         "retention",
-        "{RESULTS: timedelta(0), EVENTS: events_for}",
-        "{EVENTS: events_for}",
+        "{RESULTS: timedelta(0), EVENTS: kept.events}",
+        "{EVENTS: kept.events}",
     ),
     _bug(
         "gauges minute range closed",

@@ -31,6 +31,7 @@ from tests.meta.clock_bugs import CLOCK_BUGS
 from tests.meta.edge_bugs import EDGE_BUGS
 from tests.meta.fleet_bugs import FLEET_BUGS
 from tests.meta.lane_bugs import LANE_BUGS
+from tests.meta.lifetime_bugs import LIFETIME_BUGS
 from tests.meta.lock_bugs import LOCK_BUGS
 from tests.meta.lost_write_bugs import LOST_WRITE_BUGS
 from tests.meta.odd_bugs import ODD_BUGS
@@ -58,6 +59,7 @@ GROUPS = {
     "clock": CLOCK_BUGS,
     "edge": EDGE_BUGS,
     "fleet": FLEET_BUGS,
+    "lifetime": LIFETIME_BUGS,
     "lost writes": LOST_WRITE_BUGS,
     "odd": ODD_BUGS,
     "postgres": POSTGRES_BUGS,

@@ -19,6 +19,7 @@ from forge_jobs.model.jobs import (
     NewJob,
 )
 from forge_jobs.model.processes import HeldClaim, Pod, PodLease
+from forge_jobs.model.retention import KEPT, Kept
 from forge_jobs.model.transitions import Finalization, Revival, Transition
 from forge_jobs.storage.protocols import Storage
 
@@ -132,12 +133,12 @@ async def revive(
     return applied
 
 
-async def cleaned_up(storage: Storage, batch: int = 1_000) -> int:
+async def cleaned_up(storage: Storage, batch: int = 1_000, kept: Kept = KEPT) -> int:
     """A whole pass of retention; how many rows went."""
-    cleaned = await storage.jobs.cleanup(batch)
+    cleaned = await storage.jobs.cleanup(batch, kept=kept)
     removed = cleaned.removed
     while cleaned.rest is not None:
-        cleaned = await storage.jobs.cleanup(batch, cleaned.rest)
+        cleaned = await storage.jobs.cleanup(batch, cleaned.rest, kept=kept)
         removed += cleaned.removed
     return removed
 

@@ -25,6 +25,7 @@ _FLEET = frozenset(
         "outbox_seq",
         "limits",
         "gauges",
+        "pod_hours",
         "schema",
         "events",
         "event_seq",
@@ -44,6 +45,7 @@ _QUEUE = frozenset(
         "results",
         "handovers",
         "minutes",
+        "hours",
         "unfolded",
         "events",
         "event_seq",
@@ -52,7 +54,7 @@ _QUEUE = frozenset(
 )
 _OF_JOBS = ("j", "err", "waits", "kids", "told", "ready", "held", "own", "s", "ended", "kind")
 _LISTS = ("tag", "key", "schedule")
-_MORTAL = ("m", "l", "ev", "g", "fired", "barred")
+_MORTAL = ("m", "l", "hm", "hl", "ev", "g", "hg", "fired", "barred")
 _ACTIVE = frozenset(("blocked", "pending", "in_progress", "failed"))
 _RARE = frozenset(
     ("cancel", "key", "tags", "schedule", "kids", "expires", "result_ttl", "started", "result")
@@ -160,7 +162,7 @@ def _check_name(tag: str, name: str, is_mortal: bool) -> Iterator[str]:
     if tag.startswith("@"):
         is_known = name == "ids"
     elif tag == "#":
-        is_known = name in _FLEET or first in ("pod", "ev", "g")
+        is_known = name in _FLEET or first in ("pod", "ev", "g", "hg")
     else:
         is_known = name in _QUEUE or first in (*_OF_JOBS, *_LISTS, *_MORTAL)
     if not is_known:

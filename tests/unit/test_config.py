@@ -116,9 +116,10 @@ def test_every_part_of_a_deployment_has_a_variable() -> None:
 
 
 def test_every_runtime_setting_survives_the_way_through_its_variable() -> None:
+    # Settings that are derived from others, or left to the store, unless they are given.
+    derived = {"patience": timedelta(seconds=1), "keep_minutes": timedelta(hours=2)}
     doubled: dict[str, Any] = {
-        # A setting that is derived from others unless it is given.
-        field.name: timedelta(seconds=1) if field.default is None else field.default * 2
+        field.name: derived[field.name] if field.default is None else field.default * 2
         for field in msgspec.structs.fields(RuntimeSettings)
     }
     wanted = RuntimeSettings(**doubled)
@@ -256,6 +257,24 @@ def test_a_wrong_settings_file_is_refused_by_key(tmp_path: Path, text: str, mess
 
     assert message in str(refused.value)
     assert str(tmp_path) not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"keep_minutes": timedelta(minutes=59)}, "keep_minutes must be 1 hour to 30 days"),
+        ({"keep_minutes": timedelta(days=31)}, "keep_minutes must be 1 hour to 30 days"),
+        ({"keep_hours": timedelta(minutes=59)}, "keep_hours must be at least 1 hour"),
+        (
+            {"keep_minutes": timedelta(hours=3), "keep_hours": timedelta(hours=2)},
+            r"keep_hours must be at least keep_minutes \(3:00:00\), not 2:00:00",
+        ),
+    ],
+)
+def test_history_that_cannot_be_kept_so_is_refused(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        RuntimeSettings(**given)
+    RuntimeSettings(keep_minutes=timedelta(hours=1), keep_hours=timedelta(hours=1))
 
 
 def test_the_storage_url_is_not_in_the_text_of_a_deployment() -> None:

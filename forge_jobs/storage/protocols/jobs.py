@@ -19,7 +19,7 @@ from forge_jobs.model.jobs import (
 from forge_jobs.model.metrics import LatencySample, MetricBucket
 from forge_jobs.model.processes import Beat, HeldClaim, PodLease
 from forge_jobs.model.queues import QueueCounts, Wake
-from forge_jobs.model.retention import EVENTS_KEPT, Cleaned
+from forge_jobs.model.retention import KEPT, Cleaned, Kept
 from forge_jobs.model.transitions import (
     Delivery,
     Demand,
@@ -373,7 +373,7 @@ class JobStore(SweptStore, Protocol):
 
     async def metrics(self, queue: str, since: datetime, until: datetime) -> list[MetricBucket]:
         """Minutes of one queue with anything in them, from ``since`` to before ``until``, oldest
-        first, summed over pods; the same before and after a roll-up."""
+        first, summed over pods; the same before and after a roll-up. Then hours (``Kept``)."""
         ...
 
     async def roll_up(self, limit: int) -> int:
@@ -382,11 +382,11 @@ class JobStore(SweptStore, Protocol):
         ...
 
     async def cleanup(
-        self, limit: int, rest: object | None = None, *, events_for: timedelta = EVENTS_KEPT
+        self, limit: int, rest: object | None = None, *, kept: Kept = KEPT
     ) -> Cleaned:
-        """A batch: remove ended jobs by age and count, results past their time, events, and minutes
-        after 30 days. At most ``limit`` jobs, and what goes in a moment: by name of queue; done,
-        dead, cancelled; oldest first; none in its first minute. ``rest``: of the call before."""
+        """A batch: remove ended jobs by age and count, results past their time, history past
+        ``kept``, of which minutes become hours. At most ``limit`` jobs, and what goes in a moment:
+        by name of queue; done, dead, cancelled; oldest first; none in its first minute."""
         ...
 
     # Last, because the name hides the builtin from the annotations below it.

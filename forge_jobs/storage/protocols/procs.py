@@ -129,5 +129,6 @@ class ProcStore(Protocol):
         ...
 
     async def gauges(self, since: datetime, until: datetime) -> list[PodMinute]:
-        """Pod minutes in [``since``, ``until``), oldest first."""
+        """Pod minutes in [``since``, ``until``), oldest first; hours, each with what the pod
+        measured last in it, where minutes are no longer kept."""
         ...

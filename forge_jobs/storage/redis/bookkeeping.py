@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import count
 
 import msgspec
@@ -10,7 +10,7 @@ import msgspec
 from forge_jobs.clock import from_us, to_us
 from forge_jobs.model.events import EventKind, TimelineEvent
 from forge_jobs.model.ids import HostId, JobId
-from forge_jobs.model.metrics import Histogram, LatencySample, MetricBucket
+from forge_jobs.model.metrics import HOUR, MINUTE, Histogram, LatencySample, MetricBucket
 from forge_jobs.storage.redis.database import Database
 from forge_jobs.storage.redis.fleet import in_all_queues, note_queues, queue_names
 from forge_jobs.storage.redis.keys import queue_of
@@ -18,6 +18,8 @@ from forge_jobs.storage.redis.lists import portions
 
 _EVENTS_AT_ONCE = 500
 _MINUTES_AT_ONCE = 200
+_LISTS = ((HOUR, ":hours", ":hm:", ":hl:"), (MINUTE, ":minutes", ":m:", ":l:"))
+"""Where hours and minutes are listed, and the keys of their counters and histograms."""
 
 _appended = count(1)
 """Puts events of one instant that this process appends to several queues in order."""
@@ -118,15 +120,20 @@ async def add_latencies(db: Database, host_id: HostId, samples: Sequence[Latency
 
 async def metrics(db: Database, queue: str, since: datetime, until: datetime) -> list[MetricBucket]:
     """See ``JobStore.metrics``."""
-    base = db.keys.queue(queue)
-    first, last = to_us(since), to_us(until) - 1
+    base, last = db.keys.queue(queue), to_us(until) - 1
     buckets: list[MetricBucket] = []
-    while True:
-        minutes = await db.run_one("metrics", base, (first, last, _MINUTES_AT_ONCE), list[_Minute])
-        buckets += (_bucket(queue, each) for each in minutes if each.counts or each.processing)
-        if len(minutes) < _MINUTES_AT_ONCE:
-            return buckets
-        first = minutes[-1].minute + 1
+    for length, *places in _LISTS:
+        first = to_us(since)
+        while True:
+            request = (first, last, _MINUTES_AT_ONCE, *places)
+            minutes = await db.run_one("metrics", base, request, list[_Minute])
+            buckets += (
+                _bucket(queue, each, length) for each in minutes if each.counts or each.processing
+            )
+            if len(minutes) < _MINUTES_AT_ONCE:
+                break
+            first = minutes[-1].minute + 1
+    return sorted(buckets, key=lambda bucket: bucket.minute)
 
 
 async def roll_up(db: Database, limit: int) -> int:
@@ -144,7 +151,7 @@ async def roll_up(db: Database, limit: int) -> int:
     return folded
 
 
-def _bucket(queue: str, stored: _Minute) -> MetricBucket:
+def _bucket(queue: str, stored: _Minute, length: timedelta) -> MetricBucket:
     counts = stored.counts
     return MetricBucket(
         queue=queue,
@@ -152,6 +159,7 @@ def _bucket(queue: str, stored: _Minute) -> MetricBucket:
         counts={str(name): int(each) for name, each in zip(counts[::2], counts[1::2], strict=True)},
         processing=_histogram(stored.processing),
         total=_histogram(stored.total),
+        length=length,
     )
 
 

@@ -1,17 +1,21 @@
 """What pods measured of themselves, minute by minute."""
 
-from datetime import datetime
+from collections.abc import Sequence
+from datetime import datetime, timedelta
 
 import msgspec
 
 from forge_jobs.clock import from_us, to_us
 from forge_jobs.model.ids import HostId
-from forge_jobs.model.metrics import PodMinute
+from forge_jobs.model.metrics import HOUR, MINUTE, PodMinute
 from forge_jobs.model.processes import PodGauges, PodLease
 from forge_jobs.storage.redis.database import Database
 
 MINUTES_AT_ONCE = 500
 """How many minutes one step reads, so that it stays short."""
+
+_LISTS = ((HOUR, ":pod_hours", ":hg:"), (MINUTE, ":gauges", ":g:"))
+"""Where hours and minutes are listed, and the keys of their measurements."""
 
 decode_gauges = msgspec.json.Decoder(PodGauges).decode
 
@@ -27,19 +31,32 @@ async def record_gauges(
 
 async def read_gauges(database: Database, since: datetime, until: datetime) -> list[PodMinute]:
     """See ``ProcStore.gauges``."""
-    start, end = to_us(since), to_us(until)
+    found: list[PodMinute] = []
+    for length, *places in _LISTS:
+        found += await _read(database, to_us(since), to_us(until), length, places)
+    return sorted(found, key=lambda each: each.minute)
+
+
+async def _read(
+    database: Database, start: int, end: int, length: timedelta, places: Sequence[str]
+) -> list[PodMinute]:
     found: list[PodMinute] = []
     while start < end:
         minutes = await database.run_one(
             "gauges",
             database.keys.fleet,
-            (start, end, MINUTES_AT_ONCE),
+            (start, end, MINUTES_AT_ONCE, *places),
             list[tuple[int, list[str]]],
         )
         for minute, flat in minutes:
             by_host = sorted(zip(flat[::2], flat[1::2], strict=True))
             found += [
-                PodMinute(host_id=HostId(host), minute=from_us(minute), gauges=decode_gauges(text))
+                PodMinute(
+                    host_id=HostId(host),
+                    minute=from_us(minute),
+                    gauges=decode_gauges(text),
+                    length=length,
+                )
                 for host, text in by_host
             ]
         if len(minutes) < MINUTES_AT_ONCE:

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from forge_jobs.clock import duration_us
 from forge_jobs.errors import InvalidInput
 from forge_jobs.model.events import TimelineEvent
 from forge_jobs.model.ids import HostId, JobId
@@ -20,7 +19,7 @@ from forge_jobs.model.jobs import (
 from forge_jobs.model.metrics import LatencySample, MetricBucket
 from forge_jobs.model.processes import Beat, HeldClaim, PodLease
 from forge_jobs.model.queues import QueueCounts, Wake
-from forge_jobs.model.retention import EVENTS_KEPT, Cleaned
+from forge_jobs.model.retention import KEPT, Cleaned, Kept
 from forge_jobs.model.sweeps import Swept
 from forge_jobs.model.transitions import (
     Delivery,
@@ -185,9 +184,9 @@ class RedisJobStore:
         return await self._sweeper.sweep(limit)
 
     async def cleanup(
-        self, limit: int, rest: object | None = None, *, events_for: timedelta = EVENTS_KEPT
+        self, limit: int, rest: object | None = None, *, kept: Kept = KEPT
     ) -> Cleaned:
-        return await self._cleaner.cleanup(limit, rest, duration_us(events_for))
+        return await self._cleaner.cleanup(limit, rest, kept)
 
     async def list(self, which: JobFilter, *, cursor: str | None = None, limit: int = 50) -> Page:
         return await reads.list_jobs(self._database, which, cursor, limit)

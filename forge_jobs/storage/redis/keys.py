@@ -37,6 +37,8 @@ Under the base of a queue
                                 ``handovers`` (zset) lists these
 ``m:<minute>``        hash      counters; ``l:<minute>`` histograms; both end by themselves.
                                 ``minutes`` (zset) all, ``unfolded`` those with rows of pods
+``hm:<hour>``         hash      counters of an hour that is past its minutes; ``hl:<hour>``
+                                histograms; ``hours`` (zset) all
 ``fired:<number>``    string    what became of a record of the outbox here; ends by itself
 ``events``            zset      timeline, by time; ``event_seq`` (string) the last number;
                                 ``ev:<id>`` (list) that of one job, ends by itself
@@ -56,6 +58,7 @@ Under the base of the fleet
                                 ``outbox_seq`` the last number
 ``limits``            hash      scope -> rate limit and the state of its bucket
 ``g:<minute>``        hash      gauges of the pods, end by themselves; ``gauges`` (zset) the minutes
+``hg:<hour>``         hash      the last gauges of an hour; ``pod_hours`` (zset) the hours
 ``schema``            hash      number of a layout -> when it came
 ``events``            zset      timeline of what concerns no queue, as above
 ===================== ========= ==================================================================

@@ -3,21 +3,23 @@
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
+from typing import NamedTuple
 
 import msgspec
 
 from forge_jobs.clock import duration_us
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.queues import Retention
-from forge_jobs.model.retention import Cleaned
+from forge_jobs.model.retention import Cleaned, Kept
 from forge_jobs.storage.redis.dangling import forget
 from forge_jobs.storage.redis.database import Database
 from forge_jobs.storage.redis.fleet import queue_names
 from forge_jobs.storage.redis.keys import queue_of
 from forge_jobs.storage.redis.lists import PORTION
 
-_HISTORY_US = duration_us(timedelta(days=30))
-"""How long minutes stay."""
+MINUTES_KEPT = timedelta(days=1)
+"""How long minutes stay before they are folded into hours, where nothing else is said: less than
+elsewhere, because here they take memory."""
 
 MOST_EVENTS = 100_000
 """How many timeline events a queue keeps, because here they take memory."""
@@ -31,6 +33,14 @@ _QUEUES_AT_ONCE = 16
 _REMOVED_AT_ONCE = 200
 """How many rows one script removes, so that it stays short."""
 
+_HISTORY = {
+    "minutes": (":m:", ":l:"),
+    "hours": (":hm:", ":hl:"),
+    "gauges": (":g:",),
+    "pod_hours": (":hg:",),
+}
+"""Lists of minutes and hours, and the keys that each has under these prefixes."""
+
 _decode = msgspec.json.Decoder(Retention).decode
 
 
@@ -43,13 +53,31 @@ class _Overdue(msgspec.Struct, frozen=True, array_like=True):
     minutes: int
     gauges: int
     gone: int
+    hours: int
+    pod_hours: int
+    folds: int
+    pod_folds: int
 
     @property
     def is_any(self) -> bool:
         """Whether there is anything to do."""
-        return bool(
-            self.jobs or self.results or self.events or self.minutes or self.gauges or self.gone
-        )
+        return any(getattr(self, name) for name in self.__struct_fields__)
+
+
+class _Ages(NamedTuple):
+    """The ages at which history is folded and goes, in microseconds."""
+
+    minutes: int
+    history: int
+    events: int
+    most_events: int
+
+    @classmethod
+    def of(cls, kept: Kept) -> "_Ages":
+        folded = kept.minutes_or(MINUTES_KEPT)
+        ages = (folded, kept.hours, kept.events)
+        minutes, history, events = map(duration_us, ages)
+        return cls(minutes, history, events, MOST_EVENTS)
 
 
 class Cleaner:
@@ -58,43 +86,47 @@ class Cleaner:
     def __init__(self, db: Database) -> None:
         self._db = db
 
-    async def cleanup(self, limit: int, rest: object | None, events_us: int) -> Cleaned:
+    async def cleanup(self, limit: int, rest: object | None, kept: Kept) -> Cleaned:
         """See ``JobStore.cleanup``. At most ``limit`` rows of each sort.
 
         :param rest: bases where there may be more
         """
-        events = (events_us, MOST_EVENTS)
+        ages = _Ages.of(kept)
         if isinstance(rest, tuple):
             bases = rest
         else:
-            bases = await self._bases(events)
+            bases = await self._bases(ages)
         first, later = bases[:_QUEUES_AT_ONCE], bases[_QUEUES_AT_ONCE:]
-        overdue = await self._overdue(first, limit, events)
+        overdue = await self._overdue(first, limit, ages)
         await self._forget_removed(overdue)
         removed = await self._remove_jobs(overdue, limit)
         removed += await self._drop("drop_results", overdue, "results", limit)
-        removed += await self._drop("drop_events", overdue, "events", limit, *events)
-        for name, prefixes in (("minutes", (":m:", ":l:")), ("gauges", (":g:",))):
-            parts = (_HISTORY_US, f":{name}", prefixes)
+        removed += await self._drop(
+            "drop_events", overdue, "events", limit, ages.events, ages.most_events
+        )
+        for name, prefixes in _HISTORY.items():
+            parts = (ages.history, f":{name}", prefixes)
             removed += await self._drop("drop_minutes", overdue, name, limit, *parts)
+        folded = 0
+        for name, script in (("folds", "fold_hours"), ("pod_folds", "fold_gauges")):
+            ends = (ages.minutes, ages.history)
+            folded += await self._drop(script, overdue, name, limit, *ends)
         # Asked once more, unless nothing could be done here.
-        again = tuple(base for base in first if removed and overdue[base].is_any)
+        again = tuple(base for base in first if removed + folded and overdue[base].is_any)
         return Cleaned(removed=removed, rest=(again + later) or None)
 
-    async def _bases(self, events: tuple[int, int]) -> tuple[str, ...]:
+    async def _bases(self, ages: _Ages) -> tuple[str, ...]:
         """Where anything may be overdue, queue by queue."""
         db = self._db
         bases = [db.keys.queue(name) for name in sorted(await queue_names(db))]
         bases.append(db.keys.fleet)
-        overdue = await self._overdue(bases, 1, events)
+        overdue = await self._overdue(bases, 1, ages)
         return tuple(base for base in bases if overdue[base].is_any)
 
-    async def _overdue(
-        self, bases: Sequence[str], limit: int, events: tuple[int, int]
-    ) -> dict[str, _Overdue]:
+    async def _overdue(self, bases: Sequence[str], limit: int, ages: _Ages) -> dict[str, _Overdue]:
         """What lists there hold, in the order of the bases.
 
-        :param events: the age at which events go, and how many of a queue stay at most
+        :param ages: at which the rest goes
         """
         db = self._db
         queues = [base for base in bases if base != db.keys.fleet]
@@ -103,7 +135,7 @@ class Cleaner:
             base: list(_rules(_decode(text))) if text else []
             for base, text in zip(queues, texts, strict=True)
         }
-        requests = {base: (rules.get(base, []), limit, _HISTORY_US, *events) for base in bases}
+        requests = {base: (rules.get(base, []), limit, *ages) for base in bases}
         found = await db.run("overdue", requests, _Overdue)
         return {base: found[base] for base in bases}
 

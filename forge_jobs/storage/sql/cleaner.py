@@ -1,11 +1,10 @@
 """Passes of retention: batch after batch, each of them short, none of them undone by one row."""
 
-from datetime import timedelta
 from functools import partial
 
 from forge_jobs.clock import SystemClock
 from forge_jobs.model.ids import JobId
-from forge_jobs.model.retention import Cleaned
+from forge_jobs.model.retention import Cleaned, Kept
 from forge_jobs.storage.sql import retention
 from forge_jobs.storage.sql.database import Database
 from forge_jobs.storage.sql.overdue import Ended
@@ -24,12 +23,12 @@ class Cleaner:
         self._database = database
         self._held: dict[str, tuple[float, str]] = {}
 
-    async def cleanup(self, limit: int, rest: object | None, events_for: timedelta) -> Cleaned:
+    async def cleanup(self, limit: int, rest: object | None, kept: Kept) -> Cleaned:
         """See ``JobStore.cleanup``."""
         if isinstance(rest, Rest):
             found = rest
         else:
-            plan = partial(retention.plan, events_for=events_for)
+            plan = partial(retention.plan, kept=kept)
             found = await self._database.read(plan)
         removed, jobs, held = await self._remove_jobs(found, limit) if found.jobs else (0, [], {})
         others = []
@@ -37,7 +36,7 @@ class Cleaner:
             gone, more = await self._database.write(
                 partial(retention.remove_others, other=other, limit=limit)
             )
-            removed += gone
+            removed += gone if other.what not in retention.FOLDED else 0
             if more is not None:
                 others.append(more)
         left = Rest(jobs, others) if jobs or others else None

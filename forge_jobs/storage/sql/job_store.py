@@ -21,7 +21,7 @@ from forge_jobs.model.jobs import (
 from forge_jobs.model.metrics import LatencySample, MetricBucket
 from forge_jobs.model.processes import Beat, HeldClaim, PodLease
 from forge_jobs.model.queues import QueueCounts, Wake
-from forge_jobs.model.retention import EVENTS_KEPT, Cleaned
+from forge_jobs.model.retention import KEPT, Cleaned, Kept
 from forge_jobs.model.sweeps import Swept
 from forge_jobs.model.transitions import (
     Delivery,
@@ -47,6 +47,7 @@ from forge_jobs.storage.sql.cleaner import Cleaner
 from forge_jobs.storage.sql.database import Database
 from forge_jobs.storage.sql.deliveries import deliver
 from forge_jobs.storage.sql.enqueue import enqueue
+from forge_jobs.storage.sql.hours import metrics_of_hours
 from forge_jobs.storage.sql.job_rows import JobRow, Unreadable, claimed_jobs
 from forge_jobs.storage.sql.transaction import Tx
 from forge_jobs.storage.sql.unreadable import give_back
@@ -258,7 +259,12 @@ class SqlJobStore:
         await self._database.write(lambda tx: bookkeeping.add_latencies(tx, host_id, samples))
 
     async def metrics(self, queue: str, since: datetime, until: datetime) -> list[MetricBucket]:
-        return await self._database.read(lambda tx: bookkeeping.metrics(tx, queue, since, until))
+        def script(tx: Tx) -> list[MetricBucket]:
+            found = metrics_of_hours(tx, queue, since, until)
+            found += bookkeeping.metrics(tx, queue, since, until)
+            return sorted(found, key=lambda bucket: bucket.minute)
+
+        return await self._database.read(script)
 
     async def roll_up(self, limit: int) -> int:
         return await self._database.write(lambda tx: bookkeeping.roll_up(tx, limit))
@@ -268,9 +274,9 @@ class SqlJobStore:
         return Swept()
 
     async def cleanup(
-        self, limit: int, rest: object | None = None, *, events_for: timedelta = EVENTS_KEPT
+        self, limit: int, rest: object | None = None, *, kept: Kept = KEPT
     ) -> Cleaned:
-        return await self._cleaner.cleanup(limit, rest, events_for)
+        return await self._cleaner.cleanup(limit, rest, kept)
 
     async def list(self, which: JobFilter, *, cursor: str | None = None, limit: int = 50) -> Page:
         return await self._database.read(lambda tx: reads.list_jobs(tx, which, cursor, limit))

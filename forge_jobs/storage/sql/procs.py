@@ -42,6 +42,7 @@ from forge_jobs.storage.sql.database import Database
 from forge_jobs.storage.sql.due_kinds import due_kinds
 from forge_jobs.storage.sql.fleet_reads import list_pods, list_workers
 from forge_jobs.storage.sql.gauges import read_gauges, record_gauges
+from forge_jobs.storage.sql.hours import gauges_of_hours
 from forge_jobs.storage.sql.job_rows import duration
 from forge_jobs.storage.sql.levels import levels_of
 from forge_jobs.storage.sql.lists import one_of
@@ -351,4 +352,8 @@ class SqlProcStore:
         await self._database.write(lambda tx: record_gauges(tx, lease, minute, gauges))
 
     async def gauges(self, since: datetime, until: datetime) -> list[PodMinute]:
-        return await self._database.read(lambda tx: read_gauges(tx, since, until))
+        def script(tx: Tx) -> list[PodMinute]:
+            found = gauges_of_hours(tx, since, until) + read_gauges(tx, since, until)
+            return sorted(found, key=lambda each: each.minute)
+
+        return await self._database.read(script)

@@ -12,13 +12,15 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import msgspec
-from sqlalchemy import bindparam, delete, select, text, tuple_, update
+from sqlalchemy import Column, Table, bindparam, delete, select, text, tuple_, update
 
 from forge_jobs.clock import SystemClock, duration_us
 from forge_jobs.model.jobs import JobStatus
 from forge_jobs.model.queues import Retention
+from forge_jobs.model.retention import HISTORY_KEPT, Kept
 from forge_jobs.storage.sql.bookkeeping import delete_keys
 from forge_jobs.storage.sql.children import tell_children
+from forge_jobs.storage.sql.hours import fold_counters, fold_gauges, fold_latencies, hour_of
 from forge_jobs.storage.sql.lists import one_of
 from forge_jobs.storage.sql.overdue import FINISHED_OF, Ended
 from forge_jobs.storage.sql.tables import (
@@ -27,8 +29,10 @@ from forge_jobs.storage.sql.tables import (
     edges,
     events,
     gauges,
+    hours,
     jobs,
     latencies,
+    pod_hours,
     queues,
 )
 from forge_jobs.storage.sql.transaction import Tx
@@ -36,8 +40,8 @@ from forge_jobs.storage.sql.transaction import Tx
 KEPT_AT_LEAST = timedelta(minutes=1)
 """A job that has ended stays as a row this long, so that a repeat of its end is recognised."""
 
-HISTORY = timedelta(days=30)
-"""How long minutes stay."""
+MINUTES_KEPT = HISTORY_KEPT
+"""How long minutes stay before they are folded into hours, where nothing else is said."""
 
 _FIRST, _MOST = 32, 1000
 """Rows of the first portion of a batch, and of any."""
@@ -90,7 +94,20 @@ _OLD_EVENTS = (
 )
 _REMOVE_EVENTS = delete(events).where(one_of(events.c.id, "ids"))
 RESULTS, EVENTS = "results", "events"
-_MINUTES = {table.name: table for table in (counters, latencies, gauges)}
+_HISTORY: dict[str, tuple[Table, Column[int]]] = {
+    **{table.name: (table, table.c.minute) for table in (counters, latencies, gauges)},
+    **{table.name: (table, table.c.hour) for table in (hours, pod_hours)},
+}
+"""Tables whose rows go, and the columns that say when."""
+FOLDED: dict[str, tuple[Table, Callable[[Tx, int, int, int], Sequence[Any]]]] = {
+    f"fold {table.name}": (table, fold)
+    for table, fold in (
+        (counters, fold_counters),
+        (latencies, fold_latencies),
+        (gauges, fold_gauges),
+    )
+}
+"""Tables whose rows become hours."""
 _OLDEST = {
     RESULTS: select(jobs.c.result_expires_at)
     .where(text("result_expires_at IS NOT NULL"), jobs.c.result_expires_at <= bindparam("before"))
@@ -101,11 +118,8 @@ _OLDEST = {
     .order_by(events.c.at)
     .limit(1),
     **{
-        name: select(table.c.minute)
-        .where(table.c.minute <= bindparam("before"))
-        .order_by(table.c.minute)
-        .limit(1)
-        for name, table in _MINUTES.items()
+        name: select(at).where(at <= bindparam("before")).order_by(at).limit(1)
+        for name, (_, at) in _HISTORY.items()
     },
 }
 """What tells whether there is any such row. In order, so that an index is looked into."""
@@ -149,20 +163,32 @@ class Refused(Exception):
 # -- the pass ----------------------------------------------------------------------------------
 
 
-def plan(tx: Tx, events_for: timedelta) -> Rest:
+def plan(tx: Tx, kept: Kept) -> Rest:
     """Where anything is overdue, queue by queue."""
     rules = [
         rule for row in tx.execute(_QUEUES).all() for rule in _rules(tx, row.name, row.retention)
     ]
     places = tx.flavor.overdue(tx, [(rule.queue, rule.status, rule.until) for rule in rules])
-    ages = {RESULTS: timedelta(0), EVENTS: events_for}
-    others = [Other(what, tx.now - duration_us(ages.get(what, HISTORY))) for what in _OLDEST]
+    ages = {RESULTS: timedelta(0), EVENTS: kept.events}
+    others = [Other(what, tx.now - duration_us(ages.get(what, kept.hours))) for what in _OLDEST]
     others = [
         other
         for other in others
         if tx.execute(_OLDEST[other.what], {"before": other.before}).first()
     ]
+    others += _to_fold(tx, kept)
     return Rest([rules[place] for place in sorted(places)], others)
+
+
+def _to_fold(tx: Tx, kept: Kept) -> Iterator[Other]:
+    """The minutes of hours that are past their minutes, and not old enough to go."""
+    oldest = tx.now - duration_us(kept.hours)
+    before = hour_of(tx.now - duration_us(kept.minutes_or(MINUTES_KEPT)))
+    for what, (table, _) in FOLDED.items():
+        at = table.c.minute
+        found = select(at).where(at > oldest, at < before).order_by(at).limit(1)
+        if tx.execute(found).first():
+            yield Other(what, before, oldest)
 
 
 def _rules(tx: Tx, queue: str, rule: str) -> Iterator[Ended]:
@@ -282,12 +308,12 @@ def remove_others(tx: Tx, other: Other, limit: int) -> tuple[int, Other | None]:
     def step(size: int) -> int:
         nonlocal left
         rows = remove(tx, left, size)
-        if rows and left.what not in _MINUTES:
+        if rows and left.what in _REMOVERS:
             # Not once more past those that have just gone, which the index may still have.
             left = left._replace(since=rows[-1].at, past=rows[-1].id)
         return len(rows)
 
-    remove = _REMOVERS.get(other.what, _remove_minutes)
+    remove = _fold if other.what in FOLDED else _REMOVERS.get(other.what, _remove_history)
     removed, is_more = _portions(tx, limit, step)
     return removed, left if is_more else None
 
@@ -309,13 +335,17 @@ def _remove_events(tx: Tx, other: Other, size: int) -> Sequence[Any]:
     return rows
 
 
-def _remove_minutes(tx: Tx, other: Other, size: int) -> Sequence[Any]:
-    table = _MINUTES[other.what]
+def _fold(tx: Tx, other: Other, size: int) -> Sequence[Any]:
+    return FOLDED[other.what][1](tx, other.since, other.before, size)
+
+
+def _remove_history(tx: Tx, other: Other, size: int) -> Sequence[Any]:
+    table, at = _HISTORY[other.what]
     key = tuple(table.primary_key)
     oldest = (
         select(*key)
-        .where(table.c.minute <= other.before)
-        .order_by(table.c.minute)
+        .where(at <= other.before)
+        .order_by(at)
         .limit(size)
         .with_for_update(skip_locked=True)
     )

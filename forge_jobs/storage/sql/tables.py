@@ -333,6 +333,28 @@ gauges = Table(
     Column("gauges", TEXT, nullable=False),
 )
 
+# What is past its minutes: one row per hour.
+hours = Table(
+    "forge_hours",
+    metadata,
+    Column("queue", TEXT, primary_key=True),
+    Column("hour", BigInteger, primary_key=True),
+    # JSON object of counters, and of Histogram counts.
+    Column("counts", TEXT, nullable=False),
+    Column("processing", TEXT, nullable=False),
+    Column("total", TEXT, nullable=False),
+)
+Index("forge_hours_by_hour", hours.c.hour)
+
+pod_hours = Table(
+    "forge_pod_hours",
+    metadata,
+    Column("hour", BigInteger, primary_key=True),
+    Column("host_id", TEXT, primary_key=True),
+    # JSON of PodGauges.
+    Column("gauges", TEXT, nullable=False),
+)
+
 events = Table(
     "forge_events",
     metadata,

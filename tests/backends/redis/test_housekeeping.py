@@ -9,12 +9,14 @@ from forge_jobs.clock import ManualClock
 from forge_jobs.model.events import EventKind, TimelineEvent
 from forge_jobs.model.ids import JobId, new_job_id
 from forge_jobs.model.jobs import After, JobFilter, JobStatus, Unique
+from forge_jobs.model.metrics import HOUR
 from forge_jobs.model.processes import PodLease
 from forge_jobs.model.transitions import Delivery
 from forge_jobs.runtime.handover import hand_over_once
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.storage.redis import retention
 from tests.support.factories import (
+    DAY,
     QUEUE,
     cleaned_up,
     done,
@@ -208,6 +210,21 @@ async def test_of_more_events_than_a_queue_keeps_the_oldest_go(
     assert (await storage.jobs.cleanup(5)).removed == 0
     for left in (await storage.jobs.events(), await storage.jobs.events(job_id=job_id)):
         assert [event.detail for event in left] == ["9", "4", "8"]
+
+
+async def test_minutes_become_hours_after_a_day_where_nothing_else_is_said(
+    storage: Storage, lease: PodLease, client: Redis, clock: ManualClock
+) -> None:
+    start = clock.now()
+    await enqueue_one(storage)
+    await run_one(storage, lease, done())
+    counted = sum((await storage.jobs.metrics(QUEUE, start - DAY, start + DAY))[0].counts.values())
+    clock.advance(DAY + 2 * HOUR)
+    await cleaned_up(storage)
+    [hour] = await storage.jobs.metrics(QUEUE, start - DAY, start + DAY)
+    assert (hour.length, sum(hour.counts.values())) == (HOUR, counted)
+    [key] = [key async for key in client.scan_iter(match="*:hm:*")]
+    assert 30 * DAY < timedelta(milliseconds=await client.pttl(key)) <= 31 * DAY
 
 
 # -- lists ---------------------------------------------------------------------------------------

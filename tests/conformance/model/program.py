@@ -16,6 +16,7 @@ from forge_jobs.clock import ManualClock
 from forge_jobs.model.ids import HostId, JobId
 from forge_jobs.model.jobs import Claim, Job, NewJob
 from forge_jobs.model.processes import AllocationChange, PodLease
+from forge_jobs.model.retention import Kept
 from forge_jobs.model.schedules import Schedule
 from forge_jobs.model.transitions import Handover, StaleClaim
 from tests.conformance.model.differences import difference
@@ -28,6 +29,8 @@ T = TypeVar("T")
 LEASE = timedelta(seconds=15)
 LEADER_LEASE = timedelta(seconds=10)
 SECOND = timedelta(seconds=1)
+KEPT = Kept(minutes=timedelta(days=30))
+"""The same on all stores."""
 _AFTER_REMOVAL = timedelta(milliseconds=1)
 QUEUES = ("q", "r")
 KINDS = ("tests.known", "tests.rare")

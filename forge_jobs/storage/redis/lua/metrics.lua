@@ -1,5 +1,5 @@
 -- no-writes
--- The first minutes of a range, summed over pods: { minute, counts, processing, total } each.
+-- The first minutes, or hours, of a range, summed over pods: { minute, counts, processing, total } each.
 -- uses: histograms
 local function counts_of(key)
   local sums, fields = {}, redis.call('HGETALL', key)
@@ -20,13 +20,13 @@ local function latencies_of(key)
 end
 
 local function handle(base, request)
-  local first, last, most = unpack(request)
+  local first, last, most, list, counts, latencies = unpack(request)
   local minutes = redis.call(
-    'ZRANGE', base .. ':minutes', text(first), text(last), 'BYSCORE', 'LIMIT', 0, most
+    'ZRANGE', base .. list, text(first), text(last), 'BYSCORE', 'LIMIT', 0, most
   )
   for index, minute in ipairs(minutes) do
     minutes[index] = {
-      tonumber(minute), counts_of(base .. ':m:' .. minute), latencies_of(base .. ':l:' .. minute),
+      tonumber(minute), counts_of(base .. counts .. minute), latencies_of(base .. latencies .. minute),
     }
   end
   return minutes

@@ -1,7 +1,9 @@
 -- no-writes
 -- What retention no longer keeps: the jobs first to go as { when they ended, id }, and how many
--- each of the other lists holds. Rules: { status, age, how many stay at most (-1: any number) };
--- then the age of minutes, that of events, and how many of these stay at most.
+-- each of the other lists holds, to drop and to fold. Rules: { status, age, how many stay at most
+-- (-1: any number) }; then the age of minutes to fold, that of minutes and hours to drop, that of
+-- events, and how many of these stay at most.
+-- uses: ages
 local KEPT_AT_LEAST = 60 * 1000000
 
 local function add(found, pairs_of, before)
@@ -30,7 +32,7 @@ local function jobs_beyond(base, found, rule, limit)
 end
 
 local function handle(base, request)
-  local rules, limit, history, events, most_events = unpack(request)
+  local rules, limit, minutes, history, events, most_events = unpack(request)
   local found = {}
   for _, rule in ipairs(rules) do
     jobs_beyond(base, found, rule, limit)
@@ -38,9 +40,13 @@ local function handle(base, request)
   local function older(list, age)
     return redis.call('ZCOUNT', base .. list, '-inf', text(now - age))
   end
+  local function to_fold(list)
+    return redis.call('ZCOUNT', base .. list, foldable(minutes, history))
+  end
   local surplus = redis.call('ZCARD', base .. ':events') - most_events
   return {
     found, older(':results', 0), math.max(surplus, older(':events', events)), older(':minutes', history),
-    older(':gauges', history), older(':gone', KEPT_AT_LEAST),
+    older(':gauges', history), older(':gone', KEPT_AT_LEAST), older(':hours', history),
+    older(':pod_hours', history), to_fold(':minutes'), to_fold(':gauges'),
   }
 end

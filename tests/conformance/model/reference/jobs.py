@@ -18,6 +18,7 @@ from forge_jobs.model.jobs import (
 from forge_jobs.model.metrics import Histogram, LatencySample, MetricBucket
 from forge_jobs.model.processes import Beat, HeldClaim, PodLease
 from forge_jobs.model.queues import QueueCounts
+from forge_jobs.model.retention import Kept
 from forge_jobs.model.transitions import (
     Delivery,
     Demand,
@@ -177,9 +178,9 @@ class ReferenceJobs:
         """How many rows that takes is the store's affair; the sums stay."""
         return 0
 
-    def cleanup(self, limit: int) -> int:
+    def cleanup(self, limit: int, kept: Kept) -> int:
         """As :meth:`roll_up`: what is gone is seen by reading."""
-        operators.cleanup(self._world, limit)
+        operators.cleanup(self._world, limit, kept)
         return 0
 
     # Last, because the name hides the builtin from the annotations below it.

@@ -17,7 +17,7 @@ from forge_jobs.model.jobs import (
     Refusal,
 )
 from forge_jobs.model.queues import QueueCounts, Retention
-from forge_jobs.model.retention import EVENTS_KEPT
+from forge_jobs.model.retention import Kept
 from tests.conformance.model.reference.ends import end_waiting, settle_if_last, tell_children
 from tests.conformance.model.reference.state import (
     CUT,
@@ -32,8 +32,6 @@ from tests.conformance.model.reference.state import (
 
 Verb = Callable[[World, ModelJob], "Refusal | bool"]
 """True: changed. False: its owner was asked."""
-
-_KEPT = timedelta(days=30)
 
 
 def matching(world: World, which: JobFilter) -> list[ModelJob]:
@@ -250,7 +248,7 @@ def expire(world: World) -> int:
     return len(expired)
 
 
-def cleanup(world: World, limit: int) -> None:
+def cleanup(world: World, limit: int, kept: Kept) -> None:
     """Of the jobs that are no longer kept at most ``limit`` go, queue by queue."""
     overdue = [
         entry
@@ -263,8 +261,8 @@ def cleanup(world: World, limit: int) -> None:
     for job in world.jobs.values():
         if job.result_expires_at is not None and job.result_expires_at <= world.now:
             job.result = job.result_expires_at = None
-    world.events = [event for event in world.events if event.at > world.now - EVENTS_KEPT]
-    before = world.now - _KEPT
+    world.events = [event for event in world.events if event.at > world.now - kept.events]
+    before = world.now - kept.hours
     for counted in (world.counts, world.latencies):
         for key in [key for key in counted if key[1] <= before]:
             del counted[key]

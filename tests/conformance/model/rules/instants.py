@@ -15,6 +15,7 @@ from forge_jobs.model.queues import QueueChange, RateLimit, Retention
 from forge_jobs.model.transitions import Revival
 from tests.conformance.model.endings import ENDINGS
 from tests.conformance.model.program import (
+    KEPT,
     LEADER_LEASE,
     LEASE,
     QUEUES,
@@ -166,10 +167,10 @@ class Instants(Adversaries, Bookkeeping):
                 self.operate("cancel", claim.job_id)
             self.end([claim], ENDINGS["dead" if how == "cancel" else how])
             self.clock.advance(SECOND)
-        self.before_and_at(_MINUTE - 3 * SECOND, lambda: self.do("jobs.cleanup", 1))
-        self.do("jobs.cleanup", 1_000)
+        self.before_and_at(_MINUTE - 3 * SECOND, lambda: self.do("jobs.cleanup", 1, kept=KEPT))
+        self.do("jobs.cleanup", 1_000, kept=KEPT)
         self.look_at_jobs(everything=True)
-        self.before_and_at(_MINUTE, lambda: self.do("jobs.cleanup", 1))
+        self.before_and_at(_MINUTE, lambda: self.do("jobs.cleanup", 1, kept=KEPT))
         self.look_at_jobs(everything=True)
         self.end(claims, ENDINGS["done"])
 
@@ -181,7 +182,7 @@ class Instants(Adversaries, Bookkeeping):
         self.look_at_jobs()
 
         def look() -> None:
-            self.do("jobs.cleanup", 1_000)
+            self.do("jobs.cleanup", 1_000, kept=KEPT)
             self.look_at_jobs(everything=True)
 
         self.before_and_at(5 * SECOND, look)

@@ -9,7 +9,7 @@ from hypothesis.stateful import precondition, rule
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import Cause, JobFilter, JobStatus
 from forge_jobs.model.queues import CooldownPolicy, QueueChange, QueueSettings, Retention
-from tests.conformance.model.program import COMMON, QUEUES, RARE, SECOND, Program, few, queue
+from tests.conformance.model.program import COMMON, KEPT, QUEUES, RARE, SECOND, Program, few, queue
 
 verb = st.sampled_from(["cancel", "delete", "requeue", "requeue", "run_now", "release_held"])
 _statuses = st.sampled_from(
@@ -74,7 +74,7 @@ class Operators(Program):
 
     @rule()
     def cleanup(self) -> None:
-        self.do("jobs.cleanup", 1_000)
+        self.do("jobs.cleanup", 1_000, kept=KEPT)
 
     @rule(limit=st.sampled_from([1, 1_000]))
     def roll_up(self, limit: int) -> None:

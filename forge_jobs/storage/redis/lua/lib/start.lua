@@ -6,6 +6,12 @@
 
 local DAY = 86400 * 1000000
 
+local HOUR = 3600 * 1000000
+
+local function hour_of(minute)
+  return minute - minute % HOUR
+end
+
 local function server_time()
   local parts = redis.call('TIME')
   return parts[1] * 1000000 + parts[2]

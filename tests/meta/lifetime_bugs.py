@@ -1,0 +1,71 @@
+"""Bugs around how long history stays, and what is deleted."""
+
+from tests.meta.bugs import Bug, Edit, files_of
+
+_SQL = "forge_jobs/storage/sql/"
+_REDIS = "forge_jobs/storage/redis/"
+
+
+def _bug(name: str, tests: str, file: str, old: str, new: str) -> Bug:
+    backend = "redis" if file.startswith(_REDIS) else "sqlite"
+    return Bug(name, files_of(tests), (Edit(file, old, new),), backend)
+
+
+LIFETIME_BUGS = [
+    _bug(
+        "an hour is folded before all of it is past",
+        "hours",
+        f"{_SQL}retention.py",
+        "hour_of(tx.now - duration_us(kept.minutes_or(MINUTES_KEPT)))",
+        "(tx.now - duration_us(kept.minutes_or(MINUTES_KEPT)))",
+    ),
+    _bug(
+        "a minute stays beside its hour",
+        "hours",
+        f"{_SQL}hours.py",
+        "    delete_keys(tx, counters, [part.name for part in counters.primary_key], rows)\n",
+        "",
+    ),
+    _bug(
+        "a late minute takes the place of its hour",
+        "hours",
+        f"{_SQL}hours.py",
+        "        gained.counts.update(_read_names(stored.counts))\n",
+        "",
+    ),
+    _bug(
+        "of a pod's hour any measurement stays",
+        "hours",
+        f"{_SQL}hours.py",
+        "for row in rows}",
+        "for row in reversed(rows)}",
+    ),
+    _bug(
+        "hours stay for ever",
+        "hours",
+        f"{_SQL}retention.py",
+        "    **{table.name: (table, table.c.hour) for table in (hours, pod_hours)},\n",
+        "",
+    ),
+    _bug(
+        "redis: an hour is folded before all of it is past",
+        "hours",
+        f"{_REDIS}lua/lib/ages.lua",
+        "text(hour_of(now - minutes_kept))",
+        "text(now - minutes_kept)",
+    ),
+    _bug(
+        "redis: of a minute that is folded only the first counter is kept",
+        "hours",
+        f"{_REDIS}lua/fold_hours.lua",
+        "for index = 1, #fields, 2 do",
+        "for index = 1, math.min(#fields, 2), 2 do",
+    ),
+    _bug(
+        "redis: hours stay until they end by themselves",
+        "hours",
+        f"{_REDIS}retention.py",
+        '    "hours": (":hm:", ":hl:"),\n',
+        "",
+    ),
+]
