@@ -77,8 +77,10 @@ CLAIM_BUGS = (
         ),
         "redis",
     ),
-    _of_sqlite("nothing is too large", _BYTES, "total > self._demand.max_bytes", "False"),
-    _of_sqlite("a large job never comes", _BYTES, "before > 0 and total", "total"),
+    _of_sqlite(
+        "nothing is too large", _BYTES, "part.size + size > self._demand.max_bytes", "False"
+    ),
+    _of_sqlite("a large job never comes", _BYTES, "if part.size and part.size", "if part.size"),
     _of_sqlite("nothing says that there is more", _BYTES, "self.is_cut = part.is_cut", "pass"),
     _of_sqlite(
         "kinds in no order",
