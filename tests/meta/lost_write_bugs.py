@@ -170,4 +170,73 @@ SWEEPS = (
     ),
 )
 
-LOST_WRITE_BUGS = (*TOKENS, *CHILDREN, *SWEEPS)
+
+def _unsynced(name: str, file: str, old: str, new: str) -> Bug:
+    tests = ("tests/backends/sqlite/test_power_cuts.py",)
+    return Bug(name, tests, (Edit(f"{_SQL}{file}", old, new),))
+
+
+POWER = (
+    _unsynced(
+        "an end beside a claim is not synced",
+        "job_store.py",
+        "synced=bool(finalizations)",
+        "synced=False",
+    ),
+    _unsynced(
+        "an end is not synced",
+        "job_store.py",
+        "database.write(script, patient=patient)",
+        "database.write(script, patient=patient, synced=False)",
+    ),
+    _unsynced(
+        "a new job is not synced",
+        "sqlite/job_store.py",
+        "lambda tx: _store_new(tx, requests)",
+        "lambda tx: _store_new(tx, requests), synced=False",
+    ),
+    _unsynced(
+        "a recorded start is not synced",
+        "job_store.py",
+        "lambda tx: beats.record_start(tx, claims)",
+        "lambda tx: beats.record_start(tx, claims), synced=False",
+    ),
+    _unsynced(
+        "the beat that records a start is not synced",
+        "sqlite/job_store.py",
+        "synced=not running <= self._on_record",
+        "synced=False",
+    ),
+    _unsynced(
+        "each beat of a pod at work is synced",
+        "sqlite/job_store.py",
+        "        self._on_record = running\n",
+        "",
+    ),
+    _unsynced(
+        "tokens of a rate limit are not synced",
+        "config_store.py",
+        "lambda tx: rate_limits.take(tx, scope, count)",
+        "lambda tx: rate_limits.take(tx, scope, count), synced=False",
+    ),
+    _unsynced(
+        "after a commit without a sync none is synced",
+        "sqlite/pragmas.py",
+        "if wanted != self._current:",
+        "if wanted != self._current and not synced:",
+    ),
+    _unsynced(
+        "a commit without a sync leaves the log to the system at checkpoints too",
+        "sqlite/pragmas.py",
+        '{"full": "normal", "extra": "normal"}',
+        '{"full": "off", "extra": "off"}',
+    ),
+    _unsynced(
+        "a claim is synced",
+        "sqlite/pragmas.py",
+        '{"full": "normal", "extra": "normal"}',
+        "{}",
+    ),
+)
+
+LOST_WRITE_BUGS = (*TOKENS, *CHILDREN, *SWEEPS, *POWER)

@@ -309,8 +309,8 @@ ODD_BUGS = [
         (
             Edit(
                 "forge_jobs/storage/sql/sqlite/database.py",
-                "then(self._write(script, deadline))",
-                "self._write(lambda tx: then(script(tx)), deadline)",
+                "then(self._write(script, deadline, synced))",
+                "self._write(lambda tx: then(script(tx)), deadline, synced)",
             ),
         ),
     ),

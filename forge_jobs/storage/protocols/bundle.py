@@ -63,7 +63,8 @@ class Storage:
     :param server: product and version of what keeps the data, as it says itself; '' if it may
         not be asked
     :param durability: one line for people: what a commit survives, and what it does not
-    :param is_durable: a commit survives a loss of power, as far as the disk keeps its word
+    :param is_durable: a commit survives a loss of power, as far as the disk keeps its word. Claims,
+        beats and grants need not, where every pod loses its power too: they then are as before
     :param health: the state of its connections; callable from any thread
     :param open_transactions: asks the store what is open now; None: it cannot tell
     :param pool_size: how many calls can be under way at once, others wait; None: enough

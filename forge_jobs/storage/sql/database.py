@@ -26,7 +26,7 @@ class Database(Protocol):
         """Equal for all bundles on one store, whatever name they opened it by."""
         ...
 
-    async def write(self, script: Script[R], *, patient: bool = True) -> R:
+    async def write(self, script: Script[R], *, patient: bool = True, synced: bool = True) -> R:
         """Run ``script`` in one write transaction and wake those whom it concerns.
 
         It happens wholly or not at all, also when the caller is cancelled meanwhile. The script
@@ -34,11 +34,15 @@ class Database(Protocol):
 
         :param patient: wait for what others have locked as long as any call may take; else for
             a moment, where single rows are locked
+        :param synced: keep it across a loss of power, as far as the store was told to keep
+            anything; else the database may leave that to the next commit that is synced
         :raises Locked: others held something for longer than that moment
         """
         ...
 
-    async def write_then(self, script: Script[S], then: Callable[[S], R]) -> R:
+    async def write_then(
+        self, script: Script[S], then: Callable[[S], R], *, synced: bool = True
+    ) -> R:
         """:meth:`write`, and ``then`` with what it returned, once nothing is locked any more.
 
         For what takes time and needs no transaction. Whatever ``then`` raises undoes nothing.

@@ -99,6 +99,7 @@ class SqlJobStore:
         claimed, unreadable = await self._database.write_then(
             lambda tx: tx.flavor.claim(tx, queue, demand, lease),
             lambda picked: claimed_jobs(picked.rows, lease.host_id),
+            synced=False,
         )
         await self._set_aside(unreadable)
         return claimed
@@ -142,7 +143,9 @@ class SqlJobStore:
             next_due_in = timedelta(0) if unreadable else next_due_in
             return Exchange(tuple(settled), tuple(claimed), next_due_in), unreadable
 
-        exchange, unreadable = await self._database.write_then(script, answer)
+        exchange, unreadable = await self._database.write_then(
+            script, answer, synced=bool(finalizations)
+        )
         await self._set_aside(unreadable)
         return exchange
 

@@ -343,10 +343,15 @@ class SqlProcStore:
         return await self._database.read(lambda tx: due_kinds(tx, names))
 
     async def allocate(self, changes: Sequence[AllocationChange]) -> list[bool]:
-        return await self._database.write(lambda tx: allocations.allocate(tx, changes))
+        # Pods that grants are for do not outlive a loss of power.
+        return await self._database.write(
+            lambda tx: allocations.allocate(tx, changes), synced=False
+        )
 
     async def lower_grants(self, lease: PodLease, grants: Mapping[str, int]) -> None:
-        await self._database.write(lambda tx: allocations.lower_grants(tx, lease, grants))
+        await self._database.write(
+            lambda tx: allocations.lower_grants(tx, lease, grants), synced=False
+        )
 
     async def record_gauges(self, lease: PodLease, minute: datetime, gauges: PodGauges) -> None:
         await self._database.write(lambda tx: record_gauges(tx, lease, minute, gauges))

@@ -74,14 +74,19 @@ class PostgresDatabase:
         self._running: set[asyncio.Task[Any]] = set()
         self._closed = False
 
-    async def write(self, script: Script[R], *, patient: bool = True) -> R:
-        """Run ``script`` in one write transaction; see ``Database.write``."""
+    async def write(self, script: Script[R], *, patient: bool = True, synced: bool = True) -> R:
+        """Run ``script`` in one write transaction; see ``Database.write``.
+
+        The server syncs every commit alike.
+        """
         begin = self._begin_write if patient else self._begin_impatiently
         result, tx = await self._call(script, begin)
         self._known_queues |= tx.ensured_queues
         return result
 
-    async def write_then(self, script: Script[S], then: Callable[[S], R]) -> R:
+    async def write_then(
+        self, script: Script[S], then: Callable[[S], R], *, synced: bool = True
+    ) -> R:
         """See ``Database.write_then``."""
         return then(await self.write(script))
 

@@ -10,7 +10,6 @@ import asyncio
 import sqlite3
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -33,6 +32,7 @@ from forge_jobs.storage.sql.database import Script
 from forge_jobs.storage.sql.flavor import Flavor
 from forge_jobs.storage.sql.sqlite.driver_errors import TRANSLATED, is_busy, is_not_utf8, translate
 from forge_jobs.storage.sql.sqlite.open_file import OpenFile
+from forge_jobs.storage.sql.sqlite.pragmas import SqliteOptions, Syncing, pragmas
 from forge_jobs.storage.sql.sqlite.statements import OwnTx, Statements
 from forge_jobs.storage.sql.sqlite.waiting import Looker
 from forge_jobs.storage.sql.sqlite.wake_sockets import Ringer
@@ -41,15 +41,6 @@ logger = reporter(__name__)
 
 R = TypeVar("R")
 S = TypeVar("S")
-
-_WAL_LIMIT = 32 * 1024 * 1024
-"""The log shrinks to this after a checkpoint. One is tried at every 16 MB, so that what many
-commits have written to a page goes back to the file once."""
-
-_WRITER_CACHE_KIB = 2000
-_READER_CACHE_KIB = 1000
-"""Pages that a connection keeps; the writer's are there within the first 10,000 jobs. More made
-nothing faster, on an empty file and beside 300,000 jobs: the system has the pages too."""
 
 _LOCK_WARNING_S = 1.0
 _CLOSE_WITHIN_S = 0.25
@@ -65,20 +56,6 @@ def _text_or_bytes(stored: bytes) -> str | bytes:
         return stored.decode()
     except UnicodeDecodeError:
         return stored
-
-
-@dataclass(frozen=True)
-class SqliteOptions:
-    """How a file is opened.
-
-    :param path: of the database file
-    :param synchronous: SQLite's pragma: full, normal, extra or off
-    :param timeout: seconds after which any call gives up
-    """
-
-    path: Path
-    synchronous: str = "full"
-    timeout: float = 30.0
 
 
 async def on_driver_thread(driver: aiosqlite.Connection, work: Callable[[], R]) -> R:
@@ -99,6 +76,7 @@ class SqliteConnection:
         self._timeout = timeout
         self._raw: sqlite3.Connection = driver._conn
         self._file: OpenFile | None = None
+        self._syncing: Syncing | None = None
         self.statements = Statements(self._raw)
         self._engine: Engine | None = None
         self._connection: Connection | None = None
@@ -143,16 +121,10 @@ class SqliteConnection:
 
     def _prepare(self, options: SqliteOptions, read_only: bool, deadline: float) -> None:
         self.repeated(deadline, lambda: self._raw.execute("PRAGMA journal_mode = WAL").fetchone())
-        for pragma in (
-            f"synchronous = {options.synchronous}",
-            f"journal_size_limit = {_WAL_LIMIT}",
-            "wal_autocheckpoint = 4000",
-            "temp_store = MEMORY",
-            f"cache_size = -{_READER_CACHE_KIB if read_only else _WRITER_CACHE_KIB}",
-            f"query_only = {'ON' if read_only else 'OFF'}",
-        ):
+        for pragma in pragmas(options, read_only=read_only):
             # Some look at the file, which another process may be recovering.
-            self.repeated(deadline, partial(self._raw.execute, f"PRAGMA {pragma}"))
+            self.repeated(deadline, partial(self._raw.execute, pragma))
+        self._syncing = Syncing(self._raw, options.synchronous)
         raw = self._raw
         self._file = OpenFile(options.path)
         self._engine = create_engine("sqlite://", creator=lambda: raw, poolclass=StaticPool)
@@ -197,15 +169,23 @@ class SqliteConnection:
         self._raw.text_factory = _text_or_bytes
         return work(deadline)
 
-    def transaction(self, begin: str, deadline: float, work: Callable[[Connection], R]) -> R:
+    def transaction(
+        self, begin: str, deadline: float, work: Callable[[Connection], R], *, synced: bool = True
+    ) -> R:
         """Run ``work`` in one transaction; called on the thread.
 
         ``BEGIN IMMEDIATE`` asks for the write lock first, so nothing inside can find it taken.
         """
-        connection = self._connection
+        connection, syncing = self._connection, self._syncing
         assert connection is not None
+        assert syncing is not None
         assert self._file is not None
-        self.repeated(deadline, lambda: self._raw.execute(begin))
+
+        def start() -> None:
+            syncing.choose(synced=synced)
+            self._raw.execute(begin)
+
+        self.repeated(deadline, start)
         try:
             self._file.check()
             result = work(connection)
@@ -311,25 +291,29 @@ class SqliteDatabase:
         self._looker = Looker(self, shared=shared)
         self._ringer = Ringer(path) if shared else None
 
-    async def write(self, script: Script[R], *, patient: bool = True) -> R:
+    async def write(self, script: Script[R], *, patient: bool = True, synced: bool = True) -> R:
         """Run ``script`` in one write transaction and tell waiters of its news.
 
         It happens wholly or not at all, also when the caller is cancelled meanwhile.
         """
-        return await self._writer.run(lambda deadline: self._write(script, deadline))
+        return await self._writer.run(lambda deadline: self._write(script, deadline, synced))
 
-    async def write_then(self, script: Script[S], then: Callable[[S], R]) -> R:
+    async def write_then(
+        self, script: Script[S], then: Callable[[S], R], *, synced: bool = True
+    ) -> R:
         """See ``Database.write_then``; ``then`` runs on the writer's thread too."""
-        return await self._writer.run(lambda deadline: then(self._write(script, deadline)))
+        return await self._writer.run(lambda deadline: then(self._write(script, deadline, synced)))
 
-    def _write(self, script: Script[R], deadline: float) -> R:
+    def _write(self, script: Script[R], deadline: float, synced: bool) -> R:
         def work(connection: Connection) -> tuple[R, OwnTx, list[tuple[str, int]]]:
             statements = self._writer.statements
             tx = OwnTx(connection, statements, self.flavor, self._part, self._known_queues)
             result = script(tx)
             return result, tx, tx.finish()
 
-        result, tx, news = self._writer.transaction("BEGIN IMMEDIATE", deadline, work)
+        result, tx, news = self._writer.transaction(
+            "BEGIN IMMEDIATE", deadline, work, synced=synced
+        )
         self._known_queues |= tx.ensured_queues
         if news:
             self.notices.tell(news)

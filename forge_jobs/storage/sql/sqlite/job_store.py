@@ -1,9 +1,16 @@
-"""The jobs of a SQLite store: requests whose ids are fresh are stored without a look."""
+"""The jobs of a SQLite store.
+
+Requests whose ids are fresh are stored without a look, and beats are synced only for their news.
+"""
 
 import sqlite3
 from collections.abc import Sequence
+from datetime import timedelta
 
-from forge_jobs.model.jobs import EnqueueOutcome, NewJob
+from forge_jobs.model.jobs import Claim, EnqueueOutcome, NewJob
+from forge_jobs.model.processes import Beat, HeldClaim, PodLease
+from forge_jobs.storage.sql import beats
+from forge_jobs.storage.sql.database import Database
 from forge_jobs.storage.sql.enqueue import enqueue_new
 from forge_jobs.storage.sql.job_store import SqlJobStore
 from forge_jobs.storage.sql.transaction import Again, Tx
@@ -11,6 +18,11 @@ from forge_jobs.storage.sql.transaction import Again, Tx
 
 class SqliteJobStore(SqlJobStore):
     """:class:`~forge_jobs.storage.protocols.JobStore` on SQLite."""
+
+    def __init__(self, database: Database) -> None:
+        super().__init__(database)
+        self._on_record: frozenset[Claim] = frozenset()
+        """Claims whose starts the last beat through this bundle has recorded, or found recorded."""
 
     async def enqueue(
         self, requests: Sequence[NewJob], *, connection: object | None = None
@@ -21,6 +33,18 @@ class SqliteJobStore(SqlJobStore):
             except Again:
                 pass  # nothing of it is stored; the long way tells a repeat from a conflict
         return await super().enqueue(requests, connection=connection)
+
+    async def heartbeat(
+        self, lease: PodLease, claims: Sequence[HeldClaim], lease_for: timedelta
+    ) -> Beat:
+        running = frozenset(held.claim for held in claims if held.worker_id)
+        beat = await self._database.write(
+            lambda tx: beats.heartbeat(tx, lease, claims, lease_for),
+            # Only a job whose start is on record can be suspected of a loss of power.
+            synced=not running <= self._on_record,
+        )
+        self._on_record = running
+        return beat
 
 
 def _is_plain(request: NewJob) -> bool:

@@ -20,13 +20,10 @@ from forge_jobs.storage.sql.database import Database
 from forge_jobs.storage.sql.migrations.migrator import SqlMigrator, settle_schema
 from forge_jobs.storage.sql.procs import SqlProcStore
 from forge_jobs.storage.sql.sqlite import backups
-from forge_jobs.storage.sql.sqlite.database import (
-    SqliteConnection,
-    SqliteDatabase,
-    SqliteOptions,
-)
+from forge_jobs.storage.sql.sqlite.database import SqliteConnection, SqliteDatabase
 from forge_jobs.storage.sql.sqlite.flavor import SqliteFlavor, file_identity, known_signals
 from forge_jobs.storage.sql.sqlite.job_store import SqliteJobStore
+from forge_jobs.storage.sql.sqlite.pragmas import SqliteOptions
 from forge_jobs.storage.sql.sqlite.private_files import PrivateFile
 
 _DURABILITY = {
