@@ -52,7 +52,7 @@ CLAIM_BUGS = (
     ),
     Bug(
         "lists: a call looks at every job",
-        _LISTS,
+        ("tests/backends/sqlite/test_many_jobs.py",),
         (
             Edit(
                 _FILTERS, "ids.add_columns(*_LOOKED_AT).limit(most)", "ids.add_columns(*_LOOKED_AT)"

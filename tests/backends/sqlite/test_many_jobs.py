@@ -9,7 +9,7 @@ from sqlalchemy import event
 from forge_jobs.model.jobs import JobFilter, JobStatus
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
-from tests.support.factories import DAY, QUEUE, new_job
+from tests.support.factories import DAY, KIND, QUEUE, new_job
 
 pytestmark = pytest.mark.anyio
 
@@ -54,6 +54,26 @@ async def test_a_page_costs_the_same_among_many_jobs(tmp_path: Path, which: JobF
             before = seen[0]
             page = await storage.jobs.list(which, limit=PAGE)
             assert len((await storage.jobs.list(which, cursor=page.cursor, limit=PAGE)).jobs) == 50
+            return seen[0] - before
+
+        await fill(storage, FEW)
+        among_few = await cost()
+        assert among_few > 0
+        await fill(storage, MANY)
+        assert await cost() <= 1.2 * among_few
+
+
+async def test_a_call_looks_at_a_bounded_number_of_jobs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("forge_jobs.storage.sql.filters.WALKED", FEW // 2)
+    which = JobFilter(tag="none", kinds=(KIND, "other"))
+    async with await open_storage(f"sqlite:///{tmp_path}/jobs.db?synchronous=off") as storage:
+        seen = instructions(storage)
+
+        async def cost() -> int:
+            before = seen[0]
+            assert (await storage.jobs.list(which)).looked_back_to is not None
             return seen[0] - before
 
         await fill(storage, FEW)
