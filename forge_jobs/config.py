@@ -348,7 +348,11 @@ def read_queues(value: object) -> dict[str, int | None]:
     return queues
 
 
-def _as_rate_limits(value: object) -> dict[str, RateLimit]:
+def read_rate_limits(value: object) -> dict[str, RateLimit]:
+    """Rate limits from ``"smtp=100/1m"`` or from a table.
+
+    :raises ValueError: a name or a size is wrong, or a limit is named twice
+    """
     if isinstance(value, str):
         pairs = [item.rpartition("=")[::2] for item in value.split(",")]
     elif isinstance(value, Mapping):
@@ -383,7 +387,7 @@ _READERS: dict[str, Callable[[object], Any]] = {
     "storage_url": _as_text,
     "handlers": _as_text,
     "router": _as_router,
-    "rate_limits": _as_rate_limits,
+    "rate_limits": read_rate_limits,
     "worker_prefix": _as_text,
     "worker_version": _as_text,
     "worker_id": _as_text,

@@ -11,6 +11,7 @@ from forge_jobs.cli.commands.enqueue import enqueue
 from forge_jobs.cli.commands.explain import explain
 from forge_jobs.cli.commands.jobs import jobs
 from forge_jobs.cli.commands.kinds import kinds
+from forge_jobs.cli.commands.limits import limits
 from forge_jobs.cli.commands.migrate import migrate
 from forge_jobs.cli.commands.pods import pods
 from forge_jobs.cli.commands.queues import queues
@@ -25,6 +26,7 @@ from forge_jobs.cli.failures import CommandLine
         enqueue,
         jobs,
         queues,
+        limits,
         cron,
         pods,
         kinds,

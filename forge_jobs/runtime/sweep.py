@@ -35,7 +35,9 @@ async def sweep_once(jobs: JobStore, *, events: EventBuffer) -> Swept:
             )
     if swept.queues:
         logger.warning(
-            "listed again: the queues %s, which lost writes had left out", ", ".join(swept.queues)
+            "listed again: the queues %s. They are used and were missing, after lost writes or as "
+            "they were deleted beside a call under way",
+            ", ".join(swept.queues),
         )
     if swept.forgotten:
         logger.info("took away %d ids of jobs that are not stored", swept.forgotten)

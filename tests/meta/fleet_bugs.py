@@ -121,8 +121,8 @@ FLEET_BUGS: tuple[Bug, ...] = (
         "pause wakes nobody",
         "config_store",
         "config_store",
-        '        raise NotFound(f"there is no queue {name!r}")\n    tx.wake_beats()\n',
-        '        raise NotFound(f"there is no queue {name!r}")\n',
+        "        raise unknown_queue(name)\n    tx.wake_beats()\n",
+        "        raise unknown_queue(name)\n",
     ),
     _bug(
         "tokens: step back refills",

@@ -13,6 +13,55 @@ def _bug(name: str, tests: str, file: str, old: str, new: str) -> Bug:
 
 LIFETIME_BUGS = [
     _bug(
+        "a queue with jobs is deleted",
+        "deleting",
+        f"{_SQL}queue_deletion.py",
+        "    if found or served:",
+        "    if served:",
+    ),
+    _bug(
+        "a queue that a live pod declares is deleted",
+        "deleting",
+        f"{_SQL}queue_deletion.py",
+        "    if found or served:",
+        "    if found:",
+    ),
+    _bug(
+        "a program that deletes a queue goes on to know it",
+        "deleting",
+        f"{_SQL}sqlite/database.py",
+        "        self._known_queues -= tx.deleted_queues\n",
+        "",
+    ),
+    _bug(
+        "nobody lists a queue again that was deleted beside an enqueue",
+        "deleting",
+        f"{_SQL}job_store.py",
+        "        if names:\n",
+        "        if not names:\n",
+    ),
+    _bug(
+        "redis: a queue with a job that has ended is deleted",
+        "deleting",
+        f"{_REDIS}lua/delete_queue.lua",
+        "'failed', 'done', 'dead', 'cancelled' }",
+        "'failed' }",
+    ),
+    _bug(
+        "redis: a pod whose lease has run out keeps a queue",
+        "deleting",
+        f"{_REDIS}lua/delete_queue.lua",
+        "is_live(slot) and 1 or 0",
+        "slot and 1 or 0",
+    ),
+    _bug(
+        "redis: a deleted queue keeps its pause",
+        "deleting",
+        f"{_REDIS}lua/delete_queue.lua",
+        "local KEPT = { version = true,",
+        "local KEPT = { paused = true, version = true,",
+    ),
+    _bug(
         "an hour is folded before all of it is past",
         "hours",
         f"{_SQL}retention.py",

@@ -6,12 +6,13 @@ from typing import Any
 import click
 import msgspec
 
+from forge_jobs.bulk import in_batches
 from forge_jobs.cli.latencies import LAST_HOUR, QueueStats, read_stats, shown
 from forge_jobs.cli.options import DURATION, RETRY, deployment_options, json_option, with_store
 from forge_jobs.cli.output import duration, emit_json, emit_table, instant, plain, talk
 from forge_jobs.config import Deployment
 from forge_jobs.errors import InvalidInput, NotFound
-from forge_jobs.model.jobs import JobStatus
+from forge_jobs.model.jobs import JobFilter, JobStatus
 from forge_jobs.model.names import check_name, check_queue
 from forge_jobs.model.processes import Allocation
 from forge_jobs.model.queues import (
@@ -23,6 +24,7 @@ from forge_jobs.model.queues import (
     QueueState,
     Retention,
 )
+from forge_jobs.model.schedules import Schedule
 from forge_jobs.storage.protocols import Storage
 
 _NO_COUNTS = QueueCounts(by_status={}, due=0, held=0, running=0, oldest_due_for=None)
@@ -227,6 +229,32 @@ def resume(deployment: Deployment, names: tuple[str, ...], every: bool) -> None:
 
     for name in with_store(deployment, reopen):
         talk(f"{name}: open")
+
+
+@queues.command()
+@click.argument("name")
+@click.option("--with-jobs", is_flag=True, help="Delete its jobs first; running ones are refused.")
+@deployment_options
+def delete(deployment: Deployment, name: str, with_jobs: bool) -> None:
+    """Delete a queue that has no jobs and that no live pod declares."""
+    check_name("queue", name)
+
+    async def forget(store: Storage) -> tuple[int, list[str]]:
+        await _chosen(store, (name,), every=False)
+        gone = 0
+        if with_jobs:
+            gone = (await in_batches(store.jobs.delete, JobFilter(queues=(name,)))).changed
+        await store.config.delete_queue(name)
+        return gone, [each.spec.name for each in await store.cron.schedules() if _is_of(each, name)]
+
+    gone, schedules = with_store(deployment, forget)
+    talk(f"{name}: deleted" + (f", with {gone:,} jobs" if gone else ""))
+    for schedule in schedules:
+        talk(f"The schedule {schedule!r} enqueues there: when it fires, the queue is made again.")
+
+
+def _is_of(schedule: Schedule, queue: str) -> bool:
+    return schedule.spec.queue == queue
 
 
 async def _chosen(store: Storage, names: tuple[str, ...], every: bool) -> list[str]:

@@ -43,6 +43,20 @@ class ConfigStore(Protocol):
         """
         ...
 
+    async def delete_queue(self, name: str) -> None:
+        """Forget a queue: its settings, its pause and its cool-down.
+
+        What was counted and told of it stays for its time. Whatever names the queue later, an
+        enqueue, a pod or a schedule, creates it with default settings. So does a call that was
+        under way, or a program that had enqueued there before: then ``queues`` may leave it out
+        until the next sweep, and its jobs run all the same.
+
+        :raises NotFound: no such queue
+        :raises Conflict: it has jobs, whatever their status, or a live pod declares it. Nothing has
+            changed then. The text says how many
+        """
+        ...
+
     async def queues(self) -> list[QueueState]:
         """Every known queue, by name."""
         ...
@@ -56,6 +70,14 @@ class ConfigStore(Protocol):
     async def set_rate_limit(self, scope: str, limit: RateLimit) -> None:
         """An operator's edit. What is missing from the bucket stays missing, in tokens, rounded
         up to the smallest step in which a token and what a microsecond brings are both whole.
+        """
+        ...
+
+    async def delete_rate_limit(self, scope: str) -> None:
+        """Remove a bucket. Who takes tokens from it is told that there is none; a program that
+        declares it brings it back, full.
+
+        :raises NotFound: no such bucket
         """
         ...
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import msgspec
 
-from forge_jobs.errors import NotFound
 from forge_jobs.model.queues import (
     QueueChange,
     QueueSettings,
@@ -15,6 +14,7 @@ from forge_jobs.model.queues import (
     RateLimitState,
     TokenGrant,
 )
+from forge_jobs.storage.deleting import in_use, unknown_queue
 from forge_jobs.storage.redis import rate_limits
 from forge_jobs.storage.redis.database import Database
 from forge_jobs.storage.redis.fleet import in_all_queues, note_queues
@@ -38,7 +38,7 @@ async def _declare(
 async def _change_known(database: Database, script: str, name: str, request: object) -> QueueState:
     found = await database.run_one(script, database.keys.queue(name), request, _MaybeRecord)
     if not found:
-        raise NotFound(f"there is no queue {name!r}")
+        raise unknown_queue(name)
     return found[0].state(name)
 
 
@@ -69,6 +69,16 @@ class RedisConfigStore:
     async def clear_cooldown(self, name: str) -> QueueState:
         return await _change_known(self._database, "clear_cooldown", name, [])
 
+    async def delete_queue(self, name: str) -> None:
+        base = self._database.keys.queue(name)
+        there, jobs, pods = await self._database.run_one(
+            "delete_queue", base, [], tuple[bool, int, int]
+        )
+        if not there:
+            raise unknown_queue(name)
+        if jobs or pods:
+            raise in_use(name, jobs, pods)
+
     async def queues(self) -> list[QueueState]:
         return await _queues(self._database)
 
@@ -77,6 +87,9 @@ class RedisConfigStore:
 
     async def set_rate_limit(self, scope: str, limit: RateLimit) -> None:
         await rate_limits.declare(self._database, scope, limit, by_operator=True)
+
+    async def delete_rate_limit(self, scope: str) -> None:
+        await rate_limits.remove(self._database, scope)
 
     async def rate_limits(self) -> list[RateLimitState]:
         return await rate_limits.states(self._database)

@@ -79,6 +79,12 @@ async def drain(database: Database, scope: str) -> None:
         raise _unknown(scope)
 
 
+async def remove(database: Database, scope: str) -> None:
+    """Remove a bucket."""
+    if not await database.run_one("delete_limit", database.keys.fleet, [scope], bool):
+        raise _unknown(scope)
+
+
 async def declare(database: Database, scope: str, limit: RateLimit, *, by_operator: bool) -> None:
     """Declare a bucket from code, or set it by hand."""
     units = bucket_units(limit)

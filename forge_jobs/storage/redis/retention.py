@@ -97,7 +97,7 @@ class Cleaner:
         else:
             bases = await self._bases(ages)
         first, later = bases[:_QUEUES_AT_ONCE], bases[_QUEUES_AT_ONCE:]
-        overdue = await self._overdue(first, limit, ages)
+        overdue = await self._overdue(first, limit, ages, await self._rules_of(first))
         await self._forget_removed(overdue)
         removed = await self._remove_jobs(overdue, limit)
         removed += await self._drop("drop_results", overdue, "results", limit)
@@ -120,23 +120,42 @@ class Cleaner:
         db = self._db
         bases = [db.keys.queue(name) for name in sorted(await queue_names(db))]
         bases.append(db.keys.fleet)
-        overdue = await self._overdue(bases, 1, ages)
+        rules = await self._rules_of(bases)
+        overdue = await self._overdue(bases, 1, ages, rules)
+        await self._leave([base for base in bases[:-1] if base not in rules])
         return tuple(base for base in bases if overdue[base].is_any)
 
-    async def _overdue(self, bases: Sequence[str], limit: int, ages: _Ages) -> dict[str, _Overdue]:
+    async def _rules_of(self, bases: Sequence[str]) -> dict[str, list[tuple[str, int, int]]]:
+        """What each queue that has a record may lose."""
+        queues = [base for base in bases if base != self._db.keys.fleet]
+        texts = await self._db.commands([("HGET", f"{base}:queue", "retention") for base in queues])
+        return {
+            base: list(_rules(_decode(text)))
+            for base, text in zip(queues, texts, strict=True)
+            if text
+        }
+
+    async def _leave(self, deleted: Sequence[str]) -> None:
+        """Take those queues that were deleted, and have no history any more, off the list."""
+        left = await self._db.run("leave_queue", dict.fromkeys(deleted, True), bool)
+        names = [queue_of(base) for base, is_left in left.items() if is_left]
+        if names:
+            # A caller that comes in between lists its queue again, or the sweep does.
+            await self._db.commands([("SREM", f"{self._db.keys.fleet}:queues", *names)])
+
+    async def _overdue(
+        self,
+        bases: Sequence[str],
+        limit: int,
+        ages: _Ages,
+        rules: Mapping[str, list[tuple[str, int, int]]],
+    ) -> dict[str, _Overdue]:
         """What lists there hold, in the order of the bases.
 
         :param ages: at which the rest goes
         """
-        db = self._db
-        queues = [base for base in bases if base != db.keys.fleet]
-        texts = await db.commands([("HGET", f"{base}:queue", "retention") for base in queues])
-        rules = {
-            base: list(_rules(_decode(text))) if text else []
-            for base, text in zip(queues, texts, strict=True)
-        }
         requests = {base: (rules.get(base, []), limit, *ages) for base in bases}
-        found = await db.run("overdue", requests, _Overdue)
+        found = await self._db.run("overdue", requests, _Overdue)
         return {base: found[base] for base in bases}
 
     async def _remove_jobs(self, overdue: Mapping[str, _Overdue], limit: int) -> int:

@@ -8,7 +8,6 @@ import msgspec
 from sqlalchemy import BigInteger, ColumnElement, Row, bindparam, func, literal, select, update
 
 from forge_jobs.clock import from_us
-from forge_jobs.errors import NotFound
 from forge_jobs.model.queues import (
     CooldownPolicy,
     QueueChange,
@@ -20,6 +19,7 @@ from forge_jobs.model.queues import (
     TokenGrant,
 )
 from forge_jobs.model.retries import Retry
+from forge_jobs.storage.deleting import unknown_queue
 from forge_jobs.storage.sql import rate_limits
 from forge_jobs.storage.sql.database import Database
 from forge_jobs.storage.sql.tables import queues
@@ -135,7 +135,7 @@ def _set_queue(tx: Tx, name: str, change: QueueChange) -> QueueState:
 
 def _change_known(tx: Tx, name: str, values: Mapping[str, Any]) -> QueueState:
     if tx.execute(_BY_NAME.values(**values), {"queue": name}).rowcount == 0:
-        raise NotFound(f"there is no queue {name!r}")
+        raise unknown_queue(name)
     tx.wake_beats()
     return _read(tx, name)
 
@@ -171,6 +171,12 @@ class SqlConfigStore:
         ended = {"cooldown_until": None, "cooldown_level": 0}
         return await self._database.write(lambda tx: _change_known(tx, name, ended))
 
+    async def delete_queue(self, name: str) -> None:
+        # Here, because that module needs this one.
+        from forge_jobs.storage.sql.queue_deletion import delete_queue
+
+        await self._database.write(lambda tx: delete_queue(tx, name))
+
     async def queues(self) -> list[QueueState]:
         return await self._database.read(_queues)
 
@@ -179,6 +185,9 @@ class SqlConfigStore:
 
     async def set_rate_limit(self, scope: str, limit: RateLimit) -> None:
         await self._database.write(lambda tx: rate_limits.override(tx, scope, limit))
+
+    async def delete_rate_limit(self, scope: str) -> None:
+        await self._database.write(lambda tx: rate_limits.remove(tx, scope))
 
     async def rate_limits(self) -> list[RateLimitState]:
         return await self._database.read(rate_limits.states)

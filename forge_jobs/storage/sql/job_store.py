@@ -49,6 +49,7 @@ from forge_jobs.storage.sql.deliveries import deliver
 from forge_jobs.storage.sql.enqueue import enqueue
 from forge_jobs.storage.sql.hours import metrics_of_hours
 from forge_jobs.storage.sql.job_rows import JobRow, Unreadable, claimed_jobs
+from forge_jobs.storage.sql.queue_deletion import list_again, unlisted
 from forge_jobs.storage.sql.transaction import Tx
 from forge_jobs.storage.sql.unreadable import give_back
 
@@ -273,8 +274,12 @@ class SqlJobStore:
         return await self._database.write(lambda tx: bookkeeping.roll_up(tx, limit))
 
     async def sweep(self, limit: int) -> Swept:
-        # An end and the news of it are one transaction, as is all else that belongs together.
-        return Swept()
+        # An end and the news of it are one transaction, as is all else that belongs together, but
+        # for queues that were deleted beside a call under way.
+        names = await self._database.read(unlisted)
+        if names:
+            await self._database.write(lambda tx: list_again(tx, names))
+        return Swept(queues=names)
 
     async def cleanup(
         self, limit: int, rest: object | None = None, *, kept: Kept = KEPT

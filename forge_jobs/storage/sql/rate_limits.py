@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import Row, bindparam, select, update
+from sqlalchemy import Row, bindparam, delete, select, update
 
 from forge_jobs.clock import duration_us
 from forge_jobs.errors import InvalidInput, NotFound
@@ -39,6 +39,7 @@ _FILL = _BY_SCOPE.values(level=bindparam("to"), updated_at=_NOW)
 _AS_OF_NOW = _BY_SCOPE.values(updated_at=_NOW)
 _GIVE_TURNS = _BY_SCOPE.values(last_turn_at=bindparam("to"))
 _DRAIN = _BY_SCOPE.values(level=_limits.capacity * _limits.period_us, updated_at=_NOW)
+_REMOVE = delete(rate_limits).where(_limits.scope == bindparam("of"))
 _ALL = select(rate_limits)
 _ONE_LOCKED = _ALL.where(_limits.scope == bindparam("of")).with_for_update(key_share=True)
 
@@ -100,6 +101,12 @@ def override(tx: Tx, scope: str, limit: RateLimit) -> None:
     row = _insert_or_lock(tx, scope, limit, overridden=True)
     if row is not None:
         _change(tx, row, limit, overridden=True)
+
+
+def remove(tx: Tx, scope: str) -> None:
+    """Remove a bucket."""
+    if tx.execute(_REMOVE, {"of": scope}).rowcount == 0:
+        raise _unknown(scope)
 
 
 def states(tx: Tx) -> list[RateLimitState]:

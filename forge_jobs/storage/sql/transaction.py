@@ -66,7 +66,8 @@ class Tx:
     Counts and wake-ups are collected and written once, by :meth:`finish`, just before the
     commit: one row per counter however many jobs a batch changes.
 
-    :param known_queues: queues that are sure to have a row, which is never removed
+    :param known_queues: queues that have had a row; one that an operator has deleted elsewhere
+        since is made again by the next sweep
     :param part: whose counter rows these are; None: rows of this transaction alone, because it
         may stay open for long and others must not wait for it
     """
@@ -82,6 +83,7 @@ class Tx:
         self.flavor = flavor
         self.known_queues = known_queues
         self.ensured_queues: set[str] = set()
+        self.deleted_queues: set[str] = set()
         self._part = part
         self._now: int | None = None
         self._counts: dict[tuple[str, str, str], int] = {}

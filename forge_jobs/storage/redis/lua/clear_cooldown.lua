@@ -3,7 +3,7 @@
 -- uses: queues
 local function handle(base)
   local key = base .. ':queue'
-  if redis.call('EXISTS', key) == 0 then
+  if not has_queue(base) then
     return {}
   end
   redis.call('HDEL', key, 'cooldown_until', 'cooldown_level')

@@ -59,7 +59,7 @@ local function handle(base)
     end
   end
   return {
-    redis.call('EXISTS', base .. ':queue') == 1, by_status, due,
+    redis.call('HEXISTS', base .. ':queue', 'max_workers') == 1, by_status, due,
     redis.call('ZCARD', base .. ':held'), redis.call('ZCARD', base .. ':started'),
     oldest and now - oldest or -1,
   }

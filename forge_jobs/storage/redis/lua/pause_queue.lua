@@ -3,7 +3,7 @@
 -- uses: queues
 local function handle(base, request)
   local key = base .. ':queue'
-  if redis.call('EXISTS', key) == 0 then
+  if not has_queue(base) then
     return {}
   end
   if request[1] then

@@ -16,7 +16,7 @@ local function handle(base, request)
     move_version(base)
     ring('fleet')
   end
-  if redis.call('EXISTS', base .. ':queue') == 1 then
+  if redis.call('HEXISTS', base .. ':queue', 'max_workers') == 1 then
     redis.call('HINCRBY', base .. ':queue', 'kinds_version', 1)
   end
   return redis.call('EXISTS', base .. ':held') == 1

@@ -82,6 +82,7 @@ class PostgresDatabase:
         begin = self._begin_write if patient else self._begin_impatiently
         result, tx = await self._call(script, begin)
         self._known_queues |= tx.ensured_queues
+        self._known_queues -= tx.deleted_queues
         return result
 
     async def write_then(

@@ -315,6 +315,7 @@ class SqliteDatabase:
             "BEGIN IMMEDIATE", deadline, work, synced=synced
         )
         self._known_queues |= tx.ensured_queues
+        self._known_queues -= tx.deleted_queues
         if news:
             self.notices.tell(news)
             if self._ringer is not None:

@@ -1,0 +1,68 @@
+"""``forge-jobs limits``: rate limits, how they stand, and their sizes."""
+
+from datetime import timedelta
+
+import click
+
+from forge_jobs.cli.options import deployment_options, json_option, with_store
+from forge_jobs.cli.output import duration, emit_json, emit_table, talk
+from forge_jobs.config import Deployment, read_rate_limits
+from forge_jobs.errors import InvalidInput
+from forge_jobs.model.names import check_name
+from forge_jobs.model.queues import RateLimitState
+from forge_jobs.storage.protocols import Storage
+
+
+@click.group()
+def limits() -> None:
+    """Rate limits: how they stand, and their sizes."""
+
+
+@limits.command("list")
+@json_option
+@deployment_options
+def list_limits(deployment: Deployment, as_json: bool) -> None:
+    """List rate limits and how many tokens are there now."""
+    found = with_store(deployment, lambda store: store.config.rate_limits())
+    if as_json:
+        emit_json({"rate_limits": found})
+        return
+    columns = ["limit", "tokens", "per", "there now", "set by"]
+    emit_table(columns, [_line(state) for state in found], none="No rate limit is known.")
+
+
+def _line(state: RateLimitState) -> list[object]:
+    period: timedelta = state.limit.period
+    by = "operator" if state.overridden else "code"
+    return [state.scope, state.limit.capacity, duration(period), state.available, by]
+
+
+@limits.command("set")
+@click.argument("name")
+@click.argument("size", metavar="COUNT/DURATION")
+@deployment_options
+def set_limit(deployment: Deployment, name: str, size: str) -> None:
+    """Set a rate limit, as 100/1m; the size stays over later deploys."""
+    check_name("name", name)
+    try:
+        [limit] = read_rate_limits({name: size}).values()
+    except InvalidInput:
+        raise
+    except ValueError as error:
+        raise InvalidInput("size", f"{error}", "give a count per duration, as 100/1m") from None
+
+    async def change(store: Storage) -> None:
+        await store.config.set_rate_limit(name, limit)
+
+    with_store(deployment, change, create=True)
+    talk(f"{name}: {limit.capacity} per {duration(limit.period)}")
+
+
+@limits.command()
+@click.argument("name")
+@deployment_options
+def delete(deployment: Deployment, name: str) -> None:
+    """Delete a rate limit; a program that declares it brings it back."""
+    check_name("name", name)
+    with_store(deployment, lambda store: store.config.delete_rate_limit(name))
+    talk(f"{name}: deleted. Jobs of handlers that name it fail until it is declared again.")

@@ -1,0 +1,28 @@
+"""Why a queue cannot be deleted, in words."""
+
+from forge_jobs.errors import Conflict, NotFound
+
+MOST_COUNTED = 10_000
+"""Beyond so many jobs nobody waits for their number."""
+
+
+def unknown_queue(name: str) -> NotFound:
+    """There is none of that name."""
+    return NotFound(f"there is no queue {name!r}")
+
+
+def in_use(name: str, jobs: int, pods: int) -> Conflict:
+    """What is in the way, and what to do.
+
+    :param jobs: counted up to one more than :data:`MOST_COUNTED`
+    """
+    if pods:
+        what = "a live pod declares" if pods == 1 else f"{pods} live pods declare"
+        return Conflict(
+            f"the queue {name!r} is in use: {what} it; take it out of FORGE_QUEUES and restart them"
+        )
+    many = f"more than {MOST_COUNTED:,} jobs" if jobs > MOST_COUNTED else f"{jobs:,} jobs"
+    return Conflict(
+        f"the queue {name!r} has {'1 job' if jobs == 1 else many}; delete these first: "
+        f"forge-jobs jobs delete --queue {name}"
+    )

@@ -1,0 +1,20 @@
+-- allow-oom
+-- Takes away the last of a queue that has been deleted, once it has no history either; whether
+-- nothing of it is left.
+-- uses: queues
+local LISTS = { 'claimed', 'minutes', 'hours', 'unfolded', 'events', 'handovers', 'gone', 'barred' }
+local STATUSES = { 'blocked', 'pending', 'failed', 'done', 'dead', 'cancelled' }
+
+local function handle(base)
+  local found = has_queue(base) and 1 or 0
+  for _, list in ipairs(LISTS) do
+    found = found + redis.call('EXISTS', base .. ':' .. list)
+  end
+  for _, status in ipairs(STATUSES) do
+    found = found + redis.call('EXISTS', base .. ':s:' .. status)
+  end
+  if found == 0 then
+    redis.call('DEL', base .. ':queue', base .. ':slots', base .. ':event_seq')
+  end
+  return found == 0
+end
