@@ -151,6 +151,14 @@ async def _unserved(fleet: _Fleet, queue: _Queue) -> _Result:
     return state, text, remedies.start_worker(queue.name)
 
 
+async def _unreadable(fleet: _Fleet, queue: _Queue) -> _Result:
+    text = (
+        f"the record of {queue.name!r} cannot be read, defaults stand for it: "
+        f"{queue.state.unreadable}; set it anew"
+    )
+    return "fail", text, remedies.set_anew(queue.name)
+
+
 async def _paused(fleet: _Fleet, queue: _Queue) -> _Result:
     text = f"{queue.name!r} is paused{_since(queue.state.paused_since)}: {queue.backlog()}"
     return "warn", text, remedies.resume_queue(queue.name)
@@ -240,6 +248,12 @@ _CHECKS = (
         ),
         describe=_unserved,
         well="a pod serves each queue with jobs",
+    ),
+    _Check(
+        name="settings",
+        concerns=lambda queue: bool(queue.state.unreadable),
+        describe=_unreadable,
+        well="the settings of each queue can be read",
     ),
     _Check(
         name="paused",

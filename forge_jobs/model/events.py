@@ -33,6 +33,8 @@ class EventKind(StrEnum):
     LEADER = "leader"
     SCHEDULE_FIRED = "schedule_fired"
     SCHEDULE_DISABLED = "schedule_disabled"
+    UNREADABLE = "unreadable"
+    """Of no writer: an event that is stored and cannot be read, its detail says what of it."""
 
 
 class TimelineEvent(Struct, frozen=True, kw_only=True):

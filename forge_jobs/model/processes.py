@@ -76,6 +76,7 @@ class PodState(Struct, frozen=True, kw_only=True):
     :param slots: per queue, what it may run and should run; zeros or nothing once the lease
         ran out
     :param in_progress: claims it holds, per queue where it holds any
+    :param unreadable: which stored fields cannot be read, and why; "" when all can
     """
 
     pod: Pod
@@ -86,6 +87,7 @@ class PodState(Struct, frozen=True, kw_only=True):
     slots: Mapping[str, "Slots"]
     in_progress: Mapping[str, int]
     gauges: PodGauges | None
+    unreadable: str = ""
 
 
 class Slots(Struct, frozen=True):

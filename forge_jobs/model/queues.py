@@ -97,6 +97,8 @@ class QueueState(Struct, frozen=True, kw_only=True):
     :param cooldown_level: throttles in a row, see :class:`CooldownPolicy`
     :param cooldown_ended_for: how long ago the last pause ended; zero while it lasts, None
         when there was none
+    :param unreadable: which stored fields cannot be read, and why; here they are as in a new
+        queue, but what cannot be read of a pause stands for a pause
     """
 
     name: str
@@ -107,6 +109,7 @@ class QueueState(Struct, frozen=True, kw_only=True):
     cooldown_level: int
     cooldown_ended_for: timedelta | None
     paused_since: datetime | None = None
+    unreadable: str = ""
 
 
 class QueueChange(Struct, frozen=True, kw_only=True):
@@ -159,12 +162,14 @@ class RateLimitState(Struct, frozen=True, kw_only=True):
     """A named bucket as it stands.
 
     :param available: whole tokens that could be taken now
+    :param unreadable: which stored fields cannot be read, and why; "" when all can
     """
 
     scope: str
     limit: RateLimit
     available: int
     overridden: bool
+    unreadable: str = ""
 
 
 class QueueCounts(Struct, frozen=True, kw_only=True):

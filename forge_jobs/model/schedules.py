@@ -60,6 +60,7 @@ class Schedule(Struct, frozen=True, kw_only=True):
     :param skipped: how many occurrences the overlap or catch-up policy dropped
     :param error: why it is disabled; "" when it is not. Cleared by the next edit
     :param deleted: an operator removed it: it never fires, and a deploy does not bring it back
+    :param unreadable: which stored fields cannot be read, and why; it does not fire meanwhile
     """
 
     spec: ScheduleSpec
@@ -72,6 +73,7 @@ class Schedule(Struct, frozen=True, kw_only=True):
     skipped: int
     error: str
     deleted: bool = False
+    unreadable: str = ""
 
 
 class DueSchedules(Struct, frozen=True):

@@ -13,6 +13,11 @@ def set_max_workers(queue: str, count: int) -> str:
     return f"forge-jobs queues set {shlex.quote(queue)} --max-workers {count}"
 
 
+def set_anew(queue: str) -> str:
+    """Writes the settings of a queue that cannot be read; what they are to be is the reader's."""
+    return f"forge-jobs queues set {shlex.quote(queue)} --help"
+
+
 def start_worker(queue: str) -> str:
     """Starts a pod that serves the queue."""
     return f"forge-jobs worker MODULE:ATTR --queues {shlex.quote(queue)}"

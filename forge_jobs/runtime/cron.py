@@ -78,7 +78,17 @@ class _Pass:
         self.skipped = 0
         self.disabled: list[str] = []
         self.failures: dict[str, Exception] = {}
+        self.unreadable: set[str] = set()
         self._events = events
+
+    @property
+    def passed_by(self) -> int:
+        """How many schedules stay due, whatever this pass does."""
+        return len(self.failures) + len(self.unreadable)
+
+    def has_passed_by(self, name: str) -> bool:
+        """Whether it is one of them."""
+        return name in self.failures or name in self.unreadable
 
     def note(self, firing: Firing) -> None:
         """A firing that the store applied."""
@@ -129,16 +139,16 @@ async def fire_due_once(
     this_pass = _Pass(events)
     next_in: timedelta | None = SHORTEST_PAUSE
     for _ in range(MAX_BATCHES):
-        failed = len(this_pass.failures)
+        failed, passed_by = len(this_pass.failures), this_pass.passed_by
         if failed >= MOST_FAILURES:
             break
         # Those that failed are due still, and mostly the first: the others are behind them.
-        due = await cron.due_schedules(FIRE_BATCH + failed)
+        due = await cron.due_schedules(FIRE_BATCH + passed_by)
         if stop_points.ARMED:
             await stop_points.reach("cron:read")
         moved = await _fire(cron, _plan_some(due, rng, this_pass), this_pass)
         # Whatever was fired may be due again: a long catch-up, or a very short interval.
-        if not moved and len(this_pass.failures) == failed:
+        if not moved and this_pass.passed_by == passed_by:
             next_in = due.next_in
             break
     this_pass.raise_failures()
@@ -172,7 +182,7 @@ def _plan_some(due: DueSchedules, rng: random.Random, this_pass: _Pass) -> list[
     for schedule in due.schedules:
         if occurrences >= PLANNED_AT_ONCE:
             break
-        if schedule.spec.name in this_pass.failures:
+        if this_pass.has_passed_by(schedule.spec.name):
             continue
         each = _plan(schedule, due.now, rng, this_pass)
         if each is not None:
@@ -186,6 +196,9 @@ def _plan(
 ) -> _Planned | None:
     """What to write for a due schedule; None when it cannot be told, which is noted."""
     name = schedule.spec.name
+    if schedule.unreadable:
+        this_pass.unreadable.add(name)  # The store has logged it.
+        return None
     try:
         plan = plan_firing(schedule, now, rng)
     except InvalidInput as error:

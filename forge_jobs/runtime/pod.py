@@ -318,6 +318,7 @@ def _queue_health(supervisor: Supervisor) -> QueueHealth:
         waiting_ends=len(supervisor.lane.waiting_claims()),
         set_aside=supervisor.lane.aside.because,
         store_failures=supervisor.lane.failures,
+        unreadable=supervisor.state.unreadable if supervisor.state else "",
     )
 
 

@@ -4,9 +4,15 @@ for every backend."""
 from math import lcm
 from typing import NamedTuple
 
+import msgspec
+
 from forge_jobs.clock import duration_us
-from forge_jobs.errors import InvalidInput
-from forge_jobs.model.queues import RateLimit
+from forge_jobs.errors import InvalidInput, NotFound
+from forge_jobs.model.queues import RateLimit, RateLimitState
+from forge_jobs.storage.salvage import log_unreadable
+
+NO_LIMIT = RateLimit(1)
+"""Shown where the size of a bucket cannot be read."""
 
 _MAX_FULL = 2**52
 """The level of an empty bucket. Scripts of Redis know numbers up to 2^53 exactly."""
@@ -40,3 +46,32 @@ def bucket_units(limit: RateLimit) -> BucketUnits:
             "give a rounder number, or the same rate over a shorter period",
         )
     return BucketUnits(token=full // limit.capacity, leak=full // period)
+
+
+def checked(limit: RateLimit) -> RateLimit:
+    """The limit.
+
+    :raises InvalidInput: it cannot be counted
+    """
+    bucket_units(limit)
+    return limit
+
+
+def salvaged_limit(found: RateLimitState, problems: str) -> RateLimitState:
+    """The bucket as callers see it; logged once when it cannot be read.
+
+    :param problems: what cannot be read of it, "" for nothing
+    """
+    if not problems:
+        return found
+    log_unreadable("rate limit", found.scope, problems, _help(found.scope))
+    return msgspec.structs.replace(found, unreadable=problems)
+
+
+def unreadable_limit(scope: str, problems: str) -> NotFound:
+    """The error that nobody can tell how many tokens a bucket holds."""
+    return NotFound(f"rate limit {scope!r} cannot be read: {problems}; {_help(scope)}")
+
+
+def _help(scope: str) -> str:
+    return f"set it anew: storage.config.set_rate_limit({scope!r}, RateLimit(...))"

@@ -24,6 +24,10 @@ UNREADABLE = (msgspec.MsgspecError, ValueError, TypeError, ArithmeticError, Look
 """What reading a stored value raises when it is not what this release writes there."""
 
 _SHOWN = 40
+_MOST_LOGGED = 1000
+_MOST_TALLIED = 2**62
+_logged: set[tuple[str, str, str]] = set()
+"""Records that the log has named, so that a beat a second does not repeat it."""
 _MOST_TIMES = 2**31 - 1
 """One more must fit the columns of counts."""
 
@@ -148,6 +152,37 @@ def _duration(stored: object) -> timedelta:
 
 def _or_none(decode: Callable[[Any], T]) -> Callable[[Any], T | None]:
     return lambda stored: None if stored is None else decode(stored)
+
+
+def number_or(stored: object, otherwise: int) -> int:
+    """A stored whole number, ``otherwise`` where none can be read."""
+    return stored if type(stored) is int else otherwise
+
+
+def tally(stored: object) -> int:
+    """A stored total; zero where none can be read, or one that is out of bounds."""
+    return stored if type(stored) is int and 0 <= stored < _MOST_TALLIED else 0
+
+
+def truth(stored: object) -> bool:
+    """A stored truth value.
+
+    :raises TypeError: it is something else
+    """
+    if stored not in (0, 1):
+        raise TypeError("not a truth value")
+    return bool(stored)
+
+
+def log_unreadable(sort: str, name: str, problems: str, help: str) -> None:
+    """Say once in this process that a record cannot be read, and what stands for it."""
+    told = (sort, name, problems)
+    if told in _logged:
+        return
+    if len(_logged) >= _MOST_LOGGED:
+        _logged.clear()
+    _logged.add(told)
+    logger.error("the record of %s %r cannot be read: %s; %s", sort, name, problems, help)
 
 
 def log_set_aside(queue: str, job_id: str, reason: str) -> None:

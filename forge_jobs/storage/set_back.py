@@ -10,6 +10,9 @@ TOLERANCE_US = 1_000_000
 A call reads the clock once, and another may write a later time before it looks.
 """
 
+UNBELIEVABLE_US = 86_400_000_000
+"""A lease that is longer than this has been spoilt: it counts as run out."""
+
 LONGEST_TURN = timedelta(minutes=15)
 """A job that waits for a rate limit is due no later than this: a limit may be raised, and jobs that
 have turns may be deleted."""

@@ -72,7 +72,7 @@ async def _wrong_values(
     [flat] = await redis_commands(backend, folder, queue, ("HGETALL", f"j:{job_id}"))
     stored = {name.decode() for name in flat}
     rare = {"attempt", "crashes", "snoozes", "expires", "hold", "tags", "settled", "snoozed"}
-    values = ("spoilt {", "", "1.5", str(2**62))
+    values = ("spoilt {", "", "1.5", str(2**62), b"\xff\xfe")
     return dict.fromkeys(sorted(stored | rare), values)
 
 

@@ -1,6 +1,8 @@
 """``forge-jobs doctor`` looks at every queue, and names the command that helps."""
 
+import sqlite3
 from collections.abc import Awaitable, Callable
+from contextlib import closing
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -12,6 +14,8 @@ from forge_jobs.cli import findings
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import After, Cause, JobStatus
 from forge_jobs.model.processes import AllocationChange, PodLease, Slots
+from forge_jobs.model.queues import RateLimit
+from forge_jobs.model.schedules import ScheduleSpec
 from forge_jobs.model.transitions import Cooldown, Transition
 from forge_jobs.policy import remedies
 from forge_jobs.runtime.handover import hand_over_once
@@ -212,3 +216,43 @@ def test_of_many_queues_the_worst_are_described(
 
     assert [each["text"] for each in told[2:]] == ["and 2 queues more"]
     assert told[2]["help"] == "forge-jobs queues list"
+
+
+def test_records_that_cannot_be_read(forge: CommandLine, in_store: InStore) -> None:
+    async def store(storage: Storage) -> None:
+        await serve(storage)
+        spec = ScheduleSpec(name="nightly", queue=QUEUE, kind=KIND, expression="@daily")
+        await storage.cron.put_schedule(spec, None)
+        await storage.config.set_rate_limit("upstream", RateLimit(10, 1))
+
+    in_store(store)
+    with closing(sqlite3.connect(forge.url.removeprefix("sqlite:///"))) as connection, connection:
+        connection.execute("UPDATE forge_queues SET retention = '{'")
+        connection.execute("UPDATE forge_schedules SET spec = '{'")
+        connection.execute("UPDATE forge_rate_limits SET capacity = 'x'")
+        connection.execute("UPDATE forge_pods SET kinds = '{'")
+
+    told = {each["check"]: each for each in forge.json("doctor", code=1)["findings"]}
+
+    states = {
+        each: told[each]["state"] for each in ("settings", "schedules", "rate limits", "pods")
+    }
+    assert states == {
+        "settings": "fail",
+        "schedules": "fail",
+        "rate limits": "fail",
+        "pods": "warn",
+    }
+    assert told["settings"]["text"].startswith(f"the record of '{QUEUE}' cannot be read")
+    assert told["settings"]["help"] == f"forge-jobs queues set {QUEUE} --help"
+    assert "'nightly' (spec is '{'" in told["schedules"]["text"]
+    assert "'upstream' (capacity is 'x'" in told["rate limits"]["text"]
+    assert "kinds is '{'" in told["pods"]["text"]
+    assert "cannot be read: retention is '{'" in forge("queues", "list").stdout
+    assert "cannot be read: spec is '{'" in forge("cron", "list").stdout
+    forge.json("queues", "list")
+    forge.json("cron", "list")
+    forge("queues", "set", QUEUE, "--keep-done", "1d")
+    forge("cron", "delete", "nightly")
+    told = {each["check"]: each for each in forge.json("doctor", code=1)["findings"]}
+    assert (told["settings"]["state"], told["schedules"]["state"]) == ("ok", "ok")

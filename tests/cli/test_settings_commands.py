@@ -208,6 +208,8 @@ def test_doctor_is_content_with_an_empty_store_but_warns_that_nothing_runs(
         "clock": "ok",
         "pods": "warn",
         "leader": "warn",
+        "rate limits": "ok",
+        "settings": "ok",
         "schedules": "ok",
         "queues": "ok",
         "paused": "ok",

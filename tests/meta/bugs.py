@@ -46,8 +46,8 @@ CLAIMS = [
         "a claim under a lease that ran out",
         "claim",
         "claims",
-        "gate.lease_until > tx.now",
-        "gate.lease_until >= tx.now",
+        "number_or(gate.lease_until, 0) > tx.now",
+        "number_or(gate.lease_until, 0) >= tx.now",
     ),
     _bug(
         "a claim under another epoch",
@@ -102,8 +102,8 @@ CLAIMS = [
         "cool-down a microsecond too long",
         "claim",
         "claims",
-        "gate.cooldown_until <= tx.now",
-        "gate.cooldown_until < tx.now",
+        "number_or(gate.cooldown_until, 0) <= tx.now",
+        "number_or(gate.cooldown_until, 0) < tx.now",
     ),
     _bug("a paused queue gives work", "claim", "claims", "and not gate.paused", ""),
     _bug(
@@ -228,7 +228,7 @@ ENDS = [
         "the earlier end of two cool-downs stays",
         "finalize",
         "cooldowns",
-        "until = max(row.cooldown_until or 0, tx.now + duration_us(cooldown.length))",
+        "until = max(before, tx.now + duration_us(cooldown.length))",
         "until = tx.now + duration_us(cooldown.length)",
     ),
     _bug(
@@ -399,8 +399,8 @@ FLEET = [
         "counts that a roll-up adds up wrongly",
         "bookkeeping",
         "bookkeeping",
-        "sums[row.queue, row.minute, row.name] += row.amount",
-        "sums[row.queue, row.minute, row.name] = row.amount",
+        "sums[row.queue, row.minute, row.name] += tally(row.amount)",
+        "sums[row.queue, row.minute, row.name] = tally(row.amount)",
     ),
     _bug(
         "a result kept a microsecond too long",
@@ -427,7 +427,7 @@ FLEET = [
         "an allocation written over a newer one",
         "allocations",
         "allocations",
-        "if queue is None or queue.allocation_version != change.version:",
+        "if queue is None or number_or(queue.allocation_version, 0) != change.version:",
         "if queue is None:",
     ),
     _bug(
@@ -455,8 +455,8 @@ FLEET = [
         "a bucket that waits for a clock that stepped back",
         "rate_limits",
         "rate_limits",
-        "elapsed: int = max(0, now - row.updated_at)",
-        "elapsed: int = now - row.updated_at",
+        "elapsed: int = max(0, now - number_or(row.updated_at, now))",
+        "elapsed: int = now - number_or(row.updated_at, now)",
     ),
     _bug(
         "a bucket that gives one token too many",
@@ -469,8 +469,8 @@ FLEET = [
         "a term that stays when the holder changes",
         "leader",
         "cron_store",
-        "else_=leader.c.term + 1",
-        "else_=leader.c.term",
+        "term=case((_IS_FREE, leader.c.term + 1)",
+        "term=case((_IS_FREE, leader.c.term)",
     ),
     _bug(
         "a leader lease that lasts a microsecond too long",

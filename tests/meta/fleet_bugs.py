@@ -149,8 +149,8 @@ FLEET_BUGS: tuple[Bug, ...] = (
         "leader: term not growing for the old holder",
         "leader",
         "cron_store",
-        "case((leader.c.lease_until > _NOW, leader.c.term)",
-        "case((leader.c.host_id == _BY, leader.c.term)",
+        "term=case((_IS_FREE, leader.c.term + 1)",
+        "term=case((leader.c.host_id != _BY, leader.c.term + 1)",
     ),
     _bug(
         "resign of an old term",
@@ -170,7 +170,7 @@ FLEET_BUGS: tuple[Bug, ...] = (
         "an edit bumps no version",
         "cron_store",
         "cron_store",
-        "_WRITE.values(version=row.version + 1, **values)",
+        "_WRITE.values(version=version, **values)",
         "_WRITE.values(**values)",
     ),
     _bug(
@@ -191,15 +191,15 @@ FLEET_BUGS: tuple[Bug, ...] = (
         "redeploy undoes an edit",
         "cron_store",
         "cron_store",
-        "if row is not None and not row.edited and not row.deleted and",
-        "if row is not None and not row.deleted and",
+        "if row is None or before is None or before.edited or before.deleted:",
+        "if row is None or before is None or before.deleted:",
     ),
     _bug(
         "redeploy moves the next occurrence",
         "cron_store",
         "cron_store",
-        " and _spec.decode(row.spec) != spec:",
-        ":",
+        "    if before.unreadable or before.spec != spec:",
+        "    if True:",
     ),
     _bug(
         "due too early",
@@ -233,7 +233,7 @@ FLEET_BUGS: tuple[Bug, ...] = (
         "histograms replaced, not added",
         "bookkeeping",
         "bookkeeping",
-        "    together = Counter(_counts.decode(stored))\n",
+        "    together = Counter(counts_of(queue, stored))\n",
         "    together = Counter()\n",
     ),
     _bug(

@@ -79,7 +79,7 @@ LIFETIME_BUGS = [
         "a late minute takes the place of its hour",
         "hours",
         f"{_SQL}hours.py",
-        "        gained.counts.update(_read_names(stored.counts))\n",
+        "        gained.counts.update(names_of(queue, stored.counts))\n",
         "",
     ),
     _bug(

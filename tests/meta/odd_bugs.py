@@ -73,8 +73,8 @@ TURNS = [
         "turns: a line that outlives a clock set back",
         "turns",
         "rate_limits",
-        "last = min(int(row.last_turn_at), latest)",
-        "last = int(row.last_turn_at)",
+        "last = min(number_or(row.last_turn_at, 0), latest)",
+        "last = number_or(row.last_turn_at, 0)",
     ),
     _bug(
         "turns: a line that outlives the size of its bucket",

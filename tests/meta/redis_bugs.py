@@ -133,8 +133,8 @@ REDIS_BUGS: tuple[Bug, ...] = (
         "cool-down a microsecond too long",
         "claim",
         "lib/slots",
-        "tonumber(cooldown_until) <= now",
-        "tonumber(cooldown_until) < now",
+        "whole(cooldown_until, 0) <= now",
+        "whole(cooldown_until, 0) < now",
     ),
     _own_bug(
         "a page of running jobs that begins anew",
@@ -239,8 +239,8 @@ REDIS_BUGS: tuple[Bug, ...] = (
         "a minute that is listed by its second count alone",
         "bookkeeping",
         "lib/tallies",
-        "redis.call('HINCRBY', key, field, by) == by then",
-        "redis.call('HINCRBY', key, field, by) ~= by then",
+        "add_up(key, field, by) == by then",
+        "add_up(key, field, by) ~= by then",
     ),
     Bug(
         "redis: all ends of a batch take the first one's outcome",
@@ -388,8 +388,8 @@ REDIS_BUGS: tuple[Bug, ...] = (
         "a lease renewed after it ran out",
         "heartbeat",
         "lib/pods",
-        "tonumber(lease_until) <= now",
-        "tonumber(lease_until) < now",
+        "whole(lease_until, 0) <= now",
+        "whole(lease_until, 0) < now",
     ),
     _bug(
         "a start recorded anew by every beat",
@@ -409,7 +409,7 @@ REDIS_BUGS: tuple[Bug, ...] = (
         "an allocation written over a newer one",
         "allocations",
         "allocate",
-        "if not max_workers or tonumber(current or 0) ~= version then",
+        "if not max_workers or whole(current, 0) ~= version then",
         "if not max_workers then",
     ),
     _bug(
@@ -444,7 +444,7 @@ REDIS_BUGS: tuple[Bug, ...] = (
         "resign of an old term",
         "leader",
         "resign",
-        "and tonumber(stored) == term and",
+        "and whole(stored) == term and",
         "and",
     ),
     _bug(

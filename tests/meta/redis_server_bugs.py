@@ -64,7 +64,7 @@ REDIS_SERVER_BUGS: tuple[Bug, ...] = (
         "published though nobody waits",
         "wake",
         "lua/lib/wakes.lua",
-        "return waits and tonumber(waits) > wall_time()",
+        "return waits and whole(waits, 0) > wall_time()",
         "return true",
     ),
     _bug(

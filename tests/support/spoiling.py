@@ -2,12 +2,13 @@
 
 import asyncio
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, closing
 from pathlib import Path
 from typing import Any
 
 import asyncpg
+import msgspec
 from sqlalchemy import BigInteger, Boolean, Column, Table
 
 from forge_jobs.storage.redis.address import parse_url
@@ -55,6 +56,33 @@ async def spoil_row(
         await connection.close()
 
 
+async def stored_row(
+    backend: str, folder: Path, table: Table, key: Mapping[str, object]
+) -> dict[str, Any]:
+    """The columns of one row that are not of its key, as the driver gives them."""
+    names = [column.name for column in table.columns if column.name not in key]
+    chosen = f"SELECT {', '.join(names)} FROM {table.name} WHERE "
+    if backend == "sqlite":
+        text = chosen + " AND ".join(f"{name} = ?" for name in key)
+        found = await asyncio.to_thread(_one, folder / "jobs.db", text, [*key.values()])
+        return dict(zip(names, found, strict=True))
+    connection = await asyncpg.connect(await url_of(backend, folder))
+    try:
+        marks = (f"{name} = ${number}" for number, name in enumerate(key, 1))
+        row = await connection.fetchrow(chosen + " AND ".join(marks), *key.values())
+    finally:
+        await connection.close()
+    assert row is not None
+    return dict(row)
+
+
+def _one(path: Path, text: str, values: Sequence[Any]) -> Sequence[Any]:
+    with closing(sqlite3.connect(path, timeout=30)) as connection:
+        found = connection.execute(text, values).fetchone()
+    assert found is not None
+    return tuple(found)
+
+
 def _update(table: Table, changed: Sequence[str], key: Sequence[str], marks: Sequence[str]) -> str:
     each = iter(marks)
     sets = ", ".join(f"{name} = {next(each)}" for name in changed)
@@ -82,3 +110,78 @@ async def redis_commands(
             await client.execute_command(name, f"{prefix}:{key}", *rest)
             for name, key, *rest in commands
         ]
+
+
+Use = Callable[[], Awaitable[None]]
+"""What is done beside a spoilt record, and then with it."""
+
+
+async def each_wrong_value(
+    backend: str, folder: Path, table: Table, key: Mapping[str, object], use: Use, mend: Use
+) -> None:
+    """Spoil each column of a row in each way: ``use`` and ``mend`` must not raise."""
+    wrong, number = [], 0
+    sound = await stored_row(backend, folder, table, key)
+    for column in table.columns:
+        if column.name in key:
+            continue
+        for value in wrong_values(backend, column):
+            number += 1
+            await spoil_row(backend, folder, table, key, {column.name: value})
+            try:
+                await use()
+                await mend()
+            except Exception as error:
+                wrong.append(f"{column.name}={value!r}: {type(error).__name__}: {str(error)[:200]}")
+            await spoil_row(backend, folder, table, key, sound)
+    assert not wrong, "\n".join([f"{len(wrong)} of {number}", *wrong])
+
+
+async def each_wrong_field(
+    backend: str, folder: Path, base: str, key: str, use: Use, mend: Use
+) -> None:
+    """The same for the fields of a hash."""
+    [flat] = await redis_commands(backend, folder, base, ("HGETALL", key))
+    wrong, number = [], 0
+    for name in flat:
+        for value in ("spoilt {", "", "1.5", str(2**62), b"\xff\xfe"):
+            number += 1
+            await redis_commands(backend, folder, base, ("HSET", key, name, value))
+            try:
+                await use()
+                await mend()
+            except Exception as error:
+                wrong.append(f"{name!r}={value!r}: {type(error).__name__}: {str(error)[:200]}")
+            flat_sound = [part for pair in flat.items() for part in pair]
+            await redis_commands(backend, folder, base, ("DEL", key), ("HSET", key, *flat_sound))
+    assert not wrong, "\n".join([f"{len(wrong)} of {number}", *wrong])
+
+
+def _cut(value: bytes) -> str:
+    return f"{value[:20]!r}..{value[-30:]!r}"
+
+
+async def each_wrong_entry(
+    backend: str, folder: Path, base: str, key: str, entry: str, use: Use, mend: Use
+) -> None:
+    """The same for an entry of a hash that is a packed list, and each value of that list."""
+    [sound] = await redis_commands(backend, folder, base, ("HGET", key, entry))
+    parts = msgspec.msgpack.decode(sound)
+    encode = msgspec.msgpack.encode
+    values: list[bytes] = [b"spoilt {", b"", b"\xff\xfe", b"\x90", b"\x80"]
+    for index in range(len(parts)):
+        others: tuple[object, ...] = ("spoilt {", -1, 2**62, None, [], 1.5)
+        values += (encode([*parts[:index], each, *parts[index + 1 :]]) for each in others)
+        cut = [encode(each) for each in parts]
+        cut[index] = b"\xa2\xff\xfe"
+        values.append(bytes([0x90 + len(parts)]) + b"".join(cut))
+    wrong = []
+    for value in values:
+        await redis_commands(backend, folder, base, ("HSET", key, entry, value))
+        try:
+            await use()
+            await mend()
+        except Exception as error:
+            wrong.append(f"{_cut(value)}: {type(error).__name__}: {str(error)[:200]}")
+        await redis_commands(backend, folder, base, ("HSET", key, entry, sound))
+    assert not wrong, "\n".join([f"{len(wrong)} of {len(values)}", *wrong])

@@ -1,5 +1,6 @@
 """``forge-jobs cron``: schedules."""
 
+from contextlib import suppress
 from typing import Any
 
 import click
@@ -46,13 +47,16 @@ def list_schedules(deployment: Deployment, as_json: bool) -> None:
 def _document(stored: Schedule) -> dict[str, Any]:
     document: dict[str, Any] = plain(stored)
     for name in ("payload", "metadata"):
-        document["spec"][name] = msgspec.json.decode(document["spec"][name])
+        with suppress(msgspec.DecodeError):
+            document["spec"][name] = msgspec.json.decode(document["spec"][name])
     return {**document, "standing": _standing(stored)}
 
 
 def _standing(stored: Schedule) -> str:
     if stored.deleted:
         return "deleted by an operator; 'cron add' brings it back"
+    if stored.unreadable:
+        return f"cannot be read: {stored.unreadable}"
     if stored.error:
         return f"disabled: {stored.error}"
     return "paused" if stored.paused else "on"

@@ -173,6 +173,14 @@ async def _check_pods(storage: Storage) -> _Result:
             lost = f" since {instant(last.last_beat_at)} ({name_of(last)}){lost}"
         text = f"no live pod{lost}: nothing runs until 'forge-jobs worker' does"
         return "warn", text, remedies.start_worker("QUEUES")
+    spoilt = [f"{name_of(pod)}: {pod.unreadable}" for pod in pods if pod.unreadable]
+    if spoilt:
+        text = f"{count(len(spoilt), 'pod')} with a record that cannot be read, {spoilt[0]}"
+        return (
+            "warn",
+            f"{text}; it is written anew when the pod starts again",
+            remedies.LOOK_AT_PODS,
+        )
     return "ok", f"{len(live)} live{lost}"
 
 
@@ -190,7 +198,28 @@ async def _check_schedules(storage: Storage) -> _Result:
     broken = [each.spec.name for each in schedules if each.error]
     if broken:
         return "fail", f"disabled by an error: {', '.join(broken)}", "forge-jobs cron list"
+    spoilt = [f"{each.spec.name!r} ({each.unreadable})" for each in schedules if each.unreadable]
+    if spoilt:
+        return (
+            "fail",
+            (
+                f"cannot be read, so they do not fire: {', '.join(spoilt)}; set them anew, or "
+                "'forge-jobs cron delete' them"
+            ),
+            "forge-jobs cron set --help",
+        )
     return "ok", f"{len(schedules)} known"
+
+
+async def _check_rate_limits(storage: Storage) -> _Result:
+    limits = await storage.config.rate_limits()
+    spoilt = [f"{each.scope!r} ({each.unreadable})" for each in limits if each.unreadable]
+    if spoilt:
+        return "fail", (
+            f"cannot be read, so they give no token: {', '.join(spoilt)}; set them anew by "
+            "storage.config.set_rate_limit(scope, RateLimit(...))"
+        )
+    return "ok", f"{len(limits)} known"
 
 
 _CHECKS: dict[str, Callable[[Storage], Awaitable[_Result | None]]] = {
@@ -201,4 +230,5 @@ _CHECKS: dict[str, Callable[[Storage], Awaitable[_Result | None]]] = {
     "pods": _check_pods,
     "leader": _check_leader,
     "schedules": _check_schedules,
+    "rate limits": _check_rate_limits,
 }

@@ -85,6 +85,8 @@ def _document(
 
 
 def _standing(state: QueueState, *, unserved: bool) -> str:
+    if state.unreadable:
+        return f"cannot be read: {state.unreadable}"
     if state.paused:
         return "paused"
     if state.cooldown_remaining > timedelta(0):

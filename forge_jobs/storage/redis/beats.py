@@ -9,11 +9,13 @@ from forge_jobs.clock import duration_us, from_us
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import Claim
 from forge_jobs.model.processes import Beat, ClaimState, HeldClaim, PodLease, QueueBeat, Slots
+from forge_jobs.storage.redis.answers import Decoder
 from forge_jobs.storage.redis.database import BASES_AT_ONCE, Database
 from forge_jobs.storage.redis.fleet import decode_pod
 from forge_jobs.storage.redis.keys import queue_of
 from forge_jobs.storage.redis.ownership import by_queue
 from forge_jobs.storage.redis.queue_records import QueueRecord
+from forge_jobs.storage.salvage import UNREADABLE
 
 _STATES = {
     "held": ClaimState.HELD,
@@ -55,8 +57,16 @@ class _Answer(msgspec.Struct, frozen=True, array_like=True):
     declared: list[_Declared]
 
 
-_decode = msgspec.msgpack.Decoder(_Answer).decode
-_decode_own = msgspec.msgpack.Decoder(tuple[bool, str, int]).decode
+_decode = Decoder(_Answer).decode
+_decode_own = Decoder(tuple[bool, str, int]).decode
+
+
+def _queues_in(doc: str) -> tuple[str, ...] | None:
+    """What the pod declares; None where that cannot be read."""
+    try:
+        return decode_pod(doc).queues
+    except UNREADABLE:
+        return None
 
 
 class Beats:
@@ -85,7 +95,9 @@ class Beats:
             held, _, now = _decode_own(raw.pop(fleet))
         else:
             held, doc, now = _decode_own((await self._db.run("beat", own, msgspec.Raw))[fleet])
-            declared = decode_pod(doc).queues if doc else ()
+            found = _queues_in(doc) if doc else ()
+            # A pod whose record is spoilt registers again, which writes it anew.
+            held, declared = held and found is not None, found or ()
             self._declared = (lease, declared)
             parts = self._parts(lease, declared, places, claims, length if held else 0)
             raw = await self._db.run("beat", parts, msgspec.Raw)

@@ -15,6 +15,8 @@ from forge_jobs.storage.redis.database import Database
 from forge_jobs.storage.redis.fleet import in_all_queues, note_queues, queue_names
 from forge_jobs.storage.redis.keys import queue_of
 from forge_jobs.storage.redis.lists import portions
+from forge_jobs.storage.salvage import Fields
+from forge_jobs.storage.salvaged_history import salvaged_event
 
 _EVENTS_AT_ONCE = 500
 _MINUTES_AT_ONCE = 200
@@ -30,7 +32,7 @@ class _StoredEvent(msgspec.Struct, frozen=True, array_like=True):
 
     at: int
     number: int
-    kind: EventKind
+    kind: str
     job_id: str
     host_id: str
     detail: str
@@ -80,16 +82,22 @@ async def read_events(
         reverse=True,
     )
     return [
-        TimelineEvent(
-            at=from_us(event.at),
-            kind=event.kind,
-            queue="" if base == db.keys.fleet else queue_of(base),
-            job_id=event.job_id,
-            host_id=event.host_id,
-            detail=event.detail,
-        )
+        _event(event, "" if base == db.keys.fleet else queue_of(base))
         for event, base in found[:limit]
     ]
+
+
+def _event(stored: _StoredEvent, queue: str) -> TimelineEvent:
+    read = Fields({"kind": stored.kind, "at": stored.at})
+    found = TimelineEvent(
+        at=read.instant("at"),
+        kind=read.member("kind", EventKind.UNREADABLE),
+        queue=queue,
+        job_id=stored.job_id,
+        host_id=stored.host_id,
+        detail=stored.detail,
+    )
+    return salvaged_event(found, read.problems)
 
 
 def _base(db: Database, queue: str) -> str:

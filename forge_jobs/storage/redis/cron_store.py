@@ -12,9 +12,10 @@ from forge_jobs.model.processes import Leadership
 from forge_jobs.model.schedules import DueSchedules, Firing, Schedule, ScheduleSpec
 from forge_jobs.storage.redis import firing, schedules
 from forge_jobs.storage.redis.allocations import MaybeStored, fleet_version, read_queues
+from forge_jobs.storage.redis.answers import Decoder
 from forge_jobs.storage.redis.database import Database
 
-_decode_allocation = msgspec.msgpack.Decoder(MaybeStored).decode
+_decode_allocation = Decoder(MaybeStored).decode
 
 
 class _Standing(msgspec.Struct, frozen=True, array_like=True):
@@ -26,7 +27,7 @@ class _Standing(msgspec.Struct, frozen=True, array_like=True):
     queues: list[str]
 
 
-_decode_standing = msgspec.msgpack.Decoder(_Standing).decode
+_decode_standing = Decoder(_Standing).decode
 
 
 class RedisCronStore:

@@ -16,6 +16,7 @@ from forge_jobs.reports import reporter
 from forge_jobs.storage.elsewhere import KnownElsewhere
 from forge_jobs.storage.protocols.bundle import StoreHealth
 from forge_jobs.storage.redis.address import RedisUrl
+from forge_jobs.storage.redis.answers import Decoder
 from forge_jobs.storage.redis.connections import Command
 from forge_jobs.storage.redis.errors import TRANSLATED, translate
 from forge_jobs.storage.redis.listening import Ear
@@ -315,8 +316,8 @@ class _Wait(Sequence[str | int | bytes]):
 
 
 @cache
-def _decoder(answer: Any) -> "msgspec.msgpack.Decoder[Any]":
-    return msgspec.msgpack.Decoder(list[answer])
+def _decoder(answer: Any) -> Decoder[Any]:
+    return Decoder(list[answer])
 
 
 def _value(reply: Any) -> Any:

@@ -20,6 +20,7 @@ from forge_jobs.reports import reporter
 from forge_jobs.storage.redis import schedules
 from forge_jobs.storage.redis.database import Database
 from forge_jobs.storage.redis.enqueue import enqueue
+from forge_jobs.storage.salvage import UNREADABLE
 
 logger = reporter(__name__)
 
@@ -88,9 +89,16 @@ async def deliver_outbox(database: Database) -> None:
     while records := await database.run_one(
         "outbox", database.keys.fleet, [_AT_ONCE], list[_Record]
     ):
-        await _deliver_all(
-            database, [(record.number, _decode_jobs(record.jobs)) for record in records]
-        )
+        await _deliver_all(database, [(record.number, _jobs_in(record)) for record in records])
+
+
+def _jobs_in(record: _Record) -> Sequence[NewJob]:
+    """What was fired; nothing where that cannot be read."""
+    try:
+        return _decode_jobs(record.jobs)
+    except UNREADABLE as error:
+        logger.error("an occurrence in the outbox is dropped, as it cannot be read: %s", error)
+        return ()
 
 
 def _request(firing: Firing) -> tuple[object, ...]:

@@ -2,26 +2,29 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import TypeVar
 
 import msgspec
 
 from forge_jobs.model.processes import Pod
+from forge_jobs.storage.redis.answers import Decoder
 from forge_jobs.storage.redis.database import Database
 from forge_jobs.storage.redis.keys import queue_of
+from forge_jobs.storage.salvage import UNREADABLE
 
 T = TypeVar("T")
 
 decode_pod = msgspec.json.Decoder(Pod).decode
 
-_decode_names = msgspec.msgpack.Decoder(list[str]).decode
+_decode_names = Decoder(list[str]).decode
 
 
 async def queue_names(database: Database) -> list[str]:
     """The names of all queues, in any order. One may have no record."""
     key = f"{database.keys.fleet}:queues"
     [names] = await database.commands([("SMEMBERS", key)])
-    return [name.decode() for name in names]
+    return [name.decode(errors="backslashreplace") for name in names]
 
 
 async def note_queues(database: Database, names: Iterable[str]) -> None:
@@ -50,14 +53,19 @@ async def in_all_queues(
     raw = await database.run(script, requests, msgspec.Raw)
     names = database.queues_met = frozenset(_decode_names(raw.pop(keys.fleet)))
     answers = await in_each_queue(database, script, sorted(names - met), request, answer)
-    decode = msgspec.msgpack.Decoder(answer).decode
+    decode = Decoder(answer).decode
     return answers | {name: decode(raw[keys.queue(name)]) for name in names & met}
 
 
 async def live_pods(database: Database) -> list[Pod]:
     """Every pod with a live lease, as it described itself."""
     docs = await database.run_one("live_pods", database.keys.fleet, [], list[str])
-    return [decode_pod(doc) for doc in docs]
+    found = []
+    for doc in docs:
+        # The record of the pod says what is wrong with it.
+        with suppress(*UNREADABLE):
+            found.append(decode_pod(doc))
+    return found
 
 
 async def unknown_kinds(database: Database, kinds: Iterable[str]) -> list[str]:

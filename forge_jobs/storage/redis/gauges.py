@@ -10,6 +10,7 @@ from forge_jobs.model.ids import HostId
 from forge_jobs.model.metrics import HOUR, MINUTE, PodMinute
 from forge_jobs.model.processes import PodGauges, PodLease
 from forge_jobs.storage.redis.database import Database
+from forge_jobs.storage.salvaged_history import gauges_of
 
 MINUTES_AT_ONCE = 500
 """How many minutes one step reads, so that it stays short."""
@@ -52,12 +53,10 @@ async def _read(
             by_host = sorted(zip(flat[::2], flat[1::2], strict=True))
             found += [
                 PodMinute(
-                    host_id=HostId(host),
-                    minute=from_us(minute),
-                    gauges=decode_gauges(text),
-                    length=length,
+                    host_id=HostId(host), minute=from_us(minute), gauges=measured, length=length
                 )
                 for host, text in by_host
+                if (measured := gauges_of(host, text)) is not None
             ]
         if len(minutes) < MINUTES_AT_ONCE:
             break

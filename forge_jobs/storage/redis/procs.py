@@ -8,6 +8,7 @@ between, a lease nobody renews, which then runs out.
 import secrets
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 
 import msgspec
@@ -26,7 +27,9 @@ from forge_jobs.model.processes import (
     Slots,
     WorkerState,
 )
+from forge_jobs.storage.pods import no_pod, salvaged_pod
 from forge_jobs.storage.redis import allocations
+from forge_jobs.storage.redis.codec import StoredFields
 from forge_jobs.storage.redis.database import Database
 from forge_jobs.storage.redis.fleet import (
     decode_pod,
@@ -38,6 +41,7 @@ from forge_jobs.storage.redis.fleet import (
 from forge_jobs.storage.redis.gauges import decode_gauges, read_gauges, record_gauges
 from forge_jobs.storage.redis.queue_records import DEFAULT_FIELDS
 from forge_jobs.storage.redis.set_back import bring_back_leases
+from forge_jobs.storage.salvage import UNREADABLE
 
 FREED_AT_ONCE = 1000
 """How many held jobs one step frees, so that it stays short; and how many kinds it looks at."""
@@ -60,6 +64,7 @@ class _StoredPod(msgspec.Struct, frozen=True, array_like=True):
     draining: str
     gauges: str
     published: str
+    host: str
 
 
 class _Published(msgspec.Struct, frozen=True, array_like=True):
@@ -189,42 +194,46 @@ async def _pods(database: Database) -> list[PodState]:
             by_pod[host, epoch][queue] = Slots(target, grant)
         for host, claims in zip(found.owners[::2], found.owners[1::2], strict=True):
             held[host][queue] = int(claims)
-    states = []
-    for stored in fleet.pods:
-        pod = msgspec.structs.replace(
-            decode_pod(stored.doc), routes=_named_queues(stored.published)
-        )
-        slots = by_pod[pod.host_id, stored.epoch]
-        states.append(_pod_state(pod, stored, slots, held[pod.host_id], fleet.now))
+    states = [
+        _pod_state(stored, by_pod[stored.host, stored.epoch], held[stored.host], fleet.now)
+        for stored in fleet.pods
+    ]
     return sorted(states, key=lambda state: (state.started_at, state.pod.host_id))
 
 
 def _pod_state(
-    pod: Pod, record: _StoredPod, of_pod: Mapping[str, Slots], held: Mapping[str, int], now: int
+    record: _StoredPod, of_pod: Mapping[str, Slots], held: Mapping[str, int], now: int
 ) -> PodState:
-    remaining = max(0, int(record.lease_until) - now)
-    return PodState(
-        pod=pod,
-        started_at=from_us(int(record.started)),
-        last_beat_at=from_us(int(record.beat)),
+    read = StoredFields(msgspec.structs.asdict(record))
+    remaining = max(0, read.number("lease_until") - now)
+    pod = read.read("doc", decode_pod, None) or no_pod(record.host)
+    found = PodState(
+        pod=msgspec.structs.replace(pod, routes=_named_queues(record.published, read)),
+        started_at=read.instant("started"),
+        last_beat_at=read.instant("beat"),
         lease_remaining=timedelta(microseconds=remaining),
         draining=bool(record.draining),
         slots=of_pod if remaining else dict.fromkeys(of_pod, Slots(0, 0)),
         in_progress=held,
-        gauges=decode_gauges(record.gauges) if record.gauges else None,
+        gauges=read.read("gauges", decode_gauges, None) if record.gauges else None,
     )
+    return salvaged_pod(found, read.problems)
 
 
 async def _published_routes(database: Database) -> dict[str, str | None]:
     answers = await database.run_one("routes", database.keys.fleet, [], list[_Published])
     found: dict[str, str | None] = {}
     for published in sorted(answers, key=lambda each: (each.lives, each.started)):
-        found.update(_decode_routes(published.routes))
+        # The record of the pod says what is wrong with it.
+        with suppress(*UNREADABLE):
+            found.update(_decode_routes(published.routes))
     return found
 
 
-def _named_queues(published: str) -> dict[str, str]:
-    return {kind: queue for kind, queue in _decode_routes(published or "{}").items() if queue}
+def _named_queues(published: str, read: StoredFields) -> dict[str, str]:
+    nothing: dict[str, str | None] = {}
+    routes = read.read("published", _decode_routes, nothing) if published else nothing
+    return {kind: queue for kind, queue in routes.items() if queue}
 
 
 async def _workers(database: Database, host_id: HostId | None) -> list[WorkerState]:

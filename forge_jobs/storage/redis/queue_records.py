@@ -6,13 +6,15 @@ from typing import Any
 
 import msgspec
 
-from forge_jobs.clock import duration_us, from_us
+from forge_jobs.clock import duration_us
 from forge_jobs.model.queues import CooldownPolicy, QueueSettings, QueueState, Retention
 from forge_jobs.model.retries import Retry
+from forge_jobs.storage.queue_records import salvaged_queue
+from forge_jobs.storage.redis.codec import StoredFields
 
-_cooldown = msgspec.json.Decoder(CooldownPolicy)
-_retention = msgspec.json.Decoder(Retention)
-_retry = msgspec.json.Decoder(Retry | None)
+_cooldown = msgspec.json.Decoder(CooldownPolicy).decode
+_retention = msgspec.json.Decoder(Retention).decode
+_retry = msgspec.json.Decoder(Retry | None).decode
 
 
 class QueueRecord(msgspec.Struct, frozen=True, array_like=True):
@@ -35,27 +37,43 @@ class QueueRecord(msgspec.Struct, frozen=True, array_like=True):
     set_retry: str
 
     def state(self, name: str) -> QueueState:
-        """The state of the queue of that name."""
-        until = int(self.cooldown_until) if self.cooldown_until else None
-        return QueueState(
+        """The state of the queue of that name.
+
+        What cannot be read of it counts as a queue's default.
+        """
+        read = StoredFields({field: getattr(self, field) for field in _READ})
+        defaults = QueueSettings()
+        settings = QueueSettings(
+            max_workers=read.read("max_workers", _workers, defaults.max_workers),
+            cooldown=read.read("cooldown", _cooldown, defaults.cooldown),
+            retention=read.read("retention", _retention, defaults.retention),
+            retry=read.read("retry", _retry, None),
+        )
+        until = read.number("cooldown_until") if self.cooldown_until else None
+        found = QueueState(
             name=name,
-            settings=QueueSettings(
-                max_workers=int(self.max_workers),
-                cooldown=_cooldown.decode(self.cooldown),
-                retention=_retention.decode(self.retention),
-                retry=_retry.decode(self.retry),
-            ),
+            settings=settings,
             overridden=frozenset(
                 setting for setting in _SETTINGS if getattr(self, f"set_{setting}")
             ),
             paused=bool(self.paused),
             cooldown_remaining=_span(0 if until is None else until - self.now),
-            cooldown_level=int(self.cooldown_level or 0),
+            cooldown_level=read.count("cooldown_level"),
             cooldown_ended_for=None if until is None else _span(self.now - until),
-            paused_since=from_us(int(self.paused)) if self.paused else None,
+            paused_since=read.instant_if_set("paused"),
         )
+        return salvaged_queue(found, read.problems)
 
 
+_READ = (
+    "max_workers",
+    "cooldown",
+    "retention",
+    "retry",
+    "paused",
+    "cooldown_until",
+    "cooldown_level",
+)
 _SETTINGS = QueueSettings.__struct_fields__
 
 
@@ -83,6 +101,10 @@ def _fields(name: str, value: Any) -> list[str]:
 def _microseconds(duration: timedelta) -> str:
     # A time plus this is a number that Lua holds exactly; it is more than a lifetime.
     return str(min(duration_us(duration), 2**52))
+
+
+def _workers(stored: str) -> int:
+    return QueueSettings(max_workers=int(stored)).max_workers
 
 
 def _span(microseconds: int) -> timedelta:

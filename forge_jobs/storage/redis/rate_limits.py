@@ -13,8 +13,9 @@ import msgspec
 from forge_jobs.clock import duration_us
 from forge_jobs.errors import InvalidInput, NotFound
 from forge_jobs.model.queues import RateLimit, RateLimitState, TokenGrant
-from forge_jobs.storage.buckets import bucket_units
+from forge_jobs.storage.buckets import NO_LIMIT, bucket_units, salvaged_limit, unreadable_limit
 from forge_jobs.storage.redis.database import Database
+from forge_jobs.storage.salvage import Fields
 
 
 class _Taken(msgspec.Struct, frozen=True, array_like=True):
@@ -67,6 +68,8 @@ def _asked(counts: Sequence[int]) -> list[int]:
 def _refuse(outcome: str, capacity: int, scope: str, count: int) -> None:
     if outcome == "unknown":
         raise _unknown(scope)
+    if outcome == "unreadable":
+        raise unreadable_limit(scope, "it is no bucket")
     if outcome == "too many":
         raise InvalidInput(
             "count", f"is {count}, and {scope!r} never holds that many", f"give 1 to {capacity}"
@@ -96,15 +99,22 @@ async def declare(database: Database, scope: str, limit: RateLimit, *, by_operat
 async def states(database: Database) -> list[RateLimitState]:
     """Every bucket, by scope."""
     found = await database.run_one("limits", database.keys.fleet, [], list[_Bucket])
-    return [
-        RateLimitState(
-            scope=bucket.scope,
-            limit=RateLimit(bucket.capacity, timedelta(microseconds=bucket.period)),
-            available=bucket.available,
-            overridden=bucket.overridden,
-        )
-        for bucket in sorted(found, key=lambda bucket: bucket.scope)
-    ]
+    return [_state(bucket) for bucket in sorted(found, key=lambda bucket: bucket.scope)]
+
+
+def _state(bucket: _Bucket) -> RateLimitState:
+    read = Fields({"record": bucket})
+    state = RateLimitState(
+        scope=bucket.scope,
+        limit=read.read("record", _limit, NO_LIMIT),
+        available=bucket.available,
+        overridden=bucket.overridden,
+    )
+    return salvaged_limit(state, "it is no bucket" if read.problems else "")
+
+
+def _limit(bucket: _Bucket) -> RateLimit:
+    return RateLimit(bucket.capacity, timedelta(microseconds=bucket.period))
 
 
 def _unknown(scope: str) -> NotFound:

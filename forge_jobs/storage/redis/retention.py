@@ -16,6 +16,7 @@ from forge_jobs.storage.redis.database import Database
 from forge_jobs.storage.redis.fleet import queue_names
 from forge_jobs.storage.redis.keys import queue_of
 from forge_jobs.storage.redis.lists import PORTION
+from forge_jobs.storage.salvage import UNREADABLE
 
 MINUTES_KEPT = timedelta(days=1)
 """How long minutes stay before they are folded into hours, where nothing else is said: less than
@@ -129,11 +130,7 @@ class Cleaner:
         """What each queue that has a record may lose."""
         queues = [base for base in bases if base != self._db.keys.fleet]
         texts = await self._db.commands([("HGET", f"{base}:queue", "retention") for base in queues])
-        return {
-            base: list(_rules(_decode(text)))
-            for base, text in zip(queues, texts, strict=True)
-            if text
-        }
+        return {base: list(_rules(text)) for base, text in zip(queues, texts, strict=True) if text}
 
     async def _leave(self, deleted: Sequence[str]) -> None:
         """Take those queues that were deleted, and have no history any more, off the list."""
@@ -202,7 +199,11 @@ class Cleaner:
             bases = [base for base, gone in found.items() if len(gone) == PORTION]
 
 
-def _rules(retention: Retention) -> Iterator[tuple[str, int, int]]:
+def _rules(text: bytes) -> Iterator[tuple[str, int, int]]:
+    try:
+        retention = _decode(text)
+    except UNREADABLE:
+        return  # What cannot be read may have said that they stay; the state of the queue says so.
     for status in ("done", "dead", "cancelled"):
         most = getattr(retention, f"max_{status}")
         # A time less this is a number that Lua holds exactly.

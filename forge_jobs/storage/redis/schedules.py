@@ -9,6 +9,8 @@ from forge_jobs.clock import from_us, to_us
 from forge_jobs.errors import NotFound
 from forge_jobs.model.schedules import DueSchedules, Schedule, ScheduleSpec
 from forge_jobs.storage.redis.database import Database
+from forge_jobs.storage.salvage import UNREADABLE, Fields
+from forge_jobs.storage.schedules import no_spec, salvaged_schedule
 
 _decode_spec = msgspec.json.Decoder(ScheduleSpec).decode
 
@@ -17,6 +19,7 @@ class StoredSchedule(msgspec.Struct, frozen=True, array_like=True):
     """A schedule as scripts know it; see ``lua/lib/schedules.lua``.
 
     :param next_at: False when unset, and ``last_fired_at`` too
+    :param spoilt: fields that are not what is written there
     """
 
     name: str
@@ -30,21 +33,36 @@ class StoredSchedule(msgspec.Struct, frozen=True, array_like=True):
     fired: int
     skipped: int
     error: str
+    spoilt: str = ""
 
     def public(self) -> Schedule:
         """As callers see it."""
-        return Schedule(
-            spec=_decode_spec(self.spec),
+        read = Fields(msgspec.structs.asdict(self))
+        found = Schedule(
+            spec=self.known_spec or no_spec(self.name),
             version=self.version,
             paused=self.paused,
             edited=self.edited,
-            next_at=None if self.next_at is False else from_us(self.next_at),
-            last_fired_at=None if self.last_fired_at is False else from_us(self.last_fired_at),
+            next_at=None if self.next_at is False else read.instant_or_none("next_at"),
+            last_fired_at=None
+            if self.last_fired_at is False
+            else read.instant_or_none("last_fired_at"),
             fired=self.fired,
             skipped=self.skipped,
             error=self.error,
             deleted=self.deleted,
         )
+        read.read("spec", _decode_spec, None)
+        spoilt = f"{self.spoilt}: not what is written there" if self.spoilt else ""
+        return salvaged_schedule(found, read.problems or spoilt)
+
+    @property
+    def known_spec(self) -> ScheduleSpec | None:
+        """What it does; None where that cannot be read."""
+        try:
+            return _decode_spec(self.spec)
+        except UNREADABLE:
+            return None
 
 
 class Due(msgspec.Struct, frozen=True, array_like=True):
@@ -91,7 +109,7 @@ async def ensure(database: Database, spec: ScheduleSpec, next_at: datetime | Non
     def declare(before: StoredSchedule | None) -> StoredSchedule:
         if before is None:
             return _new(spec, next_at, edited=False)
-        if before.edited or before.deleted or _decode_spec(before.spec) == spec:
+        if before.edited or before.deleted or _is_sound(before, spec):
             return before
         return _with_spec(before, spec, next_at)
 
@@ -150,7 +168,11 @@ async def _change(
         if after is before:
             return after.public()
         if await database.run_one("write_schedule", database.keys.fleet, after, bool):
-            return msgspec.structs.replace(after, version=after.version + 1).public()
+            return msgspec.structs.replace(after, version=after.version + 1, spoilt="").public()
+
+
+def _is_sound(before: StoredSchedule, spec: ScheduleSpec) -> bool:
+    return not before.spoilt and before.known_spec == spec
 
 
 def _known(schedule: StoredSchedule | None, name: str) -> StoredSchedule:
@@ -196,6 +218,7 @@ def _next_of_edited(
 ) -> int | bool:
     if before.paused:
         return False
-    if before.next_at is not False and _decode_spec(before.spec).has_times_of(spec):
+    known = before.known_spec
+    if before.next_at is not False and known and known.has_times_of(spec):
         return before.next_at
     return unset_or_us(next_at)

@@ -27,8 +27,11 @@ from sqlalchemy import (
 
 from forge_jobs.model.ids import HostId
 from forge_jobs.model.processes import Allocation, AllocationChange, PodLease, Slots
+from forge_jobs.model.queues import MAX_WORKERS_LIMIT
+from forge_jobs.storage.salvage import number_or
 from forge_jobs.storage.sql.chunks import portions
 from forge_jobs.storage.sql.lists import one_of
+from forge_jobs.storage.sql.queue_rows import workers_of
 from forge_jobs.storage.sql.tables import WAITING, jobs, pods, queues, slots
 from forge_jobs.storage.sql.transaction import Tx
 
@@ -137,20 +140,30 @@ def read_allocations(tx: Tx) -> list[Allocation]:
     by_queue: defaultdict[str, dict[HostId, Slots]] = defaultdict(dict)
     draining: defaultdict[str, set[HostId]] = defaultdict(set)
     for row in tx.execute(_LIVE_SLOTS, {"now": tx.now}):
-        by_queue[row.queue][row.host_id] = Slots(row.target, row.granted)
+        by_queue[row.queue][row.host_id] = slots_of(row)
         if row.draining:
             draining[row.queue].add(row.host_id)
     found = [
         Allocation(
             queue=row.name,
-            version=row.allocation_version,
-            max_workers=row.max_workers,
+            version=number_or(row.allocation_version, 0),
+            max_workers=workers_of(row.max_workers),
             pods=by_queue[row.name],
             draining=frozenset(draining[row.name]),
         )
         for row in tx.execute(_QUEUES, {"now": tx.now})
     ]
     return sorted(found, key=lambda allocation: allocation.queue)
+
+
+def slots_of(row: Any) -> Slots:
+    """The slots in a row; a number that cannot be one counts as none."""
+    return Slots(_number_of_slots(row.target), _number_of_slots(row.granted))
+
+
+def _number_of_slots(stored: object) -> int:
+    number = number_or(stored, 0)
+    return number if 0 <= number <= MAX_WORKERS_LIMIT else 0
 
 
 def allocate(tx: Tx, changes: Sequence[AllocationChange]) -> list[bool]:
@@ -161,14 +174,14 @@ def allocate(tx: Tx, changes: Sequence[AllocationChange]) -> list[bool]:
 
 def _allocate_one(tx: Tx, change: AllocationChange) -> bool:
     queue = tx.execute(_QUEUE, {"of": change.queue}).first()
-    if queue is None or queue.allocation_version != change.version:
+    if queue is None or number_or(queue.allocation_version, 0) != change.version:
         return False
     tx.execute(_LOCK_LAPSED, {"of": change.queue, "now": tx.now}).all()
     stored = {
-        row.host_id: Slots(row.target, row.granted)
+        row.host_id: slots_of(row)
         for row in tx.execute(_LIVE_SLOTS_OF, {"of": change.queue, "now": tx.now})
     }
-    if not _is_allowed(stored, change.slots, queue.max_workers):
+    if not _is_allowed(stored, change.slots, workers_of(queue.max_workers)):
         return False
     changed = {host: wish for host, wish in change.slots.items() if wish != stored[host]}
     if changed:

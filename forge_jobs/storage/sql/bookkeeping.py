@@ -9,18 +9,19 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
-from sqlalchemy import Table, bindparam, delete, func, insert, select, text, update
+from sqlalchemy import Row, Table, bindparam, delete, func, insert, select, text, update
 
 from forge_jobs.clock import from_us, to_us
 from forge_jobs.model.events import EventKind, TimelineEvent
 from forge_jobs.model.ids import HostId, JobId
 from forge_jobs.model.metrics import Histogram, LatencySample, MetricBucket
+from forge_jobs.storage.salvage import Fields, tally
+from forge_jobs.storage.salvaged_history import counts_of, salvaged_event
 from forge_jobs.storage.sql.tables import counters, events, latencies
 from forge_jobs.storage.sql.transaction import MINUTE_US, Tx
 
 _COUNTER_KEY = ("queue", "minute", "host_id", "part", "name")
 _LATENCY_KEY = ("queue", "minute", "host_id")
-_counts = msgspec.json.Decoder(dict[int, int])
 
 _UNFOLDED = (
     select(*(counters.c[name] for name in _COUNTER_KEY), counters.c.count.label("amount"))
@@ -77,17 +78,20 @@ def read_events(tx: Tx, job_id: JobId | None, queue: str | None, limit: int) -> 
         wanted = wanted.where(events.c.job_id == job_id)
     if queue is not None:
         wanted = wanted.where(events.c.queue == queue)
-    return [
-        TimelineEvent(
-            at=from_us(row.at),
-            kind=EventKind(row.kind),
-            queue=row.queue,
-            job_id=row.job_id,
-            host_id=row.host_id,
-            detail=row.detail,
-        )
-        for row in tx.execute(wanted)
-    ]
+    return [_event(row) for row in tx.execute(wanted)]
+
+
+def _event(row: Row[Any]) -> TimelineEvent:
+    read = Fields({**row._mapping})
+    found = TimelineEvent(
+        at=read.instant("at"),
+        kind=read.member("kind", EventKind.UNREADABLE),
+        queue=read.text("queue"),
+        job_id=read.text("job_id"),
+        host_id=read.text("host_id"),
+        detail=read.text("detail"),
+    )
+    return salvaged_event(found, read.problems)
 
 
 # -- histograms --------------------------------------------------------------------------------
@@ -118,12 +122,15 @@ def _add_latency(
     tx.execute(
         update(latencies)
         .where(*(latencies.c[name] == value for name, value in row.items()))
-        .values(processing=_added(stored.processing, processing), total=_added(stored.total, total))
+        .values(
+            processing=_added(queue, stored.processing, processing),
+            total=_added(queue, stored.total, total),
+        )
     )
 
 
-def _added(stored: str, more: Mapping[int, int]) -> str:
-    together = Counter(_counts.decode(stored))
+def _added(queue: str, stored: str, more: Mapping[int, int]) -> str:
+    together = Counter(counts_of(queue, stored))
     together.update(more)
     return msgspec.json.encode(dict(together)).decode()
 
@@ -141,15 +148,15 @@ def metrics(tx: Tx, queue: str, since: datetime, until: datetime) -> list[Metric
         .group_by(counters.c.minute, counters.c.name)
     )
     for row in tx.execute(summed):
-        counts[row.minute][row.name] = int(row.total)
+        counts[row.minute][str(row.name)] = tally(int(row.total))
     processing: defaultdict[int, Counter[int]] = defaultdict(Counter)
     total: defaultdict[int, Counter[int]] = defaultdict(Counter)
     measured = select(latencies).where(
         latencies.c.queue == queue, latencies.c.minute >= start, latencies.c.minute < end
     )
     for row in tx.execute(measured):
-        processing[row.minute].update(_counts.decode(row.processing))
-        total[row.minute].update(_counts.decode(row.total))
+        processing[row.minute].update(counts_of(queue, row.processing))
+        total[row.minute].update(counts_of(queue, row.total))
     return [
         MetricBucket(
             queue=queue,
@@ -173,7 +180,7 @@ def _fold_counters(tx: Tx, closed: int, limit: int) -> int:
     rows = tx.execute(_UNFOLDED, {"closed": closed, "at_most": limit}).all()
     sums: Counter[tuple[str, int, str]] = Counter()
     for row in rows:
-        sums[row.queue, row.minute, row.name] += row.amount
+        sums[row.queue, row.minute, row.name] += tally(row.amount)
     # Late rows of a minute already folded are added to its sum.
     if sums:
         tx.put(
@@ -200,7 +207,8 @@ def _fold_latencies(tx: Tx, closed: int, limit: int) -> int:
     rows = tx.execute(_UNFOLDED_LATENCIES, {"closed": closed, "at_most": limit}).all()
     for row in sorted(rows, key=lambda row: (row.queue, row.minute)):
         key = (row.queue, row.minute, "")
-        _add_latency(tx, key, _counts.decode(row.processing), _counts.decode(row.total))
+        processing, total = (counts_of(row.queue, each) for each in (row.processing, row.total))
+        _add_latency(tx, key, processing, total)
     delete_keys(tx, latencies, _LATENCY_KEY, rows)
     return len(rows)
 

@@ -20,6 +20,7 @@ from sqlalchemy import BindParameter, Select, bindparam, func, or_, select, text
 
 from forge_jobs.model.processes import PodLease
 from forge_jobs.model.transitions import Demand
+from forge_jobs.storage.salvage import number_or
 from forge_jobs.storage.sql.job_rows import JobRow
 from forge_jobs.storage.sql.strangers import put_strangers_aside
 from forge_jobs.storage.sql.tables import READY, jobs, pods, queues, slots
@@ -213,9 +214,10 @@ _BELOW_ALL = -(2**31)
 def _is_open(tx: Tx, queue: str, lease: PodLease) -> bool:
     return any(
         gate.epoch == lease.epoch
-        and gate.lease_until > tx.now
+        and number_or(gate.lease_until, 0) > tx.now
         and not gate.paused
-        and (gate.cooldown_until is None or gate.cooldown_until <= tx.now)
+        # What cannot be read is no cool-down, as the state of the queue says.
+        and (number_or(gate.cooldown_until, 0) <= tx.now)
         for gate in tx.rows(_GATE, {"queue": queue, "host": lease.host_id})
     )
 

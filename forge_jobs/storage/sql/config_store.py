@@ -5,72 +5,30 @@ from datetime import timedelta
 from typing import Any
 
 import msgspec
-from sqlalchemy import BigInteger, ColumnElement, Row, bindparam, func, literal, select, update
+from sqlalchemy import BigInteger, bindparam, func, literal, select, update
 
-from forge_jobs.clock import from_us
 from forge_jobs.model.queues import (
-    CooldownPolicy,
     QueueChange,
     QueueSettings,
     QueueState,
     RateLimit,
     RateLimitState,
-    Retention,
     TokenGrant,
 )
-from forge_jobs.model.retries import Retry
 from forge_jobs.storage.deleting import unknown_queue
 from forge_jobs.storage.sql import rate_limits
 from forge_jobs.storage.sql.database import Database
+from forge_jobs.storage.sql.queue_rows import STATE_COLUMNS, queue_state
 from forge_jobs.storage.sql.tables import queues
 from forge_jobs.storage.sql.transaction import Tx
 
-STATE_COLUMNS: tuple[ColumnElement[Any], ...] = (
-    queues.c.name,
-    queues.c.max_workers,
-    queues.c.cooldown,
-    queues.c.retention,
-    queues.c.retry,
-    queues.c.overridden,
-    queues.c.paused,
-    queues.c.paused_at,
-    queues.c.cooldown_until,
-    queues.c.cooldown_level,
-)
-"""What :func:`queue_state` reads."""
-
-_ZERO = timedelta(0)
 _DEFAULTS = QueueSettings()
-_cooldown = msgspec.json.Decoder(CooldownPolicy)
-_retention = msgspec.json.Decoder(Retention)
-_retry = msgspec.json.Decoder(Retry | None)
-_names = msgspec.json.Decoder(tuple[str, ...])
 
 _ONE = select(*STATE_COLUMNS).where(queues.c.name == bindparam("queue"))
 _ONE_LOCKED = _ONE.with_for_update(key_share=True)
 _ALL = select(*STATE_COLUMNS)
 _BY_NAME = update(queues).where(queues.c.name == bindparam("queue"))
 _MOVE_ALLOCATION = _BY_NAME.values(allocation_version=queues.c.allocation_version + 1)
-
-
-def queue_state(row: Row[Any], now: int) -> QueueState:
-    """The state in a row of :data:`STATE_COLUMNS` at the store's time ``now``."""
-    until: int | None = row.cooldown_until
-    return QueueState(
-        name=row.name,
-        settings=QueueSettings(
-            max_workers=row.max_workers,
-            cooldown=_cooldown.decode(row.cooldown),
-            retention=_retention.decode(row.retention),
-            retry=_retry.decode(row.retry),
-        ),
-        overridden=frozenset(_names.decode(row.overridden)),
-        paused=bool(row.paused),
-        cooldown_remaining=_ZERO if until is None else timedelta(microseconds=max(0, until - now)),
-        cooldown_level=row.cooldown_level,
-        cooldown_ended_for=None if until is None else timedelta(microseconds=max(0, now - until)),
-        paused_since=None if row.paused_at is None else from_us(row.paused_at),
-    )
 
 
 def declare_queues(tx: Tx, names: Iterable[str], settings: QueueSettings = _DEFAULTS) -> None:
@@ -91,8 +49,11 @@ def settings_columns(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 def _set_fields(tx: Tx, before: QueueState, wished: Mapping[str, Any]) -> None:
     """Write the settings that differ; the slots of a queue hang on its maximum."""
+    # Of a record that cannot be read all are written: what is shown of it is not what it says.
     changed = {
-        name: value for name, value in wished.items() if getattr(before.settings, name) != value
+        name: value
+        for name, value in wished.items()
+        if before.unreadable or getattr(before.settings, name) != value
     }
     if changed:
         tx.execute(_BY_NAME.values(**settings_columns(changed)), {"queue": before.name})

@@ -1,16 +1,15 @@
 """Pauses a queue after its upstream throttled."""
 
-import msgspec
 from sqlalchemy import bindparam, select, update
 
 from forge_jobs.clock import duration_us
-from forge_jobs.model.queues import CooldownPolicy
 from forge_jobs.model.transitions import Cooldown
+from forge_jobs.storage.salvage import number_or
 from forge_jobs.storage.set_back import TOLERANCE_US
+from forge_jobs.storage.sql.queue_rows import cooldown_of
 from forge_jobs.storage.sql.tables import queues
 from forge_jobs.storage.sql.transaction import Tx
 
-_decode = msgspec.json.Decoder(CooldownPolicy).decode
 _READ = (
     select(queues.c.cooldown, queues.c.cooldown_until, queues.c.cooldown_level)
     .where(queues.c.name == bindparam("queue"))
@@ -37,19 +36,20 @@ def start_cooldown(tx: Tx, queue: str, cooldown: Cooldown) -> None:
     row = tx.execute(_READ, {"queue": queue}).first()
     if row is None:
         return
-    until = max(row.cooldown_until or 0, tx.now + duration_us(cooldown.length))
+    before = number_or(row.cooldown_until, 0)
+    until = max(before, tx.now + duration_us(cooldown.length))
     level = cooldown.level
-    quiet_until = (row.cooldown_until or 0) + duration_us(_decode(row.cooldown).quiet)
+    quiet_until = before + duration_us(cooldown_of(row.cooldown).quiet)
     if tx.now < quiet_until:
-        level = max(level, row.cooldown_level)
+        level = max(level, number_or(row.cooldown_level, 0))
     tx.execute(_WRITE, {"queue": queue, "until": until, "level": level})
 
 
 def shorten_cooldowns(tx: Tx) -> None:
     """Let no pause last longer than the longest of its queue: the clock has been set back."""
     for row in tx.execute(_AHEAD, {"at": tx.now + TOLERANCE_US}).all():
-        policy = _decode(row.cooldown)
+        policy = cooldown_of(row.cooldown)
         longest = duration_us(max(policy.base, policy.cap))
-        if row.cooldown_until > tx.now + longest + TOLERANCE_US:
-            until = tx.now + longest
+        until = tx.now + longest
+        if number_or(row.cooldown_until, 2 * until) > until + TOLERANCE_US:
             tx.execute(_WRITE, {"queue": row.name, "until": until, "level": row.cooldown_level})

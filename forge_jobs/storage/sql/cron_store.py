@@ -13,6 +13,9 @@ from forge_jobs.model.ids import HostId
 from forge_jobs.model.jobs import EnqueueOutcome, NewJob
 from forge_jobs.model.processes import Leadership
 from forge_jobs.model.schedules import DueSchedules, Firing, Schedule, ScheduleSpec
+from forge_jobs.storage.salvage import Fields, number_or, tally, truth
+from forge_jobs.storage.schedules import no_spec, salvaged_schedule
+from forge_jobs.storage.set_back import UNBELIEVABLE_US
 from forge_jobs.storage.sql import firing
 from forge_jobs.storage.sql.allocations import FLEET, fleet_version
 from forge_jobs.storage.sql.database import Database
@@ -27,14 +30,18 @@ _BY: Any = bindparam("by")
 
 _STANDS = (leader.c.host_id, leader.c.term, leader.c.lease_until, _NOW.label("now"), *FLEET)
 
+# No lease is so long: it has been spoilt.
+_IS_FREE = (leader.c.lease_until <= _NOW) | (
+    leader.c.lease_until > leader.c.renewed_at + UNBELIEVABLE_US
+)
 # One statement for all: renewing keeps the term; a new holder, and one whose own lease ran out,
 # starts another.
 LEAD = (
     update(leader)
-    .where((leader.c.lease_until <= _NOW) | (leader.c.host_id == _BY))
+    .where(_IS_FREE | (leader.c.host_id == _BY))
     .values(
         host_id=_BY,
-        term=case((leader.c.lease_until > _NOW, leader.c.term), else_=leader.c.term + 1),
+        term=case((_IS_FREE, leader.c.term + 1), else_=leader.c.term),
         renewed_at=_NOW,
         lease_until=_NOW + bindparam("lease_us", type_=BigInteger),
     )
@@ -101,8 +108,8 @@ def leadership_of(row: Any) -> Leadership:
     """The row of :data:`LEAD` or :data:`STANDING`."""
     return Leadership(
         host_id=row.host_id,
-        term=row.term,
-        remaining=timedelta(microseconds=max(0, row.lease_until - row.now)),
+        term=number_or(row.term, 0),
+        remaining=timedelta(microseconds=max(0, number_or(row.lease_until, 0) - row.now)),
         fleet_version=fleet_version(row.fleet_written, row.fleet_lapsed, row.fleet_orphaned),
     )
 
@@ -113,18 +120,20 @@ def _resign(tx: Tx, host_id: HostId, term: int) -> None:
 
 
 def _schedule(row: Any) -> Schedule:
-    return Schedule(
-        spec=_spec.decode(row.spec),
-        version=row.version,
-        paused=bool(row.paused),
-        edited=bool(row.edited),
-        next_at=None if row.next_at is None else from_us(row.next_at),
-        last_fired_at=None if row.last_fired_at is None else from_us(row.last_fired_at),
-        fired=row.fired,
-        skipped=row.skipped,
-        error=row.error,
-        deleted=bool(row.deleted),
+    read = Fields({column.name: getattr(row, column.name) for column in schedules.columns})
+    found = Schedule(
+        spec=read.read("spec", _spec.decode, None) or no_spec(row.name),
+        version=read.number("version"),
+        paused=read.read("paused", truth, False),
+        edited=read.read("edited", truth, False),
+        next_at=read.instant_or_none("next_at"),
+        last_fired_at=read.instant_or_none("last_fired_at"),
+        fired=read.number("fired"),
+        skipped=read.number("skipped"),
+        error=read.text("error"),
+        deleted=read.read("deleted", truth, False),
     )
+    return salvaged_schedule(found, read.problems)
 
 
 def _at(instant: datetime | None) -> int | None:
@@ -141,13 +150,19 @@ def _known(tx: Tx, name: str) -> Row[Any]:
     :raises NotFound: there is none, or it was deleted
     """
     row = tx.execute(_ONE_LOCKED, {"of": name}).first()
-    if row is None or row.deleted:
+    if row is None or _schedule(row).deleted:
         raise NotFound(f"there is no schedule {name!r}")
     return row
 
 
 def _write(tx: Tx, row: Row[Any], **values: Any) -> None:
-    tx.execute(_WRITE.values(version=row.version + 1, **values), {"of": row.name})
+    # Numbers that cannot be read begin anew with any write.
+    for name in ("fired", "skipped", "next_at", "last_fired_at"):
+        before = getattr(row, name)
+        if name not in values and before is not None and type(before) is not int:
+            values[name] = 0 if name in ("fired", "skipped") else None
+    version = tally(row.version) + 1
+    tx.execute(_WRITE.values(version=version, **values), {"of": row.name})
 
 
 def _create_or_lock(
@@ -167,17 +182,20 @@ def _create_or_lock(
 
 
 def _next_of_edited(row: Row[Any], spec: ScheduleSpec, next_at: datetime | None) -> int | None:
-    if row.paused:
+    before = _schedule(row)
+    if before.paused:
         return None
-    if row.next_at is not None and _spec.decode(row.spec).has_times_of(spec):
-        at: int = row.next_at
-        return at
+    if before.next_at is not None and before.spec.has_times_of(spec):
+        return _at(before.next_at)
     return _at(next_at)
 
 
 def _ensure_schedule(tx: Tx, spec: ScheduleSpec, next_at: datetime | None) -> Schedule:
     row = _create_or_lock(tx, spec, next_at, edited=False)
-    if row is not None and not row.edited and not row.deleted and _spec.decode(row.spec) != spec:
+    before = None if row is None else _schedule(row)
+    if row is None or before is None or before.edited or before.deleted:
+        return _read(tx, spec.name)
+    if before.unreadable or before.spec != spec:
         _write(
             tx,
             row,
@@ -226,13 +244,15 @@ def _delete_schedule(tx: Tx, name: str) -> None:
 
 
 def _schedules(tx: Tx, with_deleted: bool) -> list[Schedule]:
-    found = [_schedule(row) for row in tx.execute(_ALL if with_deleted else _KNOWN)]
+    found = [_schedule(row) for row in tx.execute(_ALL)]
+    found = [schedule for schedule in found if with_deleted or not schedule.deleted]
     return sorted(found, key=lambda schedule: schedule.spec.name)
 
 
 def _get_schedule(tx: Tx, name: str) -> Schedule | None:
     row = tx.execute(_ONE, {"of": name}).first()
-    return None if row is None or row.deleted else _schedule(row)
+    found = None if row is None else _schedule(row)
+    return None if found is None or found.deleted else found
 
 
 def _due_schedules(tx: Tx, limit: int) -> DueSchedules:
@@ -242,7 +262,8 @@ def _due_schedules(tx: Tx, limit: int) -> DueSchedules:
 def due_of(rows: Sequence[Any], limit: int) -> DueSchedules:
     """The rows of :data:`DUE`, of which one more than ``limit`` was asked for."""
     now = rows[0].now
-    found = [row for row in rows if row.name is not None]
+    # A time that is none never comes.
+    found = [row for row in rows if row.name is not None and isinstance(row.next_at, int)]
     due = [row for row in found[:limit] if row.next_at <= now]
     later = found[len(due)].next_at if len(found) > len(due) else None
     return DueSchedules(
@@ -255,7 +276,9 @@ def due_of(rows: Sequence[Any], limit: int) -> DueSchedules:
 def _trigger(tx: Tx, name: str, job: NewJob) -> EnqueueOutcome:
     row = _known(tx, name)
     [(outcome, is_new)] = firing.put_in(tx, [job])
-    _write(tx, row, fired=row.fired + is_new, skipped=row.skipped + outcome.deduplicated)
+    _write(
+        tx, row, fired=tally(row.fired) + is_new, skipped=tally(row.skipped) + outcome.deduplicated
+    )
     return outcome
 
 

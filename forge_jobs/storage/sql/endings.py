@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
 
-import msgspec
 from sqlalchemy import bindparam, select, update
 
 from forge_jobs.model.jobs import Cause, JobStatus
@@ -11,10 +10,10 @@ from forge_jobs.model.queues import Retention
 from forge_jobs.storage.sql.children import tell_children
 from forge_jobs.storage.sql.chunks import portions
 from forge_jobs.storage.sql.lists import one_of
+from forge_jobs.storage.sql.queue_rows import retention_of
 from forge_jobs.storage.sql.tables import jobs, queues
 from forge_jobs.storage.sql.transaction import Tx
 
-_decode = msgspec.json.Decoder(Retention).decode
 _WAITING = select(
     jobs.c.id, jobs.c.queue, jobs.c.status, jobs.c.payload, jobs.c.has_children
 ).where(one_of(jobs.c.id, "ids"))
@@ -35,7 +34,7 @@ _RETENTIONS = select(queues.c.name, queues.c.retention).where(one_of(queues.c.na
 def retentions(tx: Tx, names: Iterable[str]) -> Mapping[str, Retention]:
     """How long each of the queues keeps what has ended."""
     rows = tx.execute(_RETENTIONS, {"names": sorted(set(names))})
-    return {name: _decode(text) for name, text in rows}
+    return {name: retention_of(text) or Retention() for name, text in rows}
 
 
 def keeps_payload(retention: Retention | None, status: JobStatus) -> bool:

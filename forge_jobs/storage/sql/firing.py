@@ -5,6 +5,7 @@ before: whoever fires the same schedules waits, and then finds them moved on.
 """
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import msgspec
 from sqlalchemy import select
@@ -12,6 +13,7 @@ from sqlalchemy import select
 from forge_jobs.clock import to_us
 from forge_jobs.model.jobs import EnqueueOutcome, NewJob
 from forge_jobs.model.schedules import Firing
+from forge_jobs.storage.salvage import tally
 from forge_jobs.storage.sql.chunks import portions
 from forge_jobs.storage.sql.enqueue import enqueue
 from forge_jobs.storage.sql.lists import one_of
@@ -95,10 +97,17 @@ def put_in(tx: Tx, requests: Sequence[NewJob]) -> list[tuple[EnqueueOutcome, boo
 
 def _lock(tx: Tx, names: Iterable[str]) -> dict[str, _Standing]:
     return {
-        row.name: _Standing(*row)
+        row.name: _standing(row)
         for portion in portions(sorted(names))
         for row in tx.execute(_LOCKED, {"names": portion})
     }
+
+
+def _standing(row: Any) -> _Standing:
+    found = _Standing(*row)
+    # Counts that cannot be read begin anew.
+    found.fired, found.skipped = tally(found.fired), tally(found.skipped)
+    return found
 
 
 def _stored(tx: Tx, requests: Iterable[NewJob]) -> set[str]:

@@ -7,10 +7,12 @@ from typing import Any
 
 from sqlalchemy import Row, func, select, text
 
-from forge_jobs.clock import EPOCH, from_us
+from forge_jobs.clock import EPOCH
 from forge_jobs.model.ids import HostId
 from forge_jobs.model.processes import PodState, Slots, WorkerState
-from forge_jobs.storage.salvage import instant_or
+from forge_jobs.storage.pods import salvaged_pod
+from forge_jobs.storage.salvage import Fields, instant_or, truth
+from forge_jobs.storage.sql.allocations import slots_of
 from forge_jobs.storage.sql.gauges import decode_gauges
 from forge_jobs.storage.sql.live_pods import pod_of
 from forge_jobs.storage.sql.routes import decode_routes
@@ -39,7 +41,7 @@ def list_pods(tx: Tx) -> list[PodState]:
     """See ``ProcStore.pods``."""
     by_pod: defaultdict[str, dict[str, Slots]] = defaultdict(dict)
     for row in tx.execute(_SLOTS):
-        by_pod[row.host_id][row.queue] = Slots(row.target, row.granted)
+        by_pod[row.host_id][row.queue] = slots_of(row)
     held: defaultdict[str, dict[str, int]] = defaultdict(dict)
     for row in tx.execute(_HOLDINGS):
         held[row.host_id][row.queue] = row.claims
@@ -50,17 +52,19 @@ def list_pods(tx: Tx) -> list[PodState]:
 def _pod_state(
     row: Row[Any], of_pod: Mapping[str, Slots], held: Mapping[str, int], now: int
 ) -> PodState:
-    remaining = max(0, row.lease_until - now)
-    return PodState(
-        pod=pod_of(row, decode_routes(row.routes)),
-        started_at=from_us(row.started_at),
-        last_beat_at=from_us(row.last_beat_at),
+    read = Fields({**row._mapping})
+    remaining = max(0, read.number("lease_until") - now)
+    pod = PodState(
+        pod=pod_of(read, row.host_id, read.read("routes", decode_routes, {})),
+        started_at=read.instant("started_at"),
+        last_beat_at=read.instant("last_beat_at"),
         lease_remaining=timedelta(microseconds=remaining),
-        draining=bool(row.draining),
+        draining=read.read("draining", truth, False),
         slots=of_pod if remaining else dict.fromkeys(of_pod, Slots(0, 0)),
         in_progress=held,
-        gauges=None if row.gauges is None else decode_gauges(row.gauges),
+        gauges=None if row.gauges is None else read.read("gauges", decode_gauges, None),
     )
+    return salvaged_pod(pod, read.problems)
 
 
 def list_workers(tx: Tx, host_id: HostId | None) -> list[WorkerState]:

@@ -8,6 +8,7 @@ from sqlalchemy import bindparam, exists, select, update
 from forge_jobs.clock import from_us, to_us
 from forge_jobs.model.metrics import PodMinute
 from forge_jobs.model.processes import PodGauges, PodLease
+from forge_jobs.storage.salvaged_history import gauges_of
 from forge_jobs.storage.sql.tables import gauges, pods
 from forge_jobs.storage.sql.transaction import Tx
 
@@ -46,6 +47,7 @@ def read_gauges(tx: Tx, since: datetime, until: datetime) -> list[PodMinute]:
     """See ``ProcStore.gauges``."""
     rows = tx.execute(_MINUTES, {"since": to_us(since), "until": to_us(until)})
     return [
-        PodMinute(host_id=row.host_id, minute=from_us(row.minute), gauges=decode_gauges(row.gauges))
+        PodMinute(host_id=row.host_id, minute=from_us(row.minute), gauges=measured)
         for row in rows
+        if (measured := gauges_of(row.host_id, row.gauges)) is not None
     ]

@@ -15,16 +15,14 @@ from sqlalchemy import bindparam, select, update
 from forge_jobs.clock import from_us, to_us
 from forge_jobs.model.ids import HostId
 from forge_jobs.model.metrics import HOUR, Histogram, MetricBucket, PodMinute
-from forge_jobs.model.processes import PodGauges
+from forge_jobs.storage.salvage import tally
+from forge_jobs.storage.salvaged_history import counts_of, gauges_of, names_of
 from forge_jobs.storage.sql.bookkeeping import delete_keys
 from forge_jobs.storage.sql.tables import counters, gauges, hours, latencies, pod_hours
 from forge_jobs.storage.sql.transaction import Tx
 
 HOUR_US = 3_600_000_000
 
-_read_names = msgspec.json.Decoder(dict[str, int]).decode
-_read_counts = msgspec.json.Decoder(dict[int, int]).decode
-_read_gauges = msgspec.json.Decoder(PodGauges).decode
 
 _FOLDED = {
     table.name: select(table)
@@ -77,7 +75,7 @@ def fold_counters(tx: Tx, since: int, before: int, size: int) -> Sequence[Any]:
     rows = _rows(tx, counters.name, since, before, size)
     sums: defaultdict[tuple[str, int], _Sums] = defaultdict(_Sums)
     for row in rows:
-        sums[row.queue, hour_of(row.minute)].counts[row.name] += row.count
+        sums[row.queue, hour_of(row.minute)].counts[row.name] += tally(row.count)
     _add(tx, sums)
     delete_keys(tx, counters, [part.name for part in counters.primary_key], rows)
     return rows
@@ -89,8 +87,8 @@ def fold_latencies(tx: Tx, since: int, before: int, size: int) -> Sequence[Any]:
     sums: defaultdict[tuple[str, int], _Sums] = defaultdict(_Sums)
     for row in rows:
         hour = sums[row.queue, hour_of(row.minute)]
-        hour.processing.update(_read_counts(row.processing))
-        hour.total.update(_read_counts(row.total))
+        hour.processing.update(counts_of(row.queue, row.processing))
+        hour.total.update(counts_of(row.queue, row.total))
     _add(tx, sums)
     delete_keys(tx, latencies, [part.name for part in latencies.primary_key], rows)
     return rows
@@ -123,9 +121,9 @@ def _add(tx: Tx, sums: Mapping[tuple[str, int], _Sums]) -> None:
         empty = {"queue": queue, "hour": hour, "counts": "{}", "processing": "{}", "total": "{}"}
         tx.execute(tx.flavor.insert_ignore(hours), empty)
         stored = tx.execute(_LOCKED, {"of": queue, "at": hour}).one()
-        gained.counts.update(_read_names(stored.counts))
-        gained.processing.update(_read_counts(stored.processing))
-        gained.total.update(_read_counts(stored.total))
+        gained.counts.update(names_of(queue, stored.counts))
+        gained.processing.update(counts_of(queue, stored.processing))
+        gained.total.update(counts_of(queue, stored.total))
         tx.execute(
             update(hours)
             .where(hours.c.queue == queue, hours.c.hour == hour)
@@ -151,9 +149,9 @@ def metrics_of_hours(tx: Tx, queue: str, since: datetime, until: datetime) -> li
         MetricBucket(
             queue=queue,
             minute=from_us(row.hour),
-            counts=_read_names(row.counts),
-            processing=Histogram(_read_counts(row.processing)),
-            total=Histogram(_read_counts(row.total)),
+            counts=names_of(queue, row.counts),
+            processing=Histogram(counts_of(queue, row.processing)),
+            total=Histogram(counts_of(queue, row.total)),
             length=HOUR,
         )
         for row in tx.execute(_OF_QUEUE, found)
@@ -162,12 +160,11 @@ def metrics_of_hours(tx: Tx, queue: str, since: datetime, until: datetime) -> li
 
 def gauges_of_hours(tx: Tx, since: datetime, until: datetime) -> list[PodMinute]:
     """The hours of pods that begin in the range."""
+    rows = tx.execute(_OF_PODS, {"since": to_us(since), "until": to_us(until)})
     return [
         PodMinute(
-            host_id=HostId(row.host_id),
-            minute=from_us(row.hour),
-            gauges=_read_gauges(row.gauges),
-            length=HOUR,
+            host_id=HostId(row.host_id), minute=from_us(row.hour), gauges=measured, length=HOUR
         )
-        for row in tx.execute(_OF_PODS, {"since": to_us(since), "until": to_us(until)})
+        for row in rows
+        if (measured := gauges_of(row.host_id, row.gauges)) is not None
     ]

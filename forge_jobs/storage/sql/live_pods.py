@@ -8,12 +8,14 @@ from sqlalchemy import bindparam, select
 
 from forge_jobs.model.ids import HostId
 from forge_jobs.model.processes import Pod
+from forge_jobs.model.queues import check_concurrency
+from forge_jobs.storage.pods import log_spoilt_pod
+from forge_jobs.storage.salvage import Fields
 from forge_jobs.storage.sql.tables import pods
 from forge_jobs.storage.sql.transaction import Tx
 
-_names = msgspec.json.Decoder(tuple[str, ...]).decode
-
-_LIVE = select(
+_decode_names = msgspec.json.Decoder(tuple[str, ...]).decode
+_COLUMNS = (
     pods.c.host_id,
     pods.c.label,
     pods.c.queues,
@@ -21,23 +23,34 @@ _LIVE = select(
     pods.c.version,
     pods.c.process_id,
     pods.c.concurrency,
-).where(pods.c.lease_until > bindparam("now"))
+)
+_LIVE = select(*_COLUMNS).where(pods.c.lease_until > bindparam("now"))
 
 
-def pod_of(row: Any, routes: Mapping[str, str]) -> Pod:
+def pod_of(read: Fields, host_id: str, routes: Mapping[str, str]) -> Pod:
     """A row of the table of pods, with its routes as the caller has read them."""
     return Pod(
-        host_id=HostId(row.host_id),
-        label=row.label,
-        queues=_names(row.queues),
-        kinds=_names(row.kinds),
-        version=row.version,
-        process_id=row.process_id,
-        concurrency=row.concurrency,
+        host_id=HostId(host_id),
+        label=read.text("label"),
+        queues=read.read("queues", _decode_names, ()),
+        kinds=read.read("kinds", _decode_names, ()),
+        version=read.text("version"),
+        process_id=read.number("process_id"),
+        concurrency=read.read("concurrency", _concurrency, None),
         routes=routes,
     )
 
 
 def live_pods(tx: Tx) -> list[Pod]:
     """See ``ProcStore.live_pods``."""
-    return [pod_of(row, {}) for row in tx.execute(_LIVE, {"now": tx.now})]
+    found = []
+    for row in tx.execute(_LIVE, {"now": tx.now}):
+        read = Fields({**row._mapping})
+        found.append(pod_of(read, row.host_id, {}))
+        if read.problems:
+            log_spoilt_pod(row.host_id, read.problems)
+    return found
+
+
+def _concurrency(stored: Any) -> int | None:
+    return None if stored is None else check_concurrency(stored)

@@ -32,12 +32,13 @@ from forge_jobs.model.processes import (
     PodState,
     QueueBeat,
     SetBack,
-    Slots,
     WorkerState,
 )
+from forge_jobs.storage.set_back import UNBELIEVABLE_US
 from forge_jobs.storage.sql import allocations
+from forge_jobs.storage.sql.allocations import slots_of
 from forge_jobs.storage.sql.chunks import portions
-from forge_jobs.storage.sql.config_store import STATE_COLUMNS, declare_queues, queue_state
+from forge_jobs.storage.sql.config_store import declare_queues
 from forge_jobs.storage.sql.database import Database
 from forge_jobs.storage.sql.due_kinds import due_kinds
 from forge_jobs.storage.sql.fleet_reads import list_pods, list_workers
@@ -47,6 +48,7 @@ from forge_jobs.storage.sql.job_rows import duration
 from forge_jobs.storage.sql.levels import levels_of
 from forge_jobs.storage.sql.lists import one_of
 from forge_jobs.storage.sql.live_pods import live_pods
+from forge_jobs.storage.sql.queue_rows import STATE_COLUMNS, queue_state
 from forge_jobs.storage.sql.routes import read_routes
 from forge_jobs.storage.sql.set_back import bring_back_leases
 from forge_jobs.storage.sql.tables import (
@@ -95,10 +97,12 @@ _FREE = (
     .where(one_of(jobs.c.id, "ids"))
     .values(hold=None, run_at=case((jobs.c.run_at > _NOW, _NOW), else_=jobs.c.run_at))
 )
+# No lease is so long: it has been spoilt. A pod that lives renews it with its next beat.
+IS_UNBELIEVABLE = pods.c.lease_until > pods.c.last_beat_at + UNBELIEVABLE_US
 _DEAD = (
     select(pods.c.host_id)
     .where(
-        pods.c.lease_until <= bindparam("before"),
+        (pods.c.lease_until <= bindparam("before")) | IS_UNBELIEVABLE,
         ~exists().where(jobs.c.host_id == pods.c.host_id, text(CLAIMED)),
     )
     .order_by(pods.c.lease_until, pods.c.host_id)
@@ -178,7 +182,7 @@ def queue_beats_of(rows: Iterable[Any]) -> dict[str, QueueBeat]:
     """The rows of :data:`QUEUE_BEATS`, by queue."""
     return {
         row.name: QueueBeat(
-            slots=Slots(row.target, row.granted),
+            slots=slots_of(row),
             state=queue_state(row, row.now),
             # What is no number is a spoilt due time, which never comes.
             next_due_in=duration(max(0, row.next_due - row.now))
@@ -283,7 +287,9 @@ def _drop_dead_pods(tx: Tx, dead_for: timedelta, limit: int) -> list[HostId]:
     for host_id in dead:
         allocations.lock_queues(tx, _declared_by(tx, host_id))
         # Asked again: the pod may have registered since the reading.
-        gone = delete(pods).where(pods.c.host_id == host_id, pods.c.lease_until <= before)
+        gone = delete(pods).where(
+            pods.c.host_id == host_id, (pods.c.lease_until <= before) | IS_UNBELIEVABLE
+        )
         if tx.execute(gone).rowcount:
             allocations.move_versions(tx, _forget_slots(tx, host_id))
             dropped.append(host_id)

@@ -26,7 +26,14 @@ from sqlalchemy import Row, bindparam, delete, select, update
 from forge_jobs.clock import duration_us
 from forge_jobs.errors import InvalidInput, NotFound
 from forge_jobs.model.queues import RateLimit, RateLimitState, TokenGrant
-from forge_jobs.storage.buckets import bucket_units
+from forge_jobs.storage.buckets import (
+    NO_LIMIT,
+    bucket_units,
+    checked,
+    salvaged_limit,
+    unreadable_limit,
+)
+from forge_jobs.storage.salvage import Fields, number_or, truth, whole
 from forge_jobs.storage.sql.tables import rate_limits
 from forge_jobs.storage.sql.transaction import Tx
 
@@ -55,7 +62,7 @@ def take(tx: Tx, scope: str, count: int) -> TokenGrant:
         filled = level + count * row.period_us
         tx.execute(_FILL, {"of": scope, "to": filled, "now": now})
         return TokenGrant(True, _ZERO)
-    if row.updated_at > now:
+    if number_or(row.updated_at, now + 1) > now:
         tx.execute(_AS_OF_NOW, {"of": scope, "now": now})
     return TokenGrant(False, timedelta(microseconds=max(1, -(-surplus // row.capacity))))
 
@@ -67,7 +74,7 @@ def take_turns(
     row = _locked_for(tx, scope, counts)
     now, capacity, period_us = tx.now, int(row.capacity), int(row.period_us)
     level, latest = _level(row, now), now + duration_us(within)
-    last = min(int(row.last_turn_at), latest)
+    last = min(number_or(row.last_turn_at, 0), latest)
     turns: list[timedelta | None] = []
     for count in counts:
         surplus = max(0, level - (capacity - count) * period_us)
@@ -111,16 +118,35 @@ def remove(tx: Tx, scope: str) -> None:
 
 def states(tx: Tx) -> list[RateLimitState]:
     """Every bucket, by scope."""
-    found = [
-        RateLimitState(
-            scope=row.scope,
-            limit=RateLimit(row.capacity, timedelta(microseconds=row.period_us)),
-            available=(row.capacity * row.period_us - _level(row, tx.now)) // row.period_us,
-            overridden=bool(row.overridden),
-        )
-        for row in tx.execute(_ALL)
-    ]
+    found = [_state(row, tx.now) for row in tx.execute(_ALL)]
     return sorted(found, key=lambda state: state.scope)
+
+
+def _state(row: Row[Any], now: int) -> RateLimitState:
+    limit, problems = _limit(row)
+    state = RateLimitState(
+        scope=row.scope,
+        limit=limit or NO_LIMIT,
+        available=0 if limit is None else limit.capacity - -(-_level(row, now) // row.period_us),
+        overridden=bool(row.overridden),
+    )
+    return salvaged_limit(state, problems)
+
+
+def _limit(row: Row[Any]) -> tuple[RateLimit | None, str]:
+    """The size of a bucket, None where it cannot be read; and what cannot be read of the row."""
+    read = Fields({**row._mapping})
+    read.number("updated_at")
+    read.number("last_turn_at")
+    read.number("level")
+    read.read("overridden", truth, False)
+    capacity = read.read("capacity", whole, 0)
+    limit = read.read(
+        "period_us",
+        lambda us: checked(RateLimit(capacity, timedelta(microseconds=whole(us)))),
+        None,
+    )
+    return limit, read.problems
 
 
 def _insert_or_lock(tx: Tx, scope: str, limit: RateLimit, *, overridden: bool) -> Row[Any] | None:
@@ -147,12 +173,13 @@ def _insert_or_lock(tx: Tx, scope: str, limit: RateLimit, *, overridden: bool) -
 def _change(tx: Tx, row: Row[Any], limit: RateLimit, *, overridden: bool) -> None:
     """Give the bucket another size; what is missing from it stays missing, in tokens."""
     period_us = duration_us(limit.period)
+    before, problems = _limit(row)
     unchanged = (row.capacity, row.period_us, bool(row.overridden))
-    if unchanged == (limit.capacity, period_us, overridden):
+    if not problems and unchanged == (limit.capacity, period_us, overridden):
         return
     # In steps in which both a token and what leaks in a microsecond are whole, rounded up.
     token = bucket_units(limit).token
-    steps = -(-_level(row, tx.now) * token // row.period_us)
+    steps = -(-_level(row, tx.now) * token // row.period_us) if before else limit.capacity * token
     tx.execute(
         _BY_SCOPE.values(
             capacity=limit.capacity,
@@ -168,8 +195,12 @@ def _change(tx: Tx, row: Row[Any], limit: RateLimit, *, overridden: bool) -> Non
 
 def _level(row: Row[Any], now: int) -> int:
     """The level of a row at ``now``; as it was written when that lies in the future."""
-    elapsed: int = max(0, now - row.updated_at)
-    return max(0, int(row.level) - elapsed * int(row.capacity))
+    full: int = row.capacity * row.period_us
+    # A level that cannot be read is that of a bucket without tokens.
+    level = row.level if type(row.level) is int and 0 <= row.level <= full else full
+    elapsed: int = max(0, now - number_or(row.updated_at, now))
+    left: int = level - elapsed * row.capacity
+    return max(0, left)
 
 
 def _ceil(number: int, divisor: int) -> int:
@@ -184,6 +215,9 @@ def _locked_for(tx: Tx, scope: str, counts: Sequence[int]) -> Row[Any]:
     row = _locked(tx, scope)
     if row is None:
         raise _unknown(scope)
+    limit, problems = _limit(row)
+    if limit is None:
+        raise unreadable_limit(scope, problems)
     if counts and max(counts) > row.capacity:
         raise InvalidInput(
             "count",

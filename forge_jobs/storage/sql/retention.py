@@ -8,21 +8,19 @@ A batch is as many rows as go in the time for which it may hold others up.
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import timedelta
-from functools import lru_cache
 from typing import Any, NamedTuple
 
-import msgspec
 from sqlalchemy import Column, Table, bindparam, delete, select, text, tuple_, update
 
 from forge_jobs.clock import SystemClock, duration_us
 from forge_jobs.model.jobs import JobStatus
-from forge_jobs.model.queues import Retention
 from forge_jobs.model.retention import HISTORY_KEPT, Kept
 from forge_jobs.storage.sql.bookkeeping import delete_keys
 from forge_jobs.storage.sql.children import tell_children
 from forge_jobs.storage.sql.hours import fold_counters, fold_gauges, fold_latencies, hour_of
 from forge_jobs.storage.sql.lists import one_of
 from forge_jobs.storage.sql.overdue import FINISHED_OF, Ended
+from forge_jobs.storage.sql.queue_rows import retention_of
 from forge_jobs.storage.sql.tables import (
     FINISHED,
     counters,
@@ -50,7 +48,6 @@ _LAST = "~"
 """Comes after every id."""
 
 _elapsed = SystemClock().elapsed
-_decode = lru_cache(256)(msgspec.json.Decoder(Retention).decode)
 
 _QUEUES = select(queues.c.name, queues.c.retention).order_by(queues.c.name)
 _NEWEST_BEYOND = (
@@ -193,7 +190,9 @@ def _to_fold(tx: Tx, kept: Kept) -> Iterator[Other]:
 
 def _rules(tx: Tx, queue: str, rule: str) -> Iterator[Ended]:
     """What each status of the queue may lose."""
-    kept = _decode(rule)
+    kept = retention_of(rule)
+    if kept is None:
+        return  # What cannot be read may have said that they stay; the state of the queue says so.
     young = tx.now - duration_us(KEPT_AT_LEAST)
     for status, age, most in (
         (JobStatus.DONE, kept.done, kept.max_done),

@@ -1,10 +1,12 @@
 """What pods publish of kinds and their queues."""
 
+from contextlib import suppress
 from typing import Any
 
 import msgspec
 from sqlalchemy import BigInteger, bindparam, case, func, select, text
 
+from forge_jobs.storage.salvage import UNREADABLE
 from forge_jobs.storage.sql.tables import pods
 from forge_jobs.storage.sql.transaction import Tx
 
@@ -28,6 +30,9 @@ def read_routes(tx: Tx) -> dict[str, str | None]:
     """See ``ProcStore.routes``."""
     found: dict[str, str | None] = {}
     for row in tx.execute(_PUBLISHED, {"now": tx.now}):
-        found.update(dict.fromkeys(_decode_kinds(row.kinds)))
-        found.update(decode_routes(row.routes))
+        # The record of the pod says what is wrong with it.
+        with suppress(*UNREADABLE):
+            found.update(dict.fromkeys(_decode_kinds(row.kinds)))
+        with suppress(*UNREADABLE):
+            found.update(decode_routes(row.routes))
     return found

@@ -37,11 +37,11 @@ local function allocate(base, change)
   local version, wished = unpack(change)
   local current, max_workers =
     unpack(redis.call('HMGET', base .. ':queue', 'version', 'max_workers'))
-  if not max_workers or tonumber(current or 0) ~= version then
+  if not max_workers or whole(current, 0) ~= version then
     return false
   end
   local stored, void = live_slots(base)
-  if not is_allowed(stored, wished, tonumber(max_workers)) then
+  if not is_allowed(stored, wished, most_workers(max_workers)) then
     return false
   end
   if write(base, stored, wished) then

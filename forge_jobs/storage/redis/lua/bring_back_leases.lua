@@ -10,7 +10,7 @@ local function bring_pods(base, ahead)
   for _, host in ipairs(redis.call('ZRANGE', base .. ':pods', 0, 9999)) do
     local key = pod_key(base, host)
     local beat, ends = unpack(redis.call('HMGET', key, 'beat', 'lease_until'))
-    beat, ends = tonumber(beat), tonumber(ends)
+    beat, ends = whole(beat, 0), whole(ends, 0)
     if beat > ahead then
       redis.call('HSET', key, 'beat', now, 'lease_until', now + ends - beat)
       redis.call('ZADD', base .. ':pods', now + ends - beat, host)
@@ -23,8 +23,8 @@ end
 local function bring_leader(base, ahead)
   local key = base .. ':leader'
   local renewed, ends = unpack(redis.call('HMGET', key, 'renewed', 'until'))
-  if renewed and tonumber(renewed) > ahead then
-    redis.call('HSET', key, 'renewed', now, 'until', now + tonumber(ends) - tonumber(renewed))
+  if renewed and whole(renewed, 0) > ahead then
+    redis.call('HSET', key, 'renewed', now, 'until', now + whole(ends, 0) - whole(renewed, 0))
     return 1
   end
   return 0
@@ -58,7 +58,7 @@ end
 local function bring_cooldown(base, ahead, longest)
   local key = base .. ':queue'
   local ends = redis.call('HGET', key, 'cooldown_until')
-  if longest >= 0 and ends and tonumber(ends) > ahead + longest then
+  if longest >= 0 and ends and whole(ends, 0) > ahead + longest then
     redis.call('HSET', key, 'cooldown_until', now + longest)
   end
 end

@@ -5,7 +5,7 @@
 local function is_held_up(base)
   local paused, cooldown_until =
     unpack(redis.call('HMGET', base .. ':queue', 'paused', 'cooldown_until'))
-  return paused or (cooldown_until and tonumber(cooldown_until) > now)
+  return paused or (cooldown_until and whole(cooldown_until, 0) > now)
 end
 
 local function handle(base)

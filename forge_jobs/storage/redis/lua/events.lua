@@ -19,7 +19,7 @@ local function of_job(base, id, limit)
   local newest = redis.call('LRANGE', base .. ':ev:' .. id, -limit - OUT_OF_ORDER, -1)
   for index, named in ipairs(newest) do
     local at, member = string.match(named, '^(%S+) (.*)$')
-    events[index] = unpack_event(tonumber(at), member)
+    events[index] = unpack_event(whole(at, 0), member or '')
   end
   table.sort(events, function(a, b)
     return a[1] > b[1] or (a[1] == b[1] and is_before(b[2], a[2]))

@@ -25,5 +25,5 @@ local function handle(base, request)
   local is_more = left ~= '' or #unreadable > 0
   local next_in = is_more and 0 or is_short and next_due(base) or -1
   local version = #strange > 0 and redis.call('HGET', base .. ':queue', 'kinds_version') or 0
-  return { settled, claims, next_in, strange, tonumber(version or 0), unreadable, left }
+  return { settled, claims, next_in, strange, whole(version, 0), unreadable, left }
 end

@@ -8,8 +8,9 @@ local function settle(base, number, fired, skipped)
     return
   end
   redis.call('HDEL', base .. ':outbox', text(number))
-  local name, fired_at = unpack(cmsgpack.unpack(packed))
-  local schedule = load_schedule(base, name)
+  local is_read, record = pcall(cmsgpack.unpack, packed)
+  local name, fired_at = unpack(is_read and type(record) == 'table' and record or {})
+  local schedule = type(name) == 'string' and load_schedule(base, name)
   if schedule and not schedule.deleted then
     schedule.fired = schedule.fired + fired
     schedule.skipped = schedule.skipped + skipped

@@ -7,7 +7,7 @@ local function fold_counts(key, limit)
     local name = string.match(field, '^([^\n]*)\n')
     if name and folded < limit then
       -- In this order, because a hash that was empty in between would lose its time to live.
-      redis.call('HINCRBY', key, name, redis.call('HGET', key, field))
+      add_up(key, name, whole(redis.call('HGET', key, field), 0))
       redis.call('HDEL', key, field)
       folded = folded + 1
     end

@@ -5,7 +5,7 @@
 local function fold_counts(key, hour)
   local fields = redis.call('HGETALL', key)
   for index = 1, #fields, 2 do
-    redis.call('HINCRBY', hour, string.match(fields[index], '^[^\n]*'), fields[index + 1])
+    add_up(hour, string.match(fields[index], '^[^\n]*'), whole(fields[index + 1], 0))
   end
   return #fields / 2
 end

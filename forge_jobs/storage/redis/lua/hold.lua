@@ -22,7 +22,7 @@ end
 
 local function handle(base, request)
   local version, kinds, most = unpack(request)
-  if tonumber(redis.call('HGET', base .. ':queue', 'kinds_version') or 0) ~= version then
+  if whole(redis.call('HGET', base .. ':queue', 'kinds_version'), 0) ~= version then
     return
   end
   local unknown = {}

@@ -8,8 +8,11 @@ local function handle(base, request)
   end
   local host, lease_for = unpack(request)
   local key = base .. ':leader'
-  local holder, term, ends = unpack(redis.call('HMGET', key, 'host', 'term', 'until'))
-  term, ends = tonumber(term or 0), tonumber(ends or 0)
+  local holder, term, ends, renewed =
+    unpack(redis.call('HMGET', key, 'host', 'term', 'until', 'renewed'))
+  term, ends = whole(term, 0), whole(ends, 0)
+  -- No lease is so long: it has been spoilt.
+  ends = ends - whole(renewed, 0) <= DAY and ends or 0
   if ends <= now or holder == host then
     term = ends <= now and term + 1 or term
     holder, ends = host, now + lease_for

@@ -7,5 +7,5 @@ local function handle(base)
   if not holder then
     return {}
   end
-  return { { holder, tonumber(term), math.max(0, tonumber(ends) - now), all_queues(base) } }
+  return { { holder, whole(term, 0), math.max(0, whole(ends, 0) - now), all_queues(base) } }
 end

@@ -1,13 +1,18 @@
 -- no-writes
--- Every bucket: scope, capacity, period, tokens there, whether an operator set it.
+-- Every bucket: scope, capacity, period, tokens there, whether an operator set it. Zeros for one
+-- that cannot be read.
 -- uses: buckets
 local function handle(base)
   local states = {}
   for index, scope in ipairs(redis.call('HKEYS', base .. ':limits')) do
     local bucket = load_bucket(base, scope)
-    local full = bucket.capacity * bucket.token
-    local available = divide(full - level_of(bucket), bucket.token)
-    states[index] = { scope, bucket.capacity, bucket.period, available, bucket.overridden }
+    if bucket then
+      local full = bucket.capacity * bucket.token
+      local available = divide(full - level_of(bucket), bucket.token)
+      states[index] = { scope, bucket.capacity, bucket.period, available, bucket.overridden }
+    else
+      states[index] = { scope, 0, 0, 0, false }
+    end
   end
   return states
 end

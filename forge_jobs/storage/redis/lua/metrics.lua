@@ -4,7 +4,7 @@
 local function counts_of(key)
   local sums, fields = {}, redis.call('HGETALL', key)
   for index = 1, #fields, 2 do
-    add_pairs(sums, { string.match(fields[index], '^[^\n]*'), tonumber(fields[index + 1]) })
+    add_pairs(sums, { string.match(fields[index], '^[^\n]*'), whole(fields[index + 1], 0) })
   end
   return as_pairs(sums)
 end

@@ -6,8 +6,9 @@ local function handle(base, request)
     if index > request[1] then
       break
     end
-    local _, _, jobs = unpack(cmsgpack.unpack(redis.call('HGET', base .. ':outbox', number)))
-    found[index] = { tonumber(number), jobs }
+    local is_read, record = pcall(cmsgpack.unpack, redis.call('HGET', base .. ':outbox', number))
+    local jobs = is_read and type(record) == 'table' and record[3]
+    found[index] = { whole(number, 0), type(jobs) == 'string' and jobs or '' }
   end
   return found
 end

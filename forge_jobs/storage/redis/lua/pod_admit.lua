@@ -17,7 +17,7 @@ local function handle(base, request)
     ring('fleet')
   end
   if redis.call('HEXISTS', base .. ':queue', 'max_workers') == 1 then
-    redis.call('HINCRBY', base .. ':queue', 'kinds_version', 1)
+    add_up(base .. ':queue', 'kinds_version', 1)
   end
   return redis.call('EXISTS', base .. ':held') == 1
 end

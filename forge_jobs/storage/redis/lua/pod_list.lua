@@ -1,5 +1,5 @@
 -- no-writes
--- The time, all queues, and every pod, '' for what is not set.
+-- The time, all queues, and every pod, '' for what is not set, with its host last.
 -- uses: pods
 local FIELDS = { 'epoch', 'doc', 'started', 'beat', 'lease_until', 'draining', 'gauges', 'published' }
 
@@ -10,6 +10,7 @@ local function handle(base)
     for field in ipairs(FIELDS) do
       pod[field] = pod[field] or ''
     end
+    pod[#FIELDS + 1] = host
     pods[index] = pod
   end
   return { now, all_queues(base), pods }

@@ -12,7 +12,7 @@ local function handle(base, request)
   redis.call('ZREMRANGEBYSCORE', base .. ':gauges', '-inf', now - KEPT)
   if is_of(base, host, epoch) then
     local shown = redis.call('HGET', pod_key(base, host), 'gauges_minute')
-    if not shown or tonumber(shown) <= minute then
+    if not shown or whole(shown, 0) <= minute then
       redis.call('HSET', pod_key(base, host), 'gauges', measured, 'gauges_minute', minute)
     end
   end

@@ -5,7 +5,7 @@
 -- uses: jobs endings news
 local function relink(base, parent, children)
   local status = redis.call('HGET', base .. ':j:' .. parent, 'status')
-  local seq = tonumber(redis.call('HGET', base .. ':queue', 'handover_seq') or 0)
+  local seq = whole(redis.call('HGET', base .. ':queue', 'handover_seq'), 0)
   if not status then
     return { '', seq }
   end

@@ -4,7 +4,7 @@ local function handle(base, request)
   local host, term = unpack(request)
   local key = base .. ':leader'
   local holder, stored, ends = unpack(redis.call('HMGET', key, 'host', 'term', 'until'))
-  if holder == host and tonumber(stored) == term and tonumber(ends) > now then
+  if holder == host and whole(stored) == term and whole(ends, 0) > now then
     redis.call('HSET', key, 'until', now)
     ring('fleet')
   end

@@ -10,14 +10,14 @@ local function handle(base)
     local published, started, lease_until =
       unpack(redis.call('HMGET', pod_key(base, host), unpack(FIELDS)))
     if published then
-      local lives = tonumber(lease_until) > now
+      local lives = whole(lease_until, 0) > now
       local name = (lives and '+' or '-') .. published
       if not places[name] then
         places[name] = #found + 1
         found[#found + 1] = { published, lives, 0 }
       end
       local entry = found[places[name]]
-      entry[3] = math.max(entry[3], tonumber(started))
+      entry[3] = math.max(entry[3], whole(started, 0))
     end
   end
   return found

@@ -33,7 +33,7 @@ end
 
 local function handle(base, request)
   local scope, capacity, period, token, leak, by_operator = unpack(request)
-  local before = load_bucket(base, scope)
+  local before, why = load_bucket(base, scope)
   if before and before.overridden and not by_operator then
     return
   end
@@ -47,6 +47,8 @@ local function handle(base, request)
       return
     end
     after.level = missing(before, after)
+  elseif why == 'unreadable' then
+    after.level = capacity * token -- Nobody can tell what was there.
   end
   store_bucket(base, scope, after)
 end

@@ -1,12 +1,12 @@
 -- allow-oom
 -- Takes tokens, or none. Answers what happened, and what goes with it: 'granted'; 'wait', for how
--- many microseconds; 'too many', the capacity; 'unknown'.
+-- many microseconds; 'too many', the capacity; 'unknown' or 'unreadable'.
 -- uses: buckets
 local function handle(base, request)
   local scope, count = unpack(request)
-  local bucket = load_bucket(base, scope)
+  local bucket, why = load_bucket(base, scope)
   if not bucket then
-    return { 'unknown', 0 }
+    return { why, 0 }
   end
   if count > bucket.capacity then
     return { 'too many', bucket.capacity }

@@ -10,9 +10,9 @@ end
 
 local function handle(base, request)
   local scope, counts, within = unpack(request)
-  local bucket = load_bucket(base, scope)
+  local bucket, why = load_bucket(base, scope)
   if not bucket then
-    return { 'unknown', 0, {} }
+    return { why, 0, {} }
   end
   local level, latest = level_of(bucket), now + within
   local last, waits = math.min(bucket.last_turn, latest), {}

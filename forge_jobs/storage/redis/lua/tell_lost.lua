@@ -9,7 +9,7 @@ local function handle(base, edges)
     answers[index] = is_lost(base, parent, child, state)
     if answers[index] then
       -- News count only when they are newer than what the child has heard.
-      local last = tonumber(redis.call('HGET', base .. ':queue', 'handover_seq') or 0)
+      local last = whole(redis.call('HGET', base .. ':queue', 'handover_seq'), 0)
       if last < since then
         redis.call('HSET', base .. ':queue', 'handover_seq', text(since))
       end

@@ -20,7 +20,7 @@ _TAKE = Direct(
     WITH {MOMENT}
     UPDATE forge_rate_limits SET level = {_LEVEL} + :count * period_us, updated_at = now
     FROM moment
-    WHERE scope = :scope AND :count BETWEEN 1 AND capacity
+    WHERE scope = :scope AND :count BETWEEN 1 AND capacity AND period_us > 0
         AND {_LEVEL} <= (capacity - :count) * period_us
     RETURNING TRUE
     """,

@@ -9,13 +9,14 @@ from forge_jobs.model.transitions import Transition
 from forge_jobs.storage.sql.successes import SUCCEED, Succeeded, columns, owner_of
 from forge_jobs.storage.sql.transaction import Tx
 
+# kept:  not read as JSON, which would refuse the ends of all queues for one that is none
 # item:  the claims that hold their jobs, each looked up and locked by itself, in id order, which
 #        one more join could change
 # ended: what is locked stays as it was found, so this looks at no more than the id; did it, a
 #        planner that knows of no claimed job would walk all of them for each
 _STEPS = f"""
     kept AS MATERIALIZED (
-        SELECT name, retention::json ->> 'done' AS kept_for FROM forge_queues
+        SELECT name, substring(retention FROM '"done" *: *"([^"]*)"') AS kept_for FROM forge_queues
         WHERE name = ANY (:queues)
     ), item AS MATERIALIZED (
         SELECT given.id, given.result, (

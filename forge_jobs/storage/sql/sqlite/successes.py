@@ -19,7 +19,8 @@ _SUCCEED = Often(
     WITH item AS (
         SELECT json_extract(given.value, '$[0]') AS id, queue.name AS queue,
             json_extract(given.value, '$[2]') AS token, json_extract(given.value, '$[3]') AS result,
-            json_extract(queue.retention, '$.done') AS kept_for
+            CASE WHEN json_valid(queue.retention)
+                THEN json_extract(queue.retention, '$.done') END AS kept_for
         FROM json_each(:items) AS given
         JOIN forge_queues AS queue ON queue.name = json_extract(given.value, '$[1]')
     )

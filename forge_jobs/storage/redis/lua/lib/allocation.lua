@@ -28,5 +28,5 @@ local function allocation(base)
   local waiting = redis.call(
     'EXISTS', base .. ':s:blocked', base .. ':s:pending', base .. ':s:failed'
   )
-  return { tonumber(version or 0), tonumber(max_workers), waiting > 0, pods }
+  return { whole(version, 0), most_workers(max_workers), waiting > 0, pods }
 end

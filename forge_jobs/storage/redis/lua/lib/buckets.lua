@@ -4,16 +4,23 @@
 -- the last turn given to a job that waits for tokens, 0 for none }.
 -- A token adds `token` to the level, a microsecond takes `leak`; all whole numbers below 2^53.
 
+local BUCKET = { 'number', 'number', 'number', 'number', 'number', 'number', 'boolean' }
+
+-- nil when there is none, or none that can be read, and which of the two: 'unknown', 'unreadable'.
 local function load_bucket(base, scope)
   local packed = redis.call('HGET', base .. ':limits', scope)
   if not packed then
-    return nil
+    return nil, 'unknown'
   end
-  local capacity, period, token, leak, level, updated, overridden, last_turn =
-    unpack(cmsgpack.unpack(packed))
+  local values = unpacked(packed, BUCKET)
+  if not values or math.min(unpack(values, 1, 4)) < 1 then
+    return nil, 'unreadable'
+  end
+  local capacity, period, token, leak, level, updated, overridden, last_turn = unpack(values)
   return {
-    capacity = capacity, period = period, token = token, leak = leak, level = level,
-    updated = updated, overridden = overridden, last_turn = last_turn or 0,
+    capacity = capacity, period = period, token = token, leak = leak,
+    level = math.min(math.max(0, level), capacity * token),
+    updated = updated, overridden = overridden, last_turn = whole(last_turn, 0),
   }
 end
 

@@ -7,7 +7,7 @@ local function keeps(base, status)
   local name = base .. ' ' .. status
   if kept[name] == nil then
     local age = redis.call('HGET', base .. ':queue', 'keep_' .. status)
-    kept[name] = not age or tonumber(age) > 0
+    kept[name] = whole(age, 1) > 0
   end
   return kept[name]
 end
@@ -15,7 +15,7 @@ end
 -- A new record of news; answers the key of its children. Numbers go on with the time, so that a queue
 -- which lost its last writes gives none again: children void news that they have heard.
 local function add_news(base, id, status)
-  local last = tonumber(redis.call('HGET', base .. ':queue', 'handover_seq') or 0)
+  local last = whole(redis.call('HGET', base .. ':queue', 'handover_seq'), 0)
   local seq = text(math.max(last + 1, now))
   redis.call('HSET', base .. ':queue', 'handover_seq', seq)
   redis.call('ZADD', base .. ':handovers', now, seq .. ' ' .. id .. ' ' .. status)

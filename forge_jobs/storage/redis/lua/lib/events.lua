@@ -5,7 +5,7 @@ local EVENTS_KEPT_MS = 31 * 86400000
 
 local function next_event(base, least)
   local key = base .. ':event_seq'
-  local number = math.max(tonumber(redis.call('GET', key) or 0) + 1, least)
+  local number = math.max(whole(redis.call('GET', key), 0) + 1, least)
   redis.call('SET', key, text(number))
   return string.format('%016.0f', number)
 end
@@ -25,8 +25,10 @@ local function append_event(base, at, kind, id, host, detail, least)
   end
 end
 
--- at, number, kind, job, host, detail
+local EVENT = { 'string', 'string', 'string', 'string' }
+
+-- at, number, kind, job, host, detail; all of them '' where it cannot be read
 local function unpack_event(at, member)
-  local event = cmsgpack.unpack(string.sub(member, 17))
-  return { at, tonumber(string.sub(member, 1, 16)), unpack(event) }
+  local event = unpacked(string.sub(member, 17), EVENT) or { '', '', '', '' }
+  return { at, whole(string.sub(member, 1, 16), 0), unpack(event) }
 end

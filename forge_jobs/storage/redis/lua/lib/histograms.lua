@@ -3,7 +3,7 @@
 
 local function add_pairs(sums, pairs_of)
   for index = 1, #pairs_of, 2 do
-    sums[pairs_of[index]] = (sums[pairs_of[index]] or 0) + pairs_of[index + 1]
+    sums[pairs_of[index]] = (sums[pairs_of[index]] or 0) + whole(pairs_of[index + 1], 0)
   end
 end
 
@@ -16,8 +16,11 @@ local function as_pairs(sums)
   return list
 end
 
+local LATENCY = { 'table', 'table' }
+
+-- Nothing where it cannot be read.
 local function unpack_latency(packed)
-  return unpack(packed and cmsgpack.unpack(packed) or { {}, {} })
+  return unpack(packed and unpacked(packed, LATENCY) or { {}, {} })
 end
 
 -- Adds to what a pod has measured.

@@ -22,7 +22,7 @@ local function renew_pod(base, host, epoch, lease_for)
   local found, lease_until, doc = unpack(redis.call('HMGET', key, 'epoch', 'lease_until', 'doc'))
   if found ~= epoch then
     return false, ''
-  elseif tonumber(lease_until) <= now then
+  elseif whole(lease_until, 0) <= now then
     return false, doc
   end
   redis.call('HSET', key, 'beat', now, 'lease_until', now + lease_for)

@@ -40,9 +40,15 @@ local function queue_state(base)
   return state
 end
 
+-- The most workers; one where it cannot be read.
+local function most_workers(stored)
+  local number = whole(stored, -1)
+  return number >= 0 and number <= 100000 and number or 1
+end
+
 -- Notes that the allocation of the queue is being written.
 local function move_version(base)
-  redis.call('HINCRBY', base .. ':queue', 'version', 1)
+  add_up(base .. ':queue', 'version', 1)
 end
 
 -- Pauses the queue after its upstream throttled. Keeps the later end and the higher level; a level
@@ -50,9 +56,9 @@ end
 local function start_cooldown(base, length, level)
   local key = base .. ':queue'
   local values = redis.call('HMGET', key, 'cooldown_until', 'cooldown_level', 'cooldown_quiet')
-  local before = tonumber(values[1] or 0)
-  if now < before + tonumber(values[3] or 0) then
-    level = math.max(level, tonumber(values[2] or 0))
+  local before = whole(values[1], 0)
+  if now < before + whole(values[3], 0) then
+    level = math.max(level, whole(values[2], 0))
   end
   local ends = math.max(before, now + length)
   redis.call('HSET', key, 'cooldown_until', ends, 'cooldown_level', level)

@@ -9,18 +9,36 @@ local FIELDS = {
   'spec', 'version', 'paused', 'edited', 'deleted', 'next_at', 'last_fired_at', 'fired', 'skipped',
   'error',
 }
+local UNSET = { '', 0, false, false, false, false, false, 0, 0, '' }
+local INSTANTS = { next_at = true, last_fired_at = true }
 
--- The schedule, deleted or not; nil when there is none.
+local function fits(field, value, unset)
+  if INSTANTS[field] and value then
+    return type(value) == 'number' and whole(value)
+  end
+  return type(value) == type(unset) and (type(unset) ~= 'number' or whole(value))
+end
+
+-- The schedule, deleted or not; nil when there is none. `spoilt` names the fields that cannot be
+-- read, which are as in a new one.
 local function load_schedule(base, name)
   local packed = redis.call('HGET', base .. ':schedules', name)
   if not packed then
     return nil
   end
-  local values = cmsgpack.unpack(packed)
-  local schedule = { name = name }
+  local is_read, values = pcall(cmsgpack.unpack, packed)
+  values = is_read and type(values) == 'table' and values or {}
+  local schedule, spoilt = { name = name }, {}
   for index, field in ipairs(FIELDS) do
-    schedule[field] = values[index]
+    local value, unset = values[index], UNSET[index]
+    local is_good = fits(field, value, unset)
+    schedule[field] = is_good and value
+    if not is_good then
+      schedule[field] = unset
+      spoilt[#spoilt + 1] = field
+    end
   end
+  schedule.spoilt = table.concat(spoilt, ', ')
   return schedule
 end
 
@@ -40,17 +58,18 @@ local function store_schedule(base, schedule)
   end
 end
 
--- Name and FIELDS, for an answer.
+-- Name, FIELDS and which of them are spoilt, for an answer.
 local function listed(schedule)
   local values = { schedule.name }
   for index, field in ipairs(FIELDS) do
     values[index + 1] = schedule[field]
   end
+  values[#values + 1] = schedule.spoilt
   return values
 end
 
 local function put_in_outbox(base, name, fired_at, jobs)
-  local last = tonumber(redis.call('GET', base .. ':outbox_seq') or 0)
+  local last = whole(redis.call('GET', base .. ':outbox_seq'), 0)
   local number = math.max(last + 1, now)
   redis.call('SET', base .. ':outbox_seq', text(number))
   redis.call('HSET', base .. ':outbox', text(number), cmsgpack.pack({ name, fired_at, jobs }))

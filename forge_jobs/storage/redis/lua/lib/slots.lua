@@ -2,10 +2,16 @@
 --
 -- Hash 'slots': pod -> msgpack of { epoch, lease_until, target, grant, draining }.
 
+local SLOT = { 'string', 'number', 'number', 'number', 'boolean' }
+
+-- One that cannot be read is void: its pod registers again.
+local VOID = { '', 0, 0, 0, false }
+
 local function unpack_slot(packed)
-  local epoch, lease_until, target, grant, draining = unpack(cmsgpack.unpack(packed))
+  local epoch, lease_until, target, grant, draining = unpack(unpacked(packed, SLOT) or VOID)
   return {
-    epoch = epoch, lease_until = lease_until, target = target, grant = grant, draining = draining,
+    epoch = epoch, lease_until = lease_until, target = math.max(0, target),
+    grant = math.max(0, grant), draining = draining,
   }
 end
 
@@ -53,6 +59,6 @@ local function is_open(base, host, epoch)
     waits_of[base] = waits
   end
   return not paused
-    and (not cooldown_until or tonumber(cooldown_until) <= now)
+    and (not cooldown_until or whole(cooldown_until, 0) <= now)
     and is_live(load_slot(base, host), epoch)
 end

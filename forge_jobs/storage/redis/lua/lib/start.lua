@@ -26,6 +26,21 @@ local function whole(value, otherwise)
   return number and number % 1 == 0 and math.abs(number) <= 2 ^ 53 and number or otherwise
 end
 
+-- A packed list whose parts are of these types, numbers being whole; nil for anything else.
+local function unpacked(packed, types)
+  local is_read, values = pcall(cmsgpack.unpack, packed)
+  if not is_read or type(values) ~= 'table' then
+    return nil
+  end
+  for index, wanted in ipairs(types) do
+    local value = values[index]
+    if type(value) ~= wanted or wanted == 'number' and not whole(value) then
+      return nil
+    end
+  end
+  return values
+end
+
 -- Fields of a hash, as HMGET gives them; none when the key holds something else.
 local function read_fields(key, ...)
   local values = redis.pcall('HMGET', key, ...)

@@ -3,6 +3,16 @@
 
 local counts, owned = {}, {}
 
+-- Adds to a number in a hash; one that cannot be read begins anew. The number after it.
+local function add_up(key, field, by)
+  local sum = redis.pcall('HINCRBY', key, field, by)
+  if type(sum) == 'table' then
+    redis.call('HSET', key, field, by)
+    return by
+  end
+  return sum
+end
+
 -- Adds to a counter of the queue's minute. host is '' for what no pod did.
 local function count(name, host, by)
   local field = name .. '\n' .. (host or '')
@@ -16,7 +26,7 @@ end
 
 local function flush_owned(base)
   for host, by in pairs(owned) do
-    if by ~= 0 and redis.call('HINCRBY', base .. ':owners', host, by) <= 0 then
+    if by ~= 0 and add_up(base .. ':owners', host, by) <= 0 then
       redis.call('HDEL', base .. ':owners', host)
     end
   end
@@ -31,7 +41,7 @@ local function flush_counts(base)
   local key = base .. ':m:' .. minute
   for field, by in pairs(counts) do
     -- Only the first of a field may be the first of the minute.
-    if redis.call('HINCRBY', key, field, by) == by then
+    if add_up(key, field, by) == by then
       if redis.call('ZADD', base .. ':minutes', minute, minute) == 1 then
         redis.call('ZADD', base .. ':unfolded', minute, minute)
       end

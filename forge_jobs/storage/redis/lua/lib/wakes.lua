@@ -17,7 +17,7 @@ end
 -- Notes that somebody waits for jobs of a queue; whether that was so before.
 local function note_waiting(base)
   local time = wall_time()
-  local waits = tonumber(waits_of[base] or 0)
+  local waits = whole(waits_of[base], 0)
   if waits < time + WAITED_FOR - NOTED_AGAIN then
     redis.call('HSET', base .. ':queue', 'waits', text(time + WAITED_FOR))
   end
@@ -41,7 +41,7 @@ local function is_waited_for(base)
   if waits == nil then
     waits = redis.call('HGET', base .. ':queue', 'waits')
   end
-  return waits and tonumber(waits) > wall_time()
+  return waits and whole(waits, 0) > wall_time()
 end
 
 -- A queue has a channel of its own, which nobody hears who does not serve it. Nothing is published

@@ -1,0 +1,127 @@
+"""Rows of queues: their settings and state, each read so that a spoilt one harms no other."""
+
+from contextlib import suppress
+from datetime import timedelta
+from functools import lru_cache
+from operator import attrgetter
+from typing import Any
+
+import msgspec
+from sqlalchemy import ColumnElement, Row
+
+from forge_jobs.clock import from_us
+from forge_jobs.model.queues import CooldownPolicy, QueueSettings, QueueState, Retention
+from forge_jobs.model.retries import Retry
+from forge_jobs.storage.queue_records import salvaged_queue
+from forge_jobs.storage.salvage import UNREADABLE, Fields, truth
+from forge_jobs.storage.sql.tables import queues
+from forge_jobs.storage.sql.unreadable import Shapes
+
+STATE_COLUMNS: tuple[ColumnElement[Any], ...] = (
+    queues.c.name,
+    queues.c.max_workers,
+    queues.c.cooldown,
+    queues.c.retention,
+    queues.c.retry,
+    queues.c.overridden,
+    queues.c.paused,
+    queues.c.paused_at,
+    queues.c.cooldown_until,
+    queues.c.cooldown_level,
+)
+"""What :func:`queue_state` reads."""
+
+_ZERO = timedelta(0)
+_values = attrgetter(*(column.name for column in STATE_COLUMNS))
+_shapes = Shapes(STATE_COLUMNS)
+_cooldown = msgspec.json.Decoder(CooldownPolicy).decode
+_retention = msgspec.json.Decoder(Retention).decode
+_retry = msgspec.json.Decoder(Retry | None).decode
+_names = msgspec.json.Decoder(frozenset[str]).decode
+# An operator may have set any of them, and code must not overwrite it.
+_ALL_SETTINGS = frozenset(QueueSettings.__struct_fields__)
+
+
+def queue_state(row: Row[Any], now: int) -> QueueState:
+    """The state in a row of :data:`STATE_COLUMNS` at the store's time ``now``.
+
+    What cannot be read of it counts as a queue's default, an operator's pause as set.
+    """
+    if _shapes.fits(_values(row)):
+        with suppress(*UNREADABLE):
+            settings = QueueSettings(
+                max_workers=row.max_workers,
+                cooldown=_cooldown(row.cooldown),
+                retention=_retention(row.retention),
+                retry=_retry(row.retry),
+            )
+            return QueueState(
+                name=row.name,
+                settings=settings,
+                overridden=_names(row.overridden),
+                paused=bool(row.paused),
+                cooldown_level=row.cooldown_level,
+                paused_since=None if row.paused_at is None else from_us(row.paused_at),
+                **_cooling(row.cooldown_until, now),
+            )
+    return _salvaged(row, now)
+
+
+def _cooling(until: int | None, now: int) -> dict[str, Any]:
+    if until is None:
+        return {"cooldown_remaining": _ZERO, "cooldown_ended_for": None}
+    left = until - now
+    return {
+        "cooldown_remaining": timedelta(microseconds=max(0, left)),
+        "cooldown_ended_for": timedelta(microseconds=max(0, -left)),
+    }
+
+
+def _salvaged(row: Row[Any], now: int) -> QueueState:
+    read = Fields({column.name: getattr(row, column.name) for column in STATE_COLUMNS})
+    defaults = QueueSettings()
+    settings = QueueSettings(
+        max_workers=read.read("max_workers", _workers, defaults.max_workers),
+        cooldown=read.read("cooldown", _cooldown, defaults.cooldown),
+        retention=read.read("retention", _retention, defaults.retention),
+        retry=read.read("retry", _retry, None),
+    )
+    found = QueueState(
+        name=row.name,
+        settings=settings,
+        overridden=read.read("overridden", _names, _ALL_SETTINGS),
+        paused=read.read("paused", truth, True),
+        cooldown_level=read.number("cooldown_level"),
+        paused_since=read.instant_or_none("paused_at"),
+        **_cooling(read.number_or_none("cooldown_until"), now),
+    )
+    return salvaged_queue(found, read.problems)
+
+
+def cooldown_of(stored: object) -> CooldownPolicy:
+    """A stored policy, the default where it cannot be read."""
+    return Fields({"cooldown": stored}).read("cooldown", _cooldown, CooldownPolicy())
+
+
+def retention_of(stored: object) -> Retention | None:
+    """A stored retention, None where it cannot be read."""
+    try:
+        return _kept(stored)
+    except UNREADABLE:
+        return None
+
+
+@lru_cache(256)
+def _kept(stored: Any) -> Retention:
+    return _retention(stored)
+
+
+def workers_of(stored: object) -> int:
+    """A stored maximum of workers, the default where it cannot be read."""
+    return Fields({"max_workers": stored}).read(
+        "max_workers", _workers, QueueSettings().max_workers
+    )
+
+
+def _workers(stored: Any) -> int:
+    return QueueSettings(max_workers=stored).max_workers
