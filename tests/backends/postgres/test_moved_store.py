@@ -1,5 +1,6 @@
 """A store that is restored from a dump, or replicated row by row, is the same store."""
 
+import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,7 +8,9 @@ from pathlib import Path
 import pytest
 from sqlalchemy.ext.asyncio import create_async_engine
 
+from forge_jobs.clock import EPOCH
 from forge_jobs.errors import InvalidInput
+from forge_jobs.model.events import EventKind, TimelineEvent
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.testing.servers import PostgresServer
 from tests.support.factories import QUEUE, enqueue_one, new_job
@@ -58,7 +61,7 @@ async def replicated(old: PostgresServer, new: PostgresServer) -> None:
         )
         await wait_until(
             lambda: here.fetchval(
-                "SELECT count(*) > 0 FROM forge_migrations JOIN forge_jobs ON true"
+                "SELECT bool_and(srsubstate IN ('s', 'r')) FROM pg_subscription_rel"
             ),
             description="the rows have come",
         )
@@ -84,6 +87,25 @@ async def test_a_store_that_moved_takes_callers_transactions_without_a_restart(
             async with raw(between.url) as mine, mine.transaction():
                 await storage.jobs.enqueue([new_job()], connection=mine)
             assert (await storage.jobs.counts([QUEUE]))[QUEUE].by_status["pending"] == 2
+
+
+async def test_the_statement_of_the_manual_brings_the_sequences_along(
+    old: PostgresServer, new: PostgresServer
+) -> None:
+    event = TimelineEvent(at=EPOCH, kind=EventKind.STARTED, queue=QUEUE)
+    async with await open_storage(old.url) as storage:
+        await enqueue_one(storage)
+        await storage.jobs.append_events([event, event])
+    await replicated(old, new)
+    page = (Path(__file__).parents[3] / "docs" / "guarantees.md").read_text(encoding="utf-8")
+    [statement] = re.findall(r"^```sql\n(SELECT setval.*?)^```", page, re.MULTILINE | re.DOTALL)
+    async with raw(new.url) as admin:
+        assert await admin.fetchval("SELECT nextval('forge_events_id_seq')") == 1
+        numbers = await admin.fetchrow(statement)
+    assert tuple(numbers) == (3, 1)
+    async with await open_storage(new.url) as storage:
+        await storage.jobs.append_events([event])
+        assert len(await storage.jobs.events(queue=QUEUE)) == 3
 
 
 async def test_another_store_is_another_one_still(old: PostgresServer, new: PostgresServer) -> None:
