@@ -88,6 +88,8 @@ class JobClient:
         # Apart from the others: a key held by somebody's open transaction stalls only those
         # who ask for keys. Sorted, so that two processes take their keys in one order.
         self._keyed = self._lane(_least_key)
+        # Of a store in several parts each queue has its own, so that none waits for another's part.
+        self._of_queues: dict[str, Lane[_Unit, list[EnqueueOutcome]]] = {}
         self._awaited = AwaitedJobs(storage.jobs, repeat_for=self._repeat_for, clock=self._clock)
         self._home = HomeLoop("this client")
         self._is_closed = False
@@ -191,9 +193,19 @@ class JobClient:
         if connection is not None:
             # The caller's transaction cannot share a call with others.
             return await self.storage.jobs.enqueue(unit, connection=connection)
+        if self.storage.is_parted:
+            return await self._lane_of(unit).submit(unit)
         if any(job.unique is not None for job in unit):
             return await self._keyed.submit(unit)
         return await min(self._plain, key=_callers).submit(unit)
+
+    def _lane_of(self, unit: _Unit) -> Lane[_Unit, list[EnqueueOutcome]]:
+        """Of its queue, or queues."""
+        queues = " ".join(sorted({job.queue for job in unit}))
+        lane = self._of_queues.get(queues)
+        if lane is None:
+            lane = self._of_queues[queues] = self._lane(None)
+        return lane
 
     async def _store(self, units: Sequence[_Unit]) -> list[list[EnqueueOutcome]]:
         if stop_points.ARMED:
@@ -302,7 +314,7 @@ class JobClient:
 
     async def flush(self) -> None:
         """Wait until everything handed to :meth:`enqueue` so far is stored, or has failed."""
-        for lane in (*self._plain, self._keyed):
+        for lane in (*self._plain, self._keyed, *self._of_queues.values()):
             await lane.flush()
 
     async def aclose(self) -> None:

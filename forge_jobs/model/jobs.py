@@ -77,8 +77,7 @@ class Hold(StrEnum):
 
     UNKNOWN_KIND = "unknown_kind"
     """No live pod knows its kind."""
-    UNREADABLE = "unreadable"
-    """Its record could not be read when it was claimed."""
+    UNREADABLE = "unreadable"  # its record, when it was claimed
 
 
 class Unique(Struct, frozen=True):
@@ -104,7 +103,7 @@ class After(Struct, frozen=True):
 
 
 class NewJob(Struct, frozen=True, kw_only=True):
-    """A request with every default filled in and every value checked: what a store takes.
+    """A request with every default filled in and every value checked.
 
     :param payload: JSON text of an object, returned byte for byte
     :param run_at: due from this instant; without it and ``delay``, one of which may be set, now
@@ -113,8 +112,7 @@ class NewJob(Struct, frozen=True, kw_only=True):
     :param trace: JSON text of the trace context headers, "" for none
     :param keep_result: store what the handler returns
     :param result_ttl: how long the result is kept; None: as long as the job
-    :param fingerprint: hash of the request's content, set when the caller gave the id; a
-        repeat with another fingerprint is a Conflict
+    :param fingerprint: hash of the content, set when the caller gave the id; another is a Conflict
     :param schedule: the schedule that fired it, "" for none
     """
 
@@ -358,14 +356,16 @@ def _one(name: str, value: object, members: type[StrEnum] | None) -> str:
 
 
 class Page(Struct, frozen=True):
-    """One page of jobs, newest first; ``cursor`` gives the next one, None on the last page.
+    """One page of jobs, newest first; ``cursor`` gives the next one, None on the last.
 
-    :param looked_back_to: where a call gave up before the page was full: older jobs may match
+    :param looked_back_to: where a call gave up, and older jobs may match
+    :param silent: queues that did not answer
     """
 
     jobs: tuple[JobSummary, ...]
     cursor: str | None
     looked_back_to: JobId | None = None
+    silent: tuple[str, ...] = ()
 
 
 class Refusal(StrEnum):

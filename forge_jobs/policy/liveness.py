@@ -63,6 +63,7 @@ class ReaperGuard:
         self._largest_jump = self._lease / 6
         self._last: tuple[float, float] | None = None
         self._offsets: dict[str, tuple[float, float]] = {}
+        self._heard_since: dict[str, float] = {}
         self._undisturbed_since = 0.0
         self.must_look = True
         """A clock may have been set back: what the store holds may be dated ahead. True until
@@ -79,6 +80,7 @@ class ReaperGuard:
         :param read_at: the time of each clock of the store, as ``JobStore.stale_claims`` read it
         """
         wall, elapsed = clock.time_us() / 1_000_000, clock.elapsed()
+        self._note_heard(read_at, elapsed)
         has_stepped = self._has_store_stepped(read_at, asked_at, elapsed)
         if self._last is None or has_stepped or self._is_disturbed(self._last, wall, elapsed):
             self._undisturbed_since = elapsed
@@ -86,9 +88,24 @@ class ReaperGuard:
         self._last = (wall, elapsed)
         return elapsed - self._undisturbed_since >= self._lease
 
+    def may_revive_in(self, queue: str) -> bool:
+        """The same of one queue, after :meth:`may_revive`: its part of the store may have been
+        silent, so that nobody could beat there."""
+        if self._last is None:
+            return False
+        since = self._heard_since.get(queue, self._undisturbed_since)
+        return self._last[1] - since >= self._lease
+
     def reset(self) -> None:
         """Start over, after something that the clocks cannot show, for example a new lease."""
         self._last = None
+
+    def _note_heard(self, read_at: Mapping[str, datetime], elapsed: float) -> None:
+        """Of the first pass all clocks count as heard for as long as the pod has looked."""
+        known = self._heard_since
+        if self._last is not None and not read_at.keys() <= known.keys():
+            self.must_look = True
+        self._heard_since = {name: known.get(name, elapsed) for name in read_at}
 
     def _is_disturbed(self, last: tuple[float, float], wall: float, elapsed: float) -> bool:
         wall_passed, passed = wall - last[0], elapsed - last[1]

@@ -85,22 +85,28 @@ class EventBuffer:
     async def flush_once(self) -> int:
         """Write everything that is buffered; how many events went.
 
+        Those of queues whose part of the store is silent stay.
         After an error they stay buffered, in their order, except those of a batch that the
         store refuses for good: repeating that would hold up all later ones.
 
         :raises StorageError: the store did not take them
         """
         written = 0
+        left: list[TimelineEvent] = []
         async with self._flushing:
-            while batch := self._take():
-                await self._write(batch)
-                written += len(batch)
-        self._warned = False
+            try:
+                while batch := self._take():
+                    silent = await self._write(batch)
+                    left += silent
+                    written += len(batch) - len(silent)
+            finally:
+                self._put_back(left)
+        self._warned = bool(left) and self._warned
         return written
 
-    async def _write(self, batch: Sequence[TimelineEvent]) -> None:
+    async def _write(self, batch: Sequence[TimelineEvent]) -> Sequence[TimelineEvent]:
         try:
-            await self._jobs.append_events(batch)
+            return await self._jobs.append_events(batch)
         except CONCERNS_ALL:
             self._put_back(batch)
             raise

@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from forge_jobs.clock import Clock, SystemClock, from_us
+from forge_jobs.clock import Clock, SystemClock, from_us, to_us
 from forge_jobs.errors import Unavailable
 from forge_jobs.model.ids import HostId
 from forge_jobs.model.metrics import Histogram, LatencySample
@@ -66,21 +66,27 @@ class LatencyRecorder:
     async def flush_once(self) -> int:
         """Write everything counted so far; how many pairs of queue and minute went.
 
-        Kept for the next flush when the store cannot be reached.
+        Kept for the next flush when the store, or its part with the queue, cannot be reached.
 
         :raises StorageError: the store did not take them
         """
         written = 0
-        while keys := list(self._counts)[:FLUSH_BATCH]:
-            taken = {key: self._counts.pop(key) for key in keys}
-            try:
-                await self._jobs.add_latencies(
-                    self._host_id, [_sample(key, counts) for key, counts in taken.items()]
-                )
-            except Unavailable:
-                self._put_back(taken)
-                raise
-            written += len(taken)
+        left: dict[tuple[str, int], tuple[_Counts, _Counts]] = {}
+        try:
+            while keys := list(self._counts)[:FLUSH_BATCH]:
+                taken = {key: self._counts.pop(key) for key in keys}
+                samples = [_sample(key, counts) for key, counts in taken.items()]
+                try:
+                    silent = await self._jobs.add_latencies(self._host_id, samples)
+                except Unavailable:
+                    left |= taken
+                    raise
+                kept = {(each.queue, to_us(each.minute) // _MINUTE_US) for each in silent}
+                left |= {key: taken[key] for key in kept}
+                written += len(taken) - len(kept)
+        finally:
+            if left:
+                self._put_back(left)
         return written
 
     def _put_back(self, taken: dict[tuple[str, int], tuple[_Counts, _Counts]]) -> None:

@@ -1,5 +1,6 @@
 """Gives the jobs of dead processes to others, and clears away what nobody will come back for."""
 
+import contextlib
 from datetime import timedelta
 
 from msgspec import Struct
@@ -7,6 +8,7 @@ from msgspec import Struct
 from forge_jobs import stop_points
 from forge_jobs.clock import Clock, SystemClock
 from forge_jobs.config import RuntimeSettings
+from forge_jobs.errors import Unavailable
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.model.events import EventKind
 from forge_jobs.model.ids import HostId
@@ -85,35 +87,23 @@ async def reap_once(
     silent = await jobs.stale_claims(settings.lease - rest, 1)
     is_quiet = not silent
     allowed = guard.may_revive(clock, asked_at=asked_at, read_at=silent.read_at)
-    brought_back = await _bring_back(jobs, procs, clock, guard) if guard.must_look else 0
+    brought_back = 0
+    if guard.must_look:
+        # While a part of the store is silent, what it holds stays as it is, and is looked at later.
+        with contextlib.suppress(Unavailable):
+            brought_back = await _bring_back(jobs, procs, clock, guard)
     revived: list[Claim] = []
     left: set[Claim] = set()
-    while not is_quiet:
-        asked_at = clock.elapsed()
-        limit = REAP_BATCH + len(left)
-        stale = await jobs.stale_claims(settings.lease, limit)
-        # Asked after the reading: whatever this process slept through before the reading shows
-        # now, and so does a step of the store's clock. After the reading, the write looks at the
-        # staleness of these claims alone.
-        allowed = guard.may_revive(clock, asked_at=asked_at, read_at=stale.read_at)
-        # Some that are in use stay: others stand behind them.
-        batch = [each for each in stale if each.claim not in left][:REAP_BATCH]
-        if not batch or not allowed:
-            break
-        if stop_points.ARMED:
-            await stop_points.reach("reap:read")
-        applied = await _revive(jobs, batch, settings, registry)
-        if stop_points.ARMED:
-            await stop_points.reach("reap:committed")
-        revived += applied
-        left |= {each.claim for each in batch}.difference(applied)
-        if len(stale) < limit:
-            break
+    if not is_quiet:
+        allowed = await _revive_all(
+            jobs, settings, guard, clock, registry=registry, revived=revived, left=left
+        )
     if sweep:
         await in_batches(procs.free_held_jobs, FREE_BATCH, BUDGET, clock)
     dropped: list[HostId] = []
     if sweep and allowed:
-        dropped = await procs.drop_dead_pods(settings.lease, REAP_BATCH)
+        with contextlib.suppress(Unavailable):
+            dropped = await procs.drop_dead_pods(settings.lease, REAP_BATCH)
     _tell(revived, dropped, events)
     # Last, and not to its end: claims that go silent meanwhile must not wait for it. It needs no
     # guard: ``expires_at`` is an instant, and nothing is concluded from silence.
@@ -130,6 +120,47 @@ async def reap_once(
         is_swept=swept.finished,
         dropped=tuple(dropped),
     )
+
+
+async def _revive_all(
+    jobs: JobStore,
+    settings: RuntimeSettings,
+    guard: ReaperGuard,
+    clock: Clock,
+    *,
+    registry: HandlerRegistry | None,
+    revived: list[Claim],
+    left: set[Claim],
+) -> bool:
+    """Revive batch after batch; whether the guard allowed it.
+
+    :param revived: gets the claims that were ended
+    :param left: gets those that are in use after all
+    """
+    early: set[Claim] = set()
+    while True:
+        asked_at = clock.elapsed()
+        limit = REAP_BATCH + len(left) + len(early)
+        stale = await jobs.stale_claims(settings.lease, limit)
+        # Asked after the reading: whatever this process slept through before the reading shows
+        # now, and so does a step of the store's clock. After the reading, the write looks at the
+        # staleness of these claims alone.
+        allowed = guard.may_revive(clock, asked_at=asked_at, read_at=stale.read_at)
+        # Some that are in use stay: others stand behind them. So do those of a queue to which
+        # nobody could beat until lately.
+        early = {each.claim for each in stale if not guard.may_revive_in(each.claim.queue)}
+        batch = [each for each in stale if each.claim not in left | early][:REAP_BATCH]
+        if not allowed or not batch:
+            return allowed
+        if stop_points.ARMED:
+            await stop_points.reach("reap:read")
+        applied = await _revive(jobs, batch, settings, registry)
+        if stop_points.ARMED:
+            await stop_points.reach("reap:committed")
+        revived += applied
+        left |= {each.claim for each in batch}.difference(applied)
+        if len(stale) < limit:
+            return allowed
 
 
 def rest_of(settings: RuntimeSettings) -> timedelta:

@@ -35,6 +35,7 @@ from tests.meta.lifetime_bugs import LIFETIME_BUGS
 from tests.meta.lock_bugs import LOCK_BUGS
 from tests.meta.lost_write_bugs import LOST_WRITE_BUGS
 from tests.meta.odd_bugs import ODD_BUGS
+from tests.meta.part_bugs import PART_BUGS
 from tests.meta.pass_bugs import PASS_BUGS
 from tests.meta.pod_bugs import POD_BUGS
 from tests.meta.policy_bugs import POLICY_BUGS
@@ -64,7 +65,7 @@ GROUPS = {
     "odd": ODD_BUGS,
     "postgres": POSTGRES_BUGS,
     "record": RECORD_BUGS,
-    "redis": (*REDIS_BUGS, *REDIS_SERVER_BUGS),
+    "redis": (*REDIS_BUGS, *REDIS_SERVER_BUGS, *PART_BUGS),
     "lock": LOCK_BUGS,
     "schema": SCHEMA_BUGS,
     "policy": POLICY_BUGS,

@@ -59,6 +59,8 @@ def list_jobs(
     emit_table(columns, [_line(job) for job in page.jobs], none=_NONE[page.looked_back_to is None])
     if page.looked_back_to:
         talk(f"Looked back to {_made_at(page.looked_back_to)}; older jobs may match as well.")
+    if page.silent:
+        talk(f"Left out, as their server does not answer: {', '.join(page.silent)}.")
     if page.cursor:
         talk(f"More: --cursor {page.cursor}")
 

@@ -35,6 +35,13 @@ store's clock) and pod, in the same step. Counter names: ``enqueued``, ``dedupli
 ``claimed``, and the ``Cause`` of each transition, revival and operator's change. A change that
 was refused counts nothing.
 
+**Parts.** A store may have several, each with some of the queues, of which one is silent while others
+answer; ``Storage.is_parted`` says so. Calls that concern one queue then fail or go well with their
+part. Calls over many queues leave out the silent ones, and ``Storage.health().silent`` must name
+these; but one that names queues or ids, or changes what its filter matches, raises ``Unavailable``.
+Nothing may be concluded of a silent queue. A job whose id was made for it alone
+(it has no ``fingerprint`` and no ``schedule``) must be stored while its queue answers.
+
 **Wake-ups** shorten a wait and nothing else: see :meth:`JobStore.wait_for_work`.
 """
 

@@ -20,12 +20,15 @@ class StoreHealth(Struct, frozen=True, kw_only=True):
         because listening was not asked for, is not possible, or has just been interrupted
     :param silences: how often listening was found interrupted, since the bundle was opened
     :param unreplicated: writes that fewer replicas confirmed in time than were asked for
+    :param silent: queues whose part of the store did not answer when they were last asked with
+        others; "" stands for pods, the leader, schedules and rate limits
     :param problem: why the store must not be used any more, and what to do; "" when it may
     """
 
     wakes: bool = True
     silences: int = 0
     unreplicated: int = 0
+    silent: frozenset[str] = frozenset()
     problem: str = ""
 
 
@@ -67,6 +70,8 @@ class Storage:
         beats and grants need not, where every pod loses its power too: they then are as before
     :param health: the state of its connections; callable from any thread
     :param open_transactions: asks the store what is open now; None: it cannot tell
+    :param is_parted: queues may lie on different servers: calls for the queues of one go on while
+        another is down, and a call for both does not
     :param pool_size: how many calls can be under way at once, others wait; None: enough
     :raises InvalidInput: the views belong to different stores
     """
@@ -87,6 +92,7 @@ class Storage:
         health: Callable[[], StoreHealth] = StoreHealth,
         open_transactions: Callable[[], Awaitable[OpenTransactions]] | None = None,
         pool_size: int | None = None,
+        is_parted: bool = False,
     ) -> None:
         if len({view.store_id for view in (jobs, procs, config, cron)}) != 1:
             raise InvalidInput(
@@ -105,6 +111,7 @@ class Storage:
         self.health = health
         self.open_transactions = open_transactions
         self.pool_size = pool_size
+        self.is_parted = is_parted
         self._reopen = reopen
         self._close = close
 

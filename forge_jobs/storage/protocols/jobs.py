@@ -339,8 +339,7 @@ class JobStore(SweptStore, Protocol):
         A hint that arises between two calls must not be lost: the next call returns at once.
         Every waiter must get every hint: what one takes is not taken from another. The first
         call of a new waiter may return at once, since anything may have changed before.
-        Bound to one caller at a time per waiter. Unlike the others this call may be cancelled at
-        any moment.
+        Bound to one caller at a time per waiter. This call may be cancelled at any moment.
 
         :param waiter: who waits, any object that can be weakly referenced; its hints are
             forgotten with it. None: the bundle itself, for a program with a single waiter
@@ -356,24 +355,25 @@ class JobStore(SweptStore, Protocol):
 
     # -- bookkeeping -------------------------------------------------------------------------
 
-    async def append_events(self, events: Sequence[TimelineEvent]) -> None:
-        """Append to the timeline."""
+    async def append_events(self, events: Sequence[TimelineEvent]) -> Sequence[TimelineEvent]:
+        """Append to the timeline; those that were not, as their queues are silent."""
         ...
 
     async def events(
         self, *, job_id: JobId | None = None, queue: str | None = None, limit: int = 100
     ) -> list[TimelineEvent]:
-        """The newest events, newest first. A store where they are dear may keep as few as the
-        newest 100,000 of a queue."""
+        """The newest events, newest first. A store may keep no more than 100,000 of a queue."""
         ...
 
-    async def add_latencies(self, host_id: HostId, samples: Sequence[LatencySample]) -> None:
-        """Add one pod's histograms to their minutes."""
+    async def add_latencies(
+        self, host_id: HostId, samples: Sequence[LatencySample]
+    ) -> Sequence[LatencySample]:
+        """Add histograms of one pod to their minutes; as :meth:`append_events`."""
         ...
 
     async def metrics(self, queue: str, since: datetime, until: datetime) -> list[MetricBucket]:
-        """Minutes of one queue with anything in them, from ``since`` to before ``until``, oldest
-        first, summed over pods; the same before and after a roll-up. Then hours (``Kept``)."""
+        """Minutes of one queue with anything in them, in [``since``, ``until``), oldest first,
+        summed over pods; the same before and after a roll-up. Then hours (``Kept``)."""
         ...
 
     async def roll_up(self, limit: int) -> int:

@@ -14,7 +14,7 @@ import msgspec
 from forge_jobs.model.ids import HostId
 from forge_jobs.model.processes import Allocation, AllocationChange, PodLease, Slots
 from forge_jobs.storage.redis.database import Database
-from forge_jobs.storage.redis.fleet import in_all_queues, in_each_queue
+from forge_jobs.storage.redis.fleet import in_all_queues, in_some_queues
 
 
 class StoredAllocation(msgspec.Struct, frozen=True, array_like=True):
@@ -40,8 +40,8 @@ async def read_allocations(database: Database) -> list[Allocation]:
 
 
 async def read_queues(database: Database, queues: Sequence[str]) -> dict[str, MaybeStored]:
-    """What is stored of these queues."""
-    return await in_each_queue(database, "allocations", queues, [], MaybeStored)
+    """What is stored of those of these queues that answer."""
+    return await in_some_queues(database, "allocations", queues, [], MaybeStored)
 
 
 def to_allocations(stored: Mapping[str, MaybeStored]) -> list[Allocation]:
@@ -79,10 +79,10 @@ async def allocate(database: Database, changes: Sequence[AllocationChange]) -> l
         of_queue[change.queue].append(index)
         wished = [(host, slots.target, slots.grant) for host, slots in change.slots.items()]
         requests[database.keys.queue(change.queue)].append((change.version, wished))
-    answers = await database.run("allocate", requests, list[bool])
+    answers, _ = await database.run_some("allocate", requests, list[bool])
     written = [False] * len(changes)
     for queue, indexes in of_queue.items():
-        given = answers[database.keys.queue(queue)]
+        given = answers.get(database.keys.queue(queue), [False] * len(indexes))
         for index, was_written in zip(indexes, given, strict=True):
             written[index] = was_written
     return written

@@ -50,9 +50,10 @@ class _Minute(msgspec.Struct, frozen=True, array_like=True):
 # -- timeline ----------------------------------------------------------------------------------
 
 
-async def append_events(db: Database, events: Sequence[TimelineEvent]) -> None:
+async def append_events(db: Database, events: Sequence[TimelineEvent]) -> list[TimelineEvent]:
     """See ``JobStore.append_events``."""
     await _note_queues(db, (event.queue for event in events))
+    left: list[TimelineEvent] = []
     for portion in portions(events, _EVENTS_AT_ONCE):
         requests: defaultdict[str, list[tuple[object, ...]]] = defaultdict(list)
         for event in portion:
@@ -66,7 +67,9 @@ async def append_events(db: Database, events: Sequence[TimelineEvent]) -> None:
                     event.detail,
                 )
             )
-        await db.run("append_events", requests, bool)
+        silent = (await db.run_some("append_events", requests, bool)).silent
+        left += (event for event in portion if _base(db, event.queue) in silent)
+    return left
 
 
 async def read_events(
@@ -75,7 +78,9 @@ async def read_events(
     """See ``JobStore.events``."""
     queues = ["", *await queue_names(db)] if queue is None else [queue]
     requests = {_base(db, name): (job_id or "", limit) for name in queues}
-    answers = await db.run("events", requests, list[_StoredEvent])
+    answers, silent = await db.run_some("events", requests, list[_StoredEvent])
+    if queue is not None and silent:
+        raise silent[_base(db, queue)]
     found = sorted(
         ((event, base) for base, events in answers.items() for event in events),
         key=lambda each: (each[0].at, each[0].number),
@@ -106,7 +111,7 @@ def _base(db: Database, queue: str) -> str:
 
 async def _note_queues(db: Database, names: Iterable[str]) -> None:
     """Let what is written of queues be found, whether they have a record or not."""
-    fresh = {name for name in names if name}
+    fresh = {name for name in names if name} - db.queues_met
     if fresh:
         await note_queues(db, fresh)
 
@@ -114,7 +119,9 @@ async def _note_queues(db: Database, names: Iterable[str]) -> None:
 # -- metrics -----------------------------------------------------------------------------------
 
 
-async def add_latencies(db: Database, host_id: HostId, samples: Sequence[LatencySample]) -> None:
+async def add_latencies(
+    db: Database, host_id: HostId, samples: Sequence[LatencySample]
+) -> list[LatencySample]:
     """See ``JobStore.add_latencies``."""
     await _note_queues(db, (sample.queue for sample in samples))
     measured: defaultdict[str, list[tuple[object, ...]]] = defaultdict(list)
@@ -123,7 +130,8 @@ async def add_latencies(db: Database, host_id: HostId, samples: Sequence[Latency
             (to_us(sample.minute), _flat(sample.processing), _flat(sample.total))
         )
     requests = {base: (host_id, found) for base, found in measured.items()}
-    await db.run("add_latencies", requests, bool)
+    silent = (await db.run_some("add_latencies", requests, bool)).silent
+    return [sample for sample in samples if db.keys.queue(sample.queue) in silent]
 
 
 async def metrics(db: Database, queue: str, since: datetime, until: datetime) -> list[MetricBucket]:
@@ -155,7 +163,8 @@ async def roll_up(db: Database, limit: int) -> int:
         if folded == limit:
             break
         request = (minute, limit - folded)
-        folded += await db.run_one("fold", db.keys.queue(queue), request, int)
+        rows, _ = await db.run_some("fold", {db.keys.queue(queue): request}, int)
+        folded += sum(rows.values())
     return folded
 
 

@@ -56,7 +56,8 @@ async def deliver(db: Database, deliveries: Sequence[Delivery]) -> int:
         seq = int(news.id.split()[1])
         requests[base].append((news.child_id, news.parent_id, delivery.action, seq))
         of_base[base].append(news)
-    answers = await db.run("deliver", requests, list[tuple[bool, str]])
+    # News of children that do not answer stay.
+    answers, _ = await db.run_some("deliver", requests, list[tuple[bool, str]])
     told = [
         (news, word == _WAITS)
         for base, outcomes in answers.items()
@@ -75,11 +76,11 @@ async def _standing(db: Database, deliveries: Sequence[Delivery]) -> list[Delive
         base: [(each.handover.id.split()[1], each.handover.child_id) for each in listed]
         for base, listed in of_base.items()
     }
-    answers = await db.run("news_stand", requests, list[bool])
+    answers, _ = await db.run_some("news_stand", requests, list[bool])
     return [
         each
-        for base, listed in of_base.items()
-        for each, stands in zip(listed, answers[base], strict=True)
+        for base, stand in answers.items()
+        for each, stands in zip(of_base[base], stand, strict=True)
         if stands
     ]
 
@@ -91,7 +92,7 @@ async def _forget(db: Database, told: Sequence[tuple[Handover, bool]]) -> None:
         requests[_parents_base(db, news)].append(
             (seq, news.parent_id, news.parent_status.value, news.child_id, int(ended), waits)
         )
-    await db.run("told", requests, bool)
+    await db.run_some("told", requests, bool)
 
 
 def _parents_base(db: Database, news: Handover) -> str:

@@ -1,7 +1,7 @@
 """A cluster: servers that share the hash slots."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from redis.asyncio.connection import Connection
@@ -17,7 +17,7 @@ from redis.exceptions import (
 
 from forge_jobs.errors import StorageError
 from forge_jobs.storage.notices import until_set
-from forge_jobs.storage.redis.address import Host, RedisUrl
+from forge_jobs.storage.redis.address import Host, RedisUrl, in_words
 from forge_jobs.storage.redis.asking import Hosts
 from forge_jobs.storage.redis.connections import Pool, Turn, connect_to, drop
 from forge_jobs.storage.redis.errors import TRANSLATED, SlotsDisputed, name_server
@@ -28,6 +28,9 @@ _MOST_MOVES = 8
 """So often in one call a server may name another one as the owner of a slot."""
 
 _SLOTS = 16_384
+
+_SILENT_S = 0.25
+"""So long a server that was silent the last time keeps calls that can do without it."""
 
 
 class Cluster:
@@ -41,6 +44,7 @@ class Cluster:
         self._looking = asyncio.Lock()
         # In turn: a server that is cut off from the others goes on telling what was.
         self._hosts = Hosts(url.hosts, url.attempt, in_turn=True)
+        self._silent: set[Host] = set()
 
     async def take(self, turns: Sequence[Turn]) -> list[list[Any]]:
         replies: list[list[Any]] = [[] for _ in turns]
@@ -68,6 +72,42 @@ class Cluster:
                 await until_set(asyncio.Event(), pause)
                 pause = min(pause * 2, _LONGEST_PAUSE_S)
 
+    async def take_some(self, turns: Sequence[Turn]) -> list[list[Any]]:
+        groups: dict[Host | None, list[int]] = {}
+        for number, owner in enumerate(await self._owners_of(turns)):
+            groups.setdefault(owner, []).append(number)
+        taken = await asyncio.gather(
+            *(self._take_group(owner, [turns[n] for n in group]) for owner, group in groups.items())
+        )
+        replies: list[list[Any]] = [[] for _ in turns]
+        for group, found in zip(groups.values(), taken, strict=True):
+            for number, reply in zip(group, found, strict=True):
+                replies[number] = reply
+        return replies
+
+    async def _owners_of(self, turns: Iterable[Turn]) -> list[Host | None]:
+        if self._is_stale:
+            await self._look()
+        owners = [self._owners[_slot_of(turn)] for turn in turns]
+        if None in owners:
+            self._is_stale = True
+        return owners
+
+    async def _take_group(self, owner: Host | None, turns: Sequence[Turn]) -> list[list[Any]]:
+        """What one server answers, or its error for each command."""
+        limit = _SILENT_S if owner in self._silent else self._url.timeout / 2
+        problem: Exception = ClusterDownError("a slot has no owner")
+        try:
+            if owner is not None:
+                async with asyncio.timeout(limit):
+                    return await self.take(turns)
+        except TRANSLATED as error:
+            problem = error
+            if owner is not None and isinstance(error, TimeoutError):
+                self._silent.add(owner)
+                name_server(error, f"the server at {in_words((owner,))}")
+        return [[problem] * len(turn) for turn in turns]
+
     async def _by_owner(self, turns: Sequence[Turn], numbers: list[int]) -> dict[Host, list[int]]:
         groups: dict[Host, list[int]] = {}
         for number in numbers:
@@ -93,6 +133,7 @@ class Cluster:
             self._is_stale = True
             self._hosts.put_last(owner)
             raise
+        self._silent.discard(owner)
         for number in numbers:
             replies[number] = [next(answers) for _ in turns[number]]
             if isinstance(replies[number][0], ClusterDownError):
@@ -146,6 +187,7 @@ class Cluster:
         self._owners = owners
         self._is_stale = False
         known = {owner for owner in owners if owner is not None}
+        self._silent &= known
         self._hosts.replace([*sorted(known), *replicas, *self._url.hosts])
         for host in [host for host in self._pools if host not in known]:
             await self._pools.pop(host).renew()

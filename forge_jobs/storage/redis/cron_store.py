@@ -44,12 +44,18 @@ class RedisCronStore:
         keys, asked = self._database.keys, self._queues
         requests: dict[str, object] = {keys.fleet: (host_id, duration_us(lease_for))}
         requests |= {keys.queue(name): () for name in asked}
-        answers = await self._database.run("lead", requests, msgspec.Raw)
+        answers, silent = await self._database.run_some("lead", requests, msgspec.Raw)
+        if keys.fleet in silent:
+            raise silent[keys.fleet]
         standing = _decode_standing(answers[keys.fleet])
         if standing.host != host_id:
             self._queues = ()
             return _leadership(standing, "")
-        seen = {name: _decode_allocation(answers[keys.queue(name)]) for name in asked}
+        seen = {
+            name: _decode_allocation(answers[base])
+            for name in asked
+            if (base := keys.queue(name)) in answers
+        }
         self._queues = standing.queues
         return _leadership(standing, await self._fleet_version(standing, seen))
 

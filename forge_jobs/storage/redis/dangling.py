@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping
 from typing import TypeVar
 
+from forge_jobs.errors import Unavailable
 from forge_jobs.model.ids import JobId
 from forge_jobs.storage.redis.database import Database
 from forge_jobs.storage.redis.keys import queue_of
@@ -20,12 +21,14 @@ _AT_ONCE = 1000
 _Ids = Mapping[str, list[JobId]]
 
 
-async def forget(db: Database, missing: _Ids) -> int:
-    """Take the locators of jobs that are not there away, those that are new excepted; how many.
+async def forget(db: Database, missing: _Ids) -> tuple[int, set[JobId]]:
+    """Take the locators of jobs that are not there away, those that are new excepted.
 
     :param missing: ids by queue
+    :returns: how many, and the ids whose locators do not answer
     """
-    return sum(await _ask(db, "forget", missing, list[int]))
+    counts, silent = await _ask(db, "forget", missing, list[int])
+    return sum(counts), silent
 
 
 class DanglingLocators:
@@ -44,36 +47,40 @@ class DanglingLocators:
         for job_id, queue in await self._next():
             located[queue].append(job_id)
         requests = {db.keys.queue(queue): ids for queue, ids in located.items()}
-        answers = await db.run("dangling", requests, list[JobId])
+        answers, _ = await db.run_some("dangling", requests, list[JobId])
         missing = {queue_of(base): ids for base, ids in answers.items() if ids}
         strange = sorted(
             queue
             for queue, ids in located.items()
-            if queue not in known and len(missing.get(queue, ())) < len(ids)
+            if queue not in known
+            and db.keys.queue(queue) in answers
+            and len(missing.get(queue, ())) < len(ids)
         )
-        return await forget(db, await self._barred(missing)), strange
+        forgotten, _ = await forget(db, await self._barred(missing))
+        return forgotten, strange
 
     async def _barred(self, missing: _Ids) -> dict[str, list[JobId]]:
         """Those whose locators may go, as nobody can store a job by them any more."""
         db = self._db
-        settled = await _ask(db, "settled", missing, list[tuple[str, JobId, str]])
+        settled, _ = await _ask(db, "settled", missing, list[tuple[str, JobId, str]])
         bars: defaultdict[str, list[tuple[JobId, int]]] = defaultdict(list)
         for queue, job_id, locator in settled:
             # One without a mark is written by the step that stores the job.
             if mark := mark_in(locator):
                 bars[db.keys.queue(queue)].append((job_id, mark))
-        answers = await db.run("bar", bars, list[tuple[JobId, str]])
+        answers, silent = await db.run_some("bar", bars, list[tuple[JobId, str]])
         come = {job_id for pairs in answers.values() for job_id, _ in pairs}
         barred: defaultdict[str, list[JobId]] = defaultdict(list)
         for queue, job_id, _ in settled:
-            if job_id not in come:
+            if job_id not in come and db.keys.queue(queue) not in silent:
                 barred[queue].append(job_id)
         return barred
 
     async def _next(self) -> list[tuple[JobId, str]]:
         hashes = self._db.keys.all_locators()
         command = ("HSCAN", hashes[self._hash], self._cursor, "COUNT", _AT_ONCE)
-        [(cursor, flat)] = await self._db.commands([command])
+        [reply] = await self._db.commands([command], some=True)
+        cursor, flat = (0, []) if isinstance(reply, Unavailable) else reply
         self._cursor = int(cursor)
         if not self._cursor:
             self._hash = (self._hash + 1) % len(hashes)
@@ -83,8 +90,11 @@ class DanglingLocators:
         ]
 
 
-async def _ask(db: Database, script: str, ids_of: _Ids, answer: type[list[T]]) -> list[T]:
-    """Run a script of ``{ queue, ids }`` at the locators of the ids; all that it answers."""
+async def _ask(
+    db: Database, script: str, ids_of: _Ids, answer: type[list[T]]
+) -> tuple[list[T], set[JobId]]:
+    """Run a script of ``{ queue, ids }`` at the locators of the ids; all that it answers, and the
+    ids whose locators do not answer."""
     requests: defaultdict[str, list[tuple[str, list[JobId]]]] = defaultdict(list)
     for queue, ids in ids_of.items():
         of_hash: defaultdict[str, list[JobId]] = defaultdict(list)
@@ -92,5 +102,6 @@ async def _ask(db: Database, script: str, ids_of: _Ids, answer: type[list[T]]) -
             of_hash[db.keys.locators(job_id)].append(job_id)
         for key, found in of_hash.items():
             requests[key.removesuffix(":ids")].append((queue, found))
-    answers = await db.run(script, requests, answer)
-    return [one for found in answers.values() for one in found]
+    answers, silent = await db.run_some(script, requests, answer)
+    unasked = {job_id for base in silent for _, ids in requests[base] for job_id in ids}
+    return [one for found in answers.values() for one in found], unasked

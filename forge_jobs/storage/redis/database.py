@@ -17,9 +17,10 @@ from forge_jobs.storage.elsewhere import KnownElsewhere
 from forge_jobs.storage.protocols.bundle import StoreHealth
 from forge_jobs.storage.redis.address import RedisUrl
 from forge_jobs.storage.redis.answers import Decoder
-from forge_jobs.storage.redis.connections import Command
+from forge_jobs.storage.redis.connections import Command, Turn
 from forge_jobs.storage.redis.errors import TRANSLATED, translate
 from forge_jobs.storage.redis.listening import Ear
+from forge_jobs.storage.redis.parts import Answers, Silence, unavailable_in
 from forge_jobs.storage.redis.scripts import script
 from forge_jobs.storage.redis.servers import servers_of
 from forge_jobs.storage.redis.waiting import NOTE_AFTER_S, Waits
@@ -35,6 +36,8 @@ BASES_AT_ONCE = 100
 
 _Group = Sequence[tuple[str, object]]
 """Bases, each with its request, that one script takes in one step."""
+
+_Take = Callable[[Sequence[Turn]], Awaitable[list[list[Any]]]]
 
 _elapsed = SystemClock().elapsed
 
@@ -59,12 +62,14 @@ class Database:
         self.queues_met: frozenset[str] = frozenset()
         """The names of all queues, as of late; see ``fleet.in_all_queues``."""
         self.known_elsewhere = KnownElsewhere()
+        self.silence = Silence(url.keys.fleet)
         self._url = url
         self._clock = clock
         self._ear = ear
         self._calls: set[asyncio.Task[None]] = set()
         self._late: set[asyncio.Task[None]] = set()
         self._closed = False
+        self._to_end: list[Callable[[], Awaitable[None]]] = []
         self._short_waits = 0
         self._full_wait_at = 0.0
         self._unreplicated = 0
@@ -78,6 +83,7 @@ class Database:
         answer: type[T],
         *,
         also: Collection[str] = (),
+        silent: dict[str, Unavailable] | None = None,
     ) -> dict[str, T]:
         """Run the script ``name`` for each base with its request; base -> decoded answer.
 
@@ -85,20 +91,40 @@ class Database:
         each base is a step of its own. False stands for no answer.
 
         :param also: further keys, on the same server as every base
+        :param silent: of a cluster go on without the bases whose servers do not answer, and note
+            them here; see :meth:`run_some`
         :raises StorageError: translated; after :class:`Unavailable` the outcome is unknown
         """
         if not requests:
             return {}
+        some = silent is not None and self.is_cluster
         items = list(requests.items())
         size = 1 if self.is_cluster else BASES_AT_ONCE
         groups = [items[start : start + size] for start in range(0, len(items), size)]
         calls = [self._arguments(group, also) for group in groups]
-        replies = await self.guarded(lambda: self._run(name, calls))
+        replies = await self.guarded(lambda: self._run(name, calls, some=some))
         decoded: dict[str, T] = {}
         decoder = _decoder(answer)  # type: ignore[arg-type]
         for group, reply in zip(groups, replies, strict=True):
-            decoded.update(zip((base for base, _ in group), decoder.decode(reply), strict=True))
+            if silent is not None and (error := unavailable_in(reply)):
+                silent[group[0][0]] = error
+            else:
+                decoded.update(zip((base for base, _ in group), decoder.decode(reply), strict=True))
         return decoded
+
+    async def run_some(
+        self, name: str, requests: Mapping[str, object], answer: type[T]
+    ) -> Answers[T]:
+        """:meth:`run`, without what lies on servers of a cluster that do not answer.
+
+        Such a server keeps the call for half of its time limit, and the next ones hardly at all.
+
+        :raises StorageError: another error; or there is one server, and it does not answer
+        """
+        silent: dict[str, Unavailable] = {}
+        found = await self.run(name, requests, answer, silent=silent)
+        self.silence.note(found, silent)
+        return Answers(found, silent)
 
     async def run_one(
         self, name: str, base: str, request: object, answer: type[T], *, also: Collection[str] = ()
@@ -116,16 +142,24 @@ class Database:
         [reply] = await self.guarded(lambda: self._run(name, [call]))
         return reply
 
-    async def commands(self, commands: Sequence[Command]) -> list[Any]:
+    async def commands(self, commands: Sequence[Command], *, some: bool = False) -> list[Any]:
         """Run plain commands of one key each, the first argument, in as few round trips as may be.
 
         Each is a step of its own.
 
+        :param some: :class:`Unavailable` is the reply of a server of a cluster that does not
+            answer; see :meth:`run_some`
         :raises StorageError: translated, also when only some were refused
         """
         if not commands:
             return []
-        return await self.guarded(lambda: self._commands(commands))
+        take = self.servers.take_some if some else self.servers.take
+        read = _heard if some and self.is_cluster else _value
+
+        async def run() -> list[Any]:
+            return [read(reply) for reply in await self._commands(commands, take)]
+
+        return await self.guarded(run)
 
     @property
     def clock_argument(self) -> str:
@@ -154,8 +188,8 @@ class Database:
 
     async def _note_waits(self, queues: list[str]) -> dict[str, Any]:
         bases = {self.keys.queue(queue): queue for queue in queues}
-        told = await self.run("note_waits", dict.fromkeys(bases, True), str)
-        return {queue: told[base] for base, queue in bases.items()}
+        told = await self.run_some("note_waits", dict.fromkeys(bases, True), str)
+        return {queue: told.found.get(base, "missing") for base, queue in bases.items()}
 
     def ring(self, wake: Wake) -> None:
         """See ``JobStore.ring``."""
@@ -164,24 +198,30 @@ class Database:
     def health(self) -> StoreHealth:
         """See ``Storage``."""
         heard = self._ear.health()
-        return msgspec.structs.replace(heard, unreplicated=self._unreplicated)
+        return msgspec.structs.replace(
+            heard, unreplicated=self._unreplicated, silent=self.silence.queues
+        )
 
-    async def _commands(self, commands: Sequence[Command]) -> list[Any]:
-        replies = await self.servers.take([[command] for command in commands])
-        return [_value(reply) for [reply] in replies]
+    async def _commands(self, commands: Sequence[Command], take: _Take) -> list[Any]:
+        return [reply for [reply] in await take([[command] for command in commands])]
 
-    async def _run(self, name: str, calls: Sequence[Command]) -> list[Any]:
-        """The replies to all calls of a script, which share as few round trips as may be."""
+    async def _run(self, name: str, calls: Sequence[Command], *, some: bool = False) -> list[Any]:
+        """The replies to all calls of a script, which share as few round trips as may be.
+
+        :param some: go on without servers that do not answer
+        """
         wanted = script(name)
         waits = self._url.wait_replicas if wanted.writes else 0
-        replies = await self._take([("EVALSHA", wanted.sha, *call) for call in calls], waits)
+        take = self.servers.take_some if some else self.servers.take
+        replies = await self._take([("EVALSHA", wanted.sha, *call) for call in calls], waits, take)
         # Not on a new, restarted or flushed server. Nothing has run there.
         unknown = [n for n, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
         if unknown:
-            again = await self._take([("EVAL", wanted.text, *calls[n]) for n in unknown], waits)
+            texts = [("EVAL", wanted.text, *calls[n]) for n in unknown]
+            again = await self._take(texts, waits, take)
             for n, reply in zip(unknown, again, strict=True):
                 replies[n] = reply
-        return [_value(reply) for reply in replies]
+        return replies if some else [_value(reply) for reply in replies]
 
     def _arguments(self, group: _Group, also: Collection[str]) -> Command:
         keys = [*(base for base, _ in group), *also]
@@ -193,13 +233,13 @@ class Database:
             self.keys.channel,
         )
 
-    async def _take(self, commands: Sequence[Command], waits: int) -> list[Any]:
+    async def _take(self, commands: Sequence[Command], waits: int, take: _Take) -> list[Any]:
         if not waits:
-            return [reply for [reply] in await self.servers.take([[each] for each in commands])]
+            return await self._commands(commands, take)
         wait = _Wait(self._wait_for)
         # Each on a connection of its own: so replicas that are missing cost one limit, not many.
         taken = await asyncio.gather(
-            *(self.servers.take([[command, wait]]) for command in commands), return_exceptions=True
+            *(take([[command, wait]]) for command in commands), return_exceptions=True
         )
         replies = []
         for each in taken:
@@ -288,11 +328,17 @@ class Database:
         # Without an answer, the event loop is being ended.
         answer.cancel()
 
+    def at_close(self, end: Callable[[], Awaitable[None]]) -> None:
+        """Have work of its own ended when this is closed."""
+        self._to_end.append(end)
+
     async def close(self) -> None:
         """Let calls in flight finish, then disconnect. Closing twice is fine."""
         if self._closed:
             return
         self._closed = True
+        for end in self._to_end:
+            await end()
         if self._calls:
             await asyncio.wait(set(self._calls))
         await self.servers.close()
@@ -324,3 +370,7 @@ def _value(reply: Any) -> Any:
     if isinstance(reply, Exception):
         raise reply
     return reply
+
+
+def _heard(reply: Any) -> Any:
+    return unavailable_in(reply) or reply

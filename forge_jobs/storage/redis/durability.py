@@ -1,5 +1,6 @@
 """What a server is, and what it keeps: looked at once, when a store is opened."""
 
+import asyncio
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,6 +9,8 @@ from typing import Any
 from redis.exceptions import NoPermissionError, ResponseError
 
 from forge_jobs.errors import StorageError
+from forge_jobs.storage.redis.connections import Pool
+from forge_jobs.storage.redis.errors import is_unreached
 from forge_jobs.storage.redis.servers import Servers
 
 _SETTINGS = ("appendfsync", "save", "min-replicas-to-write", "maxmemory-policy")
@@ -20,6 +23,7 @@ class Findings:
 
     info: Mapping[str, str]
     settings: Mapping[str, str]
+    is_silent: bool = False
 
     def check(self, *, in_cluster: bool) -> None:
         """Refuse a server that cannot keep jobs.
@@ -49,7 +53,7 @@ class Findings:
 
     def doubts(self) -> str:
         """What could not be looked at and may cost jobs; '' for nothing."""
-        if self._policy:
+        if self._policy or self.is_silent:
             return ""
         return (
             "whether it drops keys when its memory is used up could not be looked at (neither INFO "
@@ -69,6 +73,8 @@ class Findings:
 
     def survives(self) -> str:
         """What an acknowledged write survives on this server alone."""
+        if self.is_silent:
+            return "a server did not answer, so what it keeps could not be looked at"
         if "aof_enabled" not in self.info:
             return "what survives a crash could not be looked at (INFO is not allowed)"
         if self.info["aof_enabled"] == "1":
@@ -101,13 +107,26 @@ _APPENDED = {
 }
 
 
-async def look(servers: Servers) -> list[Findings]:
-    """Look at every server that takes writes, in one round trip each."""
-    found = []
-    for pool in await servers.each():
+async def look(servers: Servers, limit: float | None = None) -> list[Findings]:
+    """Look at every server that takes writes, in one round trip each.
+
+    Of several, those that do not answer are passed over while one does.
+
+    :param limit: seconds for each; None: as long as a call may take
+    """
+    looks = [_look_at(pool, limit) for pool in await servers.each()]
+    looked = await asyncio.gather(*looks, return_exceptions=True)
+    silent = [each for each in looked if isinstance(each, BaseException) and is_unreached(each)]
+    for each in looked:
+        if isinstance(each, BaseException) and (each not in silent or len(silent) == len(looked)):
+            raise each
+    return [Findings({}, {}, True) if isinstance(each, BaseException) else each for each in looked]
+
+
+async def _look_at(pool: Pool, limit: float | None) -> Findings:
+    async with asyncio.timeout(limit):
         info, settings = await pool.converse([("INFO",), ("CONFIG", "GET", *_SETTINGS)])
-        found.append(Findings(_info(_allowed(info)), _pairs(_allowed(settings))))
-    return found
+    return Findings(_info(_allowed(info)), _pairs(_allowed(settings)))
 
 
 def _allowed(reply: Any) -> Any:

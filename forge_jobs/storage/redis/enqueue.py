@@ -17,7 +17,9 @@ from forge_jobs.model.jobs import EnqueueOutcome, NewJob
 from forge_jobs.storage.redis.codec import Templates, doc_of, is_plain, new_job_fields
 from forge_jobs.storage.redis.database import BASES_AT_ONCE, Database
 from forge_jobs.storage.redis.edges import Edges, Link, Otherwise, missing
-from forge_jobs.storage.redis.locators import locate, mark_in, queue_in
+from forge_jobs.storage.redis.fleet import note_queues
+from forge_jobs.storage.redis.locating import Ids, Locating
+from forge_jobs.storage.redis.locators import locate
 from forge_jobs.storage.redis.queue_records import DEFAULT_FIELDS
 
 _TRIES = 20
@@ -30,18 +32,12 @@ class Answer(msgspec.Struct, frozen=True, array_like=True):
     when all are new.
     ``elsewhere``: ids that are, or were, in another queue, with their locators.
     ``other``: the id that is stored with another content. ``held``: a key and the job that holds
-    it. ``missing``: parents that do not exist. ``again``: another call was faster.
+    it. ``missing``: parents that do not exist. ``unlisted``: the queue, whose name is not among
+    those of all queues yet. ``again``: another call was faster.
     """
 
     verdict: str
     pairs: list[tuple[str, str]]
-
-
-class _Located(msgspec.Struct, frozen=True, array_like=True):
-    """What ``lua/locate.lua`` answers."""
-
-    elsewhere: list[tuple[str, str]]
-    marks: list[tuple[str, int]]
 
 
 _Words = dict[int, tuple[str, str]]
@@ -49,9 +45,6 @@ _Words = dict[int, tuple[str, str]]
 
 _TOLD: Otherwise = "told"
 _LEFT: Otherwise = "left"
-
-_Ids = tuple[list[str], dict[str, str]]
-"""Ids of one hash of locators, and for some of them the locator that may be replaced."""
 
 _DEFAULTS = msgspec.json.encode(DEFAULT_FIELDS).decode()
 """A script unpacks it only for a new queue."""
@@ -69,10 +62,12 @@ async def enqueue(
     *,
     script: str = "enqueue",
     around: Around = _unchanged,
+    late: Callable[[Mapping[JobId, str]], None] | None = None,
 ) -> list[EnqueueOutcome]:
     """See ``JobStore.enqueue``.
 
     :param script: stores the jobs of one queue and answers as ``enqueue`` does
+    :param late: gets the jobs that are stored without a locator, and their queues
     :param around: makes its request of a base and the request for ``enqueue``
     """
     if len(requests) == 1 and script == "enqueue" and not db.is_cluster and is_plain(requests[0]):
@@ -82,6 +77,8 @@ async def enqueue(
     call = _Call(db, requests, script, around)
     for _ in range(_TRIES):
         if await call.attempt():
+            if late and (left := call.late()):
+                late(left)
             return call.outcomes()
     raise Unavailable("other calls keep storing the same jobs")
 
@@ -104,10 +101,9 @@ class _Call:
         self._script = script
         self._around = around
         self._outcomes: dict[int, EnqueueOutcome] = {}
-        # Ids whose locator names a queue that does not have them, with that locator.
-        self._known: dict[str, str] = {}
-        # Of the locators that this call has written in a step before.
-        self._marks: dict[str, int] = {}
+        self._locating = Locating(db, requests)
+        # Queues whose names this call has added to those of all.
+        self._listed: set[str] = set()
         # What this call has stored itself.
         self._stored: set[str] = set()
         # Ids of the call -> the jobs that they stand for.
@@ -127,6 +123,12 @@ class _Call:
     def outcomes(self) -> list[EnqueueOutcome]:
         """Per request, once an attempt has come to its end."""
         return [self._outcomes[index] for index in range(len(self._requests))]
+
+    def late(self) -> dict[JobId, str]:
+        """Jobs that are stored without a locator, and their queues."""
+        stored = {one.job_id for one in self._outcomes.values() if not one.deduplicated}
+        late = self._locating.late
+        return {job_id: queue for job_id, queue in late.items() if job_id in stored}
 
     async def attempt(self) -> bool:
         """Whether all is stored; else it must be tried again.
@@ -195,7 +197,8 @@ class _Call:
                 if (request.id in self._stored) is is_mine and self._is_own(request.id):
                     for after in request.after:
                         edges.add(request, self._stands_for(after.job_id), after.on_failure)
-            edges.queues = await locate(self._db, edges.links)
+            edges.queues = await locate(self._db, edges.links.keys() - self._locating.late.keys())
+            edges.queues |= self._locating.late
             await self._db.run("link", edges.by_base(self._db, otherwise), bool)
 
     def _note(self, words: "_Words") -> None:
@@ -214,7 +217,7 @@ class _Call:
         for queue, indexes in groups.items():
             base = keys.queue(queue)
             sent[base] = plan.new(indexes)
-            locators = {} if self._db.is_cluster else self._locators(sent[base])
+            locators = {} if self._db.is_cluster else self._locating.by_hash(sent[base])
             also.update(dict.fromkeys(locators))
             request = self._request(queue, indexes, sent[base], locators, plan)
             requests[base] = around(base, request)
@@ -243,7 +246,7 @@ class _Call:
         queue: str,
         indexes: Sequence[int],
         sent: Sequence[int],
-        locators: "Mapping[str, _Ids]",
+        locators: Mapping[str, Ids],
         plan: "_Plan",
     ) -> object:
         templates = Templates()
@@ -258,36 +261,15 @@ class _Call:
             jobs,
             plan.duplicates(indexes),
             plan.words is not None,
-            False if self._db.is_cluster else f"{self._db.keys.fleet}:queues",
-            [self._marks[self._requests[i].id] for i in sent] if self._db.is_cluster else (),
+            queue in self._listed if self._db.is_cluster else f"{self._db.keys.fleet}:queues",
+            self._locating.marks(sent) if self._db.is_cluster else (),
             plan.links.get(self._db.keys.queue(queue), ()),
             templates.fields,
         )
 
-    def _locators(self, indexes: Iterable[int]) -> "dict[str, _Ids]":
-        """By hash."""
-        found: defaultdict[str, _Ids] = defaultdict(lambda: ([], {}))
-        for index in indexes:
-            job_id = self._requests[index].id
-            ids, known = found[self._db.keys.locators(job_id)]
-            ids.append(job_id)
-            if job_id in self._known:
-                known[job_id] = self._known[job_id]
-        return found
-
     async def _locate(self, groups: Mapping[str, list[int]]) -> bool:
         """Write the locators, in a cluster a step before the jobs. False: try again."""
-        if not groups:
-            return True
-        keys = self._db.keys
-        await self._db.commands([("SADD", f"{keys.fleet}:queues", *groups)])
-        requests: defaultdict[str, list[object]] = defaultdict(list)
-        for queue, indexes in groups.items():
-            for key, ids in self._locators(indexes).items():
-                requests[key.removesuffix(":ids")].append((queue, *ids))
-        answers = await self._db.run("locate", requests, _Located)
-        elsewhere = [pair for answer in answers.values() for pair in answer.elsewhere]
-        self._marks.update(pair for answer in answers.values() for pair in answer.marks)
+        elsewhere = await self._locating.write(groups)
         if elsewhere:
             await self._heed([Answer("elsewhere", elsewhere)])
         return not elsewhere
@@ -304,14 +286,13 @@ class _Call:
                     raise missing(parent)
                 case "elsewhere", pairs:
                     await self._take_over(pairs)
+                case "unlisted", [(queue, _)]:
+                    await note_queues(self._db, [queue])
+                    self._listed.add(queue)
 
     async def _take_over(self, located: Iterable[tuple[str, str]]) -> None:
         """Of ids that another queue has, or had: those it has are repeats or conflicts."""
-        by_base: defaultdict[str, list[tuple[str, int]]] = defaultdict(list)
-        for job_id, locator in located:
-            base = self._db.keys.queue(queue_in(locator.encode()))
-            by_base[base].append((job_id, mark_in(locator)))
-            self._known[job_id] = locator
+        by_base = self._locating.places(located)
         answers = await self._db.run("bar", by_base, list[tuple[str, str]])
         stored = {job_id: mark for pairs in answers.values() for job_id, mark in pairs}
         for index, request in enumerate(self._requests):

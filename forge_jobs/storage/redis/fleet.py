@@ -7,6 +7,7 @@ from typing import TypeVar
 
 import msgspec
 
+from forge_jobs.errors import Unavailable
 from forge_jobs.model.processes import Pod
 from forge_jobs.storage.redis.answers import Decoder
 from forge_jobs.storage.redis.database import Database
@@ -21,10 +22,17 @@ _decode_names = Decoder(list[str]).decode
 
 
 async def queue_names(database: Database) -> list[str]:
-    """The names of all queues, in any order. One may have no record."""
+    """The names of all queues, in any order. One may have no record.
+
+    While the fleet's part of a cluster is silent, those that this bundle has met.
+    """
     key = f"{database.keys.fleet}:queues"
-    [names] = await database.commands([("SMEMBERS", key)])
-    return [name.decode(errors="backslashreplace") for name in names]
+    [names] = await database.commands([("SMEMBERS", key)], some=True)
+    if not isinstance(names, Unavailable):
+        database.queues_met = frozenset(name.decode(errors="backslashreplace") for name in names)
+    elif not database.queues_met:
+        raise names
+    return list(database.queues_met)
 
 
 async def note_queues(database: Database, names: Iterable[str]) -> None:
@@ -41,20 +49,42 @@ async def in_each_queue(
     return {queue_of(base): given for base, given in answers.items()}
 
 
+async def in_some_queues(
+    database: Database, script: str, queues: Iterable[str], request: object, answer: type[T]
+) -> dict[str, T]:
+    """:func:`in_each_queue` of those that answer."""
+    requests = {database.keys.queue(name): request for name in queues}
+    answers = await database.run_some(script, requests, answer)
+    return {queue_of(base): given for base, given in answers.found.items()}
+
+
 async def in_all_queues(
     database: Database, script: str, request: object, answer: type[T]
 ) -> dict[str, T]:
-    """:func:`in_each_queue` of all there are, their names asked for in the same step.
+    """:func:`in_some_queues` of all there are, their names asked for in the same step.
 
-    So in one round trip, unless there are queues that this bundle has not met before.
+    So in one round trip, unless there are queues that this bundle has not met before. While the
+    fleet's part of a cluster is silent: of those that it has met.
     """
     keys, met = database.keys, database.queues_met
     requests = {keys.fleet: False} | dict.fromkeys(map(keys.queue, met), request)
-    raw = await database.run(script, requests, msgspec.Raw)
-    names = database.queues_met = frozenset(_decode_names(raw.pop(keys.fleet)))
-    answers = await in_each_queue(database, script, sorted(names - met), request, answer)
+    raw, silent = await database.run_some(script, requests, msgspec.Raw)
+    names = met
+    if keys.fleet in raw:
+        names = database.queues_met = frozenset(_decode_names(raw.pop(keys.fleet)))
+    elif not met:
+        raise silent[keys.fleet]
+    answers = await in_some_queues(database, script, sorted(names - met), request, answer)
     decode = Decoder(answer).decode
-    return answers | {name: decode(raw[keys.queue(name)]) for name in names & met}
+    heard = {queue_of(base): decode(each) for base, each in raw.items()}
+    return answers | {name: each for name, each in heard.items() if name in names}
+
+
+async def in_every_queue(
+    database: Database, script: str, request: object, answer: type[T]
+) -> dict[str, T]:
+    """:func:`in_each_queue` of all there are: what is concluded from it must not lack one."""
+    return await in_each_queue(database, script, await queue_names(database), request, answer)
 
 
 async def live_pods(database: Database) -> list[Pod]:
@@ -77,7 +107,7 @@ async def unknown_kinds(database: Database, kinds: Iterable[str]) -> list[str]:
 
 async def due_kinds(database: Database, names: Sequence[str]) -> dict[str, dict[str, int]]:
     """See ``ProcStore.due_kinds``."""
-    lines = await in_each_queue(database, "due_kinds", names, [], list[tuple[str, int]])
+    lines = await in_some_queues(database, "due_kinds", names, [], list[tuple[str, int]])
     due: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for queue, found in lines.items():
         for kind, number in found:

@@ -42,6 +42,7 @@ from forge_jobs.storage.redis import (
 )
 from forge_jobs.storage.redis.database import Database
 from forge_jobs.storage.redis.enqueue import enqueue
+from forge_jobs.storage.redis.late_locators import LateLocators
 from forge_jobs.storage.redis.sweeping import Sweeper
 
 
@@ -51,6 +52,7 @@ class RedisJobStore:
     def __init__(self, database: Database) -> None:
         self.store_id = database.store_id
         self._database = database
+        self._late_locators = LateLocators(database)
         self._sweeper = Sweeper(database)
         self._cleaner = retention.Cleaner(database)
         self._beats = beats.Beats(database)
@@ -61,7 +63,7 @@ class RedisJobStore:
         self, requests: Sequence[NewJob], *, connection: object | None = None
     ) -> list[EnqueueOutcome]:
         _check_none(connection)
-        return await enqueue(self._database, requests)
+        return await enqueue(self._database, requests, late=self._late_locators.add)
 
     # -- claims ------------------------------------------------------------------------------
 
@@ -163,16 +165,18 @@ class RedisJobStore:
 
     # -- bookkeeping -------------------------------------------------------------------------
 
-    async def append_events(self, events: Sequence[TimelineEvent]) -> None:
-        await bookkeeping.append_events(self._database, events)
+    async def append_events(self, events: Sequence[TimelineEvent]) -> Sequence[TimelineEvent]:
+        return await bookkeeping.append_events(self._database, events)
 
     async def events(
         self, *, job_id: JobId | None = None, queue: str | None = None, limit: int = 100
     ) -> list[TimelineEvent]:
         return await bookkeeping.read_events(self._database, job_id, queue, limit)
 
-    async def add_latencies(self, host_id: HostId, samples: Sequence[LatencySample]) -> None:
-        await bookkeeping.add_latencies(self._database, host_id, samples)
+    async def add_latencies(
+        self, host_id: HostId, samples: Sequence[LatencySample]
+    ) -> Sequence[LatencySample]:
+        return await bookkeeping.add_latencies(self._database, host_id, samples)
 
     async def metrics(self, queue: str, since: datetime, until: datetime) -> list[MetricBucket]:
         return await bookkeeping.metrics(self._database, queue, since, until)

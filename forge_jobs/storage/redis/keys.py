@@ -42,6 +42,7 @@ Under the base of a queue
 ``fired:<number>``    string    what became of a record of the outbox here; ends by itself
 ``events``            zset      timeline, by time; ``event_seq`` (string) the last number;
                                 ``ev:<id>`` (list) that of one job, ends by itself
+``unlocated``         zset      jobs whose locators are to be written later
 ``gone``              zset      jobs removed, by when, until their locators are taken away
 ``barred``            zset      jobs that may not be stored here by a locator with this mark, or an
                                 earlier one; ends by itself

@@ -10,12 +10,14 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
+from forge_jobs.errors import Unavailable
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import JobFilter
 from forge_jobs.storage.cursors import WALKED_ON_REDIS
 from forge_jobs.storage.redis.database import Database
 from forge_jobs.storage.redis.filters import filter_parts
 from forge_jobs.storage.redis.fleet import queue_names
+from forge_jobs.storage.redis.keys import queue_of
 from forge_jobs.storage.redis.locators import locate_by_queue
 
 Located = tuple[JobId, str]
@@ -53,15 +55,23 @@ class Found(NamedTuple):
 
     :ivar looked_at: the last one looked at, where there are more to look at; None: these are all,
         or as many as were asked for
+    :ivar silent: queues that did not answer; always empty where queues were named
     """
 
     jobs: list[Located]
     looked_at: JobId | None
+    silent: frozenset[str] = frozenset()
 
 
 async def oldest(db: Database, which: JobFilter, after: str, limit: int) -> Found:
-    """The first matching jobs beyond ``after``, ascending. ``which.ids`` is not looked at."""
-    return await _walk(db, which, after, limit, newest=False)
+    """The first matching jobs beyond ``after``, ascending. ``which.ids`` is not looked at.
+
+    :raises Unavailable: also when a single queue does not answer
+    """
+    found = await _walk(db, which, after, limit, newest=False)
+    if found.silent:
+        raise Unavailable(f"queue {min(found.silent)} does not answer; name other queues")
+    return found
 
 
 async def newest(db: Database, which: JobFilter, before: str, limit: int) -> Found:
@@ -82,6 +92,7 @@ async def _walk(db: Database, which: JobFilter, beyond: str, limit: int, *, newe
     names = which.queues or await queue_names(db)
     positions = {db.keys.queue(name): beyond for name in names}
     found: list[Located] = []
+    silent: set[str] = set()
     looked_at = 0
     while positions:
         if looked_at >= WALKED_ON_REDIS:
@@ -89,12 +100,17 @@ async def _walk(db: Database, which: JobFilter, beyond: str, limit: int, *, newe
             ends = map(JobId, positions.values())
             end = max(ends) if newest else min(ends)
             nearest = [one for one in found if one[0] == end or (one[0] > end) == newest]
-            return Found(nearest[:limit], end if len(nearest) < limit else None)
+            given_up_at = end if len(nearest) < limit else None
+            return Found(nearest[:limit], given_up_at, frozenset(silent))
         size = max(_FEWEST, min(_STEP // len(positions), max(limit, _USUAL)))
         requests = {base: (parts, at, limit, size, newest) for base, at in positions.items()}
         looked_at += size * len(positions)
         positions = {}
-        for base, step in (await db.run("find", requests, _Step)).items():
+        steps = await db.run_some("find", requests, _Step)
+        if which.queues and steps.silent:
+            raise next(iter(steps.silent.values()))
+        silent.update(map(queue_of, steps.silent))
+        for base, step in steps.found.items():
             found += ((job_id, base) for job_id in step.ids)
             if step.position:
                 positions[base] = step.position
@@ -105,7 +121,7 @@ async def _walk(db: Database, which: JobFilter, beyond: str, limit: int, *, newe
             positions = {
                 base: at for base, at in positions.items() if (at > last if newest else at < last)
             }
-    return Found(found[:limit], None)
+    return Found(found[:limit], None, frozenset(silent))
 
 
 async def _matching(db: Database, which: JobFilter, ids: Iterable[JobId]) -> list[Located]:

@@ -80,7 +80,8 @@ class _Opener:
     async def open(self, *, migrate: bool, create: bool) -> Storage:
         database = _database(self._url, self._clock)
         try:
-            self._findings = await database.guarded(lambda: look(database.servers))
+            limit = self._url.timeout / 2 if database.is_cluster else None
+            self._findings = await database.guarded(lambda: look(database.servers, limit))
             for each in self._findings:
                 each.check(in_cluster=database.is_cluster)
             await check_rights(database)
@@ -117,6 +118,7 @@ class _Opener:
             is_durable=all(each.is_durable() for each in self._findings),
             health=database.health,
             pool_size=url.pool_size,
+            is_parted=database.is_cluster,
         )
 
 

@@ -64,12 +64,13 @@ async def expire(db: Database, limit: int) -> int:
     # One after the other, because only so many in all are changed.
     for queue, count in waiting.items():
         if count and expired < limit:
-            expired += await db.run_one("expire", db.keys.queue(queue), limit - expired, int)
+            request = {db.keys.queue(queue): limit - expired}
+            expired += sum((await db.run_some("expire", request, int)).found.values())
     return expired
 
 
 async def _find(db: Database, which: JobFilter, after: str, limit: int) -> _Visit:
-    found, looked_at = await oldest(db, which, after, limit + 1)
+    found, looked_at, _ = await oldest(db, which, after, limit + 1)
     ids: dict[str, list[JobId]] = {}
     for job_id, base in found[:limit]:
         ids.setdefault(base, []).append(job_id)

@@ -34,7 +34,7 @@ from forge_jobs.storage.redis.database import Database
 from forge_jobs.storage.redis.fleet import (
     decode_pod,
     due_kinds,
-    in_each_queue,
+    in_some_queues,
     live_pods,
     queue_names,
 )
@@ -133,7 +133,8 @@ async def _register(database: Database, pod: Pod, lease_for: timedelta) -> PodLe
         )
         for name in queues
     }
-    has_held = await database.run("pod_admit", requests, bool)
+    # To those that are silent now the pod comes by its beats.
+    has_held = (await database.run_some("pod_admit", requests, bool)).found
     # Were the pod to die here, what is left would be freed by the next one that knows the kinds.
     for base in (base for base, held in has_held.items() if held):
         await _free_held_jobs(database, base, pod.kinds)
@@ -150,7 +151,7 @@ async def _free_held_jobs(database: Database, base: str, kinds: Sequence[str]) -
 async def _set_draining(database: Database, lease: PodLease) -> None:
     request = (lease.host_id, lease.epoch)
     queues = await database.run_one("pod_drain", database.keys.fleet, request, list[str])
-    await in_each_queue(database, "slot_drain", queues, request, bool)
+    await in_some_queues(database, "slot_drain", queues, request, bool)
 
 
 async def _unregister(database: Database, lease: PodLease) -> None:
@@ -163,8 +164,11 @@ async def _forget(
     pods: Sequence[tuple[str, str]],
     dead_for: int | None,
 ) -> list[bool]:
-    """Void the slots of pods, then forget them; per pod whether it was known."""
-    await in_each_queue(database, "slot_leave", queues, pods, bool)
+    """Void the slots of pods, then forget them; per pod whether it was known.
+
+    In queues that are silent their slots run out.
+    """
+    await in_some_queues(database, "slot_leave", queues, pods, bool)
     request = (False if dead_for is None else dead_for, pods)
     return await database.run_one("pod_forget", database.keys.fleet, request, list[bool])
 
@@ -177,7 +181,9 @@ async def _drop_dead_pods(database: Database, dead_for: timedelta, limit: int) -
     if not dead.pods:
         return []
     hosts = [host for host, _ in dead.pods]
-    holding = await in_each_queue(database, "claim_holders", dead.queues, hosts, list[str])
+    holding = await in_some_queues(database, "claim_holders", dead.queues, hosts, list[str])
+    if len(holding) < len(dead.queues):
+        return []  # they may hold claims where nothing answers
     busy = {host for found in holding.values() for host in found}
     idle = [pod for pod in dead.pods if pod[0] not in busy][: max(0, limit)]
     gone = await _forget(database, dead.queues, idle, at_least)
@@ -188,7 +194,7 @@ async def _pods(database: Database) -> list[PodState]:
     fleet = await database.run_one("pod_list", database.keys.fleet, [], _PodList)
     by_pod: defaultdict[tuple[str, str], dict[str, Slots]] = defaultdict(dict)
     held: defaultdict[str, dict[str, int]] = defaultdict(dict)
-    in_queues = await in_each_queue(database, "pod_slots", fleet.queues, [], _PodSlots)
+    in_queues = await in_some_queues(database, "pod_slots", fleet.queues, [], _PodSlots)
     for queue, found in in_queues.items():
         for host, epoch, target, grant in found.slots:
             by_pod[host, epoch][queue] = Slots(target, grant)
@@ -242,7 +248,7 @@ async def _workers(database: Database, host_id: HostId | None) -> list[WorkerSta
     start = 0
     while queues:
         request = (start, _LOOKED_AT, False if host_id is None else host_id)
-        answers = await in_each_queue(database, "workers", queues, request, _Workers)
+        answers = await in_some_queues(database, "workers", queues, request, _Workers)
         for queue, answer in answers.items():
             for job_id, host, worker, kind, started in answer.workers:
                 found[job_id] = WorkerState(

@@ -12,7 +12,7 @@ from forge_jobs.model.queues import QueueCounts
 from forge_jobs.storage.cursors import check_cursor, check_limit
 from forge_jobs.storage.redis import codec
 from forge_jobs.storage.redis.database import Database
-from forge_jobs.storage.redis.fleet import in_each_queue, queue_names
+from forge_jobs.storage.redis.fleet import in_all_queues, in_each_queue
 from forge_jobs.storage.redis.keys import queue_of
 from forge_jobs.storage.redis.lists import Located, newest, portions
 from forge_jobs.storage.redis.locators import locate_by_queue
@@ -74,16 +74,18 @@ async def list_jobs(db: Database, which: JobFilter, cursor: str | None, limit: i
     """See ``JobStore.list``."""
     check_limit(limit)
     before = check_cursor(cursor) or ""
-    found, looked_at = await newest(db, which, before, limit + 1)
+    found, looked_at, silent = await newest(db, which, before, limit + 1)
     lines = await _lines(db, found[:limit])
     cursor = found[limit - 1][0] if len(found) > limit else looked_at
-    return Page(tuple(lines), cursor, looked_at)
+    return Page(tuple(lines), cursor, looked_at, tuple(sorted(silent)))
 
 
 async def counts(db: Database, queues: Sequence[str] | None) -> dict[str, QueueCounts]:
     """See ``JobStore.counts``."""
-    wanted = await queue_names(db) if queues is None else set(queues)
-    answers = await in_each_queue(db, "counts", sorted(wanted), [], _Counts)
+    if queues is None:
+        answers = await in_all_queues(db, "counts", [], _Counts)
+    else:
+        answers = await in_each_queue(db, "counts", sorted(set(queues)), [], _Counts)
     return {
         queue: _queue_counts(each)
         for queue, each in answers.items()
@@ -96,7 +98,7 @@ async def _lines(db: Database, found: Iterable[Located]) -> list[JobSummary]:
     ids: dict[str, list[JobId]] = {}
     for job_id, base in found:
         ids.setdefault(base, []).append(job_id)
-    answers = await db.run("lines", ids, list[_Line | Literal[False]])
+    answers, _ = await db.run_some("lines", ids, list[_Line | Literal[False]])
     lines = [
         _summary(queue_of(base), job_id, line)
         for base, given in answers.items()

@@ -16,7 +16,7 @@ from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import JobStatus, Refusal
 from forge_jobs.storage.redis.database import Database
 from forge_jobs.storage.redis.edges import Edge
-from forge_jobs.storage.redis.fleet import in_all_queues
+from forge_jobs.storage.redis.fleet import in_every_queue
 from forge_jobs.storage.redis.keys import queue_of, queue_tag
 from forge_jobs.storage.redis.locators import locate_by_queue
 
@@ -143,7 +143,7 @@ class _Plans:
             if parent not in self._parents
         ]
         if gone:
-            found_news = await in_all_queues(self._db, "awaited", gone, list[tuple[str, str]])
+            found_news = await in_every_queue(self._db, "awaited", gone, list[tuple[str, str]])
             self._awaited = {pair for pairs in found_news.values() for pair in pairs}
 
     def _coming(self, refused: Collection[JobId]) -> set[JobId]:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import msgspec
 
 from forge_jobs.clock import duration_us
+from forge_jobs.errors import Unavailable
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.queues import Retention
 from forge_jobs.model.retention import Cleaned, Kept
@@ -98,7 +99,8 @@ class Cleaner:
         else:
             bases = await self._bases(ages)
         first, later = bases[:_QUEUES_AT_ONCE], bases[_QUEUES_AT_ONCE:]
-        overdue = await self._overdue(first, limit, ages, await self._rules_of(first))
+        rules, _ = await self._rules_of(first)
+        overdue = await self._overdue(first, limit, ages, rules)
         await self._forget_removed(overdue)
         removed = await self._remove_jobs(overdue, limit)
         removed += await self._drop("drop_results", overdue, "results", limit)
@@ -113,7 +115,7 @@ class Cleaner:
             ends = (ages.minutes, ages.history)
             folded += await self._drop(script, overdue, name, limit, *ends)
         # Asked once more, unless nothing could be done here.
-        again = tuple(base for base in first if removed + folded and overdue[base].is_any)
+        again = tuple(base for base in overdue if removed + folded and overdue[base].is_any)
         return Cleaned(removed=removed, rest=(again + later) or None)
 
     async def _bases(self, ages: _Ages) -> tuple[str, ...]:
@@ -121,24 +123,33 @@ class Cleaner:
         db = self._db
         bases = [db.keys.queue(name) for name in sorted(await queue_names(db))]
         bases.append(db.keys.fleet)
-        rules = await self._rules_of(bases)
+        rules, silent = await self._rules_of(bases)
         overdue = await self._overdue(bases, 1, ages, rules)
-        await self._leave([base for base in bases[:-1] if base not in rules])
-        return tuple(base for base in bases if overdue[base].is_any)
+        deleted = [base for base in bases[:-1] if base not in rules and base not in silent]
+        await self._leave(deleted)
+        return tuple(base for base, each in overdue.items() if each.is_any)
 
-    async def _rules_of(self, bases: Sequence[str]) -> dict[str, list[tuple[str, int, int]]]:
-        """What each queue that has a record may lose."""
+    async def _rules_of(
+        self, bases: Sequence[str]
+    ) -> tuple[dict[str, list[tuple[str, int, int]]], set[str]]:
+        """What each queue that has a record may lose, and the queues that do not answer."""
         queues = [base for base in bases if base != self._db.keys.fleet]
-        texts = await self._db.commands([("HGET", f"{base}:queue", "retention") for base in queues])
-        return {base: list(_rules(text)) for base, text in zip(queues, texts, strict=True) if text}
+        asked = [("HGET", f"{base}:queue", "retention") for base in queues]
+        texts = dict(zip(queues, await self._db.commands(asked, some=True), strict=True))
+        silent = {base for base, text in texts.items() if isinstance(text, Unavailable)}
+        rules = {
+            base: list(_rules(text)) for base, text in texts.items() if text and base not in silent
+        }
+        return rules, silent
 
     async def _leave(self, deleted: Sequence[str]) -> None:
         """Take those queues that were deleted, and have no history any more, off the list."""
-        left = await self._db.run("leave_queue", dict.fromkeys(deleted, True), bool)
+        left, _ = await self._db.run_some("leave_queue", dict.fromkeys(deleted, True), bool)
         names = [queue_of(base) for base, is_left in left.items() if is_left]
         if names:
             # A caller that comes in between lists its queue again, or the sweep does.
-            await self._db.commands([("SREM", f"{self._db.keys.fleet}:queues", *names)])
+            gone = ("SREM", f"{self._db.keys.fleet}:queues", *names)
+            await self._db.commands([gone], some=True)
 
     async def _overdue(
         self,
@@ -147,13 +158,13 @@ class Cleaner:
         ages: _Ages,
         rules: Mapping[str, list[tuple[str, int, int]]],
     ) -> dict[str, _Overdue]:
-        """What lists there hold, in the order of the bases.
+        """What lists hold there, in the order of the bases, where there is an answer.
 
         :param ages: at which the rest goes
         """
         requests = {base: (rules.get(base, []), limit, *ages) for base in bases}
-        found = await self._db.run("overdue", requests, _Overdue)
-        return {base: found[base] for base in bases}
+        found, _ = await self._db.run_some("overdue", requests, _Overdue)
+        return {base: found[base] for base in bases if base in found}
 
     async def _remove_jobs(self, overdue: Mapping[str, _Overdue], limit: int) -> int:
         found = [(base, job) for base, each in overdue.items() for job in each.jobs][:limit]
@@ -165,7 +176,7 @@ class Cleaner:
         removed = 0
         while portions:
             requests = {base: parts.pop(0) for base, parts in portions.items()}
-            removed += sum((await self._db.run("remove", requests, int)).values())
+            removed += sum((await self._db.run_some("remove", requests, int)).found.values())
             portions = defaultdict(list, {base: parts for base, parts in portions.items() if parts})
         return removed
 
@@ -179,7 +190,8 @@ class Cleaner:
             while left > 0:
                 size = min(left, _REMOVED_AT_ONCE)
                 request = (*parts, size) if parts else size
-                gone = await self._db.run_one(script, base, request, int)
+                answers, _ = await self._db.run_some(script, {base: request}, int)
+                gone = answers.get(base, 0)
                 dropped += gone
                 left = left - gone if gone else 0
         return dropped
@@ -191,12 +203,16 @@ class Cleaner:
         bases = [base for base, each in overdue.items() if each.gone]
         for _ in range(_FORGOTTEN_ROUNDS):
             requests = dict.fromkeys(bases, PORTION)
-            found = await self._db.run("gone", requests, list[JobId])
+            found, _ = await self._db.run_some("gone", requests, list[JobId])
+            bases = []
             for base, gone in found.items():
-                if gone:
-                    await forget(self._db, {queue_of(base): gone})
-                    await self._db.commands([("ZREM", f"{base}:gone", *gone)])
-            bases = [base for base, gone in found.items() if len(gone) == PORTION]
+                _, silent = await forget(self._db, {queue_of(base): gone})
+                # Those whose locators do not answer stay.
+                over = [job_id for job_id in gone if job_id not in silent]
+                if over:
+                    await self._db.commands([("ZREM", f"{base}:gone", *over)], some=True)
+                if len(over) == PORTION:
+                    bases.append(base)
 
 
 def _rules(text: bytes) -> Iterator[tuple[str, int, int]]:

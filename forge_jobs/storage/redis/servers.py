@@ -21,6 +21,15 @@ class Servers(Protocol):
         """
         ...
 
+    async def take_some(self, turns: Sequence[Turn]) -> list[list[Any]]:
+        """:meth:`take`, with the error of a server that does not answer as each of its replies.
+
+        Within little more than half of the time limit of a call.
+
+        :raises redis.exceptions.RedisError: there is one server, or nobody knows which there are
+        """
+        ...
+
     async def each(self) -> list[Pool]:
         """Every server that takes writes."""
         ...
@@ -66,6 +75,9 @@ class Single:
     async def take(self, turns: Sequence[Turn]) -> list[list[Any]]:
         replies = iter(await self._pool.converse([command for turn in turns for command in turn]))
         return [[next(replies) for _ in turn] for turn in turns]
+
+    async def take_some(self, turns: Sequence[Turn]) -> list[list[Any]]:
+        return await self.take(turns)
 
     async def each(self) -> list[Pool]:
         return [self._pool]

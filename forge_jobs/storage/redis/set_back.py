@@ -57,7 +57,7 @@ async def bring_back_leases(database: Database) -> SetBack:
         requests[database.keys.queue(queue)] = (TOLERANCE_US, _AT_ONCE, cooldown, known.lengths)
     changed, is_ahead = 0, False
     while requests:
-        answers = await database.run("bring_back_leases", requests, _Leases)
+        answers, _ = await database.run_some("bring_back_leases", requests, _Leases)
         changed += sum(each.changed for each in answers.values())
         is_ahead = is_ahead or any(each.is_counter_ahead for each in answers.values())
         requests = {base: requests[base] for base, each in answers.items() if each.is_more}
@@ -84,7 +84,10 @@ async def bring_back_jobs(database: Database, limit: int) -> int:
         base, score, after, is_more = database.keys.queue(queue), 0, "", True
         while is_more and moved < limit:
             request = (TOLERANCE_US, min(at_once, limit - moved), causes, score, after)
-            answer = await database.run_one("bring_back_jobs", base, request, _Jobs)
+            answers, _ = await database.run_some("bring_back_jobs", {base: request}, _Jobs)
+            if base not in answers:
+                break
+            answer = answers[base]
             moved += answer.moved
             score, after, is_more = answer.score, answer.id, answer.is_more
     return moved

@@ -13,17 +13,19 @@ from typing import NamedTuple
 
 import msgspec
 
+from forge_jobs.errors import Unavailable
 from forge_jobs.model.edges import EdgeState
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import JobFilter
 from forge_jobs.model.sweeps import Mended, Swept
+from forge_jobs.storage.redis import late_locators
 from forge_jobs.storage.redis.dangling import DanglingLocators
 from forge_jobs.storage.redis.database import Database
 from forge_jobs.storage.redis.edges import Edge
 from forge_jobs.storage.redis.filters import filter_parts
-from forge_jobs.storage.redis.fleet import in_all_queues, note_queues, queue_names
-from forge_jobs.storage.redis.keys import queue_tag
-from forge_jobs.storage.redis.locators import locate
+from forge_jobs.storage.redis.fleet import in_every_queue, note_queues, queue_names
+from forge_jobs.storage.redis.keys import queue_of, queue_tag
+from forge_jobs.storage.redis.locators import locate_some
 
 _STOOD_S = 60.0
 _MOST_SUSPECTS = 10_000
@@ -76,6 +78,8 @@ class Sweeper:
     async def sweep(self, limit: int) -> Swept:
         """See ``JobStore.sweep``."""
         queues = await queue_names(self._db)
+        if self._db.is_cluster:
+            await late_locators.mend(self._db, queues)
         waits, jobs = await self._survey(queues, max(1, limit // max(1, len(queues))))
         stranded = await self._stranded(waits)
         unlocated = await self._unlocated(jobs)
@@ -99,11 +103,11 @@ class Sweeper:
         for queue in queues:
             place = self._places.get(queue, _Place())
             requests[db.keys.queue(queue)] = (*place, each, named[queue])
-        answers = await db.run("survey", requests, _Survey)
+        answers, _ = await db.run_some("survey", requests, _Survey)
         waits: dict[_Wait, None] = {}
         jobs = {one for one in self._suspects if isinstance(one, Mended)}
-        for queue in queues:
-            found = answers[db.keys.queue(queue)]
+        for base, found in answers.items():
+            queue = queue_of(base)
             self._places[queue] = _Place(found.last_blocked, found.status, found.last_id)
             jobs.update(Mended(queue, job_id) for job_id in found.ids)
             for child, flat in found.blocked:
@@ -122,19 +126,29 @@ class Sweeper:
     # -- children ----------------------------------------------------------------------------
 
     async def _stranded(self, waits: Collection[_Wait]) -> dict[_Wait, str]:
-        """Those that nobody will tell, with the base to tell them from."""
+        """Those that nobody will tell, with the base to tell them from. Of what lies on servers
+        that do not answer nothing is known."""
         db = self._db
-        located = await locate(db, {one.parent for one in waits})
-        bases = {one: db.keys.queue(located.get(one.parent, one.queue)) for one in waits}
+        located, unknown = await locate_some(db, {one.parent for one in waits})
+        bases = {
+            one: db.keys.queue(located.get(one.parent, one.queue))
+            for one in waits
+            if one.parent not in unknown
+        }
         requests = _by_base(bases, lambda one: (one.parent, one.child, one.edge.state.value))
-        answers = await db.run("lost", requests, list[bool])
+        answers, _ = await db.run_some("lost", requests, list[bool])
         verdicts = {base: iter(found) for base, found in answers.items()}
-        lost = {one: base for one, base in bases.items() if next(verdicts[base])}
+        lost = {
+            one: base for one, base in bases.items() if base in verdicts and next(verdicts[base])
+        }
         if not lost:
             return {}
         # News of a parent that was removed lie where it was.
         pairs = [(one.parent, one.child) for one in lost]
-        awaited = await in_all_queues(db, "awaited", pairs, list[tuple[JobId, JobId]])
+        try:
+            awaited = await in_every_queue(db, "awaited", pairs, list[tuple[JobId, JobId]])
+        except Unavailable:
+            return {}
         coming = {pair for found in awaited.values() for pair in found}
         return {one: base for one, base in lost.items() if (one.parent, one.child) not in coming}
 
@@ -145,16 +159,23 @@ class Sweeper:
             {one: bases[one] for one in standing},
             lambda one: (one.parent, one.child, one.edge.state.value, one.link, one.edge.seq),
         )
-        answers = await self._db.run("tell_lost", requests, list[bool])
+        answers, _ = await self._db.run_some("tell_lost", requests, list[bool])
         verdicts = {base: iter(found) for base, found in answers.items()}
-        told = {Mended(one.queue, one.child) for one in standing if next(verdicts[bases[one]])}
+        told = {
+            Mended(one.queue, one.child)
+            for one in standing
+            if bases[one] in verdicts and next(verdicts[bases[one]])
+        }
         return tuple(sorted(told, key=lambda one: one.job_id))
 
     # -- locators ----------------------------------------------------------------------------
 
     async def _unlocated(self, jobs: Collection[Mended]) -> list[Mended]:
-        located = await locate(self._db, {one.job_id for one in jobs})
-        return await self._there([one for one in jobs if one.job_id not in located])
+        located, unknown = await locate_some(self._db, {one.job_id for one in jobs})
+        # What looked lost before does so until its locator is found.
+        unknown -= {one.job_id for one in self._suspects if isinstance(one, Mended)}
+        found = {*located, *unknown}
+        return await self._there([one for one in jobs if one.job_id not in found])
 
     async def _there(self, jobs: Collection[Mended]) -> list[Mended]:
         """Those that are stored."""
@@ -163,15 +184,15 @@ class Sweeper:
         for one in jobs:
             ids[self._db.keys.queue(one.queue)].append(one.job_id)
         requests = {base: (every, found) for base, found in ids.items()}
-        stored = await self._db.run("match", requests, list[JobId])
-        return [one for one in jobs if one.job_id in stored[self._db.keys.queue(one.queue)]]
+        stored, _ = await self._db.run_some("match", requests, list[JobId])
+        return [one for one in jobs if one.job_id in stored.get(self._db.keys.queue(one.queue), ())]
 
     async def _locate(self, standing: Collection[Mended]) -> tuple[Mended, ...]:
         requests: defaultdict[str, list[tuple[JobId, str]]] = defaultdict(list)
         for one in await self._there(standing):
             base = self._db.keys.locators(one.job_id).removesuffix(":ids")
             requests[base].append((one.job_id, one.queue))
-        answers = await self._db.run("relocate", requests, list[JobId])
+        answers, _ = await self._db.run_some("relocate", requests, list[JobId])
         written = {job_id for found in answers.values() for job_id in found}
         return tuple(one for one in standing if one.job_id in written)
 

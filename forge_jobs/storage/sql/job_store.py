@@ -249,8 +249,9 @@ class SqlJobStore:
 
     # -- bookkeeping -------------------------------------------------------------------------
 
-    async def append_events(self, events: Sequence[TimelineEvent]) -> None:
+    async def append_events(self, events: Sequence[TimelineEvent]) -> Sequence[TimelineEvent]:
         await self._database.write(lambda tx: bookkeeping.append_events(tx, events))
+        return ()
 
     async def events(
         self, *, job_id: JobId | None = None, queue: str | None = None, limit: int = 100
@@ -259,8 +260,11 @@ class SqlJobStore:
             lambda tx: bookkeeping.read_events(tx, job_id, queue, limit)
         )
 
-    async def add_latencies(self, host_id: HostId, samples: Sequence[LatencySample]) -> None:
+    async def add_latencies(
+        self, host_id: HostId, samples: Sequence[LatencySample]
+    ) -> Sequence[LatencySample]:
         await self._database.write(lambda tx: bookkeeping.add_latencies(tx, host_id, samples))
+        return ()
 
     async def metrics(self, queue: str, since: datetime, until: datetime) -> list[MetricBucket]:
         def script(tx: Tx) -> list[MetricBucket]:

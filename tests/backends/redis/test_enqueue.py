@@ -55,15 +55,14 @@ class Script:
             name: str,
             requests: Mapping[str, object],
             answer: Any,
-            *,
-            also: Collection[str] = (),
+            **others: Any,
         ) -> Any:
             if name in self._before:
                 await self._before.pop(name)()
             if requests:
                 self.sent.append(name)
             self.database = database
-            return await run(database, name, requests, answer, also=also)
+            return await run(database, name, requests, answer, **others)
 
         monkeypatch.setattr(Database, "run", watched)
 

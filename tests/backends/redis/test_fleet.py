@@ -1,7 +1,7 @@
 """Leases in two places and schedules with an outbox: what a pod leaves that dies in between."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Collection, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -41,13 +41,13 @@ class Mortal:
         monkeypatch.setattr(database, "run", self._maybe)
 
     async def _maybe(
-        self, name: str, requests: Mapping[str, object], answer: Any, *, also: Collection[str] = ()
+        self, name: str, requests: Mapping[str, object], answer: Any, **others: Any
     ) -> Any:
         if name == self.at:
             raise Died
         if requests:
             self.sent.append(name)
-        return await self._run(name, requests, answer, also=also)
+        return await self._run(name, requests, answer, **others)
 
 
 @pytest.fixture(params=["redis", "redis-cluster"])

@@ -14,7 +14,7 @@ local function handle(base)
     found = found + redis.call('EXISTS', base .. ':s:' .. status)
   end
   if found == 0 then
-    redis.call('DEL', base .. ':queue', base .. ':slots', base .. ':event_seq')
+    redis.call('DEL', base .. ':queue', base .. ':slots', base .. ':event_seq', base .. ':unlocated')
   end
   return found == 0
 end

@@ -10,7 +10,7 @@ local function is_barred(base, request)
     return false
   end
   for index, fields in ipairs(request[4]) do
-    if marks[index] <= tonumber(redis.call('ZSCORE', barred, fields[1]) or 0) then
+    if marks[index] and marks[index] <= tonumber(redis.call('ZSCORE', barred, fields[1]) or 0) then
       return true
     end
   end
@@ -24,6 +24,8 @@ local function plan_jobs(base, request)
     return { 'elsewhere', elsewhere }
   elseif is_barred(base, request) then
     return { 'again', {} }
+  elseif request[7] == false and not has_queue(base) then
+    return { 'unlisted', { { request[1], '' } } }
   end
   local missing = missing_parents(base, request[9])
   if #missing > 0 then

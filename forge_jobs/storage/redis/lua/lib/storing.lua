@@ -4,11 +4,17 @@
 -- A request: { queue, default settings (JSON), locators, jobs, duplicates, is_strict, names, marks,
 -- links, templates }. What jobs have in common stands once, in their template; see codec.py.
 -- locators is a list of { hash, ids, known }, empty when another step has written them; marks then
--- has the mark of each job's. names is the set of all queues, false when another step has
--- added this one. duplicates counts what was dropped before. A strict request stores each job it
+-- has the mark of each job's, false for one whose locator is written later. names is the set of all
+-- queues; or, where that lies elsewhere, whether this one has been added. duplicates counts what was dropped before. A strict request stores each job it
 -- brings, or nothing. links: of children in this queue, or in others of the same step, with parents in
 -- this one; see linking.lua.
 -- An answer: { verdict, { { word, id } .. } }, see enqueue.py.
+
+local function note_unlocated(base, index, id, marks)
+  if marks[index] == false then
+    redis.call('ZADD', base .. ':unlocated', 0, id)
+  end
+end
 
 local function store_planned(base, request)
   local fresh = {}
@@ -16,13 +22,14 @@ local function store_planned(base, request)
   for index, job in ipairs(request.plan.jobs) do
     if job.is_new then
       fresh[#fresh + 1] = job
+      note_unlocated(base, index, job.id, request[8])
     elseif request.plan.words[index][1] == 'duplicate' then
       duplicates = duplicates + 1
     end
   end
   if #fresh > 0 then
     if not has_queue(base) then
-      if request[7] then
+      if type(request[7]) == 'string' then
         redis.call('SADD', request[7], request[1])
       end
       ensure_queue(base, cjson.decode(request[2]))

@@ -1,0 +1,95 @@
+"""The locators of one call of ``enqueue``: what is known of them, and what is written."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from forge_jobs.model.ids import JobId
+from forge_jobs.model.jobs import NewJob
+from forge_jobs.storage.redis.database import Database
+from forge_jobs.storage.redis.locators import mark_in, queue_in
+
+
+def has_own_id(job: NewJob) -> bool:
+    """The id was made for this job alone: neither a caller nor a schedule chose it."""
+    return not (job.fingerprint or job.schedule)
+
+
+Ids = tuple[list[str], dict[str, str]]
+"""Ids of one hash of locators, and for some of them the locator that may be replaced."""
+
+
+class _Located(msgspec.Struct, frozen=True, array_like=True):
+    """What ``lua/locate.lua`` answers."""
+
+    elsewhere: list[tuple[str, str]]
+    marks: list[tuple[str, int]]
+
+
+class Locating:
+    """In a cluster the locators are written a step before the jobs.
+
+    A locator whose server does not answer is left for later, where the id is of our making: nobody
+    else can store it in another queue. An id of the caller's needs its locator, or two calls could
+    store it twice.
+    """
+
+    def __init__(self, db: Database, requests: Sequence[NewJob]) -> None:
+        self._db = db
+        self._requests = requests
+        # Ids whose locator names a queue that does not have them, with that locator.
+        self._known: dict[str, str] = {}
+        # Of the locators that this call has written in a step before.
+        self._marks: dict[str, int] = {}
+        self.late: dict[JobId, str] = {}
+        """Jobs whose locators were left, with their queues."""
+
+    def by_hash(self, indexes: Iterable[int]) -> dict[str, Ids]:
+        """The ids of requests by their hash."""
+        found: defaultdict[str, Ids] = defaultdict(lambda: ([], {}))
+        for index in indexes:
+            job_id = self._requests[index].id
+            ids, known = found[self._db.keys.locators(job_id)]
+            ids.append(job_id)
+            if job_id in self._known:
+                known[job_id] = self._known[job_id]
+        return found
+
+    def marks(self, indexes: Iterable[int]) -> list[int | bool]:
+        """Of the locators of requests; False for one that was left."""
+        return [self._marks.get(self._requests[index].id, False) for index in indexes]
+
+    async def write(self, groups: Mapping[str, Iterable[int]]) -> list[tuple[str, str]]:
+        """Write the locators of requests, in a cluster; or answer those of ids that are, or were,
+        in another queue.
+
+        :raises Unavailable: the locator of an id of the caller's cannot be written
+        """
+        requests: defaultdict[str, list[object]] = defaultdict(list)
+        left: defaultdict[str, dict[JobId, str]] = defaultdict(dict)
+        mine = {one.id: one.queue for one in self._requests if has_own_id(one)}
+        for queue, indexes in groups.items():
+            for key, ids in self.by_hash(indexes).items():
+                base = key.removesuffix(":ids")
+                requests[base].append((queue, *ids))
+                left[base].update((JobId(job_id), queue) for job_id in ids[0])
+        answers, silent = await self._db.run_some("locate", requests, _Located)
+        for base, error in silent.items():
+            if not mine.items() >= left[base].items():
+                raise error
+            self.late |= left[base]
+        self._marks.update(pair for answer in answers.values() for pair in answer.marks)
+        for job_id in self._marks:
+            self.late.pop(JobId(job_id), None)
+        return [pair for answer in answers.values() for pair in answer.elsewhere]
+
+    def places(self, located: Iterable[tuple[str, str]]) -> dict[str, list[tuple[str, int]]]:
+        """By base of the queue that has them, or had them, ids with their marks; their locators may
+        be replaced from now on."""
+        by_base: defaultdict[str, list[tuple[str, int]]] = defaultdict(list)
+        for job_id, locator in located:
+            base = self._db.keys.queue(queue_in(locator.encode()))
+            by_base[base].append((job_id, mark_in(locator)))
+            self._known[job_id] = locator
+        return by_base

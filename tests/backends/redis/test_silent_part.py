@@ -1,0 +1,277 @@
+"""A cluster of which one server is dead or frozen: its queues stop, and nothing else."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from datetime import timedelta
+
+import anyio
+import pytest
+from redis.crc import key_slot
+
+from forge_jobs.client import JobClient
+from forge_jobs.clock import SystemClock
+from forge_jobs.config import RuntimeSettings
+from forge_jobs.errors import Unavailable
+from forge_jobs.handlers.requests import EnqueueRequest
+from forge_jobs.model.events import EventKind, TimelineEvent
+from forge_jobs.model.ids import JobId, new_job_id
+from forge_jobs.model.jobs import JobFilter
+from forge_jobs.model.metrics import Histogram, LatencySample
+from forge_jobs.policy.liveness import ReaperGuard
+from forge_jobs.runtime.cleanup import Cleanup
+from forge_jobs.runtime.coordinator import CoordinatorMemory, coordinate_once
+from forge_jobs.runtime.handover import hand_over_once
+from forge_jobs.runtime.latencies import minute_start
+from forge_jobs.runtime.reaper import reap_once
+from forge_jobs.runtime.rollup import roll_up_once
+from forge_jobs.storage.opening import open_storage
+from forge_jobs.storage.protocols import Storage
+from forge_jobs.storage.redis.keys import Keys
+from forge_jobs.testing.servers import ClusterNode, RedisCluster
+from tests.support import servers
+from tests.support.factories import LEASE, a_pod, new_job
+from tests.support.redis_databases import with_options
+from tests.support.silent import frozen
+from tests.support.waiting import wait_until
+
+pytestmark = [pytest.mark.anyio, pytest.mark.long]
+
+NAMES = [f"queue-{number}" for number in range(30)]
+KEYS = Keys("silent-part")
+
+
+@contextmanager
+def killed(node: ClusterNode) -> Iterator[None]:
+    node.kill()
+    try:
+        yield
+    finally:
+        node.start()
+
+
+@contextmanager
+def stopped(node: ClusterNode) -> Iterator[None]:
+    with frozen(node.process_id):
+        yield
+
+
+FAULTS: dict[str, Callable[[ClusterNode], AbstractContextManager[None]]] = {
+    "killed": killed,
+    "frozen": stopped,
+}
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[RedisCluster]:
+    """A server that is down takes only its own slots with it."""
+    settings = {"cluster-require-full-coverage": "no"}
+    with servers.a_redis_cluster(durable=True, settings=settings) as started:
+        yield started
+
+
+def node_of(cluster: RedisCluster, key: str) -> ClusterNode:
+    slot = key_slot(key.encode())
+    return cluster.nodes[next(n for n in (2, 1, 0) if slot >= 16_384 * n // 3)]
+
+
+class Shards:
+    """The store, and what of it lies on the server that is to fail.
+
+    :ivar lost: queues of that server
+    :ivar healthy: the other queues
+    """
+
+    def __init__(self, cluster: RedisCluster, storage: Storage) -> None:
+        self.cluster = cluster
+        self.storage = storage
+        self.fleet = node_of(cluster, KEYS.fleet)
+        self.node = next(node for node in cluster.nodes if node is not self.fleet)
+        self.lost = [name for name in NAMES if node_of(cluster, KEYS.queue(name)) is self.node]
+        self.healthy = [name for name in NAMES if name not in self.lost]
+
+    def is_located_there(self, job_id: str) -> bool:
+        return node_of(self.cluster, KEYS.locators(JobId(job_id))) is self.node
+
+    @contextmanager
+    def down(self, fault: str, node: ClusterNode | None = None) -> Iterator[None]:
+        try:
+            with FAULTS[fault](node or self.node):
+                yield
+        finally:
+            self.cluster.wait_until_up()
+
+
+@pytest.fixture
+async def shards(cluster: RedisCluster) -> AsyncGenerator[Shards]:
+    for node in cluster.nodes:
+        node.command("FLUSHALL")
+    url = with_options(cluster.url, prefix=KEYS.prefix, timeout=4)
+    async with await open_storage(url) as storage:
+        await storage.jobs.enqueue([new_job(queue=name) for name in NAMES])
+        yield Shards(cluster, storage)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_ids_of_our_making_are_stored_in_every_healthy_queue(
+    shards: Shards, fault: str
+) -> None:
+    jobs = shards.storage.jobs
+    assert shards.lost
+    assert shards.healthy
+    stored = [new_job(queue=name) for name in shards.healthy for _ in range(3)]
+    assert any(shards.is_located_there(job.id) for job in stored)
+    with shards.down(fault):
+        for job in stored:
+            assert [each.job_id for each in await jobs.enqueue([job])] == [job.id]
+        with pytest.raises(Unavailable):
+            await jobs.enqueue([new_job(queue=shards.lost[0])])
+        # A repeat is one.
+        assert not any(each.deduplicated for each in await jobs.enqueue(stored[:1]))
+    ids = [job.id for job in stored]
+
+    async def all_are_found() -> bool:
+        return len(await jobs.get(ids)) == len(ids)
+
+    await wait_until(all_are_found, description="the locators are written")
+    counts = await jobs.counts(shards.healthy)
+    assert sum(each.by_status["pending"] for each in counts.values()) == 4 * len(shards.healthy)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_an_id_of_the_callers_needs_its_locator(shards: Shards, fault: str) -> None:
+    jobs = shards.storage.jobs
+    ids = [new_job_id() for _ in range(40)]
+    there = [job_id for job_id in ids if shards.is_located_there(job_id)]
+    first, second, *_ = shards.healthy
+    assert there
+    with shards.down(fault):
+        for job_id in ids:
+            job = new_job(id=job_id, queue=first, fingerprint="mine")
+            if job_id in there:
+                with pytest.raises(Unavailable):
+                    await jobs.enqueue([job])
+            else:
+                assert await jobs.enqueue([job])
+        assert (await jobs.counts([first]))[first].by_status["pending"] == 1 + len(ids) - len(there)
+    await jobs.enqueue([new_job(id=there[0], queue=second, fingerprint="mine")])
+    assert (await jobs.get(there))[there[0]].queue == second
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_what_a_dead_caller_left_without_a_locator_the_sweep_finds(
+    shards: Shards, cluster: RedisCluster, fault: str
+) -> None:
+    url = with_options(cluster.url, prefix=KEYS.prefix, timeout=4)
+    stored = [new_job(queue=shards.healthy[0]) for _ in range(20)]
+    with shards.down(fault):
+        async with await open_storage(url, migrate=False) as caller:
+            await caller.jobs.enqueue(stored)
+    ids = [job.id for job in stored]
+    assert len(await shards.storage.jobs.get(ids)) < len(ids)
+    await shards.storage.jobs.sweep(100)
+    assert len(await shards.storage.jobs.get(ids)) == len(ids)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_callers_of_one_client_do_not_wait_for_each_others_queues(
+    shards: Shards, fault: str
+) -> None:
+    async with JobClient(shards.storage, repeat_for=60) as client:
+        with shards.down(fault), anyio.fail_after(50):
+            waiting = [
+                asyncio.create_task(client.enqueue(EnqueueRequest("kind", {}, queue=name)))
+                for name in shards.lost
+            ]
+            for name in shards.healthy:
+                assert await client.enqueue(EnqueueRequest("kind", {}, queue=name))
+            assert not any(task.done() for task in waiting)
+        # Their own come when the server is back.
+        assert len({each.job_id for each in await asyncio.gather(*waiting)}) == len(shards.lost)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_passes_go_on_with_what_answers(shards: Shards, fault: str) -> None:
+    storage, settings = shards.storage, RuntimeSettings()
+    pod = a_pod(queues=tuple(NAMES))
+    lease = await storage.procs.register(pod, LEASE)
+    guard, memory = ReaperGuard(settings.lease, settings.reap_interval), CoordinatorMemory()
+    await coordinate_once(storage, pod.host_id, settings, memory)
+    with shards.down(fault):
+        assert (await coordinate_once(storage, pod.host_id, settings, memory)).leading
+        await reap_once(storage.jobs, storage.procs, settings, guard)
+        assert await hand_over_once(storage.jobs) == 0
+        assert await storage.jobs.expire(100) == 0
+        await roll_up_once(storage.jobs, clock=SystemClock())
+        await Cleanup(storage.jobs).go_on()
+        await storage.jobs.sweep(100)
+        assert {each.name for each in await storage.config.queues()} == set(shards.healthy)
+        assert set(await storage.jobs.counts()) == set(shards.healthy)
+        assert {each.queue for each in await storage.procs.allocations()} == set(shards.healthy)
+        page = await storage.jobs.list(JobFilter())
+        assert {job.queue for job in page.jobs} == set(shards.healthy)
+        assert set(page.silent) == set(shards.lost)
+        assert [each.pod.host_id for each in await storage.procs.pods()] == [pod.host_id]
+        assert await storage.procs.workers() == []
+        assert storage.health().silent == set(shards.lost)
+        with pytest.raises(Unavailable):
+            await storage.jobs.list(JobFilter(queues=(shards.lost[0],)))
+        with pytest.raises(Unavailable):
+            await storage.jobs.cancel(JobFilter())
+    await storage.procs.unregister(lease)
+    assert set(await storage.jobs.counts()) == set(NAMES)
+    assert storage.health().silent == frozenset()
+
+
+async def test_events_and_latencies_of_silent_queues_are_handed_back(shards: Shards) -> None:
+    now = await shards.storage.cron.now()
+    events = [TimelineEvent(at=now, kind=EventKind.RETRIED, queue=name) for name in NAMES]
+    samples = [
+        LatencySample(
+            queue=name,
+            minute=minute_start(int(now.timestamp() * 1_000_000)),
+            processing=Histogram({1: 1}),
+            total=Histogram({1: 1}),
+        )
+        for name in NAMES
+    ]
+    with shards.down("killed"):
+        left = await shards.storage.jobs.append_events(events)
+        assert {event.queue for event in left} == set(shards.lost)
+        kept = await shards.storage.jobs.add_latencies(a_pod().host_id, samples)
+        assert {sample.queue for sample in kept} == set(shards.lost)
+    assert await shards.storage.jobs.append_events(left) == []
+    found = await shards.storage.jobs.events()
+    assert sorted(event.queue for event in found) == sorted(NAMES)
+
+
+async def test_no_claim_is_revived_to_which_nobody_could_beat(shards: Shards) -> None:
+    """Their pod lives; the server was away for longer than the lease."""
+    storage = shards.storage
+    lease = timedelta(seconds=1)
+    settings = RuntimeSettings(
+        lease=lease,
+        heartbeat_interval=lease / 4,
+        fence_margin=lease / 4,
+        reap_interval=lease / 4,
+        leader_lease=lease,
+        coordinate_interval=lease / 4,
+    )
+    pod = a_pod(queues=tuple(NAMES), kinds=("kind",))
+    held = await storage.procs.register(pod, timedelta(minutes=1))
+    guard = ReaperGuard(lease, settings.reap_interval * 40)
+    await reap_once(storage.jobs, storage.procs, settings, guard)
+    queue = shards.lost[0]
+    [job] = await storage.jobs.enqueue([new_job(queue=queue, kind="kind")])
+    await storage.jobs.claim(queue, ["worker"], 10, frozenset({"kind"}), held)
+
+    async def is_stale() -> bool:
+        return bool(await storage.jobs.stale_claims(lease, 1))
+
+    with shards.down("killed"):
+        assert not await is_stale()
+        await reap_once(storage.jobs, storage.procs, settings, guard)
+    await wait_until(is_stale, description="the claims look stale")
+    report = await reap_once(storage.jobs, storage.procs, settings, guard)
+    assert report.revived == ()
+    assert job.job_id in await storage.jobs.get([job.job_id])

@@ -1,0 +1,56 @@
+"""Bugs in what goes on while a part of a store is silent."""
+
+from tests.meta.bugs import Bug, Edit
+
+_REDIS = "forge_jobs/storage/redis/"
+_TESTS = ("tests/backends/redis/test_silent_part.py",)
+
+
+def _bug(name: str, file: str, old: str, new: str) -> Bug:
+    return Bug(f"shard: {name}", _TESTS, (Edit(file, old, new),), "redis")
+
+
+PART_BUGS: tuple[Bug, ...] = (
+    _bug(
+        "a pass fails with one of its queues",
+        f"{_REDIS}database.py",
+        "some = silent is not None and self.is_cluster",
+        "some = False",
+    ),
+    _bug(
+        "an id of the caller's goes without its locator",
+        f"{_REDIS}locating.py",
+        "            if not mine.items() >= left[base].items():\n                raise error\n",
+        "            del error, mine\n",
+    ),
+    _bug(
+        "a locator left for later is forgotten",
+        f"{_REDIS}job_store.py",
+        "late=self._late_locators.add",
+        "late=None",
+    ),
+    _bug(
+        "the sweep writes no locators that were left",
+        f"{_REDIS}sweeping.py",
+        "            await late_locators.mend(self._db, queues)\n",
+        "            pass\n",
+    ),
+    _bug(
+        "queues of one client share a call",
+        "forge_jobs/client.py",
+        "if self.storage.is_parted:",
+        "if False:",
+    ),
+    _bug(
+        "claims are revived to which nobody could beat",
+        "forge_jobs/policy/liveness.py",
+        "self._heard_since.get(queue, self._undisturbed_since)",
+        "self._undisturbed_since",
+    ),
+    _bug(
+        "silence is not named",
+        f"{_REDIS}database.py",
+        "        self.silence.note(found, silent)\n",
+        "",
+    ),
+)
