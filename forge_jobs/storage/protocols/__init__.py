@@ -35,7 +35,7 @@ store's clock) and pod, in the same step. Counter names: ``enqueued``, ``dedupli
 ``claimed``, and the ``Cause`` of each transition, revival and operator's change. A change that
 was refused counts nothing.
 
-**Parts.** A store may have several, each with some of the queues, of which one is silent while others
+**Parts.** A store may have several, each with some of its queues; one may be silent while others
 answer; ``Storage.is_parted`` says so. Calls that concern one queue then fail or go well with their
 part. Calls over many queues leave out the silent ones, and ``Storage.health().silent`` must name
 these; but one that names queues or ids, or changes what its filter matches, raises ``Unavailable``.
