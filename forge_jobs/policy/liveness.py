@@ -103,8 +103,12 @@ class ReaperGuard:
     def _note_heard(self, read_at: Mapping[str, datetime], elapsed: float) -> None:
         """Of the first pass all clocks count as heard for as long as the pod has looked."""
         known = self._heard_since
-        if self._last is not None and not read_at.keys() <= known.keys():
+        back = read_at.keys() - known.keys()
+        if self._last is not None and back:
             self.must_look = True
+        for name in back:
+            # It may be that of another server, which took over. Claims of others are not in doubt.
+            self._offsets.pop(name, None)
         self._heard_since = {name: known.get(name, elapsed) for name in read_at}
 
     def _is_disturbed(self, last: tuple[float, float], wall: float, elapsed: float) -> bool:

@@ -66,15 +66,15 @@ LIVENESS = [
     in_policy(
         "guard: a disturbance is no reason to look for leases dated ahead",
         _LIVENESS,
-        "            self.must_look = True\n",
-        "",
+        "elapsed\n            self.must_look = True\n",
+        "elapsed\n",
         f"{_GUARD}it_says_when_something_may_be_dated_ahead",
     ),
     in_policy(
         "guard: starting over is forgotten",
         _LIVENESS,
-        "        self._last = None\n\n    def _is_disturbed(",
-        "        pass\n\n    def _is_disturbed(",
+        "        self._last = None\n\n    def _note_heard(",
+        "        pass\n\n    def _note_heard(",
         f"{_GUARD}it_can_be_told_to_start_over",
     ),
 ]

@@ -211,6 +211,31 @@ class TestReaperGuard:
         assert reaper.guard.may_revive(reaper.clock)
         assert reaper.guard.may_revive(reaper.clock)
 
+    def test_a_queue_that_was_silent_begins_its_lease_anew_and_no_other_does(self) -> None:
+        """Its clock may be that of another server by then."""
+        guard, clock = ReaperGuard(LEASE, timedelta(seconds=3)), ManualClock()
+
+        def passed(**ahead: float) -> None:
+            clock.advance(3.0)
+            times = {name: clock.now() + timedelta(seconds=each) for name, each in ahead.items()}
+            guard.may_revive(clock, asked_at=clock.elapsed(), read_at=times)
+
+        for _ in range(6):
+            passed(a=0.0, b=0.0)
+        assert guard.may_revive_in("a")
+        assert guard.may_revive_in("b")
+        guard.must_look = False
+        passed(a=0.0)
+        assert guard.may_revive_in("a")
+        assert not guard.must_look
+        for _ in range(5):
+            passed(a=0.0, b=60.0)
+            assert guard.must_look
+            assert guard.may_revive_in("a")
+            assert not guard.may_revive_in("b")
+        passed(a=0.0, b=60.0)
+        assert guard.may_revive_in("b")
+
     def test_passes_rarer_than_a_lease_may_revive_too(self) -> None:
         reaper = _Reaper(timedelta(seconds=15), timedelta(seconds=20))
 
