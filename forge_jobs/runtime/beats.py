@@ -55,8 +55,13 @@ class BeatReceiver:
 
     def beat_arrived(self, beat: Beat, sent_at: float) -> None:
         """Pass a beat on: claims first, so that nothing new starts on outdated news."""
+        held = self._services.held
         for claim, state in beat.claims.items():
-            if state is not ClaimState.HELD and (supervisor := self._supervisors.get(claim.queue)):
+            # Of those that have ended since the beat was sent there is nothing to stop, and a busy
+            # pod ends hundreds meanwhile.
+            if state is ClaimState.HELD or claim not in held:
+                continue
+            if supervisor := self._supervisors.get(claim.queue):
                 supervisor.claim_news(claim, state)
         if beat.lease_held:
             self._fence(self._services.fence.must_stop(self._services.clock.elapsed()))

@@ -10,14 +10,15 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from forge_jobs.clock import ManualClock
+from forge_jobs.clock import EPOCH, ManualClock
 from forge_jobs.errors import InvalidInput
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.model.ids import new_host_id
-from forge_jobs.model.jobs import JobStatus
-from forge_jobs.model.processes import ClaimState, QueueBeat, Slots
+from forge_jobs.model.jobs import Claim, JobStatus
+from forge_jobs.model.processes import Beat, ClaimState, QueueBeat, Slots
 from forge_jobs.model.transitions import Finalization
 from forge_jobs.policy.liveness import ReaperGuard
+from forge_jobs.runtime.beats import BeatReceiver
 from forge_jobs.runtime.handle import QueueHandle
 from forge_jobs.runtime.reaper import reap_once
 from forge_jobs.runtime.run import Run, StopReason
@@ -384,6 +385,22 @@ async def test_the_end_of_a_lost_claim_is_not_even_sent(storage: Storage) -> Non
         assert sent == []
         assert jobs[0].claim not in it.services.held
         assert it.services.lost_claims == 1
+
+
+async def test_a_beat_brings_no_news_of_claims_that_have_ended_since_it_was_sent(
+    storage: Storage,
+) -> None:
+    async with bench(storage) as it:
+        running, ended_since = await it.claim(2)
+        it.beat(1)
+        it.arrive([running])
+        told: list[Claim] = []
+        it.supervisor.claim_news = lambda claim, news: told.append(claim)  # type: ignore[method-assign]
+        receiver = BeatReceiver(it.services, {running.claim.queue: it.supervisor}, lambda: None)
+        lost = {job.claim: ClaimState.LOST for job in (running, ended_since)}
+        beat = Beat(lease_held=True, claims=lost, unknown=(), queues={}, handovers=False, now=EPOCH)
+        receiver.beat_arrived(beat, it.clock.elapsed())
+        assert told == [running.claim]
 
 
 # -- the fleet -------------------------------------------------------------------------------
