@@ -116,6 +116,7 @@ class StoreDeeds:
         with self._outage("switch_primary", refused=True):
             await store.lose_primary(self._rng)
         await self._all_work_again()
+        await store.settle()
 
     async def restart_pooler(self) -> None:
         """The pooler stops in good order, and starts."""

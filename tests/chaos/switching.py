@@ -29,8 +29,10 @@ class SwitchedStore(ChaosStore):
 
     @abstractmethod
     async def lose_primary(self, rng: random.Random) -> None:
-        """SIGKILL to a primary, which comes back as a replica; returns when writes are taken and a
-        further switch would lose nothing."""
+        """SIGKILL to a primary, which comes back as a replica; returns when writes are taken."""
+
+    async def settle(self) -> None:
+        """Wait until a further switch would lose nothing."""
 
 
 class SentinelStore(SwitchedStore):
@@ -53,6 +55,10 @@ class SentinelStore(SwitchedStore):
         await anyio.to_thread.run_sync(self._fleet.primary.kill)
         await wait_until(self._fleet.has_switched, description="the replica is the primary")
         await anyio.to_thread.run_sync(self._fleet.swap)
+        await wait_until(self._fleet.takes_writes, description="the new primary takes writes")
+
+    async def settle(self) -> None:
+        # The sentinel asks the servers every ten seconds.
         await self._fleet.replicated()
 
 

@@ -84,6 +84,14 @@ class SentinelFleet:
         told = self.sentinel.command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", "main")
         return int(told[1]) == self.replica.port and is_primary(self.replica)
 
+    def takes_writes(self) -> bool:
+        """Whether the primary has as many replicas as a write needs."""
+        try:
+            self.primary.command("SET", "probe", "written")
+        except RedisError:
+            return False
+        return True
+
     async def replicated(self) -> None:
         """Wait until the sentinel would fail over."""
         await wait_until(
