@@ -378,12 +378,12 @@ class Refusal(StrEnum):
     """Cancelling or starting what has ended, requeueing what succeeded."""
     WAITING = "waiting"
     """Requeueing what waits, starting what waits for other jobs, releasing what none holds."""
-    KEY_TAKEN = "key_taken"
-    """Another active job holds its unique key now."""
+    KEY_TAKEN = "key_taken"  # Another active job holds its unique key now.
     PARENT_FAILED = "parent_failed"
     """Requeueing what comes after a job that is gone and had not succeeded."""
     LOCKED = "locked"
     """Somebody's open transaction holds the job, or what it needs: ask again later."""
+    REFERENCED = "referenced"  # A foreign key or a trigger of yours lets nobody delete it.
 
 
 class BulkOutcome(Struct, frozen=True):

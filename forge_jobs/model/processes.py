@@ -52,6 +52,8 @@ class PodGauges(Struct, frozen=True, kw_only=True):
     :param silences: how often its listening was interrupted
     :param overruns: handlers that went on past the timeout of their job
     :param unreplicated: writes that fewer replicas confirmed in time than were asked for
+    :param kept: one line for each reason for which the database did not let jobs go that are past
+        their retention, in the last pass
     """
 
     cpu_percent: float
@@ -65,6 +67,7 @@ class PodGauges(Struct, frozen=True, kw_only=True):
     silences: int = 0
     unreplicated: int = 0
     overruns: int = 0
+    kept: tuple[str, ...] = ()
 
 
 class PodState(Struct, frozen=True, kw_only=True):

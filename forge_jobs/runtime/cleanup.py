@@ -15,6 +15,9 @@ logger = reporter(__name__)
 
 BATCH = 5_000
 
+_MOST_NAMED = 10
+"""Reasons, in the gauges of a pod."""
+
 _OTHERS = 2
 """How much longer than a batch the pause after it is."""
 
@@ -44,6 +47,9 @@ class Cleanup:
         self._kept = kept
         self._rest: object | None = None
         self._told: set[str] = set()
+        self._in_the_way: dict[str, JobId] = {}
+        self.in_the_way: tuple[str, ...] = ()
+        """What did not let jobs go in the last whole pass, one line for each reason."""
 
     async def go_on(self) -> CleanupReport:
         """One batch. Before the next one others go first, for twice as long as this one took."""
@@ -52,15 +58,22 @@ class Cleanup:
         took = timedelta(seconds=_elapsed() - began)
         self._rest = cleaned.rest
         self._tell(cleaned.held)
+        if self._rest is None:
+            self.in_the_way = tuple(
+                f"job {job_id}: {reason}" for reason, job_id in sorted(self._in_the_way.items())
+            )[:_MOST_NAMED]
+            self._in_the_way = {}
         return CleanupReport(cleaned.removed, None if self._rest is None else _OTHERS * took)
 
     def give_up(self) -> None:
         """Another pod's pass goes on in place of this one."""
         self._rest = None
+        self._in_the_way, self.in_the_way = {}, ()
 
     def _tell(self, held: Mapping[JobId, str]) -> None:
         """Log what is in the way, each thing once."""
         for job_id, reason in held.items():
+            self._in_the_way.setdefault(reason, job_id)
             if reason not in self._told:
                 self._told.add(reason)
                 logger.warning(

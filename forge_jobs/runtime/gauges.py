@@ -98,6 +98,8 @@ class PodMeter:
         self.clock = clock or SystemClock()
         self.overruns = 0
         """Of the pod, since its start."""
+        self.kept: tuple[str, ...] = ()
+        """What retention has met; see :class:`PodGauges`."""
         self._disk_path = disk_path
         self._process = _this_process()
         self._store_latency = _Mean()
@@ -126,6 +128,7 @@ class PodMeter:
             silences=store.silences,
             unreplicated=store.unreplicated,
             overruns=self.overruns,
+            kept=self.kept,
         )
 
     def _cpu_percent(self) -> float:

@@ -8,6 +8,7 @@ from forge_jobs.model.ids import HostId
 from forge_jobs.model.processes import PodLease
 from forge_jobs.model.retention import Kept
 from forge_jobs.policy.liveness import ReaperGuard
+from forge_jobs.runtime.apart import Apart
 from forge_jobs.runtime.cleanup import Cleanup
 from forge_jobs.runtime.coordinator import CoordinatorMemory, coordinate_once
 from forge_jobs.runtime.cron import fire_due_once
@@ -69,6 +70,8 @@ class PodLoops:
             events=settings.keep_events, minutes=settings.keep_minutes, hours=settings.keep_hours
         )
         self._cleanup = Cleanup(plan.storage.jobs, kept=kept)
+        self._revivals = Apart("the revival of job", clock=plan.clock)
+        self._news = Apart("news for a child", clock=plan.clock)
         self.meter = PodMeter(clock=plan.clock)
         self.coordinator = self._loop("coordinator", self._coordinate, settings.coordinate_interval)
         self.handover = self._loop("handover", self._hand_over, settings.handover_interval)
@@ -108,7 +111,7 @@ class PodLoops:
 
     async def _hand_over(self) -> timedelta | None:
         # Ends of parents ring, and a beat tells of news whose ring was lost.
-        applied = await hand_over_once(self._plan.storage.jobs)
+        applied = await hand_over_once(self._plan.storage.jobs, self._news)
         return None if applied else _RUNG
 
     async def _fire(self) -> timedelta | None:
@@ -132,6 +135,7 @@ class PodLoops:
             clock=plan.clock,
             events=self._events,
             sweep=sweep,
+            apart=self._revivals,
         )
         if sweep and report.is_swept:
             self._swept_at = now
@@ -149,10 +153,13 @@ class PodLoops:
     async def _clean_up(self) -> timedelta | None:
         if not self.memory.is_leader():
             self._cleanup.give_up()
+            self.meter.kept = ()
             return None
         # A step back and forth between two passes of the reaper leaves no other trace.
         self.guard.must_look = True
-        return (await self._cleanup.go_on()).next_in
+        report = await self._cleanup.go_on()
+        self.meter.kept = self._cleanup.in_the_way
+        return report.next_in
 
     async def _sweep(self) -> timedelta | None:
         if self.memory.is_leader():

@@ -1,6 +1,7 @@
 """Gives the jobs of dead processes to others, and clears away what nobody will come back for."""
 
 import contextlib
+from collections.abc import Sequence
 from datetime import timedelta
 
 from msgspec import Struct
@@ -17,6 +18,7 @@ from forge_jobs.model.transitions import Revival, StaleClaim
 from forge_jobs.policy.liveness import ReaperGuard
 from forge_jobs.policy.transitions import stale_transition
 from forge_jobs.reports import reporter
+from forge_jobs.runtime.apart import Apart
 from forge_jobs.runtime.batches import BUDGET, BatchReport, in_batches
 from forge_jobs.runtime.events import EventBuffer
 from forge_jobs.storage.protocols import JobStore, ProcStore
@@ -68,6 +70,7 @@ async def reap_once(
     clock: Clock | None = None,
     events: EventBuffer | None = None,
     sweep: bool = True,
+    apart: Apart | None = None,
 ) -> ReapReport:
     """Revive every stale claim, in bounded batches.
 
@@ -79,7 +82,9 @@ async def reap_once(
     :param clock: the guard's
     :param sweep: also expire waiting jobs, free held ones and forget dead pods, which can wait
         for a later pass
+    :param apart: kept from pass to pass; what it has set aside keeps no other claim waiting
     """
+    apart = Apart("the revival of job") if apart is None else apart
     clock = clock or SystemClock()
     rest = rest_of(settings)
     # A claim that has beaten this lately cannot go stale before the rest is over.
@@ -96,7 +101,7 @@ async def reap_once(
     left: set[Claim] = set()
     if not is_quiet:
         allowed = await _revive_all(
-            jobs, settings, guard, clock, registry=registry, revived=revived, left=left
+            jobs, settings, guard, clock, registry=registry, revived=revived, left=left, apart=apart
         )
     if sweep:
         await in_batches(procs.free_held_jobs, FREE_BATCH, BUDGET, clock)
@@ -129,6 +134,7 @@ async def _revive_all(
     clock: Clock,
     *,
     registry: HandlerRegistry | None,
+    apart: Apart,
     revived: list[Claim],
     left: set[Claim],
 ) -> bool:
@@ -140,21 +146,26 @@ async def _revive_all(
     early: set[Claim] = set()
     while True:
         asked_at = clock.elapsed()
-        limit = REAP_BATCH + len(left) + len(early)
+        aside = apart.waiting
+        limit = REAP_BATCH + len(left) + len(early) + len(aside)
         stale = await jobs.stale_claims(settings.lease, limit)
         # Asked after the reading: whatever this process slept through before the reading shows
         # now, and so does a step of the store's clock. After the reading, the write looks at the
         # staleness of these claims alone.
         allowed = guard.may_revive(clock, asked_at=asked_at, read_at=stale.read_at)
         # Some that are in use stay: others stand behind them. So do those of a queue to which
-        # nobody could beat until lately.
-        early = {each.claim for each in stale if not guard.may_revive_in(each.claim.queue)}
+        # nobody could beat until lately, and those that the store refuses.
+        early = {
+            each.claim
+            for each in stale
+            if each.claim.job_id in aside or not guard.may_revive_in(each.claim.queue)
+        }
         batch = [each for each in stale if each.claim not in left | early][:REAP_BATCH]
         if not allowed or not batch:
             return allowed
         if stop_points.ARMED:
             await stop_points.reach("reap:read")
-        applied = await _revive(jobs, batch, settings, registry)
+        applied = await _revive(jobs, batch, settings, registry, apart)
         if stop_points.ARMED:
             await stop_points.reach("reap:committed")
         revived += applied
@@ -202,8 +213,15 @@ async def _revive(
     stale: list[StaleClaim],
     settings: RuntimeSettings,
     registry: HandlerRegistry | None,
+    apart: Apart,
 ) -> list[Claim]:
     """The claims whose revival was applied."""
+
+    async def revive(revivals: Sequence[Revival]) -> list[Claim]:
+        applied = await jobs.revive(revivals, settings.lease)
+        pairs = zip(revivals, applied, strict=True)
+        return [each.claim for each, was_applied in pairs if was_applied]
+
     revivals = [
         Revival(
             each.claim,
@@ -211,8 +229,8 @@ async def _revive(
         )
         for each in stale
     ]
-    applied = await jobs.revive(revivals, settings.lease)
-    return [each.claim for each, was_applied in zip(stale, applied, strict=True) if was_applied]
+    answers = await apart.send(revivals, revive, lambda each: each.claim.job_id)
+    return [claim for answer in answers for claim in answer]
 
 
 def _max_crashes(kind: str, settings: RuntimeSettings, registry: HandlerRegistry | None) -> int:

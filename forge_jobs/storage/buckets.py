@@ -74,4 +74,4 @@ def unreadable_limit(scope: str, problems: str) -> NotFound:
 
 
 def _help(scope: str) -> str:
-    return f"set it anew: storage.config.set_rate_limit({scope!r}, RateLimit(...))"
+    return f"set it anew with 'forge-jobs limits set {scope}', or delete it"

@@ -209,6 +209,7 @@ def test_doctor_is_content_with_an_empty_store_but_warns_that_nothing_runs(
         "pods": "warn",
         "leader": "warn",
         "rate limits": "ok",
+        "retention": "ok",
         "settings": "ok",
         "schedules": "ok",
         "queues": "ok",

@@ -13,7 +13,34 @@ def _bug(name: str, file: str, old: str, new: str, *tests: str) -> Bug:
     return Bug(f"locks: {name}", tests, (Edit(file, old, new),), "postgres")
 
 
+_PASSES = ("tests/backends/test_refused_passes.py",)
+_VERBS = "tests/backends/postgres/test_open_transaction_verbs.py::test_"
+
 LOCK_BUGS = (
+    Bug(
+        "a revival that is refused takes its batch along",
+        _PASSES,
+        (Edit("forge_jobs/runtime/apart.py", "if len(part) > 1:", "if False:"),),
+    ),
+    Bug(
+        "news that is refused is sent with every batch",
+        _PASSES,
+        (Edit("forge_jobs/runtime/apart.py", "if each.due_at > now", "if False"),),
+    ),
+    _bug(
+        "retention waits for an edge in a caller's transaction",
+        f"{_SQL}retention.py",
+        "kept = children_kept(tx, (row.id for row in rows)) if rows else set[str]()",
+        "kept = set[str]()",
+        f"{_VERBS}no_verb_waits_for_what_is_in_others_hands",
+    ),
+    _bug(
+        "a delete fails as a whole for one foreign key",
+        f"{_SQL}operators.py",
+        "raise Referenced(reason) from None",
+        "raise",
+        f"{_VERBS}a_delete_leaves_what_a_foreign_key_holds_and_names_it",
+    ),
     _bug(
         "ends wait for a caller's transaction",
         f"{_SQL}row_locks.py",
@@ -94,8 +121,8 @@ LOCK_BUGS = (
     _bug(
         "one key that a caller takes stops a requeue",
         f"{_SQL}job_store.py",
-        "            if len(visit.ids) == 1:\n",
-        "            if visit.ids:\n",
+        "if len(visit.ids) == 1:\n                return operators.refused(visit, Refusal.LOCKED)",
+        "if visit.ids:\n                return operators.refused(visit, Refusal.LOCKED)",
         f"{_ROWS}a_requeue_leaves_out_the_job_whose_key_a_caller_is_taking",
     ),
     _bug(

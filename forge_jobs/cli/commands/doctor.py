@@ -184,6 +184,18 @@ async def _check_pods(storage: Storage) -> _Result:
     return "ok", f"{len(live)} live{lost}"
 
 
+async def _check_retention(storage: Storage) -> _Result:
+    pods = await live_pods(storage)
+    kept = [each for pod in pods if pod.gauges for each in pod.gauges.kept]
+    if kept:
+        more = f", and {len(kept) - 1} more reasons" if len(kept) > 1 else ""
+        return "warn", (
+            f"jobs are past their retention and stay, for example {kept[0]}{more}; delete what "
+            "refers to them, or let the reference follow with ON DELETE CASCADE or SET NULL"
+        )
+    return "ok", "nothing keeps jobs that are past their retention"
+
+
 async def _check_leader(storage: Storage) -> _Result:
     leader = await storage.cron.leader()
     if leader is None or leader.remaining <= _ZERO:
@@ -214,12 +226,10 @@ async def _check_schedules(storage: Storage) -> _Result:
 async def _check_rate_limits(storage: Storage) -> _Result:
     limits = await storage.config.rate_limits()
     spoilt = [f"{each.scope!r} ({each.unreadable})" for each in limits if each.unreadable]
-    if spoilt:
-        return "fail", (
-            f"cannot be read, so they give no token: {', '.join(spoilt)}; set them anew by "
-            "storage.config.set_rate_limit(scope, RateLimit(...))"
-        )
-    return "ok", f"{len(limits)} known"
+    if not spoilt:
+        return "ok", f"{len(limits)} known"
+    text = f"cannot be read, so they give no token: {', '.join(spoilt)}; set them anew"
+    return "fail", f"{text}, or 'forge-jobs limits delete' them", "forge-jobs limits set --help"
 
 
 _CHECKS: dict[str, Callable[[Storage], Awaitable[_Result | None]]] = {
@@ -229,6 +239,7 @@ _CHECKS: dict[str, Callable[[Storage], Awaitable[_Result | None]]] = {
     "transactions": _check_transactions,
     "pods": _check_pods,
     "leader": _check_leader,
+    "retention": _check_retention,
     "schedules": _check_schedules,
     "rate limits": _check_rate_limits,
 }

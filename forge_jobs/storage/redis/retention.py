@@ -138,7 +138,9 @@ class Cleaner:
         texts = dict(zip(queues, await self._db.commands(asked, some=True), strict=True))
         silent = {base for base, text in texts.items() if isinstance(text, Unavailable)}
         rules = {
-            base: list(_rules(text)) for base, text in texts.items() if text and base not in silent
+            base: list(_rules(text))
+            for base, text in texts.items()
+            if text is not None and base not in silent
         }
         return rules, silent
 

@@ -6,7 +6,7 @@ An edge stays as long as its child, because a child that is requeued waits again
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from sqlalchemy import Row, bindparam, delete, insert, select, text, update
+from sqlalchemy import Row, bindparam, delete, insert, select, text, tuple_, update
 
 from forge_jobs.model.edges import EdgeState
 from forge_jobs.model.ids import JobId
@@ -33,6 +33,16 @@ _OF_CHILDREN = (
     .order_by(edges.c.child_id, edges.c.parent_id)
 )
 _OF_CHILDREN_LOCKED = _OF_CHILDREN.with_for_update(key_share=True)
+_free = (
+    select(edges.c.child_id, edges.c.parent_id)
+    .where(one_of(edges.c.child_id, "ids"))
+    .with_for_update(skip_locked=True)
+    .cte("free")
+)
+_KEPT_CHILDREN = select(edges.c.child_id).where(
+    one_of(edges.c.child_id, "ids"),
+    tuple_(edges.c.child_id, edges.c.parent_id).not_in(select(_free)),
+)
 _LINK = (
     update(edges)
     .where(one_of(edges.c.parent_id, "ids"), text(LINKED))
@@ -97,6 +107,15 @@ def forget_edges(tx: Tx, children: Iterable[str]) -> None:
     for ids in portions(children):
         if tx.execute(_OF_CHILDREN_LOCKED, {"ids": ids}).all():
             tx.execute(_FORGET_EDGES, {"ids": ids})
+
+
+def children_kept(tx: Tx, children: Iterable[str]) -> set[str]:
+    """Those of which somebody else has an edge locked; the edges of the others are locked now."""
+    kept: set[str] = set()
+    if tx.flavor.locks_rows:
+        for ids in portions(children):
+            kept.update(tx.execute(_KEPT_CHILDREN, {"ids": ids}).scalars())
+    return kept
 
 
 def edges_of(tx: Tx, children: Iterable[str], *, locked: bool = False) -> dict[str, list[Row[Any]]]:

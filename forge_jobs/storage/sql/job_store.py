@@ -17,6 +17,7 @@ from forge_jobs.model.jobs import (
     JobFilter,
     NewJob,
     Page,
+    Refusal,
 )
 from forge_jobs.model.metrics import LatencySample, MetricBucket
 from forge_jobs.model.processes import Beat, HeldClaim, PodLease
@@ -32,6 +33,7 @@ from forge_jobs.model.transitions import (
     Revival,
     StaleClaims,
 )
+from forge_jobs.reports import reporter
 from forge_jobs.storage.salvage import log_set_aside
 from forge_jobs.storage.sql import (
     beats,
@@ -54,6 +56,8 @@ from forge_jobs.storage.sql.transaction import Tx
 from forge_jobs.storage.sql.unreadable import give_back
 
 R = TypeVar("R")
+
+logger = reporter(__name__)
 
 
 class SqlJobStore:
@@ -204,12 +208,16 @@ class SqlJobStore:
     async def _visited(
         self, verb: Callable[[Tx, operators.Visit], BulkOutcome], visit: operators.Visit
     ) -> BulkOutcome:
-        """In one transaction, or by halves where somebody keeps a key or an edge."""
+        """In one transaction, or by halves where something does not let one of them go."""
         try:
             return await self._database.write(lambda tx: verb(tx, visit), patient=False)
         except Locked:
             if len(visit.ids) == 1:
-                return operators.locked(visit)
+                return operators.refused(visit, Refusal.LOCKED)
+        except operators.Referenced as reason:
+            if len(visit.ids) == 1:
+                logger.warning("job %s cannot be deleted: %s", visit.ids[0], reason)
+                return operators.refused(visit, Refusal.REFERENCED)
         return operators.joined([await self._visited(verb, half) for half in visit.halves()])
 
     async def bring_back_jobs(self, limit: int) -> int:

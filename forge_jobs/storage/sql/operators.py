@@ -131,9 +131,22 @@ def cancel(tx: Tx, visit: Visit) -> BulkOutcome:
     return _visit(tx, visit, _cancel)
 
 
+class Referenced(Exception):
+    """The database does not let a job go, for a reason of the user's. Nothing has happened."""
+
+
 def delete_jobs(tx: Tx, visit: Visit) -> BulkOutcome:
-    """See ``JobStore.delete``."""
-    return _visit(tx, visit, _delete, removes=True)
+    """See ``JobStore.delete``.
+
+    :raises Referenced: one of them cannot go
+    """
+    try:
+        return _visit(tx, visit, _delete, removes=True)
+    except tx.flavor.driver_errors as error:
+        reason = tx.flavor.refusal(error)
+        if reason is None:
+            raise
+        raise Referenced(reason) from None
 
 
 def requeue(tx: Tx, visit: Visit) -> BulkOutcome:
@@ -152,9 +165,9 @@ def run_now(tx: Tx, visit: Visit) -> BulkOutcome:
     return _visit(tx, visit, _run_now)
 
 
-def locked(visit: Visit) -> BulkOutcome:
-    """None of its jobs could be changed: somebody holds what they need."""
-    return BulkOutcome((), (), dict.fromkeys(visit.ids, Refusal.LOCKED), visit.cursor)
+def refused(visit: Visit, why: Refusal) -> BulkOutcome:
+    """None of its jobs could be changed."""
+    return BulkOutcome((), (), dict.fromkeys(visit.ids, why), visit.cursor)
 
 
 def joined(outcomes: Sequence[BulkOutcome]) -> BulkOutcome:

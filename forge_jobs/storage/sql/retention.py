@@ -16,7 +16,7 @@ from forge_jobs.clock import SystemClock, duration_us
 from forge_jobs.model.jobs import JobStatus
 from forge_jobs.model.retention import HISTORY_KEPT, Kept
 from forge_jobs.storage.sql.bookkeeping import delete_keys
-from forge_jobs.storage.sql.children import tell_children
+from forge_jobs.storage.sql.children import children_kept, tell_children
 from forge_jobs.storage.sql.hours import fold_counters, fold_gauges, fold_latencies, hour_of
 from forge_jobs.storage.sql.lists import one_of
 from forge_jobs.storage.sql.overdue import FINISHED_OF, Ended
@@ -244,8 +244,10 @@ def remove_ended(
     left = deque(overdue)
     passed: list[str] = []
     removed: list[str] = []
+    stayed = 0
 
     def step(size: int) -> int:
+        nonlocal stayed
         rows: list[Any] = []
         while left and len(rows) < size:
             some, seen = tx.flavor.next_ended(tx, left, size - len(rows))
@@ -258,7 +260,7 @@ def remove_ended(
         gone = [row for row in rows if row.id not in held]
         removed.extend(row.id for row in gone)
         try:
-            _remove(tx, gone)
+            stayed += len(gone) - _remove(tx, gone)
         except tx.flavor.driver_errors as error:
             reason = tx.flavor.refusal(error)
             if reason is None:
@@ -267,7 +269,7 @@ def remove_ended(
         return len(rows)
 
     _portions(tx, limit, step)
-    return len(removed), list(left), passed
+    return len(removed) - stayed, list(left), passed
 
 
 def remove_these(tx: Tx, ids: Sequence[str]) -> int:
@@ -278,16 +280,18 @@ def remove_these(tx: Tx, ids: Sequence[str]) -> int:
     before = tx.now - duration_us(KEPT_AT_LEAST)
     rows = tx.execute(_STILL_FINISHED, {"ids": ids, "before": before}).all()
     try:
-        _remove(tx, rows)
+        return _remove(tx, rows)
     except tx.flavor.driver_errors as error:
         reason = tx.flavor.refusal(error)
         if reason is None:
             raise
         raise Refused(ids, reason) from None
-    return len(rows)
 
 
-def _remove(tx: Tx, rows: Sequence[Any]) -> None:
+def _remove(tx: Tx, rows: Sequence[Any]) -> int:
+    """Remove jobs but those with an edge that somebody keeps locked; how many."""
+    kept = children_kept(tx, (row.id for row in rows)) if rows else set[str]()
+    rows = [row for row in rows if row.id not in kept]
     if rows:
         ids = [row.id for row in rows]
         # A child that was requeued alone may wait for one of them.
@@ -295,6 +299,7 @@ def _remove(tx: Tx, rows: Sequence[Any]) -> None:
         tell_children(tx, parents, removed=True)
         tx.execute(_REMOVE, {"ids": ids})
         tx.execute(_REMOVE_EDGES, {"ids": ids})
+    return len(rows)
 
 
 # -- all else ----------------------------------------------------------------------------------

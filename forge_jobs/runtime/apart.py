@@ -1,0 +1,101 @@
+"""What the reaper and the hand-over do about an item that the store alone refuses."""
+
+import random
+from collections.abc import Awaitable, Callable, Hashable, Sequence
+from typing import NamedTuple, TypeVar
+
+from forge_jobs.clock import Clock, SystemClock
+from forge_jobs.errors import StorageRefused, Unavailable
+from forge_jobs.reports import reporter
+
+logger = reporter(__name__)
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
+"""Before an item that was refused is sent again, alone."""
+
+_REFUSED_ALONE = 2
+"""After so many without any that was taken the store is taken to refuse everything."""
+
+
+class _Aside(NamedTuple):
+    due_at: float
+    pause: float
+    reason: str
+
+
+class Apart:
+    """Sends batches; an item at fault is found by halves, named, and sent again apart.
+
+    :param what: what an item is, for the log
+    """
+
+    def __init__(self, what: str, *, clock: Clock | None = None) -> None:
+        self._what = what
+        self._clock = clock or SystemClock()
+        self._aside: dict[Hashable, _Aside] = {}
+
+    @property
+    def waiting(self) -> frozenset[Hashable]:
+        """Items that are not to be sent yet."""
+        now = self._clock.elapsed()
+        return frozenset(key for key, each in self._aside.items() if each.due_at > now)
+
+    async def send(
+        self,
+        items: Sequence[T],
+        call: Callable[[Sequence[T]], Awaitable[R]],
+        key: Callable[[T], Hashable],
+    ) -> list[R]:
+        """The answers of the calls that were taken.
+
+        :raises StorageError: the store is away, or refuses everything
+        """
+        together = [each for each in items if key(each) not in self._aside]
+        alone = [each for each in items if key(each) in self._aside]
+        # Drawn at random, so that several at fault do not always come first.
+        parts = [[each] for each in random.sample(alone, len(alone))]
+        if together:
+            parts.append(together)
+        answers: list[R] = []
+        refused = 0
+        while parts:
+            part = parts.pop()
+            try:
+                answers.append(await call(part))
+            except Exception as error:
+                if isinstance(error, Unavailable) and not isinstance(error, StorageRefused):
+                    raise
+                if len(part) > 1:
+                    mixed = random.sample(part, len(part))
+                    half = len(part) // 2
+                    parts += [mixed[half:], mixed[:half]]
+                    continue
+                refused += 1
+                if not answers and refused >= _REFUSED_ALONE:
+                    raise
+                self._set_aside(key(part[0]), error)
+            else:
+                self._forget(map(key, part))
+        return answers
+
+    def _set_aside(self, key: Hashable, error: Exception) -> None:
+        before = self._aside.get(key)
+        pause = FIRST_PAUSE_S if before is None else min(2 * before.pause, LONGEST_PAUSE_S)
+        reason = f"{type(error).__name__}: {error}"
+        self._aside[key] = _Aside(self._clock.elapsed() + pause, pause, reason)
+        if before is None or before.reason != reason:
+            logger.error(
+                "%s %s is refused by the store, which takes others; it is tried again, with "
+                "growing pauses: %s",
+                self._what,
+                key,
+                reason,
+            )
+
+    def _forget(self, keys: "map[Hashable]") -> None:
+        for key in keys:
+            if self._aside.pop(key, None) is not None:
+                logger.info("%s %s is stored now", self._what, key)

@@ -1,0 +1,408 @@
+"""A transaction that a caller keeps open delays no verb that is about other jobs.
+
+The caller has made a job a parent, ended one, named one by a foreign key and locked one. Whatever
+waited for that transaction would wait until a limit of ours, a tenth of a second at least, while
+the database is asked again and again who waits for whom.
+"""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping
+from contextlib import asynccontextmanager, suppress
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+import anyio
+import asyncpg
+import pytest
+
+from forge_jobs.clock import EPOCH
+from forge_jobs.model.events import EventKind, TimelineEvent
+from forge_jobs.model.ids import JobId, new_worker_id
+from forge_jobs.model.jobs import After, ClaimedJob, JobFilter, JobStatus, Refusal
+from forge_jobs.model.metrics import Histogram, LatencySample
+from forge_jobs.model.processes import AllocationChange, PodGauges, PodLease, Slots
+from forge_jobs.model.queues import QueueChange, QueueSettings, RateLimit, Retention
+from forge_jobs.model.schedules import Firing
+from forge_jobs.model.transitions import Delivery, Demand, Finalization, Revival
+from forge_jobs.storage.protocols import ConfigStore, CronStore, JobStore, ProcStore, Storage
+from tests.support.callers import drivers_own
+from tests.support.factories import (
+    KIND,
+    LEASE,
+    MICROSECOND,
+    QUEUE,
+    a_pod,
+    claim,
+    cleaned_up,
+    crashed,
+    dead,
+    done,
+    enqueue_one,
+    enqueue_patiently,
+    error,
+    failed,
+    held,
+    new_job,
+    only,
+    register,
+)
+from tests.support.firings import a_spec
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.anyio
+
+_HOUR = timedelta(hours=1)
+_GAUGES = PodGauges(
+    cpu_percent=1.0,
+    memory_bytes=1,
+    disk_free_bytes=1,
+    store_latency_ms=1.0,
+    loop_lag_ms=0.0,
+    running=0,
+)
+_HISTOGRAM = Histogram({1: 1})
+_SHORT = Retention(done=MICROSECOND, dead=MICROSECOND, cancelled=MICROSECOND)
+
+
+class World(NamedTuple):
+    """What the verbs work on, none of it in the caller's hands.
+
+    :ivar running: claims
+    :ivar waiting: jobs that are pending
+    :ivar finished: jobs that are dead
+    :ivar blocked: a child of a job that has ended without success
+    :ivar overdue: jobs past their retention, of the second the caller has an edge in hand
+    :ivar theirs: what the caller has in hand: a parent, an ended job, a referred one, a locked one
+    """
+
+    storage: Storage
+    lease: PodLease
+    running: list[ClaimedJob]
+    waiting: list[JobId]
+    finished: list[JobId]
+    blocked: JobId
+    theirs: list[JobId]
+    overdue: tuple[JobId, JobId]
+
+    @property
+    def jobs(self) -> JobStore:
+        return self.storage.jobs
+
+    @property
+    def config(self) -> ConfigStore:
+        return self.storage.config
+
+    @property
+    def procs(self) -> ProcStore:
+        return self.storage.procs
+
+    @property
+    def cron(self) -> CronStore:
+        return self.storage.cron
+
+
+Verb = Callable[[World], Awaitable[Any]]
+
+
+async def _enqueue(world: World) -> None:
+    await world.jobs.enqueue([new_job(), new_job(after=(After(world.waiting[0]),))])
+    await world.jobs.enqueue([new_job() for _ in range(300)])
+
+
+async def _exchange(world: World) -> None:
+    demand = Demand(worker_ids=(new_worker_id(),), limit=1, kinds=frozenset({KIND}))
+    ends = [
+        Finalization(one.claim, end)
+        for one, end in zip(world.running, (done(), failed(), dead(error=error())), strict=False)
+    ]
+    answer = await world.jobs.exchange(QUEUE, ends, demand, world.lease)
+    assert (answer.settled, len(answer.claimed)) == ((True, True, True), 1)
+
+
+async def _finalize(world: World) -> None:
+    ends = [Finalization(one.claim, failed()) for one in world.running]
+    assert all(await world.jobs.finalize(ends))
+
+
+async def _revive(world: World) -> None:
+    revivals = [Revival(one.claim, crashed()) for one in world.running]
+    assert all(await world.jobs.revive(revivals, timedelta(0)))
+
+
+async def _deliver(world: World) -> None:
+    await world.jobs.finalize([Finalization(world.running[0].claim, done())])
+    news = await world.jobs.handovers(100)
+    mine = [each for each in news if each.child_id not in world.theirs]
+    assert mine
+    assert await world.jobs.deliver([Delivery(each, "settle") for each in mine]) == len(mine)
+
+
+async def _allocate(world: World) -> None:
+    [found] = [each for each in await world.procs.allocations() if each.queue == QUEUE]
+    change = AllocationChange(
+        queue=QUEUE, version=found.version, slots={world.lease.host_id: Slots(1, 1)}
+    )
+    assert await world.procs.allocate([change]) == [True]
+
+
+async def _register(world: World) -> None:
+    lease = await world.procs.register(a_pod(kinds=(KIND, "unknown")), LEASE)
+    await world.procs.set_draining(lease)
+    await world.procs.unregister(lease)
+    await world.procs.register(a_pod(queues=(QUEUE, "new")), timedelta(0))
+    assert len(await world.procs.drop_dead_pods(timedelta(0), 100)) == 1
+
+
+async def _schedules(world: World) -> None:
+    await world.cron.ensure_schedule(a_spec(name="s"), EPOCH)
+    await world.cron.put_schedule(a_spec(name="s", priority=1), EPOCH)
+    await world.cron.pause_schedule("s", True, None)
+    await world.cron.pause_schedule("s", False, EPOCH)
+    [due] = (await world.cron.due_schedules(10)).schedules
+    assert await world.cron.get_schedule("s") == due
+    firing = Firing(name="s", version=due.version, jobs=(new_job(),), next_at=None)
+    assert await world.cron.fire([firing]) == [True]
+    await world.cron.trigger("s", new_job())
+    await world.cron.schedules()
+    await world.cron.delete_schedule("s")
+
+
+async def _leader(world: World) -> None:
+    standing = await world.cron.lead(world.lease.host_id, LEASE)
+    await world.cron.leader()
+    await world.cron.now()
+    await world.cron.resign(world.lease.host_id, standing.term)
+
+
+async def _limits(world: World) -> None:
+    await world.config.ensure_rate_limit("r", RateLimit(10, 1))
+    await world.config.set_rate_limit("r", RateLimit(20, 1))
+    await world.config.take_tokens("r", 1)
+    await world.config.drain_tokens("r")
+    await world.config.take_turns("r", [1], _HOUR)
+    await world.config.rate_limits()
+    await world.config.delete_rate_limit("r")
+
+
+async def _queues(world: World) -> None:
+    for name in (QUEUE, "another"):
+        await world.config.ensure_queue(name, QueueSettings(max_workers=3))
+        await world.config.set_queue(name, QueueChange(max_workers=4))
+        await world.config.set_paused(name, True)
+        await world.config.set_paused(name, False)
+        await world.config.clear_cooldown(name)
+    await world.config.queues()
+    await world.config.delete_queue("another")
+
+
+async def _history(world: World) -> None:
+    now = await world.cron.now()
+    minute = now.replace(second=0, microsecond=0)
+    await world.jobs.append_events([TimelineEvent(at=now, kind=EventKind.STARTED, queue=QUEUE)])
+    await world.jobs.events(queue=QUEUE)
+    sample = LatencySample(queue=QUEUE, minute=minute, processing=_HISTOGRAM, total=_HISTOGRAM)
+    await world.jobs.add_latencies(world.lease.host_id, [sample])
+    await world.jobs.metrics(QUEUE, minute, now)
+    await world.jobs.roll_up(1000)
+    await world.procs.record_gauges(world.lease, minute, _GAUGES)
+    await world.procs.gauges(minute, now)
+
+
+async def _release(world: World) -> None:
+    assert all(await world.jobs.release([one.claim for one in world.running]))
+
+
+async def _heartbeat(world: World) -> None:
+    beat = await world.jobs.heartbeat(world.lease, [held(one) for one in world.running], LEASE)
+    assert beat.lease_held
+
+
+async def _cancel(world: World) -> None:
+    changed = await world.jobs.cancel(only(*world.waiting, world.blocked))
+    assert not changed.refused
+
+
+async def _delete(world: World) -> None:
+    outcome = await world.jobs.delete(only(*world.finished, world.blocked, *world.waiting))
+    assert not outcome.refused
+
+
+async def _requeue(world: World) -> None:
+    assert not (await world.jobs.requeue(only(*world.finished))).refused
+
+
+async def _cleanup(world: World) -> None:
+    assert await cleaned_up(world.storage) == 1
+    assert {*await world.jobs.get(world.overdue)} == {world.overdue[1]}
+
+
+async def _reads(world: World) -> None:
+    everything = JobFilter(queues=(QUEUE,))
+    await world.jobs.list(everything)
+    await world.jobs.get([*world.waiting, *world.theirs])
+    await world.jobs.counts()
+    await world.jobs.handovers(10)
+    await world.jobs.stale_claims(timedelta(0), 100)
+    await world.procs.pods()
+    await world.procs.routes()
+    await world.procs.workers()
+    await world.procs.live_pods()
+    await world.procs.due_kinds([QUEUE])
+    with suppress(TimeoutError):
+        await world.jobs.wait_for_work(frozenset({QUEUE}), timedelta(0))
+
+
+VERBS: Mapping[str, Verb] = {
+    "enqueue": _enqueue,
+    "claim": lambda world: claim(world.storage, world.lease),
+    "finalize": _finalize,
+    "exchange": _exchange,
+    "record_start": lambda world: world.jobs.record_start([one.claim for one in world.running]),
+    "heartbeat": _heartbeat,
+    "release": _release,
+    "revive": _revive,
+    "cancel": _cancel,
+    "delete": _delete,
+    "requeue": _requeue,
+    "release_held": lambda world: world.jobs.release_held(only(world.blocked)),
+    "run_now": lambda world: world.jobs.run_now(only(*world.waiting)),
+    "bring_back_jobs": lambda world: world.jobs.bring_back_jobs(100),
+    "expire": lambda world: world.jobs.expire(100),
+    "deliver": _deliver,
+    "cleanup": _cleanup,
+    "sweep": lambda world: world.storage.jobs.sweep(100),
+    "reads": _reads,
+    "history": _history,
+    "queues": _queues,
+    "rate limits": _limits,
+    "register": _register,
+    "free_held_jobs": lambda world: world.procs.free_held_jobs(100),
+    "bring_back_leases": lambda world: world.procs.bring_back_leases(),
+    "allocate": _allocate,
+    "lower_grants": lambda world: world.procs.lower_grants(world.lease, {QUEUE: 0}),
+    "leader": _leader,
+    "schedules": _schedules,
+}
+
+
+@pytest.fixture
+async def world(storage: Storage, url: str) -> AsyncGenerator[World]:
+    """Jobs of each status, and as many that the caller will take in hand."""
+    await storage.config.ensure_queue(QUEUE, QueueSettings(retention=_SHORT))
+    lease = await register(storage, lease_for=_HOUR)
+    for _ in range(4):
+        await enqueue_one(storage)
+    running = await claim(storage, lease, limit=4)
+    theirs_ended = running.pop()
+    await enqueue_one(storage, after=(After(theirs_ended.claim.job_id),))
+    await enqueue_one(storage, after=(After(running[0].claim.job_id),))
+    finished = [await enqueue_one(storage) for _ in range(3)]
+    blocked = await enqueue_one(storage, after=(After(finished[0], "hold"),))
+    ended = await claim(storage, lease, limit=3)
+    await storage.jobs.finalize([Finalization(one.claim, dead()) for one in ended])
+    # Old enough to go, but for the last one: the caller's end has its edge in hand.
+    old = await enqueue_one(storage)
+    kept = await enqueue_one(storage, after=(After(theirs_ended.claim.job_id),))
+    await storage.jobs.cancel(only(old, kept))
+    waiting = [await enqueue_one(storage) for _ in range(3)]
+    parent, referred, locked = [await enqueue_one(storage) for _ in range(3)]
+    async with drivers_own(url) as (connection, end):
+        await connection.execute("CREATE TABLE theirs (job TEXT REFERENCES forge_jobs (id))")
+        await connection.execute(
+            "UPDATE forge_jobs SET finished_at = finished_at - 120000000 WHERE status = 'cancelled'"
+        )
+        await end(True)
+    async with drivers_own(url) as (connection, end):
+        await storage.jobs.enqueue([new_job(after=(After(parent),))], connection=connection)
+        assert await storage.jobs.finalize(
+            [Finalization(theirs_ended.claim, done())], connection=connection
+        ) == [True]
+        await connection.execute("INSERT INTO theirs VALUES ($1)", referred)
+        await connection.execute("SELECT 1 FROM forge_jobs WHERE id = $1 FOR UPDATE", locked)
+        theirs = [parent, theirs_ended.claim.job_id, referred, locked]
+        pid = await connection.fetchval("SELECT pg_backend_pid()")
+        async with who_waits_for(url, pid) as waiters:
+            overdue = (old, kept)
+            yield World(storage, lease, running, waiting, finished, blocked, theirs, overdue)
+        assert waiters == set()
+        await end(False)
+
+
+@asynccontextmanager
+async def who_waits_for(url: str, pid: int) -> AsyncGenerator[set[str]]:
+    """The statements that have waited for a transaction of that process."""
+    asker = await asyncpg.connect(url)
+    waiters: set[str] = set()
+
+    async def look() -> None:
+        rows = await asker.fetch(
+            "SELECT query FROM pg_stat_activity WHERE $1 = ANY (pg_blocking_pids(pid))", pid
+        )
+        waiters.update(row["query"] for row in rows)
+
+    async def go_on_looking() -> None:
+        while True:
+            await look()
+            await anyio.sleep(0.002)
+
+    try:
+        async with anyio.create_task_group() as group:
+            group.start_soon(go_on_looking)
+            yield waiters
+            group.cancel_scope.cancel()
+    finally:
+        await asker.close()
+
+
+@pytest.mark.parametrize("verb", sorted(VERBS))
+async def test_no_verb_waits_for_what_is_in_others_hands(world: World, verb: str) -> None:
+    await VERBS[verb](world)
+
+
+def test_every_verb_is_among_them() -> None:
+    named = set(VERBS)
+    called = {name for verb in VERBS.values() for name in verb.__code__.co_names}
+    for protocol in (JobStore, ConfigStore, ProcStore, CronStore):
+        verbs = {name for name in vars(protocol) if not name.startswith("_")} - {"store_id", "ring"}
+        assert verbs <= named | called | {"store_id"}, protocol
+
+
+@pytest.mark.parametrize("verb", ["cancel", "delete", "requeue", "run_now"])
+async def test_a_bulk_verb_names_what_is_in_the_callers_hands(world: World, verb: str) -> None:
+    outcome = await getattr(world.jobs, verb)(only(*world.theirs))
+    locked = {job_id for job_id, why in outcome.refused.items() if why is Refusal.LOCKED}
+    assert locked >= {world.theirs[1], world.theirs[3]}
+
+
+async def test_a_delete_leaves_what_a_foreign_key_holds_and_names_it(
+    storage: Storage, url: str
+) -> None:
+    ids = [await enqueue_one(storage) for _ in range(20)]
+    async with drivers_own(url) as (connection, end):
+        await connection.execute("CREATE TABLE theirs (job TEXT REFERENCES forge_jobs (id))")
+        await connection.execute("INSERT INTO theirs VALUES ($1)", ids[7])
+        await end(True)
+    outcome = await storage.jobs.delete(only(*ids))
+    assert outcome.refused == {ids[7]: Refusal.REFERENCED}
+    assert {*outcome.changed} == {*ids} - {ids[7]}
+    assert (await storage.jobs.counts())[QUEUE].by_status[JobStatus.PENDING] == 1
+
+
+_NAMING: Mapping[str, Callable[[Storage], Coroutine[Any, Any, object]]] = {
+    "declared": lambda storage: storage.config.ensure_queue("fresh", QueueSettings()),
+    "served": lambda storage: register(storage, queues=("fresh",)),
+    "enqueued": lambda storage: enqueue_patiently(storage, [new_job(queue="fresh")]),
+}
+
+
+@pytest.mark.parametrize("named", sorted(_NAMING))
+async def test_who_names_a_queue_that_the_caller_has_just_made_waits_for_the_caller(
+    storage: Storage, url: str, named: str
+) -> None:
+    async with drivers_own(url) as (connection, end):
+        await storage.jobs.enqueue([new_job(queue="fresh")], connection=connection)
+        pid = await connection.fetchval("SELECT pg_backend_pid()")
+        async with who_waits_for(url, pid) as waiters, anyio.create_task_group() as group:
+            group.start_soon(_NAMING[named], storage)
+            await wait_until(lambda: waiters, description="it waits", timeout=4)
+            await end(True)
+    assert (await storage.jobs.counts())["fresh"].by_status[JobStatus.PENDING] >= 1

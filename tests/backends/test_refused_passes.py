@@ -1,0 +1,136 @@
+"""A revival, or news for a child, that the database refuses keeps no other waiting."""
+
+import asyncio
+import sqlite3
+from collections.abc import Sequence
+from contextlib import closing
+from datetime import timedelta
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from forge_jobs.clock import ManualClock
+from forge_jobs.config import RuntimeSettings
+from forge_jobs.errors import StorageRefused
+from forge_jobs.model.jobs import After, JobStatus
+from forge_jobs.policy.liveness import ReaperGuard
+from forge_jobs.runtime.apart import LONGEST_PAUSE_S, Apart
+from forge_jobs.runtime.handover import hand_over_once
+from forge_jobs.runtime.reaper import reap_once
+from forge_jobs.storage.protocols import Storage
+from tests.support.backends import url_of
+from tests.support.factories import claim, dead, enqueue_one, finish, get_job, register
+
+pytestmark = pytest.mark.anyio
+
+SQL = ("sqlite", "postgres")
+_TRIGGERS = {
+    "sqlite": (
+        "CREATE TRIGGER theirs BEFORE UPDATE ON forge_jobs WHEN NEW.id = '{id}' "
+        "BEGIN SELECT RAISE(ABORT, 'not this one'); END",
+    ),
+    "postgres": (
+        "CREATE FUNCTION theirs() RETURNS trigger LANGUAGE plpgsql AS "
+        "$$ BEGIN RAISE EXCEPTION 'not this one' USING ERRCODE = '54000'; END $$",
+        "CREATE TRIGGER theirs BEFORE UPDATE ON forge_jobs FOR EACH ROW WHEN (NEW.id = '{id}') "
+        "EXECUTE FUNCTION theirs()",
+    ),
+}
+_DROP = {"sqlite": "DROP TRIGGER theirs", "postgres": "DROP TRIGGER theirs ON forge_jobs"}
+
+
+async def execute(backend: str, folder: Path, *statements: str) -> None:
+    if backend == "sqlite":
+        await asyncio.to_thread(_execute, folder / "jobs.db", statements)
+        return
+    connection = await asyncpg.connect(await url_of(backend, folder))
+    try:
+        for statement in statements:
+            await connection.execute(statement)
+    finally:
+        await connection.close()
+
+
+def _execute(path: Path, statements: Sequence[str]) -> None:
+    with closing(sqlite3.connect(path, timeout=30, isolation_level=None)) as connection:
+        for statement in statements:
+            connection.execute(statement)
+
+
+@pytest.mark.parametrize("backend", SQL)
+async def test_a_revival(
+    storage: Storage, backend: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    lease = await register(storage)
+    for _ in range(20):
+        await enqueue_one(storage)
+    claimed = [one.claim for one in await claim(storage, lease, limit=20)]
+    refused = claimed[7]
+    await execute(
+        backend, tmp_path, *(each.format(id=refused.job_id) for each in _TRIGGERS[backend])
+    )
+    settings = RuntimeSettings(
+        lease=timedelta(microseconds=3),
+        heartbeat_interval=timedelta(microseconds=1),
+        fence_margin=timedelta(microseconds=2),
+    )
+    clock = ManualClock()
+    guard = ReaperGuard(timedelta(0), timedelta(0))
+    apart = Apart("the revival of job", clock=clock)
+
+    async def reap() -> int:
+        report = await reap_once(
+            storage.jobs, storage.procs, settings, guard, clock=clock, sweep=False, apart=apart
+        )
+        return len(report.revived)
+
+    for _ in range(3):  # The guard trusts the second pass at the earliest.
+        await reap()
+    assert (await storage.jobs.counts())["default"].by_status["pending"] == 19
+    assert (await get_job(storage, refused.job_id)).status is JobStatus.IN_PROGRESS
+    told = [each.getMessage() for each in caplog.records if "is refused by the store" in each.msg]
+    assert len([each for each in caplog.records if refused.job_id in each.getMessage()]) == 1, told
+    await execute(backend, tmp_path, _DROP[backend])
+    assert await reap() == 0
+    clock.advance(timedelta(seconds=LONGEST_PAUSE_S))
+    assert await reap() == 1
+
+
+@pytest.mark.parametrize("backend", SQL)
+async def test_news_for_a_child(
+    storage: Storage, backend: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    lease = await register(storage)
+    parent = await enqueue_one(storage)
+    children = [await enqueue_one(storage, after=(After(parent),)) for _ in range(20)]
+    [claimed] = await claim(storage, lease)
+    refused = children[7]
+    await execute(backend, tmp_path, *(each.format(id=refused) for each in _TRIGGERS[backend]))
+    assert await finish(storage, claimed, dead())
+    clock = ManualClock()
+    apart = Apart("news for a child", clock=clock)
+    assert await hand_over_once(storage.jobs, apart) == 19
+    found = await storage.jobs.get(children)
+    assert [each for each in children if found[each].status is JobStatus.BLOCKED] == [refused]
+    assert await hand_over_once(storage.jobs, apart) == 0
+    assert len([each for each in caplog.records if refused in each.getMessage()]) == 1
+    await execute(backend, tmp_path, _DROP[backend])
+    clock.advance(timedelta(seconds=LONGEST_PAUSE_S))
+    assert await hand_over_once(storage.jobs, apart) == 1
+
+
+@pytest.mark.parametrize("backend", SQL)
+async def test_a_store_that_refuses_everything_is_not_asked_item_by_item(
+    storage: Storage, backend: str, tmp_path: Path
+) -> None:
+    calls = 0
+
+    async def refuse(items: Sequence[int]) -> int:
+        nonlocal calls
+        calls += 1
+        raise StorageRefused("the role lacks a privilege")
+
+    with pytest.raises(StorageRefused):
+        await Apart("item").send(range(500), refuse, str)
+    assert calls <= 20
