@@ -189,6 +189,10 @@ class Beat(Struct, frozen=True, kw_only=True):
     :param handovers: news of parents in the queues the pod declares wait to be delivered; a store
         may also tell of other queues. As ``queues`` it means nothing when the lease is not held
     :param now: the store's time of the beat
+    :param silent: queues for which this beat renews nothing: their part of the store is silent, or
+        the lease ran out there, and who could give another is silent
+    :param admitted: queues in whose part alone the lease had run out: the pod has a new one there,
+        and no slots
     """
 
     lease_held: bool
@@ -197,6 +201,8 @@ class Beat(Struct, frozen=True, kw_only=True):
     queues: Mapping[str, QueueBeat]
     handovers: bool
     now: datetime
+    silent: frozenset[str] = frozenset()
+    admitted: frozenset[str] = frozenset()
 
 
 class SetBack(Struct, frozen=True, kw_only=True):

@@ -3,7 +3,7 @@
 Both work on readings of ``Clock.elapsed`` that the caller passes in, and hold nothing else.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 
 from forge_jobs.clock import Clock
@@ -18,6 +18,8 @@ class Fence:
     it; counted here from the sending, the fence falls first, whatever the clocks' offset.
     ``Clock.elapsed`` goes on during suspend, so a laptop that wakes up is fenced at once.
 
+    Where a store has several parts, a queue whose part is silent is fenced by itself.
+
     :param lease: as given to the store with each beat
     :param margin: how long before the end of the lease handlers are stopped
     :param renewed_at: ``Clock.elapsed`` before the registration was sent
@@ -26,18 +28,34 @@ class Fence:
     def __init__(self, lease: timedelta, margin: timedelta, renewed_at: float) -> None:
         self._allowed = (lease - margin).total_seconds()
         self._renewed_at = renewed_at
+        self._behind: dict[str, float] = {}
 
-    def renewed(self, sent_at: float) -> None:
-        """A beat (or registration) sent at ``sent_at`` succeeded. Late answers are harmless."""
+    def renewed(self, sent_at: float, silent: Iterable[str] = ()) -> None:
+        """A beat (or registration) sent at ``sent_at`` succeeded. Late answers are harmless.
+
+        :param silent: queues for which it has not
+        """
+        # In this order: who reads in between trusts too little.
+        behind = {queue: self._behind.get(queue, self._renewed_at) for queue in silent}
+        self._behind = {**self._behind, **behind}
         self._renewed_at = max(self._renewed_at, sent_at)
+        self._behind = behind
 
     def close(self) -> None:
         """There will be no further beat: :meth:`must_stop` from now on, for good."""
         self._allowed = float("-inf")
 
-    def must_stop(self, elapsed: float) -> bool:
-        """True: cancel the handlers now, before anyone else may revive their jobs."""
-        return elapsed - self._renewed_at >= self._allowed
+    def must_stop(self, elapsed: float, queue: str = "") -> bool:
+        """True: cancel the handlers now, before anyone else may revive their jobs.
+
+        :param queue: whose handlers; "": all
+        """
+        renewed_at = self._behind.get(queue, self._renewed_at)
+        return elapsed - renewed_at >= self._allowed
+
+    def overdue(self, elapsed: float) -> frozenset[str]:
+        """Silent queues whose handlers must stop now."""
+        return frozenset(queue for queue in self._behind if self.must_stop(elapsed, queue))
 
     def remaining(self, elapsed: float) -> timedelta:
         """How long until :meth:`must_stop`; zero when it is due."""

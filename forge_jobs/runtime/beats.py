@@ -1,6 +1,6 @@
 """Hands what a beat brought to those it concerns."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
 from forge_jobs.model.jobs import Claim
@@ -44,14 +44,14 @@ class BeatReceiver:
         self._services = services
         self._supervisors = supervisors
         self._handover = handover
-        self._fenced = False
+        self._fenced: set[str] = set()
         self._unknown: dict[Claim, int] = {}
         """Claims the store says are ours -> the call that may still bring them (0: none)."""
 
     @property
     def is_fenced(self) -> bool:
-        """Handlers were stopped because the store could not be reached for too long."""
-        return self._fenced
+        """All handlers were stopped because the store could not be reached for too long."""
+        return bool(self._fenced) and self._fenced == self._supervisors.keys()
 
     def beat_arrived(self, beat: Beat, sent_at: float) -> None:
         """Pass a beat on: claims first, so that nothing new starts on outdated news."""
@@ -64,36 +64,49 @@ class BeatReceiver:
             if supervisor := self._supervisors.get(claim.queue):
                 supervisor.claim_news(claim, state)
         if beat.lease_held:
-            self._fence(self._services.fence.must_stop(self._services.clock.elapsed()))
-            for queue, news in beat.queues.items():
-                if supervisor := self._supervisors.get(queue):
-                    supervisor.apply(news, sent_at)
+            self._apply(beat, sent_at)
         else:
             # The slots of this pod may be others' by now, and with them the right to run.
-            self._fence(True)
+            self._fence(self._supervisors, True)
             self._void_grants(self._services.clock.elapsed())
         self._reconcile(beat, sent_at)
         if beat.handovers:
             self._handover()
-        for supervisor in self._supervisors.values():
-            supervisor.lane.store_is_back()
+        for queue, supervisor in self._supervisors.items():
+            if queue not in beat.silent:
+                supervisor.lane.store_is_back()
 
     def registered_again(self, lease: PodLease, at: float) -> None:
         """Go on under a new lease, with no slots until they are granted again."""
         self._services.lease = lease
         self._void_grants(at)
-        self._fence(False)
+        self._judge()
 
     def fenced(self) -> None:
         """Stop the handlers; the claims are ended or given back once the store answers."""
-        if self._services.fence.must_stop(self._services.clock.elapsed()):
-            self._fence(True)
+        fence, now = self._services.fence, self._services.clock.elapsed()
+        self._fence([name for name in self._supervisors if fence.must_stop(now, name)], True)
 
-    def _fence(self, fenced: bool) -> None:
-        if fenced != self._fenced:
-            self._fenced = fenced
-            for supervisor in self._supervisors.values():
-                supervisor.fence(fenced)
+    def _apply(self, beat: Beat, sent_at: float) -> None:
+        self._judge()
+        for queue, supervisor in self._supervisors.items():
+            if queue in beat.admitted:
+                supervisor.void_grant(self._services.clock.elapsed())
+            elif (news := beat.queues.get(queue)) is not None:
+                supervisor.apply(news, sent_at)
+
+    def _judge(self) -> None:
+        """Fence the queues that are silent for too long, and no others."""
+        fence, now = self._services.fence, self._services.clock.elapsed()
+        silent = {name for name in self._supervisors if fence.must_stop(now, name)}
+        self._fence(silent, True)
+        self._fence(self._supervisors.keys() - silent, False)
+
+    def _fence(self, queues: Iterable[str], fenced: bool) -> None:
+        for queue in queues:
+            if fenced != (queue in self._fenced):
+                (self._fenced.add if fenced else self._fenced.discard)(queue)
+                self._supervisors[queue].fence(fenced)
 
     def _void_grants(self, at: float) -> None:
         for supervisor in self._supervisors.values():
@@ -113,7 +126,7 @@ class BeatReceiver:
             services.given_up = {
                 claim: at
                 for claim, at in services.given_up.items()
-                if claim in listed or at >= sent_at
+                if claim in listed or at >= sent_at or claim.queue in beat.silent
             }
         for claim in beat.unknown:
             supervisor = self._supervisors.get(claim.queue)

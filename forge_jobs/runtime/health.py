@@ -16,6 +16,7 @@ class QueueHealth(Struct, frozen=True, kw_only=True):
     :param waiting_ends: ends of claims that the store has not taken yet
     :param set_aside: which of these it does not take while it takes others, a line for each reason
     :param store_failures: calls in a row that the store did not answer
+    :param silent: its part of the store does not answer beats, while other parts do
     :param unreadable: what of the queue's record cannot be read, "" for nothing
     """
 
@@ -26,6 +27,7 @@ class QueueHealth(Struct, frozen=True, kw_only=True):
     waiting_ends: int
     set_aside: tuple[str, ...]
     store_failures: int
+    silent: bool = False
     unreadable: str = ""
 
 

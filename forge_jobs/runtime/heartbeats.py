@@ -52,6 +52,8 @@ class Heartbeat:
     :param exit_process: ends the process at once with the given code
     """
 
+    _fenced_alone: frozenset[str] = frozenset()
+
     def __init__(
         self,
         *,
@@ -70,6 +72,8 @@ class Heartbeat:
         self.last_success: float | None = None
         """``Clock.elapsed`` before the newest beat that renewed the lease was sent."""
         self.lease_held = True
+        self.silent: frozenset[str] = frozenset()
+        """Queues for which the last beat renewed nothing."""
         self.is_hung = False
         self.draining = False
         self.has_left = False
@@ -294,13 +298,16 @@ class Heartbeat:
         if stop_points.ARMED:
             await stop_points.reach("beat:committed")
         self.lease_held = beat.lease_held
+        self.silent = beat.silent
         if beat.lease_held:
-            self._fence.renewed(sent_at)
+            self._fence.renewed(sent_at, beat.silent)
             self._fence_told = False
             self.last_success = sent_at
         self._tell(self._listener.beat_arrived, beat, sent_at)
         if not (beat.lease_held or self._stopping or self._is_leaving):
             await self._register_again(storage)
+        elif beat.admitted and not self.draining:
+            await self._declare(storage)  # it may never have come there
         elif self.draining and not self._stopping:
             # Each time: until the store knows it, no other pod gets the slots of this one.
             await storage.procs.set_draining(self.lease)
@@ -317,7 +324,7 @@ class Heartbeat:
         lease = await storage.procs.register(self._pod, self._settings.lease)
         self.lease = lease
         self.lease_held = True
-        self._fence.renewed(asked_at)
+        self._fence.renewed(asked_at, self.silent)
         self._fence_told = False
         self._tell(self._listener.registered_again, lease, self._clock.elapsed())
         if self.draining:
@@ -362,6 +369,10 @@ class Heartbeat:
             self._give_up()
 
     def _check_fence(self, elapsed: float) -> None:
+        overdue = self._fence.overdue(elapsed)
+        if overdue > self._fenced_alone:
+            self._tell(self._listener.fenced)
+        self._fenced_alone = overdue
         if self._fence_told or not self._fence.must_stop(elapsed):
             return
         self._fence_told = True

@@ -275,7 +275,10 @@ class RunningPod:
             stuck=sum(run.stop_reason is not None for run in self.runs()),
             unlogged=report_counts().unlogged,
             listening=self.plan.storage.health().wakes,
-            queues={name: _queue_health(each) for name, each in self.supervisors.items()},
+            queues={
+                name: _queue_health(each, silent=name in beat.silent)
+                for name, each in self.supervisors.items()
+            },
             loops={loop.name: loop.health() for loop in self.loops.all},
             overdue=tuple(loop.name for loop in self.loops.all if loop.is_overdue),
         )
@@ -304,12 +307,16 @@ class RunningPod:
     def _problems_of_work(self, now: float) -> Iterator[str]:
         if self.services.threads.problem:
             yield self.services.threads.problem
+        silent = self.heartbeat.silent
+        if self.supervisors and silent.issuperset(self.supervisors):
+            yield "no queue of this pod answers"
         for name, each in self.supervisors.items():
-            if each.lane.failures or each.lane.is_overdue(now):
+            # One that is silent by itself keeps the pod from nothing else, and says so itself.
+            if name not in silent and (each.lane.failures or each.lane.is_overdue(now)):
                 yield f"queue {name}: {each.lane.trouble or 'the store does not answer'}"
 
 
-def _queue_health(supervisor: Supervisor) -> QueueHealth:
+def _queue_health(supervisor: Supervisor, *, silent: bool) -> QueueHealth:
     return QueueHealth(
         grant=supervisor.grant,
         target=supervisor.target,
@@ -318,6 +325,7 @@ def _queue_health(supervisor: Supervisor) -> QueueHealth:
         waiting_ends=len(supervisor.lane.waiting_claims()),
         set_aside=supervisor.lane.aside.because,
         store_failures=supervisor.lane.failures,
+        silent=silent,
         unreadable=supervisor.state.unreadable if supervisor.state else "",
     )
 

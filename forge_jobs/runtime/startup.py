@@ -146,11 +146,19 @@ async def read_store_time(plan: RuntimePlan) -> StoreTime:
 async def declare(plan: RuntimePlan, storage: Storage) -> None:
     """Say what code says of queues, rate limits and schedules; what operators have set stays.
 
-    Before each registration: a pod that is admitted finds its limits in force.
+    Before each registration: a pod that is admitted finds its limits in force. A queue whose part
+    of the store is silent hears it when the pod is admitted there.
     """
-    for name, settings in {**plan.other_queues, **plan.queues}.items():
+    declared = {**plan.other_queues, **plan.queues}
+    silent: list[Unavailable] = []
+    for name, settings in declared.items():
         if settings is not None:
-            await storage.config.ensure_queue(name, settings)
+            try:
+                await storage.config.ensure_queue(name, settings)
+            except Unavailable as error:
+                silent.append(error)
+                if not storage.is_parted or len(silent) == len(declared):
+                    raise
     for scope, limit in plan.rate_limits.items():
         await storage.config.ensure_rate_limit(scope, limit)
     if plan.schedules:

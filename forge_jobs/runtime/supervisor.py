@@ -90,7 +90,7 @@ class Supervisor:
         # The fence is asked and not only waited for: a process that was frozen may come here
         # before it is told.
         now = self._services.clock.elapsed()
-        return now >= self._cooling_until and not self._services.fence.must_stop(now)
+        return now >= self._cooling_until and not self._services.fence.must_stop(now, self.queue)
 
     @property
     def _desired(self) -> int:

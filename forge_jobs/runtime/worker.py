@@ -89,7 +89,7 @@ class Worker:
             if run.job.crashes and not await self._record_start(run):
                 return
             now = services.clock.elapsed()
-            if services.fence.must_stop(now):
+            if services.fence.must_stop(now, run.job.claim.queue):
                 # The process stood still since it was given the job: others may have it by now.
                 run.stop(StopReason.SHUTDOWN)
             if run.stop_reason is None:

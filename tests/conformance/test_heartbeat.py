@@ -46,6 +46,7 @@ async def test_a_beat_renews_the_lease_from_the_stores_now(
     clock.advance(LEASE - MICROSECOND)
     beat = await storage.jobs.heartbeat(lease, [], 2 * LEASE)
     assert beat.lease_held
+    assert beat.silent == beat.admitted == frozenset()
     [pod] = await storage.procs.pods()
     assert (pod.lease_remaining, pod.last_beat_at) == (2 * LEASE, clock.now())
     clock.advance(2 * LEASE - MICROSECOND)

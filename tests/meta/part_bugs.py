@@ -10,6 +10,11 @@ def _bug(name: str, file: str, old: str, new: str) -> Bug:
     return Bug(f"shard: {name}", _TESTS, (Edit(file, old, new),), "redis")
 
 
+def _bug_of_queues(name: str, file: str, old: str, new: str) -> Bug:
+    tests = ("tests/backends/redis/test_silent_queues.py",)
+    return Bug(f"shard: {name}", tests, (Edit(file, old, new),), "redis")
+
+
 PART_BUGS: tuple[Bug, ...] = (
     _bug(
         "a pass fails with one of its queues",
@@ -46,6 +51,24 @@ PART_BUGS: tuple[Bug, ...] = (
         "forge_jobs/policy/liveness.py",
         "self._heard_since.get(queue, self._undisturbed_since)",
         "self._undisturbed_since",
+    ),
+    _bug_of_queues(
+        "a lease that ran out with the fleet alone is lost",
+        f"{_REDIS}beats.py",
+        "if lives and pod and not held:",
+        "if False:",
+    ),
+    _bug_of_queues(
+        "a queue that was away never gets its pod back",
+        f"{_REDIS}beats.py",
+        "admitted = await self._admit_again(pod, own, lapsed)",
+        "admitted = frozenset()",
+    ),
+    _bug_of_queues(
+        "a silent queue is not fenced",
+        "forge_jobs/policy/liveness.py",
+        "renewed_at = self._behind.get(queue, self._renewed_at)",
+        "renewed_at = self._renewed_at",
     ),
     _bug(
         "silence is not named",

@@ -21,14 +21,14 @@ HEARTBEAT = [
     in_runtime(
         "heartbeat: the fence counts from the answer",
         "heartbeats",
-        "            self._fence.renewed(sent_at)\n",
+        "            self._fence.renewed(sent_at, beat.silent)\n",
         "            self._fence.renewed(self._clock.elapsed())\n",
         f"{RULES}the_fence_counts_from_the_sending_of_a_beat_and_not_from_its_answer",
     ),
     in_runtime(
         "heartbeat: the fence counts from the answer to a registration",
         "heartbeats",
-        "        self._fence.renewed(asked_at)\n",
+        "        self._fence.renewed(asked_at, self.silent)\n",
         "        self._fence.renewed(self._clock.elapsed())\n",
         f"{RULES}the_fence_counts_from_before_a_lease_was_asked_for_again",
     ),

@@ -109,7 +109,7 @@ SUPERVISOR = [
     in_runtime(
         "supervisor: the fence is waited for and not asked",
         "supervisor",
-        "return now >= self._cooling_until and not self._services.fence.must_stop(now)",
+        "return now >= self._cooling_until and not self._services.fence.must_stop(now, self.queue)",
         "return now >= self._cooling_until",
         f"{RULES}a_pod_past_its_fence_accepts_nothing_before_it_is_told",
     ),
@@ -284,7 +284,7 @@ EXCHANGE = [
     in_runtime(
         "beats: handlers outlive the slots that they ran in",
         "beats",
-        "            self._fence(True)\n            self._void_grants(",
+        "            self._fence(self._supervisors, True)\n            self._void_grants(",
         "            self._void_grants(",
         "lapsed_lease.py::test_handlers_end_with_the_slots_they_ran_in_and_their_jobs_lose_nothing",
     ),

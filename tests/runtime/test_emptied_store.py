@@ -139,7 +139,8 @@ async def test_what_operators_have_set_outlives_a_lapsed_lease(storage: Storage)
         declared = faults.calls["ensure_schedule"]
         await storage.procs.unregister(handle._pod.services.lease)
         await wait_until(lambda: has_pods(storage, 1), description="it is registered again")
-        assert faults.calls["ensure_schedule"] == declared + 1
+        # In a cluster a beat may come when the pod has left its queues and not the fleet yet.
+        assert faults.calls["ensure_schedule"] - declared in (1, 2)
 
         [_, served] = sorted(await storage.config.queues(), key=lambda queue: queue.name == QUEUE)
         assert served.settings == structs.replace(SERVED, max_workers=7)

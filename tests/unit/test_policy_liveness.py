@@ -260,6 +260,22 @@ class TestReaperGuard:
             assert not allowed or quiet >= LEASE.total_seconds() - 1e-6
 
 
+def test_a_silent_queue_is_fenced_by_itself() -> None:
+    fence = Fence(timedelta(seconds=15), timedelta(seconds=3), 0.0)
+    fence.renewed(3.0, {"a"})
+    fence.renewed(11.0, {"a"})
+    assert not fence.must_stop(11.0, "a")
+    assert fence.overdue(11.0) == frozenset()
+    assert fence.must_stop(12.0, "a")
+    assert fence.overdue(12.0) == {"a"}
+    assert not fence.must_stop(12.0, "b")
+    assert not fence.must_stop(12.0)
+    fence.renewed(13.0)
+    assert not fence.must_stop(13.0, "a")
+    assert fence.overdue(60.0) == frozenset()
+    assert fence.must_stop(60.0, "a")
+
+
 def test_a_closed_fence_stays_closed() -> None:
     fence = Fence(timedelta(seconds=15), timedelta(seconds=3), 0.0)
     fence.close()

@@ -39,7 +39,8 @@ was refused counts nothing.
 answer; ``Storage.is_parted`` says so. Calls that concern one queue then fail or go well with their
 part. Calls over many queues leave out the silent ones, and ``Storage.health().silent`` must name
 these; but one that names queues or ids, or changes what its filter matches, raises ``Unavailable``.
-Nothing may be concluded of a silent queue. A job whose id was made for it alone
+Nothing may be concluded of a silent queue. A pod's lease then counts part by part: see
+:class:`~forge_jobs.model.processes.Beat`. A job whose id was made for it alone
 (it has no ``fingerprint`` and no ``schedule``) must be stored while its queue answers.
 
 **Wake-ups** shorten a wait and nothing else: see :meth:`JobStore.wait_for_work`.

@@ -1,6 +1,7 @@
 """The heartbeat of a pod: its own lease first, then each queue's part."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 
 import msgspec
@@ -8,12 +9,21 @@ import msgspec
 from forge_jobs.clock import duration_us, from_us
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import Claim
-from forge_jobs.model.processes import Beat, ClaimState, HeldClaim, PodLease, QueueBeat, Slots
+from forge_jobs.model.processes import (
+    Beat,
+    ClaimState,
+    HeldClaim,
+    Pod,
+    PodLease,
+    QueueBeat,
+    Slots,
+)
 from forge_jobs.storage.redis.answers import Decoder
 from forge_jobs.storage.redis.database import BASES_AT_ONCE, Database
 from forge_jobs.storage.redis.fleet import decode_pod
 from forge_jobs.storage.redis.keys import queue_of
 from forge_jobs.storage.redis.ownership import by_queue
+from forge_jobs.storage.redis.procs import free_held_jobs
 from forge_jobs.storage.redis.queue_records import QueueRecord
 from forge_jobs.storage.salvage import UNREADABLE
 
@@ -61,19 +71,35 @@ _decode = Decoder(_Answer).decode
 _decode_own = Decoder(tuple[bool, str, int]).decode
 
 
-def _queues_in(doc: str) -> tuple[str, ...] | None:
-    """What the pod declares; None where that cannot be read."""
+def _declared_in(doc: str) -> Pod | None:
+    """The pod as it describes itself; None where that cannot be read."""
     try:
-        return decode_pod(doc).queues
+        return decode_pod(doc)
     except UNREADABLE:
         return None
+
+
+@dataclass
+class _Heard:
+    """What the parts of a store have said to one beat.
+
+    :ivar now: the time of any of them, in microseconds
+    :ivar silent: queues that said nothing
+    :ivar admitted: queues in which the pod's lease had run out and it has a new one
+    """
+
+    lease_held: bool
+    answers: dict[str, _Answer]
+    now: int
+    silent: frozenset[str] = frozenset()
+    admitted: frozenset[str] = frozenset()
 
 
 class Beats:
     """Beats; on one server each is one step, once it is known which queues the pod declares.
 
-    In a cluster, or with more queues than a step takes, the pod's own lease is renewed a step
-    before theirs.
+    With more queues than a step takes the pod's own lease is renewed a step before theirs. In a
+    cluster each part is a step of its own, and the lease counts queue by queue: see ``_in_parts``.
     """
 
     def __init__(self, db: Database) -> None:
@@ -85,65 +111,139 @@ class Beats:
         self, lease: PodLease, claims: Sequence[HeldClaim], lease_for: timedelta
     ) -> Beat:
         """See ``JobStore.heartbeat``."""
-        fleet, length = self._db.keys.fleet, duration_us(lease_for)
-        places = by_queue(one.claim for one in claims)
-        own: dict[str, object] = {fleet: (lease.host_id, lease.epoch, length)}
-        declared = self._known(lease)
-        parts = self._parts(lease, declared, places, claims, length)
-        if declared and len(parts) < BASES_AT_ONCE and not self._db.is_cluster:
-            raw = await self._db.run("beat", own | parts, msgspec.Raw)
-            held, _, now = _decode_own(raw.pop(fleet))
-        else:
-            held, doc, now = _decode_own((await self._db.run("beat", own, msgspec.Raw))[fleet])
-            found = _queues_in(doc) if doc else ()
-            # A pod whose record is spoilt registers again, which writes it anew.
-            held, declared = held and found is not None, found or ()
-            self._declared = (lease, declared)
-            parts = self._parts(lease, declared, places, claims, length if held else 0)
-            raw = await self._db.run("beat", parts, msgspec.Raw)
-        answers = {queue_of(base): _decode(answer) for base, answer in raw.items()}
+        beat = _Asked(lease, by_queue(one.claim for one in claims), claims, duration_us(lease_for))
+        heard = await (self._in_parts(beat) if self._db.is_cluster else self._at_once(beat))
         return Beat(
-            lease_held=held and all(answers[queue].lease_held for queue in declared),
+            lease_held=heard.lease_held,
             claims={
                 claims[index].claim: _STATES[state]
-                for queue, indexes in places.items()
-                for index, state in zip(indexes, answers[queue].states, strict=True)
+                for queue, indexes in beat.places.items()
+                if queue in heard.answers
+                for index, state in zip(indexes, heard.answers[queue].states, strict=True)
             },
             unknown=tuple(
                 Claim(queue, JobId(job_id), token, lease.host_id)
-                for queue, answer in answers.items()
+                for queue, answer in heard.answers.items()
                 for job_id, token in answer.unlisted
             ),
             queues={
                 queue: told.told(queue)
-                for queue, answer in answers.items()
+                for queue, answer in heard.answers.items()
+                if queue not in heard.silent
                 for told in answer.declared
             },
-            handovers=any(answer.handovers for answer in answers.values()),
-            now=from_us(now),
+            handovers=any(answer.handovers for answer in heard.answers.values()),
+            now=from_us(heard.now),
+            silent=heard.silent,
+            admitted=heard.admitted,
         )
+
+    async def _at_once(self, beat: "_Asked") -> _Heard:
+        fleet, lease = self._db.keys.fleet, beat.lease
+        own: dict[str, object] = {fleet: (lease.host_id, lease.epoch, beat.length)}
+        declared = self._known(lease)
+        parts = beat.parts(self._db, declared, beat.length)
+        if declared and len(parts) < BASES_AT_ONCE:
+            raw = await self._db.run("beat", own | parts, msgspec.Raw)
+            held, _, now = _decode_own(raw.pop(fleet))
+        else:
+            held, doc, now = _decode_own((await self._db.run("beat", own, msgspec.Raw))[fleet])
+            found = _declared_in(doc) if doc else None
+            # A pod whose record is spoilt registers again, which writes it anew.
+            held, declared = held and found is not None, found.queues if found else ()
+            self._declared = (lease, declared)
+            parts = beat.parts(self._db, declared, beat.length if held else 0)
+            raw = await self._db.run("beat", parts, msgspec.Raw)
+        answers = {queue_of(base): _decode(answer) for base, answer in raw.items()}
+        is_held = held and all(answers[queue].lease_held for queue in declared)
+        return _Heard(is_held, answers, now)
+
+    async def _in_parts(self, beat: "_Asked") -> _Heard:
+        """Every part renews what it holds, whatever becomes of the others.
+
+        The queues' copies of the lease are what claims and grants go by. So a pod that holds one of
+        them has lived: it keeps its own lease with the fleet, also one that ran out while the
+        fleet's part was silent, and is admitted again to queues whose part was.
+        """
+        fleet, lease = self._db.keys.fleet, beat.lease
+        own = (lease.host_id, lease.epoch, beat.length)
+        declared = self._known(lease)
+        # Asked together, once it is known which queues those are.
+        parts = beat.parts(self._db, declared, beat.length) if declared else {}
+        raw, silent = await self._db.run_some("beat", {fleet: own} | parts, msgspec.Raw)
+        pod: Pod | None = None
+        held, now = False, 0
+        if fleet in raw:
+            held, doc, now = _decode_own(raw.pop(fleet))
+            pod = _declared_in(doc) if doc else None
+            if not declared:
+                declared = pod.queues if pod else ()
+                self._declared = (lease, declared)
+                parts = beat.parts(self._db, declared, beat.length if held and pod else 0)
+                raw, silent = await self._db.run_some("beat", parts, msgspec.Raw)
+        elif not declared:
+            raise silent[fleet]
+        answers = {queue_of(base): _decode(answer) for base, answer in raw.items()}
+        quiet = frozenset(queue_of(base) for base in silent if base != fleet)
+        lives = any(answer.lease_held for answer in answers.values())
+        lapsed = [name for name in declared if name in answers and not answers[name].lease_held]
+        if fleet in silent:
+            if not lives:
+                raise silent[fleet]
+            now = max(told.record.now for each in answers.values() for told in each.declared)
+            return _Heard(True, answers, now, quiet.union(lapsed))
+        if lives and pod and not held:
+            again = await self._db.run("beat", {fleet: (*own, False, True)}, msgspec.Raw)
+            held, *_ = _decode_own(again[fleet])
+        admitted = None
+        if held and pod:
+            admitted = await self._admit_again(pod, own, lapsed)
+        if admitted is None:
+            return _Heard(False, answers, now, quiet)
+        return _Heard(True, answers, now, quiet.union(lapsed) - admitted, admitted)
+
+    async def _admit_again(
+        self, pod: Pod, own: tuple[str, str, int], queues: Sequence[str]
+    ) -> frozenset[str] | None:
+        """The queues in which the pod has a lease again. None: one of them has gone, so that the
+        pod has to declare and register anew."""
+        requests = {self._db.keys.queue(name): own for name in queues}
+        answers, _ = await self._db.run_some("pod_readmit", requests, tuple[bool, bool])
+        if not all(is_there for is_there, _ in answers.values()):
+            return None
+        for base, (_, has_held) in answers.items():
+            if has_held:
+                await free_held_jobs(self._db, base, pod.kinds)
+        return frozenset(map(queue_of, answers))
 
     def _known(self, lease: PodLease) -> tuple[str, ...]:
         """The queues that the pod is known to declare."""
         return self._declared[1] if self._declared and self._declared[0] == lease else ()
 
-    def _parts(
-        self,
-        lease: PodLease,
-        declared: Sequence[str],
-        places: Mapping[str, Sequence[int]],
-        claims: Sequence[HeldClaim],
-        renewal: int,
-    ) -> dict[str, object]:
+
+@dataclass(frozen=True)
+class _Asked:
+    """One beat.
+
+    :ivar places: the positions of claims, by queue
+    :ivar length: of the lease, microseconds
+    """
+
+    lease: PodLease
+    places: Mapping[str, Sequence[int]]
+    claims: Sequence[HeldClaim]
+    length: int
+
+    def parts(self, db: Database, declared: Sequence[str], renewal: int) -> dict[str, object]:
         """What is asked of each queue that the pod declares or that it has claims of."""
         return {
-            self._db.keys.queue(queue): (
-                lease.host_id,
-                lease.epoch,
+            db.keys.queue(queue): (
+                self.lease.host_id,
+                self.lease.epoch,
                 renewal if queue in declared else False,
-                [_listed(claims[index]) for index in places.get(queue, ())],
+                [_listed(self.claims[index]) for index in self.places.get(queue, ())],
             )
-            for queue in dict.fromkeys((*declared, *places))
+            for queue in dict.fromkeys((*declared, *self.places))
         }
 
 

@@ -29,10 +29,12 @@ async def _declare(
 ) -> QueueState:
     await note_queues(database, [name])
     request = (DEFAULT_FIELDS, setting_fields(settings), by_operator)
-    record = await database.run_one(
-        "declare_queue", database.keys.queue(name), request, QueueRecord
-    )
-    return record.state(name)
+    base = database.keys.queue(name)
+    # A pod declares many, and must not wait long for each that is silent.
+    found, silent = await database.run_some("declare_queue", {base: request}, QueueRecord)
+    if silent:
+        raise silent[base]
+    return found[base].state(name)
 
 
 async def _change_known(database: Database, script: str, name: str, request: object) -> QueueState:

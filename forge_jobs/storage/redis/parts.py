@@ -54,16 +54,18 @@ class Silence:
         before = self.queues
         if not (before or silent):
             return
-        now = before.difference(map(self._queue, answered)).union(map(self._queue, silent))
-        self.queues = now
+        now = self.queues = (before - self._queues(answered)) | self._queues(silent)
         if lost := now - before:
             [error, *_] = silent.values()
             logger.warning("%s: no answer, all else goes on: %s", _in_words(lost), error)
         if back := before - now:
             logger.info("%s: there are answers again", _in_words(back))
 
-    def _queue(self, base: str) -> str:
-        return "" if base == self._fleet else queue_of(base)
+    def _queues(self, bases: Iterable[str]) -> frozenset[str]:
+        # Locators are nobody's queue.
+        return frozenset(
+            "" if base == self._fleet else queue_of(base) for base in bases if "{@" not in base
+        )
 
 
 def _in_words(queues: Iterable[str]) -> str:

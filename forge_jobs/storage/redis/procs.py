@@ -137,11 +137,12 @@ async def _register(database: Database, pod: Pod, lease_for: timedelta) -> PodLe
     has_held = (await database.run_some("pod_admit", requests, bool)).found
     # Were the pod to die here, what is left would be freed by the next one that knows the kinds.
     for base in (base for base, held in has_held.items() if held):
-        await _free_held_jobs(database, base, pod.kinds)
+        await free_held_jobs(database, base, pod.kinds)
     return lease
 
 
-async def _free_held_jobs(database: Database, base: str, kinds: Sequence[str]) -> None:
+async def free_held_jobs(database: Database, base: str, kinds: Sequence[str]) -> None:
+    """Free the jobs of these kinds that are on hold in a queue."""
     for start in range(0, len(kinds), FREED_AT_ONCE):
         request = (FREED_AT_ONCE, kinds[start : start + FREED_AT_ONCE])
         while await database.run_one("free_held", base, request, int) == FREED_AT_ONCE:

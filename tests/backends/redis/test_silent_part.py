@@ -1,13 +1,11 @@
 """A cluster of which one server is dead or frozen: its queues stop, and nothing else."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import AsyncGenerator, Iterator
 from datetime import timedelta
 
 import anyio
 import pytest
-from redis.crc import key_slot
 
 from forge_jobs.client import JobClient
 from forge_jobs.clock import SystemClock
@@ -15,7 +13,7 @@ from forge_jobs.config import RuntimeSettings
 from forge_jobs.errors import Unavailable
 from forge_jobs.handlers.requests import EnqueueRequest
 from forge_jobs.model.events import EventKind, TimelineEvent
-from forge_jobs.model.ids import JobId, new_job_id
+from forge_jobs.model.ids import new_job_id
 from forge_jobs.model.jobs import JobFilter
 from forge_jobs.model.metrics import Histogram, LatencySample
 from forge_jobs.policy.liveness import ReaperGuard
@@ -26,88 +24,25 @@ from forge_jobs.runtime.latencies import minute_start
 from forge_jobs.runtime.reaper import reap_once
 from forge_jobs.runtime.rollup import roll_up_once
 from forge_jobs.storage.opening import open_storage
-from forge_jobs.storage.protocols import Storage
-from forge_jobs.storage.redis.keys import Keys
-from forge_jobs.testing.servers import ClusterNode, RedisCluster
-from tests.support import servers
+from forge_jobs.testing.servers import RedisCluster
 from tests.support.factories import LEASE, a_pod, new_job
-from tests.support.redis_databases import with_options
-from tests.support.silent import frozen
+from tests.support.shards import FAULTS, NAMES, Shards, a_cluster, url_of
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.long]
 
-NAMES = [f"queue-{number}" for number in range(30)]
-KEYS = Keys("silent-part")
-
-
-@contextmanager
-def killed(node: ClusterNode) -> Iterator[None]:
-    node.kill()
-    try:
-        yield
-    finally:
-        node.start()
-
-
-@contextmanager
-def stopped(node: ClusterNode) -> Iterator[None]:
-    with frozen(node.process_id):
-        yield
-
-
-FAULTS: dict[str, Callable[[ClusterNode], AbstractContextManager[None]]] = {
-    "killed": killed,
-    "frozen": stopped,
-}
-
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[RedisCluster]:
-    """A server that is down takes only its own slots with it."""
-    settings = {"cluster-require-full-coverage": "no"}
-    with servers.a_redis_cluster(durable=True, settings=settings) as started:
+    with a_cluster() as started:
         yield started
-
-
-def node_of(cluster: RedisCluster, key: str) -> ClusterNode:
-    slot = key_slot(key.encode())
-    return cluster.nodes[next(n for n in (2, 1, 0) if slot >= 16_384 * n // 3)]
-
-
-class Shards:
-    """The store, and what of it lies on the server that is to fail.
-
-    :ivar lost: queues of that server
-    :ivar healthy: the other queues
-    """
-
-    def __init__(self, cluster: RedisCluster, storage: Storage) -> None:
-        self.cluster = cluster
-        self.storage = storage
-        self.fleet = node_of(cluster, KEYS.fleet)
-        self.node = next(node for node in cluster.nodes if node is not self.fleet)
-        self.lost = [name for name in NAMES if node_of(cluster, KEYS.queue(name)) is self.node]
-        self.healthy = [name for name in NAMES if name not in self.lost]
-
-    def is_located_there(self, job_id: str) -> bool:
-        return node_of(self.cluster, KEYS.locators(JobId(job_id))) is self.node
-
-    @contextmanager
-    def down(self, fault: str, node: ClusterNode | None = None) -> Iterator[None]:
-        try:
-            with FAULTS[fault](node or self.node):
-                yield
-        finally:
-            self.cluster.wait_until_up()
 
 
 @pytest.fixture
 async def shards(cluster: RedisCluster) -> AsyncGenerator[Shards]:
     for node in cluster.nodes:
         node.command("FLUSHALL")
-    url = with_options(cluster.url, prefix=KEYS.prefix, timeout=4)
-    async with await open_storage(url) as storage:
+    async with await open_storage(url_of(cluster)) as storage:
         await storage.jobs.enqueue([new_job(queue=name) for name in NAMES])
         yield Shards(cluster, storage)
 
@@ -162,10 +97,9 @@ async def test_an_id_of_the_callers_needs_its_locator(shards: Shards, fault: str
 async def test_what_a_dead_caller_left_without_a_locator_the_sweep_finds(
     shards: Shards, cluster: RedisCluster, fault: str
 ) -> None:
-    url = with_options(cluster.url, prefix=KEYS.prefix, timeout=4)
     stored = [new_job(queue=shards.healthy[0]) for _ in range(20)]
     with shards.down(fault):
-        async with await open_storage(url, migrate=False) as caller:
+        async with await open_storage(url_of(cluster), migrate=False) as caller:
             await caller.jobs.enqueue(stored)
     ids = [job.id for job in stored]
     assert len(await shards.storage.jobs.get(ids)) < len(ids)

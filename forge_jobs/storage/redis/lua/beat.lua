@@ -1,5 +1,6 @@
 -- allow-oom
--- A pod's beat. Under the fleet's base { host, epoch, lease_for }: renews the pod's own lease; answers
+-- A pod's beat. Under the fleet's base { host, epoch, lease_for, false, lives }: renews the pod's own
+-- lease, with `lives` also one that ran out, as it is held elsewhere; answers
 -- whether it is held, what the pod says of itself, '' for one of another epoch, and the time.
 -- Under a queue's base its part: { host, epoch, lease_for, claims }. lease_for is 0 when the pod's own
 -- lease is lost, as it is when the fleet's part of the same step has found so; false when only
@@ -67,11 +68,11 @@ local function beat_queue(base, host, epoch, lease_for, claims)
 end
 
 local function handle(base, request)
-  local host, epoch, lease_for, claims = unpack(request)
+  local host, epoch, lease_for, claims, lives = unpack(request)
   if claims then
     return beat_queue(base, host, epoch, lease_for, claims)
   end
   local doc
-  is_pod_held, doc = renew_pod(base, host, epoch, lease_for)
+  is_pod_held, doc = renew_pod(base, host, epoch, lease_for, lives)
   return { is_pod_held, doc, now }
 end

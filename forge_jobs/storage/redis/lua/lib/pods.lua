@@ -17,12 +17,12 @@ end
 
 -- Renews the lease of a pod: whether it is held, not when it ran out or is of another epoch; and what
 -- the pod says of itself, '' for one of another epoch.
-local function renew_pod(base, host, epoch, lease_for)
+local function renew_pod(base, host, epoch, lease_for, lives)
   local key = pod_key(base, host)
   local found, lease_until, doc = unpack(redis.call('HMGET', key, 'epoch', 'lease_until', 'doc'))
   if found ~= epoch then
     return false, ''
-  elseif whole(lease_until, 0) <= now then
+  elseif whole(lease_until, 0) <= now and not lives then
     return false, doc
   end
   redis.call('HSET', key, 'beat', now, 'lease_until', now + lease_for)
