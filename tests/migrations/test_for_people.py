@@ -38,12 +38,13 @@ async def test_the_view_shows_instants_and_durations(url: str) -> None:
     [row] = await query(
         url, "SELECT status, due_at, finished_at, waited, ran, started_at FROM forge_jobs_view"
     )
-    status, due, finished, waited, ran, _ = row
+    status, due, finished, waited, ran, started = row
     if url.startswith("sqlite"):
         assert (status, due) == ("done", "2026-01-01T00:00:00.000000Z")
+        assert started == "2026-01-01T00:00:02.000000Z"  # No beat has seen the run.
         assert (finished, waited, ran) == ("2026-01-01T00:00:05.000005Z", 2.0, 3.000005)
     else:
-        assert (status, due) == ("done", START)
+        assert (status, due, started) == ("done", START, START + timedelta(seconds=2))
         assert finished == START + timedelta(seconds=5, microseconds=5)
         assert (waited, ran) == (timedelta(seconds=2), timedelta(seconds=3, microseconds=5))
 

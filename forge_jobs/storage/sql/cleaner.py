@@ -8,7 +8,7 @@ from forge_jobs.model.retention import Cleaned, Kept
 from forge_jobs.storage.sql import retention
 from forge_jobs.storage.sql.database import Database
 from forge_jobs.storage.sql.overdue import Ended
-from forge_jobs.storage.sql.retention import Refused, Rest
+from forge_jobs.storage.sql.retention import Holds, Refused, Rest
 
 _PASSED_BY_S = 3600.0
 _MOST_PASSED_BY = 10_000
@@ -22,6 +22,8 @@ class Cleaner:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._held: dict[str, tuple[float, str]] = {}
+        flavor = database.flavor
+        self._holds = Holds(flavor.hold_s, flavor.most_hold_s)
 
     async def cleanup(self, limit: int, rest: object | None, kept: Kept) -> Cleaned:
         """See ``JobStore.cleanup``."""
@@ -34,8 +36,9 @@ class Cleaner:
         others = []
         for other in found.others:
             gone, more = await self._database.write(
-                partial(retention.remove_others, other=other, limit=limit)
+                partial(retention.remove_others, other=other, limit=limit, holds=self._holds)
             )
+            self._holds.end()
             removed += gone if other.what not in retention.FOLDED else 0
             if more is not None:
                 others.append(more)
@@ -53,8 +56,10 @@ class Cleaner:
                     overdue=rest.jobs,
                     limit=limit,
                     held=self._held.keys(),
+                    holds=self._holds,
                 )
             )
+            self._holds.end()
         except Refused as refused:
             removed, held = await self._one_by_one(refused)
             return removed, list(refused.rest), held

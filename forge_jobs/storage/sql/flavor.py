@@ -28,7 +28,9 @@ class Flavor(Protocol):
     locks_rows: bool
     """Whether a transaction that is open may hold single rows: False where it holds all or none."""
     hold_s: float
-    """How long a batch of housekeeping may hold others up, its commit apart."""
+    """How long a batch of housekeeping may hold others up at first, its commit apart."""
+    most_hold_s: float
+    """The same with its commit, which is measured: the next batch is as much shorter."""
     driver_errors: tuple[type[Exception], ...]
     """What drivers raise: their own errors, and those of values they cannot bind."""
 

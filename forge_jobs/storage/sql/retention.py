@@ -44,6 +44,9 @@ MINUTES_KEPT = HISTORY_KEPT
 _FIRST, _MOST = 32, 1000
 """Rows of the first portion of a batch, and of any."""
 
+_SHORTEST_S, _AIM = 0.001, 0.6
+"""Time that a batch has at least, its commit apart, and the share of the longest hold to aim at."""
+
 _LAST = "~"
 """Comes after every id."""
 
@@ -208,12 +211,40 @@ def _rules(tx: Tx, queue: str, rule: str) -> Iterator[Ended]:
         yield Ended(queue, status.value, rule, *end)
 
 
-def _portions(tx: Tx, limit: int, step: Callable[[int], int]) -> tuple[int, bool]:
+class Holds:
+    """How long batches may hold others up, their commits included, which is measured.
+
+    A commit takes as long as the disk does for what was written, so nobody can tell before.
+
+    :param script_s: for the statements of a batch
+    :param most_s: for all of it
+    """
+
+    def __init__(self, script_s: float, most_s: float) -> None:
+        self._longest_s = self.script_s = script_s
+        self._most_s = most_s
+        self._began = 0.0
+
+    def begin(self) -> float:
+        """The batch has the lock from here on."""
+        self._began = _elapsed()
+        return self._began
+
+    def end(self) -> None:
+        """The batch is committed."""
+        held = _elapsed() - self._began
+        share = self._most_s / max(held, 1e-6)
+        # Down at once, and up by a quarter for each batch that was short.
+        share = _AIM * share if share < 1 else min(_AIM * share, 1.25)
+        self.script_s = min(max(self.script_s * share, _SHORTEST_S), self._longest_s)
+
+
+def _portions(tx: Tx, limit: int, holds: Holds, step: Callable[[int], int]) -> tuple[int, bool]:
     """Repeat ``step(size)`` as long as others may be held up; rows, and whether there are more.
 
     :param step: deals with at most so many rows; with fewer when there are no more
     """
-    began = _elapsed()
+    began = holds.begin()
     done, size = 0, _FIRST
     while done < limit:
         size = min(size, limit - done)
@@ -223,7 +254,7 @@ def _portions(tx: Tx, limit: int, step: Callable[[int], int]) -> tuple[int, bool
             return done, False
         spent = _elapsed() - began
         # As many as go in the time that is left, at the pace so far.
-        fitting = int(done * (tx.flavor.hold_s - spent) / max(spent, 1e-6))
+        fitting = int(done * (holds.script_s - spent) / max(spent, 1e-6))
         if fitting < _FIRST:
             break
         size = min(2 * size, fitting, _MOST)
@@ -234,7 +265,7 @@ def _portions(tx: Tx, limit: int, step: Callable[[int], int]) -> tuple[int, bool
 
 
 def remove_ended(
-    tx: Tx, overdue: Sequence[Ended], limit: int, held: Collection[str]
+    tx: Tx, overdue: Sequence[Ended], limit: int, held: Collection[str], holds: Holds
 ) -> tuple[int, list[Ended], list[str]]:
     """Remove the first jobs; how many rows were dealt with, what is left, and what was passed by.
 
@@ -268,7 +299,7 @@ def remove_ended(
             raise Refused(removed, reason, list(left)) from None
         return len(rows)
 
-    _portions(tx, limit, step)
+    _portions(tx, limit, holds, step)
     return len(removed) - stayed, list(left), passed
 
 
@@ -305,7 +336,7 @@ def _remove(tx: Tx, rows: Sequence[Any]) -> int:
 # -- all else ----------------------------------------------------------------------------------
 
 
-def remove_others(tx: Tx, other: Other, limit: int) -> tuple[int, Other | None]:
+def remove_others(tx: Tx, other: Other, limit: int, holds: Holds) -> tuple[int, Other | None]:
     """Clear results, or remove rows of a history; how many, and what is left."""
     left = other
 
@@ -318,7 +349,7 @@ def remove_others(tx: Tx, other: Other, limit: int) -> tuple[int, Other | None]:
         return len(rows)
 
     remove = _fold if other.what in FOLDED else _REMOVERS.get(other.what, _remove_history)
-    removed, is_more = _portions(tx, limit, step)
+    removed, is_more = _portions(tx, limit, holds, step)
     return removed, left if is_more else None
 
 

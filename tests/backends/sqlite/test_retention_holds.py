@@ -31,3 +31,45 @@ async def test_a_batch_ends_when_the_lock_was_held_for_long_enough(
         assert 0 < cleaned.removed <= 100
         assert cleaned.rest is not None
         assert await cleaned_up(storage) >= JOBS - 100
+
+
+def test_a_slow_commit_makes_the_next_batch_shorter(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(retention, "_elapsed", lambda: now[0])
+    holds = retention.Holds(0.03, 0.05)
+
+    def batch(seconds: float) -> float:
+        holds.begin()
+        now[0] += seconds
+        holds.end()
+        return holds.script_s
+
+    assert batch(0.1) == pytest.approx(0.03 * 0.6 / 2)
+    assert batch(0.05) == pytest.approx(0.6 * 0.009)
+    assert batch(10.0) == 0.001
+    # Up again bit by bit, and never beyond what it began with.
+    assert batch(0.001) == pytest.approx(0.00125)
+    for _ in range(30):
+        longest = batch(0.001)
+    assert longest == 0.03
+
+
+@pytest.mark.parametrize("rows", [JOBS])
+async def test_batches_are_measured_to_the_end_of_their_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int
+) -> None:
+    clock, measured = ManualClock(), list[float]()
+    end = retention.Holds.end
+
+    def note(holds: retention.Holds) -> None:
+        end(holds)
+        measured.append(holds.script_s)
+
+    async with await open_storage(f"sqlite:///{tmp_path}/jobs.db", clock=clock) as storage:
+        await storage.jobs.enqueue([new_job() for _ in range(rows)])
+        await storage.jobs.cancel(JobFilter(), limit=1_000)
+        clock.advance(40 * DAY)
+        with monkeypatch.context() as patch:
+            patch.setattr(retention.Holds, "end", note)
+            assert await cleaned_up(storage) >= rows
+    assert measured

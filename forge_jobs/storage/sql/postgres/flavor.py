@@ -86,6 +86,8 @@ class PostgresFlavor(Upserts):
     name = "postgresql"
     locks_rows = True
     hold_s = 0.2
+    # Nobody waits for a commit of retention: it holds rows that have ended.
+    most_hold_s = 10.0
     driver_errors: tuple[type[Exception], ...] = DRIVER_ERRORS
 
     def __init__(self, schema: str, clock: Clock | None, *, wakes: bool = True) -> None:

@@ -78,6 +78,7 @@ class SqliteFlavor(Upserts):
     name = "sqlite"
     locks_rows = False
     hold_s = 0.03
+    most_hold_s = 0.05
     driver_errors: tuple[type[Exception], ...] = TRANSLATED
 
     def __init__(self, clock: Clock) -> None:
