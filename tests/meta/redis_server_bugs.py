@@ -89,6 +89,13 @@ REDIS_SERVER_BUGS: tuple[Bug, ...] = (
         "text.decode()",
     ),
     _bug(
+        "claims of one time compared as the server's locale does",
+        "locales",
+        "lua/lib/reading.lua",
+        "return is_before(one.id, other.id)",
+        "return one.id < other.id",
+    ),
+    _bug(
         "ids compared as the server's locale does",
         "locales",
         "lua/lib/start.lua",

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from forge_jobs.clock import ManualClock
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import JobFilter, JobStatus
 from forge_jobs.storage.opening import open_storage
@@ -73,3 +74,24 @@ async def test_lists_are_whole_whatever_the_servers_locale(czech: RedisServer) -
                     break
             wanted = 100 if which.statuses else len(ids)
             assert len(found) == len(set(found)) == wanted
+
+
+async def test_claims_take_jobs_of_one_time_in_the_order_of_their_ids(czech: RedisServer) -> None:
+    clock = ManualClock()
+    chosen = random.Random(11)
+    ids = [JobId("0" + "".join(chosen.choices("0C5HZ", k=25))) for _ in range(60)]
+    kinds = ("a", "b", "c")
+    async with await open_storage(czech.url, clock=clock) as storage:
+        lease = await register(storage, kinds=kinds)
+        # Of several kinds: those of one stand in one list, which the server itself keeps in order.
+        due = clock.now()
+        await storage.jobs.enqueue(
+            [
+                new_job(id=job_id, kind=kinds[number % 3], run_at=due)
+                for number, job_id in enumerate(ids)
+            ]
+        )
+        taken: list[JobId] = []
+        while claimed := await claim(storage, lease, limit=7, kinds=kinds):
+            taken += [each.claim.job_id for each in claimed]
+    assert taken == sorted(ids)

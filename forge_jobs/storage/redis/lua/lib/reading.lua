@@ -49,7 +49,7 @@ end
 
 local function comes_first(one, other)
   if one.run_at == other.run_at then
-    return one.id < other.id
+    return is_before(one.id, other.id)
   end
   return one.run_at < other.run_at
 end
