@@ -24,7 +24,7 @@ from forge_jobs.handlers.registry import HandlerRegistry, check_registry
 from forge_jobs.handlers.requests import CheckedJson, EnqueueRequest
 from forge_jobs.handlers.routing import checked_router
 from forge_jobs.home_loop import HomeLoop
-from forge_jobs.lanes import Lane
+from forge_jobs.lanes import MAX_ITEMS, Lane
 from forge_jobs.model.ids import check_job_id
 from forge_jobs.model.jobs import (
     EnqueueOutcome,
@@ -39,8 +39,8 @@ from forge_jobs.results import AwaitedJobs, read_result
 from forge_jobs.routes import NotLookedUp, PublishedRoutes
 from forge_jobs.storage.protocols import JobStore, Storage, check_storage
 
-ATOMIC_JOBS = 10_000
-"""So many jobs of one ``enqueue_many`` are stored all or none."""
+ATOMIC_JOBS = 500
+"""So many jobs of one ``enqueue_many`` are stored all or none, on every store."""
 
 _CLOSED = "this client is closed"
 _ROW_BYTES = 400
@@ -100,6 +100,7 @@ class JobClient:
             self._store,
             size_of=_size_of,
             count_of=len,
+            max_items=min(MAX_ITEMS, self.storage.jobs.enqueue_at_once),
             sort_key=sort_key,
             repeat_for=self._repeat_for,
             clock=self._clock,
@@ -141,14 +142,15 @@ class JobClient:
     ) -> list[EnqueueOutcome]:
         """Store many, outcomes in their order.
 
-        All or none for up to ``ATOMIC_JOBS``; more are stored in steps of that many, in
+        All or none for up to ``ATOMIC_JOBS``; more may be stored in steps of at least that many, in
         order, and an error leaves the earlier steps stored. Every request is checked before
         anything is stored. Errors and ``connection`` as in :meth:`enqueue`.
         """
         jobs = await self.prepared(requests)
         outcomes: list[EnqueueOutcome] = []
-        for start in range(0, len(jobs), ATOMIC_JOBS):
-            outcomes += await self._submit(jobs[start : start + ATOMIC_JOBS], connection)
+        step = self.storage.jobs.enqueue_at_once
+        for start in range(0, len(jobs), step):
+            outcomes += await self._submit(jobs[start : start + step], connection)
         return outcomes
 
     def prepare(self, request: EnqueueRequest, **options: Any) -> NewJob:

@@ -11,7 +11,38 @@ def _bug(name: str, tests: str, file: str, old: str, new: str) -> Bug:
     return Bug(name, files_of(tests), (Edit(file, old, new),), backend)
 
 
+def _steps(name: str, file: str, old: str, new: str) -> Bug:
+    """One of a script of Redis that holds the server up."""
+    tests = ("tests/backends/redis/test_script_steps.py",)
+    return Bug(f"redis: {name}", tests, (Edit(f"{_REDIS}{file}", old, new),), "redis")
+
+
 LIFETIME_BUGS = [
+    _steps("one script changes any number of jobs", "steps.py", "= 200\n", "= 2_000\n"),
+    _steps(
+        "one script ends any number of claims",
+        "ownership.py",
+        "portions(pairs, CLAIMS_AT_ONCE)",
+        "portions(pairs, 5_000)",
+    ),
+    _steps(
+        "a beat of many claims is one script",
+        "beats.py",
+        "max(0, len(indexes) - share)",
+        "0",
+    ),
+    _steps(
+        "a list looks at any number of jobs in one script",
+        "lists.py",
+        "_STEP = 1000",
+        "_STEP = 9000",
+    ),
+    _steps(
+        "a client enqueues any number of jobs by one script",
+        "job_store.py",
+        "self.enqueue_at_once = 500",
+        "self.enqueue_at_once = 10_000",
+    ),
     _bug(
         "a queue with jobs is deleted",
         "deleting",

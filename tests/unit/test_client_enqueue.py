@@ -8,7 +8,7 @@ from typing import Any
 import anyio
 import pytest
 
-from forge_jobs.client import ATOMIC_JOBS, JobClient
+from forge_jobs.client import JobClient
 from forge_jobs.errors import Conflict, InvalidInput, NotFound, StorageError, Unavailable
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.handlers.requests import EnqueueRequest
@@ -40,6 +40,7 @@ class SpiedJobs:
     def __init__(self, jobs: Any) -> None:
         self._jobs = jobs
         self.calls: list[Sequence[NewJob]] = []
+        self.enqueue_at_once = int(jobs.enqueue_at_once)
         self.lost_replies = 0
         self.outages = 0
         self.gate = asyncio.Event()
@@ -295,15 +296,14 @@ class TestMany:
         assert await stored(storage) == 10
 
     async def test_a_list_beyond_the_atomic_size_goes_in_steps(
-        self, client: JobClient, jobs: SpiedJobs, monkeypatch: pytest.MonkeyPatch
+        self, client: JobClient, jobs: SpiedJobs
     ) -> None:
-        monkeypatch.setattr("forge_jobs.client.ATOMIC_JOBS", 4)
+        jobs.enqueue_at_once = 4
 
         outcomes = await client.enqueue_many([add.request([n]) for n in range(9)])
 
         assert [len(call) for call in jobs.calls] == [4, 4, 1]
         assert len(outcomes) == 9
-        assert ATOMIC_JOBS == 10_000
 
     async def test_nothing_is_stored_for_nothing(self, client: JobClient, jobs: SpiedJobs) -> None:
         assert await client.enqueue_many([]) == []

@@ -38,6 +38,9 @@ class JobStore(SweptStore, Protocol):
     store_id: str
     """Equal for the views of one store; a bundle of different ones is refused."""
 
+    enqueue_at_once: int
+    """How many jobs one :meth:`enqueue` should bring: at least 500."""
+
     # -- in ----------------------------------------------------------------------------------
 
     async def enqueue(
@@ -281,10 +284,8 @@ class JobStore(SweptStore, Protocol):
     async def run_now(
         self, which: JobFilter, *, cursor: str | None = None, limit: int = 500
     ) -> BulkOutcome:
-        """Make pending and failed jobs due now; attempts stay. Refuses all others.
-
-        One that is due already keeps its place in the order, and counts as changed.
-        """
+        """Make pending and failed jobs due now; attempts stay. Refuses all others. One that is due
+        already keeps its place in the order, and counts as changed."""
         ...
 
     async def bring_back_jobs(self, limit: int) -> int:
@@ -347,10 +348,8 @@ class JobStore(SweptStore, Protocol):
         ...
 
     def ring(self, wake: Wake) -> None:
-        """Wake this process's own :meth:`wait_for_work`; callable from any thread.
-
-        For callers who committed a transaction that the store did not see end.
-        """
+        """Wake this process's own :meth:`wait_for_work`; callable from any thread. For callers who
+        committed a transaction that the store did not see end."""
         ...
 
     # -- bookkeeping -------------------------------------------------------------------------

@@ -22,9 +22,11 @@ from forge_jobs.storage.redis.answers import Decoder
 from forge_jobs.storage.redis.database import BASES_AT_ONCE, Database
 from forge_jobs.storage.redis.fleet import decode_pod
 from forge_jobs.storage.redis.keys import queue_of
+from forge_jobs.storage.redis.lists import portions
 from forge_jobs.storage.redis.ownership import by_queue
 from forge_jobs.storage.redis.procs import free_held_jobs
 from forge_jobs.storage.redis.queue_records import QueueRecord
+from forge_jobs.storage.redis.steps import ITEMS_AT_ONCE
 from forge_jobs.storage.salvage import UNREADABLE
 
 _STATES = {
@@ -111,7 +113,9 @@ class Beats:
         self, lease: PodLease, claims: Sequence[HeldClaim], lease_for: timedelta
     ) -> Beat:
         """See ``JobStore.heartbeat``."""
-        beat = _Asked(lease, by_queue(one.claim for one in claims), claims, duration_us(lease_for))
+        places = by_queue(one.claim for one in claims)
+        earlier = await self._earlier(lease, places, claims)
+        beat = _Asked(lease, places, claims, duration_us(lease_for), earlier)
         heard = await (self._in_parts(beat) if self._db.is_cluster else self._at_once(beat))
         return Beat(
             lease_held=heard.lease_held,
@@ -119,7 +123,9 @@ class Beats:
                 claims[index].claim: _STATES[state]
                 for queue, indexes in beat.places.items()
                 if queue in heard.answers
-                for index, state in zip(indexes, heard.answers[queue].states, strict=True)
+                for index, state in zip(
+                    indexes, [*earlier[queue], *heard.answers[queue].states], strict=True
+                )
             },
             unknown=tuple(
                 Claim(queue, JobId(job_id), token, lease.host_id)
@@ -137,6 +143,24 @@ class Beats:
             silent=heard.silent,
             admitted=heard.admitted,
         )
+
+    async def _earlier(
+        self, lease: PodLease, places: Mapping[str, Sequence[int]], claims: Sequence[HeldClaim]
+    ) -> Mapping[str, Sequence[str]]:
+        """Beat for what is too much for one step: by queue the states of its first claims."""
+        states: dict[str, list[str]] = {queue: [] for queue in places}
+        share = max(1, ITEMS_AT_ONCE // max(1, min(len(places), BASES_AT_ONCE)))
+        for queue, indexes in places.items():
+            base = self._db.keys.queue(queue)
+            # The last ones are left for the step that tells what else there is.
+            for some in portions(indexes[: max(0, len(indexes) - share)], ITEMS_AT_ONCE):
+                listed = [_listed(claims[index]) for index in some]
+                request = (lease.host_id, lease.epoch, False, listed, False)
+                found, silent = await self._db.run_some("beat", {base: request}, _Answer)
+                if silent:
+                    break
+                states[queue] += found[base].states
+        return states
 
     async def _at_once(self, beat: "_Asked") -> _Heard:
         fleet, lease = self._db.keys.fleet, beat.lease
@@ -227,24 +251,27 @@ class _Asked:
 
     :ivar places: the positions of claims, by queue
     :ivar length: of the lease, microseconds
+    :ivar earlier: the states of a queue's first claims, as steps before have told them
     """
 
     lease: PodLease
     places: Mapping[str, Sequence[int]]
     claims: Sequence[HeldClaim]
     length: int
+    earlier: Mapping[str, Sequence[str]]
 
     def parts(self, db: Database, declared: Sequence[str], renewal: int) -> dict[str, object]:
         """What is asked of each queue that the pod declares or that it has claims of."""
-        return {
-            db.keys.queue(queue): (
-                self.lease.host_id,
-                self.lease.epoch,
-                renewal if queue in declared else False,
-                [_listed(self.claims[index]) for index in self.places.get(queue, ())],
-            )
-            for queue in dict.fromkeys((*declared, *self.places))
-        }
+        parts: dict[str, object] = {}
+        for queue in dict.fromkeys((*declared, *self.places)):
+            listed, states = self.places.get(queue, ()), self.earlier.get(queue, ())
+            told = zip(listed, states, strict=False)
+            held = [self.claims[index].claim.job_id for index, state in told if state != "lost"]
+            rest = [_listed(self.claims[index]) for index in listed[len(states) :]]
+            renewed = renewal if queue in declared else False
+            own = (self.lease.host_id, self.lease.epoch)
+            parts[db.keys.queue(queue)] = (*own, renewed, rest, held)
+        return parts
 
 
 def _listed(one: HeldClaim) -> tuple[str, int, str]:

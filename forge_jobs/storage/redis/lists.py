@@ -26,10 +26,10 @@ Located = tuple[JobId, str]
 PORTION = 1000
 """How many ids one step takes at most."""
 
-_STEP = 4000
+_STEP = 1000
 """How many ids the queues of one step look at together, at most."""
 
-_FEWEST, _USUAL = 20, 200
+_FEWEST, _USUAL = 10, 200
 """How many ids one queue looks at in a step, with many queues and with few."""
 
 T = TypeVar("T")

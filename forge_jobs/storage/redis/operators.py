@@ -12,6 +12,7 @@ from forge_jobs.storage.redis.fleet import in_all_queues
 from forge_jobs.storage.redis.lists import oldest
 from forge_jobs.storage.redis.locators import locate_by_queue
 from forge_jobs.storage.redis.requeues import requeue
+from forge_jobs.storage.redis.steps import ITEMS_AT_ONCE, run_in_steps
 
 _CHANGED, _REQUESTED = "changed", "requested"
 _Outcomes = list[tuple[JobId, str]]
@@ -37,8 +38,8 @@ async def operate(
 ) -> BulkOutcome:
     """Do ``verb`` (the name of its script) to the next matching jobs.
 
-    Atomic per queue, and on one server over up to a hundred queues. A requeue of jobs that come
-    after others is a step of its own.
+    Step by step, each of a bounded number of jobs: one that dies in between has dealt with the
+    first. A requeue of jobs that come after others is a step of its own.
     """
     check_limit(limit)
     after = check_cursor(cursor) or ""
@@ -50,8 +51,7 @@ async def operate(
     if verb == "requeue":
         outcomes = await requeue(db, parts, visit.ids)
     else:
-        requests = {base: (parts, ids) for base, ids in visit.ids.items()}
-        answers = await db.run(verb, requests, _Outcomes)
+        answers = await run_in_steps(db, verb, visit.ids, lambda _, ids: (parts, ids), _Outcomes)
         outcomes = [outcome for found in answers.values() for outcome in found]
     outcomes += ((job_id, Refusal.NOT_FOUND.value) for job_id in await _gone(db, visit))
     return _outcome(sorted(outcomes), visit.cursor, is_named=which.ids is not None)
@@ -63,9 +63,11 @@ async def expire(db: Database, limit: int) -> int:
     expired = 0
     # One after the other, because only so many in all are changed.
     for queue, count in waiting.items():
-        if count and expired < limit:
-            request = {db.keys.queue(queue): limit - expired}
-            expired += sum((await db.run_some("expire", request, int)).found.values())
+        gone = count
+        while gone and expired < limit:
+            request = {db.keys.queue(queue): min(limit - expired, ITEMS_AT_ONCE)}
+            gone = sum((await db.run_some("expire", request, int)).found.values())
+            expired += gone
     return expired
 
 

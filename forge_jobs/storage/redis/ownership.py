@@ -25,7 +25,11 @@ from forge_jobs.model.transitions import (
 from forge_jobs.storage.redis.codec import StoredClaim, claimed_job, decode_doc, error_json
 from forge_jobs.storage.redis.database import Database
 from forge_jobs.storage.redis.fleet import in_all_queues, unknown_kinds
+from forge_jobs.storage.redis.lists import portions
 from forge_jobs.storage.salvage import UNREADABLE, log_set_aside
+
+CLAIMS_AT_ONCE = 400
+"""How many claims one step makes or ends: at 10 to 20 us each, all other calls wait as long."""
 
 _HOLD_AT_ONCE = 1000
 """How many jobs of unknown kinds one claim puts aside, so that it stays short."""
@@ -91,26 +95,32 @@ async def exchange(
 ) -> Exchange:
     """See ``JobStore.exchange``."""
     pairs = [(one.claim, one.transition) for one in finalizations]
-    asked_at = _elapsed()
-    asked = (
-        lease.host_id,
-        lease.epoch,
-        demand.worker_ids,
-        demand.limit,
-        list(demand.kinds),
-        demand.max_bytes,
-        db.known_elsewhere.of(queue),
-    )
-    settled, answers = await _step(db, "finalize", pairs, claims={db.keys.queue(queue): asked})
+    base, asked_at = db.keys.queue(queue), _elapsed()
+
+    def asked(part: Demand) -> dict[str, object]:
+        ids, kinds = part.worker_ids[: part.limit], list(part.kinds)
+        known = db.known_elsewhere.of(queue)
+        sizes = (part.limit, kinds, part.max_bytes)
+        return {base: (lease.host_id, lease.epoch, ids, *sizes, known, part is not first)}
+
+    part = first = _part_of(demand, ())
+    settled, answers = await _step(db, "finalize", pairs, claims=asked(part))
+    answer = answers[base]
+    stored = answer.claims
+    # There may be more: claims of which nothing is to be lost, if a further step fails.
+    with contextlib.suppress(StorageError):
+        while len(answer.claims) == part.limit and (part := _part_of(demand, stored)).limit:
+            _, answers = await _step(db, "finalize", (), claims=asked(part))
+            answer = answers[base]
+            stored += answer.claims
     db.waits.claimed(queue, asked_at)
-    answer = answers[db.keys.queue(queue)]
     if answer.strange:
         await _hold_unknown(db, queue, answer)
     if answer.left == _STUCK:
         await _take_expired_away(db, queue)
     for job_id, reason in answer.unreadable:
         log_set_aside(queue, job_id, reason)
-    claimed, unreadable = _claimed_jobs(queue, lease.host_id, answer.claims)
+    claimed, unreadable = _claimed_jobs(queue, lease.host_id, stored)
     if unreadable:
         await _give_back(db, queue, unreadable)
     # What stands behind jobs that are put aside is due too.
@@ -120,6 +130,14 @@ async def exchange(
         tuple(claimed),
         None if next_in < 0 else timedelta(microseconds=next_in),
     )
+
+
+def _part_of(demand: Demand, claims: Sequence[StoredClaim]) -> Demand:
+    """What one step claims after others; the first may bring one job of any size."""
+    room = demand.max_bytes - sum(len(one.payload) for one in claims)
+    limit = min(demand.limit - len(claims), CLAIMS_AT_ONCE) if room > 0 else 0
+    ids = demand.worker_ids[len(claims) :]
+    return msgspec.structs.replace(demand, worker_ids=ids, limit=limit, max_bytes=room)
 
 
 def _claimed_jobs(
@@ -234,6 +252,12 @@ async def _step(
     :param claims: per base a demand
     """
     demands = claims or {}
+    *before, pairs = [*portions(pairs, CLAIMS_AT_ONCE)] or [pairs]
+    settled_before = [
+        each
+        for some in before
+        for each in (await _step(db, mode, some, stale_after=stale_after))[0]
+    ]
     places = by_queue(claim for claim, _ in pairs)
     ends = {
         db.keys.queue(queue): _ends([pairs[index] for index in indexes])
@@ -245,7 +269,7 @@ async def _step(
     }
     answers = await db.run("exchange", requests, _Answer)
     settled = {queue: answers[db.keys.queue(queue)].settled for queue in places}
-    return _in_order(places, settled), answers
+    return settled_before + _in_order(places, settled), answers
 
 
 def _ends(pairs: _Pairs) -> tuple[object, object, str]:

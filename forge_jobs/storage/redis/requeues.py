@@ -19,12 +19,15 @@ from forge_jobs.storage.redis.edges import Edge
 from forge_jobs.storage.redis.fleet import in_every_queue
 from forge_jobs.storage.redis.keys import queue_of, queue_tag
 from forge_jobs.storage.redis.locators import locate_by_queue
+from forge_jobs.storage.redis.steps import run_in_steps
 
 _TRIES = 10
 _AGAIN = "again"
 
 Outcomes = list[tuple[JobId, str]]
 _Ids = Mapping[str, Sequence[JobId]]
+_Plan = tuple[str | bool, list[tuple[str, str, str]]]
+_AllPlans = Mapping[str, Mapping[JobId, _Plan]]
 
 
 class _Link(msgspec.Struct, frozen=True, array_like=True):
@@ -61,10 +64,14 @@ async def requeue(db: Database, parts: object, ids: _Ids) -> Outcomes:
     """
     done: Outcomes = []
     for _ in range(_TRIES):
-        links = await db.run("links", {base: (parts, each) for base, each in ids.items()}, _LINKS)
-        plans = await _Plans(db, links).make() if _any_edge(links) else {}
-        requests = {base: (parts, each, plans.get(base, {})) for base, each in ids.items()}
-        answers = await db.run("requeue", requests, Outcomes)
+        links = await run_in_steps(db, "links", ids, lambda _, each: (parts, each), _LINKS)
+        plans: _AllPlans = await _Plans(db, links).make() if _any_edge(links) else {}
+
+        def request(base: str, each: Sequence[JobId], plans: _AllPlans = plans) -> object:
+            known = plans.get(base, {})
+            return parts, each, {job_id: known[job_id] for job_id in each if job_id in known}
+
+        answers = await run_in_steps(db, "requeue", ids, request, Outcomes)
         done += (pair for found in answers.values() for pair in found if pair[1] != _AGAIN)
         ids = {
             base: [job_id for job_id, word in found if word == _AGAIN]
@@ -94,7 +101,7 @@ class _Plans:
         self._parents: dict[JobId, _Parent] = {}
         self._awaited: set[tuple[str, str]] = set()
 
-    async def make(self) -> dict[str, dict[JobId, tuple[str | bool, list[tuple[str, str, str]]]]]:
+    async def make(self) -> dict[str, dict[JobId, _Plan]]:
         """Per base and job why it is refused, and its edges before and after."""
         await self._read_parents()
         refused = {

@@ -32,6 +32,9 @@ _FORGOTTEN_ROUNDS = 10
 _QUEUES_AT_ONCE = 16
 """Of how many queues one call deals with, of those where there is anything to do."""
 
+_FOUND_AT_ONCE = 2_000
+"""How many jobs of each status one script names that are to go."""
+
 _REMOVED_AT_ONCE = 200
 """How many rows one script removes, so that it stays short."""
 
@@ -164,6 +167,7 @@ class Cleaner:
 
         :param ages: at which the rest goes
         """
+        limit = min(limit, max(1, _FOUND_AT_ONCE // max(1, len(bases))))
         requests = {base: (rules.get(base, []), limit, *ages) for base in bases}
         found, _ = await self._db.run_some("overdue", requests, _Overdue)
         return {base: found[base] for base in bases if base in found}

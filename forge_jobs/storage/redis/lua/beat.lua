@@ -2,12 +2,13 @@
 -- A pod's beat. Under the fleet's base { host, epoch, lease_for, false, lives }: renews the pod's own
 -- lease, with `lives` also one that ran out, as it is held elsewhere; answers
 -- whether it is held, what the pod says of itself, '' for one of another epoch, and the time.
--- Under a queue's base its part: { host, epoch, lease_for, claims }. lease_for is 0 when the pod's own
--- lease is lost, as it is when the fleet's part of the same step has found so; false when only
--- claims are asked about. A claim: { id, token, worker }, worker '' while no handler runs. Answers
--- whether the lease is held here, per claim 'held', 'cancel' or 'lost', the pod's other claims (id,
--- token), whether handovers wait, and of a queue that the pod declares { { state, target, grant,
--- time until the next job, -1 for none } }, else {}.
+-- Under a queue's base its part: { host, epoch, lease_for, claims, earlier }. lease_for is 0 when the
+-- pod's own lease is lost, as it is when the fleet's part of the same step has found so; false when
+-- only claims are asked about. A claim: { id, token, worker }, worker '' while no handler runs.
+-- earlier: jobs of claims that a step before has found held; false in that step. Answers whether the
+-- lease is held here, per claim 'held', 'cancel' or 'lost', the pod's other claims (id, token), whether
+-- handovers wait, and of a queue that the pod declares { { state, target, grant, time until the next
+-- job, -1 for none } }, else {}.
 -- uses: jobs ready slots queues claims pods
 local is_pod_held = true
 
@@ -44,7 +45,7 @@ local function tell(base, slot, is_held, due)
   } }
 end
 
-local function beat_queue(base, host, epoch, lease_for, claims)
+local function beat_queue(base, host, epoch, lease_for, claims, earlier)
   local slot = lease_for and load_slot(base, host)
   local renews = lease_for and lease_for > 0 and is_pod_held
   local is_held = renews and renew_slot(base, host, slot, epoch, lease_for) or false
@@ -54,9 +55,10 @@ local function beat_queue(base, host, epoch, lease_for, claims)
     -- An earlier claim of the same job may be listed beside the one that holds it.
     listed[one[1]] = listed[one[1]] or answers[index] ~= 'lost'
   end
+  for _, id in ipairs(earlier or {}) do listed[id] = true end
   local others, handovers, due = {}, false, nil
   -- An idle queue has none of them: one look instead of three.
-  if redis.call('EXISTS', base .. ':own:' .. host, base .. ':handovers', base .. ':lines') > 0 then
+  if earlier and redis.call('EXISTS', base .. ':own:' .. host, base .. ':handovers', base .. ':lines') > 0 then
     others = unlisted(base, host, listed)
     handovers = redis.call('EXISTS', base .. ':handovers') == 1
     due = next_ready(base)
@@ -68,11 +70,11 @@ local function beat_queue(base, host, epoch, lease_for, claims)
 end
 
 local function handle(base, request)
-  local host, epoch, lease_for, claims, lives = unpack(request)
+  local host, epoch, lease_for, claims, more = unpack(request)
   if claims then
-    return beat_queue(base, host, epoch, lease_for, claims)
+    return beat_queue(base, host, epoch, lease_for, claims, more)
   end
   local doc
-  is_pod_held, doc = renew_pod(base, host, epoch, lease_for, lives)
+  is_pod_held, doc = renew_pod(base, host, epoch, lease_for, more)
   return { is_pod_held, doc, now }
 end

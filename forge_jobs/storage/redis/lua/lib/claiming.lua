@@ -1,7 +1,8 @@
 -- Claims the first due jobs of a queue. Used with jobs, slots, ready, claims, unreadable.
 --
--- A demand: { host, epoch, worker ids, limit, kinds, bytes, kinds to pass over }. The payloads of the
--- claims are so many bytes at most; the first one comes whatever its size.
+-- A demand: { host, epoch, worker ids, limit, kinds, bytes, kinds to pass over,
+-- whether a step before has made claims }. The payloads of the claims are so many bytes at most; the
+-- first one of all steps comes whatever its size.
 
 local MORE = {
   'status', 'attempt', 'crashes', 'snoozes', 'tags', 'schedule', 'cancel', 'expires', 'started',
@@ -44,14 +45,15 @@ end
 -- The claims, the kinds of due jobs that were passed over, the jobs that cannot be read (id and
 -- reason of each), and whether due jobs were left: 'cut' for their size, 'stuck' behind expired ones.
 local function claim(base, demand)
-  local host, epoch, workers, limit, kinds, room, passed = unpack(demand)
+  local host, epoch, workers, limit, kinds, room, passed, goes_on = unpack(demand)
   if limit < 1 or not is_open(base, host, epoch) then
     return {}, {}, {}, ''
   end
   local picked, strange, is_behind = find_due(base, kinds, passed, #workers, limit)
   local claims, before, unreadable, left = {}, {}, {}, is_behind and 'stuck' or ''
   for index, entry in ipairs(picked) do
-    local taken, status = take(base, entry, host, workers[#claims + 1] or '', #claims > 0 and room)
+    local most = (goes_on or #claims > 0) and room
+    local taken, status = take(base, entry, host, workers[#claims + 1] or '', most)
     if taken == false then
       left, picked = 'cut', { unpack(picked, 1, index - 1) }
       break

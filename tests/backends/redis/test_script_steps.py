@@ -1,0 +1,173 @@
+"""No script holds the server up for long: how many commands each runs, as the server tells it."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from datetime import timedelta
+
+import pytest
+from redis.asyncio import Redis
+
+from forge_jobs.bulk import in_batches
+from forge_jobs.client import JobClient
+from forge_jobs.clock import ManualClock
+from forge_jobs.handlers.requests import EnqueueRequest
+from forge_jobs.model.jobs import BulkOutcome, ClaimedJob, JobFilter, JobStatus
+from forge_jobs.model.processes import ClaimState, HeldClaim, PodLease
+from forge_jobs.model.queues import QueueChange, Retention
+from forge_jobs.model.transitions import Finalization
+from forge_jobs.storage.protocols import Storage
+from tests.support.factories import (
+    DAY,
+    KIND,
+    LEASE,
+    QUEUE,
+    cleaned_up,
+    done,
+    new_job,
+    register,
+)
+
+pytestmark = pytest.mark.anyio
+
+JOBS = 1_200
+_LAST = "that-was-all"
+
+MOST = 3_500
+"""Commands of one script: 10 ms of a server that takes 3 us for each."""
+
+
+@pytest.fixture
+async def lease(storage: Storage) -> PodLease:
+    return await register(storage)
+
+
+@asynccontextmanager
+async def each_step_short(client: Redis, most: int = MOST) -> AsyncIterator[list[int]]:
+    """Refuses a script of more than ``most`` commands, once all have run; their numbers."""
+    numbers: list[int] = []
+    async with client.monitor() as monitor:
+        yield numbers
+        await client.echo(_LAST)
+        async for event in monitor.listen():
+            if event["command"] == f"ECHO {_LAST}":
+                break
+            if event["client_type"] == "lua":
+                numbers[-1] += 1
+            elif event["command"].upper().startswith("EVAL"):
+                numbers.append(0)
+    assert max(numbers) <= most
+
+
+async def stored(storage: Storage, clock: ManualClock, count: int = JOBS) -> None:
+    for _ in range(0, count, 300):
+        await storage.jobs.enqueue(
+            [new_job(expires_at=clock.now() + DAY, tags=("t",)) for _ in range(300)]
+        )
+
+
+async def claimed(storage: Storage, lease: PodLease) -> list[ClaimedJob]:
+    taken: list[ClaimedJob] = []
+    while some := await storage.jobs.claim(QUEUE, [], 1_000, frozenset({KIND}), lease):
+        taken += some
+    return taken
+
+
+@pytest.mark.parametrize("verb", ["cancel", "requeue", "run_now", "delete"])
+async def test_what_operators_do_to_many_jobs(
+    storage: Storage, client: Redis, clock: ManualClock, verb: str
+) -> None:
+    await stored(storage, clock)
+    if verb == "requeue":
+        await in_batches(storage.jobs.cancel, JobFilter())
+
+    async def by_thousand(which: JobFilter, *, cursor: str | None) -> BulkOutcome:
+        operation: Callable[..., Awaitable[BulkOutcome]] = getattr(storage.jobs, verb)
+        return await operation(which, cursor=cursor, limit=1_000)
+
+    async with each_step_short(client):
+        assert (await in_batches(by_thousand, JobFilter())).changed == JOBS
+
+
+async def test_many_that_expire_at_once(
+    storage: Storage, client: Redis, clock: ManualClock
+) -> None:
+    await stored(storage, clock)
+    clock.advance(DAY)
+    async with each_step_short(client):
+        assert await storage.jobs.expire(1_000) == 1_000
+    assert await storage.jobs.expire(1_000) == JOBS - 1_000
+
+
+async def test_many_claims_and_their_ends(
+    storage: Storage, client: Redis, clock: ManualClock, lease: PodLease
+) -> None:
+    await stored(storage, clock)
+    async with each_step_short(client):
+        some = await storage.jobs.claim(QUEUE, [], 1_000, frozenset({KIND}), lease)
+    assert len(some) == 1_000
+    assert [each.claim.job_id for each in some] == sorted(each.claim.job_id for each in some)
+    async with each_step_short(client):
+        assert await storage.jobs.release([each.claim for each in some]) == [True] * 1_000
+    some = await claimed(storage, lease)
+    ends = [Finalization(claim=each.claim, transition=done()) for each in some]
+    async with each_step_short(client):
+        assert await storage.jobs.finalize(ends) == [True] * JOBS
+
+
+async def test_a_beat_for_many_claims(
+    storage: Storage, client: Redis, clock: ManualClock, lease: PodLease
+) -> None:
+    await stored(storage, clock)
+    taken = await claimed(storage, lease)
+    held = [HeldClaim(each.claim, "w") for each in taken[:-3]]
+    lost = taken[0].claim
+    assert await storage.jobs.finalize([_ended(taken[0])]) == [True]
+    async with each_step_short(client):
+        beat = await storage.jobs.heartbeat(lease, held, LEASE)
+    assert beat.lease_held
+    assert beat.claims == {
+        one.claim: ClaimState.LOST if one.claim == lost else ClaimState.HELD for one in held
+    }
+    assert {claim.job_id for claim in beat.unknown} == {each.claim.job_id for each in taken[-3:]}
+
+
+def _ended(one: ClaimedJob) -> Finalization:
+    return Finalization(claim=one.claim, transition=done())
+
+
+async def test_lists_that_find_little(storage: Storage, client: Redis, clock: ManualClock) -> None:
+    for number in range(20):
+        queue = f"q{number}"
+        await storage.jobs.enqueue([new_job(queue=queue, tags=("t",)) for _ in range(250)])
+    async with each_step_short(client):
+        for which in (
+            JobFilter(tag="t"),
+            JobFilter(statuses=(JobStatus.PENDING,), tag="t", kinds=("none",)),
+            JobFilter(enqueued_before=clock.now() - DAY),
+        ):
+            await storage.jobs.list(which, limit=1_000)
+
+
+async def test_retention_of_many(
+    storage: Storage, client: Redis, clock: ManualClock, lease: PodLease
+) -> None:
+    await stored(storage, clock)
+    taken = await claimed(storage, lease)
+    await storage.jobs.finalize([_ended(each) for each in taken])
+    await storage.config.set_queue(QUEUE, QueueChange(retention=Retention(done=timedelta(0))))
+    clock.advance(DAY)
+    async with each_step_short(client):
+        assert await cleaned_up(storage, 5_000) >= JOBS
+
+
+async def test_what_a_client_enqueues_in_one_call(
+    storage: Storage, client: Redis, clock: ManualClock
+) -> None:
+    async with JobClient(storage) as jobs:
+        many = [
+            EnqueueRequest(KIND).options(expires_at=clock.now() + DAY, tags=("a", "b"))
+            for _ in range(JOBS)
+        ]
+        # One command for each job, and few of many arguments.
+        async with each_step_short(client, 700):
+            assert len(await jobs.enqueue_many(many)) == JOBS
