@@ -18,6 +18,20 @@ def _steps(name: str, file: str, old: str, new: str) -> Bug:
 
 
 LIFETIME_BUGS = [
+    _bug(
+        "a batch of any size is sent",
+        "batch_bytes",
+        f"{_SQL}sqlite/job_store.py",
+        "        check_batch(requests)\n",
+        "",
+    ),
+    _bug(
+        "redis: a batch of any size is sent",
+        "batch_bytes",
+        f"{_REDIS}job_store.py",
+        "        check_batch(requests)\n",
+        "",
+    ),
     _steps("one script changes any number of jobs", "steps.py", "= 200\n", "= 2_000\n"),
     _steps(
         "one script ends any number of claims",

@@ -10,6 +10,7 @@ from forge_jobs.model.ids import HostId
 from forge_jobs.model.jobs import EnqueueOutcome, NewJob
 from forge_jobs.model.processes import Leadership
 from forge_jobs.model.schedules import DueSchedules, Firing, Schedule, ScheduleSpec
+from forge_jobs.storage.batches import check_batch
 from forge_jobs.storage.redis import firing, schedules
 from forge_jobs.storage.redis.allocations import MaybeStored, fleet_version, read_queues
 from forge_jobs.storage.redis.answers import Decoder
@@ -106,6 +107,7 @@ class RedisCronStore:
         return due.public()
 
     async def fire(self, firings: Sequence[Firing]) -> list[bool]:
+        check_batch([job for one in firings for job in one.jobs])
         return await firing.fire(self._database, firings)
 
     async def trigger(self, name: str, job: NewJob) -> EnqueueOutcome:

@@ -30,6 +30,7 @@ from forge_jobs.model.transitions import (
     Revival,
     StaleClaims,
 )
+from forge_jobs.storage.batches import check_batch
 from forge_jobs.storage.redis import (
     beats,
     bookkeeping,
@@ -65,6 +66,7 @@ class RedisJobStore:
         self, requests: Sequence[NewJob], *, connection: object | None = None
     ) -> list[EnqueueOutcome]:
         _check_none(connection)
+        check_batch(requests)
         return await enqueue(self._database, requests, late=self._late_locators.add)
 
     # -- claims ------------------------------------------------------------------------------

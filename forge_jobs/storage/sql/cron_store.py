@@ -13,6 +13,7 @@ from forge_jobs.model.ids import HostId
 from forge_jobs.model.jobs import EnqueueOutcome, NewJob
 from forge_jobs.model.processes import Leadership
 from forge_jobs.model.schedules import DueSchedules, Firing, Schedule, ScheduleSpec
+from forge_jobs.storage.batches import check_batch
 from forge_jobs.storage.salvage import Fields, number_or, tally, truth
 from forge_jobs.storage.schedules import no_spec, salvaged_schedule
 from forge_jobs.storage.set_back import UNBELIEVABLE_US
@@ -323,6 +324,7 @@ class SqlCronStore:
         return await self._database.read(lambda tx: _due_schedules(tx, limit))
 
     async def fire(self, firings: Sequence[Firing]) -> list[bool]:
+        check_batch([job for one in firings for job in one.jobs])
         # Others share the call, and need not wait for what somebody's transaction holds of it.
         return await self._database.write(lambda tx: firing.fire(tx, firings), patient=False)
 

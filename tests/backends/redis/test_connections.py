@@ -2,8 +2,10 @@
 
 import asyncio
 import gc
+import socket
 import time
 from collections.abc import AsyncGenerator
+from contextlib import suppress
 
 import anyio
 import pytest
@@ -11,6 +13,7 @@ import uvloop
 from redis.exceptions import ConnectionError as NotConnected
 
 from forge_jobs.errors import StorageError, StorageRefused, Unavailable
+from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.redis.address import parse_url
 from forge_jobs.storage.redis.connections import connect_to, converse
 from forge_jobs.storage.redis.database import Database
@@ -313,6 +316,37 @@ def test_a_reset_just_past_the_handshake_is_unavailable_on_uvloop_too(between: P
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(call())
+
+
+async def test_a_connection_that_fails_its_first_check_is_closed() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        url = parse_url(f"redis+cluster://127.0.0.1:{mute.getsockname()[1]}?timeout=1")
+        # The error keeps what it came from, so nothing is closed by being forgotten.
+        with pytest.raises(TimeoutError) as failed:
+            await connect_to(url, url.hosts[0])
+        peer, _ = mute.accept()
+        with peer, suppress(ConnectionResetError):
+            # It asked, nobody answered, and it is gone; else this would wait.
+            peer.settimeout(5)
+            assert b"PING" in await anyio.to_thread.run_sync(peer.recv, 1000)
+            assert await anyio.to_thread.run_sync(peer.recv, 1000) == b""
+    assert failed.tb is not None
+
+
+async def test_a_store_that_is_refused_at_its_opening_leaves_no_connection(
+    server: RedisServer,
+) -> None:
+    def connected() -> int:
+        return str(server.command("CLIENT", "LIST")).count("addr=")
+
+    before = connected()
+    server.command("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+    try:
+        with pytest.raises(StorageError, match="maxmemory-policy"):
+            await open_storage(server.url)
+    finally:
+        server.command("CONFIG", "SET", "maxmemory-policy", "noeviction")
+    await wait_until(lambda: connected() == before, description="nobody is connected any more")
 
 
 async def _reset(between: Proxy) -> None:

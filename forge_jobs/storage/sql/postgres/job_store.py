@@ -11,6 +11,7 @@ from forge_jobs.errors import StorageError
 from forge_jobs.model.jobs import ClaimedJob, EnqueueOutcome, NewJob
 from forge_jobs.model.processes import Beat, HeldClaim, PodLease
 from forge_jobs.model.transitions import Demand, Exchange, Finalization, StaleClaims
+from forge_jobs.storage.batches import check_batch
 from forge_jobs.storage.elsewhere import KnownElsewhere
 from forge_jobs.storage.notices import QUEUE
 from forge_jobs.storage.sql.claims import Picked
@@ -39,6 +40,7 @@ class PostgresJobStore(SqlJobStore):
     async def enqueue(
         self, requests: Sequence[NewJob], *, connection: object | None = None
     ) -> list[EnqueueOutcome]:
+        check_batch(requests)
         if connection is not None and requests and lent.fits(requests):
             return await self._enqueue_lent(requests, connection)
         known = self._postgres.knows({request.queue for request in requests})

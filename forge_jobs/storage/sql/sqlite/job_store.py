@@ -9,6 +9,7 @@ from datetime import timedelta
 
 from forge_jobs.model.jobs import Claim, EnqueueOutcome, NewJob
 from forge_jobs.model.processes import Beat, HeldClaim, PodLease
+from forge_jobs.storage.batches import check_batch
 from forge_jobs.storage.sql import beats
 from forge_jobs.storage.sql.database import Database
 from forge_jobs.storage.sql.enqueue import enqueue_new
@@ -27,6 +28,7 @@ class SqliteJobStore(SqlJobStore):
     async def enqueue(
         self, requests: Sequence[NewJob], *, connection: object | None = None
     ) -> list[EnqueueOutcome]:
+        check_batch(requests)
         if requests and connection is None and all(map(_is_plain, requests)):
             try:
                 return await self._database.write(lambda tx: _store_new(tx, requests))
