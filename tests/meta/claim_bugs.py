@@ -141,7 +141,9 @@ CLAIM_BUGS = (
         "                {{branches}}\n                ORDER BY id DESC\n",
     ),
     _of_redis("nothing is too large", _BYTES, "claiming", "#payload > room", "false"),
-    _of_redis("a large job never comes", _BYTES, "claiming", "#claims > 0 and room", "room"),
+    _of_redis(
+        "a large job never comes", _BYTES, "claiming", "(goes_on or #claims > 0) and room", "room"
+    ),
     _of_redis(
         "what does not fit leaves its line",
         _BYTES,

@@ -40,6 +40,12 @@ LIFETIME_BUGS = [
         "portions(pairs, 5_000)",
     ),
     _steps(
+        "each step of a claim brings a job of any size",
+        "lua/lib/claiming.lua",
+        "(goes_on or #claims > 0) and room",
+        "#claims > 0 and room",
+    ),
+    _steps(
         "a beat of many claims is one script",
         "beats.py",
         "max(0, len(indexes) - share)",

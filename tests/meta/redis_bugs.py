@@ -154,9 +154,9 @@ REDIS_BUGS: tuple[Bug, ...] = (
         "wrong order: id before due time",
         "claim model",
         "lib/reading",
-        "  if one.run_at == other.run_at then\n    return one.id < other.id\n  end\n"
-        "  return one.run_at < other.run_at\n",
-        "  return one.id < other.id\n",
+        "  if one.run_at == other.run_at then\n    return is_before(one.id, other.id)\n"
+        "  end\n  return one.run_at < other.run_at\n",
+        "  return is_before(one.id, other.id)\n",
     ),
     _bug(
         "wrong order: priorities mixed",

@@ -14,8 +14,9 @@ from forge_jobs.handlers.requests import EnqueueRequest
 from forge_jobs.model.jobs import BulkOutcome, ClaimedJob, JobFilter, JobStatus
 from forge_jobs.model.processes import ClaimState, HeldClaim, PodLease
 from forge_jobs.model.queues import QueueChange, Retention
-from forge_jobs.model.transitions import Finalization
+from forge_jobs.model.transitions import CLAIM_BYTES, Finalization
 from forge_jobs.storage.protocols import Storage
+from forge_jobs.storage.redis.ownership import CLAIMS_AT_ONCE
 from tests.support.factories import (
     DAY,
     KIND,
@@ -129,6 +130,18 @@ async def test_a_beat_for_many_claims(
         one.claim: ClaimState.LOST if one.claim == lost else ClaimState.HELD for one in held
     }
     assert {claim.job_id for claim in beat.unknown} == {each.claim.job_id for each in taken[-3:]}
+
+
+async def test_a_large_job_behind_as_many_small_ones_as_a_step_takes_comes_with_the_next_claim(
+    storage: Storage, lease: PodLease
+) -> None:
+    await storage.jobs.enqueue([new_job(priority=-1) for _ in range(CLAIMS_AT_ONCE)])
+    large = '{"a":"' + "x" * CLAIM_BYTES + '"}'
+    await storage.jobs.enqueue([new_job(payload=large)])
+    first = await storage.jobs.claim(QUEUE, [], 1_000, frozenset({KIND}), lease)
+    assert [each.payload for each in first] == ["{}"] * CLAIMS_AT_ONCE
+    [last] = await storage.jobs.claim(QUEUE, [], 1_000, frozenset({KIND}), lease)
+    assert last.payload == large
 
 
 def _ended(one: ClaimedJob) -> Finalization:
