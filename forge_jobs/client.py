@@ -90,7 +90,12 @@ class JobClient:
         self._keyed = self._lane(_least_key)
         # Of a store in several parts each queue has its own, so that none waits for another's part.
         self._of_queues: dict[str, Lane[_Unit, list[EnqueueOutcome]]] = {}
-        self._awaited = AwaitedJobs(storage.jobs, repeat_for=self._repeat_for, clock=self._clock)
+        self._awaited = AwaitedJobs(
+            storage.jobs,
+            repeat_for=self._repeat_for,
+            clock=self._clock,
+            is_parted=storage.is_parted,
+        )
         self._home = HomeLoop("this client")
         self._is_closed = False
         self._sync: SyncJobClient | None = None

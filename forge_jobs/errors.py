@@ -8,6 +8,7 @@
     │   ├── Conflict              the value is fine, but contradicts what is stored
     │   ├── NotFound              no such job, queue, schedule or rate-limit scope
     │   ├── Unavailable           the store cannot be reached or is busy; repeating may help
+    │   │   ├── PartlyUnavailable of some of what was asked for nothing is known
     │   │   ├── Locked            somebody's open transaction holds what this call needs
     │   │   └── StorageRefused    a login, a right, a table, or what nobody has named yet
     │   ├── SchemaMismatch        the store's schema is older or newer than this program
@@ -24,6 +25,9 @@
 ``RateLimited``, ``Throttled``, ``Snoozed``, ``Failed`` and ``Dead`` are outcomes, not errors: a
 handler raises or returns them (:mod:`forge_jobs.handlers.outcomes`).
 """
+
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 
 class ForgeJobsError(Exception):
@@ -69,6 +73,21 @@ class Unavailable(StorageError):
     The outcome of the call is unknown: it may have been applied although no answer came.
     Every method of the storage protocols can be repeated after it.
     """
+
+
+class PartlyUnavailable(Unavailable):
+    """A part of the store does not answer a call that reads things by name, while others do.
+
+    :param found: what the others have answered, by id
+    :param unknown: the ids of which nothing is known
+    """
+
+    def __init__(
+        self, message: str, found: Mapping[Any, Any] | None = None, unknown: Iterable[str] = ()
+    ) -> None:
+        super().__init__(message)
+        self.found = found or {}
+        self.unknown = frozenset(unknown)
 
 
 class Locked(Unavailable):

@@ -13,6 +13,7 @@ from forge_jobs.errors import (
     JobCancelled,
     JobDead,
     NotFound,
+    PartlyUnavailable,
     ResultTimeout,
     StorageError,
     Unavailable,
@@ -62,10 +63,14 @@ class AwaitedJobs:
     Belongs to the event loop of its first use.
 
     :param repeat_for: how long looks may fail before ``Unavailable`` reaches the callers
+    :param is_parted: see ``Storage``
     """
 
-    def __init__(self, jobs: JobStore, *, repeat_for: timedelta, clock: Clock) -> None:
+    def __init__(
+        self, jobs: JobStore, *, repeat_for: timedelta, clock: Clock, is_parted: bool = False
+    ) -> None:
         self._jobs = jobs
+        self._is_parted = is_parted
         self._repeat_for = repeat_for.total_seconds()
         self._clock = clock
         self._waits: list[_Wait] = []
@@ -120,14 +125,15 @@ class AwaitedJobs:
     async def _look(self, due: Sequence[_Wait]) -> None:
         try:
             found = await self._states(list({wait.job_id: None for wait in due}))
-        except Unavailable as error:
-            now = self._clock.elapsed()
-            if self._failing_since is None:
-                self._failing_since = now
-            patient = now - self._failing_since < self._repeat_for
+        except PartlyUnavailable as error:
+            # Ends of other jobs are told all the same.
+            self._put_off([wait for wait in due if wait.job_id in error.unknown], error)
             for wait in due:
-                if not patient or not self._goes_on(wait):
-                    _fail(wait, error)
+                if wait.job_id not in error.unknown:
+                    self._judge(wait, error.found.get(wait.job_id))
+            return
+        except Unavailable as error:
+            self._put_off(due, error)
             return
         except Exception as error:
             for wait in due:
@@ -137,14 +143,30 @@ class AwaitedJobs:
         for wait in due:
             self._judge(wait, found.get(wait.job_id))
 
+    def _put_off(self, waits: Sequence[_Wait], error: Unavailable) -> None:
+        """Look again while the caller's patience and this client's last."""
+        now = self._clock.elapsed()
+        if self._failing_since is None:
+            self._failing_since = now
+        patient = now - self._failing_since < self._repeat_for
+        for wait in waits:
+            if not patient or not self._goes_on(wait):
+                _fail(wait, error)
+
     async def _states(self, ids: Sequence[JobId]) -> Mapping[JobId, Job | JobStatus]:
         """The whole job of those that have ended, of others its status at least."""
         if len(ids) <= _FEW:
             return await self._jobs.get(ids)
         found: dict[JobId, Job | JobStatus] = {}
-        for part in _parts(ids, _AT_ONCE):
-            page = await self._jobs.list(JobFilter(ids=part), limit=_AT_ONCE)
-            found.update((line.id, line.status) for line in page.jobs)
+        try:
+            for part in _parts(ids, _AT_ONCE):
+                page = await self._jobs.list(JobFilter(ids=part), limit=_AT_ONCE)
+                found.update((line.id, line.status) for line in page.jobs)
+        except Unavailable:
+            if not self._is_parted:
+                raise
+            # A list says nothing of any when one of them is not to be had.
+            return await self._jobs.get(ids)
         ended = [job_id for job_id, status in found.items() if status in TERMINAL]
         for part in _parts(ended, _WHOLE_AT_ONCE):
             jobs = await self._jobs.get(part)

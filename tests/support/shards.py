@@ -11,6 +11,7 @@ from forge_jobs.storage.redis.keys import Keys
 from forge_jobs.testing.servers import ClusterNode, RedisCluster
 from tests.support import servers
 from tests.support.redis_databases import with_options
+from tests.support.replicated_cluster import ReplicatedCluster
 from tests.support.silent import frozen
 
 NAMES = [f"queue-{number}" for number in range(30)]
@@ -38,7 +39,7 @@ FAULTS: dict[str, Callable[[ClusterNode], AbstractContextManager[None]]] = {
 }
 
 
-def node_of(cluster: RedisCluster, key: str) -> ClusterNode:
+def node_of(cluster: RedisCluster | ReplicatedCluster, key: str) -> ClusterNode:
     slot = key_slot(key.encode())
     return cluster.nodes[next(n for n in (2, 1, 0) if slot >= 16_384 * n // 3)]
 

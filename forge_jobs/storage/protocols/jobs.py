@@ -325,7 +325,7 @@ class JobStore(SweptStore, Protocol):
     # -- reads -------------------------------------------------------------------------------
 
     async def get(self, ids: Sequence[JobId]) -> dict[JobId, Job]:
-        """The jobs that exist among ``ids``, whole."""
+        """The jobs that exist among ``ids``, whole. :raises PartlyUnavailable: some are unknown"""
         ...
 
     async def counts(self, queues: Sequence[str] | None = None) -> dict[str, QueueCounts]:

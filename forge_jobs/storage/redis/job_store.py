@@ -154,7 +154,7 @@ class RedisJobStore:
     # -- reads -------------------------------------------------------------------------------
 
     async def get(self, ids: Sequence[JobId]) -> dict[JobId, Job]:
-        return await reads.get(self._database, ids)
+        return await reads.get(self._database, ids, self._late_locators.queues)
 
     async def counts(self, queues: Sequence[str] | None = None) -> dict[str, QueueCounts]:
         return await reads.counts(self._database, queues)

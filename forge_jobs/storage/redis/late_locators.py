@@ -25,7 +25,8 @@ class LateLocators:
 
     def __init__(self, db: Database) -> None:
         self._db = db
-        self._queues: dict[JobId, str] = {}
+        self.queues: dict[JobId, str] = {}
+        """Jobs and where they are, until their locators are written."""
         self._task: asyncio.Task[None] | None = None
         db.at_close(self._end)
 
@@ -34,22 +35,22 @@ class LateLocators:
 
         :param jobs: id -> queue
         """
-        room = _MOST - len(self._queues)
-        self._queues |= dict(list(jobs.items())[:room])
-        if self._queues and self._task is None:
+        room = _MOST - len(self.queues)
+        self.queues |= dict(list(jobs.items())[:room])
+        if self.queues and self._task is None:
             loop = asyncio.get_running_loop()
             self._task = loop.create_task(self._write_all())
 
     async def _write_all(self) -> None:
         try:
-            while self._queues:
+            while self.queues:
                 await until_set(asyncio.Event(), _AGAIN_AFTER_S)
                 try:
-                    written = await write(self._db, _by_queue(self._queues))
+                    written = await write(self._db, _by_queue(self.queues))
                 except StorageError:
                     continue
                 for job_id in written:
-                    self._queues.pop(job_id, None)
+                    self.queues.pop(job_id, None)
         finally:
             self._task = None
 

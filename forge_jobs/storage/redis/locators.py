@@ -43,8 +43,12 @@ def _queues(keys: Mapping[str, list[JobId]], replies: Iterable[list[bytes]]) -> 
 
 async def locate_by_queue(db: Database, ids: Iterable[JobId]) -> dict[str, list[JobId]]:
     """The bases of the queues that the ids are in, with their ids, in order of both."""
+    return by_base(db, await locate(db, ids))
+
+
+def by_base(db: Database, located: Mapping[JobId, str]) -> dict[str, list[JobId]]:
+    """The same of ids whose queues are known."""
     found: dict[str, list[JobId]] = {}
-    located: Mapping[JobId, str] = await locate(db, ids)
     for job_id, queue in located.items():
         found.setdefault(db.keys.queue(queue), []).append(job_id)
     return found

@@ -1,11 +1,12 @@
 """Reads of jobs."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Literal
 
 import msgspec
 
+from forge_jobs.errors import PartlyUnavailable
 from forge_jobs.model.ids import HostId, JobId
 from forge_jobs.model.jobs import Cause, Hold, Job, JobFilter, JobStatus, JobSummary, Page
 from forge_jobs.model.queues import QueueCounts
@@ -15,7 +16,7 @@ from forge_jobs.storage.redis.database import Database
 from forge_jobs.storage.redis.fleet import in_all_queues, in_each_queue
 from forge_jobs.storage.redis.keys import queue_of
 from forge_jobs.storage.redis.lists import Located, newest, portions
-from forge_jobs.storage.redis.locators import locate_by_queue
+from forge_jobs.storage.redis.locators import by_base, locate_some
 
 _WHOLE_AT_ONCE = 100
 """Whole jobs may be large."""
@@ -57,16 +58,29 @@ class _Counts(msgspec.Struct, frozen=True, array_like=True):
 _Whole = tuple[list[str], list[str], list[str]]
 
 
-async def get(db: Database, ids: Sequence[JobId]) -> dict[JobId, Job]:
-    """See ``JobStore.get``."""
+async def get(db: Database, ids: Sequence[JobId], late: Mapping[JobId, str]) -> dict[JobId, Job]:
+    """See ``JobStore.get``.
+
+    :param late: jobs whose locators are not written yet, and their queues
+    """
     found: dict[JobId, Job] = {}
+    unknown: set[JobId] = set()
     for portion in portions(ids, _WHOLE_AT_ONCE):
-        located = await locate_by_queue(db, portion)
-        answers = await db.run("get", located, list[_Whole | Literal[False]])
+        queues, unlocated = await locate_some(db, portion)
+        queues = {job_id: late[job_id] for job_id in portion if job_id in late} | queues
+        unlocated -= queues.keys()
+        located = by_base(db, queues)
+        answers, silent = await db.run_some("get", located, list[_Whole | Literal[False]])
+        unknown |= unlocated.union(*(located[base] for base in silent))
         for base, wholes in answers.items():
             for job_id, whole in zip(located[base], wholes, strict=True):
                 if whole:
                     found[job_id] = _job(queue_of(base), job_id, whole)
+    if unknown:
+        text = (
+            f"of {len(unknown)} of {len(ids)} jobs nothing is known: their server does not answer"
+        )
+        raise PartlyUnavailable(text, found, unknown)
     return found
 
 

@@ -10,7 +10,7 @@ import pytest
 from forge_jobs.client import JobClient
 from forge_jobs.clock import SystemClock
 from forge_jobs.config import RuntimeSettings
-from forge_jobs.errors import Unavailable
+from forge_jobs.errors import JobCancelled, Unavailable
 from forge_jobs.handlers.requests import EnqueueRequest
 from forge_jobs.model.events import EventKind, TimelineEvent
 from forge_jobs.model.ids import new_job_id
@@ -122,6 +122,40 @@ async def test_callers_of_one_client_do_not_wait_for_each_others_queues(
             assert not any(task.done() for task in waiting)
         # Their own come when the server is back.
         assert len({each.job_id for each in await asyncio.gather(*waiting)}) == len(shards.lost)
+
+
+@pytest.mark.parametrize("few", [True, False])
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_ends_are_told_beside_waits_for_jobs_of_a_silent_server(
+    shards: Shards, fault: str, few: bool
+) -> None:
+    storage = shards.storage
+    lost = (shards.lost[:1] if few else shards.lost * 2)[:20]
+    async with JobClient(storage, repeat_for=60) as client:
+        ids = [
+            (await client.enqueue(EnqueueRequest("kind", {}, queue=name))).job_id
+            for name in (shards.healthy[0], *lost)
+        ]
+        with shards.down(fault), anyio.fail_after(50):
+            waiting = [asyncio.create_task(client.result(job_id, 55)) for job_id in ids]
+            # One more is known to this client alone, whose locator cannot be written.
+            while not shards.is_located_there(
+                last := (
+                    await client.enqueue(EnqueueRequest("kind", {}, queue=shards.healthy[0]))
+                ).job_id
+            ):
+                pass
+            assert await client.get(last)
+            await client.cancel(JobFilter(queues=(shards.healthy[0],)))
+            if not shards.is_located_there(ids[0]):
+                with pytest.raises(JobCancelled):
+                    await waiting[0]
+            with pytest.raises(JobCancelled):
+                await client.result(last, 55)
+            assert not any(task.done() for task in waiting[1:])
+        await client.cancel(ids[1:])
+        ended = await asyncio.gather(*waiting, return_exceptions=True)
+        assert [type(each) for each in ended] == [JobCancelled] * len(ids)
 
 
 @pytest.mark.parametrize("fault", FAULTS)

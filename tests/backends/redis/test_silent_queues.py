@@ -17,6 +17,8 @@ from forge_jobs.runtime.service import Wakeup
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.testing.servers import RedisCluster
 from tests.support.factories import LEASE, a_pod, new_job
+from tests.support.redis_databases import with_options
+from tests.support.replicated_cluster import ReplicatedCluster
 from tests.support.runtimes import ended, quick_settings, seconds
 from tests.support.shards import FAULTS, KEYS, NAMES, Shards, a_cluster, node_of, url_of
 from tests.support.waiting import wait_until
@@ -221,3 +223,51 @@ async def test_handlers_of_other_queues_go_on(shards: Shards, what: str, fault: 
         assert [job.crashes for job in jobs] == [0, 0]
         assert started == {lost: 2, healthy: 1}
         assert cancelled == [lost]
+
+
+async def test_jobs_of_a_killed_primary_run_when_its_replica_has_its_place() -> None:
+    """Under load; those of the other queues run meanwhile, once each."""
+    settings = {"cluster-require-full-coverage": "no"}
+    with ReplicatedCluster(durable=True, settings=settings) as cluster:
+        await cluster.join()
+        fleet = node_of(cluster, KEYS.fleet)
+        owners = {name: node_of(cluster, KEYS.queue(name)) for name in NAMES}
+        healthy = next(name for name in NAMES if owners[name] is fleet)
+        lost = next(name for name in NAMES if owners[name] is not fleet)
+        handlers = HandlerRegistry()
+        counted: list[tuple[str, int]] = []
+
+        @handlers.job("count")
+        async def count(queue: str, number: int) -> None:
+            counted.append((queue, number))
+
+        def ran(queue: str) -> list[int]:
+            return sorted(number for name, number in counted if name == queue)
+
+        url = with_options(cluster.url, prefix=KEYS.prefix, timeout=4, wait_replicas=1)
+        limits = quick_settings(
+            lease=seconds(6), fence_margin=seconds(1), heartbeat_interval=seconds(0.25)
+        )
+        async with await open_storage(url) as storage:
+            runtime = QueueRuntime(storage, handlers, settings=limits)
+            async with runtime.with_queues(**{lost: 2, healthy: 2}).start() as handle:
+                client = handle.client
+                for name in (lost, healthy):
+                    await client.enqueue_many(
+                        count.request(name, number).options(queue=name) for number in range(300)
+                    )
+                await wait_until(lambda: len(ran(lost)) > 20, description="jobs run")
+                await anyio.to_thread.run_sync(owners[lost].kill)
+                waiting = asyncio.create_task(
+                    client.enqueue(count.request(lost, 300).options(queue=lost))
+                )
+                for number in range(300, 350):
+                    await client.enqueue(count.request(healthy, number).options(queue=healthy))
+                await wait_until(
+                    lambda: ran(healthy) == list(range(350)), description="the others run"
+                )
+                await wait_until(cluster.is_served, description="its replica has its place")
+                await waiting
+                await wait_until(
+                    lambda: set(ran(lost)) == set(range(301)), description="its own run"
+                )
