@@ -19,14 +19,14 @@ PART_BUGS: tuple[Bug, ...] = (
     _bug(
         "a pass fails with one of its queues",
         f"{_REDIS}database.py",
-        "some = silent is not None and self.is_cluster",
-        "some = False",
+        "if silent is not None and self.is_cluster:",
+        "if silent is None and self.is_cluster:",
     ),
     _bug(
         "an id of the caller's goes without its locator",
         f"{_REDIS}locating.py",
         "            if not mine.items() >= left[base].items():\n                raise error\n",
-        "            del error, mine\n",
+        "            del error\n",
     ),
     _bug(
         "a locator left for later is forgotten",
@@ -69,6 +69,12 @@ PART_BUGS: tuple[Bug, ...] = (
         "forge_jobs/policy/liveness.py",
         "renewed_at = self._behind.get(queue, self._renewed_at)",
         "renewed_at = self._renewed_at",
+    ),
+    _bug(
+        "ends are told of none while one cannot be asked for",
+        "forge_jobs/results.py",
+        "except PartlyUnavailable as error:",
+        "except ZeroDivisionError as error:",
     ),
     _bug(
         "silence is not named",

@@ -72,12 +72,15 @@ class Cluster:
                 await until_set(asyncio.Event(), pause)
                 pause = min(pause * 2, _LONGEST_PAUSE_S)
 
-    async def take_some(self, turns: Sequence[Turn]) -> list[list[Any]]:
+    async def take_some(self, turns: Sequence[Turn], *, wait: bool = True) -> list[list[Any]]:
         groups: dict[Host | None, list[int]] = {}
         for number, owner in enumerate(await self._owners_of(turns)):
             groups.setdefault(owner, []).append(number)
         taken = await asyncio.gather(
-            *(self._take_group(owner, [turns[n] for n in group]) for owner, group in groups.items())
+            *(
+                self._take_group(owner, [turns[n] for n in group], wait=wait)
+                for owner, group in groups.items()
+            )
         )
         replies: list[list[Any]] = [[] for _ in turns]
         for group, found in zip(groups.values(), taken, strict=True):
@@ -93,9 +96,14 @@ class Cluster:
             self._is_stale = True
         return owners
 
-    async def _take_group(self, owner: Host | None, turns: Sequence[Turn]) -> list[list[Any]]:
+    async def _take_group(
+        self, owner: Host | None, turns: Sequence[Turn], *, wait: bool
+    ) -> list[list[Any]]:
         """What one server answers, or its error for each command."""
-        limit = _SILENT_S if owner in self._silent else self._url.timeout / 2
+        is_silent = owner in self._silent
+        if is_silent and not wait:
+            return [[TimeoutError()] * len(turn) for turn in turns]
+        limit = _SILENT_S if is_silent else self._url.timeout / 2
         problem: Exception = ClusterDownError("a slot has no owner")
         try:
             if owner is not None:

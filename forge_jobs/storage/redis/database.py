@@ -84,6 +84,7 @@ class Database:
         *,
         also: Collection[str] = (),
         silent: dict[str, Unavailable] | None = None,
+        wait: bool = True,
     ) -> dict[str, T]:
         """Run the script ``name`` for each base with its request; base -> decoded answer.
 
@@ -93,16 +94,19 @@ class Database:
         :param also: further keys, on the same server as every base
         :param silent: of a cluster go on without the bases whose servers do not answer, and note
             them here; see :meth:`run_some`
+        :param wait: False: ask no server that was silent the last time
         :raises StorageError: translated; after :class:`Unavailable` the outcome is unknown
         """
         if not requests:
             return {}
-        some = silent is not None and self.is_cluster
+        take: _Take | None = None
+        if silent is not None and self.is_cluster:
+            take = partial(self.servers.take_some, wait=wait)
         items = list(requests.items())
         size = 1 if self.is_cluster else BASES_AT_ONCE
         groups = [items[start : start + size] for start in range(0, len(items), size)]
         calls = [self._arguments(group, also) for group in groups]
-        replies = await self.guarded(lambda: self._run(name, calls, some=some))
+        replies = await self.guarded(lambda: self._run(name, calls, take))
         decoded: dict[str, T] = {}
         decoder = _decoder(answer)  # type: ignore[arg-type]
         for group, reply in zip(groups, replies, strict=True):
@@ -113,16 +117,17 @@ class Database:
         return decoded
 
     async def run_some(
-        self, name: str, requests: Mapping[str, object], answer: type[T]
+        self, name: str, requests: Mapping[str, object], answer: type[T], *, wait: bool = True
     ) -> Answers[T]:
         """:meth:`run`, without what lies on servers of a cluster that do not answer.
 
         Such a server keeps the call for half of its time limit, and the next ones hardly at all.
 
+        :param wait: False: ask none that was silent the last time
         :raises StorageError: another error; or there is one server, and it does not answer
         """
         silent: dict[str, Unavailable] = {}
-        found = await self.run(name, requests, answer, silent=silent)
+        found = await self.run(name, requests, answer, silent=silent, wait=wait)
         self.silence.note(found, silent)
         return Answers(found, silent)
 
@@ -205,23 +210,25 @@ class Database:
     async def _commands(self, commands: Sequence[Command], take: _Take) -> list[Any]:
         return [reply for [reply] in await take([[command] for command in commands])]
 
-    async def _run(self, name: str, calls: Sequence[Command], *, some: bool = False) -> list[Any]:
+    async def _run(
+        self, name: str, calls: Sequence[Command], take: _Take | None = None
+    ) -> list[Any]:
         """The replies to all calls of a script, which share as few round trips as may be.
 
-        :param some: go on without servers that do not answer
+        :param take: goes on without servers that do not answer; None: all must
         """
         wanted = script(name)
         waits = self._url.wait_replicas if wanted.writes else 0
-        take = self.servers.take_some if some else self.servers.take
-        replies = await self._take([("EVALSHA", wanted.sha, *call) for call in calls], waits, take)
+        send = take or self.servers.take
+        replies = await self._take([("EVALSHA", wanted.sha, *call) for call in calls], waits, send)
         # Not on a new, restarted or flushed server. Nothing has run there.
         unknown = [n for n, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
         if unknown:
             texts = [("EVAL", wanted.text, *calls[n]) for n in unknown]
-            again = await self._take(texts, waits, take)
+            again = await self._take(texts, waits, send)
             for n, reply in zip(unknown, again, strict=True):
                 replies[n] = reply
-        return replies if some else [_value(reply) for reply in replies]
+        return replies if take else [_value(reply) for reply in replies]
 
     def _arguments(self, group: _Group, also: Collection[str]) -> Command:
         keys = [*(base for base, _ in group), *also]

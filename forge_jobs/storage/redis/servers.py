@@ -21,11 +21,12 @@ class Servers(Protocol):
         """
         ...
 
-    async def take_some(self, turns: Sequence[Turn]) -> list[list[Any]]:
+    async def take_some(self, turns: Sequence[Turn], *, wait: bool = True) -> list[list[Any]]:
         """:meth:`take`, with the error of a server that does not answer as each of its replies.
 
         Within little more than half of the time limit of a call.
 
+        :param wait: False: do not even ask a server that was silent the last time
         :raises redis.exceptions.RedisError: there is one server, or nobody knows which there are
         """
         ...
@@ -76,7 +77,7 @@ class Single:
         replies = iter(await self._pool.converse([command for turn in turns for command in turn]))
         return [[next(replies) for _ in turn] for turn in turns]
 
-    async def take_some(self, turns: Sequence[Turn]) -> list[list[Any]]:
+    async def take_some(self, turns: Sequence[Turn], *, wait: bool = True) -> list[list[Any]]:
         return await self.take(turns)
 
     async def each(self) -> list[Pool]:
