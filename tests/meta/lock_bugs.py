@@ -27,6 +27,22 @@ LOCK_BUGS = (
         _PASSES,
         (Edit("forge_jobs/runtime/apart.py", "if each.due_at > now", "if False"),),
     ),
+    Bug(
+        "retention on SQLite does not count its commits",
+        ("tests/backends/sqlite/test_retention_holds.py",),
+        (
+            Edit(
+                f"{_SQL}cleaner.py",
+                "            )\n            self._holds.end()\n        except",
+                "            )\n        except",
+            ),
+        ),
+    ),
+    Bug(
+        "a slow commit makes no batch of retention shorter",
+        ("tests/backends/sqlite/test_retention_holds.py",),
+        (Edit(f"{_SQL}retention.py", "self.script_s = min(max(", "share = min(max("),),
+    ),
     _bug(
         "retention waits for an edge in a caller's transaction",
         f"{_SQL}retention.py",

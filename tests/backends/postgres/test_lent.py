@@ -1,10 +1,12 @@
 """What an enqueue in a caller's transaction asks of the server, and whom it conflicts with."""
 
+from contextlib import AsyncExitStack
 from typing import Any
 
+import asyncpg
 import pytest
 
-from forge_jobs.errors import Conflict
+from forge_jobs.errors import Conflict, Unavailable
 from forge_jobs.model.jobs import Unique
 from forge_jobs.storage.protocols import Storage
 from tests.support.asked import asked
@@ -59,6 +61,30 @@ async def test_the_callers_patience_is_as_it_was(storage: Storage, url: str) -> 
             await storage.jobs.enqueue([new_job()], connection=connection)
             assert await connection.fetchval("SHOW lock_timeout") == patience
         await end(True)
+
+
+async def test_two_hundred_serializable_transactions_that_share_nothing(
+    storage: Storage, url: str
+) -> None:
+    await enqueue_one(storage)
+    failed: list[str] = []
+    for turn in range(10):
+        async with AsyncExitStack() as stack:
+            callers = [await stack.enter_async_context(drivers_own(url)) for _ in range(20)]
+            for number, (connection, _) in enumerate(callers):
+                await connection.execute("SET TRANSACTION ISOLATION LEVEL SERIALIZABLE")
+                job = new_job(unique=Unique(f"{turn} {number}"))
+                try:
+                    await storage.jobs.enqueue([job, new_job()], connection=connection)
+                except Unavailable as error:
+                    failed.append(f"enqueue {turn} {number}: {error}")
+            for number, (_, end) in enumerate(callers):
+                try:
+                    await end(True)
+                except asyncpg.SerializationError as error:
+                    failed.append(f"commit {turn} {number}: {error}")
+    assert failed == []
+    assert (await storage.jobs.counts([QUEUE]))[QUEUE].by_status["pending"] == 401
 
 
 async def test_serializable_transactions_that_share_nothing_do_not_conflict(
