@@ -1,6 +1,7 @@
 """How many claims a pod asks for and holds beyond its free workers, and at which pace it works."""
 
 import math
+from collections import deque
 from datetime import timedelta
 
 from forge_jobs.model.transitions import CLAIM_BYTES
@@ -10,6 +11,9 @@ MAX_CLAIMS_PER_CALL = 1_000
 _MOST_HALVINGS = 10
 
 _HALF_LIFE, _STEP = 0.1, 0.01
+
+_CALLS = 8
+_LONGEST_TRIP = 1.0
 
 
 class Pace:
@@ -40,6 +44,32 @@ class Pace:
     def mean(self) -> float | None:
         """Seconds of a run; None while nothing was measured."""
         return self._seconds / self._runs if self._runs else None
+
+
+class Trip:
+    """How long the way to the store and back takes: the shortest of the last calls.
+
+    The shortest, because a call that waits for a lock or brings a thousand jobs takes longer, and
+    claims held ahead make neither quicker.
+    """
+
+    def __init__(self) -> None:
+        self._calls: deque[float] = deque(maxlen=_CALLS)
+
+    def record(self, seconds: float) -> None:
+        """Count a call that was answered after ``seconds``."""
+        self._calls.append(seconds)
+
+    def horizon(self, claim_ahead: timedelta) -> timedelta:
+        """How much work to hold ahead where the queue has enough: ``claim_ahead``, or two trips.
+
+        One call is under way at a time. What it brings must last until the next one is back, which
+        starts when it is back itself, and asked for what was missing then.
+        """
+        if not self._calls or claim_ahead <= timedelta(0):
+            return claim_ahead
+        trip = min(*self._calls, _LONGEST_TRIP)
+        return max(claim_ahead, timedelta(seconds=2 * trip))
 
 
 class Appetite:

@@ -8,7 +8,7 @@ from forge_jobs.model.jobs import Cause, Claim, ClaimedJob
 from forge_jobs.model.processes import ClaimState, PodLease, QueueBeat
 from forge_jobs.model.queues import QueueState
 from forge_jobs.model.transitions import Demand, Exchange, Finalization
-from forge_jobs.policy.claim_ahead import MAX_CLAIMS_PER_CALL, Appetite, Pace, ahead_limit
+from forge_jobs.policy.claim_ahead import MAX_CLAIMS_PER_CALL, Appetite, Pace, Trip, ahead_limit
 from forge_jobs.policy.transitions import AttemptEnd
 from forge_jobs.reports import reporter
 from forge_jobs.runtime.ends import decide, tell
@@ -56,7 +56,8 @@ class Supervisor:
         self._look_at: float | None = None
         self._fruitless = 0
         self._cooling_until = float("-inf")
-        self._pace = Pace()
+        self._pace, self._trip = Pace(), Trip()
+        self._has_backlog = False
         self._appetite = Appetite()
 
     # -- what it holds -----------------------------------------------------------------------
@@ -203,6 +204,7 @@ class Supervisor:
         :param lease: they were asked for under this one
         """
         services = self._services
+        self._trip.record(services.clock.elapsed() - asked_at)
         claimed = exchange.claimed
         services.held.add(job.claim for job in claimed)
         if services.claims_lapsed(asked_at, lease):
@@ -213,15 +215,15 @@ class Supervisor:
         self._ahead.extend(claimed)
         if demand.limit:
             self._appetite.answered()
-        if demand.limit and len(claimed) >= demand.limit:
-            self._may_have_work = True
-            self._fruitless = 0
-        elif demand.limit:
+            self._has_backlog = len(claimed) >= demand.limit
             self._fruitless = 0 if claimed else self._fruitless + 1
-            self._look_within(exchange.next_due_in)
-            if not claimed and services.clock.elapsed() < self._cooling_until + _AFTER_COOLING:
-                # Counted by two clocks, the cool-down may have ended here a moment early.
-                self._look_within(timedelta(0))
+            if self._has_backlog:
+                self._may_have_work = True
+            else:
+                self._look_within(exchange.next_due_in)
+                if not claimed and services.clock.elapsed() < self._cooling_until + _AFTER_COOLING:
+                    # Counted by two clocks, the cool-down may have ended here a moment early.
+                    self._look_within(timedelta(0))
         self._fit()
         if services.capacity:
             services.capacity.answered(self)
@@ -256,8 +258,11 @@ class Supervisor:
         free = len(self._free)
         return min(free + self._ahead_limit(free) - len(self._ahead), MAX_CLAIMS_PER_CALL)
 
-    def _ahead_limit(self, free: int) -> int:
+    def _ahead_limit(self, free: int, *, to_keep: bool = False) -> int:
         horizon = self._services.settings.claim_ahead
+        if self._has_backlog or to_keep:
+            # Else other pods may be idle, and the job would wait for a worker here.
+            horizon = self._trip.horizon(horizon)
         return ahead_limit(free, len(self._workers), self._pace.mean, horizon)
 
     def _look_within(self, due_in: timedelta | None) -> None:
@@ -307,7 +312,7 @@ class Supervisor:
         No pace is steady, and a few that come a moment later cost less than giving them back.
         """
         held = len(self._ahead)
-        keep = self._ahead_limit(0) if held and self.accepts else 0
+        keep = self._ahead_limit(0, to_keep=True) if held and self.accepts else 0
         if held > 2 * keep:
             self.lane.release([self._ahead.pop().claim for _ in range(held - keep)])
 

@@ -14,6 +14,37 @@ def in_runtime(name: str, module: str, old: str, new: str, *tests: str) -> Bug:
 _SUPERVISOR = "supervisor.py::test_"
 _STOPPING = "stopping_a_handler.py::test_"
 
+FAR_STORES = [
+    in_runtime(
+        "far store: one trip is held ahead",
+        "supervisor",
+        "            horizon = self._trip.horizon(horizon)\n",
+        "            horizon = max(horizon, self._trip.horizon(horizon) / 2)\n",
+        "far_stores.py::test_it_is_no_more_than_two_trips_of_work",
+    ),
+    in_runtime(
+        "far store: the trip is not covered",
+        "supervisor",
+        "        self._trip.record(services.clock.elapsed() - asked_at)\n",
+        "",
+        "far_stores.py::test_what_is_held_ahead_covers_the_trip",
+    ),
+    in_runtime(
+        "far store: a trip is held ahead where a claim brings all",
+        "supervisor",
+        "if self._has_backlog or to_keep:",
+        "if True:",
+        "far_stores.py::test_an_idle_pod_gets_what_comes_to_an_empty_queue",
+    ),
+    in_runtime(
+        "far store: what covers the trip is given back at once",
+        "supervisor",
+        "self._ahead_limit(0, to_keep=True)",
+        "self._ahead_limit(0)",
+        "far_stores.py::test_what_is_held_when_a_backlog_ends_is_run_here",
+    ),
+]
+
 GRANTS = [
     in_runtime(
         "grants: an older beat raises a lowered one",
@@ -290,4 +321,4 @@ EXCHANGE = [
     ),
 ]
 
-RUNTIME_BUGS: tuple[Bug, ...] = (*GRANTS, *SUPERVISOR, *EXCHANGE)
+RUNTIME_BUGS: tuple[Bug, ...] = (*FAR_STORES, *GRANTS, *SUPERVISOR, *EXCHANGE)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forge_jobs.policy.claim_ahead import MAX_CLAIMS_PER_CALL, Pace, ahead_limit
+from forge_jobs.policy.claim_ahead import MAX_CLAIMS_PER_CALL, Pace, Trip, ahead_limit
 
 HORIZON = timedelta(milliseconds=50)
 
@@ -98,3 +98,33 @@ def test_jobs_that_take_longer_now_are_soon_what_counts() -> None:
         pace.record(1.0, 1.1)
     assert pace.mean is not None
     assert pace.mean > 0.8
+
+
+def trip(*seconds: float) -> Trip:
+    measured = Trip()
+    for each in seconds:
+        measured.record(each)
+    return measured
+
+
+def test_the_horizon_is_the_setting_until_two_trips_are_longer() -> None:
+    assert Trip().horizon(HORIZON) == HORIZON
+    assert trip(0.025).horizon(HORIZON) == HORIZON
+    assert trip(0.2).horizon(HORIZON) == timedelta(seconds=0.4)
+
+
+def test_a_horizon_of_zero_stays_zero_however_far_the_store_is() -> None:
+    assert trip(0.2).horizon(timedelta(0)) == timedelta(0)
+
+
+def test_calls_that_waited_or_brought_much_make_no_store_far() -> None:
+    assert trip(5.0, 0.002, 3.0, 0.4).horizon(HORIZON) == HORIZON
+
+
+def test_a_store_that_has_become_far_is_far_after_eight_calls() -> None:
+    assert trip(0.002, *[0.2] * 7).horizon(HORIZON) == HORIZON
+    assert trip(0.002, *[0.2] * 8).horizon(HORIZON) == timedelta(seconds=0.4)
+
+
+def test_a_trip_counts_for_a_second_at_most() -> None:
+    assert trip(30.0).horizon(HORIZON) == timedelta(seconds=2)
