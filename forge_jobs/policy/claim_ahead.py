@@ -14,6 +14,7 @@ _HALF_LIFE, _STEP = 0.1, 0.01
 
 _CALLS = 8
 _LONGEST_TRIP = 1.0
+_ZERO = timedelta(0)
 
 
 class Pace:
@@ -55,10 +56,12 @@ class Trip:
 
     def __init__(self) -> None:
         self._calls: deque[float] = deque(maxlen=_CALLS)
+        self._two = _ZERO
 
     def record(self, seconds: float) -> None:
         """Count a call that was answered after ``seconds``."""
         self._calls.append(seconds)
+        self._two = timedelta(seconds=2 * min(*self._calls, _LONGEST_TRIP))
 
     def horizon(self, claim_ahead: timedelta) -> timedelta:
         """How much work to hold ahead where the queue has enough: ``claim_ahead``, or two trips.
@@ -66,10 +69,7 @@ class Trip:
         One call is under way at a time. What it brings must last until the next one is back, which
         starts when it is back itself, and asked for what was missing then.
         """
-        if not self._calls or claim_ahead <= timedelta(0):
-            return claim_ahead
-        trip = min(*self._calls, _LONGEST_TRIP)
-        return max(claim_ahead, timedelta(seconds=2 * trip))
+        return self._two if self._two > claim_ahead > _ZERO else claim_ahead
 
 
 class Appetite:

@@ -50,7 +50,9 @@ class Fence:
 
         :param queue: whose handlers; "": all
         """
-        renewed_at = self._behind.get(queue, self._renewed_at)
+        # Asked for every job, and hardly ever is a queue behind.
+        behind = self._behind
+        renewed_at = behind.get(queue, self._renewed_at) if behind else self._renewed_at
         return elapsed - renewed_at >= self._allowed
 
     def overdue(self, elapsed: float) -> frozenset[str]:

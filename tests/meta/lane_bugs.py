@@ -156,15 +156,15 @@ MEASURES = [
     in_policy(
         "claim ahead: the longest call is the trip",
         _AHEAD,
-        "trip = min(*self._calls, _LONGEST_TRIP)",
-        "trip = min(max(self._calls), _LONGEST_TRIP)",
+        "2 * min(*self._calls, _LONGEST_TRIP)",
+        "2 * min(max(self._calls), _LONGEST_TRIP)",
         "policy_claim_ahead.py::test_calls_that_waited_or_brought_much_make_no_store_far",
     ),
     in_policy(
         "claim ahead: held ahead though it is turned off",
         _AHEAD,
-        "if not self._calls or claim_ahead <= timedelta(0):",
-        "if not self._calls:",
+        "self._two > claim_ahead > _ZERO",
+        "self._two > claim_ahead",
         "policy_claim_ahead.py::test_a_horizon_of_zero_stays_zero_however_far_the_store_is",
     ),
     in_policy(

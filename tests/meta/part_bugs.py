@@ -67,7 +67,7 @@ PART_BUGS: tuple[Bug, ...] = (
     _bug_of_queues(
         "a silent queue is not fenced",
         "forge_jobs/policy/liveness.py",
-        "renewed_at = self._behind.get(queue, self._renewed_at)",
+        "renewed_at = behind.get(queue, self._renewed_at) if behind else self._renewed_at",
         "renewed_at = self._renewed_at",
     ),
     _bug(

@@ -9,10 +9,12 @@
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -61,6 +63,11 @@ static int keep(int synced, long call) {
     int log = below(copies, "syncs", O_WRONLY | O_CREAT | O_APPEND);
     must(dprintf(log, "%s\n", name) > 0 && close(log) == 0, "syncs");
     return close(lock);
+}
+
+/* A process of a test that was killed goes with it. */
+__attribute__((constructor)) static void end_with_the_test(void) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
 }
 
 int fsync(int synced) { return keep(synced, SYS_fsync); }
