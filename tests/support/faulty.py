@@ -94,7 +94,7 @@ class _FaultyView:
 
     def __getattr__(self, name: str) -> Any:
         function = getattr(self._view, name)
-        if name == "ring":
+        if name == "ring" or not callable(function):
             return function
 
         async def call(*args: Any, **kwargs: Any) -> Any:
