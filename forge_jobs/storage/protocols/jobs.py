@@ -354,7 +354,7 @@ class JobStore(SweptStore, Protocol):
 
     # -- bookkeeping -------------------------------------------------------------------------
 
-    async def append_events(self, events: Sequence[TimelineEvent]) -> Sequence[TimelineEvent]:
+    async def append_events(self, events: Sequence[TimelineEvent]) -> list[TimelineEvent]:
         """Append to the timeline; those that were not, as their queues are silent."""
         ...
 
@@ -366,7 +366,7 @@ class JobStore(SweptStore, Protocol):
 
     async def add_latencies(
         self, host_id: HostId, samples: Sequence[LatencySample]
-    ) -> Sequence[LatencySample]:
+    ) -> list[LatencySample]:
         """Add histograms of one pod to their minutes; as :meth:`append_events`."""
         ...
 

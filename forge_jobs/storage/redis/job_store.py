@@ -169,7 +169,7 @@ class RedisJobStore:
 
     # -- bookkeeping -------------------------------------------------------------------------
 
-    async def append_events(self, events: Sequence[TimelineEvent]) -> Sequence[TimelineEvent]:
+    async def append_events(self, events: Sequence[TimelineEvent]) -> list[TimelineEvent]:
         return await bookkeeping.append_events(self._database, events)
 
     async def events(
@@ -179,7 +179,7 @@ class RedisJobStore:
 
     async def add_latencies(
         self, host_id: HostId, samples: Sequence[LatencySample]
-    ) -> Sequence[LatencySample]:
+    ) -> list[LatencySample]:
         return await bookkeeping.add_latencies(self._database, host_id, samples)
 
     async def metrics(self, queue: str, since: datetime, until: datetime) -> list[MetricBucket]:

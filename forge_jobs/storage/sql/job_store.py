@@ -258,9 +258,9 @@ class SqlJobStore:
 
     # -- bookkeeping -------------------------------------------------------------------------
 
-    async def append_events(self, events: Sequence[TimelineEvent]) -> Sequence[TimelineEvent]:
+    async def append_events(self, events: Sequence[TimelineEvent]) -> list[TimelineEvent]:
         await self._database.write(lambda tx: bookkeeping.append_events(tx, events))
-        return ()
+        return []
 
     async def events(
         self, *, job_id: JobId | None = None, queue: str | None = None, limit: int = 100
@@ -271,9 +271,9 @@ class SqlJobStore:
 
     async def add_latencies(
         self, host_id: HostId, samples: Sequence[LatencySample]
-    ) -> Sequence[LatencySample]:
+    ) -> list[LatencySample]:
         await self._database.write(lambda tx: bookkeeping.add_latencies(tx, host_id, samples))
-        return ()
+        return []
 
     async def metrics(self, queue: str, since: datetime, until: datetime) -> list[MetricBucket]:
         def script(tx: Tx) -> list[MetricBucket]:

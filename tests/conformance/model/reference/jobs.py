@@ -126,8 +126,9 @@ class ReferenceJobs:
         names = self._world.queues if queues is None else queues
         return {name: operators.counts(self._world, name) for name in names}
 
-    def append_events(self, events: Sequence[TimelineEvent]) -> None:
+    def append_events(self, events: Sequence[TimelineEvent]) -> list[TimelineEvent]:
         self._world.events += events
+        return []
 
     def events(
         self, *, job_id: JobId | None = None, queue: str | None = None, limit: int
@@ -139,11 +140,14 @@ class ReferenceJobs:
         ]
         return sorted(found, key=lambda event: event.at, reverse=True)[:limit]
 
-    def add_latencies(self, host_id: HostId, samples: Sequence[LatencySample]) -> None:
+    def add_latencies(
+        self, host_id: HostId, samples: Sequence[LatencySample]
+    ) -> list[LatencySample]:
         for sample in samples:
             for name, histogram in (("processing", sample.processing), ("total", sample.total)):
                 for bucket, count in histogram.counts.items():
                     self._world.latencies[sample.queue, sample.minute, name, bucket] += count
+        return []
 
     def metrics(self, queue: str, since: datetime, until: datetime) -> list[MetricBucket]:
         world = self._world
