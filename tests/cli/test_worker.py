@@ -109,7 +109,11 @@ def test_a_process_takes_no_more_slots_than_it_may_use(
 
 @pytest.mark.parametrize(
     ("wanted", "used"),
-    [("asyncio", "asyncio.unix_events"), ("auto", "uvloop"), ("uvloop", "uvloop")],
+    [
+        ("asyncio", "asyncio.unix_events"),
+        ("auto", "uvloop"),
+        pytest.param("uvloop", "uvloop", marks=pytest.mark.long),
+    ],
 )
 def test_handlers_run_on_the_event_loop_that_was_asked_for(
     forge: CommandLine, start: Start, tmp_path: Path, wanted: str, used: str

@@ -227,7 +227,7 @@ def test_a_handler_that_stops_the_event_loop_ends_nothing(worker: Worker, loop: 
     assert "a handler stopped the event loop" in worker.ends(0)
 
 
-@pytest.mark.parametrize("beside", [(), ("swallow",)])
+@pytest.mark.parametrize("beside", [pytest.param((), marks=pytest.mark.long), ("swallow",)])
 def test_a_handler_that_cancels_all_tasks_stops_the_worker_in_good_order(
     worker: Worker, beside: tuple[str, ...]
 ) -> None:
@@ -252,7 +252,7 @@ def test_what_handlers_start_finds_the_end_of_its_stdin(worker: Worker) -> None:
     worker.is_now(job_id, "done")
 
 
-@pytest.mark.parametrize("name", ["SIGHUP", "SIGQUIT"])
+@pytest.mark.parametrize("name", ["SIGHUP", pytest.param("SIGQUIT", marks=pytest.mark.long)])
 def test_other_signals_that_end_a_process_drain_it(worker: Worker, name: str) -> None:
     worker.start(FORGE_GRACE="20s")
     job_id = worker.begins("neighbour")["neighbour"]
@@ -265,7 +265,7 @@ def test_other_signals_that_end_a_process_drain_it(worker: Worker, name: str) ->
     assert f"{name}: draining" in log
 
 
-@pytest.mark.parametrize("mode", ["--once", "--until-empty"])
+@pytest.mark.parametrize("mode", ["--once", pytest.param("--until-empty", marks=pytest.mark.long)])
 def test_a_worker_that_ends_by_itself_hears_of_signals_while_it_waits_for_its_store(
     worker: Worker, mode: str
 ) -> None:
