@@ -26,13 +26,14 @@ class Timeline:
         self.error: StorageError | None = None
         self.gate: anyio.Event | None = None
 
-    async def append_events(self, events: Sequence[TimelineEvent]) -> None:
+    async def append_events(self, events: Sequence[TimelineEvent]) -> list[TimelineEvent]:
         self.calls += 1
         if self.gate is not None:
             await self.gate.wait()
         if self.error is not None:
             raise self.error
         self.events += events
+        return []
 
 
 def buffer_on(timeline: Timeline, **options: int) -> EventBuffer:
