@@ -45,7 +45,7 @@ from tests.support.spoiling import (
 
 pytestmark = pytest.mark.anyio
 
-ALL = ("sqlite", "postgres", "redis")
+ALL = ("sqlite", pytest.param("postgres", marks=pytest.mark.long), "redis")
 MANY = 31
 SPOILT = MANY // 2
 _QUEUES = tuple(f"q{number:02}" for number in range(MANY))

@@ -63,6 +63,7 @@ async def test_the_callers_patience_is_as_it_was(storage: Storage, url: str) -> 
         await end(True)
 
 
+@pytest.mark.long
 async def test_two_hundred_serializable_transactions_that_share_nothing(
     storage: Storage, url: str
 ) -> None:

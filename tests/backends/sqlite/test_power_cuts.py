@@ -367,5 +367,6 @@ async def check(url: str, told: Sequence[str]) -> int:
     return sum(job.claim.job_id in numbers for job in claimed)
 
 
+@pytest.mark.long
 def test_power_is_lost_under_load(library: Path, tmp_path: Path) -> None:
     play(outlives_its_cuts, tmp_path, library)
