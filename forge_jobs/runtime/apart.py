@@ -16,6 +16,9 @@ R = TypeVar("R")
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
 """Before an item that was refused is sent again, alone."""
 
+_FORGOTTEN_AFTER_S = 10 * LONGEST_PAUSE_S
+"""What has not come again by then is gone: somebody has deleted it, or another pod was faster."""
+
 _REFUSED_ALONE = 2
 """After so many without any that was taken the store is taken to refuse everything."""
 
@@ -82,10 +85,16 @@ class Apart:
         return answers
 
     def _set_aside(self, key: Hashable, error: Exception) -> None:
+        now = self._clock.elapsed()
+        self._aside = {
+            other: each
+            for other, each in self._aside.items()
+            if now - each.due_at < _FORGOTTEN_AFTER_S
+        }
         before = self._aside.get(key)
         pause = FIRST_PAUSE_S if before is None else min(2 * before.pause, LONGEST_PAUSE_S)
         reason = f"{type(error).__name__}: {error}"
-        self._aside[key] = _Aside(self._clock.elapsed() + pause, pause, reason)
+        self._aside[key] = _Aside(now + pause, pause, reason)
         if before is None or before.reason != reason:
             logger.error(
                 "%s %s is refused by the store, which takes others; it is tried again, with "
