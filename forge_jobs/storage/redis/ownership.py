@@ -28,7 +28,7 @@ from forge_jobs.storage.redis.fleet import in_all_queues, unknown_kinds
 from forge_jobs.storage.redis.lists import portions
 from forge_jobs.storage.salvage import UNREADABLE, log_set_aside
 
-CLAIMS_AT_ONCE = 400
+CLAIMS_AT_ONCE = 500
 """How many claims one step makes or ends: at 10 to 20 us each, all other calls wait as long."""
 
 _HOLD_AT_ONCE = 1000
