@@ -370,7 +370,7 @@ class Heartbeat:
 
     def _check_fence(self, elapsed: float) -> None:
         overdue = self._fence.overdue(elapsed)
-        if overdue > self._fenced_alone:
+        if overdue - self._fenced_alone:
             self._tell(self._listener.fenced)
         self._fenced_alone = overdue
         if self._fence_told or not self._fence.must_stop(elapsed):
