@@ -6,8 +6,9 @@ import time
 from bench.suite import Bench
 from forge_jobs import open_storage
 from forge_jobs.clock import ManualClock
+from forge_jobs.model.filters import JobFilter
 from forge_jobs.model.ids import new_job_id
-from forge_jobs.model.jobs import JobFilter, JobStatus, NewJob
+from forge_jobs.model.jobs import JobStatus, NewJob
 from forge_jobs.runtime.cleanup import Cleanup
 
 QUEUES = (1, 20, 1_000)

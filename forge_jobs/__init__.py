@@ -38,10 +38,10 @@ from forge_jobs.handlers.registry import HandlerRegistry as HandlerRegistry
 from forge_jobs.handlers.registry import load_registry as load_registry
 from forge_jobs.handlers.requests import EnqueueRequest as EnqueueRequest
 from forge_jobs.handlers.routing import prefix_router as prefix_router
+from forge_jobs.model.filters import JobFilter as JobFilter
 from forge_jobs.model.jobs import After as After
 from forge_jobs.model.jobs import EnqueueOutcome as EnqueueOutcome
 from forge_jobs.model.jobs import Job as Job
-from forge_jobs.model.jobs import JobFilter as JobFilter
 from forge_jobs.model.jobs import JobStatus as JobStatus
 from forge_jobs.model.jobs import Unique as Unique
 from forge_jobs.model.queues import CooldownPolicy as CooldownPolicy

@@ -4,8 +4,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from msgspec import Struct
 
+from forge_jobs.model.filters import BulkOutcome, JobFilter, Refusal
 from forge_jobs.model.ids import JobId, check_job_id
-from forge_jobs.model.jobs import BulkOutcome, JobFilter, Refusal
 
 _BULK_IDS = 500
 

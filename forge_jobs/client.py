@@ -25,14 +25,9 @@ from forge_jobs.handlers.requests import CheckedJson, EnqueueRequest
 from forge_jobs.handlers.routing import checked_router
 from forge_jobs.home_loop import HomeLoop
 from forge_jobs.lanes import MAX_ITEMS, Lane
+from forge_jobs.model.filters import JobFilter, Page
 from forge_jobs.model.ids import check_job_id
-from forge_jobs.model.jobs import (
-    EnqueueOutcome,
-    Job,
-    JobFilter,
-    NewJob,
-    Page,
-)
+from forge_jobs.model.jobs import EnqueueOutcome, Job, NewJob
 from forge_jobs.policy.admission import Explanation
 from forge_jobs.policy.admission import explain as explain_job
 from forge_jobs.results import AwaitedJobs, read_result

@@ -18,8 +18,9 @@ from forge_jobs.errors import (
     StorageError,
     Unavailable,
 )
+from forge_jobs.model.filters import JobFilter
 from forge_jobs.model.ids import JobId
-from forge_jobs.model.jobs import TERMINAL, Cause, Job, JobFilter, JobStatus
+from forge_jobs.model.jobs import TERMINAL, Cause, Job, JobStatus
 from forge_jobs.storage.notices import until_set
 from forge_jobs.storage.protocols import JobStore
 

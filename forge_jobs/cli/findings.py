@@ -9,7 +9,8 @@ from msgspec import Struct
 
 from forge_jobs.cli.output import duration, instant
 from forge_jobs.client import JobClient
-from forge_jobs.model.jobs import ACTIVE, Hold, Job, JobFilter, JobStatus, JobSummary
+from forge_jobs.model.filters import JobFilter, JobSummary
+from forge_jobs.model.jobs import ACTIVE, Hold, Job, JobStatus
 from forge_jobs.model.processes import Allocation, PodState
 from forge_jobs.model.queues import QueueCounts, QueueState
 from forge_jobs.policy import remedies

@@ -10,8 +10,9 @@ import msgspec
 
 from forge_jobs.cli.options import INSTANT
 from forge_jobs.errors import InvalidInput
+from forge_jobs.model.filters import JobFilter
 from forge_jobs.model.ids import check_job_id
-from forge_jobs.model.jobs import Cause, JobFilter, JobStatus
+from forge_jobs.model.jobs import Cause, JobStatus
 from forge_jobs.model.names import check_name
 
 T = TypeVar("T")

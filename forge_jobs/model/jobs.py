@@ -1,17 +1,16 @@
 """Jobs: what is asked for, what is stored, what a worker holds.
 
-All records are frozen; instants are aware UTC datetimes, durations are timedeltas.
+All records are frozen; instants are aware UTC datetimes with microseconds, durations are
+timedeltas. Which jobs a list or a bulk operation means is in :mod:`forge_jobs.model.filters`.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Literal
 
 from msgspec import Struct
-from msgspec.structs import force_setattr
 
-from forge_jobs.errors import InvalidInput
 from forge_jobs.model.ids import HostId, JobId, WorkerId
 
 ERROR_HISTORY = 32
@@ -77,7 +76,8 @@ class Hold(StrEnum):
 
     UNKNOWN_KIND = "unknown_kind"
     """No live pod knows its kind."""
-    UNREADABLE = "unreadable"  # its record, when it was claimed
+    UNREADABLE = "unreadable"
+    """Its record could not be read when it was claimed."""
 
 
 class Unique(Struct, frozen=True):
@@ -103,16 +103,21 @@ class After(Struct, frozen=True):
 
 
 class NewJob(Struct, frozen=True, kw_only=True):
-    """A request with every default filled in and every value checked.
+    """A request with every default filled in and every value checked: what a store takes.
 
-    :param payload: JSON text of an object, returned byte for byte
-    :param run_at: due from this instant; without it and ``delay``, one of which may be set, now
-    :param max_attempts: at least 1; None means no bound
+    :param payload: JSON text of an object, returned byte for byte; ``MAX_PAYLOAD_BYTES`` at most
+    :param priority: ``MIN_PRIORITY`` to ``MAX_PRIORITY``; the lowest is claimed first
+    :param run_at: due from this instant. At most one of ``run_at`` and ``delay`` is set; with
+        neither the job is due at once
+    :param delay: due this long after the store's time of the call
+    :param max_attempts: 1 to ``MAX_MAX_ATTEMPTS``; None means no bound
+    :param timeout: how long one run of the handler may take; None means no bound
     :param metadata: JSON text of an object of strings
     :param trace: JSON text of the trace context headers, "" for none
     :param keep_result: store what the handler returns
     :param result_ttl: how long the result is kept; None: as long as the job
-    :param fingerprint: hash of the content, set when the caller gave the id; another is a Conflict
+    :param fingerprint: hash of the request's content, set when the caller gave the id; a repeat
+        with another fingerprint is a Conflict. "" for an id that was made for this request
     :param schedule: the schedule that fired it, "" for none
     """
 
@@ -152,10 +157,13 @@ class EnqueueOutcome(Struct, frozen=True):
 class Claim(Struct, frozen=True):
     """Proof of ownership of one attempt, and the fence of every later write.
 
-    The token is the store's time in microseconds, one more than the job's token before at least.
     So a lost claim is worthless for good: to a worker of the same name, after a requeue, when the
-    job was deleted and stored again, and when the store lost the claim. If its clock goes back
-    beside such a loss, two claims may have one number; ``host_id``, the owner, tells them apart.
+    job was deleted and its id stored again, and when the store lost the claim itself.
+
+    :param token: the store's time of the claim in microseconds, and at least one more than the
+        job's token before. Where the store lost a claim and its clock went back, two claims may
+        have one number
+    :param host_id: the pod that owns the claim. Stores compare it too, which tells such two apart
     """
 
     queue: str
@@ -171,6 +179,8 @@ class ClaimedJob(Struct, frozen=True, kw_only=True):
     :param crashes: how many times its process died under it
     :param snoozes: how many times a run was handed back by snooze or throttle
     :param snoozed_since: when that happened first; None when it never has, or not since a requeue
+    :param timeout: how long this run may take; None means no bound
+    :param run_at: when it was due
     :param cancel_requested: a cancel arrived between enqueue and this claim
     """
 
@@ -197,7 +207,8 @@ class ClaimedJob(Struct, frozen=True, kw_only=True):
 class ErrorRecord(Struct, frozen=True, kw_only=True):
     """One failure of one attempt. Texts are already cleaned and cut to size.
 
-    :param at: filled in by the store
+    :param attempt: the run that failed, from 1
+    :param at: filled in by the store, with its time of the call; None before
     """
 
     attempt: int
@@ -221,6 +232,10 @@ class Job(Struct, frozen=True, kw_only=True):
     :param host_id: the pod that holds it, or held it last; "" before the first claim
     :param started_at: when the last attempt is known to have started; None while its
         claim is only held ahead, and until a beat or a recorded start brings the news
+    :param finished_at: when it became done, dead or cancelled; None before
+    :param timeout: how long one run may take; None means no bound
+    :param unique_key: None when it has none; no longer held once the job has ended
+    :param errors: the newest ``ERROR_HISTORY``, oldest first
     :param result: JSON text, None when there is none (yet, any more, or not asked for)
     :param payload: "" once a job that is not to be kept has ended
     :param rate_limit: the scope that it waits for when the cause is rate_limited, else None
@@ -262,139 +277,7 @@ class Job(Struct, frozen=True, kw_only=True):
     waits_for: tuple[JobId, ...]
     """While blocked: parents that have not settled yet, in id order."""
     held_by: tuple[JobId, ...] = ()
-    """Those of ``waits_for`` that failed and hold the job, until they succeed or it is released."""
+    """Those of ``waits_for`` that ended without success and hold the job. They do so until they
+    succeed after a requeue, or until an operator releases the job."""
     rate_limit: str | None = None
     unreadable: str = ""
-
-
-class JobSummary(Struct, frozen=True, kw_only=True):
-    """One line of a list: a job without its payload, result and tracebacks."""
-
-    id: JobId
-    queue: str
-    kind: str
-    status: JobStatus
-    cause: Cause
-    priority: int
-    attempt: int
-    max_attempts: int | None
-    enqueued_at: datetime
-    due_at: datetime
-    finished_at: datetime | None
-    hold: Hold | None
-    host_id: HostId
-    started_at: datetime | None
-    tags: tuple[str, ...]
-    last_error: str  # its type and message, "" for none
-    unreadable: str = ""
-
-
-class JobFilter(Struct, frozen=True, kw_only=True):
-    """Which jobs are meant; every part that is set must match.
-
-    Of ``ids``, ``queues``, ``kinds``, ``statuses`` and ``causes`` a single text stands for a tuple
-    of one, and any collection of texts for a tuple of them.
-
-    :param ids: None means any. An empty tuple means no job at all: a list that came out empty
-        must never stand for every job there is. Of the other parts empty tuples mean any
-    :param enqueued_before: strictly before this instant; ``enqueued_after``: at or after it
-    """
-
-    ids: tuple[JobId, ...] | None = None
-    queues: tuple[str, ...] = ()
-    kinds: tuple[str, ...] = ()
-    statuses: tuple[JobStatus, ...] = ()
-    causes: tuple[Cause, ...] = ()
-    tag: str | None = None
-    unique_key: str | None = None
-    schedule: str | None = None
-    enqueued_before: datetime | None = None
-    enqueued_after: datetime | None = None
-
-    def __post_init__(self) -> None:
-        for name, members in _SEVERAL.items():
-            given = getattr(self, name)
-            if given is not None:
-                force_setattr(self, name, _several(name, given, members))
-        for name in ("tag", "unique_key", "schedule"):
-            if not isinstance(text := getattr(self, name), str | None):
-                raise InvalidInput(name, f"is a {type(text).__name__}", "give a text")
-        for name in ("enqueued_before", "enqueued_after"):
-            at = getattr(self, name)
-            if at is not None and (not isinstance(at, datetime) or at.utcoffset() is None):
-                fix = "give an aware datetime, such as datetime(2030, 1, 31, tzinfo=UTC)"
-                raise InvalidInput(name, f"is {at!r}", fix)
-
-
-_SEVERAL: Mapping[str, type[StrEnum] | None] = {
-    "ids": None,
-    "queues": None,
-    "kinds": None,
-    "statuses": JobStatus,
-    "causes": Cause,
-}
-
-
-def _several(name: str, given: object, members: type[StrEnum] | None) -> tuple[str, ...]:
-    """The texts of one part of a filter, those of an enum as its members."""
-    values = (given,) if isinstance(given, str) else given
-    if not isinstance(values, Iterable):
-        raise InvalidInput(name, f"is a {type(values).__name__}", "give a tuple of texts")
-    return tuple(_one(name, value, members) for value in values)
-
-
-def _one(name: str, value: object, members: type[StrEnum] | None) -> str:
-    if not isinstance(value, str):
-        raise InvalidInput(name, f"holds a {type(value).__name__}", "give a tuple of texts")
-    if members is None:
-        return value
-    try:
-        return members(value)
-    except ValueError:
-        fix = f"give any of {', '.join(members)}"
-        raise InvalidInput(name, f"holds {value!r}", fix) from None
-
-
-class Page(Struct, frozen=True):
-    """One page of jobs, newest first; ``cursor`` gives the next one, None on the last.
-
-    :param looked_back_to: where a call gave up, and older jobs may match
-    :param silent: queues that did not answer
-    """
-
-    jobs: tuple[JobSummary, ...]
-    cursor: str | None
-    looked_back_to: JobId | None = None
-    silent: tuple[str, ...] = ()
-
-
-class Refusal(StrEnum):
-    """Why a bulk operation left a job as it was."""
-
-    NOT_FOUND = "not_found"
-    RUNNING = "running"
-    """Deleting or requeueing a job that a worker holds."""
-    FINISHED = "finished"
-    """Cancelling or starting what has ended, requeueing what succeeded."""
-    WAITING = "waiting"
-    """Requeueing what waits, starting what waits for other jobs, releasing what none holds."""
-    KEY_TAKEN = "key_taken"  # Another active job holds its unique key now.
-    PARENT_FAILED = "parent_failed"
-    """Requeueing what comes after a job that is gone and had not succeeded."""
-    LOCKED = "locked"
-    """Somebody's open transaction holds the job, or what it needs: ask again later."""
-    REFERENCED = "referenced"  # A foreign key or a trigger of yours lets nobody delete it.
-
-
-class BulkOutcome(Struct, frozen=True):
-    """What one bounded batch of a bulk operation did.
-
-    :param requested: running jobs whose owner was asked (cancel only)
-    :param refused: jobs left as they were, and why
-    :param cursor: pass it to go on; None when every matching job has been visited
-    """
-
-    changed: tuple[JobId, ...]
-    requested: tuple[JobId, ...]
-    refused: Mapping[JobId, Refusal]
-    cursor: str | None

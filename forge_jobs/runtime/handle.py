@@ -7,8 +7,9 @@ from typing import Any
 from forge_jobs.client import BulkTotals, JobClient
 from forge_jobs.handlers.durations import check_duration
 from forge_jobs.handlers.requests import EnqueueRequest
+from forge_jobs.model.filters import JobFilter
 from forge_jobs.model.ids import HostId
-from forge_jobs.model.jobs import EnqueueOutcome, JobFilter
+from forge_jobs.model.jobs import EnqueueOutcome
 from forge_jobs.runtime.health import PodHealth
 from forge_jobs.runtime.pod import RunningPod
 from forge_jobs.runtime.rate_limits import RateLimiter

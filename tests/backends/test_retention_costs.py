@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from forge_jobs.clock import ManualClock
-from forge_jobs.model.jobs import JobFilter, JobStatus
+from forge_jobs.model.filters import JobFilter
+from forge_jobs.model.jobs import JobStatus
 from forge_jobs.model.queues import QueueChange, Retention
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from forge_jobs.client import JobClient
+from forge_jobs.model.filters import JobFilter
 from forge_jobs.model.ids import JobId
-from forge_jobs.model.jobs import Hold, JobFilter, JobStatus
+from forge_jobs.model.jobs import Hold, JobStatus
 from forge_jobs.model.processes import ClaimState, PodLease
 from forge_jobs.model.transitions import Demand, Finalization, Revival
 from forge_jobs.policy.explanations import Reason

@@ -13,7 +13,7 @@ from bench.side import JOBS_PER_CALL, Work
 from bench.stores import SqliteStore
 from bench.suite import Bench
 from forge_jobs import open_storage
-from forge_jobs.model.jobs import JobFilter
+from forge_jobs.model.filters import JobFilter
 from tests.bench.sides import Broken, Complete, Quick
 
 pytestmark = [pytest.mark.anyio, pytest.mark.processes, pytest.mark.long]

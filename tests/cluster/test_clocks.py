@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from forge_jobs import EnqueueRequest, JobClient, JobStatus
-from forge_jobs.model.jobs import JobFilter
+from forge_jobs.model.filters import JobFilter
 from forge_jobs.storage.protocols import Storage
 from tests.support.backends import BACKENDS
 from tests.support.factories import times_claimed

@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from forge_jobs import EnqueueRequest
-from forge_jobs.model.jobs import JobFilter
+from forge_jobs.model.filters import JobFilter
 from forge_jobs.model.schedules import ScheduleSpec
 from forge_jobs.runtime.cron import FIRE_BATCH
 from forge_jobs.runtime.schedules import schedule

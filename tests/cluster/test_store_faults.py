@@ -9,7 +9,8 @@ import anyio
 import pytest
 
 from forge_jobs import EnqueueRequest, JobClient, JobStatus, open_storage
-from forge_jobs.model.jobs import Job, JobFilter
+from forge_jobs.model.filters import JobFilter
+from forge_jobs.model.jobs import Job
 from forge_jobs.storage.protocols import Storage
 from tests.chaos.every_store import STORES
 from tests.chaos.stores import ServerStore

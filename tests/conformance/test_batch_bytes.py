@@ -5,7 +5,7 @@ import pytest
 from forge_jobs.client import JobClient
 from forge_jobs.errors import InvalidInput
 from forge_jobs.handlers.requests import EnqueueRequest
-from forge_jobs.model.jobs import JobFilter
+from forge_jobs.model.filters import JobFilter
 from forge_jobs.model.payloads import MAX_PAYLOAD_BYTES
 from forge_jobs.storage.batches import MAX_BATCH_BYTES
 from forge_jobs.storage.protocols import Storage

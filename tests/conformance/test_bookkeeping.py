@@ -8,8 +8,8 @@ import pytest
 
 from forge_jobs.clock import ManualClock
 from forge_jobs.model.events import EventKind, TimelineEvent
+from forge_jobs.model.filters import JobFilter
 from forge_jobs.model.ids import HostId, new_host_id, new_job_id
-from forge_jobs.model.jobs import JobFilter
 from forge_jobs.model.metrics import Histogram, LatencySample, MetricBucket
 from forge_jobs.model.processes import PodGauges
 from forge_jobs.model.retention import Kept

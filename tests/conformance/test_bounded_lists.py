@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
+from forge_jobs.model.filters import BulkOutcome, JobFilter, Page
 from forge_jobs.model.ids import JobId
-from forge_jobs.model.jobs import BulkOutcome, JobFilter, JobStatus, Page
+from forge_jobs.model.jobs import JobStatus
 from forge_jobs.storage.cursors import WALKED, WALKED_ON_REDIS
 from forge_jobs.storage.protocols import Storage
 from tests.support.factories import DAY, QUEUE, enqueue_one, new_job

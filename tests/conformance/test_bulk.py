@@ -7,16 +7,9 @@ import pytest
 
 from forge_jobs.clock import ManualClock
 from forge_jobs.errors import InvalidInput
+from forge_jobs.model.filters import BulkOutcome, JobFilter, Refusal
 from forge_jobs.model.ids import JobId, new_job_id
-from forge_jobs.model.jobs import (
-    After,
-    BulkOutcome,
-    Cause,
-    JobFilter,
-    JobStatus,
-    Refusal,
-    Unique,
-)
+from forge_jobs.model.jobs import After, Cause, JobStatus, Unique
 from forge_jobs.model.processes import PodLease
 from forge_jobs.model.transitions import Delivery
 from forge_jobs.storage.protocols import Storage

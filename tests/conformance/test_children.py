@@ -4,8 +4,9 @@ import pytest
 
 from forge_jobs.clock import ManualClock
 from forge_jobs.errors import NotFound
+from forge_jobs.model.filters import JobFilter
 from forge_jobs.model.ids import JobId, new_job_id
-from forge_jobs.model.jobs import After, Cause, JobFilter, JobStatus
+from forge_jobs.model.jobs import After, Cause, JobStatus
 from forge_jobs.model.processes import PodLease
 from forge_jobs.model.transitions import Delivery, Handover
 from forge_jobs.storage.protocols import Storage

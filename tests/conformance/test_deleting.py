@@ -6,7 +6,8 @@ import pytest
 
 from forge_jobs.clock import ManualClock
 from forge_jobs.errors import Conflict, NotFound
-from forge_jobs.model.jobs import After, JobFilter, JobStatus, Unique
+from forge_jobs.model.filters import JobFilter
+from forge_jobs.model.jobs import After, JobStatus, Unique
 from forge_jobs.model.queues import QueueChange, QueueSettings, RateLimit
 from forge_jobs.storage.protocols import Storage
 from tests.support.factories import (

@@ -7,7 +7,8 @@ import pytest
 
 from forge_jobs.clock import ManualClock, to_us
 from forge_jobs.errors import Conflict, InvalidInput
-from forge_jobs.model.jobs import Cause, JobFilter, JobStatus, NewJob, Unique
+from forge_jobs.model.filters import JobFilter
+from forge_jobs.model.jobs import Cause, JobStatus, NewJob, Unique
 from forge_jobs.model.processes import PodLease
 from forge_jobs.model.queues import QueueSettings
 from forge_jobs.storage.protocols import Storage

@@ -7,7 +7,8 @@ import pytest
 
 from forge_jobs.clock import ManualClock
 from forge_jobs.errors import Conflict
-from forge_jobs.model.jobs import JobFilter, Unique
+from forge_jobs.model.filters import JobFilter
+from forge_jobs.model.jobs import Unique
 from forge_jobs.storage.protocols import Storage
 from tests.support.factories import MICROSECOND, new_job
 from tests.support.firings import HOUR, declared, firing, job_count, stored

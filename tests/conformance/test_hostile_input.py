@@ -4,8 +4,9 @@ import json
 
 import pytest
 
+from forge_jobs.model.filters import JobFilter
 from forge_jobs.model.ids import JobId
-from forge_jobs.model.jobs import After, Cause, JobFilter, Unique
+from forge_jobs.model.jobs import After, Cause, Unique
 from forge_jobs.model.names import check_name
 from forge_jobs.model.payloads import MAX_PAYLOAD_BYTES, check_json_text, encode_json
 from forge_jobs.model.queues import QueueSettings

@@ -4,7 +4,7 @@ import pytest
 
 from forge_jobs.clock import ManualClock
 from forge_jobs.model.events import EventKind, TimelineEvent
-from forge_jobs.model.jobs import JobFilter
+from forge_jobs.model.filters import JobFilter
 from forge_jobs.model.processes import PodLease
 from forge_jobs.storage.protocols import Storage
 from tests.support.factories import QUEUE, claim_one, dead, enqueue_one, run_one

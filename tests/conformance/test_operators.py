@@ -3,16 +3,9 @@
 import pytest
 
 from forge_jobs.clock import ManualClock
+from forge_jobs.model.filters import BulkOutcome, JobFilter, Refusal
 from forge_jobs.model.ids import JobId, new_job_id
-from forge_jobs.model.jobs import (
-    After,
-    BulkOutcome,
-    Cause,
-    Job,
-    JobFilter,
-    JobStatus,
-    Refusal,
-)
+from forge_jobs.model.jobs import After, Cause, Job, JobStatus
 from forge_jobs.model.processes import ClaimState, PodLease
 from forge_jobs.model.queues import QueueChange, Retention
 from forge_jobs.storage.protocols import Storage

@@ -8,16 +8,8 @@ import anyio
 import pytest
 
 from forge_jobs.clock import ManualClock
-from forge_jobs.model.jobs import (
-    After,
-    Claim,
-    ClaimedJob,
-    EnqueueOutcome,
-    JobFilter,
-    JobStatus,
-    Refusal,
-    Unique,
-)
+from forge_jobs.model.filters import JobFilter, Refusal
+from forge_jobs.model.jobs import After, Claim, ClaimedJob, EnqueueOutcome, JobStatus, Unique
 from forge_jobs.model.processes import PodLease
 from forge_jobs.model.transitions import Delivery, Finalization
 from forge_jobs.storage.protocols import Storage

@@ -6,8 +6,9 @@ import pytest
 
 from forge_jobs.clock import ManualClock
 from forge_jobs.model.events import EventKind
+from forge_jobs.model.filters import JobFilter, Refusal
 from forge_jobs.model.ids import JobId
-from forge_jobs.model.jobs import After, Cause, Job, JobFilter, JobStatus, Refusal
+from forge_jobs.model.jobs import After, Cause, Job, JobStatus
 from forge_jobs.model.processes import PodLease
 from forge_jobs.policy.dependencies import delivery
 from forge_jobs.storage.protocols import Storage

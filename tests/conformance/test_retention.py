@@ -5,8 +5,9 @@ from datetime import timedelta
 import pytest
 
 from forge_jobs.clock import ManualClock
+from forge_jobs.model.filters import JobFilter
 from forge_jobs.model.ids import JobId
-from forge_jobs.model.jobs import After, JobFilter
+from forge_jobs.model.jobs import After
 from forge_jobs.model.processes import PodLease
 from forge_jobs.model.queues import QueueChange, Retention
 from forge_jobs.model.transitions import Delivery, Transition

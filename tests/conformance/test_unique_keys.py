@@ -6,8 +6,9 @@ import pytest
 
 from forge_jobs.clock import ManualClock
 from forge_jobs.errors import Conflict
+from forge_jobs.model.filters import JobFilter, Refusal
 from forge_jobs.model.ids import JobId
-from forge_jobs.model.jobs import After, Cause, JobFilter, JobStatus, Refusal, Unique
+from forge_jobs.model.jobs import After, Cause, JobStatus, Unique
 from forge_jobs.model.processes import PodLease
 from forge_jobs.model.transitions import Transition
 from forge_jobs.storage.protocols import Storage

@@ -7,7 +7,8 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from forge_jobs.model.jobs import After, JobFilter, JobStatus
+from forge_jobs.model.filters import JobFilter
+from forge_jobs.model.jobs import After, JobStatus
 from forge_jobs.model.processes import PodLease
 from forge_jobs.model.queues import QueueChange, Wake
 from forge_jobs.storage.protocols import Storage

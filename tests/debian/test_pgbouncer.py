@@ -8,7 +8,8 @@ import anyio
 import pytest
 
 from forge_jobs.handlers.registry import HandlerRegistry
-from forge_jobs.model.jobs import JobFilter, JobStatus, Unique
+from forge_jobs.model.filters import JobFilter
+from forge_jobs.model.jobs import JobStatus, Unique
 from forge_jobs.storage.opening import open_migrator, open_storage
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.storage.sql.postgres import bulk

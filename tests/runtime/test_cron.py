@@ -13,7 +13,8 @@ from forge_jobs.config import RuntimeSettings
 from forge_jobs.errors import NotFound, StorageError, Unavailable
 from forge_jobs.handlers.requests import EnqueueRequest
 from forge_jobs.model.events import EventKind
-from forge_jobs.model.jobs import JobFilter, JobStatus, JobSummary
+from forge_jobs.model.filters import JobFilter, JobSummary
+from forge_jobs.model.jobs import JobStatus
 from forge_jobs.model.schedules import DueSchedules, Firing, Schedule, ScheduleSpec
 from forge_jobs.runtime import cron as cron_module
 from forge_jobs.runtime.cron import FireReport, fire_due_once, trigger_now

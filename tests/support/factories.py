@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 from forge_jobs.errors import Locked
+from forge_jobs.model.filters import JobFilter
 from forge_jobs.model.ids import HostId, JobId, new_host_id, new_job_id, new_worker_id
 from forge_jobs.model.jobs import (
     Cause,
@@ -14,7 +15,6 @@ from forge_jobs.model.jobs import (
     EnqueueOutcome,
     ErrorRecord,
     Job,
-    JobFilter,
     JobStatus,
     NewJob,
 )

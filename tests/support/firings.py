@@ -4,8 +4,9 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from forge_jobs.clock import ManualClock
+from forge_jobs.model.filters import JobFilter
 from forge_jobs.model.ids import occurrence_job_id
-from forge_jobs.model.jobs import JobFilter, NewJob
+from forge_jobs.model.jobs import NewJob
 from forge_jobs.model.schedules import Firing, Schedule, ScheduleSpec
 from forge_jobs.storage.protocols import Storage
 from tests.support.factories import KIND, MICROSECOND, QUEUE, new_job

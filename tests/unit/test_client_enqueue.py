@@ -12,8 +12,9 @@ from forge_jobs.client import JobClient
 from forge_jobs.errors import Conflict, InvalidInput, NotFound, StorageError, Unavailable
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.handlers.requests import EnqueueRequest
+from forge_jobs.model.filters import JobFilter
 from forge_jobs.model.ids import new_job_id
-from forge_jobs.model.jobs import EnqueueOutcome, JobFilter, NewJob, Unique
+from forge_jobs.model.jobs import EnqueueOutcome, NewJob, Unique
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
 from tests.support.waiting import wait_until

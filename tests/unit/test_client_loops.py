@@ -11,8 +11,8 @@ from forge_jobs.client import JobClient
 from forge_jobs.errors import ForgeJobsError, WrongEventLoop
 from forge_jobs.handlers.requests import EnqueueRequest
 from forge_jobs.lanes import Lane
+from forge_jobs.model.filters import JobFilter
 from forge_jobs.model.ids import new_job_id
-from forge_jobs.model.jobs import JobFilter
 from forge_jobs.runtime.rate_limits import RateLimiter
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage

@@ -8,8 +8,9 @@ import pytest
 from forge_jobs.client import BulkTotals, JobClient
 from forge_jobs.errors import InvalidInput
 from forge_jobs.handlers.requests import EnqueueRequest
+from forge_jobs.model.filters import JobFilter, Refusal
 from forge_jobs.model.ids import JobId, new_job_id
-from forge_jobs.model.jobs import After, JobFilter, JobStatus, Refusal
+from forge_jobs.model.jobs import After, JobStatus
 from forge_jobs.policy.explanations import Reason
 from forge_jobs.runtime.handover import hand_over_once
 from forge_jobs.storage.opening import open_storage

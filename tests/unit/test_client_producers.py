@@ -9,7 +9,7 @@ import pytest
 
 from forge_jobs.client import JobClient
 from forge_jobs.handlers.requests import EnqueueRequest
-from forge_jobs.model.jobs import JobFilter
+from forge_jobs.model.filters import JobFilter
 from forge_jobs.storage.protocols import Storage
 from tests.support.backends import BACKENDS, pass_on
 from tests.support.factories import counters

@@ -11,7 +11,7 @@ from forge_jobs.errors import InvalidInput
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.handlers.requests import EnqueueRequest
 from forge_jobs.handlers.routing import prefix_router
-from forge_jobs.model.jobs import JobFilter
+from forge_jobs.model.filters import JobFilter
 from forge_jobs.routes import KNOWN_FOR_S, UNKNOWN_FOR_S
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage

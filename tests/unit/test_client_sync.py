@@ -13,7 +13,8 @@ from forge_jobs.client import BulkTotals, JobClient
 from forge_jobs.client_sync import SyncJobClient
 from forge_jobs.errors import InvalidInput, JobCancelled, ResultTimeout, StorageError, Unavailable
 from forge_jobs.handlers.requests import EnqueueRequest
-from forge_jobs.model.jobs import JobFilter, JobStatus, Refusal
+from forge_jobs.model.filters import JobFilter, Refusal
+from forge_jobs.model.jobs import JobStatus
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
 

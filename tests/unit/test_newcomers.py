@@ -23,8 +23,9 @@ from forge_jobs import (
 from forge_jobs.config import Deployment, RuntimeSettings
 from forge_jobs.errors import ConfigError, InvalidInput, RegistrationError
 from forge_jobs.handlers.requests import EnqueueRequest
+from forge_jobs.model.filters import JobFilter
 from forge_jobs.model.ids import new_job_id
-from forge_jobs.model.jobs import Cause, JobFilter, JobStatus
+from forge_jobs.model.jobs import Cause, JobStatus
 
 pytestmark = pytest.mark.anyio
 

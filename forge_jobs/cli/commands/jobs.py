@@ -24,8 +24,9 @@ from forge_jobs.cli.output import (
 from forge_jobs.cli.selection import chosen, filter_options
 from forge_jobs.config import Deployment
 from forge_jobs.model.events import TimelineEvent, timeline_of
+from forge_jobs.model.filters import BulkOutcome, JobFilter, JobSummary, Refusal
 from forge_jobs.model.ids import JobId, check_job_id
-from forge_jobs.model.jobs import BulkOutcome, Job, JobFilter, JobStatus, JobSummary, Refusal
+from forge_jobs.model.jobs import Job, JobStatus
 from forge_jobs.model.names import check_name
 from forge_jobs.storage.protocols import Storage
 

@@ -12,7 +12,8 @@ from forge_jobs.cli.options import DURATION, RETRY, deployment_options, json_opt
 from forge_jobs.cli.output import duration, emit_json, emit_table, instant, plain, talk
 from forge_jobs.config import Deployment
 from forge_jobs.errors import InvalidInput, NotFound
-from forge_jobs.model.jobs import JobFilter, JobStatus
+from forge_jobs.model.filters import JobFilter
+from forge_jobs.model.jobs import JobStatus
 from forge_jobs.model.names import check_name, check_queue
 from forge_jobs.model.processes import Allocation
 from forge_jobs.model.queues import (

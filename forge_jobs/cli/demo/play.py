@@ -24,8 +24,9 @@ from forge_jobs.client import JobClient
 from forge_jobs.clock import SystemClock
 from forge_jobs.errors import ForgeJobsError
 from forge_jobs.handlers.requests import EnqueueRequest
+from forge_jobs.model.filters import JobFilter
 from forge_jobs.model.ids import JobId
-from forge_jobs.model.jobs import After, JobFilter
+from forge_jobs.model.jobs import After
 from forge_jobs.runtime.schedules import put_schedule, schedule
 from forge_jobs.storage.protocols import Storage
 

@@ -1,25 +1,14 @@
 """The job store. The rules for every method are at the top of the package."""
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Protocol
 
-from forge_jobs.model.events import TimelineEvent
-from forge_jobs.model.ids import HostId, JobId
-from forge_jobs.model.jobs import (
-    BulkOutcome,
-    Claim,
-    ClaimedJob,
-    EnqueueOutcome,
-    Job,
-    JobFilter,
-    NewJob,
-    Page,
-)
-from forge_jobs.model.metrics import LatencySample, MetricBucket
+from forge_jobs.model.filters import JobFilter, Page
+from forge_jobs.model.ids import JobId
+from forge_jobs.model.jobs import Claim, ClaimedJob, EnqueueOutcome, Job, NewJob
 from forge_jobs.model.processes import Beat, HeldClaim, PodLease
 from forge_jobs.model.queues import QueueCounts, Wake
-from forge_jobs.model.retention import KEPT, Cleaned, Kept
 from forge_jobs.model.transitions import (
     Delivery,
     Demand,
@@ -29,11 +18,13 @@ from forge_jobs.model.transitions import (
     Revival,
     StaleClaims,
 )
+from forge_jobs.storage.protocols.bookkeeping import BookkeepingStore
+from forge_jobs.storage.protocols.operators import OperatedStore
 from forge_jobs.storage.protocols.sweeps import SweptStore
 
 
-class JobStore(SweptStore, Protocol):
-    """Jobs: their whole life, and what is told about it."""
+class JobStore(OperatedStore, BookkeepingStore, SweptStore, Protocol):
+    """Jobs: their whole life, what operators do to them, and what is told about it."""
 
     store_id: str
     """Equal for the views of one store; a bundle of different ones is refused."""
@@ -64,8 +55,8 @@ class JobStore(SweptStore, Protocol):
         already ended settle their edge by a handover at once; parents must exist or be in the
         same call, earlier.
 
-        A job with ``run_at`` or ``delay`` is pending and due then. An unknown queue is created with
-        default settings. Wakes whoever waits for the queues of due jobs, after the commit.
+        A job with ``run_at`` or ``delay`` is pending and due then. An unknown queue is created
+        with default settings. Wakes whoever waits for the queues of due jobs, after the commit.
 
         :param connection: store in the caller's open transaction instead: an SQLAlchemy
             Connection, AsyncConnection, Session or AsyncSession of the same database, or a
@@ -95,23 +86,33 @@ class JobStore(SweptStore, Protocol):
 
         Lowest priority first, then due time, then id: no due job that could be claimed may
         sort before one that was. Due: pending or failed, not held, ``run_at`` has come,
-        not expired. The attempt grows by one; the claim's heartbeat starts now. A new job's token
-        is ``enqueued_at`` in microseconds, a claim's is now, and one more than before at least: a
-        store that lost its last writes gives no token twice while its clock goes on.
-        Gives nothing when the queue pauses or cools down, and when ``lease`` has run out, its epoch
-        is not the pod's, or the pod does not declare the queue. No job must go to two callers.
+        not expired. The attempt grows by one; the claim's heartbeat starts now. The token becomes
+        the store's time in microseconds, and at least one more than it was: from ``enqueued_at`` on
+        it never goes back, and a store that lost its last writes gives no token twice while its
+        clock goes on.
 
-        A due job whose kind is not in ``kinds`` is passed over; when no pod with a live lease
+        Gives nothing when the queue is paused or cooling down, and nothing when ``lease`` has run
+        out, its epoch is not the pod's, or the pod does not declare the queue. No job must go to
+        two callers.
+
+        A due job whose kind is not in ``kinds`` is passed over. When no pod with a live lease
         publishes its kind it must be put on hold (``unknown_kind``), so that later claims do
-        not meet it again, until a pod that knows the kind registers. What a pod published up to a
-        second ago may count. One that has expired may be put on hold as well. What a claim reads
-        must be bounded by its claims and kinds; payloads are ``CLAIM_BYTES`` at most, or one job's.
+        not meet it again, until a pod that knows the kind registers. What pods published up to a
+        second ago may be taken for what they publish now. A job that has expired may be put on
+        hold as well: it is cancelled all the same.
+
+        The number of jobs that a claim reads must be bounded by its claims and its kinds, not by
+        the jobs that it may not take. Payloads of one claim are ``CLAIM_BYTES`` together at most,
+        or those of a single job that is larger.
 
         The first claims carry ``worker_ids``, in order; claims beyond them are held ahead. A
         job with a crash on record is only claimed for a worker id, never ahead.
 
         A claim records no start, also not one for a worker: ``started_at`` is None until a
         beat or :meth:`record_start` brings the news.
+
+        A job whose record cannot be read must not fail the call: it is put on hold
+        (``unreadable``), and the others are claimed.
 
         :param limit: at least 1, at most 1,000; fewer come back when fewer are due
         """
@@ -120,16 +121,21 @@ class JobStore(SweptStore, Protocol):
     async def finalize(
         self, finalizations: Sequence[Finalization], *, connection: object | None = None
     ) -> Sequence[bool | None]:
-        """End claims. Per item: False when the claim is not the job's current one.
+        """End claims. Per item: True when the end is stored, False when the claim is not the job's
+        current one, None when the end has to be sent again later.
 
-        Queue, token and pod must be those of the last claim, wherever a claim is named. A False
-        item changes nothing: not the row, not the queue's cool-down, no counter. Neither does a
-        None one: somebody's open transaction holds a row that this end needs, for which the
-        call must not wait. It is not refused and has to be sent again later.
+        A claim is the job's current one when its queue, token and pod are those of the last claim.
+        That holds for every call that names a claim. A False item changes nothing: not the row, not
+        the queue's cool-down, no counter.
+
+        None: somebody's open transaction holds a row that this end needs, for which the call must
+        not wait. Nothing has changed, and nothing is refused.
+
         The token of an applied item is kept as ``settled_token``; a repeat with that token
         is True and changes nothing, whatever has become of the job since. Only the last such
         token is kept, and only with the job: a repeat is False once a newer claim has ended or
-        an operator has deleted the job. Until the next claim its pod is compared too.
+        an operator has deleted the job. Until the next claim the pod of the repeat is compared
+        too, and a repeat of another pod is False.
 
         Applies the transition: status, cause, due time (now + delay; where the delay is None the
         one that the job was claimed with, or now when that lies ahead), result (replaces an older
@@ -195,11 +201,11 @@ class JobStore(SweptStore, Protocol):
         ...
 
     async def release(self, claims: Sequence[Claim]) -> Sequence[bool | None]:
-        """Hand unstarted claims back: pending, due as before (delay None), attempt not used, cause
-        released.
+        """Hand unstarted claims back.
 
-        Per item as in :meth:`finalize`, repeatable by ``settled_token`` too. A job that was asked
-        to cancel becomes cancelled. Wakes the queue.
+        The jobs are pending again with the cause released, due as before (delay None), and their
+        attempt is not used. A job that was asked to cancel becomes cancelled. Per item as in
+        :meth:`finalize`, repeatable by ``settled_token`` too. Wakes the queue.
         """
         ...
 
@@ -208,6 +214,8 @@ class JobStore(SweptStore, Protocol):
 
         Must say the time of each clock with which it compared, also when no claim is stale: a
         reaper knows by that when a clock of the store has stepped.
+
+        :param limit: how many claims come back at most
         """
         ...
 
@@ -221,93 +229,36 @@ class JobStore(SweptStore, Protocol):
         """
         ...
 
-    # -- operators ---------------------------------------------------------------------------
-
-    async def cancel(
-        self, which: JobFilter, *, cursor: str | None = None, limit: int = 500
-    ) -> BulkOutcome:
-        """Cancel waiting jobs; ask the owners of running ones (``requested``).
-
-        Refuses what has ended (``finished``). The flag of a running job is durable, reaches its
-        owner by wake-up or beat, and never outlives that life: a requeue clears it. A request
-        is put on the job's timeline in the same step.
-
-        Visits matching jobs in id order, at most ``limit`` per call, and looks at as many as
-        :meth:`list`; going on with ``cursor`` ends. Ids in ``which.ids`` that do not exist are
-        refused as ``not_found``. The atomic step must check again what was found before.
-
-        :param limit: 1 to 1,000
-        """
-        ...
-
-    async def delete(
-        self, which: JobFilter, *, cursor: str | None = None, limit: int = 500
-    ) -> BulkOutcome:
-        """Remove jobs for good. Refuses running ones. Bounded as :meth:`cancel`.
-
-        Children that still wait for a deleted job are told how it ended, and that it was cancelled
-        when it had not ended. Nothing of it stays: its id may be stored again.
-        """
-        ...
-
-    async def requeue(
-        self, which: JobFilter, *, cursor: str | None = None, limit: int = 500
-    ) -> BulkOutcome:
-        """Give failed, dead and cancelled jobs their whole budget again, due now.
-
-        Attempt, crashes and snoozes from zero, cancel flag cleared; the token goes on; an event
-        on the timeline. Refuses done (``finished``), running, and waiting ones. The unique key is
-        checked again: of two jobs with one key, one is requeued and the other refused
-        (``key_taken``). The result is cleared, and an ``expires_at`` that has passed. A job whose
-        payload was not kept is refused (``finished``).
-
-        A job that comes after others is blocked again until all of these have settled: parents
-        that have yet to end, also those that the same call requeues, are waited for; done ones have
-        settled; one that ended without success settles an edge that says ``continue`` and holds
-        the job otherwise (see :meth:`deliver`), unless the edge was settled before. A parent that
-        is gone counts as it ended. If that was without success, ``continue`` settles, ``hold``
-        holds, and with ``cancel`` the job is refused (``parent_failed``). News of a requeued parent
-        that are still to be delivered must be void.
-        """
-        ...
-
-    async def release_held(
-        self, which: JobFilter, *, cursor: str | None = None, limit: int = 500
-    ) -> BulkOutcome:
-        """Let blocked jobs run without the parents that hold them. An event on the timeline.
-
-        The held edges settle, so a job that waits for no other parent becomes pending as by
-        :meth:`deliver`. Refuses what no parent holds (``waiting``), what runs or has ended.
-        """
-        ...
-
-    async def run_now(
-        self, which: JobFilter, *, cursor: str | None = None, limit: int = 500
-    ) -> BulkOutcome:
-        """Make pending and failed jobs due now; attempts stay. Refuses all others. One that is due
-        already keeps its place in the order, and counts as changed."""
-        ...
+    # -- what time does ----------------------------------------------------------------------
 
     async def bring_back_jobs(self, limit: int) -> int:
-        """Make jobs due that were due when they became pending, by a clock that has been set back
-        since and says now that their time is to come. At most ``limit``, of each queue and
+        """Make jobs due whose time lies ahead only because the store's clock was set back.
+
+        Means jobs that were due when they became pending. At most ``limit``, of each queue and
         priority the earliest first, in their order; how many. Wakes their queues.
 
         Jobs that waited for a time that was asked for, for a retry or for the end of a snooze,
-        go on waiting, and those with a turn at a rate limit no further away than ``LONGEST_TURN``.
-        A job less than a second ahead may too. Not one atomic step.
+        go on waiting. So do those with a turn at a rate limit no further away than
+        ``LONGEST_TURN``, and a job less than a second ahead may. Not one atomic step.
         """
         ...
 
     async def expire(self, limit: int) -> int:
-        """Cancel (cause expired) waiting jobs whose ``expires_at`` has come; how many."""
+        """Cancel waiting jobs whose ``expires_at`` has come (cause expired).
+
+        At most ``limit``; how many. Their children hear of it as of any other end.
+        """
         ...
 
     # -- children ----------------------------------------------------------------------------
 
     async def handovers(self, limit: int) -> list[Handover]:
-        """News of ended parents not yet delivered to their children, oldest first. News for a
-        child that has ended or gone since may be among them; delivering it applies nothing."""
+        """News of ended parents not yet delivered to their children, oldest first, at most
+        ``limit``. Changes nothing.
+
+        News for a child that has ended or gone since may be among them; delivering it applies
+        nothing.
+        """
         ...
 
     async def deliver(self, deliveries: Sequence[Delivery]) -> int:
@@ -325,11 +276,19 @@ class JobStore(SweptStore, Protocol):
     # -- reads -------------------------------------------------------------------------------
 
     async def get(self, ids: Sequence[JobId]) -> dict[JobId, Job]:
-        """The jobs that exist among ``ids``, whole. :raises PartlyUnavailable: some are unknown"""
+        """The jobs that exist among ``ids``, whole.
+
+        A job whose record cannot be read is among them, with the fields that can.
+
+        :raises PartlyUnavailable: part of the store is silent; the error has the jobs of the rest
+        """
         ...
 
     async def counts(self, queues: Sequence[str] | None = None) -> dict[str, QueueCounts]:
-        """Per queue, every known queue when ``queues`` is None."""
+        """How many jobs of each status each queue has; every known queue when ``queues`` is None.
+
+        A queue that was named and is not known has none. Every key of ``by_status`` is there.
+        """
         ...
 
     async def wait_for_work(
@@ -340,7 +299,8 @@ class JobStore(SweptStore, Protocol):
         A hint that arises between two calls must not be lost: the next call returns at once.
         Every waiter must get every hint: what one takes is not taken from another. The first
         call of a new waiter may return at once, since anything may have changed before.
-        Bound to one caller at a time per waiter. This call may be cancelled at any moment.
+        Bound to one caller at a time per waiter. Unlike the others this call may be cancelled at
+        any moment.
 
         :param waiter: who waits, any object that can be weakly referenced; its hints are
             forgotten with it. None: the bundle itself, for a program with a single waiter
@@ -348,51 +308,22 @@ class JobStore(SweptStore, Protocol):
         ...
 
     def ring(self, wake: Wake) -> None:
-        """Wake this process's own :meth:`wait_for_work`; callable from any thread. For callers who
-        committed a transaction that the store did not see end."""
-        ...
+        """Wake this process's own :meth:`wait_for_work`; callable from any thread.
 
-    # -- bookkeeping -------------------------------------------------------------------------
-
-    async def append_events(self, events: Sequence[TimelineEvent]) -> list[TimelineEvent]:
-        """Append to the timeline; those that were not, as their queues are silent."""
-        ...
-
-    async def events(
-        self, *, job_id: JobId | None = None, queue: str | None = None, limit: int = 100
-    ) -> list[TimelineEvent]:
-        """The newest events, newest first. A store may keep no more than 100,000 of a queue."""
-        ...
-
-    async def add_latencies(
-        self, host_id: HostId, samples: Sequence[LatencySample]
-    ) -> list[LatencySample]:
-        """Add histograms of one pod to their minutes; as :meth:`append_events`."""
-        ...
-
-    async def metrics(self, queue: str, since: datetime, until: datetime) -> list[MetricBucket]:
-        """Minutes of one queue with anything in them, in [``since``, ``until``), oldest first,
-        summed over pods; the same before and after a roll-up. Then hours (``Kept``)."""
-        ...
-
-    async def roll_up(self, limit: int) -> int:
-        """Fold per-pod counters and histograms of closed minutes into one row per queue and
-        minute, oldest first, at most ``limit`` rows folded; how many. Sums never change."""
-        ...
-
-    async def cleanup(
-        self, limit: int, rest: object | None = None, *, kept: Kept = KEPT
-    ) -> Cleaned:
-        """A batch: remove ended jobs by age and count, results past their time, history past
-        ``kept``, of which minutes become hours. At most ``limit`` jobs, and what goes in a moment:
-        by name of queue; done, dead, cancelled; oldest first; none in its first minute."""
+        For callers who committed a transaction that the store did not see end.
+        """
         ...
 
     # Last, because the name hides the builtin from the annotations below it.
 
     async def list(self, which: JobFilter, *, cursor: str | None = None, limit: int = 50) -> Page:
-        """Matching jobs, newest id first, looking at a bounded number. None is skipped or repeated.
+        """Matching jobs, newest id first. Pages neither skip nor repeat jobs that stay.
 
+        A call must look at a bounded number of jobs. One that reaches the bound says how far it
+        came (``looked_back_to``), and its ``cursor`` goes on from there. Queues that are silent are
+        left out and named (``silent``).
+
+        :param cursor: of the page before; None for the first page
         :param limit: 1 to 1,000
         :raises InvalidInput: the cursor is not one this method returned
         """

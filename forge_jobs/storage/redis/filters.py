@@ -3,7 +3,7 @@
 from datetime import datetime
 
 from forge_jobs.clock import to_us
-from forge_jobs.model.jobs import JobFilter
+from forge_jobs.model.filters import JobFilter
 
 FilterParts = tuple[object, ...]
 

@@ -5,17 +5,9 @@ from datetime import datetime, timedelta
 
 from forge_jobs.errors import InvalidInput
 from forge_jobs.model.events import TimelineEvent
+from forge_jobs.model.filters import BulkOutcome, JobFilter, Page
 from forge_jobs.model.ids import HostId, JobId
-from forge_jobs.model.jobs import (
-    BulkOutcome,
-    Claim,
-    ClaimedJob,
-    EnqueueOutcome,
-    Job,
-    JobFilter,
-    NewJob,
-    Page,
-)
+from forge_jobs.model.jobs import Claim, ClaimedJob, EnqueueOutcome, Job, NewJob
 from forge_jobs.model.metrics import LatencySample, MetricBucket
 from forge_jobs.model.processes import Beat, HeldClaim, PodLease
 from forge_jobs.model.queues import QueueCounts, Wake

@@ -11,8 +11,8 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from forge_jobs.errors import Unavailable
+from forge_jobs.model.filters import JobFilter
 from forge_jobs.model.ids import JobId
-from forge_jobs.model.jobs import JobFilter
 from forge_jobs.storage.cursors import WALKED_ON_REDIS
 from forge_jobs.storage.redis.database import Database
 from forge_jobs.storage.redis.filters import filter_parts

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from forge_jobs.model.filters import BulkOutcome, JobFilter, Refusal
 from forge_jobs.model.ids import JobId
-from forge_jobs.model.jobs import BulkOutcome, JobFilter, Refusal
 from forge_jobs.storage.cursors import check_cursor, check_limit
 from forge_jobs.storage.redis.database import Database
 from forge_jobs.storage.redis.filters import filter_parts

@@ -7,8 +7,9 @@ from typing import Literal
 import msgspec
 
 from forge_jobs.errors import PartlyUnavailable
+from forge_jobs.model.filters import JobFilter, JobSummary, Page
 from forge_jobs.model.ids import HostId, JobId
-from forge_jobs.model.jobs import Cause, Hold, Job, JobFilter, JobStatus, JobSummary, Page
+from forge_jobs.model.jobs import Cause, Hold, Job, JobStatus
 from forge_jobs.model.queues import QueueCounts
 from forge_jobs.storage.cursors import check_cursor, check_limit
 from forge_jobs.storage.redis import codec

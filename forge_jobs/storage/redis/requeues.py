@@ -12,8 +12,9 @@ import msgspec
 
 from forge_jobs.errors import Unavailable
 from forge_jobs.model.edges import EdgeState, edge_of_requeued
+from forge_jobs.model.filters import Refusal
 from forge_jobs.model.ids import JobId
-from forge_jobs.model.jobs import JobStatus, Refusal
+from forge_jobs.model.jobs import JobStatus
 from forge_jobs.storage.redis.database import Database
 from forge_jobs.storage.redis.edges import Edge
 from forge_jobs.storage.redis.fleet import in_every_queue

@@ -15,8 +15,8 @@ import msgspec
 
 from forge_jobs.errors import Unavailable
 from forge_jobs.model.edges import EdgeState
+from forge_jobs.model.filters import JobFilter
 from forge_jobs.model.ids import JobId
-from forge_jobs.model.jobs import JobFilter
 from forge_jobs.model.sweeps import Mended, Swept
 from forge_jobs.storage.redis import late_locators
 from forge_jobs.storage.redis.dangling import DanglingLocators

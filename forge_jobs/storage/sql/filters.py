@@ -12,8 +12,9 @@ import msgspec
 from sqlalchemy import Column, ColumnElement, Select, func, literal, or_, select, tuple_
 
 from forge_jobs.clock import to_us
+from forge_jobs.model.filters import JobFilter
 from forge_jobs.model.ids import JobId
-from forge_jobs.model.jobs import JobFilter, JobStatus
+from forge_jobs.model.jobs import JobStatus
 from forge_jobs.storage.cursors import WALKED
 from forge_jobs.storage.sql.flavor import Flavor
 from forge_jobs.storage.sql.job_rows import tag_patterns

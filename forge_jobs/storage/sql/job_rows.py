@@ -9,6 +9,7 @@ from sqlalchemy import Row
 
 from forge_jobs.clock import duration_us, from_us, to_us
 from forge_jobs.model.edges import EdgeState
+from forge_jobs.model.filters import JobSummary
 from forge_jobs.model.ids import HostId, JobId, WorkerId
 from forge_jobs.model.jobs import (
     ERROR_HISTORY,
@@ -19,7 +20,6 @@ from forge_jobs.model.jobs import (
     Hold,
     Job,
     JobStatus,
-    JobSummary,
     NewJob,
 )
 from forge_jobs.storage.salvage import UNREADABLE, Fields

@@ -7,18 +7,9 @@ from typing import TypeVar
 
 from forge_jobs.errors import Locked, StorageError
 from forge_jobs.model.events import TimelineEvent
+from forge_jobs.model.filters import BulkOutcome, JobFilter, Page, Refusal
 from forge_jobs.model.ids import HostId, JobId
-from forge_jobs.model.jobs import (
-    BulkOutcome,
-    Claim,
-    ClaimedJob,
-    EnqueueOutcome,
-    Job,
-    JobFilter,
-    NewJob,
-    Page,
-    Refusal,
-)
+from forge_jobs.model.jobs import Claim, ClaimedJob, EnqueueOutcome, Job, NewJob
 from forge_jobs.model.metrics import LatencySample, MetricBucket
 from forge_jobs.model.processes import Beat, HeldClaim, PodLease
 from forge_jobs.model.queues import QueueCounts, Wake

@@ -8,16 +8,9 @@ from sqlalchemy import bindparam, delete, select, text, update
 from forge_jobs.clock import from_us
 from forge_jobs.model.edges import EdgeState
 from forge_jobs.model.events import EventKind, TimelineEvent
+from forge_jobs.model.filters import BulkOutcome, JobFilter, Refusal
 from forge_jobs.model.ids import JobId
-from forge_jobs.model.jobs import (
-    TERMINAL,
-    BulkOutcome,
-    Cause,
-    Hold,
-    JobFilter,
-    JobStatus,
-    Refusal,
-)
+from forge_jobs.model.jobs import TERMINAL, Cause, Hold, JobStatus
 from forge_jobs.storage.cursors import check_cursor, check_limit
 from forge_jobs.storage.sql.bookkeeping import append_events
 from forge_jobs.storage.sql.children import CUT, forget_edges, tell_children, unsettled_parents

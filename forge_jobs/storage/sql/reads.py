@@ -6,8 +6,9 @@ from typing import Any
 
 from sqlalchemy import BindParameter, bindparam, func, literal, or_, select, text, true, union_all
 
+from forge_jobs.model.filters import JobFilter, Page
 from forge_jobs.model.ids import JobId
-from forge_jobs.model.jobs import Job, JobFilter, JobStatus, Page
+from forge_jobs.model.jobs import Job, JobStatus
 from forge_jobs.model.queues import QueueCounts
 from forge_jobs.storage.cursors import check_cursor, check_limit
 from forge_jobs.storage.sql.children import unsettled_parents

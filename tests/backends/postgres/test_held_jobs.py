@@ -6,8 +6,8 @@ from datetime import timedelta
 import pytest
 
 from forge_jobs.clock import ManualClock
+from forge_jobs.model.filters import JobFilter
 from forge_jobs.model.ids import JobId
-from forge_jobs.model.jobs import JobFilter
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
 from tests.support.factories import cleaned_up, new_job

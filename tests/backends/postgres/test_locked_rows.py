@@ -10,8 +10,9 @@ import pytest
 
 from forge_jobs.config import RuntimeSettings
 from forge_jobs.errors import Locked, StorageError
+from forge_jobs.model.filters import JobFilter, Refusal
 from forge_jobs.model.ids import JobId, new_worker_id
-from forge_jobs.model.jobs import After, Claim, ClaimedJob, JobFilter, JobStatus, Refusal, Unique
+from forge_jobs.model.jobs import After, Claim, ClaimedJob, JobStatus, Unique
 from forge_jobs.model.processes import PodLease
 from forge_jobs.model.queues import QueueSettings
 from forge_jobs.model.transitions import Demand, Exchange, Finalization, Transition

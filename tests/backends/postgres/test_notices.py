@@ -13,7 +13,7 @@ import asyncpg
 import pytest
 
 from forge_jobs.handlers.registry import HandlerRegistry
-from forge_jobs.model.jobs import JobFilter
+from forge_jobs.model.filters import JobFilter
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.storage.sql.postgres import announcing

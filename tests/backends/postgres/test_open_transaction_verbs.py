@@ -16,8 +16,9 @@ import pytest
 
 from forge_jobs.clock import EPOCH
 from forge_jobs.model.events import EventKind, TimelineEvent
+from forge_jobs.model.filters import JobFilter, Refusal
 from forge_jobs.model.ids import JobId, new_worker_id
-from forge_jobs.model.jobs import After, ClaimedJob, JobFilter, JobStatus, Refusal
+from forge_jobs.model.jobs import After, ClaimedJob, JobStatus
 from forge_jobs.model.metrics import Histogram, LatencySample
 from forge_jobs.model.processes import AllocationChange, PodGauges, PodLease, Slots
 from forge_jobs.model.queues import QueueChange, QueueSettings, RateLimit, Retention

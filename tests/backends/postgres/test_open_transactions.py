@@ -13,7 +13,8 @@ from forge_jobs.errors import Unavailable
 from forge_jobs.handlers.context import JobContext
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.handlers.requests import EnqueueRequest
-from forge_jobs.model.jobs import JobFilter, JobStatus, Unique
+from forge_jobs.model.filters import JobFilter
+from forge_jobs.model.jobs import JobStatus, Unique
 from forge_jobs.model.queues import QueueSettings
 from forge_jobs.model.transitions import Finalization
 from forge_jobs.storage.protocols import Storage

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
+from forge_jobs.model.filters import JobFilter
 from forge_jobs.model.ids import HostId, JobId
-from forge_jobs.model.jobs import JobFilter, JobStatus, Unique
+from forge_jobs.model.jobs import JobStatus, Unique
 from forge_jobs.model.processes import PodLease
 from forge_jobs.model.transitions import Demand, Finalization
 from forge_jobs.storage.opening import open_storage

@@ -11,8 +11,9 @@ import pytest
 
 from forge_jobs.clock import ManualClock
 from forge_jobs.errors import Locked
+from forge_jobs.model.filters import JobFilter
 from forge_jobs.model.ids import JobId
-from forge_jobs.model.jobs import After, JobFilter, NewJob, Unique
+from forge_jobs.model.jobs import After, NewJob, Unique
 from forge_jobs.model.processes import PodLease
 from forge_jobs.model.transitions import Cooldown, Delivery, Finalization, Revival
 from forge_jobs.storage.opening import open_storage

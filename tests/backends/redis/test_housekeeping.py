@@ -7,8 +7,9 @@ from redis.asyncio import Redis
 
 from forge_jobs.clock import ManualClock
 from forge_jobs.model.events import EventKind, TimelineEvent
+from forge_jobs.model.filters import JobFilter
 from forge_jobs.model.ids import JobId, new_job_id
-from forge_jobs.model.jobs import After, JobFilter, JobStatus, Unique
+from forge_jobs.model.jobs import After, JobStatus, Unique
 from forge_jobs.model.metrics import HOUR
 from forge_jobs.model.processes import PodLease
 from forge_jobs.model.transitions import Delivery

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from forge_jobs.clock import ManualClock
+from forge_jobs.model.filters import JobFilter
 from forge_jobs.model.ids import JobId
-from forge_jobs.model.jobs import JobFilter, JobStatus
+from forge_jobs.model.jobs import JobStatus
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.testing.servers import RedisServer
 from tests.support import servers

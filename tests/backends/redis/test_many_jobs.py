@@ -3,7 +3,8 @@
 import pytest
 from redis import Redis
 
-from forge_jobs.model.jobs import JobFilter, JobStatus
+from forge_jobs.model.filters import JobFilter
+from forge_jobs.model.jobs import JobStatus
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.testing.servers import RedisServer

@@ -8,7 +8,8 @@ import pytest
 
 from forge_jobs.clock import ManualClock
 from forge_jobs.errors import Unavailable
-from forge_jobs.model.jobs import After, JobFilter, JobStatus
+from forge_jobs.model.filters import JobFilter
+from forge_jobs.model.jobs import After, JobStatus
 from forge_jobs.model.processes import AllocationChange, Slots
 from forge_jobs.model.queues import QueueSettings, RateLimit
 from forge_jobs.model.schedules import ScheduleSpec

@@ -12,7 +12,8 @@ import pytest
 from forge_jobs.errors import StorageError
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.handlers.requests import EnqueueRequest
-from forge_jobs.model.jobs import After, JobFilter, JobStatus
+from forge_jobs.model.filters import JobFilter
+from forge_jobs.model.jobs import After, JobStatus
 from forge_jobs.model.queues import QueueChange
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage

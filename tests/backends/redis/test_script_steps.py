@@ -11,7 +11,8 @@ from forge_jobs.bulk import in_batches
 from forge_jobs.client import JobClient
 from forge_jobs.clock import ManualClock
 from forge_jobs.handlers.requests import EnqueueRequest
-from forge_jobs.model.jobs import BulkOutcome, ClaimedJob, JobFilter, JobStatus
+from forge_jobs.model.filters import BulkOutcome, JobFilter
+from forge_jobs.model.jobs import ClaimedJob, JobStatus
 from forge_jobs.model.processes import ClaimState, HeldClaim, PodLease
 from forge_jobs.model.queues import QueueChange, Retention
 from forge_jobs.model.transitions import CLAIM_BYTES, Finalization

@@ -9,8 +9,9 @@ import pytest
 from redis.asyncio import Redis
 
 from forge_jobs.errors import Conflict, NotFound
+from forge_jobs.model.filters import JobFilter
 from forge_jobs.model.ids import JobId, new_job_id
-from forge_jobs.model.jobs import After, JobFilter, JobStatus, NewJob, Unique
+from forge_jobs.model.jobs import After, JobStatus, NewJob, Unique
 from forge_jobs.model.transitions import Delivery
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage

@@ -13,8 +13,8 @@ from forge_jobs.config import RuntimeSettings
 from forge_jobs.errors import JobCancelled, Unavailable
 from forge_jobs.handlers.requests import EnqueueRequest
 from forge_jobs.model.events import EventKind, TimelineEvent
+from forge_jobs.model.filters import JobFilter
 from forge_jobs.model.ids import new_job_id
-from forge_jobs.model.jobs import JobFilter
 from forge_jobs.model.metrics import Histogram, LatencySample
 from forge_jobs.policy.liveness import ReaperGuard
 from forge_jobs.runtime.cleanup import Cleanup

@@ -12,8 +12,9 @@ from pathlib import Path
 import anyio
 import pytest
 
+from forge_jobs.model.filters import JobFilter
 from forge_jobs.model.ids import new_worker_id
-from forge_jobs.model.jobs import JobFilter, JobStatus
+from forge_jobs.model.jobs import JobStatus
 from forge_jobs.model.transitions import Finalization
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage

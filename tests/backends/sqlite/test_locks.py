@@ -14,7 +14,8 @@ import anyio
 import pytest
 
 from forge_jobs.errors import InvalidInput, StorageClosed, Unavailable
-from forge_jobs.model.jobs import EnqueueOutcome, JobFilter
+from forge_jobs.model.filters import JobFilter
+from forge_jobs.model.jobs import EnqueueOutcome
 from forge_jobs.reports import flush_reports
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage

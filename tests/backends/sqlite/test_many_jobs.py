@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 from sqlalchemy import event
 
-from forge_jobs.model.jobs import JobFilter, JobStatus
+from forge_jobs.model.filters import JobFilter
+from forge_jobs.model.jobs import JobStatus
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
 from tests.support.factories import DAY, KIND, QUEUE, new_job

@@ -11,8 +11,9 @@ import pytest
 from sqlalchemy import event
 
 from forge_jobs.clock import ManualClock
+from forge_jobs.model.filters import JobFilter
 from forge_jobs.model.ids import HostId
-from forge_jobs.model.jobs import JobFilter, Unique
+from forge_jobs.model.jobs import Unique
 from forge_jobs.model.metrics import Histogram, LatencySample
 from forge_jobs.model.transitions import Demand
 from forge_jobs.storage.opening import open_storage

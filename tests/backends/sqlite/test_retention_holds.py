@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from forge_jobs.clock import ManualClock
-from forge_jobs.model.jobs import JobFilter
+from forge_jobs.model.filters import JobFilter
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.sql import retention
 from tests.support.factories import DAY, cleaned_up, new_job

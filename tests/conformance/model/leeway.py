@@ -11,7 +11,8 @@ from typing import Any
 from msgspec.structs import asdict, replace
 
 from forge_jobs.model.events import TimelineEvent
-from forge_jobs.model.jobs import Job, JobSummary
+from forge_jobs.model.filters import JobSummary
+from forge_jobs.model.jobs import Job
 from forge_jobs.model.processes import Beat, PodState
 from forge_jobs.model.queues import QueueCounts
 from forge_jobs.model.transitions import Exchange, Handover

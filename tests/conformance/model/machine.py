@@ -9,8 +9,9 @@ from typing import Any
 from hypothesis.stateful import invariant
 
 from forge_jobs.clock import to_us
+from forge_jobs.model.filters import JobFilter
 from forge_jobs.model.ids import JobId
-from forge_jobs.model.jobs import ACTIVE, JobFilter, JobStatus
+from forge_jobs.model.jobs import ACTIVE, JobStatus
 from forge_jobs.model.transitions import Delivery
 from tests.conformance.model.endings import ENDINGS, REVIVALS
 from tests.conformance.model.program import KINDS, LEADER_LEASE, LEASE, ODD_KIND, QUEUES, SECOND

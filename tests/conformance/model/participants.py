@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from forge_jobs.clock import Clock
 from forge_jobs.errors import StorageError
-from forge_jobs.model.jobs import BulkOutcome, Page
+from forge_jobs.model.filters import BulkOutcome, Page
 from forge_jobs.model.processes import Allocation, AllocationChange, Leadership, PodLease
 from forge_jobs.model.schedules import DueSchedules, Firing, Schedule
 from forge_jobs.model.transitions import Delivery, Handover

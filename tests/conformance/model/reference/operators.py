@@ -5,17 +5,9 @@ from datetime import datetime, timedelta
 
 from forge_jobs.model.edges import EdgeState, edge_of_requeued
 from forge_jobs.model.events import EventKind
+from forge_jobs.model.filters import BulkOutcome, JobFilter, JobSummary, Page, Refusal
 from forge_jobs.model.ids import JobId
-from forge_jobs.model.jobs import (
-    BulkOutcome,
-    Cause,
-    Hold,
-    JobFilter,
-    JobStatus,
-    JobSummary,
-    Page,
-    Refusal,
-)
+from forge_jobs.model.jobs import Cause, Hold, JobStatus
 from forge_jobs.model.queues import QueueCounts, Retention
 from forge_jobs.model.retention import Kept
 from tests.conformance.model.reference.ends import end_waiting, settle_if_last, tell_children

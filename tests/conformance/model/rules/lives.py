@@ -10,7 +10,8 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
-from forge_jobs.model.jobs import After, Claim, JobFilter, JobStatus, NewJob, Unique
+from forge_jobs.model.filters import JobFilter
+from forge_jobs.model.jobs import After, Claim, JobStatus, NewJob, Unique
 from forge_jobs.model.processes import HeldClaim
 from forge_jobs.model.queues import QueueChange
 from forge_jobs.model.transitions import Finalization

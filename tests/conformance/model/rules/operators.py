@@ -6,8 +6,9 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
+from forge_jobs.model.filters import JobFilter
 from forge_jobs.model.ids import JobId
-from forge_jobs.model.jobs import Cause, JobFilter, JobStatus
+from forge_jobs.model.jobs import Cause, JobStatus
 from forge_jobs.model.queues import CooldownPolicy, QueueChange, QueueSettings, Retention
 from tests.conformance.model.program import COMMON, KEPT, QUEUES, RARE, SECOND, Program, few, queue
 
