@@ -2,13 +2,16 @@
 
 import math
 from collections import deque
+from collections.abc import Sequence
 from datetime import timedelta
 
-from forge_jobs.model.transitions import CLAIM_BYTES
+from forge_jobs.model.jobs import ClaimedJob
+from forge_jobs.model.transitions import CLAIM_BYTES, Demand
 
 MAX_CLAIMS_PER_CALL = 1_000
 
 _MOST_HALVINGS = 10
+_CAREFUL_ANSWERS = 8
 
 _HALF_LIFE, _STEP = 0.1, 0.01
 
@@ -76,11 +79,15 @@ class Appetite:
     """How much of what it could use a queue asks for in one call.
 
     A reply that is too large for the line to the store never arrives. So a call without an answer
-    halves what the next one asks for, in jobs and in bytes, and an answer doubles it.
+    halves what the next one asks for, in jobs and in bytes. An answer doubles it if it was as
+    large as it might be: a smaller one, as of a queue whose jobs are all claimed by replies that
+    were lost, says nothing of what the line lets pass. From the size on that was lost before, it
+    takes several such answers, as TCP feels its way after a loss (RFC 5681, 3.1).
     """
 
     def __init__(self) -> None:
-        self._halvings = 0
+        self._halvings = self._careful_from = self._full_answers = 0
+        self._is_failing = False
 
     def jobs(self, wanted: int) -> int:
         """How many of the ``wanted`` jobs to ask for, at least one."""
@@ -93,11 +100,27 @@ class Appetite:
 
     def unanswered(self) -> None:
         """Count a call that got no answer."""
+        if not self._is_failing:
+            self._careful_from = self._halvings + 1
+        self._is_failing, self._full_answers = True, 0
         self._halvings = min(self._halvings + 1, _MOST_HALVINGS)
 
-    def answered(self) -> None:
-        """Count a call that got one."""
-        self._halvings = max(self._halvings - 1, 0)
+    def answered(self, claimed: Sequence[ClaimedJob], demand: Demand) -> None:
+        """Count an answer to ``demand``."""
+        if not self._halvings or not _fills(claimed, demand):
+            return
+        self._is_failing = False
+        self._full_answers += 1
+        if self._halvings > self._careful_from or self._full_answers >= _CAREFUL_ANSWERS:
+            self._halvings -= 1
+            self._full_answers = 0
+
+
+def _fills(claimed: Sequence[ClaimedJob], demand: Demand) -> bool:
+    """These are as many as were asked for, or half of the bytes."""
+    if len(claimed) >= demand.limit:
+        return True
+    return 2 * sum(len(job.payload) for job in claimed) >= demand.max_bytes
 
 
 def ahead_limit(free: int, workers: int, mean_seconds: float | None, horizon: timedelta) -> int:

@@ -214,7 +214,7 @@ class Supervisor:
             return
         self._ahead.extend(claimed)
         if demand.limit:
-            self._appetite.answered()
+            self._appetite.answered(claimed, demand)
             self._has_backlog = len(claimed) >= demand.limit
             self._fruitless = 0 if claimed else self._fruitless + 1
             if self._has_backlog:

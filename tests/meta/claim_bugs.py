@@ -32,6 +32,17 @@ CLAIM_BUGS = (
         (Edit("forge_jobs/policy/claim_ahead.py", "CLAIM_BYTES >> self._halvings", "CLAIM_BYTES"),),
     ),
     Bug(
+        "claims: an empty answer lets the next call ask for more",
+        ("tests/unit/test_policy_appetite.py",),
+        (
+            Edit(
+                "forge_jobs/policy/claim_ahead.py",
+                "not self._halvings or not _fills(claimed, demand)",
+                "not self._halvings",
+            ),
+        ),
+    ),
+    Bug(
         "reaper: expired jobs are swept to the last",
         ("tests/runtime/test_reaper.py",),
         (

@@ -3,39 +3,126 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forge_jobs.model.transitions import CLAIM_BYTES
+from forge_jobs.clock import from_us
+from forge_jobs.model.ids import new_host_id, new_job_id
+from forge_jobs.model.jobs import Claim, ClaimedJob
+from forge_jobs.model.transitions import CLAIM_BYTES, Demand
 from forge_jobs.policy.claim_ahead import MAX_CLAIMS_PER_CALL, Appetite
+
+CAREFUL = 8
+
+
+def a_job(size: int = 2) -> ClaimedJob:
+    return ClaimedJob(
+        claim=Claim("default", new_job_id(), 1, new_host_id()),
+        kind="large",
+        payload="x" * size,
+        attempt=1,
+        max_attempts=None,
+        crashes=0,
+        snoozes=0,
+        priority=0,
+        timeout=None,
+        tags=(),
+        metadata="{}",
+        trace="",
+        run_at=from_us(0),
+        enqueued_at=from_us(0),
+        keep_result=False,
+    )
+
+
+SMALL = a_job()
+
+
+def asked(appetite: Appetite, wanted: int) -> Demand:
+    limit, size = appetite.jobs(wanted), appetite.max_bytes
+    return Demand(worker_ids=(), limit=limit, kinds=frozenset(), max_bytes=size)
+
+
+def filled(appetite: Appetite, times: int = 1, wanted: int = 100) -> None:
+    for _ in range(times):
+        demand = asked(appetite, wanted)
+        appetite.answered([SMALL] * demand.limit, demand)
 
 
 def test_all_is_asked_for_at_first() -> None:
     appetite = Appetite()
-    appetite.answered()
+    filled(appetite)
     assert (appetite.jobs(1_000), appetite.max_bytes) == (1_000, CLAIM_BYTES)
 
 
-def test_each_call_without_an_answer_halves_it_and_each_answer_doubles_it() -> None:
+def test_each_call_without_an_answer_halves_it() -> None:
     appetite = Appetite()
     seen = []
-    for step in (appetite.unanswered, appetite.unanswered, appetite.answered, appetite.answered):
-        step()
+    for _ in range(3):
+        appetite.unanswered()
         seen.append((appetite.jobs(100), appetite.max_bytes))
-    assert seen == [
-        (50, CLAIM_BYTES // 2),
-        (25, CLAIM_BYTES // 4),
-        (50, CLAIM_BYTES // 2),
-        (100, CLAIM_BYTES),
-    ]
+    assert seen == [(50, CLAIM_BYTES // 2), (25, CLAIM_BYTES // 4), (12, CLAIM_BYTES // 8)]
+
+
+def test_after_an_outage_each_full_answer_doubles_it_up_to_what_was_lost_first() -> None:
+    appetite = Appetite()
+    for _ in range(5):
+        appetite.unanswered()
+    seen = []
+    for _ in range(4):
+        filled(appetite)
+        seen.append(appetite.max_bytes)
+    assert seen == [CLAIM_BYTES // 16, CLAIM_BYTES // 8, CLAIM_BYTES // 4, CLAIM_BYTES // 2]
+
+
+def test_what_was_lost_is_tried_again_after_several_full_answers() -> None:
+    appetite = Appetite()
+    appetite.unanswered()
+    filled(appetite, CAREFUL - 1)
+    assert appetite.max_bytes == CLAIM_BYTES // 2
+    filled(appetite)
+    assert appetite.max_bytes == CLAIM_BYTES
+
+
+def test_a_line_that_lets_a_quarter_pass_loses_one_call_in_nine() -> None:
+    appetite = Appetite()
+    lost = 0
+    for _ in range(900):
+        if appetite.max_bytes > CLAIM_BYTES // 4:
+            lost += 1
+            appetite.unanswered()
+        else:
+            filled(appetite)
+    assert 95 <= lost <= 105
+
+
+def test_an_answer_with_less_than_it_might_have_says_nothing() -> None:
+    appetite = Appetite()
+    for _ in range(3):
+        appetite.unanswered()
+    for _ in range(100):
+        demand = asked(appetite, 100)
+        appetite.answered([], demand)
+        appetite.answered([SMALL] * (demand.limit - 1), demand)
+    assert appetite.max_bytes == CLAIM_BYTES // 8
+
+
+def test_an_answer_is_full_by_its_bytes_too() -> None:
+    appetite = Appetite()
+    for _ in range(2):
+        appetite.unanswered()
+    appetite.answered([a_job(CLAIM_BYTES // 8)], asked(appetite, 100))
+    assert appetite.max_bytes == CLAIM_BYTES // 2
 
 
 @given(st.lists(st.booleans()), st.integers(1, MAX_CLAIMS_PER_CALL))
-def test_one_job_is_always_asked_for_and_a_good_line_is_soon_used_again(
+def test_one_job_is_always_asked_for_and_a_good_line_is_used_again(
     answers: list[bool], wanted: int
 ) -> None:
     appetite = Appetite()
     for answered in answers:
-        appetite.answered() if answered else appetite.unanswered()
+        if answered:
+            filled(appetite, wanted=wanted)
+        else:
+            appetite.unanswered()
     assert 1 <= appetite.jobs(wanted) <= wanted
     assert 1 <= appetite.max_bytes <= CLAIM_BYTES
-    for _ in range(10):
-        appetite.answered()
+    filled(appetite, 10 * CAREFUL, wanted)
     assert appetite.jobs(wanted) == wanted
