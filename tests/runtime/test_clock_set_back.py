@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import AsyncGenerator
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,13 +17,14 @@ from forge_jobs.storage.protocols import Storage
 from tests.support.backends import BACKENDS, pass_on
 from tests.support.clocks import WrongClock
 from tests.support.factories import claim_one, enqueue_one, get_job, register
-from tests.support.runtimes import QUEUE, a_runtime, ended, job_when, quick_settings
+from tests.support.runtimes import QUEUE, a_runtime, ended, job_when, quick_settings, seconds
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
 
 HOUR = timedelta(hours=1)
-SETTINGS = quick_settings()
+SHORT: Any = {"lease": seconds(1.5), "fence_margin": seconds(0.3)}
+SETTINGS = quick_settings(**SHORT)
 
 
 JOBS = 6
@@ -110,7 +112,7 @@ async def test_a_step_forward_costs_the_jobs_of_the_living_no_attempt(
         await go_on.wait()
 
     # A reaper passes a few times between two beats.
-    seldom = quick_settings(heartbeat_interval=SETTINGS.lease / 3)
+    seldom = quick_settings(**SHORT, heartbeat_interval=SETTINGS.lease / 3)
     async with (
         a_runtime(storage, handlers, JOBS, settings=seldom).start() as handle,
         a_runtime(storage, handlers, JOBS, settings=SETTINGS).start() as reaping,
