@@ -18,6 +18,7 @@ FIGURES = SUITE | {
     "million": large.million,
     "rss": large.rss,
     "retention": retention.retention,
+    "beside-retention": retention.beside_retention,
     "snapshot": snapshots.old_snapshot,
     "pods": curves.pods,
     "queues": curves.queues,
