@@ -8,7 +8,7 @@ by :meth:`Notices.ring`.
 import asyncio
 import threading
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from forge_jobs.model.queues import Wake
 
@@ -32,18 +32,28 @@ class Inbox:
         self._lock = threading.Lock()
         self._topics: set[str] = set(topics)
         self._waiter: tuple[asyncio.AbstractEventLoop, asyncio.Event] | None = None
+        self._queues: frozenset[str] = frozenset()
 
-    def put(self, topics: Iterable[str]) -> None:
-        """Add hints; from any thread."""
+    def put(self, topics: Sequence[str]) -> list[str]:
+        """Add hints; from any thread. Those for which somebody waits here at this moment."""
         with self._lock:
             self._topics.update(topics)
-            waiter = self._waiter
-            if waiter is not None:
-                loop, event = waiter
+            if self._waiter is None:
+                return []
+            loop, event = self._waiter
+            if loop is _running_loop():
+                # The waiter goes on a turn of the loop earlier.
+                event.set()
+            else:
                 try:
                     loop.call_soon_threadsafe(event.set)
                 except RuntimeError:  # its loop has ended: nobody waits any more
                     self._waiter = None
+                    return []
+            return [topic for topic in topics if self._is_for_waiter(topic)]
+
+    def _is_for_waiter(self, topic: str) -> bool:
+        return not topic.startswith(QUEUE) or topic.removeprefix(QUEUE) in self._queues
 
     def take(self, queues: frozenset[str]) -> Wake:
         """The hints that concern ``queues``, which are then forgotten; others stay."""
@@ -61,11 +71,15 @@ class Inbox:
             topics.difference_update((HANDOVER, BEAT, FLEET, EVERYTHING))
         return wake
 
-    def listen(self) -> asyncio.Event:
-        """An event that is set with each new hint, until :meth:`unlisten`."""
+    def listen(self, queues: frozenset[str]) -> asyncio.Event:
+        """An event that is set with each new hint, until :meth:`unlisten`.
+
+        :param queues: what the waiter asks for
+        """
         event = asyncio.Event()
         with self._lock:
             self._waiter = (asyncio.get_running_loop(), event)
+            self._queues = queues
         return event
 
     def unlisten(self, event: asyncio.Event) -> None:
@@ -111,13 +125,11 @@ class Notices:
         for inbox in inboxes:
             inbox.put(fresh)
 
-    def ring(self, topics: Iterable[str]) -> None:
-        """Pass topics on without a number."""
-        topics = list(topics)
+    def ring(self, topics: Sequence[str]) -> set[str]:
+        """Pass topics on without a number. Those for which somebody waits at this moment."""
         with self._lock:
             inboxes = list(self._inboxes)
-        for inbox in inboxes:
-            inbox.put(topics)
+        return {topic for inbox in inboxes for topic in inbox.put(topics)}
 
 
 class Inboxes:
@@ -162,6 +174,13 @@ def notices_of(store_id: str) -> Notices:
         if found is None:
             found = _all[store_id] = Notices()
         return found
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
 
 
 def topics_of(wake: Wake) -> list[str]:

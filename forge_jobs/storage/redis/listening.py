@@ -75,7 +75,7 @@ class Ear:
         Those that come after :meth:`listen`, and some from before.
         """
         inbox = self._inboxes.of(waiter)
-        event = inbox.listen()
+        event = inbox.listen(queues)
         try:
             end = _elapsed() + at_most
             while True:

@@ -6,6 +6,7 @@ import sys
 import weakref
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from typing import Any
 
 import anyio
@@ -14,6 +15,7 @@ import pytest
 
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.model.filters import JobFilter
+from forge_jobs.model.queues import Wake
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.storage.sql.postgres import announcing
@@ -96,6 +98,33 @@ async def test_the_first_is_told_at_once_and_the_others_together(
             await enqueue_one(second)
         assert await heard.have(1) == [[f"queue:{QUEUE}"]]
     assert await heard.have(1) == [[f"queue:{QUEUE}"]]
+
+
+async def test_others_are_told_a_moment_after_who_waits_here(
+    url: str, heard: Heard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(announcing, "HEARD_APART_S", 3600.0)
+    async with await open_storage(url) as storage, anyio.create_task_group() as tasks:
+        jobs = storage.jobs
+        await enqueue_one(storage)
+        assert await heard.have(1) == [[f"queue:{QUEUE}"]]
+        # Whatever there is before the first wait, and the listener's beginning, wakes it.
+        queues, long = frozenset({"mine"}), timedelta(minutes=1)
+        while await jobs.wait_for_work(queues, timedelta(0)):
+            pass
+        woken: list[Wake] = []
+
+        async def wait() -> None:
+            woken.append(await jobs.wait_for_work(queues, long))
+
+        tasks.start_soon(wait)
+        await anyio.wait_all_tasks_blocked()
+        await jobs.enqueue([new_job(queue="theirs"), new_job(queue="mine")])
+        assert await heard.have(1) == [["queue:theirs"]]
+        await wait_until(lambda: woken, description="who waits here is woken at once")
+        assert woken == [Wake(queues=queues)]
+        await jobs.enqueue([new_job(queue="mine")])
+    assert await heard.have(1) == [["queue:mine"]]
 
 
 async def test_others_are_told_within_the_pause(
@@ -201,7 +230,7 @@ from forge_jobs.storage.sql.postgres.announcing import Announcer
 async def main(url, how):
     storage = await open_storage(url)
     if how == "killed":
-        Announcer.tell = lambda self, topics: os.kill(os.getpid(), signal.SIGKILL)
+        Announcer.tell = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
     client = JobClient(storage)
     for _ in range(2):
         await client.enqueue(EnqueueRequest("kind", queue="default"))

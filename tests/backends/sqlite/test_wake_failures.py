@@ -21,7 +21,7 @@ def listen_and_end_the_loop(storage: Storage) -> list[object]:
 
         async def begin() -> None:
             again = await storage.reopen()
-            event = again.jobs._database.inboxes.of(None).listen()  # type: ignore[attr-defined]
+            event = again.jobs._database.inboxes.of(None).listen(frozenset())  # type: ignore[attr-defined]
             kept.extend((again, event))
 
         loop.run_until_complete(begin())

@@ -10,7 +10,7 @@ import os
 import secrets
 import threading
 import weakref
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 
 from forge_jobs.clock import SystemClock
 from forge_jobs.errors import StorageError
@@ -21,6 +21,10 @@ logger = reporter(__name__)
 
 APART_S = 0.01
 """A process tells of one queue at most so often. The first time it tells at once."""
+
+HEARD_APART_S = 0.005
+"""What somebody in this process waits for is told to others so much later: whoever hears it here
+asks for the work at once, which a notice at the same moment would hold up."""
 
 _TIMES_APART = 20
 _LONGEST_APART_S = 0.5
@@ -120,12 +124,16 @@ class Announcer:
         self._timer: asyncio.TimerHandle | None = None
         self._was_told = False
 
-    def tell(self, topics: Iterable[str]) -> None:
-        """These have news, which are committed."""
+    def tell(self, topics: Iterable[str], heard: Collection[str] = ()) -> None:
+        """These have news, which are committed.
+
+        :param heard: for these somebody waits in this process, who has been told
+        """
         now = _elapsed()
         for topic in topics:
             if topic not in self._waiting:
-                self._waiting[topic] = self._pace.turn(topic, now)
+                first = now + HEARD_APART_S if topic in heard else now
+                self._waiting[topic] = self._pace.turn(topic, first)
         self._go_on(now)
 
     async def close(self) -> None:

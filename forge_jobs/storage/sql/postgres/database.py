@@ -195,10 +195,11 @@ class PostgresDatabase:
 
     def _tell(self, topics: Sequence[str]) -> None:
         """Wake waiters, once what they wait for is committed: those of this process at once."""
-        if topics and self.bell is not None:
-            self.bell.ring_for(topics)
-        if topics and self.announcer is not None:
-            self.announcer.tell(topics)
+        if not topics or self.bell is None:
+            return
+        heard = self.bell.ring_for(topics)
+        if self.announcer is not None:
+            self.announcer.tell(topics, heard)
 
     async def announce(self, statement: str) -> float:
         """Run a statement that tells others, which must hold up nobody; the seconds it took."""

@@ -10,7 +10,7 @@ import asyncio
 import secrets
 import threading
 import weakref
-from collections.abc import Iterable
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -68,9 +68,12 @@ class Bell:
         silences = 0 if self._listener is None else self._listener.silences
         return StoreHealth(wakes=self.is_listening, silences=silences)
 
-    def ring_for(self, topics: Iterable[str]) -> None:
-        """A commit of this process has news, which its listener will pass over."""
-        self._notices.ring(topics)
+    def ring_for(self, topics: Sequence[str]) -> set[str]:
+        """A commit of this process has news, which its listener will pass over.
+
+        :returns: of what somebody waits for it in this process
+        """
+        return self._notices.ring(topics)
 
     def ring(self, wake: Wake) -> None:
         """See ``JobStore.ring``."""
@@ -79,7 +82,7 @@ class Bell:
     async def wait(self, queues: frozenset[str], at_most: timedelta, waiter: object | None) -> Wake:
         """See ``JobStore.wait_for_work``."""
         inbox = self._inboxes.of(waiter)
-        event = inbox.listen()
+        event = inbox.listen(queues)
         try:
             await self._started(event)
             end = _elapsed() + at_most.total_seconds()

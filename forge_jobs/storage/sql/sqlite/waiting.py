@@ -49,7 +49,7 @@ class Looker:
             if self._socket is not None:
                 self._look_every = _RUNG_LOOK_EVERY_S
         inbox = self._database.inboxes.of(waiter)
-        event = inbox.listen()
+        event = inbox.listen(queues)
         try:
             end = _elapsed() + at_most.total_seconds()
             while not (wake := inbox.take(queues)):
