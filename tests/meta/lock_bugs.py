@@ -4,6 +4,7 @@ from tests.meta.bugs import Bug, Edit
 
 _ROWS = "tests/backends/postgres/test_locked_rows.py::test_"
 _CLAIMS = "tests/backends/postgres/test_locked_claims.py::test_"
+_NOTICES = "tests/backends/postgres/test_notices.py::test_"
 _LENT = "tests/backends/postgres/test_lent.py::test_"
 _SQL = "forge_jobs/storage/sql/"
 
@@ -205,11 +206,75 @@ LOCK_BUGS = (
         f"{_LENT}the_callers_patience_is_as_it_was",
     ),
     _bug(
+        "others are told beside the claim of who waits here",
+        f"{_SQL}postgres/announcing.py",
+        "now + HEARD_APART_S if topic in heard else now",
+        "now",
+        f"{_NOTICES}others_are_told_a_moment_after_who_waits_here",
+        "tests/backends/postgres/test_pickup_path.py",
+    ),
+    _bug(
+        "others wait for what nobody here asks for",
+        "forge_jobs/storage/notices.py",
+        "topic.removeprefix(QUEUE) in self._queues",
+        "True",
+        f"{_NOTICES}others_are_told_a_moment_after_who_waits_here",
+    ),
+    _bug(
+        "who waits here is rung a turn of the loop later",
+        "forge_jobs/storage/notices.py",
+        "if loop is _running_loop():",
+        "if False:",
+        "tests/backends/postgres/test_pickup_path.py",
+    ),
+    _bug(
         "an enqueue looks before it stores",
         f"{_SQL}postgres/lent.py",
-        "        not any(one.after for one in requests)\n",
+        "        len(ids) == len(requests)\n",
         "        False\n",
         f"{_LENT}an_enqueue_is_one_statement_without_a_savepoint",
         f"{_LENT}serializable_transactions_that_share_nothing_do_not_conflict",
+    ),
+    _bug(
+        "one statement waits for a parent that is locked",
+        f"{_SQL}postgres/lent.py",
+        "        FOR NO KEY UPDATE SKIP LOCKED\n",
+        "        FOR NO KEY UPDATE\n",
+        f"{_LENT}a_parent_that_somebody_keeps_locked_is_an_answer",
+    ),
+    _bug(
+        "one statement does not tell a child of a parent that has ended",
+        f"{_SQL}postgres/lent.py",
+        "FROM link WHERE ended IS NOT NULL",
+        "FROM link WHERE false",
+        f"{_LENT}a_job_that_comes_after_others_is_one_statement_too",
+    ),
+    _bug(
+        "one statement does not tell a parent of its child",
+        f"{_SQL}postgres/lent.py",
+        "AND NOT found.has_children",
+        "AND false",
+        f"{_LENT}a_job_that_comes_after_others_is_one_statement_too",
+    ),
+    _bug(
+        "one statement rings for a job that has to wait",
+        f"{_SQL}postgres/lent.py",
+        "stored.status = 'pending' AND ",
+        "",
+        f"{_LENT}a_job_that_wakes_nobody_tells_nobody",
+    ),
+    _bug(
+        "what is refused is looked at in a savepoint",
+        f"{_SQL}postgres/lent.py",
+        "        with self._flavor.inside(connection):\n",
+        "        return None\n        with self._flavor.inside(connection):\n",
+        f"{_LENT}a_refused_call_sets_no_savepoint_either",
+    ),
+    _bug(
+        "a refusal leaves our settings in a caller's transaction",
+        f"{_SQL}postgres/flavor.py",
+        "            connection.execute(_SET, as_before)\n            raise\n",
+        "            raise\n",
+        f"{_LENT}a_refused_call_sets_no_savepoint_either",
     ),
 )

@@ -23,6 +23,7 @@ _STORED = Often(
         jobs.c.id, jobs.c.queue, jobs.c.kind, jobs.c.payload, jobs.c.status, jobs.c.fingerprint
     ).where(one_of(jobs.c.id, "ids"))
 )
+_EXISTING = select(jobs.c.id).where(one_of(jobs.c.id, "ids"))
 _PARENTS = (
     select(jobs.c.id, jobs.c.status).where(one_of(jobs.c.id, "ids")).order_by(jobs.c.id)
 ).with_for_update(key_share=True)
@@ -55,6 +56,19 @@ def enqueue_new(tx: Tx, requests: Sequence[NewJob]) -> list[EnqueueOutcome]:
         tx.count(request.queue, Cause.ENQUEUED)
     _wake(tx, requests)
     return [EnqueueOutcome(request.id) for request in requests]
+
+
+def answer_alone(tx: Tx, requests: Sequence[NewJob]) -> list[EnqueueOutcome] | None:
+    """What :func:`enqueue` answers when it has nothing to store; None when it has.
+
+    Nothing is written but counters, so nothing has to be undone when it raises.
+
+    :raises Conflict: as :func:`enqueue` does
+    :raises NotFound: as :func:`enqueue` does
+    """
+    batch = _Batch(tx, requests)
+    outcomes = [batch.admit(request) for request in requests]
+    return None if batch.has_news() else outcomes
 
 
 class _Batch:
@@ -106,6 +120,17 @@ class _Batch:
         if request.unique.mode == "error":
             raise Conflict(f"the unique key {request.unique.key!r} is held by job {holder}")
         return holder
+
+    def has_news(self) -> bool:
+        """Whether anything has been admitted that could be stored.
+
+        :raises NotFound: a parent is not there
+        """
+        parents = self._parents(self._accepted.values())
+        for portion in portions(parents.keys() - self._accepted.keys()):
+            there = set(self._tx.execute(_EXISTING, {"ids": portion}).scalars())
+            _check_all(portion, there)
+        return bool(self._accepted)
 
     def store(self) -> None:
         tx = self._tx
@@ -209,12 +234,16 @@ def _read_parents(tx: Tx, ids: Iterable[str]) -> dict[str, JobStatus]:
         for portion in portions(wanted)
         for row in tx.execute(_PARENTS, {"ids": portion})
     }
-    for parent in wanted:
-        if parent not in found:
-            raise NotFound(f"job {parent}, named in after, does not exist")
+    _check_all(wanted, found)
     for portion in portions(found):
         tx.execute(_MARK_PARENTS, {"ids": portion})
     return {parent: status for parent, status in found.items() if status in TERMINAL}
+
+
+def _check_all(parents: Iterable[str], there: Container[str]) -> None:
+    for parent in sorted(parents):
+        if parent not in there:
+            raise NotFound(f"job {parent}, named in after, does not exist")
 
 
 def _ensure_queues(tx: Tx, names: set[str]) -> None:

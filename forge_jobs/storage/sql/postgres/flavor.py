@@ -10,7 +10,7 @@ from sqlalchemy.dialects import postgresql
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from forge_jobs.clock import Clock
-from forge_jobs.errors import StorageError
+from forge_jobs.errors import Conflict, NotFound, StorageError
 from forge_jobs.model.jobs import Claim
 from forge_jobs.model.processes import PodLease
 from forge_jobs.model.transitions import Demand, Transition
@@ -130,9 +130,15 @@ class PostgresFlavor(Upserts):
         # Temporary tables of the caller's come last: else one could stand for a table of ours.
         path = f"{quoted_name(self._schema)}, pg_temp"
         before = connection.execute(_SET_INSIDE, {"path": path, "patience": f"{LOCK_S}s"}).one()
-        yield
-        # When the script fails, its savepoint takes these back.
-        connection.execute(_SET, {"path": before.path, "patience": before.patience})
+        as_before = {"path": before.path, "patience": before.patience}
+        try:
+            yield
+        except (Conflict, NotFound):
+            # The database knows nothing of these. All else ends the savepoint, or the transaction,
+            # which takes the settings back.
+            connection.execute(_SET, as_before)
+            raise
+        connection.execute(_SET, as_before)
 
     def borrow(self, connection: object) -> AbstractAsyncContextManager[AsyncConnection] | None:
         return borrowed(connection) if is_of_driver(connection) else None

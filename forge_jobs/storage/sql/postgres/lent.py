@@ -1,35 +1,41 @@
-"""Requests that wait for nobody, stored in a caller's transaction by one statement.
+"""Requests stored in a caller's transaction by one statement.
 
 No savepoint is set, and nothing is looked up that could make transactions conflict which have
-nothing to do with each other. What is stored already, or whose key is held, is left out; then the
-statement is undone, and the script of the same call says what is there.
+nothing to do with each other. What is stored already, or whose key is held, is left out, and a
+parent that is missing or locked stores nothing; then the statement is undone, and a look says what
+is in the way. Only what is to be stored beside repeats, or waits for a lock, is left to the script
+of the same call, in a savepoint.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import msgspec
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, TextClause, text
 
 from forge_jobs.model.ids import new_job_id
-from forge_jobs.model.jobs import EnqueueOutcome, NewJob
+from forge_jobs.model.jobs import TERMINAL, EnqueueOutcome, NewJob
 from forge_jobs.model.queues import QueueSettings
-from forge_jobs.storage.notices import QUEUE
+from forge_jobs.storage.notices import HANDOVER, QUEUE
+from forge_jobs.storage.sql.children import LIVE, TOLD
 from forge_jobs.storage.sql.config_store import settings_columns
+from forge_jobs.storage.sql.enqueue import answer_alone
 from forge_jobs.storage.sql.postgres.direct import COUNT, MOMENT
 from forge_jobs.storage.sql.postgres.enqueues import COLUMNS, COPIED, GIVEN, MOST_QUEUES, rows_of
 from forge_jobs.storage.sql.postgres.flavor import NOT_SWITCHED_OFF, PostgresFlavor, quoted_name
 from forge_jobs.storage.sql.postgres.sessions import LOCK_S
+from forge_jobs.storage.sql.transaction import Tx
 
 _OWN = {"clock": "bigint", "part": "text", "channel": "text", "tells": "boolean", "size": "integer"}
 _NEW = settings_columns(msgspec.structs.asdict(QueueSettings()))
-_KEYED = {**GIVEN, "unique_key": "text"}
+_KEYED = {**GIVEN, "unique_key": "text", "has_children": "boolean"}
+_LINKS = {"child": "text", "parent": "text", "child_queue": "text", "rule": "text"}
 
 # limited: nobody waits for a lock without a limit; a caller's own counts
 # made:    before the jobs, as in the script
-# whole:   when it is false, nobody is told and nothing is counted
+# whole:   when it is false, nobody is told, nothing is counted, and no job is linked
 _ENQUEUE = f"""
     WITH {MOMENT}, limited AS MATERIALIZED (
         SELECT before, CASE before WHEN '0' THEN set_config('lock_timeout', '{LOCK_S}s', true) END
@@ -43,25 +49,27 @@ _ENQUEUE = f"""
         FROM given CROSS JOIN limited ORDER BY queue
         ON CONFLICT DO NOTHING
         RETURNING name
-    ), stored AS (
-        INSERT INTO {{place}}.forge_jobs ({", ".join(COLUMNS)}, unique_key)
+    ){{found}}, stored AS (
+        INSERT INTO {{place}}.forge_jobs ({", ".join(COLUMNS)}, unique_key, has_children)
         SELECT {", ".join(f"given.{name}" for name in COPIED)},
             given.run_at + CASE WHEN given.from_now THEN moment.now ELSE 0 END,
             given.requested_run_at + CASE WHEN given.from_now THEN moment.now ELSE 0 END,
-            moment.now, moment.now, given.unique_key
+            moment.now, moment.now, given.unique_key, given.has_children
         FROM given CROSS JOIN moment
-        WHERE (SELECT count(*) FROM made) >= 0
+        WHERE (SELECT count(*) FROM made) >= 0{{gate}}
         ON CONFLICT DO NOTHING
-        RETURNING id, queue, run_at
+        RETURNING id, queue, status, run_at
     ), whole AS MATERIALIZED (
         SELECT count(*) = :size AS is_whole FROM stored
-    ), news AS (
+    ){{linked}}, news AS (
         SELECT queue, '' AS host_id, 'enqueued' AS name FROM stored CROSS JOIN whole WHERE is_whole
-    ), counted AS ({{count}}), due AS (
-        SELECT DISTINCT stored.queue FROM stored CROSS JOIN moment CROSS JOIN whole
-        WHERE is_whole AND stored.run_at <= moment.now
+    ), counted AS ({{count}}), topics AS (
+        SELECT DISTINCT '{QUEUE}' || stored.queue AS topic
+        FROM stored CROSS JOIN moment CROSS JOIN whole
+        WHERE is_whole AND stored.status = 'pending' AND stored.run_at <= moment.now
+        {{told}}
     ), told AS MATERIALIZED (
-        SELECT pg_notify(:channel, string_agg('{QUEUE}' || queue, ',')) FROM due
+        SELECT pg_notify(:channel, string_agg(topic, ',')) FROM topics
         HAVING count(*) > 0 AND :tells AND {NOT_SWITCHED_OFF}
     )
     SELECT is_whole, ARRAY(SELECT id FROM stored) AS ids, ARRAY(SELECT name FROM made) AS made,
@@ -69,13 +77,47 @@ _ENQUEUE = f"""
         CASE before WHEN '0' THEN set_config('lock_timeout', '0', true) END AS waits
     FROM whole CROSS JOIN limited
 """
+# found: the parents that are stored already, locked so that none ends before its child is linked,
+#        as of now; one that somebody else has locked is left to the script, which waits for it
+_PARENTS = {
+    "found": """, found AS MATERIALIZED (
+        SELECT id, status, has_children FROM {place}.forge_jobs
+        WHERE id = ANY (:parents) AND (SELECT count(*) FROM made) >= 0
+        FOR NO KEY UPDATE SKIP LOCKED
+    )""",
+    "gate": " AND (SELECT count(*) FROM found) = cardinality(:parents)",
+    "linked": f""", link AS MATERIALIZED (
+        SELECT one.*, CASE WHEN found.status = ANY (:ended) THEN found.status END AS ended
+        FROM unnest({", ".join(f":{name}" for name in _LINKS)}) AS one ({", ".join(_LINKS)})
+        CROSS JOIN whole LEFT JOIN found ON found.id = one.parent
+        WHERE is_whole
+    ), linked AS (
+        INSERT INTO {{place}}.forge_edges (child_id, parent_id, child_queue, on_failure, link)
+        SELECT child, parent, child_queue, rule,
+            CASE WHEN ended IS NULL THEN '{LIVE}' ELSE '{TOLD}' END
+        FROM link ORDER BY child, parent
+    ), handed AS (
+        INSERT INTO {{place}}.forge_handovers
+            (queue, child_id, parent_id, parent_status, on_failure)
+        SELECT child_queue, child, parent, ended, rule FROM link WHERE ended IS NOT NULL
+        RETURNING id
+    ), marked AS (
+        UPDATE {{place}}.forge_jobs AS job SET has_children = true
+        FROM found CROSS JOIN whole
+        WHERE is_whole AND job.id = found.id AND NOT found.has_children
+    )""",
+    "told": f"UNION ALL SELECT '{HANDOVER}' WHERE EXISTS (SELECT FROM handed)",
+}
+_ALONE = dict.fromkeys(_PARENTS, "")
 _UNDO = """
     WITH gone AS (DELETE FROM {place}.forge_jobs WHERE id = ANY (CAST(:ids AS text[])))
     DELETE FROM {place}.forge_queues WHERE name = ANY (CAST(:made AS text[]))
 """
 _TYPES = {
     **_OWN,
-    **{name: f"{kind}[]" for name, kind in _KEYED.items()},
+    **{name: f"{kind}[]" for name, kind in (_KEYED | _LINKS).items()},
+    "parents": "text[]",
+    "ended": "text[]",
     **{f"new_{name}": "integer" if name == "max_workers" else "text" for name in _NEW},
 }
 
@@ -86,12 +128,7 @@ class Lent:
     def __init__(self, flavor: PostgresFlavor, schema: str) -> None:
         self._flavor = flavor
         place = quoted_name(schema)
-        statement = _ENQUEUE.format(
-            place=place, count=COUNT.replace("INTO forge_counters", f"INTO {place}.forge_counters")
-        )
-        for name, kind in _TYPES.items():
-            statement = _cast(statement, name, kind)
-        self._enqueue = text(statement)
+        self._alone, self._after = _statement(place, _ALONE), _statement(place, _PARENTS)
         self._undo = text(_UNDO.format(place=place))
         self._known: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
         """Connections of drivers, and the store whose database they are of."""
@@ -99,7 +136,11 @@ class Lent:
     def enqueue(
         self, connection: Connection, requests: Sequence[NewJob], store_id: str
     ) -> list[EnqueueOutcome] | None:
-        """Store them all; None, and nothing, when the script has to say what is in the way."""
+        """Store them all, or say why none is stored; None, and nothing, when the script has to.
+
+        :raises Conflict: as the script does
+        :raises NotFound: as the script does
+        """
         plain: Any = connection.connection
         driver = getattr(plain.driver_connection, "lent", None)
         if driver is None:
@@ -112,9 +153,13 @@ class Lent:
                 return None
             self._known[driver] = store_id
         rows = rows_of(requests)
-        given = {name: [row[name] for row in rows] for name in _KEYED}
+        links = _links_of(requests)
+        mine = {request.id for request in requests}
+        with_children = {link["parent"] for link in links}
+        for row in rows:
+            row["has_children"] = row["id"] in with_children
         values = {
-            **given,
+            **{name: [row[name] for row in rows] for name in _KEYED},
             **{f"new_{name}": value for name, value in _NEW.items()},
             "clock": self._flavor.set_time(),
             "part": new_job_id(),
@@ -122,21 +167,55 @@ class Lent:
             "tells": self._flavor.wakes,
             "size": len(rows),
         }
-        answer = connection.execute(self._enqueue, values).one()
+        statement = self._alone
+        if links:
+            statement = self._after
+            values["parents"] = sorted(with_children - mine)
+            values["ended"] = [each.value for each in TERMINAL]
+            values |= {name: [link[name] for link in links] for name in _LINKS}
+        answer = connection.execute(statement, values).one()
         if answer.is_whole:
             return [EnqueueOutcome(request.id) for request in requests]
         if answer.ids or answer.made:
             connection.execute(self._undo, {"ids": answer.ids, "made": answer.made})
-        return None
+        with self._flavor.inside(connection):
+            tx = Tx(connection, self._flavor, None)
+            found = answer_alone(tx, requests)
+            if found is not None:
+                tx.finish()
+        return found
 
 
 def fits(requests: Sequence[NewJob]) -> bool:
     """Whether the statement can take them."""
+    ids = {one.id: place for place, one in enumerate(requests)}
     return (
-        not any(one.after for one in requests)
-        and len({one.id for one in requests}) == len(requests)
+        len(ids) == len(requests)
         and len({one.queue for one in requests}) <= MOST_QUEUES
+        and all(
+            ids.get(after.job_id, -1) < place
+            for place, one in enumerate(requests)
+            for after in one.after
+        )
     )
+
+
+def _links_of(requests: Sequence[NewJob]) -> list[dict[str, str]]:
+    """Who comes after whom, each pair once: the last rule counts, as in the script."""
+    return [
+        {"child": one.id, "parent": parent, "child_queue": one.queue, "rule": rule}
+        for one in requests
+        for parent, rule in {after.job_id: after.on_failure for after in one.after}.items()
+    ]
+
+
+def _statement(place: str, parts: Mapping[str, str]) -> TextClause:
+    filled = {name: part.format(place=place) for name, part in parts.items()}
+    count = COUNT.replace("INTO forge_counters", f"INTO {place}.forge_counters")
+    statement = _ENQUEUE.format(place=place, count=count, **filled)
+    for name, kind in _TYPES.items():
+        statement = _cast(statement, name, kind)
+    return text(statement)
 
 
 def _cast(statement: str, name: str, kind: str) -> str:
