@@ -22,7 +22,6 @@ logger = reporter(__name__)
 
 Item = TypeVar("Item")
 
-BATCH = 1_000
 BATCH_BYTES = 4 * 1024 * 1024
 """Results in one call at most; a larger one travels alone."""
 
@@ -83,8 +82,8 @@ class Outgoing(ABC, Generic[Item]):
         return map(self.claim_of, self.waiting.values())
 
     def first(self) -> list[Item]:
-        """The oldest ones, as many as one call may carry."""
-        found = list(itertools.islice(self.waiting.values(), BATCH))
+        """The oldest ones, as many as one call should carry."""
+        found = list(itertools.islice(self.waiting.values(), self._services.jobs.exchange_at_once))
         sizes = self.sizes_of(found)
         if sum(sizes) > BATCH_BYTES:
             fit = sum(total <= BATCH_BYTES for total in itertools.accumulate(sizes))

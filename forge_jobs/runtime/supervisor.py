@@ -8,7 +8,7 @@ from forge_jobs.model.jobs import Cause, Claim, ClaimedJob
 from forge_jobs.model.processes import ClaimState, PodLease, QueueBeat
 from forge_jobs.model.queues import QueueState
 from forge_jobs.model.transitions import Demand, Exchange, Finalization
-from forge_jobs.policy.claim_ahead import MAX_CLAIMS_PER_CALL, Appetite, Pace, Trip, ahead_limit
+from forge_jobs.policy.claim_ahead import Appetite, Pace, Trip, ahead_limit
 from forge_jobs.policy.transitions import AttemptEnd
 from forge_jobs.reports import reporter
 from forge_jobs.runtime.ends import decide, tell
@@ -20,8 +20,7 @@ from forge_jobs.runtime.worker import Worker
 logger = reporter(__name__)
 
 _NO_DEMAND = Demand(worker_ids=(), limit=0, kinds=frozenset())
-_SHORTEST_LOOK, _LONGEST_LOOK = 0.005, 1.0
-_AFTER_COOLING = 1.0
+_SHORTEST_LOOK, _LONGEST_LOOK, _AFTER_COOLING = 0.005, 1.0, 1.0
 _CLEAN_UP_OF_MARGIN = 0.75
 """What handlers have of the fence's margin: it has begun when they are told, and must not have
 ended when they are cancelled again."""
@@ -256,7 +255,8 @@ class Supervisor:
     def _room(self) -> int:
         """How many claims could be used now."""
         free = len(self._free)
-        return min(free + self._ahead_limit(free) - len(self._ahead), MAX_CLAIMS_PER_CALL)
+        useful = free + self._ahead_limit(free) - len(self._ahead)
+        return min(useful, self._services.jobs.exchange_at_once)
 
     def _ahead_limit(self, free: int, *, to_keep: bool = False) -> int:
         horizon = self._services.settings.claim_ahead

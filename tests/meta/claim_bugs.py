@@ -151,7 +151,21 @@ CLAIM_BUGS = (
         "                {{branches}}\n                ORDER BY run_at, id\n",
         "                {{branches}}\n                ORDER BY id DESC\n",
     ),
-    _of_redis("nothing is too large", _BYTES, "claiming", "#payload > room", "false"),
+    _of_redis(
+        "the end of a plain job forgets its result",
+        ("tests/conformance/test_finalize.py",),
+        "plain_ends",
+        "  if outcome.result then\n",
+        "  if outcome.result == 'none' then\n",
+    ),
+    _of_redis(
+        "a plain job that is not kept keeps its payload",
+        ("tests/conformance/test_not_kept.py",),
+        "plain_ends",
+        "  if not keeps(base, outcome.status) then\n",
+        "  if false then\n",
+    ),
+    _of_redis("nothing is too large", _BYTES, "taking", "#payload > room", "false"),
     _of_redis(
         "a large job never comes", _BYTES, "claiming", "(goes_on or #claims > 0) and room", "room"
     ),

@@ -63,6 +63,18 @@ LIFETIME_BUGS = [
         "self.enqueue_at_once = 500",
         "self.enqueue_at_once = 10_000",
     ),
+    Bug(
+        "redis: a pod asks for more than one step of a script brings",
+        ("tests/backends/redis/test_runtime.py",),
+        (
+            Edit(
+                "forge_jobs/storage/redis/job_store.py",
+                "self.exchange_at_once = ownership.CLAIMS_AT_ONCE",
+                "self.exchange_at_once = 1_000",
+            ),
+        ),
+        "redis",
+    ),
     _bug(
         "a queue with jobs is deleted",
         "deleting",

@@ -28,9 +28,9 @@ TOKENS = (
     ),
     _tokens(
         "a claim gets the number of one that was lost",
-        f"{_LUA}lib/claiming.lua",
-        "token, attempt = math.max(token + 1, now),",
-        "token, attempt = token + 1,",
+        f"{_LUA}lib/taking.lua",
+        "local is_later = token < now",
+        "local is_later = false",
         "redis",
     ),
     *(

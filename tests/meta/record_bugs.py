@@ -129,7 +129,7 @@ RECORD_BUGS = [
     ),
     _bug(
         "redis: a job without its record stops its queue",
-        f"{_REDIS}lua/lib/claiming.lua",
+        f"{_REDIS}lua/lib/taking.lua",
         "  if not (payload and doc and enqueued and token and ",
         "  if false and not (payload and doc and enqueued and token and ",
         "redis",
@@ -137,8 +137,8 @@ RECORD_BUGS = [
     _bug(
         "redis: a claim of a job without its record stays for ever",
         f"{_REDIS}lua/lib/settling.lua",
-        "    forget_claim(base, id, mode == 'revive' and not jobs[id])\n",
-        "",
+        "    if mode == 'revive' and not job then\n",
+        "    if false then\n",
         "redis",
     ),
     Bug(

@@ -55,14 +55,14 @@ REDIS_BUGS: tuple[Bug, ...] = (
     _bug(
         "success turned into a cancel",
         "finalize",
-        "lib/settling",
+        "lib/applying",
         "job.cancel and not (outcome.status == 'done' and mode ~= 'revive')",
         "job.cancel",
     ),
     _bug(
         "a revival that disregards the cancel",
         "revive",
-        "lib/settling",
+        "lib/applying",
         "job.cancel and not (outcome.status == 'done' and mode ~= 'revive')",
         "job.cancel and mode ~= 'revive'",
     ),
@@ -90,9 +90,9 @@ REDIS_BUGS: tuple[Bug, ...] = (
     _bug(
         "an end counted twice",
         "finalize",
-        "lib/settling",
-        "  count(cause, job.host)\n",
-        "  count(cause, job.host)\n  count(cause, job.host)\n",
+        "lib/plain_ends",
+        "count(outcome.cause, host, number)",
+        "count(outcome.cause, host, 2 * number)",
     ),
     _bug(
         "a cool-down that ends the longer one before it",
@@ -169,15 +169,15 @@ REDIS_BUGS: tuple[Bug, ...] = (
         "a job with a crash is claimed ahead",
         "claim",
         "lib/finding",
-        "(line.is_crashed and math.min(demand.workers, demand.limit) or demand.limit)",
+        "line.is_crashed and math.min(demand.workers, demand.limit) or demand.limit",
         "demand.limit",
     ),
     _bug(
         "a token that repeats after an attempt was handed back",
         "claim",
-        "lib/claiming",
-        "token, attempt = math.max(token + 1, now), attempt + 1",
-        "token, attempt = tonumber(enqueued) + attempt + 1, attempt + 1",
+        "lib/taking",
+        "local is_later = token < now\n",
+        "local is_later = false\n  token = tonumber(enqueued) + more.attempt\n",
     ),
     _bug(
         "delivered twice: a claim stays in the ready line",
@@ -196,7 +196,7 @@ REDIS_BUGS: tuple[Bug, ...] = (
     _bug(
         "attempts that begin anew after a retry",
         "finalize",
-        "lib/settling",
+        "lib/applying",
         "outcome.cause, 'more', '1',",
         "outcome.cause,",
     ),
@@ -232,7 +232,7 @@ REDIS_BUGS: tuple[Bug, ...] = (
         "claims of a pod that are never counted down",
         "finalize",
         "lib/claims",
-        "    own(job.host or '', -1)\n",
+        "    own(host, -#ids)\n",
         "",
     ),
     _bug(

@@ -32,6 +32,10 @@ class JobStore(OperatedStore, BookkeepingStore, SweptStore, Protocol):
     enqueue_at_once: int
     """How many jobs one :meth:`enqueue` should bring: at least 500."""
 
+    exchange_at_once: int
+    """How many claims one :meth:`exchange` should end, and as many make: at least 500. More are
+    taken too, and may be several steps, one after the other."""
+
     # -- in ----------------------------------------------------------------------------------
 
     async def enqueue(

@@ -36,23 +36,23 @@ class Doc(msgspec.Struct, frozen=True, array_like=True):
 
 
 class StoredClaim(msgspec.Struct, frozen=True, array_like=True):
-    """A claim as ``lua/lib/claiming.lua`` gives it."""
+    """A claim as ``lua/lib/claiming.lua`` gives it: a plain job's ends before ``attempt``."""
 
     id: str
     kind: str
     payload: str
     doc: str
     token: int
-    attempt: int
-    crashes: int
-    snoozes: int
     priority: int
     run_at: int
     enqueued: str
-    tags: str
-    schedule: str
-    cancel: bool
-    snoozed: str
+    attempt: int = 1
+    crashes: int = 0
+    snoozes: int = 0
+    tags: str = ""
+    schedule: str = ""
+    cancel: bool = False
+    snoozed: str = ""
 
 
 decode_doc = msgspec.json.Decoder(Doc).decode

@@ -46,6 +46,7 @@ class RedisJobStore:
         self.store_id = database.store_id
         # At 10 to 20 us each, and all other calls of the server wait as long.
         self.enqueue_at_once = 500
+        self.exchange_at_once = ownership.CLAIMS_AT_ONCE
         self._database = database
         self._late_locators = LateLocators(database)
         self._sweeper = Sweeper(database)

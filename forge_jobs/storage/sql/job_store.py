@@ -57,6 +57,7 @@ class SqlJobStore:
     def __init__(self, database: Database) -> None:
         self.store_id = database.store_id
         self.enqueue_at_once = 10_000
+        self.exchange_at_once = 1_000
         self._database = database
         self._cleaner = Cleaner(database)
 

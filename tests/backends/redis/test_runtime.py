@@ -9,15 +9,20 @@ import anyio
 import pytest
 from msgspec import structs
 
+from forge_jobs.client import JobClient
 from forge_jobs.config import RuntimeSettings
 from forge_jobs.errors import Unavailable
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.handlers.requests import EnqueueRequest
 from forge_jobs.model.ids import JobId
+from forge_jobs.model.jobs import JobStatus
+from forge_jobs.model.processes import PodLease
+from forge_jobs.model.transitions import Demand, Exchange
 from forge_jobs.runtime.handle import QueueHandle
 from forge_jobs.runtime.runtime import QueueRuntime
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.redis import listening
+from forge_jobs.storage.redis.scripts import script
 from forge_jobs.testing.servers import RedisServer
 from tests.support import servers
 from tests.support.asked import asked
@@ -72,6 +77,38 @@ async def test_an_idle_pod_of_ten_queues_costs_two_commands_a_second_at_most(
                 await anyio.sleep(40 / HURRY)
             per_second = commands.total() / (time.monotonic() - start) / HURRY
     assert per_second + 1 / listening.PING_AFTER_S <= 2
+
+
+async def test_a_busy_pod_makes_one_trip_for_each_exchange(
+    server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handlers = HandlerRegistry()
+
+    @handlers.job("nothing", keep_result=False)
+    async def nothing() -> None:
+        pass
+
+    async with await open_storage(server.url) as storage:
+        exchange, sizes = storage.jobs.exchange, []
+
+        async def seen(queue: str, ends: Any, demand: Demand, lease: PodLease) -> Exchange:
+            found = await exchange(queue, ends, demand, lease)
+            sizes.append(max(len(ends), len(found.claimed)))
+            return found
+
+        monkeypatch.setattr(storage.jobs, "exchange", seen)
+        async with JobClient(storage, handlers) as client:
+            await client.enqueue_many([EnqueueRequest("nothing")] * 6_000)
+
+        async def all_done() -> bool:
+            [counts] = (await storage.jobs.counts()).values()
+            return counts.by_status.get(JobStatus.DONE) == 6_000
+
+        with asked() as commands:
+            async with a_runtime(storage, handlers, 10).start():
+                await wait_until(all_done, description="all jobs are done")
+    assert max(sizes) > 250
+    assert commands[f"EVALSHA {script('exchange').sha}"] == len(sizes)
 
 
 async def result_of(handle: QueueHandle, job_id: JobId) -> Any:

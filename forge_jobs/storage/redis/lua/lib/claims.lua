@@ -2,25 +2,32 @@
 
 -- The job, nil when there is none; of a plain one only what its end needs.
 local function load_to_end(base, id)
-  local status, token, host, more =
-    unpack(read_fields(base .. ':j:' .. id, 'status', 'token', 'host', 'more'))
-  if more or status ~= 'in_progress' then
+  local values = read_fields(base .. ':j:' .. id, 'status', 'token', 'host', 'more')
+  if values[4] or values[1] ~= 'in_progress' then
     return load(base, id)
   end
   return {
-    id = id, is_plain = true, status = status, token = whole(token, 0), host = host, settled = 0,
-    attempt = 1, crashes = 0, snoozes = 0,
+    id = id, is_plain = true, status = 'in_progress', token = whole(values[2], 0),
+    token_text = values[2], host = values[3], settled = 0, attempt = 1, crashes = 0, snoozes = 0,
   }
 end
 
 local function remove_claims(base, jobs)
-  for _, job in ipairs(jobs) do
-    later('ZREM', base .. ':claimed', job.id)
-    later('SREM', base .. ':own:' .. (job.host or ''), job.id)
+  local claimed, started, of_host = {}, {}, {}
+  for index = 1, #jobs do
+    local job = jobs[index]
+    local id, host = job.id, job.host or ''
+    local ids = of_host[host] or {}
+    claimed[index], of_host[host], ids[#ids + 1] = id, ids, id
     if job.started then
-      later('ZREM', base .. ':started', job.id)
+      started[#started + 1] = id
     end
-    own(job.host or '', -1)
+  end
+  call_many('ZREM', base .. ':claimed', claimed)
+  call_many('ZREM', base .. ':started', started)
+  for host, ids in pairs(of_host) do
+    call_many('SREM', base .. ':own:' .. host, ids)
+    own(host, -#ids)
   end
 end
 
@@ -47,9 +54,10 @@ local function list_claims(base, host, before)
   local scored, all = {}, {}
   for status, ids in pairs(before) do
     call_many('ZREM', base .. ':s:' .. status, ids)
-    for _, id in ipairs(ids) do
-      all[#all + 1] = id
-      scored[#scored + 1], scored[#scored + 2] = now, id
+    local number = #all
+    for index = 1, #ids do
+      number = number + 1
+      all[number], scored[2 * number - 1], scored[2 * number] = ids[index], now_text, ids[index]
     end
   end
   call_many('ZADD', base .. ':claimed', scored)
@@ -58,10 +66,7 @@ local function list_claims(base, host, before)
 end
 
 -- The record of a claimed job may be gone, and with it who had claimed it.
-local function forget_claim(base, id, is_gone)
-  if not is_gone then
-    return
-  end
+local function forget_claim(base, id)
   redis.call('ZREM', base .. ':claimed', id)
   redis.call('ZREM', base .. ':started', id)
   for _, host in ipairs(redis.call('HKEYS', base .. ':owners')) do

@@ -4,13 +4,16 @@
 -- job with a crash on record goes to a worker only: what may kill its process must not take others'
 -- claims with it.
 local function follow(base, line, other, picked, demand)
+  local most = line.is_crashed and math.min(demand.workers, demand.limit) or demand.limit
+  local number = #picked
   repeat
-    if #picked >= (line.is_crashed and math.min(demand.workers, demand.limit) or demand.limit) then
+    if number >= most then
       return false
     end
-    picked[#picked + 1] = line.jobs[line.at]
-    line.at = line.at + 1
-    if not line.jobs[line.at] and not read_on(base, line, demand.size, demand.may_expire) then
+    local jobs, at = line.jobs, line.at
+    number = number + 1
+    picked[number], line.at = jobs[at], at + 1
+    if not jobs[at + 1] and not read_on(base, line, demand.size, demand.may_expire) then
       return false
     end
   until other and comes_first(other.jobs[other.at], line.jobs[line.at])

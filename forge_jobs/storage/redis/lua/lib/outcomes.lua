@@ -11,6 +11,9 @@ local function to_outcome(parts)
     status = status, cause = cause, delay = delay, handed_back = handed_back, snoozes = snoozes,
     crashes = crashes, error = error, result = result, length = length, level = level,
     limit = limit,
+    -- Says nothing but how the job ended, and with which result.
+    is_simple = ENDED[status] and not (error or length or limit)
+      and handed_back == 0 and snoozes == 0 and crashes == 0,
   }
 end
 

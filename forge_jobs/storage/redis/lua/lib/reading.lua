@@ -32,9 +32,11 @@ local function read_on(base, line, size, may_expire)
     )
     line.read, line.is_read = line.read + size, #page < 2 * size
     local expired = expired_of(base, page, may_expire)
+    local number = #jobs
     for index = 1, #page, 2 do
       if not (expired and expired[(index + 1) / 2]) then
-        jobs[#jobs + 1] = { id = page[index], run_at = tonumber(page[index + 1]), line = line }
+        number = number + 1
+        jobs[number] = { id = page[index], run_at = tonumber(page[index + 1]), line = line }
       end
     end
   end

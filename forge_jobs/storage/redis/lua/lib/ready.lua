@@ -17,12 +17,13 @@ end
 
 local function leave_lines(base, picked)
   local of_line = {}
-  for _, entry in ipairs(picked) do
-    local ids = of_line[entry.line.name] or {}
-    of_line[entry.line.name] = ids
-    ids[#ids + 1] = entry.id
+  for index = 1, #picked do
+    local entry = picked[index]
+    local ids = of_line[entry.line] or {}
+    of_line[entry.line], ids[#ids + 1] = ids, entry.id
   end
-  for name, ids in pairs(of_line) do
+  for line, ids in pairs(of_line) do
+    local name = line.name
     local key = base .. ':ready:' .. name
     call_many('ZREM', key, ids)
     if redis.call('EXISTS', key) == 0 then

@@ -23,7 +23,10 @@ local check -- see run.lua
 -- A stored whole number; `otherwise` where there is none, or what can be none of ours.
 local function whole(value, otherwise)
   local number = value and tonumber(value)
-  return number and number % 1 == 0 and math.abs(number) <= 2 ^ 53 and number or otherwise
+  if number and number % 1 == 0 and number <= 2 ^ 53 and number >= -2 ^ 53 then
+    return number
+  end
+  return otherwise
 end
 
 -- A packed list whose parts are of these types, numbers being whole; nil for anything else.
@@ -51,6 +54,8 @@ end
 local function text(number)
   return string.format('%.0f', number)
 end
+
+local now_text = text(now)
 
 -- Whether '<' compares byte by byte here, as sorted sets do. It follows the locale that the server was
 -- started in: elsewhere 'B' stands behind 'a', digits behind letters, and hyphens count for nothing.

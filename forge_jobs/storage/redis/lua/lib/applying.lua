@@ -1,0 +1,40 @@
+-- Applies an outcome to the job of a claim. Used with jobs, endings, queues, outcomes.
+
+-- Whether the outcome is overruled: the job was asked to cancel.
+local function is_cancelled(job, outcome, mode)
+  return job.cancel and not (outcome.status == 'done' and mode ~= 'revive')
+end
+
+-- Back among those that wait.
+local function wait_again(base, job, outcome, changes)
+  set_status(base, job, outcome.status)
+  job.run_at = due_again(job, outcome)
+  changes[#changes + 1], changes[#changes + 2] = 'run_at', text(job.run_at)
+  redis.call(
+    'HSET', base .. ':j:' .. job.id, 'status', job.status, 'cause', outcome.cause, 'more', '1',
+    unpack(changes)
+  )
+  start_waiting(base, job)
+end
+
+local function apply(base, job, outcome, mode)
+  local overruled = is_cancelled(job, outcome, mode)
+  local cause = overruled and 'cancelled' or outcome.cause
+  local changes = {}
+  write_counts(job, outcome, mode, changes)
+  if outcome.error then
+    append_error(base, job.id, outcome.error)
+  end
+  if mode ~= 'release' then
+    write_result(base, job, not overruled and outcome.result, changes)
+  end
+  if overruled or ENDED[outcome.status] then
+    end_job(base, job, overruled and 'cancelled' or outcome.status, cause, changes)
+  else
+    wait_again(base, job, outcome, changes)
+  end
+  count(cause, job.host)
+  if outcome.length then
+    start_cooldown(base, outcome.length, outcome.level)
+  end
+end
