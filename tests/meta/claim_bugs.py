@@ -151,6 +151,25 @@ CLAIM_BUGS = (
         "                {{branches}}\n                ORDER BY run_at, id\n",
         "                {{branches}}\n                ORDER BY id DESC\n",
     ),
+    Bug(
+        "claims on redis: a look for silent claims reads any number of them in one script",
+        ("tests/backends/redis/test_script_steps.py",),
+        (
+            Edit(
+                "forge_jobs/storage/redis/lua/stale.lua",
+                "math.min(limit, at_once - read)",
+                "limit",
+            ),
+        ),
+        "redis",
+    ),
+    _of_redis(
+        "of many kinds a later one comes first",
+        ("tests/backends/redis/test_costs.py",),
+        "reading",
+        "    if other and comes_first(",
+        "    if other and not comes_first(",
+    ),
     _of_redis(
         "the end of a plain job forgets its result",
         ("tests/conformance/test_finalize.py",),

@@ -31,6 +31,9 @@ from forge_jobs.storage.salvage import UNREADABLE, log_set_aside
 CLAIMS_AT_ONCE = 500
 """How many claims one step makes or ends: at 10 to 20 us each, all other calls wait as long."""
 
+_STALE_AT_ONCE = 400
+"""How many silent claims one step reads, of all queues together."""
+
 _HOLD_AT_ONCE = 1000
 """How many jobs of unknown kinds one claim puts aside, so that it stays short."""
 
@@ -79,6 +82,7 @@ class _StaleOfQueue(msgspec.Struct, frozen=True, array_like=True):
 
     now: int
     claims: list[_Stale]
+    is_cut: bool
 
 
 async def claim(db: Database, queue: str, demand: Demand, lease: PodLease) -> list[ClaimedJob]:
@@ -202,8 +206,10 @@ async def record_start(db: Database, claims: Sequence[Claim]) -> list[bool]:
 
 async def stale_claims(db: Database, stale_after: timedelta, limit: int) -> StaleClaims:
     """See ``JobStore.stale_claims``."""
-    request = (duration_us(stale_after), limit)
-    found = await in_all_queues(db, "stale", request, _StaleOfQueue)
+    age = duration_us(stale_after)
+    found = await in_all_queues(db, "stale", (age, limit, 0, _STALE_AT_ONCE), _StaleOfQueue)
+    with contextlib.suppress(Unavailable):
+        await _read_on(db, found, age, limit)
     all_of_them = [
         (one.beat, one.id, queue, one) for queue, many in found.items() for one in many.claims
     ]
@@ -222,6 +228,21 @@ async def stale_claims(db: Database, stale_after: timedelta, limit: int) -> Stal
     # In a cluster any two queues may lie on different servers, each with a clock of its own.
     times = {queue if db.is_cluster else "": from_us(many.now) for queue, many in found.items()}
     return StaleClaims(stale, read_at=times)
+
+
+async def _read_on(db: Database, found: dict[str, _StaleOfQueue], age: int, limit: int) -> None:
+    """Add what did not fit into the first step, one queue after another.
+
+    A claim that has ended meanwhile moves others forward, of which this pass may miss some.
+    """
+    for queue, first in found.items():
+        is_cut = first.is_cut
+        while is_cut:
+            start = len(first.claims)
+            request = (age, limit - start, start, _STALE_AT_ONCE)
+            more = await db.run_one("stale", db.keys.queue(queue), request, _StaleOfQueue)
+            first.claims.extend(more.claims)
+            is_cut = more.is_cut
 
 
 def _max_attempts(doc: str) -> int | None:

@@ -23,6 +23,7 @@ from tests.support.factories import (
     KIND,
     LEASE,
     QUEUE,
+    claim,
     cleaned_up,
     done,
     new_job,
@@ -131,6 +132,21 @@ async def test_a_beat_for_many_claims(
         one.claim: ClaimState.LOST if one.claim == lost else ClaimState.HELD for one in held
     }
     assert {claim.job_id for claim in beat.unknown} == {each.claim.job_id for each in taken[-3:]}
+
+
+async def test_many_claims_that_have_gone_silent(
+    storage: Storage, client: Redis, clock: ManualClock, lease: PodLease
+) -> None:
+    await stored(storage, clock)
+    other = await register(storage, queues=("other",))
+    await storage.jobs.enqueue([new_job(queue="other") for _ in range(300)])
+    await claim(storage, other, queue="other", limit=300)
+    await claimed(storage, lease)
+    clock.advance(2 * LEASE)
+    async with each_step_short(client, 500):
+        silent = list(await storage.jobs.stale_claims(LEASE, JOBS + 300))
+    assert len({each.claim for each in silent}) == JOBS + 300
+    assert sum(each.claim.queue == "other" for each in silent) == 300
 
 
 async def test_a_large_job_behind_as_many_small_ones_as_a_step_takes_comes_with_the_next_claim(

@@ -1,20 +1,30 @@
 -- no-writes
--- The time, and at most `limit` claims without a beat for `stale_after`, the most silent first: beat, id,
--- token, kind, host, attempt, crashes, whether a start is recorded, whether a cancel was asked for, doc.
--- uses: jobs
+-- The time, claims without a beat for `stale_after`, the most silent first and from the place `from` on:
+-- beat, id, token, kind, host, attempt, crashes, whether a start is recorded, whether a cancel was
+-- asked for, doc; and whether there may be more of the `limit`, since a step reads `at_once` of all queues.
+local FIELDS =
+  { 'beat', 'token', 'kind', 'host', 'attempt', 'crashes', 'started', 'cancel', 'doc', 'status' }
+local read = 0
+
 local function handle(base, request)
-  local stale_after, limit = unpack(request)
+  local stale_after, limit, from, at_once = unpack(request)
+  local number = math.min(limit, at_once - read)
+  if number < 1 then
+    return { now, {}, limit > 0 }
+  end
   local ids = redis.call(
-    'ZRANGE', base .. ':claimed', '-inf', text(now - stale_after), 'BYSCORE', 'LIMIT', 0, limit
+    'ZRANGE', base .. ':claimed', '-inf', text(now - stale_after), 'BYSCORE', 'LIMIT', from, number
   )
+  read = read + #ids
   local found = {}
   for index, id in ipairs(ids) do
-    local job = load(base, id)
+    local beat, token, kind, host, attempt, crashes, started, cancel, doc, status =
+      unpack(read_fields(base .. ':j:' .. id, unpack(FIELDS)))
     -- One without a record is named as nobody's: who revives it takes it off the list.
-    found[index] = job and {
-      job.beat, id, job.token, job.kind, job.host or '', job.attempt, job.crashes, job.started ~= nil,
-      job.cancel ~= nil, redis.call('HGET', base .. ':j:' .. id, 'doc') or '',
+    found[index] = status and {
+      whole(beat, 0), id, whole(token, 0), kind or '', host or '', whole(attempt, 0),
+      whole(crashes, 0), whole(started) ~= nil, cancel and true or false, doc or '',
     } or { 0, id, 0, '', '', 0, 0, false, false, '' }
   end
-  return { now, found }
+  return { now, found, #ids == number and number < limit }
 end

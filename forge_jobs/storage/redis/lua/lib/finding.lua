@@ -22,17 +22,27 @@ end
 
 -- Merges the lines of one priority: few jobs of each are read that are not taken.
 local function pick(base, lines, picked, demand)
-  local sorted, wanted = {}, demand.limit - #picked
-  demand.size = #lines > 1 and math.ceil(wanted / #lines) + 1 or wanted
+  local heap, size, wanted = {}, 0, demand.limit - #picked
+  demand.size = math.ceil(wanted / #lines) + (#lines > 1 and wanted > #lines and 1 or 0)
   for _, line in ipairs(wanted > 0 and lines or {}) do
     if read_on(base, line, demand.size, demand.may_expire) then
-      place(sorted, line)
+      size = size + 1
+      heap[size] = line
     end
   end
-  while #sorted > 0 and #picked < demand.limit do
-    local line = table.remove(sorted)
-    if follow(base, line, sorted[#sorted], picked, demand) then
-      place(sorted, line)
+  for at = math.floor(size / 2), 1, -1 do
+    sink(heap, size, at)
+  end
+  while size > 0 and #picked < demand.limit do
+    local line, other, third = heap[1], heap[2], heap[3]
+    if third and comes_first(third.jobs[third.at], other.jobs[other.at]) then
+      other = third
+    end
+    if not follow(base, line, other, picked, demand) then
+      heap[1], heap[size], size = heap[size], nil, size - 1
+    end
+    if size > 1 then
+      sink(heap, size, 1)
     end
   end
 end

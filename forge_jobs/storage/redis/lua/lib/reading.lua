@@ -1,18 +1,17 @@
 -- Reads the due jobs of lines, page by page. Used with ready.lua.
 
--- So many expired jobs are passed over by a claim. Its caller takes them away; a line that begins with
--- more is left until then.
+-- So many expired jobs a claim passes over. Its caller takes them away; what is behind is left till then.
 local MOST_EXPIRED = 5000
 local met = 0
 
--- Per job of a page whether its time has run out; nil when no job's has.
+-- Per due job of a page whether its time has run out; nil when no job's has.
 local function expired_of(base, page, may_expire)
-  if not may_expire or #page == 0 then
+  if not may_expire or not page[1] or tonumber(page[2]) > now then
     return nil
   end
   local ids = {}
   for index = 1, #page, 2 do
-    ids[#ids + 1] = page[index]
+    ids[#ids + 1] = tonumber(page[index + 1]) <= now and page[index] or nil
   end
   local found = redis.call('ZMSCORE', base .. ':expiring', unpack(ids))
   for index, expires in ipairs(found) do
@@ -22,26 +21,29 @@ local function expired_of(base, page, may_expire)
   return found
 end
 
--- Reads the next due jobs of a line, about `size`; false when there are none.
+-- Reads the next due jobs of a line, `size` and then twice as many; false when there are none.
 local function read_on(base, line, size, may_expire)
   local key, jobs = base .. ':ready:' .. line.name, {}
-  size = may_expire and math.max(size, 200) or size
+  size = math.max(size, line.read, may_expire and 200 or 0)
   while not line.is_read and #jobs == 0 and met < MOST_EXPIRED do
-    local page = redis.call(
-      'ZRANGE', key, '-inf', now, 'BYSCORE', 'LIMIT', line.read, size, 'WITHSCORES'
-    )
+    -- By place, which takes half as long as by score.
+    local page = redis.call('ZRANGE', key, line.read, line.read + size - 1, 'WITHSCORES')
     line.read, line.is_read = line.read + size, #page < 2 * size
     local expired = expired_of(base, page, may_expire)
-    local number = #jobs
+    local number = 0
     for index = 1, #page, 2 do
-      if not (expired and expired[(index + 1) / 2]) then
+      local run_at = tonumber(page[index + 1])
+      if run_at > now then
+        line.is_read = true
+        break
+      elseif not (expired and expired[(index + 1) / 2]) then
         number = number + 1
-        jobs[number] = { id = page[index], run_at = tonumber(page[index + 1]), line = line }
+        jobs[number] = { id = page[index], run_at = run_at, line = line }
       end
     end
   end
   line.jobs, line.at = jobs, 1
-  return #jobs > 0
+  return jobs[1] ~= nil
 end
 
 -- Whether so many expired jobs were met that others may stand behind them.
@@ -56,17 +58,23 @@ local function comes_first(one, other)
   return one.run_at < other.run_at
 end
 
--- Puts a line among others where its next job belongs; the first of all is the last one here.
-local function place(lines, line)
-  local job, low, high = line.jobs[line.at], 1, #lines + 1
-  while low < high do
-    local middle = math.floor((low + high) / 2)
-    local other = lines[middle]
-    if comes_first(job, other.jobs[other.at]) then
-      low = middle + 1
-    else
-      high = middle
+-- Where a line belongs in a heap: the one whose next job is the first of all stands at the top. Only
+-- the line that stands `at` this place may be behind the two below it.
+local function sink(heap, size, at)
+  local line = heap[at]
+  local job, child = line.jobs[line.at], 2 * at
+  while child <= size do
+    local below = heap[child]
+    local next_job = below.jobs[below.at]
+    local other = child < size and heap[child + 1]
+    if other and comes_first(other.jobs[other.at], next_job) then
+      child, below, next_job = child + 1, other, other.jobs[other.at]
     end
+    if not comes_first(next_job, job) then
+      break
+    end
+    heap[at] = below
+    at, child = child, 2 * child
   end
-  table.insert(lines, low, line)
+  heap[at] = line
 end
