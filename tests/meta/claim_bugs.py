@@ -199,8 +199,8 @@ CLAIM_BUGS = (
         "kinds in no order",
         ("tests/conformance/test_claim.py",),
         "reading",
-        "if comes_first(job, other.jobs[other.at]) then",
-        "if comes_first(other.jobs[other.at], job) then",
+        "if not comes_first(next_job, job) then",
+        "if comes_first(next_job, job) then",
     ),
     _of_redis(
         "lines are not read on",
