@@ -208,11 +208,12 @@ async def test_a_repeat_is_true_whatever_has_become_of_the_job(
     assert await counters(storage) == counted
 
 
+@pytest.mark.parametrize("again", [done("2"), dead()], ids=["done", "dead"])
 async def test_one_claim_twice_in_one_call_is_applied_once(
-    storage: Storage, lease: PodLease
+    storage: Storage, lease: PodLease, again: Transition
 ) -> None:
     claimed = await claimed_one(storage, lease)
-    twice = [Finalization(claimed.claim, done("1")), Finalization(claimed.claim, dead())]
+    twice = [Finalization(claimed.claim, done("1")), Finalization(claimed.claim, again)]
     assert await storage.jobs.finalize(twice) == [True, True]
     job = await get_job(storage, claimed.claim.job_id)
     assert (job.status, job.result, job.errors) == (JobStatus.DONE, "1", ())

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import timedelta
+from itertools import count
 
 import pytest
 
@@ -59,11 +60,13 @@ async def test_a_gap_of_days_without_a_coordinator_is_made_up_for(
 async def test_a_roll_up_ends_when_its_time_is_used_up(
     manual_storage: Storage, manual_clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def always_full(limit: int) -> int:
-        manual_clock.advance(1)
-        return limit
+    calls = count(1)
 
-    monkeypatch.setattr(manual_storage.jobs, "roll_up", always_full)
+    async def full_for_long(limit: int) -> int:
+        manual_clock.advance(1)
+        return limit if next(calls) < 100 else 0
+
+    monkeypatch.setattr(manual_storage.jobs, "roll_up", full_for_long)
 
     report = await roll_up_once(
         manual_storage.jobs, clock=manual_clock, batch=10, budget=timedelta(seconds=3)

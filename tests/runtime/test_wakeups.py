@@ -138,15 +138,26 @@ async def test_the_statements_of_an_idle_pod_do_not_grow_with_its_workers(
 
 async def test_a_hint_that_comes_during_a_claim_is_not_lost(storage: Storage) -> None:
     faults = Faults()
-    handlers = noting_handlers()
+    handlers = HandlerRegistry()
+    second_ran = anyio.Event()
+
+    # Else its end would bring the next claim along.
+    @handlers.job("ends after the second")
+    async def ends_after_the_second() -> None:
+        await second_ran.wait()
+
+    @handlers.job("second")
+    async def second_job() -> None:
+        second_ran.set()
+
     # With more room than jobs: a claim that gives all it was asked for is repeated anyway.
     runtime = a_runtime(faulty(storage, faults), handlers, 4, settings=RARE)
     async with runtime.start() as handle:
         await settled(handle, 4)
         faults.hold_replies("exchange")
-        first = await handle.enqueue(EnqueueRequest("nothing"))
+        first = await handle.enqueue(EnqueueRequest("ends after the second"))
         await wait_until(lambda: faults.waiting["exchange"], description="a claim is under way")
-        second = await handle.enqueue(EnqueueRequest("nothing"))
+        second = await handle.enqueue(EnqueueRequest("second"))
         faults.let_go("exchange")
         with anyio.fail_after(10):
             await ended(storage, first.job_id)
