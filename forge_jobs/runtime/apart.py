@@ -19,6 +19,9 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
 _FORGOTTEN_AFTER_S = 10 * LONGEST_PAUSE_S
 """What has not come again by then is gone: somebody has deleted it, or another pod was faster."""
 
+_REASONS = 5
+"""So many are named."""
+
 _REFUSED_ALONE = 2
 """After so many without any that was taken the store is taken to refuse everything."""
 
@@ -45,6 +48,21 @@ class Apart:
         """Items that are not to be sent yet."""
         now = self._clock.elapsed()
         return frozenset(key for key, each in self._aside.items() if each.due_at > now)
+
+    @property
+    def because(self) -> tuple[str, ...]:
+        """What is set aside and why: a line for each reason, with the first item of it."""
+        now = self._clock.elapsed()
+        found: dict[str, list[Hashable]] = {}
+        for key, each in self._aside.items():
+            if now - each.due_at < _FORGOTTEN_AFTER_S:
+                found.setdefault(each.reason, []).append(key)
+        return tuple(
+            f"{self._what} {keys[0]}"
+            + (f" and {len(keys) - 1} more" if len(keys) > 1 else "")
+            + f": {reason}"
+            for reason, keys in list(found.items())[:_REASONS]
+        )
 
     async def send(
         self,

@@ -43,6 +43,8 @@ class PodHealth(Struct, frozen=True, kw_only=True):
     :param stuck: handlers that were told to stop and have not ended
     :param unlogged: reports of this process that the log did not take, since its start
     :param overdue: loops that have had no good pass for half a minute longer than they should
+    :param set_aside: revivals of jobs of dead pods, and news for children, that the store refuses
+        while it takes others, a line for each reason. Ends are set aside queue by queue
     :param listening: hints of other pods arrive at once; False: they are found by polling
     """
 
@@ -59,6 +61,7 @@ class PodHealth(Struct, frozen=True, kw_only=True):
     queues: Mapping[str, QueueHealth]
     loops: Mapping[str, LoopHealth]
     overdue: tuple[str, ...]
+    set_aside: tuple[str, ...] = ()
 
     @property
     def able_to_claim(self) -> bool:

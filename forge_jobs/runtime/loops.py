@@ -91,6 +91,11 @@ class PodLoops:
     def _loop(self, name: str, run_once: _Pass, interval: timedelta) -> PeriodicLoop:
         return PeriodicLoop(name, run_once, interval, clock=self._plan.clock, rng=self._rng)
 
+    @property
+    def set_aside(self) -> tuple[str, ...]:
+        """Revivals and news that the store refuses while it takes others, a line a reason."""
+        return self._revivals.because + self._news.because
+
     async def flush(self) -> None:
         """Write buffered events and latencies.
 

@@ -281,6 +281,7 @@ class RunningPod:
             },
             loops={loop.name: loop.health() for loop in self.loops.all},
             overdue=tuple(loop.name for loop in self.loops.all if loop.is_overdue),
+            set_aside=self.loops.set_aside,
         )
 
     def ailments(self) -> list[str]:

@@ -1,13 +1,9 @@
 """A revival, or news for a child, that the database refuses keeps no other waiting."""
 
-import asyncio
-import sqlite3
 from collections.abc import Sequence
-from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 
-import asyncpg
 import pytest
 
 from forge_jobs.clock import ManualClock
@@ -19,8 +15,8 @@ from forge_jobs.runtime.apart import LONGEST_PAUSE_S, Apart
 from forge_jobs.runtime.handover import hand_over_once
 from forge_jobs.runtime.reaper import reap_once
 from forge_jobs.storage.protocols import Storage
-from tests.support.backends import url_of
 from tests.support.factories import claim, dead, enqueue_one, finish, get_job, register
+from tests.support.spoiling import execute
 
 pytestmark = pytest.mark.anyio
 
@@ -38,24 +34,6 @@ _TRIGGERS = {
     ),
 }
 _DROP = {"sqlite": "DROP TRIGGER theirs", "postgres": "DROP TRIGGER theirs ON forge_jobs"}
-
-
-async def execute(backend: str, folder: Path, *statements: str) -> None:
-    if backend == "sqlite":
-        await asyncio.to_thread(_execute, folder / "jobs.db", statements)
-        return
-    connection = await asyncpg.connect(await url_of(backend, folder))
-    try:
-        for statement in statements:
-            await connection.execute(statement)
-    finally:
-        await connection.close()
-
-
-def _execute(path: Path, statements: Sequence[str]) -> None:
-    with closing(sqlite3.connect(path, timeout=30, isolation_level=None)) as connection:
-        for statement in statements:
-            connection.execute(statement)
 
 
 @pytest.mark.parametrize("backend", SQL)
@@ -91,10 +69,13 @@ async def test_a_revival(
     assert (await get_job(storage, refused.job_id)).status is JobStatus.IN_PROGRESS
     told = [each.getMessage() for each in caplog.records if "is refused by the store" in each.msg]
     assert len([each for each in caplog.records if refused.job_id in each.getMessage()]) == 1, told
+    [line] = apart.because
+    assert line.startswith(f"the revival of job {refused.job_id}: ")
     await execute(backend, tmp_path, _DROP[backend])
     assert await reap() == 0
     clock.advance(timedelta(seconds=LONGEST_PAUSE_S))
     assert await reap() == 1
+    assert apart.because == ()
 
 
 @pytest.mark.parametrize("backend", SQL)
@@ -115,9 +96,13 @@ async def test_news_for_a_child(
     assert [each for each in children if found[each].status is JobStatus.BLOCKED] == [refused]
     assert await hand_over_once(storage.jobs, apart) == 0
     assert len([each for each in caplog.records if refused in each.getMessage()]) == 1
+    [line] = apart.because
+    assert line.startswith("news for a child ")
+    assert refused in line
     await execute(backend, tmp_path, _DROP[backend])
     clock.advance(timedelta(seconds=LONGEST_PAUSE_S))
     assert await hand_over_once(storage.jobs, apart) == 1
+    assert apart.because == ()
 
 
 @pytest.mark.parametrize("backend", SQL)

@@ -34,15 +34,31 @@ LOCK_BUGS = (
         (
             Edit(
                 f"{_SQL}cleaner.py",
-                "            )\n            self._holds.end()\n        except",
-                "            )\n        except",
+                "        self._holds.end()\n",
+                "",
             ),
         ),
     ),
     Bug(
         "a slow commit makes no batch of retention shorter",
         ("tests/backends/sqlite/test_retention_holds.py",),
-        (Edit(f"{_SQL}retention.py", "self.script_s = min(max(", "share = min(max("),),
+        (Edit(f"{_SQL}holds.py", "self.script_s = max(min(", "longer = max(min("),),
+    ),
+    Bug(
+        "retention on SQLite expects the last commit, not the slowest",
+        ("tests/backends/sqlite/test_retention_holds.py",),
+        (
+            Edit(
+                f"{_SQL}holds.py",
+                "for batch in self._batches)",
+                "for batch in [self._batches[-1]])",
+            ),
+        ),
+    ),
+    Bug(
+        "retention on SQLite aims at all of the longest hold",
+        ("tests/backends/sqlite/test_retention_holds.py",),
+        (Edit(f"{_SQL}holds.py", "_AIM = 0.6", "_AIM = 1.0"),),
     ),
     _bug(
         "retention waits for an edge in a caller's transaction",

@@ -1,6 +1,6 @@
 """Bugs of a pod's passes: reaper, coordinator, cron. Each names the test that states its rule."""
 
-from tests.meta.bugs import Bug
+from tests.meta.bugs import Bug, Edit
 from tests.meta.runtime_bugs import RULES, in_runtime
 
 _REAPER = "reaper.py::test_"
@@ -275,6 +275,35 @@ PASSES = [
         "                self._told.add(reason)\n",
         "",
         "cleanup.py::test_what_holds_jobs_is_told_once",
+    ),
+    in_runtime(
+        "passes: health does not name revivals that are refused",
+        "loops",
+        "return self._revivals.because + self._news.because",
+        "return self._news.because",
+        "set_aside.py::test_health_names_revivals_and_news_that_are_refused",
+    ),
+    Bug(
+        "cleanup: doctor does not hear what keeps jobs",
+        ("tests/cli/test_doctor_records.py",),
+        (
+            Edit(
+                "forge_jobs/runtime/loops.py",
+                "self.meter.kept = self._cleanup.in_the_way",
+                "self.meter.kept = ()",
+            ),
+        ),
+    ),
+    Bug(
+        "doctor: a pod that cannot be read is well",
+        ("tests/cli/test_doctor_records.py",),
+        (
+            Edit(
+                "forge_jobs/cli/commands/doctor.py",
+                "for pod in pods if pod.unreadable]\n    if spoilt:",
+                "for pod in pods if pod.unreadable]\n    if not pods:",
+            ),
+        ),
     ),
 ]
 

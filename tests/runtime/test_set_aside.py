@@ -13,7 +13,7 @@ from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import JobStatus
 from forge_jobs.runtime.handle import QueueHandle
 from forge_jobs.storage.protocols import Storage
-from tests.support.factories import get_job
+from tests.support.factories import claim, enqueue_one, get_job, register
 from tests.support.faulty import Faults, faulty
 from tests.support.runtimes import a_runtime, ended, quick_settings, seconds
 from tests.support.waiting import wait_until
@@ -258,3 +258,35 @@ async def test_no_more_jobs_start_when_too_many_ends_are_set_aside(
         assert works.runs == [0, 1, 2]
         faults.locked.clear()
         assert (await ended(storage, last)).result == '"result 3"'
+
+
+async def test_health_names_revivals_and_news_that_are_refused(storage: Storage) -> None:
+    dead_pod = await register(storage, lease_for=seconds(0.5))
+    for _ in range(3):
+        await enqueue_one(storage)
+    stale, *_ = [one.claim.job_id for one in await claim(storage, dead_pod, limit=3)]
+    faults, works = Faults(), Works()
+    settings = quick_settings(lease=seconds(1.5), fence_margin=seconds(0.3))
+    runtime = a_runtime(faulty(storage, faults), works.handlers, settings=settings)
+    async with runtime.start() as handle:
+        parent = await works.held_at_the_door(handle, 0)
+        children = [
+            (await handle.enqueue(works.job.request(n), after=[parent])).job_id for n in range(1, 4)
+        ]
+        faults.refused = {stale: TRIGGER, children[0]: TRIGGER}
+        works.doors[0].set()
+        for child in children[1:]:
+            await ended(storage, child)
+
+        def named() -> tuple[str, ...]:
+            return handle.health().set_aside
+
+        await wait_until(lambda: len(named()) == 2, description="health names both")
+        [revival, news] = named()
+        assert revival.startswith(f"the revival of job {stale}: StorageRefused: ")
+        assert news.startswith(f"news for a child {children[0]} of its parent {parent}: ")
+        assert handle.health().able_to_claim
+
+        faults.refused = {}
+        await ended(storage, children[0])
+        await wait_until(lambda: not named(), description="nothing is set aside any more")

@@ -3,15 +3,18 @@
 import asyncio
 import threading
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
 from msgspec import structs
 
 from forge_jobs.errors import Unavailable
 from forge_jobs.model.ids import JobId
+from forge_jobs.model.transitions import Delivery, Revival
 from forge_jobs.storage.protocols import Storage
 
 _ENDING = ("exchange", "finalize", "release")
+_TELLING = ("revive", "deliver")
 
 
 class Faults:
@@ -27,7 +30,8 @@ class Faults:
         self.waiting: Counter[str] = Counter()
         """Calls that have taken effect and whose reply is held back."""
         self.refused: dict[JobId, Exception] = {}
-        """Each call that holds an end or a release of such a job raises its error."""
+        """Each call that holds an end, a release or a revival of such a job, or news for it, raises
+        its error."""
         self.locked: set[JobId] = set()
         """Ends and releases of these jobs are answered with None."""
         self.refusing: Exception | None = None
@@ -59,6 +63,8 @@ class Faults:
         if method in _ENDING:
             answer = await self._end(method, function, *args)
         else:
+            if method in _TELLING:
+                self._check(_told(item) for item in args[0])
             answer = await function(*args, **kwargs)
         gate = self._gates.get(method)
         if gate is not None:
@@ -75,15 +81,22 @@ class Faults:
         place = 1 if method == "exchange" else 0
         items = args[place]
         jobs = [getattr(item, "claim", item).job_id for item in items]
-        for job_id in jobs:
-            if job_id in self.refused:
-                raise self.refused[job_id]
+        self._check(jobs)
         locked = [job_id in self.locked for job_id in jobs]
         taken = [item for item, is_locked in zip(items, locked, strict=True) if not is_locked]
         answer = await function(*args[:place], taken, *args[place + 1 :])
         each = iter(answer.settled if method == "exchange" else answer)
         settled = [None if is_locked else next(each) for is_locked in locked]
         return structs.replace(answer, settled=tuple(settled)) if method == "exchange" else settled
+
+    def _check(self, jobs: Iterable[JobId]) -> None:
+        for job_id in jobs:
+            if job_id in self.refused:
+                raise self.refused[job_id]
+
+
+def _told(item: Revival | Delivery) -> JobId:
+    return item.claim.job_id if isinstance(item, Revival) else item.handover.child_id
 
 
 class _FaultyView:

@@ -56,6 +56,25 @@ async def spoil_row(
         await connection.close()
 
 
+async def execute(backend: str, folder: Path, *statements: str) -> None:
+    """Run statements on a SQL store, by the driver alone."""
+    if backend == "sqlite":
+        await asyncio.to_thread(_execute, folder / "jobs.db", statements)
+        return
+    connection = await asyncpg.connect(await url_of(backend, folder))
+    try:
+        for statement in statements:
+            await connection.execute(statement)
+    finally:
+        await connection.close()
+
+
+def _execute(path: Path, statements: Sequence[str]) -> None:
+    with closing(sqlite3.connect(path, timeout=30, isolation_level=None)) as connection:
+        for statement in statements:
+            connection.execute(statement)
+
+
 async def stored_row(
     backend: str, folder: Path, table: Table, key: Mapping[str, object]
 ) -> dict[str, Any]:

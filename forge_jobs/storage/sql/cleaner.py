@@ -1,19 +1,23 @@
 """Passes of retention: batch after batch, each of them short, none of them undone by one row."""
 
 from functools import partial
+from typing import TypeVar
 
 from forge_jobs.clock import SystemClock
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.retention import Cleaned, Kept
 from forge_jobs.storage.sql import retention
 from forge_jobs.storage.sql.database import Database
+from forge_jobs.storage.sql.holds import Holds
 from forge_jobs.storage.sql.overdue import Ended
-from forge_jobs.storage.sql.retention import Holds, Refused, Rest
+from forge_jobs.storage.sql.retention import Refused, Rest
 
 _PASSED_BY_S = 3600.0
 _MOST_PASSED_BY = 10_000
 
 _elapsed = SystemClock().elapsed
+
+R = TypeVar("R")
 
 
 class Cleaner:
@@ -35,10 +39,10 @@ class Cleaner:
         removed, jobs, held = await self._remove_jobs(found, limit) if found.jobs else (0, [], {})
         others = []
         for other in found.others:
-            gone, more = await self._database.write(
-                partial(retention.remove_others, other=other, limit=limit, holds=self._holds)
+            gone, more = await self._database.write_then(
+                partial(retention.remove_others, other=other, limit=limit, holds=self._holds),
+                self._committed,
             )
-            self._holds.end()
             removed += gone if other.what not in retention.FOLDED else 0
             if more is not None:
                 others.append(more)
@@ -50,20 +54,25 @@ class Cleaner:
     ) -> tuple[int, list[Ended], dict[JobId, str]]:
         self._forget_old()
         try:
-            removed, left, passed = await self._database.write(
+            removed, left, passed = await self._database.write_then(
                 partial(
                     retention.remove_ended,
                     overdue=rest.jobs,
                     limit=limit,
                     held=self._held.keys(),
                     holds=self._holds,
-                )
+                ),
+                self._committed,
             )
-            self._holds.end()
         except Refused as refused:
             removed, held = await self._one_by_one(refused)
             return removed, list(refused.rest), held
         return removed, left, {JobId(each): self._held[each][1] for each in passed}
+
+    def _committed(self, done: R) -> R:
+        """Note, before the event loop has its turn, that nothing is locked any more."""
+        self._holds.end()
+        return done
 
     async def _one_by_one(self, refused: Refused) -> tuple[int, dict[JobId, str]]:
         """Remove all but those that are held, which are found by halves."""

@@ -12,11 +12,12 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Column, Table, bindparam, delete, select, text, tuple_, update
 
-from forge_jobs.clock import SystemClock, duration_us
+from forge_jobs.clock import duration_us
 from forge_jobs.model.jobs import JobStatus
 from forge_jobs.model.retention import HISTORY_KEPT, Kept
 from forge_jobs.storage.sql.bookkeeping import delete_keys
 from forge_jobs.storage.sql.children import children_kept, tell_children
+from forge_jobs.storage.sql.holds import Holds, in_portions
 from forge_jobs.storage.sql.hours import fold_counters, fold_gauges, fold_latencies, hour_of
 from forge_jobs.storage.sql.lists import one_of
 from forge_jobs.storage.sql.overdue import FINISHED_OF, Ended
@@ -41,16 +42,8 @@ KEPT_AT_LEAST = timedelta(minutes=1)
 MINUTES_KEPT = HISTORY_KEPT
 """How long minutes stay before they are folded into hours, where nothing else is said."""
 
-_FIRST, _MOST = 32, 1000
-"""Rows of the first portion of a batch, and of any."""
-
-_SHORTEST_S, _AIM = 0.001, 0.6
-"""Time that a batch has at least, its commit apart, and the share of the longest hold to aim at."""
-
 _LAST = "~"
 """Comes after every id."""
-
-_elapsed = SystemClock().elapsed
 
 _QUEUES = select(queues.c.name, queues.c.retention).order_by(queues.c.name)
 _NEWEST_BEYOND = (
@@ -211,56 +204,6 @@ def _rules(tx: Tx, queue: str, rule: str) -> Iterator[Ended]:
         yield Ended(queue, status.value, rule, *end)
 
 
-class Holds:
-    """How long batches may hold others up, their commits included, which is measured.
-
-    A commit takes as long as the disk does for what was written, so nobody can tell before.
-
-    :param script_s: for the statements of a batch
-    :param most_s: for all of it
-    """
-
-    def __init__(self, script_s: float, most_s: float) -> None:
-        self._longest_s = self.script_s = script_s
-        self._most_s = most_s
-        self._began = 0.0
-
-    def begin(self) -> float:
-        """The batch has the lock from here on."""
-        self._began = _elapsed()
-        return self._began
-
-    def end(self) -> None:
-        """The batch is committed."""
-        held = _elapsed() - self._began
-        share = self._most_s / max(held, 1e-6)
-        # Down at once, and up by a quarter for each batch that was short.
-        share = _AIM * share if share < 1 else min(_AIM * share, 1.25)
-        self.script_s = min(max(self.script_s * share, _SHORTEST_S), self._longest_s)
-
-
-def _portions(tx: Tx, limit: int, holds: Holds, step: Callable[[int], int]) -> tuple[int, bool]:
-    """Repeat ``step(size)`` as long as others may be held up; rows, and whether there are more.
-
-    :param step: deals with at most so many rows; with fewer when there are no more
-    """
-    began = holds.begin()
-    done, size = 0, _FIRST
-    while done < limit:
-        size = min(size, limit - done)
-        found = step(size)
-        done += found
-        if found < size:
-            return done, False
-        spent = _elapsed() - began
-        # As many as go in the time that is left, at the pace so far.
-        fitting = int(done * (holds.script_s - spent) / max(spent, 1e-6))
-        if fitting < _FIRST:
-            break
-        size = min(2 * size, fitting, _MOST)
-    return done, True
-
-
 # -- jobs --------------------------------------------------------------------------------------
 
 
@@ -299,7 +242,7 @@ def remove_ended(
             raise Refused(removed, reason, list(left)) from None
         return len(rows)
 
-    _portions(tx, limit, holds, step)
+    in_portions(limit, holds, step)
     return len(removed) - stayed, list(left), passed
 
 
@@ -349,7 +292,7 @@ def remove_others(tx: Tx, other: Other, limit: int, holds: Holds) -> tuple[int, 
         return len(rows)
 
     remove = _fold if other.what in FOLDED else _REMOVERS.get(other.what, _remove_history)
-    removed, is_more = _portions(tx, limit, holds, step)
+    removed, is_more = in_portions(limit, holds, step)
     return removed, left if is_more else None
 
 

@@ -8,12 +8,15 @@ import pytest
 from forge_jobs.clock import ManualClock
 from forge_jobs.model.filters import JobFilter
 from forge_jobs.storage.opening import open_storage
-from forge_jobs.storage.sql import retention
+from forge_jobs.storage.sql import holds
+from forge_jobs.storage.sql.holds import Holds, in_portions
 from tests.support.factories import DAY, cleaned_up, new_job
 
 pytestmark = pytest.mark.anyio
 
 JOBS = 600
+MOST_S = 0.05
+"""How long others may be held up."""
 
 
 async def test_a_batch_ends_when_the_lock_was_held_for_long_enough(
@@ -26,55 +29,99 @@ async def test_a_batch_ends_when_the_lock_was_held_for_long_enough(
         clock.advance(40 * DAY)
         with monkeypatch.context() as patch:
             # A disk on which each portion takes 20 ms.
-            patch.setattr(retention, "_elapsed", lambda: next(slow) * 0.02)
+            patch.setattr(holds, "_elapsed", lambda: next(slow) * 0.02)
             cleaned = await storage.jobs.cleanup(JOBS)
         assert 0 < cleaned.removed <= 100
         assert cleaned.rest is not None
         assert await cleaned_up(storage) >= JOBS - 100
 
 
-def test_a_slow_commit_makes_the_next_batch_shorter(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [0.0]
-    monkeypatch.setattr(retention, "_elapsed", lambda: now[0])
-    holds = retention.Holds(0.03, 0.05)
+class Disk:
+    """Batches of retention in simulated time: so long a row, and so long a commit.
 
-    def batch(seconds: float) -> float:
-        holds.begin()
-        now[0] += seconds
-        holds.end()
-        return holds.script_s
+    A commit takes ``commit_s``, and ``share`` of the time of the statements before it. Each ninth
+    one takes two and a half times as long.
+    """
 
-    assert batch(0.1) == pytest.approx(0.03 * 0.6 / 2)
-    assert batch(0.05) == pytest.approx(0.6 * 0.009)
-    assert batch(10.0) == 0.001
-    # Up again bit by bit, and never beyond what it began with.
-    assert batch(0.001) == pytest.approx(0.00125)
-    for _ in range(30):
-        longest = batch(0.001)
-    assert longest == 0.03
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.row_s, self.commit_s, self.share = 20e-6, 0.003, 0.5
+        self.holds = Holds(0.03, MOST_S)
+        self._now = 0.0
+        self._commits = count()
+        monkeypatch.setattr(holds, "_elapsed", lambda: self._now)
+
+    def batch(self) -> tuple[int, float]:
+        """Rows that it has removed, and for how long it held the lock."""
+        began = self._now
+        rows, _ = in_portions(100_000, self.holds, self._remove)
+        commit_s = self.commit_s + (self._now - began) * self.share
+        self._now += commit_s * (2.5 if next(self._commits) % 9 == 8 else 1)
+        self.holds.end()
+        return rows, self._now - began
+
+    def _remove(self, size: int) -> int:
+        self._now += size * self.row_s
+        return size
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
+    return Disk(monkeypatch)
+
+
+def test_no_batch_is_too_long_though_some_commits_are_slow(disk: Disk) -> None:
+    batches = [disk.batch() for _ in range(500)]
+
+    assert max(held for _, held in batches) <= MOST_S
+    # Once a slow commit has been seen, all batches have room for one.
+    assert [held for _, held in batches[9:] if held > 0.6 * MOST_S + 0.001] == []
+    # And what it leaves is used.
+    assert sum(rows for rows, _ in batches) > 500 * 250
+
+
+def test_a_disk_that_becomes_slower_by_half_makes_no_batch_too_long(disk: Disk) -> None:
+    for _ in range(50):
+        disk.batch()
+    disk.row_s, disk.commit_s, disk.share = 1.5 * disk.row_s, 1.5 * disk.commit_s, 0.75
+
+    assert max(held for _, held in (disk.batch() for _ in range(50))) <= MOST_S
+
+
+def test_a_disk_that_becomes_much_slower_makes_one_batch_too_long(disk: Disk) -> None:
+    for _ in range(50):
+        disk.batch()
+    disk.share = 8
+
+    held = [disk.batch()[1] for _ in range(50)]
+
+    assert len([each for each in held if each > MOST_S]) == 1
+    # And when it is as quick as before, batches become as long as before, bit by bit.
+    disk.share = 0.5
+    first, *_, last = [disk.batch()[0] for _ in range(100)]
+    assert (first, last >= 250) == (32, True)
 
 
 async def test_batches_are_measured_to_the_end_of_their_commit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock, noted = ManualClock(), list[str]()
-    begin, end = retention.Holds.begin, retention.Holds.end
+    begin, end = Holds.begin, Holds.end
 
-    def note_begin(holds: retention.Holds) -> float:
+    def note_begin(of: Holds) -> float:
         noted.append("begin")
-        return begin(holds)
+        return begin(of)
 
-    def note_end(holds: retention.Holds) -> None:
+    def note_end(of: Holds) -> None:
         noted.append("end")
-        end(holds)
+        end(of)
 
     async with await open_storage(f"sqlite:///{tmp_path}/jobs.db", clock=clock) as storage:
         await storage.jobs.enqueue([new_job() for _ in range(JOBS)])
         await storage.jobs.cancel(JobFilter(), limit=1_000)
         clock.advance(40 * DAY)
         with monkeypatch.context() as patch:
-            patch.setattr(retention.Holds, "begin", note_begin)
-            patch.setattr(retention.Holds, "end", note_end)
+            patch.setattr(Holds, "begin", note_begin)
+            patch.setattr(Holds, "end", note_end)
             assert await cleaned_up(storage) >= JOBS
     assert noted == ["begin", "end"] * (len(noted) // 2)
     assert noted
