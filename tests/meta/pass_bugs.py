@@ -4,6 +4,7 @@ from tests.meta.bugs import Bug, Edit
 from tests.meta.runtime_bugs import RULES, in_runtime
 
 _REAPER = "reaper.py::test_"
+_DOCTOR = "tests/cli/test_doctor_records.py::test_"
 
 REAPER = [
     in_runtime(
@@ -285,7 +286,7 @@ PASSES = [
     ),
     Bug(
         "cleanup: doctor does not hear what keeps jobs",
-        ("tests/cli/test_doctor_records.py",),
+        (f"{_DOCTOR}jobs_that_the_database_keeps_from_retention",),
         (
             Edit(
                 "forge_jobs/runtime/loops.py",
@@ -296,7 +297,7 @@ PASSES = [
     ),
     Bug(
         "doctor: a pod that cannot be read is well",
-        ("tests/cli/test_doctor_records.py",),
+        (f"{_DOCTOR}a_pod_a_schedule_and_a_rate_limit",),
         (
             Edit(
                 "forge_jobs/cli/commands/doctor.py",
