@@ -71,7 +71,7 @@ _ONLY_SERVERS_HAVE = (
     "cluster/test_store_faults",
     "cluster/test_cases_outages",
 )
-"""Fleets of real processes that are tried on servers every day. The others run on SQLite then, and
+"""Fleets of real processes that are tried on Redis every day. The others run on SQLite then, and
 on all stores by ``make test-all``."""
 
 
@@ -118,7 +118,7 @@ def _repeats_on_a_server(item: pytest.Item) -> bool:
 
 def _is_of_a_fleet(item: pytest.Item) -> bool:
     folders = ("tests/cluster/", "tests/chaos/", "tests/docs/test_orders", "tests/cli/test_demo")
-    every_day = any(name in item.nodeid for name in _ONLY_SERVERS_HAVE)
+    every_day = "redis" in item.name and any(name in item.nodeid for name in _ONLY_SERVERS_HAVE)
     return item.nodeid.startswith(folders) and not every_day
 
 

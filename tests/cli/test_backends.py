@@ -105,7 +105,9 @@ def test_doctor_names_server_durability_and_wakeups(forge: CommandLine) -> None:
     assert "power" in found["durability"]["text"] or "crash" in found["durability"]["text"]
 
 
-@pytest.mark.parametrize("forge", ["postgres", "redis"], indirect=True)
+@pytest.mark.parametrize(
+    "forge", ["postgres", pytest.param("redis", marks=pytest.mark.long)], indirect=True
+)
 def test_doctor_warns_of_polling_and_of_a_pool_smaller_than_the_queues(
     forge: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,7 +15,9 @@ from tests.support.waiting import wait_until
 pytestmark = [pytest.mark.anyio, pytest.mark.processes]
 
 
-@pytest.mark.parametrize("kind", ["ledger.wait_for_file", "ledger.wait_in_thread"])
+@pytest.mark.parametrize(
+    "kind", ["ledger.wait_for_file", pytest.param("ledger.wait_in_thread", marks=pytest.mark.long)]
+)
 async def test_the_late_result_of_a_frozen_process_is_refused(
     storage: Storage, client: JobClient, pods: Fleet, ledger: Path, tmp_path: Path, kind: str
 ) -> None:

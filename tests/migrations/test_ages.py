@@ -57,6 +57,7 @@ async def test_ten_processes_find_an_empty_database_at_once(url: str) -> None:
 
 
 @pytest.mark.processes
+@pytest.mark.long
 async def test_ten_processes_bring_an_older_schema_up_to_date_at_once(url: str) -> None:
     await open_migrator(url).up()
     assert await up_in_processes(url, TABLE, count=PROCESSES) == [0] * PROCESSES

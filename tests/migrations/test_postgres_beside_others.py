@@ -145,6 +145,7 @@ async def test_a_build_that_still_goes_on_in_the_server_is_waited_for(
 
 
 @pytest.mark.processes
+@pytest.mark.long
 async def test_a_migration_that_is_killed_at_any_step_goes_on_at_the_next_try(
     url: str, tmp_path: Path
 ) -> None:

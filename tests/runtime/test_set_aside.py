@@ -62,11 +62,18 @@ async def beats(handle: QueueHandle, faults: Faults, count: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "error",
-    [TRIGGER, RuntimeError("a defect of the store"), None],
-    ids=["refused", "defect", "locked"],
+    ("workers", "error"),
+    [
+        pytest.param(1, TRIGGER, id="1-refused"),
+        pytest.param(4, TRIGGER, id="4-refused", marks=pytest.mark.long),
+        pytest.param(
+            1, RuntimeError("a defect of the store"), id="1-defect", marks=pytest.mark.long
+        ),
+        pytest.param(4, RuntimeError("a defect of the store"), id="4-defect"),
+        pytest.param(1, None, id="1-locked"),
+        pytest.param(4, None, id="4-locked", marks=pytest.mark.long),
+    ],
 )
-@pytest.mark.parametrize("workers", [1, 4])
 async def test_an_end_that_is_not_taken_is_kept_beaten_for_and_in_nobodys_way(
     storage: Storage, workers: int, error: Exception | None
 ) -> None:

@@ -51,7 +51,7 @@ async def silence() -> AsyncGenerator[Silence]:
     await wait_until(lambda: made.unanswered == 0, description="all calls are answered")
 
 
-@pytest.mark.parametrize("stubborn", [False, True])
+@pytest.mark.parametrize("stubborn", [pytest.param(False, marks=pytest.mark.long), True])
 async def test_a_stop_ends_although_no_call_is_answered(storage: Storage, stubborn: bool) -> None:
     async with silence() as faults:
         handlers = HandlerRegistry()

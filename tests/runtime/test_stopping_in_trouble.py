@@ -134,7 +134,9 @@ async def test_a_storage_closed_before_the_stop_is_told_once_and_no_job_stays_be
 ) -> None:
     async with await storage.reopen() as closing:
         stage = Stage(closing)
-        settings = quick_settings(claim_ahead=seconds(0))
+        settings = quick_settings(
+            claim_ahead=seconds(0), lease=seconds(1.5), fence_margin=seconds(0.3)
+        )
         handle = await a_runtime(stage.storage, stage.handlers, RUNNING, settings=settings).start()
         outcomes = await handle.enqueue_many([stage.request] * RUNNING)
         await wait_until(lambda: handle._pod.running() == RUNNING, description="all run")

@@ -181,6 +181,7 @@ class Storm:
         await self.storage.jobs.run_now(self.some())
 
 
+@pytest.mark.long
 async def test_a_storm_of_all_bulk_writes_ends_without_a_deadlock(url: str) -> None:
     clock = ManualClock()
     async with await open_storage(url, clock=clock) as storage:

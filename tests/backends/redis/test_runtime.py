@@ -64,6 +64,7 @@ def hurried() -> RuntimeSettings:
     return structs.replace(plain, **durations)
 
 
+@pytest.mark.long
 async def test_an_idle_pod_of_ten_queues_costs_two_commands_a_second_at_most(
     server: RedisServer, handlers: HandlerRegistry
 ) -> None:

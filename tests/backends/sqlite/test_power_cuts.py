@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -275,15 +276,19 @@ async def a_checkpoint_syncs_what_it_moves(machine: Machine) -> None:
             assert await granted(after) == 2
 
 
+def _long(scenario: Scenario) -> Any:
+    return pytest.param(scenario, marks=pytest.mark.long)
+
+
 @pytest.mark.parametrize(
     "scenario",
     [
         keeps_what_was_acknowledged,
-        every_other_commit_is_synced,
+        _long(every_other_commit_is_synced),
         claims_beats_and_grants_are_not_synced,
-        a_lost_claim_is_as_if_it_had_not_been,
-        the_next_synced_commit_carries_it,
-        a_checkpoint_syncs_what_it_moves,
+        _long(a_lost_claim_is_as_if_it_had_not_been),
+        _long(the_next_synced_commit_carries_it),
+        _long(a_checkpoint_syncs_what_it_moves),
     ],
     ids=lambda scenario: scenario.__name__,
 )
