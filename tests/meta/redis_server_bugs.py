@@ -12,6 +12,13 @@ def _bug(name: str, test: str, file: str, old: str, new: str) -> Bug:
 
 REDIS_SERVER_BUGS: tuple[Bug, ...] = (
     _bug(
+        "a call tells its caller a turn of the event loop later",
+        "loop_turns",
+        "database.py",
+        "        return await answer\n",
+        "        return await asyncio.shield(answer)\n",
+    ),
+    _bug(
         "hosts asked one after another",
         "silent_hosts",
         "asking.py",

@@ -1,0 +1,104 @@
+"""How many turns of the event loop a hint takes to its claim, and the answer to the handler."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from redis.asyncio.connection import Connection
+
+from forge_jobs.client import JobClient
+from forge_jobs.handlers.registry import HandlerRegistry
+from forge_jobs.handlers.requests import EnqueueRequest
+from forge_jobs.model.queues import Wake
+from forge_jobs.storage.notices import Inbox
+from forge_jobs.storage.opening import open_storage
+from forge_jobs.storage.redis import connections
+from forge_jobs.storage.redis.scripts import script
+from tests.support.runtimes import a_runtime
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.anyio
+
+
+class Turns:
+    """Counts the turns of the running event loop, and when in them something happened first."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._number = 0
+        self._next = self._loop.call_soon(self._turn)
+        self.first: dict[str, int] = {}
+
+    def _turn(self) -> None:
+        self._number += 1
+        self._next = self._loop.call_soon(self._turn)
+
+    def note(self, what: str, after: str | None = None) -> None:
+        if after is None or after in self.first:
+            self.first.setdefault(what, self._number)
+
+    def between(self, one: str, other: str) -> int:
+        return self.first[other] - self.first[one]
+
+    def stop(self) -> None:
+        self._next.cancel()
+
+
+async def test_few_turns_of_the_loop_lie_between_a_hint_its_claim_and_the_handler(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handlers, ran = HandlerRegistry(), asyncio.Event()
+
+    @handlers.job("nothing", keep_result=False)
+    async def nothing() -> None:
+        turns.note("handled", after="answered")
+        ran.set()
+
+    take, converse = Inbox.take, connections.converse
+    claims = script("exchange").sha
+
+    def noted_take(self: Inbox, queues: frozenset[str]) -> Wake:
+        wake = take(self, queues)
+        if wake.queues:
+            turns.note("heard")
+        return wake
+
+    async def noted(connection: Connection, commands: Sequence[connections.Command]) -> list[Any]:
+        is_claim = commands[0][1] == claims
+        if is_claim:
+            turns.note("sent", after="heard")
+        replies = await converse(connection, commands)
+        if is_claim:
+            turns.note("answered", after="sent")
+        return replies
+
+    async with (
+        await open_storage(url) as storage,
+        await open_storage(url) as others,
+        a_runtime(storage, handlers).start() as handle,
+        JobClient(others, handlers) as client,
+    ):
+        await wait_until(
+            lambda: handle.health().queues["default"].grant == 1, description="its slot is granted"
+        )
+        # The first job finds scripts unknown to the server, and its end looks for another.
+        turns = Turns()
+        await client.enqueue(EnqueueRequest("nothing"))
+        await ran.wait()
+        await wait_until(
+            lambda: handle.health().queues["default"].running == 0, description="it has ended"
+        )
+        turns.stop()
+        ran.clear()
+
+        turns = Turns()
+        monkeypatch.setattr(Inbox, "take", noted_take)
+        monkeypatch.setattr(connections, "converse", noted)
+        await client.enqueue(EnqueueRequest("nothing"))
+        await ran.wait()
+        turns.stop()
+    # The lane wakes; the task of its call begins and sends.
+    assert turns.between("heard", "sent") <= 2
+    # The call's task tells the lane; the lane gives the job to a worker.
+    assert turns.between("answered", "handled") <= 2
