@@ -116,6 +116,21 @@ async def test_it_goes_on_behind_jobs_that_it_may_not_take(
     assert await status_of(storage, risky) is JobStatus.PENDING
 
 
+async def test_it_goes_on_behind_a_job_that_is_for_workers_alone(
+    storage: Storage, clock: ManualClock
+) -> None:
+    lease = await register(storage)
+    risky = await enqueue_one(storage)
+    first = await claim_one(storage, lease)
+    clock.advance(LEASE)
+    assert await revive(storage, first, crashed())
+    lease = await register(storage)
+    mine = [await enqueue_one(storage) for _ in range(3)]
+    answer = await storage.jobs.exchange(QUEUE, [], demand(2), lease)
+    assert [each.claim.job_id for each in answer.claimed] == mine[:2]
+    assert await status_of(storage, risky) is JobStatus.PENDING
+
+
 async def test_a_queue_that_gives_nothing_says_nevertheless_when_its_next_job_is_due(
     storage: Storage,
 ) -> None:
