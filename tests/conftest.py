@@ -89,6 +89,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             or _repeats_on_a_server(item)
             or _repeats_shared_statements(item)
             or _goes_another_way(item)
+            or _asks_only_protocols(item)
         ):
             item.add_marker(pytest.mark.long)
 
@@ -107,6 +108,11 @@ def _repeats_shared_statements(item: pytest.Item) -> bool:
 def _goes_another_way(item: pytest.Item) -> bool:
     """The model has no place for a test of each rule, so it tries the other ways every day."""
     return any(way in item.name for way in VARIANTS) and "conformance/model" not in item.nodeid
+
+
+def _asks_only_protocols(item: pytest.Item) -> bool:
+    """A runtime knows its store by the protocols alone: a file and a server show both kinds."""
+    return "tests/runtime/" in item.nodeid and "postgres" in item.name
 
 
 def _repeats_on_a_server(item: pytest.Item) -> bool:

@@ -154,7 +154,7 @@ async def test_a_storage_closed_before_the_stop_is_told_once_and_no_job_stays_be
     # A part may notice before the last connection is closed, and hand jobs back on it.
     assert set(report.unstored) <= job_ids
     assert stage.faults.calls["finalize"] == 0
-    async with a_runtime(storage, stage.handlers, RUNNING).start():
+    async with a_runtime(storage, stage.handlers, RUNNING, settings=settings).start():
         for job_id in job_ids:
             await job_when(storage, job_id, JobStatus.DONE)
 
