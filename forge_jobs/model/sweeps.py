@@ -20,9 +20,12 @@ class Swept(Struct, frozen=True, kw_only=True):
     :param located: jobs that were stored and could not be found by their ids
     :param queues: queues with jobs that were not listed as queues any more
     :param forgotten: how many ids were noted as stored whose jobs are not there
+    :param moved: how many records were looked at to bring them to the newest layout; while there
+        are any the next call should come soon
     """
 
     told: tuple[Mended, ...] = ()
     located: tuple[Mended, ...] = ()
     queues: tuple[str, ...] = ()
     forgotten: int = 0
+    moved: int = 0

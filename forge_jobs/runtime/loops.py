@@ -30,6 +30,9 @@ _SWEEP_EVERY = 5
 
 _SWEEP_STORE_EVERY = timedelta(minutes=1)
 
+_MOVE_ON_AFTER = timedelta(seconds=1)
+"""Between two passes that bring a store to its newest layout."""
+
 _STARVED_AFTER = 2
 """Coordinator intervals that a kind with due jobs goes without slots before it gets some."""
 
@@ -168,7 +171,8 @@ class PodLoops:
 
     async def _sweep(self) -> timedelta | None:
         if self.memory.is_leader():
-            await sweep_once(self._plan.storage.jobs, events=self._events)
+            swept = await sweep_once(self._plan.storage.jobs, events=self._events)
+            return _MOVE_ON_AFTER if swept.moved else None
         return None
 
     async def _flush(self) -> timedelta | None:

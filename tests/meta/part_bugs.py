@@ -15,6 +15,11 @@ def _bug_of_queues(name: str, file: str, old: str, new: str) -> Bug:
     return Bug(f"shard: {name}", tests, (Edit(file, old, new),), "redis")
 
 
+def _bug_of_moves(name: str, file: str, old: str, new: str) -> Bug:
+    tests = ("tests/backends/redis/test_moving_locators.py",)
+    return Bug(f"shard: {name}", tests, (Edit(file, old, new),), "redis")
+
+
 PART_BUGS: tuple[Bug, ...] = (
     _bug(
         "a pass fails with one of its queues",
@@ -81,5 +86,47 @@ PART_BUGS: tuple[Bug, ...] = (
         f"{_REDIS}database.py",
         "        self.silence.note(found, silent)\n",
         "",
+    ),
+    _bug_of_moves(
+        "a move that begins on its own",
+        f"{_REDIS}moving.py",
+        "        return noted is not None and not isinstance(noted, Unavailable)",
+        "        return True",
+    ),
+    _bug_of_moves(
+        "programs of before are not held off from a hash that is moved",
+        f"{_REDIS}lua/move_begin.lua",
+        "    redis.call('SET', ids, size > 0 and 'moving' or 'moved')\n",
+        "",
+    ),
+    _bug_of_moves(
+        "readers pass over what is still to be moved",
+        f"{_REDIS}places.py",
+        '            return f"{self._keys.old_locators(old_hash(job_id))}:from"\n',
+        '            return ""\n',
+    ),
+    _bug_of_moves(
+        "a look that was begun before a hash was moved counts",
+        f"{_REDIS}locators.py",
+        "            if db.places.states != seen:\n                continue\n",
+        "",
+    ),
+    _bug_of_moves(
+        "copies are taken for kept at once",
+        f"{_REDIS}moving.py",
+        "self._must_stand = _STOOD_US if db.is_cluster else 0",
+        "self._must_stand = 0",
+    ),
+    _bug_of_moves(
+        "locators that are to be moved are taken away with those that are not there",
+        f"{_REDIS}lua/move_on.lua",
+        "    call_many('HDEL', from, gone)\n",
+        "    redis.call('DEL', from)\n",
+    ),
+    _bug_of_moves(
+        "locators of removed jobs stay where they are copied from",
+        f"{_REDIS}dangling.py",
+        '"forget", missing, list[list[int]], source=True)',
+        '"forget", {}, list[list[int]], source=True)',
     ),
 )

@@ -12,7 +12,8 @@ from typing import Any
 
 from redis.asyncio import Redis, RedisCluster
 
-from forge_jobs.storage.redis.keys import Keys, queue_of
+from forge_jobs.storage.redis.keys import OLD_HASHES, Keys, queue_of
+from forge_jobs.storage.redis.places import Places
 
 _FLEET = frozenset(
     {
@@ -160,7 +161,7 @@ def _pairs(value: Any) -> list[tuple[Any, Any]]:
 def _check_name(tag: str, name: str, is_mortal: bool) -> Iterator[str]:
     first = name.partition(":")[0]
     if tag.startswith("@"):
-        is_known = name == "ids"
+        is_known = name in ("ids", "from")
     elif tag == "#":
         is_known = name in _FLEET or first in ("pod", "ev", "g", "hg")
     else:
@@ -332,13 +333,27 @@ def _check_minutes(queue: _Queue) -> Iterator[str]:
 
 
 def _check_locators(keys: Keys, bases: Mapping[str, _Queue]) -> Iterator[str]:
+    places = Places(keys)
+    old = {number: bases.get(f"@{number}", _Queue()).keys for number in range(OLD_HASHES)}
+    texts = {number: each["ids"] for number, each in old.items() if "ids" in each}
+    places.note({number: text for number, text in texts.items() if isinstance(text, str)})
     located: dict[str, str] = {}
+    for number, each in old.items():
+        if "from" in each and not str(texts.get(number)).startswith("moving"):
+            yield f"the locators of the old hash {number} are not being moved"
+        located |= {job_id: _queue_in(value) for job_id, value in each.get("from", {}).items()}
     for tag, base in bases.items():
-        for job_id, value in (base.get("ids") if tag.startswith("@") else {}).items():
-            located[job_id] = value.partition("\n")[0]
-            if keys.locators(job_id) != f"{keys.prefix}:{{{tag}}}:ids":
+        if not tag.startswith("@") or isinstance(base.get("ids"), str):
+            continue
+        for job_id, value in base.get("ids").items():
+            located[job_id] = _queue_in(value)
+            if places.of(job_id) != f"{keys.prefix}:{{{tag}}}:ids":
                 yield f"the locator of {job_id} is at the wrong place"
     for tag, base in bases.items():
         for job_id in base.jobs:
             if located.get(job_id) != queue_of(tag):
                 yield f"{job_id} is in {queue_of(tag)}, located in {located.get(job_id)}"
+
+
+def _queue_in(locator: str) -> str:
+    return locator.partition("\n")[0]

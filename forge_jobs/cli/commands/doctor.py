@@ -223,6 +223,11 @@ async def _check_schedules(storage: Storage) -> _Result:
     return "ok", f"{len(schedules)} known"
 
 
+async def _check_layout(storage: Storage) -> _Result | None:
+    layout = storage.health().layout
+    return ("warn", layout) if layout else None
+
+
 async def _check_rate_limits(storage: Storage) -> _Result:
     limits = await storage.config.rate_limits()
     spoilt = [f"{each.scope!r} ({each.unreadable})" for each in limits if each.unreadable]
@@ -234,6 +239,7 @@ async def _check_rate_limits(storage: Storage) -> _Result:
 
 _CHECKS: dict[str, Callable[[Storage], Awaitable[_Result | None]]] = {
     "durability": _check_durability,
+    "layout": _check_layout,
     "wake-ups": _check_wakeups,
     "clock": _check_clock,
     "transactions": _check_transactions,

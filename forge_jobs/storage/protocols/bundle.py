@@ -22,6 +22,8 @@ class StoreHealth(Struct, frozen=True, kw_only=True):
     :param unreplicated: writes that fewer replicas confirmed in time than were asked for
     :param silent: queues whose part of the store did not answer when they were last asked with
         others; "" stands for pods, the leader, schedules and rate limits
+    :param layout: how far the store is on its way to the newest layout, in a line, and what helps;
+        "" when it has it
     :param problem: why the store must not be used any more, and what to do; "" when it may
     """
 
@@ -29,6 +31,7 @@ class StoreHealth(Struct, frozen=True, kw_only=True):
     silences: int = 0
     unreplicated: int = 0
     silent: frozenset[str] = frozenset()
+    layout: str = ""
     problem: str = ""
 
 

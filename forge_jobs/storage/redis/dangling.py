@@ -10,8 +10,10 @@ from typing import TypeVar
 from forge_jobs.errors import Unavailable
 from forge_jobs.model.ids import JobId
 from forge_jobs.storage.redis.database import Database
-from forge_jobs.storage.redis.keys import queue_of
+from forge_jobs.storage.redis.errors import WrongType
+from forge_jobs.storage.redis.keys import OLD_HASHES, queue_of
 from forge_jobs.storage.redis.locators import mark_in, queue_in
+from forge_jobs.storage.redis.moving import look_again
 
 T = TypeVar("T")
 
@@ -27,8 +29,13 @@ async def forget(db: Database, missing: _Ids) -> tuple[int, set[JobId]]:
     :param missing: ids by queue
     :returns: how many, and the ids whose locators do not answer
     """
-    counts, silent = await _ask(db, "forget", missing, list[int])
-    return sum(counts), silent
+    # First where one may be copied from.
+    before, unknown = await _ask(db, "forget", missing, list[list[int]], source=True)
+    left = {
+        queue: [job_id for job_id in ids if job_id not in unknown] for queue, ids in missing.items()
+    }
+    counts, silent = await _ask(db, "forget", left, list[list[int]])
+    return sum(before) + sum(counts), silent | unknown
 
 
 class DanglingLocators:
@@ -36,8 +43,9 @@ class DanglingLocators:
 
     def __init__(self, db: Database) -> None:
         self._db = db
-        self._hash = 0
-        self._cursor = 0
+        self._number = 0
+        # How far the scan of each hash is; 0: it has ended.
+        self._cursors: dict[str, int] = {}
 
     async def forget(self, known: Collection[str]) -> tuple[int, list[str]]:
         """Go one step on; how many locators of jobs that are not there were taken away, and queues
@@ -62,7 +70,7 @@ class DanglingLocators:
     async def _barred(self, missing: _Ids) -> dict[str, list[JobId]]:
         """Those whose locators may go, as nobody can store a job by them any more."""
         db = self._db
-        settled, _ = await _ask(db, "settled", missing, list[tuple[str, JobId, str]])
+        settled, _ = await _ask(db, "settled", missing, list[list[tuple[str, JobId, str]]])
         bars: defaultdict[str, list[tuple[JobId, int]]] = defaultdict(list)
         for queue, job_id, locator in settled:
             # One without a mark is written by the step that stores the job.
@@ -77,31 +85,55 @@ class DanglingLocators:
         return barred
 
     async def _next(self) -> list[tuple[JobId, str]]:
-        hashes = self._db.keys.all_locators()
-        command = ("HSCAN", hashes[self._hash], self._cursor, "COUNT", _AT_ONCE)
-        [reply] = await self._db.commands([command], some=True)
-        cursor, flat = (0, []) if isinstance(reply, Unavailable) else reply
-        self._cursor = int(cursor)
-        if not self._cursor:
-            self._hash = (self._hash + 1) % len(hashes)
-        return [
-            (JobId(job_id.decode()), queue_in(value))
-            for job_id, value in zip(flat[::2], flat[1::2], strict=True)
-        ]
+        """Some locators: of the hashes over which those of one old hash are spread at a time."""
+        places = self._db.places
+        keys = [key for key in places.hashes(self._number) if self._cursors.get(key) != 0]
+        if not keys:
+            self._number = (self._number + 1) % OLD_HASHES
+            self._cursors = {}
+            keys = places.hashes(self._number)
+        each = _AT_ONCE // len(keys)
+        scans = [("HSCAN", key, self._cursors.get(key, 0), "COUNT", each) for key in keys]
+        seen = places.states
+        try:
+            replies = await self._db.commands(scans, some=True)
+        except WrongType:
+            await look_again(self._db, seen)
+            return []
+        found: list[tuple[JobId, str]] = []
+        for key, reply in zip(keys, replies, strict=True):
+            cursor, flat = (0, []) if isinstance(reply, Unavailable) else reply
+            self._cursors[key] = int(cursor)
+            found += (
+                (JobId(job_id.decode()), queue_in(value))
+                for job_id, value in zip(flat[::2], flat[1::2], strict=True)
+            )
+        return found
 
 
 async def _ask(
-    db: Database, script: str, ids_of: _Ids, answer: type[list[T]]
+    db: Database, script: str, ids_of: _Ids, answer: type[list[list[T]]], *, source: bool = False
 ) -> tuple[list[T], set[JobId]]:
     """Run a script of ``{ queue, ids }`` at the locators of the ids; all that it answers, and the
-    ids whose locators do not answer."""
+    ids whose locators do not answer, or are elsewhere by now.
+
+    :param source: at those that are still to be moved
+    """
+    seen = db.places.states
     requests: defaultdict[str, list[tuple[str, list[JobId]]]] = defaultdict(list)
     for queue, ids in ids_of.items():
         of_hash: defaultdict[str, list[JobId]] = defaultdict(list)
         for job_id in ids:
-            of_hash[db.keys.locators(job_id)].append(job_id)
+            of_hash[db.places.source(job_id) if source else db.places.of(job_id)].append(job_id)
         for key, found in of_hash.items():
-            requests[key.removesuffix(":ids")].append((queue, found))
-    answers, silent = await db.run_some(script, requests, answer)
-    unasked = {job_id for base in silent for _, ids in requests[base] for job_id in ids}
-    return [one for found in answers.values() for one in found], unasked
+            if key:
+                requests[key].append((queue, found))
+    asked = {
+        key.rpartition(":")[0]: (key.rpartition(":")[2], each) for key, each in requests.items()
+    }
+    answers, silent = await db.run_some(script, asked, answer)
+    moved = [base for base, found in answers.items() if not found]
+    if moved:
+        await look_again(db, seen)
+    unasked = {job_id for base in (*silent, *moved) for _, ids in asked[base][1] for job_id in ids}
+    return [one for found in answers.values() for ones in found for one in ones], unasked

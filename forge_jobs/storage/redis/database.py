@@ -21,6 +21,7 @@ from forge_jobs.storage.redis.connections import Command, Turn
 from forge_jobs.storage.redis.errors import TRANSLATED, translate
 from forge_jobs.storage.redis.listening import Ear
 from forge_jobs.storage.redis.parts import Answers, Silence, unavailable_in
+from forge_jobs.storage.redis.places import Places
 from forge_jobs.storage.redis.scripts import script
 from forge_jobs.storage.redis.servers import servers_of
 from forge_jobs.storage.redis.waiting import NOTE_AFTER_S, Waits
@@ -52,10 +53,20 @@ class Database:
 
     :param clock: the store's clock in place of the server's
     :param ear: what this bundle hears of wake-ups
+    :param places: what the bundles of one store know of its locators
     """
 
-    def __init__(self, url: RedisUrl, *, store_id: str, ear: Ear, clock: Clock | None) -> None:
+    def __init__(
+        self,
+        url: RedisUrl,
+        *,
+        store_id: str,
+        ear: Ear,
+        clock: Clock | None,
+        places: Places | None = None,
+    ) -> None:
         self.keys = url.keys
+        self.places = places or Places(url.keys)
         self.store_id = store_id
         self.is_cluster = url.kind == "cluster"
         self.servers = servers_of(url)
@@ -204,7 +215,10 @@ class Database:
         """See ``Storage``."""
         heard = self._ear.health()
         return msgspec.structs.replace(
-            heard, unreplicated=self._unreplicated, silent=self.silence.queues
+            heard,
+            unreplicated=self._unreplicated,
+            silent=self.silence.queues,
+            layout=self.places.in_words(is_cluster=self.is_cluster),
         )
 
     async def _commands(self, commands: Sequence[Command], take: _Take) -> list[Any]:

@@ -6,6 +6,8 @@ then stored queue by queue. A call that another one has overtaken begins again: 
 by then it finds as its own.
 """
 
+import asyncio
+import random
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -14,15 +16,20 @@ import msgspec
 from forge_jobs.errors import Conflict, NotFound, Unavailable
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import EnqueueOutcome, NewJob
+from forge_jobs.storage.notices import until_set
 from forge_jobs.storage.redis.codec import Templates, doc_of, is_plain, new_job_fields
 from forge_jobs.storage.redis.database import BASES_AT_ONCE, Database
 from forge_jobs.storage.redis.edges import Edges, Link, Otherwise, missing
 from forge_jobs.storage.redis.fleet import note_queues
 from forge_jobs.storage.redis.locating import Ids, Locating
 from forge_jobs.storage.redis.locators import locate
+from forge_jobs.storage.redis.moving import look_again, refresh
+from forge_jobs.storage.redis.places import State
 from forge_jobs.storage.redis.queue_records import DEFAULT_FIELDS
 
 _TRIES = 20
+_AT_ONCE = 2
+_PAUSE_S = 0.002
 
 
 class Answer(msgspec.Struct, frozen=True, array_like=True):
@@ -32,8 +39,9 @@ class Answer(msgspec.Struct, frozen=True, array_like=True):
     when all are new.
     ``elsewhere``: ids that are, or were, in another queue, with their locators.
     ``other``: the id that is stored with another content. ``held``: a key and the job that holds
-    it. ``missing``: parents that do not exist. ``unlisted``: the queue, whose name is not among
-    those of all queues yet. ``again``: another call was faster.
+    it. ``missing``: parents that do not exist. ``moved``: locators are elsewhere by now.
+    ``unlisted``: the queue, whose name is not among those of all queues yet. ``again``: another
+    call was faster.
     """
 
     verdict: str
@@ -75,17 +83,22 @@ async def enqueue(
         if await _store_one(db, request):
             return [EnqueueOutcome(request.id)]
     call = _Call(db, requests, script, around)
-    for _ in range(_TRIES):
+    for tried in range(_TRIES):
         if await call.attempt():
             if late and (left := call.late()):
                 late(left)
             return call.outcomes()
+        if tried >= _AT_ONCE:
+            # Two that go in step would bar each other on and on.
+            await until_set(asyncio.Event(), random.uniform(0, _PAUSE_S) * tried)
     raise Unavailable("other calls keep storing the same jobs")
 
 
 async def _store_one(db: Database, job: NewJob) -> bool:
     """False: it is for the script that knows repeats and new queues, and nothing is stored."""
-    keys = (db.keys.queue(job.queue), db.keys.locators(job.id))
+    if db.places.source(job.id):
+        return False
+    keys = (db.keys.queue(job.queue), db.places.of(job.id))
     plain = (job.id, job.payload, job.kind, job.priority, doc_of(job))
     return bool(await db.run_alone("enqueue_one", keys, job.queue, db.keys.channel, *plain))
 
@@ -214,11 +227,14 @@ class _Call:
         sent: dict[str, Sequence[int]] = {}
         requests: dict[str, object] = {}
         also: dict[str, None] = {}
+        await refresh(self._db)
+        seen = self._db.places.states
         for queue, indexes in groups.items():
             base = keys.queue(queue)
             sent[base] = plan.new(indexes)
             locators = {} if self._db.is_cluster else self._locating.by_hash(sent[base])
             also.update(dict.fromkeys(locators))
+            also.update(dict.fromkeys(each.source for each in locators.values() if each.source))
             request = self._request(queue, indexes, sent[base], locators, plan)
             requests[base] = around(base, request)
         if not self._db.is_cluster:
@@ -237,7 +253,7 @@ class _Call:
         if refusals:
             if script == self._script:
                 self._note(words)
-            await self._heed(refusals)
+            await self._heed(refusals, seen)
             return None
         return words
 
@@ -274,8 +290,11 @@ class _Call:
             await self._heed([Answer("elsewhere", elsewhere)])
         return not elsewhere
 
-    async def _heed(self, refusals: Iterable[Answer]) -> None:
-        """Raise, or prepare the next attempt."""
+    async def _heed(self, refusals: Iterable[Answer], seen: tuple[State, ...] = ()) -> None:
+        """Raise, or prepare the next attempt.
+
+        :param seen: where locators were when the step was begun
+        """
         for refusal in refusals:
             match refusal.verdict, refusal.pairs:
                 case "other", [(_, job_id)]:
@@ -286,6 +305,8 @@ class _Call:
                     raise missing(parent)
                 case "elsewhere", pairs:
                     await self._take_over(pairs)
+                case "moved", _:
+                    await look_again(self._db, seen)
                 case "unlisted", [(queue, _)]:
                     await note_queues(self._db, [queue])
                     self._listed.add(queue)

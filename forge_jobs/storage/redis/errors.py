@@ -11,6 +11,10 @@ TRANSLATED = (driver.RedisError, OSError, TimeoutError)
 """What the driver raises."""
 
 
+class WrongType(StorageRefused):
+    """A key holds something of another type than it is asked for."""
+
+
 class SlotsDisputed(driver.ClusterDownError):
     """The servers of a cluster name each other as the owner of a slot."""
 
@@ -69,6 +73,8 @@ def translate(error: Exception) -> StorageError:
     for code, text in _PASSING.items():
         if str(error).startswith(code):
             return Unavailable(text)
+    if str(error).startswith("WRONGTYPE ") or " WRONGTYPE " in str(error):
+        return WrongType("a key of the store holds something of another type than it must")
     return StorageRefused(f"the server refused a command ({type(error).__name__})")
 
 

@@ -64,19 +64,28 @@ Under the base of the fleet
 ``events``            zset      timeline of what concerns no queue, as above
 ===================== ========= ==================================================================
 
-``prefix:{@n}:ids`` are hashes id -> queue, second and mark, the locators. One is written before its
-job, and one without a job means nothing.
+``prefix:{@n.i}:ids`` are hashes id -> queue, second and mark, the locators. One is written before
+its job, and one without a job means nothing. On one server, and in a cluster that was not moved
+yet, they are ``prefix:{@n}:ids``. In their place stands a string once they are moved; while that is
+under way their remains are ``prefix:{@n}:from``. See ``places.py``.
 """
 
 import re
 import zlib
-from functools import lru_cache
+from binascii import crc_hqx
+from functools import cache, lru_cache
+from itertools import count
 from urllib.parse import quote, unquote
 
 from forge_jobs.errors import InvalidInput
 
-_LOCATORS = 16
-"""Over how many hash slots locators are spread."""
+HASHES = 48
+"""Over how many hashes the locators of a cluster are spread; a multiple of :data:`OLD_HASHES`."""
+
+OLD_HASHES = 16
+"""Over how many those of one server are, and of a cluster before layout 2."""
+
+_SLOTS = 16_384
 
 _PREFIX = re.compile(r"[A-Za-z0-9_.:-]{1,100}")
 _BASE = re.compile(r"\{(?P<tag>[^}]*)\}")
@@ -111,12 +120,40 @@ class Keys:
         return f"{self.channel}:{{{queue_tag(queue)}}}"
 
     def locators(self, job_id: str) -> str:
-        """The hash that says which queue the job is in."""
-        return f"{self.prefix}:{{@{zlib.crc32(job_id.encode()) % _LOCATORS}}}:ids"
+        """The hash that says which queue the job is in, where locators are spread."""
+        return self._spread(zlib.crc32(job_id.encode()) % HASHES)
 
-    def all_locators(self) -> list[str]:
-        """Every hash of locators."""
-        return [f"{self.prefix}:{{@{number}}}:ids" for number in range(_LOCATORS)]
+    def all_locators(self, number: int) -> list[str]:
+        """The hashes to which the ids of one old hash are spread."""
+        return [self._spread(each) for each in range(number, HASHES, OLD_HASHES)]
+
+    def old_locators(self, number: int) -> str:
+        """The base of one old hash of locators."""
+        return f"{self.prefix}:{{@{number}}}"
+
+    def _spread(self, number: int) -> str:
+        return f"{self.prefix}:{{{locator_tag(number)}}}:ids"
+
+
+def old_hash(job_id: str) -> int:
+    """The number of the old hash that says, or said, which queue the job is in."""
+    return zlib.crc32(job_id.encode()) % OLD_HASHES
+
+
+@cache
+def locator_tag(number: int) -> str:
+    """The tag of a hash of locators: one whose slot is in the middle of its share of all slots.
+
+    So servers with a range of slots each have their exact share of the locators. By chance one of
+    three servers had half of sixteen hashes.
+    """
+    share = _SLOTS / HASHES
+    tags = (f"@{number}.{attempt}" for attempt in count())
+    return next(
+        tag
+        for tag in tags
+        if abs(crc_hqx(tag.encode(), 0) % _SLOTS - (number + 0.5) * share) < share / 8
+    )
 
 
 @lru_cache(maxsize=1000)

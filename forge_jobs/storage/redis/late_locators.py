@@ -14,6 +14,7 @@ from forge_jobs.model.ids import JobId
 from forge_jobs.storage.notices import until_set
 from forge_jobs.storage.redis.database import Database
 from forge_jobs.storage.redis.fleet import in_some_queues
+from forge_jobs.storage.redis.moving import look_again
 
 _AGAIN_AFTER_S = 0.5
 _MOST = 10_000
@@ -74,13 +75,29 @@ async def write(db: Database, jobs: Mapping[str, Iterable[JobId]]) -> set[JobId]
     requests: defaultdict[str, list[tuple[JobId, str]]] = defaultdict(list)
     for queue, ids in jobs.items():
         for job_id in ids:
-            requests[db.keys.locators(job_id).removesuffix(":ids")].append((job_id, queue))
-    answers, _ = await db.run_some("relocate", requests, list[JobId])
+            requests[db.places.of(job_id).removesuffix(":ids")].append((job_id, queue))
+    answers = await relocate(db, requests)
     written = {job_id: queue for base in answers for job_id, queue in requests[base]}
     keys = {queue: f"{db.keys.queue(queue)}:unlocated" for queue in jobs}
     done = [("ZREM", keys[queue], *ids) for queue, ids in _by_queue(written).items()]
     await db.commands(done, some=True)
     return set(written)
+
+
+async def relocate(
+    db: Database, requests: Mapping[str, Iterable[tuple[JobId, str]]]
+) -> dict[str, list[JobId]]:
+    """Write the locators of jobs that have none where their server answers, and where they have not
+    been moved meanwhile: those are written the next time.
+
+    :param requests: ids with their queues, by base of their locators
+    :returns: ids that had none, by base
+    """
+    seen = db.places.states
+    answers, _ = await db.run_some("relocate", requests, list[list[JobId]])
+    if not all(answers.values()):
+        await look_again(db, seen)
+    return {base: ids for base, found in answers.items() for ids in found}
 
 
 def _by_queue(queues: Mapping[JobId, str]) -> dict[str, list[JobId]]:

@@ -2,13 +2,16 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
+from forge_jobs.errors import Unavailable
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import NewJob
 from forge_jobs.storage.redis.database import Database
-from forge_jobs.storage.redis.locators import mark_in, queue_in
+from forge_jobs.storage.redis.locators import mark_in, queue_in, read_sources
+from forge_jobs.storage.redis.moving import look_again
 
 
 def has_own_id(job: NewJob) -> bool:
@@ -16,8 +19,15 @@ def has_own_id(job: NewJob) -> bool:
     return not (job.fingerprint or job.schedule)
 
 
-Ids = tuple[list[str], dict[str, str]]
-"""Ids of one hash of locators, and for some of them the locator that may be replaced."""
+class Ids(NamedTuple):
+    """Ids of one hash of locators, and for some of them the locator that may be replaced.
+
+    :ivar source: the hash that says what this one does not; '' for none
+    """
+
+    ids: list[str]
+    known: dict[str, str]
+    source: str
 
 
 class _Located(msgspec.Struct, frozen=True, array_like=True):
@@ -47,13 +57,16 @@ class Locating:
 
     def by_hash(self, indexes: Iterable[int]) -> dict[str, Ids]:
         """The ids of requests by their hash."""
-        found: defaultdict[str, Ids] = defaultdict(lambda: ([], {}))
+        found: dict[str, Ids] = {}
+        places = self._db.places
         for index in indexes:
             job_id = self._requests[index].id
-            ids, known = found[self._db.keys.locators(job_id)]
-            ids.append(job_id)
+            key = places.of(job_id)
+            if key not in found:
+                found[key] = Ids([], {}, places.source(job_id))
+            found[key].ids.append(job_id)
             if job_id in self._known:
-                known[job_id] = self._known[job_id]
+                found[key].known[job_id] = self._known[job_id]
         return found
 
     def marks(self, indexes: Iterable[int]) -> list[int | bool]:
@@ -66,25 +79,51 @@ class Locating:
 
         :raises Unavailable: the locator of an id of the caller's cannot be written
         """
+        while True:
+            seen = self._db.places.states
+            elsewhere = await self._try_to_write(groups)
+            if elsewhere is not None:
+                return elsewhere
+            await look_again(self._db, seen)
+
+    async def _try_to_write(
+        self, groups: Mapping[str, Iterable[int]]
+    ) -> list[tuple[str, str]] | None:
+        """None: some locators are elsewhere by now."""
         requests: defaultdict[str, list[object]] = defaultdict(list)
         left: defaultdict[str, dict[JobId, str]] = defaultdict(dict)
         mine = {one.id: one.queue for one in self._requests if has_own_id(one)}
+        every = [self._requests[index].id for indexes in groups.values() for index in indexes]
+        # Nobody has written one of our own in a hash of before.
+        seen = self._db.places.states
+        older, unknown = await read_sources(self._db, set(every) - mine.keys(), some=True)
+        if self._db.places.states != seen:
+            return None
+        if unknown:
+            raise Unavailable("a server that may know where these jobs are does not answer")
+        before = {job_id: locator.decode() for job_id, locator in older.items()}
         for queue, indexes in groups.items():
-            for key, ids in self.by_hash(indexes).items():
+            for key, (ids, known, _) in self.by_hash(indexes).items():
                 base = key.removesuffix(":ids")
-                requests[base].append((queue, *ids))
-                left[base].update((JobId(job_id), queue) for job_id in ids[0])
+                of_ids = {job_id: before[job_id] for job_id in ids if job_id in before}
+                requests[base].append((queue, ids, known, of_ids))
+                left[base].update((JobId(job_id), queue) for job_id in ids)
         # Who waits for nothing else need not wait for a silent server either.
         is_mine = all(mine.items() >= jobs.items() for jobs in left.values())
-        answers, silent = await self._db.run_some("locate", requests, _Located, wait=not is_mine)
+        answers, silent = await self._db.run_some(
+            "locate", requests, list[_Located], wait=not is_mine
+        )
         for base, error in silent.items():
             if not mine.items() >= left[base].items():
                 raise error
             self.late |= left[base]
-        self._marks.update(pair for answer in answers.values() for pair in answer.marks)
+        written = [located for answer in answers.values() for located in answer]
+        self._marks.update(pair for answer in written for pair in answer.marks)
         for job_id in self._marks:
             self.late.pop(JobId(job_id), None)
-        return [pair for answer in answers.values() for pair in answer.elsewhere]
+        if len(written) < len(answers):
+            return None
+        return [pair for answer in written for pair in answer.elsewhere]
 
     def places(self, located: Iterable[tuple[str, str]]) -> dict[str, list[tuple[str, int]]]:
         """By base of the queue that has them, or had them, ids with their marks; their locators may

@@ -19,6 +19,9 @@ from forge_jobs.storage.redis.database import Database
 from forge_jobs.storage.redis.durability import Findings, in_words, look
 from forge_jobs.storage.redis.job_store import RedisJobStore
 from forge_jobs.storage.redis.listening import Ear
+from forge_jobs.storage.redis.moving import begin
+from forge_jobs.storage.redis.moving import look as look_at_locators
+from forge_jobs.storage.redis.places import Places
 from forge_jobs.storage.redis.procs import RedisProcStore
 from forge_jobs.storage.redis.rights import check_rights
 from forge_jobs.storage.redis.schema import RedisMigrator, settle_schema
@@ -76,16 +79,18 @@ class _Opener:
         self._url = url
         self._clock = clock
         self._findings: list[Findings] = []
+        self._places = Places(url.keys)
 
     async def open(self, *, migrate: bool, create: bool) -> Storage:
-        database = _database(self._url, self._clock)
+        database = _database(self._url, self._clock, self._places)
         try:
             limit = self._url.timeout / 2 if database.is_cluster else None
             self._findings = await database.guarded(lambda: look(database.servers, limit))
             for each in self._findings:
                 each.check(in_cluster=database.is_cluster)
             await check_rights(database)
-            await settle_schema(database, migrate=migrate, create=create)
+            is_new = await settle_schema(database, migrate=migrate, create=create)
+            await (begin if is_new and database.is_cluster else look_at_locators)(database)
         except BaseException:
             with anyio.CancelScope(shield=True):
                 await database.close()
@@ -95,7 +100,7 @@ class _Opener:
         return storage
 
     async def _reopen(self) -> Storage:
-        return self._bundle(_database(self._url, self._clock))
+        return self._bundle(_database(self._url, self._clock, self._places))
 
     def _bundle(self, database: Database) -> Storage:
         async def close() -> None:
@@ -122,9 +127,10 @@ class _Opener:
         )
 
 
-def _database(url: RedisUrl, clock: Clock | None) -> Database:
+def _database(url: RedisUrl, clock: Clock | None, places: Places | None = None) -> Database:
     store_id = _identity(url)
-    return Database(url, store_id=store_id, ear=Ear(url, store_id), clock=clock)
+    ear = Ear(url, store_id)
+    return Database(url, store_id=store_id, ear=ear, places=places, clock=clock)
 
 
 def _identity(url: RedisUrl) -> str:

@@ -4,7 +4,7 @@ Redis has no tables to make. A migration here is a note that the layout has chan
 programs can use it; the notes are a hash under the base of the fleet.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import NamedTuple
 
@@ -18,15 +18,24 @@ class Layout(NamedTuple):
     """A change of the layout.
 
     :param works_from: programs whose own last layout is this or later work with it
+    :param in_cluster: the same in a cluster; None: no other
+    :param is_needed: False: this program works with a store that has not got it yet, so that it
+        may be brought there once no older program is left
     """
 
     number: int
     name: str
     works_from: int
+    in_cluster: int | None = None
+    is_needed: bool = True
 
 
-MIGRATIONS = (Layout(1, "initial", 1),)
-"""In order. The first needs no change of any key."""
+MIGRATIONS = (
+    Layout(1, "initial", 1),
+    Layout(2, "locators_spread", 1, in_cluster=2, is_needed=False),
+)
+"""In order. The first needs no change of any key. The second lets the pods of a cluster move its
+locators, see ``moving.py``; on one server they stay."""
 
 _Rows = list[tuple[int, int, str, int, bool]]
 
@@ -40,15 +49,16 @@ class RedisMigrator:
     async def status(self) -> list[MigrationStatus]:
         """See ``Migrator.status``."""
         async with self._connect() as database:
-            return _merged(await _run(database, "look"))
+            return _merged(database, await _run(database, "look"))
 
     async def up(self) -> list[MigrationStatus]:
         """See ``Migrator.up``."""
         async with self._connect() as database:
             rows = await _run(database, "migrate")
-        refuse_newer(_merged(rows))
+            entries = _merged(database, rows)
+        refuse_newer(entries)
         new = {number for number, *_, is_new in rows if is_new}
-        return [entry for entry in _merged(rows) if entry.version in new]
+        return [entry for entry in entries if entry.version in new]
 
     async def down(self, to: int) -> list[MigrationStatus]:
         """See ``Migrator.down``: no layout can be undone without losing data."""
@@ -61,9 +71,8 @@ class RedisMigrator:
         """See ``Migrator.sql``: the commands, for there is no SQL here."""
         async with self._connect() as database:
             key = f"{database.keys.fleet}:schema"
-            missing = [
-                each for each in _merged(await _run(database, "look")) if not each.applied_at
-            ]
+            entries = _merged(database, await _run(database, "look"))
+            missing = [each for each in entries if not each.applied_at]
         return "".join(
             f"# {entry.version:04} {entry.name}\n"
             f"HSETNX {key} {entry.version} "
@@ -72,42 +81,55 @@ class RedisMigrator:
         )
 
 
-async def settle_schema(database: Database, *, migrate: bool, create: bool) -> None:
-    """Note the layout in an empty store, else check it.
+async def settle_schema(database: Database, *, migrate: bool, create: bool) -> bool:
+    """Note the layout in an empty store, else check it; whether it was empty.
 
     :raises NotFound: the store is empty, and ``create`` is False
     :raises SchemaMismatch: it is older (and ``migrate`` is False), or newer and not for this
         program
     """
-    mode = "migrate" if migrate and create else "create" if create else "look"
-    rows = await _run(database, mode)
+    rows = await _run(database, "create" if create else "look")
     if not rows:
         raise NotFound(
             "there are no jobs under this URL's prefix; correct it, or begin with "
             "'forge-jobs migrate up'"
         )
-    if migrate and not create:
-        rows = await _run(database, "migrate")
-    entries = _merged(rows)
+    is_new = create and all(is_new for *_, is_new in rows)
+    if migrate and not is_new:
+        rows = await _run(database, "migrate", [each for each in MIGRATIONS if each.is_needed])
+    entries = _merged(database, rows)
     refuse_newer(entries)
-    missing = [entry.version for entry in entries if entry.applied_at is None]
+    needed = {each.number for each in MIGRATIONS if each.is_needed}
+    missing = [one.version for one in entries if one.applied_at is None and one.version in needed]
     if missing:
         raise SchemaMismatch(
             f"the store's layout is older than this program: it lacks migration {missing[0]}; "
             "run `forge-jobs migrate up`"
         )
+    return is_new
 
 
-async def _run(database: Database, mode: str) -> _Rows:
-    request = (mode, MIGRATIONS)
-    return await database.run_one("schema", database.keys.fleet, request, _Rows)
+async def _run(database: Database, mode: str, layouts: Sequence[Layout] | None = None) -> _Rows:
+    known = [
+        (each.number, each.name, _works_from(each, database))
+        for each in (MIGRATIONS if layouts is None else layouts)
+    ]
+    return await database.run_one("schema", database.keys.fleet, (mode, known), _Rows)
 
 
-def _merged(rows: _Rows) -> list[MigrationStatus]:
+def _works_from(layout: Layout, database: Database) -> int:
+    if layout.in_cluster is not None and database.is_cluster:
+        return layout.in_cluster
+    return layout.works_from
+
+
+def _merged(database: Database, rows: _Rows) -> list[MigrationStatus]:
     """Every migration that is known or applied, oldest first."""
     known = {each.number for each in MIGRATIONS}
     entries = {
-        each.number: MigrationStatus(each.number, each.name, None, True, each.works_from)
+        each.number: MigrationStatus(
+            each.number, each.name, None, True, _works_from(each, database)
+        )
         for each in MIGRATIONS
     }
     for number, time, name, works_from, _ in rows:

@@ -26,6 +26,7 @@ from forge_jobs.storage.redis.filters import filter_parts
 from forge_jobs.storage.redis.fleet import in_every_queue, note_queues, queue_names
 from forge_jobs.storage.redis.keys import queue_of, queue_tag
 from forge_jobs.storage.redis.locators import locate_some
+from forge_jobs.storage.redis.moving import Mover
 
 _STOOD_S = 60.0
 _MOST_SUSPECTS = 10_000
@@ -74,6 +75,7 @@ class Sweeper:
         self._places: dict[str, _Place] = {}
         self._suspects: dict[_Suspect, float] = {}
         self._dangling = DanglingLocators(db)
+        self._mover = Mover(db)
 
     async def sweep(self, limit: int) -> Swept:
         """See ``JobStore.sweep``."""
@@ -90,7 +92,10 @@ class Sweeper:
         if strange:
             # The name is written before the queue, so this is no call under way.
             await note_queues(self._db, strange)
-        return Swept(told=told, located=located, queues=tuple(strange), forgotten=forgotten)
+        moved = await self._mover.go_on()
+        return Swept(
+            told=told, located=located, queues=tuple(strange), forgotten=forgotten, moved=moved
+        )
 
     async def _survey(self, queues: Collection[str], each: int) -> tuple[list[_Wait], set[Mended]]:
         """Some blocked jobs with what they wait for, and some jobs; suspects are among both."""
@@ -190,9 +195,9 @@ class Sweeper:
     async def _locate(self, standing: Collection[Mended]) -> tuple[Mended, ...]:
         requests: defaultdict[str, list[tuple[JobId, str]]] = defaultdict(list)
         for one in await self._there(standing):
-            base = self._db.keys.locators(one.job_id).removesuffix(":ids")
+            base = self._db.places.of(one.job_id).removesuffix(":ids")
             requests[base].append((one.job_id, one.queue))
-        answers, _ = await self._db.run_some("relocate", requests, list[JobId])
+        answers = await late_locators.relocate(self._db, requests)
         written = {job_id for found in answers.values() for job_id in found}
         return tuple(one for one in standing if one.job_id in written)
 

@@ -14,6 +14,7 @@ from forge_jobs.model.transitions import Demand, Finalization
 from forge_jobs.storage.elsewhere import KnownElsewhere
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
+from forge_jobs.storage.redis.keys import OLD_HASHES
 from forge_jobs.testing.servers import RedisServer
 from tests.support.factories import (
     DAY,
@@ -26,7 +27,6 @@ from tests.support.factories import (
     new_job,
     register,
 )
-from tests.support.redis_databases import KEYS
 
 pytestmark = pytest.mark.anyio
 
@@ -100,7 +100,7 @@ async def test_a_batch_is_one_round_trip_and_few_commands_per_job(
     stored = await meter.read()
     # Per job its hash, per hash of locators a look and a write; the rest is per batch.
     assert stored.calls == 1
-    assert stored.inner <= size + 2 * len(KEYS.all_locators()) + 12
+    assert stored.inner <= size + 2 * OLD_HASHES + 12
 
     await meter.reset()
     first = await storage.jobs.exchange(QUEUE, [], demand(size), lease)

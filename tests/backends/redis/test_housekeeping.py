@@ -16,6 +16,8 @@ from forge_jobs.model.transitions import Delivery
 from forge_jobs.runtime.handover import hand_over_once
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.storage.redis import retention
+from forge_jobs.storage.redis.keys import OLD_HASHES, old_hash
+from forge_jobs.storage.redis.places import Places
 from tests.support.factories import (
     DAY,
     QUEUE,
@@ -42,21 +44,22 @@ async def lease(storage: Storage) -> PodLease:
 
 async def locators(client: Redis) -> set[str]:
     """The ids that have one."""
-    found = [job_id for key in KEYS.all_locators() for job_id in await client.hkeys(key)]
+    bases = Places(KEYS).old_bases()
+    found = [job_id for base in bases for job_id in await client.hkeys(f"{base}:ids")]
     return {bytes(job_id).decode() for job_id in found if not isinstance(job_id, str)}
 
 
 def an_id_swept_last() -> JobId:
     """One whose locator the first step of the sweep for dangling ones does not meet."""
-    last = KEYS.all_locators()[-1]
-    return next(job_id for job_id in iter(new_job_id, None) if KEYS.locators(job_id) == last)
+    last = OLD_HASHES - 1
+    return next(job_id for job_id in iter(new_job_id, None) if old_hash(job_id) == last)
 
 
 async def write_dangling(client: Redis, clock: ManualClock, queue: str = QUEUE) -> JobId:
     """The locator of a job that was never stored, as an enqueue that was cut off leaves it."""
     job_id = new_job_id()
     value = f"{queue}\n{clock.time_us() // 1_000_000}"
-    await client.hset(KEYS.locators(job_id), job_id, value)
+    await client.hset(Places(KEYS).of(job_id), job_id, value)
     return job_id
 
 
@@ -123,7 +126,7 @@ async def test_a_locator_that_an_enqueue_has_just_written_stays(
     clock.advance(3 * MINUTE)
     # The first half of an enqueue in a cluster; the job is about to be stored.
     value = f"{QUEUE}\n{clock.time_us() // 1_000_000}"
-    await client.hset(KEYS.locators(request.id), request.id, value)
+    await client.hset(Places(KEYS).of(request.id), request.id, value)
     await a_whole_sweep(storage)
     assert await locators(client) == {request.id}
 

@@ -38,7 +38,7 @@ async def test_an_empty_store_gets_its_layout_at_once(
 ) -> None:
     async with await open_storage(url) as storage:
         job_id = await enqueue_one(storage)
-    assert list(notes(server, prefix)) == ["1"]
+    assert sorted(notes(server, prefix)) == ["1", "2"]
     async with await open_storage(url, create=False) as storage:
         assert (await get_job(storage, job_id)).id == job_id
 
@@ -49,7 +49,7 @@ async def test_many_may_open_an_empty_store_at_once(
     storages = await asyncio.gather(*(open_storage(url, migrate=True) for _ in range(20)))
     for storage in storages:
         await storage.aclose()
-    assert len(notes(server, prefix)) == 1
+    assert len(notes(server, prefix)) == 2
 
 
 @pytest.mark.parametrize("migrate", [None, True])
@@ -74,6 +74,7 @@ async def test_a_newer_layout_is_refused(
     entries = await open_migrator(url).status()
     assert [(entry.version, entry.name, entry.known) for entry in entries] == [
         (1, "initial", True),
+        (2, "locators_spread", True),
         (99, "of the future", False),
     ]
 
@@ -82,9 +83,9 @@ async def test_an_older_layout_is_refused_until_it_is_migrated(
     monkeypatch: pytest.MonkeyPatch, url: str
 ) -> None:
     await (await open_storage(url)).aclose()
-    newer = (*MIGRATIONS, Layout(2, "another", 1))
+    newer = (*MIGRATIONS, Layout(3, "another", 1))
     monkeypatch.setattr("forge_jobs.storage.redis.schema.MIGRATIONS", newer)
-    with pytest.raises(SchemaMismatch, match="lacks migration 2"):
+    with pytest.raises(SchemaMismatch, match="lacks migration 3"):
         await open_storage(url)
     async with await open_storage(url, migrate=True, create=False) as storage:
         await enqueue_one(storage)
@@ -95,7 +96,7 @@ async def test_a_newer_layout_that_works_with_this_program_is_taken(
     monkeypatch: pytest.MonkeyPatch, url: str
 ) -> None:
     with monkeypatch.context() as patch:
-        newer = (*MIGRATIONS, Layout(2, "another", 1))
+        newer = (*MIGRATIONS, Layout(3, "another", 1))
         patch.setattr("forge_jobs.storage.redis.schema.MIGRATIONS", newer)
         await open_migrator(url).up()
     for migrate in (False, True):
@@ -104,7 +105,7 @@ async def test_a_newer_layout_that_works_with_this_program_is_taken(
     assert await open_migrator(url).up() == []
     newest = (await open_migrator(url).status())[-1]
     assert (newest.version, newest.name, newest.known, newest.works_from) == (
-        2,
+        3,
         "another",
         False,
         1,
@@ -114,7 +115,7 @@ async def test_a_newer_layout_that_works_with_this_program_is_taken(
 async def test_no_layout_is_undone(url: str) -> None:
     async with await open_storage(url) as storage:
         await enqueue_one(storage)
-    assert await open_migrator(url).down(1) == []
+    assert await open_migrator(url).down(2) == []
     with pytest.raises(Conflict, match="cannot be undone without losing data"):
         await open_migrator(url).down(0)
 

@@ -18,6 +18,7 @@ from forge_jobs.storage.protocols import Storage
 from forge_jobs.storage.redis.database import BASES_AT_ONCE
 from forge_jobs.storage.redis.enqueue import enqueue
 from forge_jobs.storage.redis.locators import locate
+from forge_jobs.storage.redis.places import Places
 from forge_jobs.testing.servers import RedisServer
 from tests.support import servers
 from tests.support.factories import (
@@ -185,7 +186,7 @@ async def test_a_refusal_in_one_queue_stores_nothing_in_any(
 async def test_a_locator_without_a_job_means_nothing(storage: Storage, client: Redis) -> None:
     job_id = new_job_id()
     await client.sadd(f"{KEYS.fleet}:queues", "elsewhere")
-    await client.hset(KEYS.locators(job_id), job_id, "elsewhere\n1")
+    await client.hset(Places(KEYS).of(job_id), job_id, "elsewhere\n1")
     assert await storage.jobs.get([job_id]) == {}
     assert (await storage.jobs.cancel(only(job_id))).refused == {job_id: "not_found"}
     assert (await storage.jobs.list(only(job_id))).jobs == ()

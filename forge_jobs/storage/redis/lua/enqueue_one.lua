@@ -10,7 +10,7 @@ local base, ids, queue = KEYS[1], KEYS[2], ARGV[2]
 local id, kind, priority = ARGV[4], ARGV[6], ARGV[7]
 local workers, waits = unpack(redis.call('HMGET', base .. ':queue', 'max_workers', 'waits'))
 if not workers
-  or redis.call('HSETNX', ids, id, locator_of(queue)) == 0 then
+  or redis.pcall('HSETNX', ids, id, locator_of(queue)) ~= 1 then
   return 0
 end
 local time, line = text(now), priority .. ' n ' .. kind

@@ -4,6 +4,18 @@
 -- One is written anew by every attempt to store its job. Before one of a job that was never stored
 -- is taken away, its mark is barred in the queue.
 
+-- redis.call for a hash of locators; nil when its locators are elsewhere by now, see places.py.
+local function try(...)
+  local reply = redis.pcall(...)
+  if type(reply) == 'table' and reply.err then
+    if string.find(reply.err, 'WRONGTYPE', 1, true) then
+      return nil
+    end
+    error(reply)
+  end
+  return reply
+end
+
 local function locator_of(queue, mark)
   return queue .. '\n' .. text(math.floor(now / 1000000)) .. (mark and '\n' .. text(mark) or '')
 end
@@ -14,8 +26,9 @@ local function parse_locator(locator)
   return queue, tonumber(second), tonumber(mark) or 0
 end
 
--- groups: a list of { hash, ids, known }, where known has for some of the ids the locator that may be
--- written over although it names another queue
+-- groups: a list of { hash, ids, known, source }, where known has for some of the ids the locator that
+-- may be written over although it names another queue; source is a hash that says what this one does
+-- not, '' for none
 local function put_locators(queue, groups)
   local locator = locator_of(queue)
   for _, group in ipairs(groups) do
@@ -27,14 +40,33 @@ local function put_locators(queue, groups)
   end
 end
 
+-- The locators of ids from `first` to `last`, false for none; nil when they are elsewhere by now.
+local function read_locators(group, first, last)
+  local key, ids, _, source = unpack(group)
+  local read = try('HMGET', key, unpack(ids, first, last))
+  if not read or source == '' then
+    return read
+  end
+  for offset, locator in ipairs(redis.call('HMGET', source, unpack(ids, first, last))) do
+    read[offset] = read[offset] or locator
+  end
+  return read
+end
+
 -- Adds to `found` the ids that are, or were, in another queue, each with its locator; answers whether
--- any has a locator at all.
-local function find_foreign(queue, key, ids, known, found)
-  local any = false
+-- any has a locator at all, and nil when the locators are elsewhere by now. before: id -> locator of
+-- those that have one in another slot
+local function find_foreign(queue, group, found, before)
+  local ids, known, any = group[2], group[3], false
   for first = 1, #ids, 400 do
     local last = math.min(first + 399, #ids)
-    for offset, locator in ipairs(redis.call('HMGET', key, unpack(ids, first, last))) do
+    local read = read_locators(group, first, last)
+    if not read then
+      return nil
+    end
+    for offset, locator in ipairs(read) do
       local id = ids[first + offset - 1]
+      locator = locator or before and before[id] or false
       any = any or locator
       if locator and locator ~= known[id] and parse_locator(locator) ~= queue then
         found[#found + 1] = { id, locator }
@@ -44,11 +76,15 @@ local function find_foreign(queue, key, ids, known, found)
   return any
 end
 
--- The ids that are, or were, in another queue, and whether any has a locator.
+-- The ids that are, or were, in another queue, and whether any has a locator; nil as above.
 local function foreign_locators(queue, groups)
   local found, any = {}, false
   for _, group in ipairs(groups) do
-    any = find_foreign(queue, group[1], group[2], group[3], found) or any
+    local has = find_foreign(queue, group, found)
+    if has == nil then
+      return nil
+    end
+    any = has or any
   end
   return found, any
 end
@@ -56,9 +92,12 @@ end
 -- Whoever writes one stores its job within seconds.
 local SETTLED_AFTER = 120
 
--- The locator, when it names the queue and is not new any more.
+-- The locator, when it names the queue and is not new any more; nil when it is elsewhere by now.
 local function settled_locator(ids, id, queue)
-  local locator = redis.call('HGET', ids, id)
+  local locator = try('HGET', ids, id)
+  if locator == nil then
+    return nil
+  end
   local found, second = parse_locator(locator or '')
   return found == queue and second + SETTLED_AFTER <= now / 1000000 and locator
 end

@@ -20,7 +20,9 @@ end
 -- What becomes of the jobs; sets request.plan. Answers the whole answer when it is a refusal.
 local function plan_jobs(base, request)
   local elsewhere, any = foreign_locators(request[1], request[3])
-  if #elsewhere > 0 then
+  if not elsewhere then
+    return { 'moved', {} }
+  elseif #elsewhere > 0 then
     return { 'elsewhere', elsewhere }
   elseif is_barred(base, request) then
     return { 'again', {} }

@@ -1,0 +1,9 @@
+-- no-writes
+-- Of an old hash of locators what stands under its key, '' for locators or nothing; how many are still
+-- to be moved; and the time. See places.py.
+-- uses: locators
+local function handle(base)
+  local ids = base .. ':ids'
+  local state = try('HLEN', ids) and '' or redis.call('GET', ids)
+  return { state, redis.call('HLEN', base .. ':from'), now }
+end
