@@ -146,6 +146,8 @@ class Refusal(StrEnum):
     """Requeueing what comes after a job that is gone and had not succeeded."""
     LOCKED = "locked"
     """Somebody's open transaction holds the job, or what it needs: ask again later."""
+    SILENT = "silent"
+    """A part of the store that knows of what the job comes after does not answer: ask again."""
     REFERENCED = "referenced"
     """Deleting: a foreign key or a trigger of the user's refuses it, and the log says which."""
 

@@ -87,6 +87,12 @@ PART_BUGS: tuple[Bug, ...] = (
         "        self.silence.note(found, silent)\n",
         "",
     ),
+    _bug(
+        "a job whose parent is silent is taken for one whose parent was removed",
+        f"{_REDIS}requeues.py",
+        "        self._unknown = {child for parent in unknown for child, _, _ in children[parent]}\n",
+        "",
+    ),
     _bug_of_moves(
         "a move that begins on its own",
         f"{_REDIS}moving.py",

@@ -17,9 +17,9 @@ from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import JobStatus
 from forge_jobs.storage.redis.database import Database
 from forge_jobs.storage.redis.edges import Edge
-from forge_jobs.storage.redis.fleet import in_every_queue
+from forge_jobs.storage.redis.fleet import queue_names
 from forge_jobs.storage.redis.keys import queue_of, queue_tag
-from forge_jobs.storage.redis.locators import locate_by_queue
+from forge_jobs.storage.redis.locators import by_base, locate_some
 from forge_jobs.storage.redis.steps import run_in_steps
 
 _TRIES = 10
@@ -101,6 +101,8 @@ class _Plans:
         }
         self._parents: dict[JobId, _Parent] = {}
         self._awaited: set[tuple[str, str]] = set()
+        # Jobs of whose parents nothing is known, as their server does not answer.
+        self._unknown: set[JobId] = set()
 
     async def make(self) -> dict[str, dict[JobId, _Plan]]:
         """Per base and job why it is refused, and its edges before and after."""
@@ -110,12 +112,12 @@ class _Plans:
             for found in self._links.values()
             for link in found
             if any(self._state(link.id, *pair, ()) is None for pair in link.edges.items())
-        }
+        } | self._unknown
         coming = self._coming(refused)
         return {
             base: {
                 link.id: (
-                    Refusal.PARENT_FAILED.value if link.id in refused else False,
+                    self._refusal(link.id) if link.id in refused else False,
                     [self._change(link.id, *pair, coming) for pair in link.edges.items()],
                 )
                 for link in found
@@ -124,10 +126,13 @@ class _Plans:
             for base, found in self._links.items()
         }
 
+    def _refusal(self, job_id: JobId) -> str:
+        return (Refusal.SILENT if job_id in self._unknown else Refusal.PARENT_FAILED).value
+
     async def _read_parents(self) -> None:
         """Read the parents, and note with them the children that may have to wait."""
         among = {link.id for found in self._links.values() for link in found}
-        children: defaultdict[JobId, list[tuple[str, str, bool]]] = defaultdict(list)
+        children: defaultdict[JobId, list[tuple[JobId, str, bool]]] = defaultdict(list)
         for base, found in self._links.items():
             tag = queue_tag(queue_of(base))
             for link in found:
@@ -135,24 +140,36 @@ class _Plans:
                     waits = edge_of_requeued(edge.on_failure, edge.state, JobStatus.DEAD)
                     is_waiting = parent in among or waits is not EdgeState.SETTLED
                     children[parent].append((link.id, f"{tag} {edge.on_failure}", is_waiting))
-        located = await locate_by_queue(self._db, list(children))
+        queues, unknown = await locate_some(self._db, children)
+        located = by_base(self._db, queues)
         requests = {
-            base: [(parent, children[parent]) for parent in parents]
-            for base, parents in located.items()
+            base: [(parent, children[parent]) for parent in each] for base, each in located.items()
         }
-        answers = await self._db.run("relink", requests, list[_Parent])
-        for base, parents in located.items():
-            pairs = zip(parents, answers[base], strict=True)
+        answers, silent = await self._db.run_some("relink", requests, list[_Parent])
+        unknown.update(parent for base in silent for parent in located[base])
+        for base, parents in answers.items():
+            pairs = zip(located[base], parents, strict=True)
             self._parents.update((parent, each) for parent, each in pairs if each.status)
+        self._unknown = {child for parent in unknown for child, _, _ in children[parent]}
         gone = [
             (parent, child)
             for parent, noted in children.items()
             for child, _, _ in noted
-            if parent not in self._parents
+            if parent not in self._parents and parent not in unknown
         ]
         if gone:
-            found_news = await in_every_queue(self._db, "awaited", gone, list[tuple[str, str]])
-            self._awaited = {pair for pairs in found_news.values() for pair in pairs}
+            await self._look_for_news(gone)
+
+    async def _look_for_news(self, gone: Sequence[tuple[JobId, JobId]]) -> None:
+        """Look in all queues for news of parents that are not there, which lie where those were."""
+        queues = await queue_names(self._db)
+        requests = {self._db.keys.queue(queue): gone for queue in queues}
+        answers, silent = await self._db.run_some("awaited", requests, list[tuple[str, str]])
+        self._awaited = {pair for pairs in answers.values() for pair in pairs}
+        if silent:
+            self._unknown |= {
+                child for parent, child in gone if (parent, child) not in self._awaited
+            }
 
     def _coming(self, refused: Collection[JobId]) -> set[JobId]:
         """What is requeued: of two jobs with one key the first, in the order of a visit."""

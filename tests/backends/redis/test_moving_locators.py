@@ -17,8 +17,9 @@ from redis.exceptions import ResponseError
 
 from forge_jobs.clock import ManualClock
 from forge_jobs.errors import Conflict, SchemaMismatch
+from forge_jobs.model.filters import JobFilter
 from forge_jobs.model.ids import JobId, new_job_id
-from forge_jobs.model.jobs import JobFilter, JobStatus
+from forge_jobs.model.jobs import JobStatus
 from forge_jobs.storage.opening import open_migrator, open_storage
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.storage.redis import moving, schema

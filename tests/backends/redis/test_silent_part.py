@@ -13,8 +13,9 @@ from forge_jobs.config import RuntimeSettings
 from forge_jobs.errors import JobCancelled, Unavailable
 from forge_jobs.handlers.requests import EnqueueRequest
 from forge_jobs.model.events import EventKind, TimelineEvent
-from forge_jobs.model.filters import JobFilter
+from forge_jobs.model.filters import JobFilter, Refusal
 from forge_jobs.model.ids import new_job_id
+from forge_jobs.model.jobs import After
 from forge_jobs.model.metrics import Histogram, LatencySample
 from forge_jobs.policy.liveness import ReaperGuard
 from forge_jobs.runtime.cleanup import Cleanup
@@ -26,7 +27,7 @@ from forge_jobs.runtime.rollup import roll_up_once
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.testing.servers import RedisCluster
 from tests.support.factories import LEASE, a_pod, new_job
-from tests.support.shards import FAULTS, NAMES, Shards, a_cluster, url_of
+from tests.support.shards import FAULTS, KEYS, NAMES, Shards, a_cluster, node_of, url_of
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.long]
@@ -243,3 +244,32 @@ async def test_no_claim_is_revived_to_which_nobody_could_beat(shards: Shards) ->
     report = await reap_once(storage.jobs, storage.procs, settings, guard)
     assert report.revived == ()
     assert job.job_id in await storage.jobs.get([job.job_id])
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_a_bulk_requeue_goes_on_beside_jobs_of_which_not_all_is_known(
+    shards: Shards, fault: str
+) -> None:
+    """News of how a lost parent ended may lie with any queue, and its locator anywhere."""
+    jobs = shards.storage.jobs
+    queue, far = shards.healthy[0], shards.lost[0]
+    of_queue = JobFilter(queues=(queue,))
+    lost, there = (new_job(queue=queue) for _ in range(2))
+    away = new_job(queue=far)
+    plain = [new_job(queue=queue) for _ in range(3)]
+    orphan, beside, waits = (
+        new_job(queue=queue, after=(After(parent.id, "continue"),))
+        for parent in (lost, away, there)
+    )
+    await jobs.enqueue([lost, there, away, *plain, orphan, beside, waits])
+    await jobs.cancel(of_queue, limit=100)
+    key = f"{KEYS.queue(queue)}:j:{lost.id}"
+    node_of(shards.cluster, key).command("DEL", key)
+    silent = {beside.id, orphan.id}
+    silent |= {waits.id} if shards.is_located_there(there.id) else set()
+    with shards.down(fault):
+        done = await jobs.requeue(of_queue, limit=100)
+        assert {one for one, why in done.refused.items() if why is Refusal.SILENT} == silent
+        assert {*(job.id for job in plain)} <= set(done.changed)
+    again = await jobs.requeue(of_queue, limit=100)
+    assert silent <= set(again.changed)
