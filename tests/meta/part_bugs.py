@@ -90,7 +90,19 @@ PART_BUGS: tuple[Bug, ...] = (
     _bug(
         "a job whose parent is silent is taken for one whose parent was removed",
         f"{_REDIS}requeues.py",
-        "        self._unknown = {child for parent in unknown for child, _, _ in children[parent]}\n",
+        "child for parent in unknown for child",
+        "child for parent in () for child",
+    ),
+    _bug(
+        "a store opened without the fleet's records is never checked",
+        f"{_REDIS}late_check.py",
+        "                self._db.problem = str(error)\n",
+        "",
+    ),
+    _bug(
+        "a newer store is opened while the fleet's records are silent",
+        f"{_REDIS}late_check.py",
+        "        check_noted(max(noted.values()))\n",
         "",
     ),
     _bug_of_moves(

@@ -224,7 +224,7 @@ REDIS_BUGS: tuple[Bug, ...] = (
     _bug(
         "a stored job overwritten: its locator overlooked",
         "enqueue",
-        "lib/locators",
+        "lib/foreign",
         "      any = any or locator\n",
         "",
     ),

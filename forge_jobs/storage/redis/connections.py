@@ -6,7 +6,7 @@ for they repeat a command whose reply was lost: one that had run ran twice.
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -25,6 +25,23 @@ Command = Sequence[str | int | bytes]
 
 Turn = Sequence[Command]
 """Commands that go to one server on one connection, without a pause; the first decides where."""
+
+
+class Wait(Sequence[str | int | bytes]):
+    """A WAIT whose time is decided when it is sent: before, the call may have waited itself."""
+
+    def __init__(self, wait_for: Callable[[], tuple[int, int]]) -> None:
+        self._wait_for = wait_for
+
+    def __len__(self) -> int:
+        return 3
+
+    def __getitem__(self, index: Any) -> Any:
+        return ("WAIT", *self._wait_for())[index]
+
+    def __iter__(self) -> Iterator[str | int | bytes]:
+        return iter(("WAIT", *self._wait_for()))
+
 
 _ABSENT_S = 10
 """A peer that has acknowledged nothing for so long is gone."""

@@ -1,7 +1,7 @@
 """How scripts and commands run on the servers of one store."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import timedelta
 from functools import cache, partial
 from typing import Any, TypeVar
@@ -10,14 +10,14 @@ import msgspec
 from redis.exceptions import NoScriptError
 
 from forge_jobs.clock import Clock, SystemClock
-from forge_jobs.errors import StorageClosed, Unavailable
+from forge_jobs.errors import SchemaMismatch, StorageClosed, Unavailable
 from forge_jobs.model.queues import Wake
 from forge_jobs.reports import reporter
 from forge_jobs.storage.elsewhere import KnownElsewhere
 from forge_jobs.storage.protocols.bundle import StoreHealth
 from forge_jobs.storage.redis.address import RedisUrl
 from forge_jobs.storage.redis.answers import Decoder
-from forge_jobs.storage.redis.connections import Command, Turn
+from forge_jobs.storage.redis.connections import Command, Turn, Wait
 from forge_jobs.storage.redis.errors import TRANSLATED, translate
 from forge_jobs.storage.redis.listening import Ear
 from forge_jobs.storage.redis.parts import Answers, Silence, unavailable_in
@@ -73,6 +73,8 @@ class Database:
         self.queues_met: frozenset[str] = frozenset()
         """The names of all queues, as of late; see ``fleet.in_all_queues``."""
         self.known_elsewhere = KnownElsewhere()
+        self.problem = ""
+        """Why the store must not be used any more; see ``late_check.py``."""
         self.silence = Silence(url.keys.fleet)
         self._url = url
         self._clock = clock
@@ -219,6 +221,7 @@ class Database:
             unreplicated=self._unreplicated,
             silent=self.silence.queues,
             layout=self.places.in_words(is_cluster=self.is_cluster),
+            problem=self.problem,
         )
 
     async def _commands(self, commands: Sequence[Command], take: _Take) -> list[Any]:
@@ -257,7 +260,7 @@ class Database:
     async def _take(self, commands: Sequence[Command], waits: int, take: _Take) -> list[Any]:
         if not waits:
             return await self._commands(commands, take)
-        wait = _Wait(self._wait_for)
+        wait = Wait(self._wait_for)
         # Each on a connection of its own: so replicas that are missing cost one limit, not many.
         taken = await asyncio.gather(
             *(take([[command, wait]]) for command in commands), return_exceptions=True
@@ -311,6 +314,8 @@ class Database:
         """
         if self._closed:
             raise StorageClosed("the storage is closed")
+        if self.problem:
+            raise SchemaMismatch(self.problem)
         # Told by the task itself: asyncio.shield tells a turn of the event loop later.
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[T] = loop.create_future()
@@ -364,22 +369,6 @@ class Database:
             await asyncio.wait(set(self._calls))
         await self.servers.close()
         await self._ear.close()
-
-
-class _Wait(Sequence[str | int | bytes]):
-    """A WAIT whose time is decided when it is sent: before, the call may have waited itself."""
-
-    def __init__(self, wait_for: Callable[[], tuple[int, int]]) -> None:
-        self._wait_for = wait_for
-
-    def __len__(self) -> int:
-        return 3
-
-    def __getitem__(self, index: Any) -> Any:
-        return ("WAIT", *self._wait_for())[index]
-
-    def __iter__(self) -> Iterator[str | int | bytes]:
-        return iter(("WAIT", *self._wait_for()))
 
 
 @cache

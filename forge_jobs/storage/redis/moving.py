@@ -18,6 +18,7 @@ from forge_jobs.storage.redis.database import Database
 from forge_jobs.storage.redis.errors import WrongType
 from forge_jobs.storage.redis.keys import OLD_HASHES
 from forge_jobs.storage.redis.places import State
+from forge_jobs.storage.redis.schema import works_from
 
 logger = reporter(__name__)
 
@@ -44,6 +45,12 @@ class Stage(msgspec.Struct, frozen=True, array_like=True):
     text: str
     left: int
     now: int
+
+    @property
+    def works_from(self) -> int:
+        """Which programs the key says that the store works with; 0: it says nothing of it."""
+        _, _, number = self.text.partition("all from=")
+        return int(number or 0)
 
     @property
     def since(self) -> int | None:
@@ -88,9 +95,12 @@ async def begin(db: Database) -> None:
 
 
 async def _end(db: Database) -> None:
-    """Note under each key that nothing is left in any: so one of them that answers says it all."""
+    """Note under each key that nothing is left in any: so one of them that answers says it all.
+
+    Which programs work with the store is said there too, on all servers; the layout is on one.
+    """
     if db.places.are_spread:
-        await db.run_some("move_end", dict.fromkeys(db.places.old_bases(), True), bool)
+        await db.run_some("move_end", dict.fromkeys(db.places.old_bases(), works_from(db)), bool)
 
 
 @dataclass(frozen=True)

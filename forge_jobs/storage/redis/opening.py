@@ -9,7 +9,7 @@ from pathlib import Path
 import anyio
 
 from forge_jobs.clock import Clock
-from forge_jobs.errors import InvalidInput
+from forge_jobs.errors import InvalidInput, Unavailable
 from forge_jobs.reports import reporter
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.storage.redis.address import RedisUrl, parse_url
@@ -18,6 +18,7 @@ from forge_jobs.storage.redis.cron_store import RedisCronStore
 from forge_jobs.storage.redis.database import Database
 from forge_jobs.storage.redis.durability import Findings, in_words, look
 from forge_jobs.storage.redis.job_store import RedisJobStore
+from forge_jobs.storage.redis.late_check import LateCheck
 from forge_jobs.storage.redis.listening import Ear
 from forge_jobs.storage.redis.moving import begin
 from forge_jobs.storage.redis.moving import look as look_at_locators
@@ -88,9 +89,13 @@ class _Opener:
             self._findings = await database.guarded(lambda: look(database.servers, limit))
             for each in self._findings:
                 each.check(in_cluster=database.is_cluster)
-            await check_rights(database)
-            is_new = await settle_schema(database, migrate=migrate, create=create)
-            await (begin if is_new and database.is_cluster else look_at_locators)(database)
+            try:
+                await check_rights(database)
+                is_new = await settle_schema(database, migrate=migrate, create=create)
+            except Unavailable as error:
+                await LateCheck(database).begin(error)
+            else:
+                await (begin if is_new and database.is_cluster else look_at_locators)(database)
         except BaseException:
             with anyio.CancelScope(shield=True):
                 await database.close()

@@ -6,7 +6,8 @@ Each old hash is moved by itself, and what stands under its key says how far it 
 - a string that begins with ``moving``: no locator is written there any more. What has not been
   moved is under ``from``; what has been moved, or is newer, is where it belongs, and counts for
   more. A locator is copied before it is taken away, so who looks under ``from`` first misses none.
-- ``moved``: nothing is left. ``all``: of no old hash.
+- ``moved``: nothing is left. ``all from=N``: of no old hash; and programs from version N on work
+  with the store.
 
 The string is what holds programs off that know nothing of this: a hash is what they ask for, and
 the server refuses that. So does it with a program that has not heard yet; that one looks, and does
@@ -50,7 +51,7 @@ class Places:
         """Take note of what stands under the keys of old hashes."""
         for number, text in states.items():
             self._states[number] = _state_of(text)
-        if "all" in states.values():
+        if any(text.startswith("all ") for text in states.values()):
             self._states = [State.MOVED] * OLD_HASHES
 
     @property
@@ -125,4 +126,4 @@ def by_place(places: Places, ids: Iterable[str]) -> dict[str, list[str]]:
 def _state_of(text: str) -> State:
     if text.startswith("moving"):
         return State.MOVING
-    return State.MOVED if text in ("moved", "all") else State.OLD
+    return State.MOVED if text == "moved" or text.startswith("all ") else State.OLD

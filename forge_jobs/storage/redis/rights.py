@@ -23,7 +23,12 @@ async def check_rights(database: Database) -> None:
 
     :raises StorageError: it may not; the text names the commands
     """
-    missing = await database.run_one("rights", database.keys.fleet, _NEEDED, list[str])
+    await check_rights_at(database, database.keys.fleet)
+
+
+async def check_rights_at(database: Database, base: str) -> None:
+    """:func:`check_rights` on the server of this base."""
+    missing = await database.run_one("rights", base, _NEEDED, list[str])
     if missing:
         raise StorageError(
             "the server's access rules do not let this user run "

@@ -117,6 +117,22 @@ async def _run(database: Database, mode: str, layouts: Sequence[Layout] | None =
     return await database.run_one("schema", database.keys.fleet, (mode, known), _Rows)
 
 
+def works_from(database: Database) -> int:
+    """Which programs work with a store that has all layouts this one knows."""
+    return max(_works_from(each, database) for each in MIGRATIONS)
+
+
+def check_noted(noted: int) -> None:
+    """Check what stands beside the locators, where the fleet's records do not answer.
+
+    :param noted: from which version on programs work with the store
+    :raises SchemaMismatch: this one does not
+    """
+    name = MIGRATIONS[-1].name
+    mine = [MigrationStatus(each.number, each.name, None, True, 1) for each in MIGRATIONS]
+    refuse_newer([*mine, MigrationStatus(noted, name, None, noted <= MIGRATIONS[-1].number, noted)])
+
+
 def _works_from(layout: Layout, database: Database) -> int:
     if layout.in_cluster is not None and database.is_cluster:
         return layout.in_cluster

@@ -287,3 +287,15 @@ async def test_a_queue_that_is_slow_to_search_loses_no_place(storage: Storage) -
     await storage.jobs.enqueue([new_job(queue="a", kind="wanted") for _ in range(600)])
     page = await storage.jobs.list(JobFilter(kinds=("wanted",), tag="odd"), limit=2)
     assert [job.id for job in page.jobs] == [first, older[2]]
+
+
+async def test_the_timeline_of_a_job_stays_as_long_as_events_are_kept(
+    storage: Storage, client: Redis
+) -> None:
+    """Retention takes its events away; the list itself ends by no time of its own before."""
+    job_id = await enqueue_one(storage)
+    await storage.jobs.append_events(
+        [TimelineEvent(at=await storage.cron.now(), kind=EventKind.STARTED, job_id=job_id)]
+    )
+    [key] = [key async for key in client.scan_iter(f"{KEYS.prefix}:*:ev:{job_id}")]
+    assert await client.pttl(key) > timedelta(days=3000) / timedelta(milliseconds=1)

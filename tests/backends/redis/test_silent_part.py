@@ -10,7 +10,7 @@ import pytest
 from forge_jobs.client import JobClient
 from forge_jobs.clock import SystemClock
 from forge_jobs.config import RuntimeSettings
-from forge_jobs.errors import JobCancelled, Unavailable
+from forge_jobs.errors import JobCancelled, SchemaMismatch, Unavailable
 from forge_jobs.handlers.requests import EnqueueRequest
 from forge_jobs.model.events import EventKind, TimelineEvent
 from forge_jobs.model.filters import JobFilter, Refusal
@@ -25,6 +25,7 @@ from forge_jobs.runtime.latencies import minute_start
 from forge_jobs.runtime.reaper import reap_once
 from forge_jobs.runtime.rollup import roll_up_once
 from forge_jobs.storage.opening import open_storage
+from forge_jobs.storage.redis.places import Places
 from forge_jobs.testing.servers import RedisCluster
 from tests.support.factories import LEASE, a_pod, new_job
 from tests.support.shards import FAULTS, KEYS, NAMES, Shards, a_cluster, node_of, url_of
@@ -273,3 +274,61 @@ async def test_a_bulk_requeue_goes_on_beside_jobs_of_which_not_all_is_known(
         assert {*(job.id for job in plain)} <= set(done.changed)
     again = await jobs.requeue(of_queue, limit=100)
     assert silent <= set(again.changed)
+
+
+# -- opened while the fleet's own records are silent -------------------------------------------
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_a_program_may_begin_without_the_fleets_own_records(
+    shards: Shards, fault: str
+) -> None:
+    """It checks when they answer what it could not check before."""
+    with shards.down(fault, shards.fleet):
+        healthy = [
+            name for name in NAMES if node_of(shards.cluster, KEYS.queue(name)) is not shards.fleet
+        ]
+        async with await open_storage(url_of(shards.cluster)) as fresh:
+            stored = [new_job(queue=name) for name in healthy]
+            for job in stored:
+                await fresh.jobs.enqueue([job])
+            named = next(
+                job
+                for job in iter(lambda: new_job(queue=healthy[0], fingerprint="a"), None)
+                if node_of(shards.cluster, KEYS.locators(job.id)) is not shards.fleet
+            )
+            await fresh.jobs.enqueue([named])
+            assert (await fresh.jobs.get([named.id]))[named.id].queue == healthy[0]
+            assert fresh.health().problem == ""
+
+
+async def test_a_newer_store_is_refused_also_without_the_fleets_own_records(shards: Shards) -> None:
+    for base in Places(KEYS).old_bases():
+        key = f"{base}:ids"
+        node_of(shards.cluster, key).command("SET", key, "all from=9")
+    refused = pytest.raises(SchemaMismatch, match="from schema version 9 on")
+    with shards.down("killed", shards.fleet), refused:
+        await open_storage(url_of(shards.cluster))
+
+
+async def test_a_store_that_says_nothing_of_itself_is_not_opened_without_the_fleet(
+    shards: Shards,
+) -> None:
+    for base in Places(KEYS).old_bases():
+        key = f"{base}:ids"
+        node_of(shards.cluster, key).command("DEL", key)
+    with shards.down("killed", shards.fleet), pytest.raises(Unavailable):
+        await open_storage(url_of(shards.cluster))
+
+
+async def test_what_was_opened_without_the_fleet_is_not_used_on_when_it_turns_out_newer(
+    shards: Shards,
+) -> None:
+    shards.fleet.command("HSET", f"{KEYS.fleet}:schema", 99, "1700000000000000 of the future")
+    with shards.down("killed", shards.fleet):
+        fresh = await open_storage(url_of(shards.cluster))
+    async with fresh:
+        await wait_until(lambda: bool(fresh.health().problem), description="it is checked")
+        assert "upgrade forge-jobs" in fresh.health().problem
+        with pytest.raises(SchemaMismatch):
+            await fresh.jobs.enqueue([new_job()])

@@ -2,7 +2,7 @@
 -- being the locators that ids have in a hash that is being moved. Answers the ids that are, or were,
 -- in another, and then writes nothing; else the marks that were written, in a list of one. An empty list: the
 -- locators are elsewhere by now.
--- uses: locators
+-- uses: locators foreign
 local function next_mark(ids, id, older)
   local _, _, before = parse_locator(redis.call('HGET', ids, id) or older or '')
   return math.max(before + 1, now)

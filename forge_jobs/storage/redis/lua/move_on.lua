@@ -12,7 +12,7 @@ local function handle(base, request)
     call_many('HDEL', from, gone)
   end
   if redis.call('EXISTS', from) == 0 then
-    state = state == 'all' and state or 'moved'
+    state = string.sub(state, 1, 4) == 'all ' and state or 'moved'
   elseif is_round and not (may and were_there) then
     state = 'moving since ' .. text(now)
   end

@@ -1,7 +1,8 @@
 -- The timeline: zset 'events' by time, list 'ev:<id>' that of one job. Of one instant the later
 -- appended comes later by a number its member begins with.
 
-local EVENTS_KEPT_MS = 31 * 86400000
+-- Retention takes an event from both. This ends what a fault may have left in one list alone.
+local EVENTS_KEPT_MS = 3650 * 86400000
 
 local function next_event(base, least)
   local key = base .. ':event_seq'
