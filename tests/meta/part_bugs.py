@@ -136,12 +136,6 @@ PART_BUGS: tuple[Bug, ...] = (
         "self._must_stand = 0",
     ),
     _bug_of_moves(
-        "locators that are to be moved are taken away with those that are not there",
-        f"{_REDIS}lua/move_on.lua",
-        "    call_many('HDEL', from, gone)\n",
-        "    redis.call('DEL', from)\n",
-    ),
-    _bug_of_moves(
         "locators of removed jobs stay where they are copied from",
         f"{_REDIS}dangling.py",
         '"forget", missing, list[list[int]], source=True)',
