@@ -7,7 +7,9 @@ import pytest
 from forge_jobs.clock import ManualClock
 from forge_jobs.errors import Conflict, NotFound
 from forge_jobs.model.filters import JobFilter
+from forge_jobs.model.ids import HostId
 from forge_jobs.model.jobs import After, JobStatus, Unique
+from forge_jobs.model.processes import AllocationChange, Slots
 from forge_jobs.model.queues import QueueChange, QueueSettings, RateLimit
 from forge_jobs.storage.protocols import Storage
 from tests.support.factories import (
@@ -28,6 +30,7 @@ from tests.support.factories import (
 
 pytestmark = pytest.mark.anyio
 
+HOST = HostId("host")
 SCOPE = "smtp"
 LIMIT = RateLimit(10, timedelta(minutes=1))
 
@@ -177,6 +180,29 @@ async def test_a_sweep_has_nothing_to_say_of_queues_that_are_listed(storage: Sto
     await enqueue_one(storage)
     await register(storage, queues=("a", "b"))
     assert (await storage.jobs.sweep(1_000)).queues == ()
+
+
+async def test_a_fleet_version_does_not_come_back_after_a_deletion(storage: Storage) -> None:
+    """Or a coordinator that knows it would not look."""
+    await storage.config.set_queue("a", QueueChange(max_workers=3))
+    await register(storage)
+    before = (await storage.cron.lead(HOST, LEASE)).fleet_version
+    await storage.config.delete_queue("a")
+    await storage.config.set_queue(QUEUE, QueueChange(max_workers=2))
+    assert (await storage.cron.lead(HOST, LEASE)).fleet_version != before
+
+
+async def test_a_plan_for_a_queue_that_was_deleted_since_is_refused(
+    storage: Storage, clock: ManualClock
+) -> None:
+    lease = await register(storage, host_id=HOST)
+    [read] = await storage.procs.allocations()
+    await storage.procs.unregister(lease)
+    await storage.config.delete_queue(QUEUE)
+    clock.advance(LEASE)
+    await register(storage, host_id=HOST)
+    plan = AllocationChange(queue=QUEUE, version=read.version, slots={HOST: Slots(1, 1)})
+    assert await storage.procs.allocate([plan]) == [False]
 
 
 # -- rate limits -------------------------------------------------------------------------------

@@ -97,6 +97,13 @@ LIFETIME_BUGS = [
         "",
     ),
     _bug(
+        "a queue that comes back begins at the version at which it began before",
+        "deleting",
+        f"{_SQL}config_store.py",
+        "        first = tx.now // 1_000\n",
+        "        first = 0\n",
+    ),
+    _bug(
         "nobody lists a queue again that was deleted beside an enqueue",
         "deleting",
         f"{_SQL}job_store.py",

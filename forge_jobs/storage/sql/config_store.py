@@ -34,8 +34,11 @@ _MOVE_ALLOCATION = _BY_NAME.values(allocation_version=queues.c.allocation_versio
 def declare_queues(tx: Tx, names: Iterable[str], settings: QueueSettings = _DEFAULTS) -> None:
     """Create those of the queues that are not there; the others stay as they are."""
     fields = settings_columns(msgspec.structs.asdict(settings))
-    rows = [{"name": name, **fields} for name in sorted(set(names))]
-    if rows:
+    if rows := [{"name": name, **fields} for name in sorted(set(names))]:
+        # Of a queue that was deleted before, no version comes back, nor does the fleet's sum. In
+        # milliseconds, so that the sum over any number of queues is within 64 bits.
+        first = tx.now // 1_000
+        rows = [{"allocation_version": first, **row} for row in rows]
         tx.execute(tx.flavor.insert_ignore(queues), rows)
 
 

@@ -15,7 +15,7 @@ from forge_jobs.model.jobs import ACTIVE, JobStatus
 from forge_jobs.model.transitions import Delivery
 from tests.conformance.model.endings import ENDINGS, REVIVALS
 from tests.conformance.model.program import KINDS, LEADER_LEASE, LEASE, ODD_KIND, QUEUES, SECOND
-from tests.conformance.model.rules.instants import Instants
+from tests.conformance.model.rules.deletions import Deletions
 from tests.conformance.model.rules.lives import Lives
 
 _ROUNDS = 60
@@ -36,7 +36,7 @@ _READS: tuple[tuple[Any, ...], ...] = (
 )
 
 
-class StoreMachine(Instants, Lives):
+class StoreMachine(Deletions, Lives):
     """Subclasses name the backends and lend an event loop."""
 
     def __init__(self) -> None:

@@ -166,6 +166,10 @@ class Tried(Participant):
             await self._check_fleet_version(answer)
         return self._names.given(answer)
 
+    async def sweep(self) -> None:
+        """A process that had enqueued in a queue before it was deleted may have to list it."""
+        await self._bundles[0].jobs.sweep(1_000)
+
     async def _check_fleet_version(self, leadership: Leadership) -> None:
         """A fleet version that was seen before means the allocations seen with it."""
         now = await self._bundles[0].procs.allocations()

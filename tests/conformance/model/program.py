@@ -94,10 +94,13 @@ class Program(RuleBasedStateMachine):
         """The answer that the model gives and every store gave too."""
         self._calls += 1
         call = (self._calls, method, arguments, options)
-        removed = self.world.removed
+        removed, forgotten = self.world.removed, set(self.world.forgotten)
         expected = self._believed.call(*call)
+        came_back = forgotten - self.world.forgotten
         for tried in self._tried:
             self._compare(tried.name, method, expected, self._wait(tried.call, *call))
+            if came_back:
+                self._wait(tried.sweep)
         if self.world.removed > removed:
             # An id is not enqueued again in the instant in which its job goes: tokens rely on it.
             self.clock.advance(_AFTER_REMOVAL)

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec.structs import asdict, replace
 
-from forge_jobs.errors import InvalidInput, NotFound
+from forge_jobs.errors import Conflict, InvalidInput, NotFound
 from forge_jobs.model.queues import (
     QueueChange,
     QueueSettings,
@@ -62,6 +62,13 @@ class ReferenceConfig:
         queue.cooldown_until, queue.cooldown_level = None, 0
         return self._world.queue_state(queue)
 
+    def delete_queue(self, name: str) -> None:
+        queue = self._known(name)
+        declared = any(name in pod.slots for pod in self._world.live_pods())
+        if declared or self._world.of_queue(name):
+            raise Conflict(f"the queue {name!r} is in use")
+        self._world.forget(queue)
+
     def queues(self) -> list[QueueState]:
         return [self._world.queue_state(q) for _, q in sorted(self._world.queues.items())]
 
@@ -98,6 +105,11 @@ class ReferenceConfig:
         bucket.taken = max(0, bucket.taken - elapsed * bucket.limit.capacity)
         bucket.at = self._world.now
         return bucket
+
+    def delete_rate_limit(self, scope: str) -> None:
+        if scope not in self._world.buckets:
+            raise NotFound(f"there is no rate limit {scope!r}")
+        del self._world.buckets[scope]
 
     def rate_limits(self) -> list[RateLimitState]:
         found = []

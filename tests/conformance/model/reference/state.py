@@ -238,6 +238,8 @@ class World:
     removed: int = 0
     issued: int = 0
     """How many opaque values (epochs, versions, numbers) were made up so far."""
+    forgotten: set[str] = field(default_factory=set)
+    """Queues that were deleted, and that nothing has named since."""
     once_known: set[str] = field(default_factory=set)
     """Kinds that a pod has registered with."""
 
@@ -252,7 +254,15 @@ class World:
     # -- queues and counts
 
     def declare(self, name: str) -> ModelQueue:
+        self.forgotten.discard(name)
         return self.queues.setdefault(name, ModelQueue(name))
+
+    def forget(self, queue: ModelQueue) -> None:
+        """What pods whose lease has run out declared is void."""
+        del self.queues[queue.name]
+        self.forgotten.add(queue.name)
+        for pod in self.pods.values():
+            pod.slots.pop(queue.name, None)
 
     def queue_state(self, queue: ModelQueue) -> QueueState:
         until = queue.cooldown_until
