@@ -44,6 +44,7 @@ class FarQueue:
 
     def __init__(self, trip: float) -> None:
         self.store_id = "far"
+        self.exchange_at_once = 1_000
         self.jobs = self.procs = self.config = self
         self.waiting = 0
         """Jobs that are due."""
