@@ -107,7 +107,7 @@ def test_sqlite_without_tables_says_what_to_do() -> None:
         (redis.AuthenticationError("Authentication required."), StorageRefused),
         (redis.NoPermissionError("this user has no permissions"), StorageRefused),
         (redis.ResponseError("ERR what nobody has named"), StorageRefused),
-        (redis.ResponseError("WRONGTYPE Operation against a key"), StorageRefused),
+        (redis.ResponseError("WRONGTYPE Operation against a key"), of_redis.WrongType),
         (redis.BusyLoadingError("Redis is loading the dataset in memory"), Unavailable),
         (redis.ClusterDownError("The cluster is down"), Unavailable),
         (redis.MasterDownError("Link with MASTER is down"), Unavailable),
