@@ -175,6 +175,9 @@ async def _all(connection: Any) -> list[Any]:
         for name in OWN:
             del job[name]
     queues = [dict(row) for row in await connection.fetch("SELECT * FROM forge_queues")]
+    for queue in queues:
+        # The function begins at 0, the store at its clock.
+        del queue["allocation_version"]
     counts = await connection.fetch("SELECT queue, host_id, name, count FROM forge_counters")
     # An instant has another distance from each call.
     for job in jobs:
