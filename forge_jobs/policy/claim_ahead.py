@@ -120,7 +120,7 @@ def _fills(claimed: Sequence[ClaimedJob], demand: Demand) -> bool:
     """These are as many as were asked for, or half of the bytes."""
     if len(claimed) >= demand.limit:
         return True
-    return 2 * sum(len(job.payload) for job in claimed) >= demand.max_bytes
+    return 2 * sum(len(job.payload.encode()) for job in claimed) >= demand.max_bytes
 
 
 def ahead_limit(free: int, workers: int, mean_seconds: float | None, horizon: timedelta) -> int:

@@ -7,6 +7,7 @@ from typing import NamedTuple, TypeVar
 from forge_jobs.clock import Clock, SystemClock
 from forge_jobs.errors import StorageRefused, Unavailable
 from forge_jobs.reports import reporter
+from forge_jobs.runtime.reasons import by_reason
 
 logger = reporter(__name__)
 
@@ -18,9 +19,6 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
 
 _FORGOTTEN_AFTER_S = 10 * LONGEST_PAUSE_S
 """What has not come again by then is gone: somebody has deleted it, or another pod was faster."""
-
-_REASONS = 5
-"""So many are named."""
 
 _REFUSED_ALONE = 2
 """After so many without any that was taken the store is taken to refuse everything."""
@@ -52,17 +50,13 @@ class Apart:
     @property
     def because(self) -> tuple[str, ...]:
         """What is set aside and why: a line for each reason, with the first item of it."""
-        now = self._clock.elapsed()
-        found: dict[str, list[Hashable]] = {}
-        for key, each in self._aside.items():
-            if now - each.due_at < _FORGOTTEN_AFTER_S:
-                found.setdefault(each.reason, []).append(key)
-        return tuple(
-            f"{self._what} {keys[0]}"
-            + (f" and {len(keys) - 1} more" if len(keys) > 1 else "")
-            + f": {reason}"
-            for reason, keys in list(found.items())[:_REASONS]
-        )
+        kept = self._remembered(self._clock.elapsed())
+        return by_reason((f"{self._what} {key}", each.reason) for key, each in kept.items())
+
+    def _remembered(self, now: float) -> dict[Hashable, _Aside]:
+        return {
+            key: each for key, each in self._aside.items() if now - each.due_at < _FORGOTTEN_AFTER_S
+        }
 
     async def send(
         self,
@@ -104,11 +98,7 @@ class Apart:
 
     def _set_aside(self, key: Hashable, error: Exception) -> None:
         now = self._clock.elapsed()
-        self._aside = {
-            other: each
-            for other, each in self._aside.items()
-            if now - each.due_at < _FORGOTTEN_AFTER_S
-        }
+        self._aside = self._remembered(now)
         before = self._aside.get(key)
         pause = FIRST_PAUSE_S if before is None else min(2 * before.pause, LONGEST_PAUSE_S)
         reason = f"{type(error).__name__}: {error}"

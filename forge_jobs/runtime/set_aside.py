@@ -13,6 +13,7 @@ from forge_jobs.errors import CONCERNS_ALL, OF_VALUES, StorageClosed, StorageRef
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import Claim
 from forge_jobs.reports import reporter
+from forge_jobs.runtime.reasons import by_reason
 from forge_jobs.runtime.service import Wakeup
 from forge_jobs.runtime.services import PodServices
 
@@ -28,8 +29,6 @@ _SAID_AFTER = 1.0
 
 _TRIES_AT_LAST = 3
 """A stop waits no longer for what has been refused so often."""
-
-_REASONS = 5
 
 
 class Way(Protocol):
@@ -87,14 +86,8 @@ class SetAside:
     @property
     def because(self) -> tuple[str, ...]:
         """Why things wait here: a line for each reason, the longest waiting first."""
-        found: dict[str, list[_Entry]] = {}
-        for entry in self._entries:
-            found.setdefault(entry.because, []).append(entry)
-        return tuple(
-            f"{entries[0].way.name} of job {entries[0].job_id}"
-            + (f" and {len(entries) - 1} more" if len(entries) > 1 else "")
-            + f": {because}"
-            for because, entries in list(found.items())[:_REASONS]
+        return by_reason(
+            (f"{entry.way.name} of job {entry.job_id}", entry.because) for entry in self._entries
         )
 
     def claims(self) -> list[Claim]:

@@ -25,6 +25,7 @@ from forge_jobs.model.transitions import Demand, Exchange, Finalization
 from forge_jobs.storage.protocols import Storage
 from tests.runtime.test_supervisor import bench
 from tests.support.backends import BACKENDS
+from tests.support.factories import a_claimed_job
 from tests.support.faulty import Faults, faulty
 from tests.support.runtimes import QUEUE, a_runtime, seconds
 from tests.support.waiting import wait_until
@@ -79,24 +80,9 @@ class ReadyClaims:
 
 
 def _claimed() -> ClaimedJob:
+    claim = Claim(QUEUE, new_job_id(), 1, new_host_id())
     now = from_us(SystemClock().time_us())
-    return ClaimedJob(
-        claim=Claim(QUEUE, new_job_id(), 1, new_host_id()),
-        kind="noop",
-        payload='{"n":1}',
-        attempt=1,
-        max_attempts=5,
-        crashes=0,
-        snoozes=0,
-        priority=0,
-        timeout=None,
-        tags=(),
-        metadata="{}",
-        trace="",
-        run_at=now,
-        enqueued_at=now,
-        keep_result=True,
-    )
+    return a_claimed_job(claim=claim, kind="noop", payload='{"n":1}', run_at=now, enqueued_at=now)
 
 
 @pytest.mark.parametrize("workers", CALLS_OF_A_JOB)

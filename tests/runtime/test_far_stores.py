@@ -9,7 +9,6 @@ from typing import Any, cast
 
 import pytest
 
-from forge_jobs.clock import from_us
 from forge_jobs.config import RuntimeSettings
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.model.ids import HostId, new_host_id, new_job_id
@@ -25,6 +24,7 @@ from forge_jobs.runtime.rate_limits import RateLimiter
 from forge_jobs.runtime.run import Run
 from forge_jobs.runtime.services import PodServices
 from forge_jobs.runtime.supervisor import Supervisor
+from tests.support.factories import a_claimed_job
 from tests.support.runtimes import QUEUE
 from tests.support.simulated import SimulatedClock, pass_time, simulate
 
@@ -76,23 +76,7 @@ class FarQueue:
 
     def _claimed(self, host_id: HostId) -> ClaimedJob:
         claim = Claim(QUEUE, new_job_id(), next(self._tokens), host_id)
-        return ClaimedJob(
-            claim=claim,
-            kind=KIND,
-            payload="{}",
-            attempt=1,
-            max_attempts=None,
-            crashes=0,
-            snoozes=0,
-            priority=0,
-            timeout=None,
-            tags=(),
-            metadata="{}",
-            trace="",
-            run_at=from_us(0),
-            enqueued_at=from_us(0),
-            keep_result=False,
-        )
+        return a_claimed_job(claim=claim, kind=KIND, keep_result=False)
 
 
 def _no_context(_: Run) -> Context:

@@ -3,21 +3,22 @@
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from forge_jobs import Dead, Fixed, HandlerRegistry, JobContext, Snoozed
-from forge_jobs.model.ids import HostId, new_host_id, new_job_id
-from forge_jobs.model.jobs import Cause, Claim, ClaimedJob, JobStatus
+from forge_jobs.model.ids import HostId
+from forge_jobs.model.jobs import Cause, JobStatus
 from forge_jobs.model.transitions import Transition
 from forge_jobs.policy.transitions import SUCCESS, AttemptEnd
 from forge_jobs.runtime import job_log
 from forge_jobs.runtime.job_log import LINES_PER_SECOND, JobLog
 from forge_jobs.storage.protocols import Storage
 from tests.support.backends import BACKENDS
+from tests.support.factories import a_claimed_job
 from tests.support.runtimes import a_runtime, ended, job_because
 from tests.support.waiting import wait_until
 
@@ -56,27 +57,6 @@ class Lines:
 def lines(caplog: pytest.LogCaptureFixture) -> Iterator[Lines]:
     with caplog.at_level(logging.DEBUG, logger="forge_jobs"):
         yield Lines(caplog)
-
-
-def a_claimed_job(kind: str = "mail") -> ClaimedJob:
-    now = datetime(2026, 6, 1, tzinfo=UTC)
-    return ClaimedJob(
-        claim=Claim("default", new_job_id(), 1, new_host_id()),
-        kind=kind,
-        payload="{}",
-        attempt=1,
-        max_attempts=5,
-        crashes=0,
-        snoozes=0,
-        priority=0,
-        timeout=None,
-        tags=(),
-        metadata="{}",
-        trace="",
-        run_at=now,
-        enqueued_at=now,
-        keep_result=True,
-    )
 
 
 # -- failures ------------------------------------------------------------------------------------
@@ -227,8 +207,8 @@ async def test_beyond_twenty_a_second_there_are_counts(
         return [each.getMessage() for each in lines.ends if each.levelno == logging.INFO]
 
     for _ in range(LINES_PER_SECOND + 30):
-        log.ended(a_claimed_job(), SUCCESS, DONE, 0.1)
-    log.ended(a_claimed_job("report"), failure, again, 0.1)
+        log.ended(a_claimed_job(kind="mail"), SUCCESS, DONE, 0.1)
+    log.ended(a_claimed_job(kind="report"), failure, again, 0.1)
     assert len(shown()) == LINES_PER_SECOND
 
     await wait_until(lambda: len(shown()) > LINES_PER_SECOND, description="the counts are said")
@@ -236,16 +216,16 @@ async def test_beyond_twenty_a_second_there_are_counts(
     assert shown()[-1].endswith(" s: mail done 30, report snoozed 1")
 
     # More than may be shown ended in that second, so the next one begins with counting.
-    log.ended(a_claimed_job(), SUCCESS, DONE, 0.1)
+    log.ended(a_claimed_job(kind="mail"), SUCCESS, DONE, 0.1)
     await wait_until(lambda: shown()[-1].startswith("1 jobs"), description="the pace has slowed")
-    log.ended(a_claimed_job(), SUCCESS, DONE, 0.1)
+    log.ended(a_claimed_job(kind="mail"), SUCCESS, DONE, 0.1)
     assert shown()[-1].startswith("mail done after 0.100 s")
 
 
 async def test_what_was_counted_is_said_at_the_end(lines: Lines) -> None:
     log = JobLog(HostId("POD"), every_job=True)
     for _ in range(LINES_PER_SECOND + 1):
-        log.ended(a_claimed_job(), SUCCESS, DONE, 0.1)
+        log.ended(a_claimed_job(kind="mail"), SUCCESS, DONE, 0.1)
 
     log.close()
     log.close()

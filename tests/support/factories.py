@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from forge_jobs.errors import Locked
@@ -29,12 +29,35 @@ LEASE = timedelta(seconds=15)
 DAY = timedelta(days=1)
 SECOND = timedelta(seconds=1)
 MICROSECOND = timedelta(microseconds=1)
+BEGUN = datetime(2026, 6, 1, tzinfo=UTC)
 
 
 def new_job(**overrides: Any) -> NewJob:
     """A request that is due at once."""
     fields: dict[str, Any] = {"id": new_job_id(), "queue": QUEUE, "kind": KIND, "payload": "{}"}
     return NewJob(**(fields | overrides))
+
+
+def a_claimed_job(**overrides: Any) -> ClaimedJob:
+    """A job of the default queue in its first attempt of five, as a claim brings it."""
+    fields: dict[str, Any] = {
+        "claim": Claim(QUEUE, new_job_id(), 1, new_host_id()),
+        "kind": KIND,
+        "payload": "{}",
+        "attempt": 1,
+        "max_attempts": 5,
+        "crashes": 0,
+        "snoozes": 0,
+        "priority": 0,
+        "timeout": None,
+        "tags": (),
+        "metadata": "{}",
+        "trace": "",
+        "run_at": BEGUN,
+        "enqueued_at": BEGUN,
+        "keep_result": True,
+    }
+    return ClaimedJob(**(fields | overrides))
 
 
 def a_pod(**overrides: Any) -> Pod:

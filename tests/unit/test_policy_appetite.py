@@ -3,36 +3,14 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forge_jobs.clock import from_us
-from forge_jobs.model.ids import new_host_id, new_job_id
-from forge_jobs.model.jobs import Claim, ClaimedJob
 from forge_jobs.model.transitions import CLAIM_BYTES, Demand
 from forge_jobs.policy.claim_ahead import MAX_CLAIMS_PER_CALL, Appetite
+from tests.support.factories import a_claimed_job
 
 CAREFUL = 8
 
 
-def a_job(size: int = 2) -> ClaimedJob:
-    return ClaimedJob(
-        claim=Claim("default", new_job_id(), 1, new_host_id()),
-        kind="large",
-        payload="x" * size,
-        attempt=1,
-        max_attempts=None,
-        crashes=0,
-        snoozes=0,
-        priority=0,
-        timeout=None,
-        tags=(),
-        metadata="{}",
-        trace="",
-        run_at=from_us(0),
-        enqueued_at=from_us(0),
-        keep_result=False,
-    )
-
-
-SMALL = a_job()
+SMALL = a_claimed_job()
 
 
 def asked(appetite: Appetite, wanted: int) -> Demand:
@@ -108,7 +86,7 @@ def test_an_answer_is_full_by_its_bytes_too() -> None:
     appetite = Appetite()
     for _ in range(2):
         appetite.unanswered()
-    appetite.answered([a_job(CLAIM_BYTES // 8)], asked(appetite, 100))
+    appetite.answered([a_claimed_job(payload="x" * (CLAIM_BYTES // 8))], asked(appetite, 100))
     assert appetite.max_bytes == CLAIM_BYTES // 2
 
 
@@ -126,3 +104,12 @@ def test_one_job_is_always_asked_for_and_a_good_line_is_used_again(
     assert 1 <= appetite.max_bytes <= CLAIM_BYTES
     filled(appetite, 10 * CAREFUL, wanted)
     assert appetite.jobs(wanted) == wanted
+
+
+def test_what_an_answer_brings_is_counted_in_bytes() -> None:
+    appetite = Appetite()
+    appetite.unanswered()
+    appetite.unanswered()
+    payload = "ж" * (appetite.max_bytes // 4)
+    appetite.answered([a_claimed_job(payload=payload)], asked(appetite, 100))
+    assert appetite.max_bytes == CLAIM_BYTES // 2

@@ -9,12 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forge_jobs.model.ids import new_host_id, new_job_id
-from forge_jobs.model.jobs import Cause, Claim, ClaimedJob, ErrorRecord, JobStatus
+from forge_jobs.model.jobs import Cause, Claim, ErrorRecord, JobStatus
 from forge_jobs.model.queues import CooldownPolicy
 from forge_jobs.model.retries import LONGEST_DELAY, Fixed
 from forge_jobs.model.transitions import Cooldown, StaleClaim, Transition
 from forge_jobs.policy.backoff import LONGEST_CRASH_PAUSE
 from forge_jobs.policy.transitions import AttemptEnd, Rules, next_transition, stale_transition
+from tests.support.factories import a_claimed_job
 
 SECOND = timedelta(seconds=1)
 PAUSE = timedelta(seconds=15)
@@ -34,27 +35,6 @@ ENDS = [
     Cause.RELEASED,
     Cause.CANCELLED,
 ]
-
-
-def a_claimed_job(**overrides: Any) -> ClaimedJob:
-    fields: dict[str, Any] = {
-        "claim": CLAIM,
-        "kind": "tests.noop",
-        "payload": "{}",
-        "attempt": 1,
-        "max_attempts": 5,
-        "crashes": 0,
-        "snoozes": 0,
-        "priority": 0,
-        "timeout": None,
-        "tags": (),
-        "metadata": "{}",
-        "trace": "",
-        "run_at": NOW,
-        "enqueued_at": NOW,
-        "keep_result": True,
-    }
-    return ClaimedJob(**(fields | overrides))
 
 
 def a_stale_claim(**overrides: Any) -> StaleClaim:

@@ -209,3 +209,13 @@ async def test_serializable_transactions_that_share_nothing_do_not_conflict(
             await end_one(True)
             await end_other(True)
     assert (await storage.jobs.counts([QUEUE]))[QUEUE].by_status["pending"] == 21
+
+
+async def test_no_version_of_a_deleted_queue_comes_back_with_one_that_it_makes(
+    storage: Storage, url: str
+) -> None:
+    async with drivers_own(url) as (connection, end):
+        await storage.jobs.enqueue([new_job(queue="lent")], connection=connection)
+        await end(True)
+    [lent] = await storage.procs.allocations()
+    assert lent.version > 0

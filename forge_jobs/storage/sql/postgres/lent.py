@@ -44,9 +44,9 @@ _ENQUEUE = f"""
         SELECT * FROM unnest({", ".join(f":{name}" for name in _KEYED)})
             AS one ({", ".join(_KEYED)})
     ), made AS (
-        INSERT INTO {{place}}.forge_queues (name, {", ".join(_NEW)})
-        SELECT DISTINCT queue, {", ".join(f":new_{name}" for name in _NEW)}
-        FROM given CROSS JOIN limited ORDER BY queue
+        INSERT INTO {{place}}.forge_queues (name, allocation_version, {", ".join(_NEW)})
+        SELECT DISTINCT queue, moment.now / 1000, {", ".join(f":new_{name}" for name in _NEW)}
+        FROM given CROSS JOIN limited CROSS JOIN moment ORDER BY queue
         ON CONFLICT DO NOTHING
         RETURNING name
     ){{found}}, stored AS (
