@@ -17,7 +17,8 @@ class QueueHealth(Struct, frozen=True, kw_only=True):
     :param set_aside: which of these it does not take while it takes others, a line for each reason
     :param store_failures: calls in a row that the store did not answer
     :param silent: its part of the store does not answer beats, while other parts do
-    :param unreadable: what of the queue's record cannot be read, "" for nothing
+    :param unreadable: what of the queue's record cannot be read, or on Redis which of the queue's
+        keys, "" for nothing
     """
 
     grant: int

@@ -262,7 +262,7 @@ class RunningPod:
 
     def health(self) -> PodHealth:
         """How the pod does now."""
-        beat = self.heartbeat
+        beat, store = self.heartbeat, self.plan.storage.health()
         now = self.plan.clock.elapsed()
         return PodHealth(
             host_id=self.host_id,
@@ -274,9 +274,9 @@ class RunningPod:
             blocked_count=beat.watchdog.blocked_count,
             stuck=sum(run.stop_reason is not None for run in self.runs()),
             unlogged=report_counts().unlogged,
-            listening=self.plan.storage.health().wakes,
+            listening=store.wakes,
             queues={
-                name: _queue_health(each, silent=name in beat.silent)
+                name: _queue_health(each, name in beat.silent, store.unreadable.get(name, ""))
                 for name, each in self.supervisors.items()
             },
             loops={loop.name: loop.health() for loop in self.loops.all},
@@ -317,7 +317,7 @@ class RunningPod:
                 yield f"queue {name}: {each.lane.trouble or 'the store does not answer'}"
 
 
-def _queue_health(supervisor: Supervisor, *, silent: bool) -> QueueHealth:
+def _queue_health(supervisor: Supervisor, silent: bool, unreadable: str) -> QueueHealth:
     return QueueHealth(
         grant=supervisor.grant,
         target=supervisor.target,
@@ -327,7 +327,7 @@ def _queue_health(supervisor: Supervisor, *, silent: bool) -> QueueHealth:
         set_aside=supervisor.lane.aside.because,
         store_failures=supervisor.lane.failures,
         silent=silent,
-        unreadable=supervisor.state.unreadable if supervisor.state else "",
+        unreadable=unreadable or (supervisor.state.unreadable if supervisor.state else ""),
     )
 
 

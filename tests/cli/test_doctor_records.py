@@ -164,3 +164,16 @@ def test_a_pod_a_schedule_and_a_rate_limit(installed: Installation) -> None:
     assert installed.finding("pods", "warn").startswith("1 pod with a record that cannot be read, ")
     assert "'nightly' (" in installed.finding("schedules", "fail")
     assert "'smtp' (" in installed.finding("rate limits", "fail")
+
+
+@pytest.mark.parametrize("installed", ["redis"], indirect=True)
+def test_a_key_of_another_type(installed: Installation) -> None:
+    async def spoil(storage: Storage) -> None:
+        await enqueue_one(storage)
+        await redis_commands("redis", installed.folder, QUEUE, ("SET", "events", SPOILT))
+
+    assert "each holds what it must" in installed.finding("keys", "ok", code=0)
+    installed.run(spoil)
+    text = installed.finding("keys", "fail")
+    assert text.startswith(f"queue {QUEUE}: the key ")
+    assert ":events does not hold a sorted set; put back what belongs there, from a backup" in text

@@ -84,7 +84,7 @@ PART_BUGS: tuple[Bug, ...] = (
     _bug(
         "silence is not named",
         f"{_REDIS}database.py",
-        "        self.silence.note(found, silent)\n",
+        "        self.silence.note(found, mute)\n",
         "",
     ),
     _bug(

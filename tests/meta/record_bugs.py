@@ -19,6 +19,56 @@ def _of_a_record(name: str, file: str, old: str, new: str, backend: str = "sqlit
     return Bug(name, _RECORDS, (Edit(file, old, new),), backend)
 
 
+def _of_a_key(name: str, file: str, old: str, new: str) -> Bug:
+    tests = ("tests/backends/redis/test_spoilt_keys.py",)
+    return Bug(f"redis: {name}", tests, (Edit(f"{_REDIS}{file}", old, new),), "redis")
+
+
+_SPOILT_KEYS = [
+    _of_a_key(
+        "a key of another type stops every queue of its call",
+        "lua/lib/run.lua",
+        "elseif not is_wrong_type(answer) then",
+        "else",
+    ),
+    _of_a_key(
+        "a claim that a key of another type has ended is told nobody and not put back",
+        "lua/lib/claiming.lua",
+        "    put_back(base, host, picked, before)\n",
+        "",
+    ),
+    _of_a_key(
+        "a job is written before it is listed",
+        "lua/lib/inserting.lua",
+        "  flush_writes()\n  for _, job in ipairs(jobs) do\n    write(base, job)\n  end\n",
+        "  for _, job in ipairs(jobs) do\n    write(base, job)\n  end\n",
+    ),
+    _of_a_key(
+        "a claim is taken off its list before its end is listed",
+        "lua/lib/settling.lua",
+        "  flush_writes()\n  remove_claims(base, ended)\n",
+        "  remove_claims(base, ended)\n",
+    ),
+    _of_a_key(
+        "a job whose end was not listed stays so",
+        "lua/lib/settling.lua",
+        "      relist(base, job)\n",
+        "",
+    ),
+    _of_a_key(
+        "a queue that cannot be worked is asked on and on",
+        "spoilt.py",
+        "            if any(key.is_needed for key in keys):",
+        "            if not keys:",
+    ),
+    _of_a_key(
+        "a queue whose keys were mended stays away",
+        "spoilt.py",
+        "                if not keys:\n",
+        "                if False:\n",
+    ),
+]
+
 _SPOILT_RECORDS = [
     _of_a_record(
         "a queue that cannot be read ends the beat of its pods",
@@ -83,6 +133,7 @@ _SPOILT_RECORDS = [
 
 RECORD_BUGS = [
     *_SPOILT_RECORDS,
+    *_SPOILT_KEYS,
     _bug(
         "an unreadable job takes along what was claimed with it",
         f"{_SQL}job_rows.py",
@@ -137,7 +188,7 @@ RECORD_BUGS = [
     _bug(
         "redis: a claim of a job without its record stays for ever",
         f"{_REDIS}lua/lib/settling.lua",
-        "    if mode == 'revive' and not job then\n",
+        "    if mode == 'revive' and not (job and job.status == 'in_progress') then\n",
         "    if false then\n",
         "redis",
     ),

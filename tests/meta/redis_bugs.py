@@ -360,7 +360,7 @@ REDIS_BUGS: tuple[Bug, ...] = (
         "children not told",
         "children",
         "lib/endings",
-        "  redis.call('RENAME', kids, add_news(base, id, status))\n",
+        "  redis.call('RENAME', kids, told)\n",
         "  redis.call('DEL', kids)\n",
     ),
     _bug(

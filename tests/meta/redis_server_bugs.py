@@ -112,7 +112,7 @@ REDIS_SERVER_BUGS: tuple[Bug, ...] = (
     _bug(
         "every write waits for missing replicas",
         "durability",
-        "database.py",
+        "replicas.py",
         "return 0, 1",
         "pass",
     ),

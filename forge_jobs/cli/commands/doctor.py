@@ -228,6 +228,19 @@ async def _check_layout(storage: Storage) -> _Result | None:
     return ("warn", layout) if layout else None
 
 
+async def _check_keys(storage: Storage) -> _Result | None:
+    if storage.unreadable is None:
+        return None
+    spoilt = [
+        f"{f'queue {name}' if name else 'pods, leader and schedules'}: {reason}"
+        for name, reason in sorted((await storage.unreadable()).items())
+    ]
+    if not spoilt:
+        return "ok", "each holds what it must"
+    more = f"; and {len(spoilt) - 1} more" if len(spoilt) > 1 else ""
+    return "fail", f"{spoilt[0]}{more}"
+
+
 async def _check_rate_limits(storage: Storage) -> _Result:
     limits = await storage.config.rate_limits()
     spoilt = [f"{each.scope!r} ({each.unreadable})" for each in limits if each.unreadable]
@@ -240,6 +253,7 @@ async def _check_rate_limits(storage: Storage) -> _Result:
 _CHECKS: dict[str, Callable[[Storage], Awaitable[_Result | None]]] = {
     "durability": _check_durability,
     "layout": _check_layout,
+    "keys": _check_keys,
     "wake-ups": _check_wakeups,
     "clock": _check_clock,
     "transactions": _check_transactions,

@@ -1,7 +1,7 @@
 """The bundle of the four views of one store."""
 
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
 
 from msgspec import Struct
@@ -22,6 +22,8 @@ class StoreHealth(Struct, frozen=True, kw_only=True):
     :param unreplicated: writes that fewer replicas confirmed in time than were asked for
     :param silent: queues whose part of the store did not answer when they were last asked with
         others; "" stands for pods, the leader, schedules and rate limits
+    :param unreadable: queues of which some part was found spoilt when it was last used, and what
+        to do; "" as above. Those that cannot be worked at all are among ``silent`` too
     :param layout: how far the store is on its way to the newest layout, in a line, and what helps;
         "" when it has it
     :param problem: why the store must not be used any more, and what to do; "" when it may
@@ -31,6 +33,7 @@ class StoreHealth(Struct, frozen=True, kw_only=True):
     silences: int = 0
     unreplicated: int = 0
     silent: frozenset[str] = frozenset()
+    unreadable: Mapping[str, str] = {}
     layout: str = ""
     problem: str = ""
 
@@ -73,6 +76,9 @@ class Storage:
         beats and grants need not, where every pod loses its power too: they then are as before
     :param health: the state of its connections; callable from any thread
     :param open_transactions: asks the store what is open now; None: it cannot tell
+    :param unreadable: asks the store which queues have parts that cannot be read, and what to do;
+        "" stands for pods, the leader, schedules and rate limits. None: only records can be spoilt,
+        and each says so itself
     :param is_parted: queues may lie on different servers: calls for the queues of one go on while
         another is down, and a call for both does not
     :param pool_size: how many calls can be under way at once, others wait; None: enough
@@ -94,6 +100,7 @@ class Storage:
         is_durable: bool = True,
         health: Callable[[], StoreHealth] = StoreHealth,
         open_transactions: Callable[[], Awaitable[OpenTransactions]] | None = None,
+        unreadable: Callable[[], Awaitable[Mapping[str, str]]] | None = None,
         pool_size: int | None = None,
         is_parted: bool = False,
     ) -> None:
@@ -113,6 +120,7 @@ class Storage:
         self.is_durable = is_durable
         self.health = health
         self.open_transactions = open_transactions
+        self.unreadable = unreadable
         self.pool_size = pool_size
         self.is_parted = is_parted
         self._reopen = reopen

@@ -102,12 +102,14 @@ class Beats:
 
     With more queues than a step takes the pod's own lease is renewed a step before theirs. In a
     cluster each part is a step of its own, and the lease counts queue by queue: see ``_in_parts``.
+    So it does on one server once a queue was met there that cannot be read.
     """
 
     def __init__(self, db: Database) -> None:
         self._db = db
         # A pod that declares other queues registers, and has another lease then.
         self._declared: tuple[PodLease, tuple[str, ...]] | None = None
+        self._goes_in_parts = db.is_cluster
 
     async def heartbeat(
         self, lease: PodLease, claims: Sequence[HeldClaim], lease_for: timedelta
@@ -116,7 +118,7 @@ class Beats:
         places = by_queue(one.claim for one in claims)
         earlier = await self._earlier(lease, places, claims)
         beat = _Asked(lease, places, claims, duration_us(lease_for), earlier)
-        heard = await (self._in_parts(beat) if self._db.is_cluster else self._at_once(beat))
+        heard = await (self._in_parts(beat) if self._goes_in_parts else self._at_once(beat))
         return Beat(
             lease_held=heard.lease_held,
             claims={
@@ -168,7 +170,9 @@ class Beats:
         declared = self._known(lease)
         parts = beat.parts(self._db, declared, beat.length)
         if declared and len(parts) < BASES_AT_ONCE:
-            raw = await self._db.run("beat", own | parts, msgspec.Raw)
+            raw, silent = await self._db.run_some("beat", own | parts, msgspec.Raw)
+            if fleet in silent:
+                raise silent[fleet]
             held, _, now = _decode_own(raw.pop(fleet))
         else:
             held, doc, now = _decode_own((await self._db.run("beat", own, msgspec.Raw))[fleet])
@@ -177,10 +181,13 @@ class Beats:
             held, declared = held and found is not None, found.queues if found else ()
             self._declared = (lease, declared)
             parts = beat.parts(self._db, declared, beat.length if held else 0)
-            raw = await self._db.run("beat", parts, msgspec.Raw)
+            raw, silent = await self._db.run_some("beat", parts, msgspec.Raw)
         answers = {queue_of(base): _decode(answer) for base, answer in raw.items()}
-        is_held = held and all(answers[queue].lease_held for queue in declared)
-        return _Heard(is_held, answers, now)
+        quiet = frozenset(map(queue_of, silent))
+        # From now on the lease counts queue by queue.
+        self._goes_in_parts = self._goes_in_parts or bool(quiet)
+        is_held = held and all(answers[queue].lease_held for queue in declared if queue in answers)
+        return _Heard(is_held, answers, now, quiet)
 
     async def _in_parts(self, beat: "_Asked") -> _Heard:
         """Every part renews what it holds, whatever becomes of the others.

@@ -1,7 +1,7 @@
 """How scripts and commands run on the servers of one store."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from datetime import timedelta
 from functools import cache, partial
 from typing import Any, TypeVar
@@ -12,25 +12,33 @@ from redis.exceptions import NoScriptError
 from forge_jobs.clock import Clock, SystemClock
 from forge_jobs.errors import SchemaMismatch, StorageClosed, Unavailable
 from forge_jobs.model.queues import Wake
-from forge_jobs.reports import reporter
 from forge_jobs.storage.elsewhere import KnownElsewhere
 from forge_jobs.storage.protocols.bundle import StoreHealth
 from forge_jobs.storage.redis.address import RedisUrl
 from forge_jobs.storage.redis.answers import Decoder
 from forge_jobs.storage.redis.connections import Command, Turn, Wait
-from forge_jobs.storage.redis.errors import TRANSLATED, translate
+from forge_jobs.storage.redis.errors import TRANSLATED, WrongType, translate
+from forge_jobs.storage.redis.keys import queue_of
 from forge_jobs.storage.redis.listening import Ear
 from forge_jobs.storage.redis.parts import Answers, Silence, unavailable_in
 from forge_jobs.storage.redis.places import Places
+from forge_jobs.storage.redis.replicas import Replicas
 from forge_jobs.storage.redis.scripts import script
 from forge_jobs.storage.redis.servers import servers_of
+from forge_jobs.storage.redis.spoilt import (
+    SpoiltKeys,
+    WrongKey,
+    is_of_locators,
+    split,
+    wrong_type_in,
+)
 from forge_jobs.storage.redis.waiting import NOTE_AFTER_S, Waits
-
-logger = reporter(__name__)
 
 T = TypeVar("T")
 
 _SYSTEM_CLOCK = SystemClock()
+
+_LOOK_AT_KEYS = "key_types"
 
 BASES_AT_ONCE = 100
 """Over how many queues one step goes at most, so that it stays short."""
@@ -83,9 +91,9 @@ class Database:
         self._late: set[asyncio.Task[None]] = set()
         self._closed = False
         self._to_end: list[Callable[[], Awaitable[None]]] = []
-        self._short_waits = 0
-        self._full_wait_at = 0.0
-        self._unreplicated = 0
+        self._replicas = Replicas(url)
+        self.spoilt = SpoiltKeys(url.keys.fleet, self._look_at_keys, self.elapsed)
+        """Queues that cannot be worked, as a key of theirs is none of ours."""
         self.waits = Waits(self._note_waits)
         """What the store knows of queues that are waited for here."""
 
@@ -105,11 +113,13 @@ class Database:
         each base is a step of its own. False stands for no answer.
 
         :param also: further keys, on the same server as every base
-        :param silent: of a cluster go on without the bases whose servers do not answer, and note
-            them here; see :meth:`run_some`
+        :param silent: go on without bases that have a key of another type, and of a cluster those
+            whose servers do not answer, and note them here; see :meth:`run_some`
         :param wait: False: ask no server that was silent the last time
         :raises StorageError: translated; after :class:`Unavailable` the outcome is unknown
         """
+        if self.spoilt.known and name != _LOOK_AT_KEYS:
+            requests = await self.spoilt.without(requests, silent)
         if not requests:
             return {}
         take: _Take | None = None
@@ -125,14 +135,29 @@ class Database:
         for group, reply in zip(groups, replies, strict=True):
             if silent is not None and (error := unavailable_in(reply)):
                 silent[group[0][0]] = error
-            else:
-                decoded.update(zip((base for base, _ in group), decoder.decode(reply), strict=True))
+                continue
+            bases, packed = [base for base, _ in group], reply
+            if isinstance(reply, list):
+                packed, bases, spoilt = split(reply, bases)
+                if any(map(is_of_locators, spoilt)):
+                    raise WrongType("a key of locators holds something of another type")
+                errors = await self.spoilt.found(spoilt)
+                if silent is None:
+                    raise next(iter(errors.values()))
+                silent |= errors
+            decoded.update(zip(bases, decoder.decode(packed), strict=True))
         return decoded
+
+    async def _look_at_keys(self, bases: Iterable[str]) -> dict[str, list[WrongKey]]:
+        fleet = self.keys.fleet
+        asked = {base: "fleet" if base == fleet else "queue" for base in bases}
+        return (await self.run_some(_LOOK_AT_KEYS, asked, list[WrongKey])).found
 
     async def run_some(
         self, name: str, requests: Mapping[str, object], answer: type[T], *, wait: bool = True
     ) -> Answers[T]:
-        """:meth:`run`, without what lies on servers of a cluster that do not answer.
+        """:meth:`run`, without queues that cannot be read, see ``spoilt.py``, and without what lies
+        on servers of a cluster that do not answer.
 
         Such a server keeps the call for half of its time limit, and the next ones hardly at all.
 
@@ -141,7 +166,9 @@ class Database:
         """
         silent: dict[str, Unavailable] = {}
         found = await self.run(name, requests, answer, silent=silent, wait=wait)
-        self.silence.note(found, silent)
+        # What is spoilt answers, and says itself what is wrong.
+        mute = {base: each for base, each in silent.items() if not isinstance(each, WrongType)}
+        self.silence.note(found, mute)
         return Answers(found, silent)
 
     async def run_one(
@@ -166,7 +193,7 @@ class Database:
         Each is a step of its own.
 
         :param some: :class:`Unavailable` is the reply of a server of a cluster that does not
-            answer; see :meth:`run_some`
+            answer, and for a key of another type than it must have; see :meth:`run_some`
         :raises StorageError: translated, also when only some were refused
         """
         if not commands:
@@ -175,7 +202,9 @@ class Database:
         read = _heard if some and self.is_cluster else _value
 
         async def run() -> list[Any]:
-            return [read(reply) for reply in await self._commands(commands, take)]
+            replies = await self._commands(commands, take)
+            told = zip(commands, replies, strict=True)
+            return [(some and wrong_type_in(*each)) or read(each[1]) for each in told]
 
         return await self.guarded(run)
 
@@ -218,8 +247,9 @@ class Database:
         heard = self._ear.health()
         return msgspec.structs.replace(
             heard,
-            unreplicated=self._unreplicated,
-            silent=self.silence.queues,
+            unreplicated=self._replicas.unreplicated,
+            silent=self.silence.queues | {queue_of(base) for base in self.spoilt.stopped},
+            unreadable=self.spoilt.reasons,
             layout=self.places.in_words(is_cluster=self.is_cluster),
             problem=self.problem,
         )
@@ -260,7 +290,7 @@ class Database:
     async def _take(self, commands: Sequence[Command], waits: int, take: _Take) -> list[Any]:
         if not waits:
             return await self._commands(commands, take)
-        wait = Wait(self._wait_for)
+        wait = Wait(self._replicas.wait_for)
         # Each on a connection of its own: so replicas that are missing cost one limit, not many.
         taken = await asyncio.gather(
             *(take([[command, wait]]) for command in commands), return_exceptions=True
@@ -272,40 +302,8 @@ class Database:
             [[reply, reached]] = each
             replies.append(reply)
             if not isinstance(reply, Exception):
-                self._note_wait(_value(reached))
+                self._replicas.note(_value(reached))
         return replies
-
-    def _wait_for(self) -> tuple[int, int]:
-        """For how many replicas a write waits, and for how many milliseconds at most.
-
-        Never so long that its call fails for it. While replicas are known to be missing, one write
-        of a second waits, to see whether they are back, and the others ask only how many have it:
-        if all waited, calls would soon wait for connections.
-        """
-        now = _elapsed()
-        full = min(self._url.wait_timeout, self._url.timeout / 4)
-        if self._short_waits:
-            if now < self._full_wait_at:
-                return 0, 1
-            self._full_wait_at = now + max(full, 1.0)
-        return self._url.wait_replicas, int(full * 1000)
-
-    def _note_wait(self, reached: int) -> None:
-        wanted = self._url.wait_replicas
-        if reached < wanted:
-            self._short_waits += 1
-            self._unreplicated += 1
-            if self._short_waits == 1:
-                logger.warning(
-                    "a write reached %d of %d replicas within %g s; it stands, but a failover now "
-                    "may lose it",
-                    reached,
-                    wanted,
-                    self._url.wait_timeout,
-                )
-        elif self._short_waits:
-            logger.info("writes reach %d replicas again; %d have not", wanted, self._short_waits)
-            self._short_waits = 0
 
     async def guarded(self, work: Callable[[], Awaitable[T]]) -> T:
         """Do ``work`` with the servers in a task of its own, within the time limit.

@@ -20,6 +20,7 @@ from forge_jobs.storage.notices import until_set
 from forge_jobs.storage.redis.codec import Templates, doc_of, is_plain, new_job_fields
 from forge_jobs.storage.redis.database import BASES_AT_ONCE, Database
 from forge_jobs.storage.redis.edges import Edges, Link, Otherwise, missing
+from forge_jobs.storage.redis.errors import WrongType
 from forge_jobs.storage.redis.fleet import note_queues
 from forge_jobs.storage.redis.locating import Ids, Locating
 from forge_jobs.storage.redis.locators import locate
@@ -96,11 +97,14 @@ async def enqueue(
 
 async def _store_one(db: Database, job: NewJob) -> bool:
     """False: it is for the script that knows repeats and new queues, and nothing is stored."""
-    if db.places.source(job.id):
-        return False
     keys = (db.keys.queue(job.queue), db.places.of(job.id))
+    if db.places.source(job.id) or keys[0] in db.spoilt.stopped:
+        return False
     plain = (job.id, job.payload, job.kind, job.priority, doc_of(job))
-    return bool(await db.run_alone("enqueue_one", keys, job.queue, db.keys.channel, *plain))
+    try:
+        return bool(await db.run_alone("enqueue_one", keys, job.queue, db.keys.channel, *plain))
+    except WrongType:
+        return False  # The other script says which queue it is.
 
 
 class _Call:

@@ -113,3 +113,10 @@ async def due_kinds(database: Database, names: Sequence[str]) -> dict[str, dict[
         for kind, number in found:
             due[queue][kind] += number
     return {queue: dict(kinds) for queue, kinds in due.items()}
+
+
+async def unreadable(database: Database) -> dict[str, str]:
+    """See ``Storage``."""
+    keys = database.keys
+    bases = [keys.fleet, *map(keys.queue, await queue_names(database))]
+    return await database.spoilt.look_at(bases)

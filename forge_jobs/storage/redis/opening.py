@@ -17,6 +17,7 @@ from forge_jobs.storage.redis.config_store import RedisConfigStore
 from forge_jobs.storage.redis.cron_store import RedisCronStore
 from forge_jobs.storage.redis.database import Database
 from forge_jobs.storage.redis.durability import Findings, in_words, look
+from forge_jobs.storage.redis.fleet import unreadable
 from forge_jobs.storage.redis.job_store import RedisJobStore
 from forge_jobs.storage.redis.late_check import LateCheck
 from forge_jobs.storage.redis.listening import Ear
@@ -127,6 +128,7 @@ class _Opener:
             durability=in_words(self._findings, url.wait_replicas),
             is_durable=all(each.is_durable() for each in self._findings),
             health=database.health,
+            unreadable=lambda: unreadable(database),
             pool_size=url.pool_size,
             is_parted=database.is_cluster,
         )

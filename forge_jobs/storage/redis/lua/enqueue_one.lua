@@ -14,15 +14,16 @@ if not workers
   return 0
 end
 local time, line = text(now), priority .. ' n ' .. kind
+-- The job itself last: where a list is of another type nothing is stored.
+redis.call('ZADD', base .. ':ready:' .. line, time, id)
+redis.call('ZADD', base .. ':lines', priority, line)
+redis.call('ZADD', base .. ':s:pending', 0, id)
+redis.call('ZADD', base .. ':kind:' .. kind, 0, id)
 redis.call(
   'HSET', base .. ':j:' .. id, 'status', 'pending', 'payload', ARGV[5], 'cause', 'enqueued',
   'kind', kind, 'priority', priority, 'run_at', time, 'enqueued', time, 'token', time,
   'doc', ARGV[8]
 )
-redis.call('ZADD', base .. ':kind:' .. kind, 0, id)
-redis.call('ZADD', base .. ':s:pending', 0, id)
-redis.call('ZADD', base .. ':ready:' .. line, time, id)
-redis.call('ZADD', base .. ':lines', priority, line)
 count('enqueued', '', 1)
 flush_counts(base)
 waits_of[base] = waits

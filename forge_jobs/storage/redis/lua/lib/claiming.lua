@@ -4,6 +4,38 @@
 -- whether a step before has made claims }. The payloads of the claims are so many bytes at most; the
 -- first one of all steps comes whatever its size.
 
+-- Out of the lines, and to where claims are listed.
+local function move(base, host, picked, before)
+  leave_lines(base, picked)
+  if next(before) then
+    list_claims(base, host, before)
+  end
+end
+
+-- Puts back what nobody is told of, as a key of another type has ended the step.
+local function put_back(base, host, picked, before)
+  for _, entry in ipairs(picked) do
+    local line = entry.line
+    redis.pcall('ZADD', base .. ':ready:' .. line.name, entry.run_at, entry.id)
+    redis.pcall('ZADD', base .. ':lines', line.priority, line.name)
+  end
+  for status, ids in pairs(before) do
+    for _, id in ipairs(ids) do
+      local key = base .. ':j:' .. id
+      redis.pcall('HSET', key, 'status', status)
+      redis.pcall('HINCRBY', key, 'attempt', -1)
+      redis.pcall('HDEL', key, 'host', 'worker', 'claimed', 'beat')
+      redis.pcall('ZADD', base .. ':s:' .. status, 0, id)
+      redis.pcall('ZREM', base .. ':claimed', id)
+      redis.pcall('SREM', base .. ':own:' .. host, id)
+      local expires = redis.pcall('HGET', key, 'expires')
+      if type(expires) == 'string' then
+        redis.pcall('ZADD', base .. ':expiring', expires, id)
+      end
+    end
+  end
+end
+
 -- The claims, the kinds of due jobs that were passed over, the jobs that cannot be read (id and
 -- reason of each), and whether due jobs were left: 'cut' for their size, 'stuck' behind expired ones.
 local function claim(base, demand)
@@ -28,9 +60,11 @@ local function claim(base, demand)
       unreadable[#unreadable + 1] = entry
     end
   end
-  leave_lines(base, picked)
-  if #claims > 0 then
-    list_claims(base, host, before)
+  local is_done, problem = pcall(move, base, host, picked, before)
+  if not is_done then
+    put_back(base, host, picked, before)
+    error(problem, 0)
+  elseif #claims > 0 then
     count('claimed', host, #claims)
   end
   for index, entry in ipairs(unreadable) do

@@ -29,7 +29,8 @@ local function tell_children(base, id, status)
   if redis.call('EXISTS', kids) == 0 then
     return
   end
-  redis.call('RENAME', kids, add_news(base, id, status))
+  local told = add_news(base, id, status)
+  redis.call('RENAME', kids, told)
 end
 
 local function free_key(base, job)

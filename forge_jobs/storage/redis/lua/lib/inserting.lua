@@ -16,7 +16,7 @@ local function write_own(base, job, key)
   end
 end
 
-local function insert(base, job)
+local function write(base, job)
   local template, key = job.template, base .. ':j:' .. job.id
   local fields = template.fields
   fields[2], fields[4] = job.parents and 'blocked' or 'pending', job.payload
@@ -24,28 +24,33 @@ local function insert(base, job)
   if job.fingerprint or job.parents or job.key then
     write_own(base, job, key)
   end
-  for _, list in ipairs(template.lists) do
-    later('ZADD', list, 0, job.id)
-  end
+end
+
+local function list(base, job)
+  local template = job.template
   if job.parents then
     later('ZADD', base .. ':s:blocked', 0, job.id)
   else
-    later('ZADD', template.pending, 0, job.id)
     later('ZADD', template.ready, template.due, job.id)
+    later('ZADD', template.pending, 0, job.id)
     template.is_ready = true
+  end
+  for _, key in ipairs(template.lists) do
+    later('ZADD', key, 0, job.id)
   end
   if template.expires then
     later('ZADD', base .. ':expiring', template.expires, job.id)
   end
 end
 
+-- The jobs themselves last: where a list is of another type none is stored.
 local function insert_all(base, jobs)
   for _, job in ipairs(jobs) do
     local template = job.template
     if not template.fields then
       prepare(base, template)
     end
-    insert(base, job)
+    list(base, job)
     if template.is_ready and not template.is_listed then
       template.is_listed = true
       later('ZADD', base .. ':lines', template.priority, template.line)
@@ -53,5 +58,9 @@ local function insert_all(base, jobs)
         ring_queue(base)
       end
     end
+  end
+  flush_writes()
+  for _, job in ipairs(jobs) do
+    write(base, job)
   end
 end

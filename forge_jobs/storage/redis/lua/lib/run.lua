@@ -4,35 +4,56 @@
 -- A script that writes under several bases, all or nothing, also sets check(base, request): its
 -- answer, when it has one, says why nothing may be written under any of them, and is then the
 -- answer of all that have none of their own.
+--
+-- A key of another type than it must have stops its own base and no other. The answer is a list then:
+-- the answers, and the numbers of such bases.
 local requests = cmsgpack.unpack(ARGV[2])
-local answers = {}
-local refusal
-if check then
-  for index, request in ipairs(requests) do
-    answers[index] = check(KEYS[index], request)
-    refusal = refusal or answers[index]
+local answers, spoilt, refusal = {}, {}, nil
+
+local function answered(base, request)
+  local answer
+  if request then
+    answer = handle(base, request)
+  else
+    answer = redis.call('SMEMBERS', base .. ':queues')
   end
+  flush_writes()
+  flush_owned(base)
+  flush_counts(base)
+  return answer
 end
-if refusal then
-  for index = 1, #requests do
-    answers[index] = answers[index] or refusal
+
+-- The answer of `work`; false, and the base is noted, when it has met a key of another type.
+local function apart(work, index, request)
+  local base = KEYS[index]
+  local is_done, answer = pcall(work, base, request)
+  if is_done then
+    return answer
+  elseif not is_wrong_type(answer) then
+    error(answer, 0)
   end
-else
-  for index, request in ipairs(requests) do
-    local base, answer = KEYS[index], nil
-    if request then
-      answer = handle(base, request)
-    else
-      answer = redis.call('SMEMBERS', base .. ':queues')
-    end
-    if answer == nil then
-      answer = false
-    end
-    answers[index] = answer
-    flush_writes()
-    flush_owned(base)
-    flush_counts(base)
+  spoilt[#spoilt + 1], woken[base] = index, nil
+  -- What has been written stands, so its indexes follow where they can. A job that is being stored
+  -- has been listed before it was written, or is not stored.
+  if check then
+    drop_writes()
   end
+  flush_what_can_be()
+  flush_owned(base)
+  flush_counts(base)
+  return false
+end
+
+for index, request in ipairs(check and requests or {}) do
+  answers[index] = apart(check, index, request)
+  refusal = refusal or answers[index]
+end
+local may_write = not refusal and not spoilt[1]
+for index, request in ipairs(requests) do
+  if may_write then
+    answers[index] = apart(answered, index, request)
+  end
+  answers[index] = answers[index] or refusal or false
 end
 flush_topics()
-return cmsgpack.pack(answers)
+return spoilt[1] and { cmsgpack.pack(answers), cmsgpack.pack(spoilt) } or cmsgpack.pack(answers)

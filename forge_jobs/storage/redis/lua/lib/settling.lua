@@ -11,6 +11,16 @@ local function judge(job, token, host, mode, stale_after)
   return mode ~= 'revive' and job ~= nil and is_repeat(job, token, host) and 'repeat'
 end
 
+-- A step that a key of another type has ended may have ended the claim and not listed the job.
+local function relist(base, job)
+  if job then
+    redis.call('ZADD', base .. ':s:' .. job.status, 0, job.id)
+    if ENDED[job.status] and job.finished then
+      redis.call('ZADD', base .. ':ended:' .. job.status, job.finished, job.id)
+    end
+  end
+end
+
 -- Per item whether it is settled. All are judged before any is applied.
 local function settle(base, outcomes, items, mode, stale_after, owner)
   local jobs, verdicts, applied, ended = {}, {}, {}, {}
@@ -23,8 +33,9 @@ local function settle(base, outcomes, items, mode, stale_after, owner)
       jobs[id] = job
     end
     verdicts[index] = judge(job, item[2], item[4] or owner, mode, stale_after)
-    if mode == 'revive' and not job then
+    if mode == 'revive' and not (job and job.status == 'in_progress') then
       forget_claim(base, id)
+      relist(base, job)
     end
   end
   for index = 1, #items do
@@ -44,6 +55,8 @@ local function settle(base, outcomes, items, mode, stale_after, owner)
     verdicts[index] = verdicts[index] and true
   end
   list_plain_ends(base, outcomes)
+  -- Where a list is of another type, the reaper finds what is listed as claimed still.
+  flush_writes()
   remove_claims(base, ended)
   return verdicts
 end

@@ -3,11 +3,12 @@
 
 local counts, owned = {}, {}
 
--- Adds to a number in a hash; one that cannot be read begins anew. The number after it.
+-- Adds to a number in a hash; one that cannot be read begins anew. The number after it. What has been
+-- counted is done, so a key of another type stops nothing.
 local function add_up(key, field, by)
   local sum = redis.pcall('HINCRBY', key, field, by)
   if type(sum) == 'table' then
-    redis.call('HSET', key, field, by)
+    redis.pcall('HSET', key, field, by)
     return by
   end
   return sum
@@ -27,7 +28,7 @@ end
 local function flush_owned(base)
   for host, by in pairs(owned) do
     if by ~= 0 and add_up(base .. ':owners', host, by) <= 0 then
-      redis.call('HDEL', base .. ':owners', host)
+      redis.pcall('HDEL', base .. ':owners', host)
     end
   end
   owned = {}
@@ -42,8 +43,8 @@ local function flush_counts(base)
   for field, by in pairs(counts) do
     -- Only the first of a field may be the first of the minute.
     if add_up(key, field, by) == by then
-      if redis.call('ZADD', base .. ':minutes', minute, minute) == 1 then
-        redis.call('ZADD', base .. ':unfolded', minute, minute)
+      if redis.pcall('ZADD', base .. ':minutes', minute, minute) == 1 then
+        redis.pcall('ZADD', base .. ':unfolded', minute, minute)
       end
       redis.call('PEXPIRE', key, 31 * 86400000)
     end

@@ -24,6 +24,21 @@ local function later(command, key, first, second)
   arguments[#arguments + 1] = second
 end
 
+local function drop_writes()
+  writes, order = { ZREM = {}, ZADD = {}, SREM = {} }, {}
+end
+
+-- After an error: each by itself.
+local function flush_what_can_be()
+  for _, write in ipairs(order) do
+    local arguments = writes[write[1]][write[2]]
+    if arguments then
+      pcall(call_many, write[1], write[2], arguments)
+    end
+  end
+  drop_writes()
+end
+
 local function flush_writes()
   for _, write in ipairs(order) do
     local command, key = write[1], write[2]
