@@ -138,6 +138,7 @@ async def test_it_stops_its_queue_alone_and_nothing_is_lost(
 
     # What is asked of the queue is taken or refused, and never both.
     for call in (
+        claim(storage, lease, queue="a", limit=1),
         jobs.enqueue([one]),
         jobs.enqueue(more),
         jobs.exchange(
