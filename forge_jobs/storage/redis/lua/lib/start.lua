@@ -50,12 +50,6 @@ local function read_fields(key, ...)
   return values.err and {} or values
 end
 
--- Whether an error says that a key holds something of another type.
-local function is_wrong_type(error)
-  local words = type(error) == 'table' and error.err or error
-  return type(words) == 'string' and string.find(words, 'WRONGTYPE', 1, true) ~= nil
-end
-
 -- A whole number as text; '..' would round it to 14 digits.
 local function text(number)
   return string.format('%.0f', number)

@@ -24,6 +24,12 @@ local function later(command, key, first, second)
   arguments[#arguments + 1] = second
 end
 
+-- Whether an error says that a key holds something of another type.
+local function is_wrong_type(error)
+  local words = type(error) == 'table' and error.err or error
+  return type(words) == 'string' and string.find(words, 'WRONGTYPE', 1, true) ~= nil
+end
+
 local function drop_writes()
   writes, order = { ZREM = {}, ZADD = {}, SREM = {} }, {}
 end
