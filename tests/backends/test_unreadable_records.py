@@ -2,6 +2,7 @@
 
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -23,9 +24,9 @@ from forge_jobs.model.transitions import Finalization
 from forge_jobs.runtime.cron import fire_due_once
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.storage.sql import tables
+from tests.support import factories
 from tests.support.factories import (
     KIND,
-    LEASE,
     SECOND,
     a_pod,
     claim,
@@ -33,7 +34,6 @@ from tests.support.factories import (
     done,
     new_job,
     only,
-    register,
 )
 from tests.support.spoiling import (
     each_wrong_entry,
@@ -44,6 +44,11 @@ from tests.support.spoiling import (
 )
 
 pytestmark = pytest.mark.anyio
+
+LEASE = factories.DAY
+"""Values are tried one after the other, and not every pod beats meanwhile."""
+
+register = partial(factories.register, lease_for=LEASE)
 
 ALL = ("sqlite", pytest.param("postgres", marks=pytest.mark.long), "redis")
 MANY = 31

@@ -13,6 +13,7 @@ from forge_jobs.errors import InvalidInput, NotFound, StorageError, Unavailable
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.storage.sql.enqueue import enqueue
+from forge_jobs.storage.sql.postgres.connections import PostgresConnection
 from forge_jobs.storage.sql.transaction import Tx
 from tests.support.factories import QUEUE, claim, enqueue_one, new_job, register
 from tests.support.postgres import (
@@ -55,6 +56,25 @@ async def test_a_loss_that_the_program_has_not_noticed_yet_is_made_good(
     thread.join()
     await enqueue_one(storage)
     assert await stored(storage) == 2
+
+
+async def test_a_connection_that_is_ended_while_it_is_opened_is_not_left_behind(
+    storage: Storage, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    execute, ended = PostgresConnection.execute, list[int]()
+
+    async def is_ended_first(self: PostgresConnection, statement: str) -> None:
+        if statement == "ROLLBACK" and not ended:
+            ended.append(await terminate_others(url))
+        await execute(self, statement)
+
+    assert await terminate_others(url) >= 1
+    monkeypatch.setattr(PostgresConnection, "execute", is_ended_first)
+    with pytest.raises(Unavailable):
+        await stored(storage)
+    assert ended
+    # The garbage collector would speak of it: ``no_errors_of_libraries``.
+    assert await stored(storage) == 0
 
 
 async def test_a_call_whose_connection_is_ended_fails_whole_and_the_next_one_works(

@@ -263,9 +263,13 @@ class Connections:
     async def _opened(self) -> PostgresConnection:
         connection = await self._engine.connect()
         raw = await connection.get_raw_connection()
-        driver: Any = raw.driver_connection
-        await _or_end(driver, "ROLLBACK")
-        return PostgresConnection(connection, driver, self._plan_once)
+        opened = PostgresConnection(connection, raw.driver_connection, self._plan_once)
+        try:
+            await opened.execute("ROLLBACK")
+        except BaseException:
+            await opened.close(politely=False)
+            raise
+        return opened
 
     async def forget_idle(self) -> None:
         """Close what is idle: most likely it leads nowhere either."""
@@ -308,21 +312,16 @@ class _Lent:
         await self._pool.give_back(self._found)
 
 
-async def _or_end(driver: Any, command: str) -> None:
-    """Run the command; a connection that fails at it is closed, for nobody else knows of it."""
-    try:
-        await driver.execute(command)
-    except BaseException:
-        driver.terminate()
-        raise
-
-
 def _engine(options: PostgresOptions) -> AsyncEngine:
     async def opened() -> Any:
         driver = await connect(options)
         # What SQLAlchemy asks of a new connection, it asks in one transaction, and so in one
         # session of a pooler.
-        await _or_end(driver, "BEGIN")
+        try:
+            await driver.execute("BEGIN")
+        except BaseException:  # nobody else knows of it
+            driver.terminate()
+            raise
         return driver
 
     return create_async_engine(
