@@ -51,7 +51,7 @@ LEASE = factories.DAY
 register = partial(factories.register, lease_for=LEASE)
 
 ALL = ("sqlite", pytest.param("postgres", marks=pytest.mark.long), "redis")
-MANY = 31
+MANY = 11
 SPOILT = MANY // 2
 _QUEUES = tuple(f"q{number:02}" for number in range(MANY))
 _OTHERS = tuple(name for name in _QUEUES if name != _QUEUES[SPOILT])

@@ -12,7 +12,6 @@ from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import After
 from forge_jobs.model.processes import AllocationChange, Slots
 from forge_jobs.runtime.handover import hand_over_once
-from forge_jobs.storage.cursors import WALKED
 from forge_jobs.storage.opening import open_storage
 from tests.cli.conftest import CommandLine
 from tests.support.factories import KIND, QUEUE, claim_one, new_job, register
@@ -114,14 +113,15 @@ def test_an_empty_list_is_said_on_stderr(forge: CommandLine) -> None:
 
 
 def test_a_list_that_ended_early_says_how_far_back_it_looked_and_how_to_go_on(
-    forge: CommandLine, enqueue: Enqueue
+    forge: CommandLine, enqueue: Enqueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    walked = 2_000
+    monkeypatch.setattr("forge_jobs.storage.sql.filters.WALKED", walked)
     wanted = enqueue("rare", "--tag", "rare")
 
     async def fill() -> None:
         async with await open_storage(forge.url) as storage:
-            for _ in range(6):
-                await storage.jobs.enqueue([new_job() for _ in range(WALKED // 5)])
+            await storage.jobs.enqueue([new_job() for _ in range(walked + walked // 5)])
 
     anyio.run(fill)
     result = forge("jobs", "list", "--tag", "rare")

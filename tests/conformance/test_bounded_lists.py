@@ -7,7 +7,6 @@ import pytest
 from forge_jobs.model.filters import BulkOutcome, JobFilter, Page
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import JobStatus
-from forge_jobs.storage.cursors import WALKED, WALKED_ON_REDIS
 from forge_jobs.storage.protocols import Storage
 from tests.support.factories import DAY, QUEUE, enqueue_one, new_job
 
@@ -15,11 +14,14 @@ pytestmark = pytest.mark.anyio
 
 ONE, OTHER = "one", "other"
 TAG = "common"
+WALKED, WALKED_ON_REDIS = 5_000, 2_000
 
 
 @pytest.fixture
-def many(storage: Storage) -> int:
+def many(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> int:
     """More jobs than one call looks at, in whichever index of a filter it walks along."""
+    monkeypatch.setattr("forge_jobs.storage.sql.filters.WALKED", WALKED)
+    monkeypatch.setattr("forge_jobs.storage.redis.lists.WALKED_ON_REDIS", WALKED_ON_REDIS)
     return 2 * WALKED_ON_REDIS + 1_000 if "redis" in str(storage) else WALKED + 500
 
 

@@ -1,7 +1,6 @@
 """What must be true of a store after any test: looked at from outside, by the driver alone."""
 
 import sqlite3
-from contextlib import aclosing
 from pathlib import Path
 
 from forge_jobs.storage.redis.address import parse_url
@@ -22,8 +21,8 @@ async def problems_of(backend: str, folder: Path) -> list[str]:
     if backend in ("postgres", POOLED):
         return await _of_postgres(folder)
     prefix = parse_url(key_prefixes.url_of(backend, folder)).keys.prefix
-    async with aclosing(key_prefixes.client_of(backend)) as client:
-        return await redis_keys.problems(client, prefix)
+    stored = redis_keys.read(key_prefixes.looker_of(backend), prefix)
+    return redis_keys.problems_in(stored, prefix)
 
 
 def _of_sqlite(folder: Path) -> list[str]:
@@ -40,9 +39,9 @@ def _of_sqlite(folder: Path) -> list[str]:
 
 async def _of_postgres(folder: Path) -> list[str]:
     connection = await databases.look_into(folder)
-    orphans = await connection.fetch(_ORPHANS)
-    waiting = await connection.fetch(_IN_TRANSACTION)
+    orphans = connection.execute(_ORPHANS).fetchall()
+    waiting = connection.execute(_IN_TRANSACTION).fetchall()
     return [
-        *(f"edges of {row['child_id']}, which does not exist" for row in orphans),
-        *(f"a transaction is open after {row['query']}" for row in waiting),
+        *(f"edges of {child}, which does not exist" for (child,) in orphans),
+        *(f"a transaction is open after {query}" for (query,) in waiting),
     ]

@@ -7,9 +7,11 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from functools import cache
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import asyncpg
+import psycopg
 
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.sql.tables import metadata
@@ -19,7 +21,7 @@ _RUN = f"forge_test_{secrets.token_hex(4)}"
 _TEMPLATE = f"{_RUN}_template"
 _made: dict[Path, str] = {}
 _spare: list[str] = []
-_looked_into: dict[Path, "asyncpg.Connection[asyncpg.Record]"] = {}
+_looked_into: dict[str, "psycopg.Connection[tuple[Any, ...]]"] = {}
 _template_made: list[bool] = []
 
 # What a test has left running ends here, and not in the database of the next one.
@@ -37,19 +39,21 @@ async def url_of(folder: Path) -> str:
     return _url(_made[folder])
 
 
-async def look_into(folder: Path) -> "asyncpg.Connection[asyncpg.Record]":
-    """A connection to the folder's database, kept until that is forgotten or passed on."""
-    if folder not in _looked_into:
-        _looked_into[folder] = await asyncpg.connect(await url_of(folder))
-    return _looked_into[folder]
+async def look_into(folder: Path) -> "psycopg.Connection[tuple[Any, ...]]":
+    """A connection to the folder's database, kept as long as the database is."""
+    url = await url_of(folder)
+    name = _made[folder]
+    if name not in _looked_into:
+        _looked_into[name] = psycopg.connect(url, autocommit=True)
+    return _looked_into[name]
 
 
 async def forget(folder: Path) -> None:
     """Drop the folder's database, if it has one."""
-    if folder in _looked_into:
-        await _looked_into.pop(folder).close()
     name = _made.pop(folder, None)
     if name is not None:
+        if name in _looked_into:
+            _looked_into.pop(name).close()
         await _drop([name])
 
 
@@ -60,9 +64,8 @@ async def pass_on(folder: Path) -> None:
     """
     if folder in _made:
         connection = await look_into(folder)
-        await connection.execute(_END_OTHERS)
-        await connection.execute(_empty())
-        await _looked_into.pop(folder).close()
+        connection.execute(_END_OTHERS)
+        connection.execute(_empty())
         _spare.append(_made.pop(folder))
 
 

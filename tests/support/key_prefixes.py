@@ -3,9 +3,12 @@
 import asyncio
 import atexit
 import secrets
-from contextlib import aclosing
+from functools import cache
 from pathlib import Path
+from typing import Any
 
+from redis import Redis as SyncRedis
+from redis import RedisCluster as SyncCluster
 from redis.asyncio import Redis, RedisCluster
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
@@ -14,6 +17,14 @@ from tests.support import servers
 
 _RUN = f"forge-test-{secrets.token_hex(4)}"
 _made: dict[tuple[str, Path], str] = {}
+_FORGET = """
+local cursor = "0"
+repeat
+    local page = redis.call("SCAN", cursor, "MATCH", ARGV[1], "COUNT", 1000)
+    cursor = page[1]
+    for _, key in ipairs(page[2]) do redis.call("UNLINK", key) end
+until cursor == "0"
+"""
 
 
 def url_of(backend: str, folder: Path) -> str:
@@ -29,13 +40,23 @@ def url_of(backend: str, folder: Path) -> str:
 async def forget(backend: str, folder: Path) -> None:
     """Delete the folder's keys."""
     prefix = _made.pop((backend, folder), None)
-    if prefix is None:
-        return
-    async with aclosing(client_of(backend)) as client:
-        pipeline = client.pipeline(transaction=False)
-        async for key in client.scan_iter(match=f"*{prefix}*", count=1000):
-            pipeline.execute_command("UNLINK", key)
-        await pipeline.execute()
+    if prefix is not None:
+        run: Any = looker_of(backend).execute_command
+        options = {"target_nodes": RedisCluster.PRIMARIES} if backend != "redis" else {}
+        run("EVAL", _FORGET, 0, f"*{prefix}*", **options)
+
+
+@cache
+def looker_of(backend: str) -> "SyncRedis | SyncCluster":
+    """A client of the server itself, kept for what is looked at after each test."""
+    url = _server(backend).replace("+cluster", "")
+    made: SyncRedis | SyncCluster
+    if backend == "redis":
+        made = SyncRedis.from_url(url)
+    else:
+        made = SyncCluster.from_url(url.partition(",")[0])
+    atexit.register(made.close)
+    return made
 
 
 def client_of(backend: str) -> "Redis | RedisCluster":

@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from redis import Redis as SyncRedis
+from redis import RedisCluster as SyncCluster
 from redis.asyncio import Redis, RedisCluster
 
 from forge_jobs.storage.redis.keys import OLD_HASHES, Keys, queue_of
@@ -63,13 +65,27 @@ _RARE = frozenset(
 """Fields that a job with none of them need not be asked for."""
 _STATUSES = _ACTIVE | {"done", "dead", "cancelled"}
 
-_READERS: Mapping[str, tuple[str, ...]] = {
-    "hash": ("HGETALL",),
-    "zset": ("ZRANGE", "0", "-1", "WITHSCORES"),
-    "set": ("SMEMBERS",),
-    "list": ("LRANGE", "0", "-1"),
-    "string": ("GET",),
+_DUMP = """
+local readers = {
+    hash = {"HGETALL"},
+    zset = {"ZRANGE", "0", "-1", "WITHSCORES"},
+    set = {"SMEMBERS"},
+    list = {"LRANGE", "0", "-1"},
+    string = {"GET"},
 }
+local found, cursor = {}, "0"
+repeat
+    local page = redis.call("SCAN", cursor, "MATCH", ARGV[1], "COUNT", 1000)
+    cursor = page[1]
+    for _, key in ipairs(page[2]) do
+        local kind = redis.call("TYPE", key).ok
+        local command, first, last, option = unpack(readers[kind])
+        local value = redis.call(unpack({command, key, first, last, option}))
+        found[#found + 1] = {key, kind, redis.call("PTTL", key), value}
+    end
+until cursor == "0"
+return found
+"""
 
 
 @dataclass
@@ -95,10 +111,15 @@ class _Queue:
 
 async def problems(client: "Redis | RedisCluster", prefix: str) -> list[str]:
     """What is wrong with the keys of the store; empty when all is well."""
+    return problems_in(await contents(client, prefix), prefix)
+
+
+def problems_in(stored: "list[tuple[str, Any, int]]", prefix: str) -> list[str]:
+    """:func:`problems` of what :func:`contents` or :func:`read` has found."""
     found: list[str] = []
     bases: defaultdict[str, _Queue] = defaultdict(_Queue)
     pattern = re.compile(re.escape(prefix) + r":\{([^}]*)\}:(.*)", re.DOTALL)
-    for key, value, ends_in in await contents(client, prefix):
+    for key, value, ends_in in stored:
         matched = pattern.fullmatch(key)
         if matched is None:
             found.append(f"{key} is not under a base")
@@ -117,21 +138,33 @@ async def problems(client: "Redis | RedisCluster", prefix: str) -> list[str]:
 
 async def contents(client: "Redis | RedisCluster", prefix: str) -> list[tuple[str, Any, int]]:
     """Each key, what it holds, and in how many milliseconds it ends; -1 for never."""
-    keys = sorted([key async for key in client.scan_iter(match=f"*{prefix}*", count=1000)])
-    looks = client.pipeline(transaction=False)
-    for key in keys:
-        looks.execute_command("TYPE", key)
-        looks.execute_command("PTTL", key)
-    looked = await looks.execute()
-    reads = client.pipeline(transaction=False)
-    for key, kind in zip(keys, looked[::2], strict=True):
-        command, *arguments = _READERS[_text(kind)]
-        reads.execute_command(command, key, *arguments)
-    values = await reads.execute()
-    return [
-        (_text(key), _plain(_text(kind), value), ends_in)
-        for key, kind, ends_in, value in zip(keys, looked[::2], looked[1::2], values, strict=True)
-    ]
+    return _plain_all(await client.execute_command(*_look(prefix), **_everywhere(client)))
+
+
+def read(client: "SyncRedis | SyncCluster", prefix: str) -> list[tuple[str, Any, int]]:
+    """:func:`contents` by a client that waits."""
+    run: Any = client.execute_command
+    return _plain_all(run(*_look(prefix), **_everywhere(client)))
+
+
+def _look(prefix: str) -> tuple[str | int, ...]:
+    return "EVAL", _DUMP, 0, f"*{prefix}*"
+
+
+def _everywhere(client: object) -> dict[str, Any]:
+    is_cluster = isinstance(client, (RedisCluster, SyncCluster))
+    return {"target_nodes": RedisCluster.PRIMARIES} if is_cluster else {}
+
+
+def _plain_all(answer: Any) -> list[tuple[str, Any, int]]:
+    """In the order of the keys; a scan may find one twice."""
+    answers = answer.values() if isinstance(answer, dict) else [answer]
+    found = {
+        _text(key): (_plain(_text(kind), value), ends_in)
+        for each in answers
+        for key, kind, ends_in, value in each
+    }
+    return [(key, *found[key]) for key in sorted(found)]
 
 
 def _text(value: bytes | str) -> str:
@@ -149,13 +182,8 @@ def _plain(kind: str, value: Any) -> Any:
     return set(members) if kind == "set" else members
 
 
-def _pairs(value: Any) -> list[tuple[Any, Any]]:
-    """What the driver has paired already, or has not."""
-    if isinstance(value, dict):
-        return list(value.items())
-    if value and isinstance(value[0], (tuple, list)):
-        return list(value)
-    return list(zip(value[::2], value[1::2], strict=True))
+def _pairs(flat: list[Any]) -> list[tuple[Any, Any]]:
+    return list(zip(flat[::2], flat[1::2], strict=True))
 
 
 def _check_name(tag: str, name: str, is_mortal: bool) -> Iterator[str]:

@@ -3,7 +3,7 @@
 import asyncio
 import sqlite3
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import aclosing, closing
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from sqlalchemy import BigInteger, Boolean, Column, Table
 
 from forge_jobs.storage.redis.address import parse_url
 from tests.support.backends import url_of
-from tests.support.key_prefixes import client_of
+from tests.support.key_prefixes import looker_of
 
 NOT_UTF8 = ("a text of bytes that are no character", b"\xff\xfe")
 
@@ -124,11 +124,8 @@ async def redis_commands(
     """
     keys = parse_url(await url_of(backend, folder)).keys
     prefix = keys.queue(base) if base else keys.fleet
-    async with aclosing(client_of(backend)) as client:
-        return [
-            await client.execute_command(name, f"{prefix}:{key}", *rest)
-            for name, key, *rest in commands
-        ]
+    run: Any = looker_of(backend).execute_command
+    return [run(name, f"{prefix}:{key}", *rest) for name, key, *rest in commands]
 
 
 Use = Callable[[], Awaitable[None]]

@@ -18,6 +18,9 @@ def backend() -> str:
 @pytest.fixture(autouse=True)
 def no_errors_of_libraries(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     """What is ridden out is no error of SQLAlchemy's pool, of asyncpg or of asyncio."""
+    # What is there before the test is not looked through after it.
+    gc.collect()
+    gc.freeze()
     yield
     # What objects that nobody refers to any more have to say is said now.
     gc.collect()

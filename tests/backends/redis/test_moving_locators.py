@@ -310,7 +310,7 @@ async def test_under_load_no_job_is_missed_and_no_id_stored_twice_while_movers_a
     ]
     await before.begin()
     deaths = 0
-    for lines in count(2):
+    for lines in count(2, 5):
         if await _moves(before.url, lines):
             break
         deaths += 1

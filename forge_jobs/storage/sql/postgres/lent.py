@@ -9,6 +9,7 @@ of the same call, in a savepoint.
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -127,9 +128,7 @@ class Lent:
 
     def __init__(self, flavor: PostgresFlavor, schema: str) -> None:
         self._flavor = flavor
-        place = quoted_name(schema)
-        self._alone, self._after = _statement(place, _ALONE), _statement(place, _PARENTS)
-        self._undo = text(_UNDO.format(place=place))
+        self._alone, self._after, self._undo = _statements(quoted_name(schema))
         self._known: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
         """Connections of drivers, and the store whose database they are of."""
 
@@ -207,6 +206,13 @@ def _links_of(requests: Sequence[NewJob]) -> list[dict[str, str]]:
         for one in requests
         for parent, rule in {after.job_id: after.on_failure for after in one.after}.items()
     ]
+
+
+@lru_cache(maxsize=16)
+def _statements(place: str) -> tuple[TextClause, TextClause, TextClause]:
+    """Of a schema: to enqueue without parents, with them, and to take back what was stored."""
+    undo = text(_UNDO.format(place=place))
+    return _statement(place, _ALONE), _statement(place, _PARENTS), undo
 
 
 def _statement(place: str, parts: Mapping[str, str]) -> TextClause:
