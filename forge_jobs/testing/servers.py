@@ -31,6 +31,7 @@ from forge_jobs.testing.programs import (
 
 _SLOTS = 16_384
 _CLUSTER_SECONDS = 60.0
+_CLUSTER_LOOKS_S = 0.05
 
 
 class PostgresServer(Server):
@@ -263,7 +264,7 @@ class RedisCluster:
         while not all(self._is_up(node) for node in self.nodes):
             if time.monotonic() > deadline:
                 raise ServerError(f"the cluster was not up after {_CLUSTER_SECONDS:g} s")
-            time.sleep(0.01)
+            time.sleep(_CLUSTER_LOOKS_S)
 
     def stop(self) -> None:
         """Stop all nodes in good order. The data stays."""

@@ -51,6 +51,8 @@ async def pass_on(backend: str, folder: Path) -> None:
 
 @asynccontextmanager
 async def _open(backend: str, folder: Path, clock: Clock | None) -> AsyncGenerator[Storage]:
+    if backend in ("postgres", POOLED):
+        databases.take(folder)
     async with await open_storage(await url_of(backend, folder), clock=clock) as storage:
         yield storage
 

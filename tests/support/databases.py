@@ -35,8 +35,21 @@ _END_OTHERS = (
 async def url_of(folder: Path) -> str:
     """The URL of the folder's database, made with an empty store when there is none."""
     if folder not in _made:
-        _made[folder] = _spare.pop() if _spare else await _make()
+        take(folder)
+        if folder not in _made:
+            _made[folder] = await _make()
+        _stop_looking(_made[folder])
     return _url(_made[folder])
+
+
+def take(folder: Path) -> None:
+    """Give the folder a database that was passed on, if there is one.
+
+    Other than :func:`url_of` for a folder that has none, this leaves the connection open that
+    looks into it, for tests that count no sessions.
+    """
+    if folder not in _made and _spare:
+        _made[folder] = _spare.pop()
 
 
 async def look_into(folder: Path) -> "psycopg.Connection[tuple[Any, ...]]":
@@ -52,8 +65,7 @@ async def forget(folder: Path) -> None:
     """Drop the folder's database, if it has one."""
     name = _made.pop(folder, None)
     if name is not None:
-        if name in _looked_into:
-            _looked_into.pop(name).close()
+        _stop_looking(name)
         await _drop([name])
 
 
@@ -67,6 +79,11 @@ async def pass_on(folder: Path) -> None:
         connection.execute(_END_OTHERS)
         connection.execute(_empty())
         _spare.append(_made.pop(folder))
+
+
+def _stop_looking(name: str) -> None:
+    if name in _looked_into:
+        _looked_into.pop(name).close()
 
 
 @cache
