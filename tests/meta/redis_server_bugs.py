@@ -117,6 +117,20 @@ REDIS_SERVER_BUGS: tuple[Bug, ...] = (
         "pass",
     ),
     _bug(
+        "replicas that one server misses are missed by all",
+        "durability",
+        "connections.py",
+        "each.host = (connection.host, connection.port)",
+        'each.host = ("", 0)',
+    ),
+    _bug(
+        "a write that only asked says that replicas are missing",
+        "durability",
+        "replicas.py",
+        "if not has_waited and not server.short:",
+        "if False:",
+    ),
+    _bug(
         "an eviction policy looked for in INFO alone",
         "durability",
         "durability.py",

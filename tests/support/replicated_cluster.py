@@ -83,6 +83,20 @@ class ReplicatedCluster:
             replica.command("CLUSTER REPLICATE", identity)
         await self.whole()
 
+    def owner_of(self, slot: int) -> ClusterNode:
+        """The primary that serves a slot; all nodes run."""
+        shards = self.nodes[0].command("CLUSTER SLOTS")
+        port = next(node[1] for first, last, node, *_ in shards if first <= slot <= last)
+        return self._at(port)
+
+    def replica_of(self, primary: ClusterNode) -> ClusterNode:
+        """The replica that follows a primary that runs."""
+        _, _, [[_, port, _]] = primary.command("ROLE")
+        return self._at(port)
+
+    def _at(self, port: int | str) -> ClusterNode:
+        return next(node for node in self.nodes if node.port == int(port))
+
     def primaries(self) -> list[ClusterNode]:
         """The running nodes that say they are primaries."""
         return [node for node in self.nodes if _role(node) == "master"]

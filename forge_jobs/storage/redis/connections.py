@@ -6,7 +6,7 @@ for they repeat a command whose reply was lost: one that had run ran twice.
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -19,29 +19,13 @@ from redis.exceptions import MasterDownError, ReadOnlyError, ResponseError
 
 from forge_jobs.storage.redis.address import Host, Login, RedisUrl, Tls, in_words
 from forge_jobs.storage.redis.errors import TRANSLATED, name_server
+from forge_jobs.storage.redis.replicas import Wait
 from forge_jobs.storage.redis.silence import SilentCalls
 
 Command = Sequence[str | int | bytes]
 
 Turn = Sequence[Command]
 """Commands that go to one server on one connection, without a pause; the first decides where."""
-
-
-class Wait(Sequence[str | int | bytes]):
-    """A WAIT whose time is decided when it is sent: before, the call may have waited itself."""
-
-    def __init__(self, wait_for: Callable[[], tuple[int, int]]) -> None:
-        self._wait_for = wait_for
-
-    def __len__(self) -> int:
-        return 3
-
-    def __getitem__(self, index: Any) -> Any:
-        return ("WAIT", *self._wait_for())[index]
-
-    def __iter__(self) -> Iterator[str | int | bytes]:
-        return iter(("WAIT", *self._wait_for()))
-
 
 _ABSENT_S = 10
 """A peer that has acknowledged nothing for so long is gone."""
@@ -143,6 +127,9 @@ async def connect_to(url: RedisUrl, host: Host) -> Connection:
 
 async def converse(connection: Connection, commands: Sequence[Command]) -> list[Any]:
     """Send ``commands`` in one piece; their replies in order, an error reply as its exception."""
+    for each in commands:
+        if isinstance(each, Wait):
+            each.host = (connection.host, connection.port)
     # Its stub knows tuples of one only.
     packed = [hiredis.pack_command(tuple(each)) for each in commands]  # type: ignore[arg-type]
     try:

@@ -16,13 +16,13 @@ from forge_jobs.storage.elsewhere import KnownElsewhere
 from forge_jobs.storage.protocols.bundle import StoreHealth
 from forge_jobs.storage.redis.address import RedisUrl
 from forge_jobs.storage.redis.answers import Decoder
-from forge_jobs.storage.redis.connections import Command, Turn, Wait
+from forge_jobs.storage.redis.connections import Command, Turn
 from forge_jobs.storage.redis.errors import TRANSLATED, WrongType, translate
 from forge_jobs.storage.redis.keys import queue_of
 from forge_jobs.storage.redis.listening import Ear
 from forge_jobs.storage.redis.parts import Answers, Silence, unavailable_in
 from forge_jobs.storage.redis.places import Places
-from forge_jobs.storage.redis.replicas import Replicas
+from forge_jobs.storage.redis.replicas import Replicas, Wait
 from forge_jobs.storage.redis.scripts import script
 from forge_jobs.storage.redis.servers import servers_of
 from forge_jobs.storage.redis.spoilt import (
@@ -290,19 +290,20 @@ class Database:
     async def _take(self, commands: Sequence[Command], waits: int, take: _Take) -> list[Any]:
         if not waits:
             return await self._commands(commands, take)
-        wait = Wait(self._replicas.wait_for)
+        waits_of = [Wait(self._replicas) for _ in commands]
         # Each on a connection of its own: so replicas that are missing cost one limit, not many.
         taken = await asyncio.gather(
-            *(take([[command, wait]]) for command in commands), return_exceptions=True
+            *(take([[command, wait]]) for command, wait in zip(commands, waits_of, strict=True)),
+            return_exceptions=True,
         )
         replies = []
-        for each in taken:
+        for wait, each in zip(waits_of, taken, strict=True):
             if isinstance(each, BaseException):
                 raise each
             [[reply, reached]] = each
             replies.append(reply)
             if not isinstance(reply, Exception):
-                self._replicas.note(_value(reached))
+                wait.ended(_value(reached))
         return replies
 
     async def guarded(self, work: Callable[[], Awaitable[T]]) -> T:

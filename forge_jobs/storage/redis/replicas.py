@@ -1,54 +1,111 @@
-"""How long writes wait for replicas."""
+"""How long a write waits for replicas, server by server."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from forge_jobs.clock import SystemClock
 from forge_jobs.reports import reporter
-from forge_jobs.storage.redis.address import RedisUrl
+from forge_jobs.storage.redis.address import Host, RedisUrl, in_words
 
 logger = reporter(__name__)
 
 _elapsed = SystemClock().elapsed
 
 
-class Replicas:
-    """What writes of one bundle wait for.
+@dataclass
+class _Server:
+    """What the last writes to one server have shown.
 
-    :ivar unreplicated: writes that too few replicas had in time
+    :ivar short: writes in a row that too few replicas had in time
+    :ivar next_full: the time of the next write that waits all the same
+    """
+
+    short: int = 0
+    next_full: float = 0.0
+
+
+class Replicas:
+    """Whether the replicas of each server follow.
+
+    :ivar unreplicated: all writes so far that too few had in time
     """
 
     def __init__(self, url: RedisUrl) -> None:
-        self._url = url
-        self._short_waits = 0
-        self._full_wait_at = 0.0
+        self._wanted = url.wait_replicas
+        self._longest = min(url.wait_timeout, url.timeout / 4)
+        self._servers: dict[Host, _Server] = {}
         self.unreplicated = 0
 
-    def wait_for(self) -> tuple[int, int]:
-        """For how many replicas a write waits, and for how many milliseconds at most.
+    def wait_at(self, host: Host) -> tuple[int, int]:
+        """For how many replicas a write waits there, and for how many milliseconds at most.
 
         Never so long that its call fails for it. While replicas are known to be missing, one write
         of a second waits, to see whether they are back, and the others ask only how many have it:
         if all waited, calls would soon wait for connections.
         """
-        now = _elapsed()
-        full = min(self._url.wait_timeout, self._url.timeout / 4)
-        if self._short_waits:
-            if now < self._full_wait_at:
+        server = self._servers.get(host)
+        if server is not None and server.short:
+            now = _elapsed()
+            if now < server.next_full:
                 return 0, 1
-            self._full_wait_at = now + max(full, 1.0)
-        return self._url.wait_replicas, int(full * 1000)
+            server.next_full = now + max(self._longest, 1.0)
+        return self._wanted, int(self._longest * 1000)
 
-    def note(self, reached: int) -> None:
-        wanted = self._url.wait_replicas
-        if reached < wanted:
-            self._short_waits += 1
+    def note(self, host: Host, reached: int, *, has_waited: bool) -> None:
+        """So many replicas of a server had a write in time.
+
+        :param has_waited: False: it only asked, and was answered before any replica could have it
+        """
+        server = self._servers.setdefault(host, _Server())
+        if reached < self._wanted:
             self.unreplicated += 1
-            if self._short_waits == 1:
+            # Asked before a write has shown that the replicas are back, answered after it.
+            if not has_waited and not server.short:
+                return
+            server.short += 1
+            if server.short == 1:
                 logger.warning(
-                    "a write reached %d of %d replicas within %g s; it stands, but a failover now "
-                    "may lose it",
+                    "a write to the server at %s reached %d of %d replicas within %g s; it stands, "
+                    "but a failover there may lose it now",
+                    in_words((host,)),
                     reached,
-                    wanted,
-                    self._url.wait_timeout,
+                    self._wanted,
+                    self._longest,
                 )
-        elif self._short_waits:
-            logger.info("writes reach %d replicas again; %d have not", wanted, self._short_waits)
-            self._short_waits = 0
+        elif server.short:
+            logger.info(
+                "writes to the server at %s reach %d replicas again; %d have not",
+                in_words((host,)),
+                self._wanted,
+                server.short,
+            )
+            server.short = 0
+
+
+class Wait(Sequence[str | int | bytes]):
+    """A WAIT of one write. Its time is decided when it is sent: before, the call may have waited
+    itself, and the server may have been replaced.
+
+    :ivar host: where it is sent
+    """
+
+    def __init__(self, replicas: Replicas) -> None:
+        self._replicas = replicas
+        self._has_waited = True
+        self.host: Host = ("", 0)
+
+    def __len__(self) -> int:
+        return 3
+
+    def __getitem__(self, index: Any) -> Any:
+        return tuple(self)[index]
+
+    def __iter__(self) -> Iterator[str | int | bytes]:
+        number, milliseconds = self._replicas.wait_at(self.host)
+        self._has_waited = number > 0
+        return iter(("WAIT", number, milliseconds))
+
+    def ended(self, reached: int) -> None:
+        """So many replicas had the write in time."""
+        self._replicas.note(self.host, reached, has_waited=self._has_waited)

@@ -5,15 +5,19 @@ from collections.abc import Iterator, Mapping
 
 import anyio
 import pytest
+from redis.crc import key_slot
 
 from forge_jobs.errors import StorageError, Unavailable
 from forge_jobs.storage.opening import open_storage
+from forge_jobs.storage.redis.address import parse_url
 from forge_jobs.storage.redis.database import Database
 from forge_jobs.storage.redis.durability import Findings, in_words, look
+from forge_jobs.storage.redis.replicas import Replicas, Wait
 from forge_jobs.testing.servers import RedisServer
 from tests.support import servers
 from tests.support.factories import QUEUE, enqueue_one
 from tests.support.redis_databases import opened, with_options
+from tests.support.replicated_cluster import ReplicatedCluster
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
@@ -115,9 +119,9 @@ async def test_a_command_that_the_provider_took_away_is_no_error() -> None:
         assert "snapshot" in await words(server.url)
 
 
-async def write(database: Database) -> None:
+async def write(database: Database, base: str = "") -> None:
     request = ("create", [[1, "x", 1]])
-    await database.run_one("schema", database.keys.fleet, request, list[object])
+    await database.run_one("schema", base or database.keys.fleet, request, list[object])
 
 
 async def connected(server: RedisServer, replicas: int) -> None:
@@ -161,6 +165,63 @@ async def test_a_write_waits_for_replicas_and_says_when_they_are_missed(
     async with opened(server.url, wait_replicas=1, wait_timeout=20) as database:
         await write(database)
         assert database.health().unreplicated == 0
+
+
+async def test_each_server_of_a_cluster_says_once_that_it_misses_replicas(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with opened(servers.redis_cluster_url(), wait_replicas=1, wait_timeout=0.05) as database:
+        for _ in range(2):
+            for number in range(30):
+                await write(database, database.keys.queue(str(number)))
+    named = {record.getMessage().partition(" reached ")[0] for record in caplog.records}
+    assert len(named) == len(caplog.records) == 3
+
+
+@pytest.mark.long
+async def test_replicas_that_one_server_of_a_cluster_misses_are_no_matter_of_the_others(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Else each write to another server would let the next one here wait its whole time again."""
+    caplog.set_level(logging.INFO, "forge_jobs")
+    with ReplicatedCluster() as cluster:
+        await cluster.join()
+        alone, whole, *_ = cluster.nodes
+        await anyio.to_thread.run_sync(cluster.replica_of(alone).kill)
+        await connected(alone, 0)
+        async with opened(cluster.url, wait_replicas=1, wait_timeout=0.3) as database:
+            bases = {
+                node: next(
+                    base
+                    for base in map(database.keys.queue, map(str, range(100)))
+                    if cluster.owner_of(key_slot(base.encode())) is node
+                )
+                for node in (alone, whole)
+            }
+            for _ in range(10):
+                for base in bases.values():
+                    await write(database, base)
+            assert database.health().unreplicated == 10
+        [warning] = [record.getMessage() for record in caplog.records]
+        assert f"{alone.port} reached 0 of 1 replicas within 0.3 s" in warning
+
+
+def test_a_write_that_only_asked_says_nothing_of_replicas_that_are_back(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Its answer may come after that of a write that has waited for them."""
+    caplog.set_level(logging.INFO, "forge_jobs")
+    replicas = Replicas(parse_url("redis://somewhere?wait_replicas=1"))
+    first, waiting, asking = (Wait(replicas) for _ in range(3))
+    assert tuple(first) == ("WAIT", 1, 1000)
+    first.ended(0)
+    assert tuple(waiting) == ("WAIT", 1, 1000)
+    assert tuple(asking) == ("WAIT", 0, 1)
+    waiting.ended(1)
+    asking.ended(0)
+    assert replicas.unreplicated == 2
+    assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
+    assert tuple(Wait(replicas)) == ("WAIT", 1, 1000)
 
 
 async def test_a_server_told_to_refuse_without_replicas_is_unavailable(
