@@ -52,7 +52,7 @@ model: $(READY)
 
 # Pods and the store killed, frozen and cut off while jobs keep coming: docs/reliability.md.
 chaos: ROUNDS ?= 20
-chaos: BACKEND ?= sqlite postgres redis pooler standby sentinel cluster
+chaos: BACKEND ?= sqlite postgres redis pooler standby sentinel cluster shards
 chaos: $(READY)
 	set -e; for backend in $(BACKEND); do \
 	    $(BIN)/python -m tests.chaos --backend $$backend --rounds $(ROUNDS) $(if $(SEED),--seed $(SEED)); \

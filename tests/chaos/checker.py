@@ -30,6 +30,9 @@ class Verdict:
     :ivar exits: processes that ended without being asked to
     :ivar bad_stops: processes that ended otherwise after SIGTERM than with code 0 or, when
         something could not be stored in time, 1
+    :ivar stopped: their handlers were stopped while a shard was down on which their queue does
+        not lie, by a process that did not give all its jobs up
+    :ivar again: ran again for the same reason, or after it
     :ivar miscounted: counters of the store that its jobs contradict
     :ivar left: processes that ended with code 0 and whose pods are still in the store
     """
@@ -43,6 +46,8 @@ class Verdict:
     exits: list[int]
     bad_stops: list[int]
     left: list[int]
+    stopped: list[str]
+    again: list[str]
     miscounted: list[str]
 
     @property
@@ -83,7 +88,28 @@ def judge(
             for stop in record.stops.values()
             if stop.exit_code == 0 and stop.process_id in known
         ],
+        stopped=[job_id for job_id, runs in by_job.items() if _is_stopped(job_id, runs, record)],
+        again=[job_id for job_id, runs in by_job.items() if _is_again(job_id, runs, record)],
         miscounted=_miscounted(stored, counters),
+    )
+
+
+def _is_stopped(job_id: str, runs: list[Run], record: Record) -> bool:
+    """Whether a handler was stopped while only other shards than its own were down."""
+    return any(
+        run.cut_ns
+        and record.was_sound(run.process_id)
+        and record.is_elsewhere(job_id, run.cut_ns, run.cut_ns)
+        for run in runs
+    )
+
+
+def _is_again(job_id: str, runs: list[Run], record: Record) -> bool:
+    """Whether another run followed one that only other shards than its own can have disturbed."""
+    return any(
+        record.was_sound(run.process_id)
+        and record.is_elsewhere(job_id, run.started_ns, again.started_ns)
+        for run, again in itertools.pairwise(runs)
     )
 
 

@@ -2,15 +2,15 @@
 
 import random
 import signal
-from collections.abc import Sequence
 from functools import partial
 
 from anyio.abc import TaskGroup
 
 from forge_jobs.errors import Unavailable
 from forge_jobs.storage.protocols import Storage
-from tests.chaos.pace import PODS, QUEUES, Pace
+from tests.chaos.pace import Pace
 from tests.chaos.record import Record, Stop, now_ns
+from tests.chaos.stores import ChaosStore
 from tests.support.ledger import Ledger
 from tests.support.pods import Fleet, PodProcess
 from tests.support.waiting import wait_until
@@ -21,7 +21,7 @@ _TO_START = 60.0
 class Crew:
     """As many pods at work as there should be: whoever is killed or stopped is replaced.
 
-    :param ways: URLs of one store; the pods are spread over them
+    :param store: says how many pods there are and what they serve; they are spread over its ways
     :param watch: a view of the store that nothing disturbs
     :param background: finishes what takes longer than its round
     """
@@ -29,7 +29,7 @@ class Crew:
     def __init__(
         self,
         fleet: Fleet,
-        ways: Sequence[str],
+        store: ChaosStore,
         watch: Storage,
         pace: Pace,
         record: Record,
@@ -38,7 +38,7 @@ class Crew:
         background: TaskGroup,
     ) -> None:
         self._fleet = fleet
-        self._ways = ways
+        self._store = store
         self._watch = watch
         self._pace = pace
         self._record = record
@@ -51,10 +51,10 @@ class Crew:
 
     def fill_up(self) -> None:
         """Start pods until all are there."""
-        for _ in range(PODS - len(self.at_work)):
+        for _ in range(self._store.pods - len(self.at_work)):
             used = [self._way_of[process_id] for process_id in self.at_work]
-            way = min(self._ways, key=used.count)
-            pod = self._fleet.start(QUEUES, self._pace.settings, url=way)
+            way = min(self._store.ways, key=used.count)
+            pod = self._fleet.start(self._store.queues, self._pace.settings, url=way)
             self.at_work[pod.process_id] = pod
             self._started_ns[pod.process_id] = now_ns()
             self._way_of[pod.process_id] = way

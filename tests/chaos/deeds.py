@@ -1,27 +1,23 @@
 """What is done to the store, or to the way there. Each deed ends with the store as it should be."""
 
 import random
-from contextlib import suppress
+from collections.abc import Collection
+from contextlib import ExitStack
 from typing import cast
 
 import anyio
 
 from tests.chaos.crew import Crew
-from tests.chaos.pace import Pace
-from tests.chaos.record import ROTATION, Record, now_ns
+from tests.chaos.pace import Pace, pause
+from tests.chaos.record import ROTATION, Record, ShardLoss, now_ns
+from tests.chaos.sharding import ShardedStore
 from tests.chaos.stores import ChaosStore, RedisStore, ServerStore, SqliteStore
 from tests.chaos.switching import PoolerStore, SwitchedStore
 from tests.support.ledger import Ledger
+from tests.support.shards import FAULTS
 from tests.support.waiting import wait_until
 
 _AT_WORK_AGAIN = 60.0
-
-
-async def pause(seconds: float) -> None:
-    """Let time pass: what is done here lasts."""
-    with suppress(TimeoutError):
-        with anyio.fail_after(seconds):
-            await anyio.sleep_forever()
 
 
 class StoreDeeds:
@@ -124,14 +120,69 @@ class StoreDeeds:
             await anyio.to_thread.run_sync(cast(PoolerStore, self._store).pooler.restart)
         await self._all_work_again()
 
-    async def kill_pooler(self) -> None:
+    async def kill_pooler(self, seconds: float | None = None) -> None:
         """SIGKILL to the pooler, and a start."""
         pooler = cast(PoolerStore, self._store).pooler
         with self._outage("kill_pooler", refused=True):
             await anyio.to_thread.run_sync(pooler.kill)
-            await pause(self._rng.uniform(0, 0.3) * self._pace.lease)
+            await pause(seconds or self._rng.uniform(0, 0.3) * self._pace.lease)
             await anyio.to_thread.run_sync(pooler.start)
         await self._all_work_again()
+
+    async def kill_shard(self, seconds: float | None = None) -> None:
+        """SIGKILL to a primary that holds queues alone; its replica takes over later."""
+        await self._lose_shard("kill_shard", "killed", seconds)
+
+    async def freeze_shard(self) -> None:
+        """The same with SIGSTOP: no connection is refused, and nothing is answered."""
+        await self._lose_shard("freeze_shard", "frozen")
+
+    async def kill_fleet_shard(self) -> None:
+        """SIGKILL to the primary that holds the fleet's own records beside queues."""
+        await self._lose_shard("kill_fleet_shard", "killed", of_fleet=True)
+
+    async def freeze_fleet_shard(self) -> None:
+        """The same with SIGSTOP."""
+        await self._lose_shard("freeze_fleet_shard", "frozen", of_fleet=True)
+
+    async def _lose_shard(
+        self, name: str, fault: str, seconds: float | None = None, *, of_fleet: bool = False
+    ) -> None:
+        store = cast(ShardedStore, self._store)
+        window = seconds or self._pace.lease
+        shard = await store.a_shard(self._rng, of_fleet=of_fleet)
+        shard.hold_back()
+        await self._all_begin(store.queues, "all queues are served")
+        await pause(window)
+        with self._outage(name), ExitStack() as stack:
+            loss = ShardLoss(name, shard.queues, int(window * 1e9), now_ns())
+            self._record.losses.append(loss)
+            down = FAULTS[fault](shard.primary)
+            await anyio.to_thread.run_sync(stack.enter_context, down)
+            await pause(window)
+            await self._all_begin(store.queues.keys() - loss.queues, "other queues are served")
+            await shard.replace()
+            loss.promoted_ns = now_ns()
+            await self._all_begin(loss.queues, "its queues are served again")
+            await anyio.to_thread.run_sync(stack.close)
+        await self._all_work_again()
+        await store.settle()
+        loss.to_ns = now_ns()
+
+    async def _all_begin(self, queues: Collection[str], description: str) -> None:
+        """Wait until each of these queues has begun a job since now."""
+        since, left, seen = now_ns(), set(queues), len(self._ledger.runs)
+
+        def is_done() -> bool:
+            nonlocal seen
+            news = self._ledger.runs[seen:]
+            seen += len(news)
+            for run in news:
+                if run.started_ns > since:
+                    left.discard(self._record.queue_of(run.job_id))
+            return not left
+
+        await wait_until(is_done, description=description, timeout=_AT_WORK_AGAIN)
 
     @property
     def _server(self) -> ServerStore:

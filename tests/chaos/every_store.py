@@ -1,5 +1,6 @@
 """The stores by the names that ``--backend`` takes."""
 
+from tests.chaos.sharding import ShardedStore
 from tests.chaos.stores import ChaosStore, PostgresStore, RedisStore, SqliteStore
 from tests.chaos.switching import ClusterStore, PoolerStore, SentinelStore, StandbyStore
 
@@ -11,4 +12,5 @@ STORES: dict[str, type[ChaosStore]] = {
     "standby": StandbyStore,
     "sentinel": SentinelStore,
     "cluster": ClusterStore,
+    "shards": ShardedStore,
 }

@@ -10,6 +10,7 @@ from tests.chaos.checker import Verdict
 from tests.chaos.pace import Pace
 from tests.chaos.record import Outage, Record, wall_ms
 from tests.chaos.run import Outcome
+from tests.chaos.shard_times import Loss, losses_of
 from tests.support.ledger import Ledger, Run
 
 
@@ -41,6 +42,50 @@ def figures_of(outcome: Outcome, verdict: Verdict, pace: Pace) -> list[Figure]:
         _slowest("Back to work once the store is back, p99", 3.0, times.back_to_work(), 0.99),
         _slowest("Next start of a job after that, longest", None, times.next_start(), 1),
         _slowest("Unknown outcomes resolved after a fault, longest", 10.0, times.resolved(), 1.0),
+        *_shards(outcome),
+    ]
+
+
+def _shards(outcome: Outcome) -> list[Figure]:
+    """What each kind of loss of a shard did to its queues and to the others."""
+    losses = losses_of(outcome.record, outcome.ledger)
+    return [
+        figure
+        for name in sorted({loss.name for loss in losses})
+        for figure in _of_kind(name, [loss for loss in losses if loss.name == name])
+    ]
+
+
+def _of_kind(name: str, losses: list[Loss]) -> list[Figure]:
+    least = min(loss.ratio for loss in losses)
+    return [
+        *(
+            Figure(
+                f"{name}: ends of {where} queues, before and in the loss",
+                "",
+                f"{sum(pair[0] for pair in pairs):,} and {sum(pair[1] for pair in pairs):,}",
+                None,
+            )
+            for where, pairs in (
+                ("other", [loss.others for loss in losses]),
+                ("its", [loss.own for loss in losses]),
+            )
+        ),
+        Figure(
+            f"{name}: the rest's throughput, to that before, least",
+            ">= 0.9",
+            f"{least:.2f} of {len(losses)}",
+            least >= 0.9,
+        ),
+        *(
+            _slowest(
+                f"{name}: promotion to the next start, {which} queue",
+                2.0,
+                [pick(loss.starts) for loss in losses],
+                1.0,
+            )
+            for which, pick in (("first", min), ("last", max))
+        ),
     ]
 
 

@@ -1,7 +1,10 @@
 """How fast a run goes: the settings of its pods, and by how much they are shrunk."""
 
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
+
+import anyio
 
 from forge_jobs import RuntimeSettings
 
@@ -18,6 +21,13 @@ QUEUES = {WORK: PODS * WORK_SLOTS, LINGER: PODS * LINGER_SLOTS}
 
 _NEVER = 1_000
 """The program kills so often that a few jobs meet death more often than any suspicion allows."""
+
+
+async def pause(seconds: float) -> None:
+    """Let time pass: what is done here lasts."""
+    with suppress(TimeoutError):
+        with anyio.fail_after(seconds):
+            await anyio.sleep_forever()
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,8 @@
 
 import os
 import random
-from collections.abc import Collection, Container, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import anyio
@@ -10,47 +11,74 @@ import anyio
 from forge_jobs import EnqueueRequest, JobClient
 from forge_jobs.errors import Unavailable
 from forge_jobs.model.ids import new_job_id
-from tests.chaos.pace import LINGER, WORK
+from tests.chaos.pace import LINGER, LINGERING, PODS, WORK, Pace, pause
 from tests.chaos.record import Record, Sending, now_ns
+from tests.support.ledger import Ledger
 
 _GIVES_UP = 0.3
 """The share of failed enqueues that are not repeated: their outcome stays unknown."""
 
 _AT_ONCE = 3
+_BACKLOG = 100
+_BATCH = 25
 
 
-class Producer:
-    """Enqueues under ids of its own, and notes ``sent`` before and ``acked`` after.
+class Producer(ABC):
+    """Enqueues jobs, and notes what became of each.
 
-    :param notes: file for the same, to be read when a run went wrong
+    :param path: the ledger's, for the handlers
+    :param notes: file for what was sent and acknowledged, to be read when a run went wrong
+    :param ledger: tells which jobs have ended
     """
 
     def __init__(
-        self, client: JobClient, ledger: Path, notes: Path, rng: random.Random, record: Record
+        self,
+        client: JobClient,
+        path: Path,
+        notes: Path,
+        rng: random.Random,
+        record: Record,
+        pace: Pace,
+        ledger: Ledger,
     ) -> None:
         self._client = client
-        self._ledger = str(ledger)
+        self._path = str(path)
         self._notes = os.open(notes, os.O_APPEND | os.O_CREAT | os.O_WRONLY, 0o644)
         self._rng = rng
         self._record = record
-        self._open: set[str] = set()
-        self._lingering: set[str] = set()
+        self._pace = pace
+        self._ledger = ledger
+
+    @abstractmethod
+    async def send_while(self, is_wanted: Callable[[], bool]) -> None:
+        """Keep jobs waiting until no more are wanted."""
 
     def close(self) -> None:
         """Close the file."""
         os.close(self._notes)
 
-    def open_but(self, ended: Container[str]) -> Collection[str]:
-        """Jobs that the store took and that have not ended."""
-        self._open = {job_id for job_id in self._open if job_id not in ended}
-        return self._open
+    def _note(self, event: str, ids: Sequence[str]) -> None:
+        text = "".join(f"{event} {job_id} {now_ns()}\n" for job_id in ids)
+        os.write(self._notes, text.encode())
 
-    def lingering_but(self, ended: Container[str]) -> Collection[str]:
-        """Long jobs that have not ended."""
-        self._lingering = {job_id for job_id in self._lingering if job_id not in ended}
-        return self._lingering
 
-    async def send(self, count: int) -> None:
+class MixedLoad(Producer):
+    """Short jobs and long ones, under ids of its own: ``sent`` is noted before, ``acked`` after."""
+
+    _open: frozenset[str] = frozenset()
+    _lingering: frozenset[str] = frozenset()
+
+    async def send_while(self, is_wanted: Callable[[], bool]) -> None:
+        while is_wanted():
+            self._open -= self._ledger.ended()
+            if len(self._open) < _BACKLOG:
+                self._lingering -= self._ledger.ended()
+                await self._linger(LINGERING * PODS - len(self._lingering))
+                await self._work(_BATCH)
+            else:
+                await pause(0.003)
+
+    async def _work(self, count: int) -> None:
         """Enqueue ``count`` short jobs in batches of all sizes, a few at once."""
         sizes: list[int] = []
         while (left := count - sum(sizes)) > 0:
@@ -60,11 +88,12 @@ class Producer:
             for start in range(0, len(sizes), width):
                 group.start_soon(self._send_each, sizes[start : start + width])
 
-    async def linger(self, count: int, seconds: tuple[float, float]) -> None:
+    async def _linger(self, count: int) -> None:
         """Enqueue ``count`` long jobs."""
         for _ in range(count):
-            [job_id] = await self._send([self._request("ledger.linger", LINGER, *seconds)])
-            self._lingering.add(job_id)
+            self._lingering |= await self._send(
+                [self._request("ledger.linger", LINGER, *self._pace.linger)]
+            )
 
     async def _send_each(self, sizes: Sequence[int]) -> None:
         for size in sizes:
@@ -72,7 +101,7 @@ class Producer:
             await self._send(requests)
 
     def _request(self, kind: str, queue: str, least: float, most: float) -> EnqueueRequest:
-        payload = {"ledger": self._ledger, "seconds": round(self._rng.uniform(least, most), 4)}
+        payload = {"ledger": self._path, "seconds": round(self._rng.uniform(least, most), 4)}
         return EnqueueRequest(
             kind,
             payload,
@@ -82,7 +111,7 @@ class Producer:
             max_attempts=None,
         )
 
-    async def _send(self, requests: Sequence[EnqueueRequest]) -> list[str]:
+    async def _send(self, requests: Sequence[EnqueueRequest]) -> frozenset[str]:
         ids = [str(request.id) for request in requests]
         self._note("sent", ids)
         sent = now_ns()
@@ -94,17 +123,13 @@ class Producer:
             except Unavailable:
                 if self._rng.random() < _GIVES_UP:
                     self._note("unknown", ids)
-                    return ids
+                    return frozenset(ids)
                 continue
             break
         acked = now_ns()
         assert [outcome.job_id for outcome in outcomes] == ids
         for job_id in ids:
             self._record.sendings[job_id].acked_ns = acked
-        self._open.update(ids)
+        self._open |= frozenset(ids)
         self._note("acked", ids)
-        return ids
-
-    def _note(self, event: str, ids: Sequence[str]) -> None:
-        text = "".join(f"{event} {job_id} {now_ns()}\n" for job_id in ids)
-        os.write(self._notes, text.encode())
+        return frozenset(ids)

@@ -31,6 +31,7 @@ class Sending:
 
     sent_ns: int
     acked_ns: int | None = None
+    queue: str = ""
 
 
 @dataclass(slots=True)
@@ -58,6 +59,25 @@ class Outage:
     to_ns: int = 0
 
 
+@dataclass(slots=True)
+class ShardLoss:
+    """A shard of a cluster without its primary.
+
+    :ivar queues: those that lie there
+    :ivar window_ns: so long after ``from_ns`` no replica could take over, and so long before it
+        everything was as it should be
+    :ivar promoted_ns: when its replica said that it was the primary
+    :ivar to_ns: when the shard was whole again
+    """
+
+    name: str
+    queues: frozenset[str]
+    window_ns: int
+    from_ns: int
+    promoted_ns: int = 0
+    to_ns: int = 0
+
+
 @dataclass
 class Record:
     """Everything the program did."""
@@ -68,6 +88,7 @@ class Record:
     stops: dict[int, Stop] = field(default_factory=dict)
     frozen: set[int] = field(default_factory=set)
     outages: list[Outage] = field(default_factory=list)
+    losses: list[ShardLoss] = field(default_factory=list)
     succeeded_ns: dict[int, int] = field(default_factory=dict)
     """When another pod led, by the process id of a leader that was killed or stopped."""
     fenced: set[int] = field(default_factory=set)
@@ -115,6 +136,17 @@ class Record:
         return any(
             outage.name == ROTATION and not 0 < outage.to_ns < from_ns for outage in self.outages
         )
+
+    def is_elsewhere(self, job_id: str, from_ns: int, to_ns: int) -> bool:
+        """Whether shards were lost in that time, and none of them holds the job's queue."""
+        lost = [loss for loss in self.losses if loss.from_ns <= to_ns and from_ns <= loss.to_ns]
+        queue = self.queue_of(job_id)
+        return bool(lost) and not any(queue in each.queues for each in lost)
+
+    def queue_of(self, job_id: str) -> str:
+        """Empty where the producer did not note it, or has not yet."""
+        sending = self.sendings.get(job_id)
+        return "" if sending is None else sending.queue
 
     def was_undisturbed(self, from_ns: int, to_ns: int) -> bool:
         """Whether no outage touched the time from ``from_ns`` to ``to_ns``."""

@@ -15,10 +15,9 @@ from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import TERMINAL, Job
 from forge_jobs.storage.protocols import Storage
 from tests.chaos.crew import Crew
-from tests.chaos.deeds import StoreDeeds, pause
+from tests.chaos.deeds import StoreDeeds
 from tests.chaos.every_store import STORES
-from tests.chaos.pace import LINGERING, PODS, QUEUES, Pace
-from tests.chaos.producer import Producer
+from tests.chaos.pace import Pace, pause
 from tests.chaos.record import Record, now_ns
 from tests.chaos.stores import ChaosStore
 from tests.support.ledger import Ledger
@@ -33,8 +32,6 @@ LONG_OUTAGE_FROM = 100
 
 _Deed = Callable[..., Awaitable[None]]
 
-_BACKLOG = 100
-_BATCH = 25
 _TO_DRAIN = 120.0
 
 
@@ -88,7 +85,7 @@ async def run(plan: Plan, folder: Path, say: Callable[[str], None]) -> Outcome:
     store = STORES[plan.backend](folder)
     async with store.running(), await open_storage(store.url) as watch:
         producer_way = await open_storage(store.ways[-1])
-        async with producer_way, JobClient(producer_way, repeat_for=0.5) as client:
+        async with producer_way, JobClient(producer_way, repeat_for=store.repeat_for) as client:
             with fleet(store.url, folder) as pods:
                 return await _Run(plan, folder, say, store, watch, client).all(pods)
 
@@ -115,13 +112,15 @@ class _Run:
         # Apart from the deeds' numbers: how much is sent depends on time, what is done does not.
         rng = random.Random(plan.seed + 1)
         path = folder / "ledger"
-        self._producer = Producer(client, path, folder / "producer", rng, self._record)
+        self._producer = store.load(
+            client, path, folder / "producer", rng, self._record, plan.pace, self._ledger
+        )
 
     async def all(self, pods: Fleet) -> Outcome:
         async with anyio.create_task_group() as background:
             crew = Crew(
                 pods,
-                self._store.ways,
+                self._store,
                 self._watch,
                 self._plan.pace,
                 self._record,
@@ -160,14 +159,15 @@ class _Run:
             self._schedule.append(f"{began} {name} {(now_ns() - began) / 1e9:.2f} s\n")
             if (number + 1) % 20 == 0:
                 self._say(f"round {number + 1}: {len(self._ledger.ended())} jobs")
-            if self._plan.rounds >= LONG_OUTAGE_FROM and number + 1 == self._plan.rounds // 2:
+            is_half_way = number + 1 == self._plan.rounds // 2
+            if self._plan.rounds >= LONG_OUTAGE_FROM and is_half_way and self._store.long_deed:
                 self._say("an outage of a minute")
                 await self._round(partial(self._long_outage, crew, deeds))
 
     async def _long_outage(self, crew: Crew, deeds: Mapping[str, _Deed]) -> None:
         # A worker that finds no store at its start waits for a minute, and gives up.
         await crew.all_run()
-        await deeds[next(iter(self._store.deeds))](LONG_OUTAGE)
+        await deeds[self._store.long_deed](LONG_OUTAGE)
 
     def _deeds(self, crew: Crew) -> dict[str, _Deed]:
         store_deeds = StoreDeeds(
@@ -187,16 +187,11 @@ class _Run:
         sent_before = len(self._record.sendings)
         async with anyio.create_task_group() as group:
             group.start_soon(do)
-            while not done.is_set() or len(self._record.sendings) - sent_before < self._plan.jobs:
-                if len(self._producer.open_but(self._ledger.ended())) < _BACKLOG:
-                    await self._send()
-                else:
-                    await pause(0.003)
-
-    async def _send(self) -> None:
-        lingering = self._producer.lingering_but(self._ledger.ended())
-        await self._producer.linger(LINGERING * PODS - len(lingering), self._plan.pace.linger)
-        await self._producer.send(_BATCH)
+            await self._producer.send_while(
+                lambda: (
+                    not done.is_set() or len(self._record.sendings) - sent_before < self._plan.jobs
+                )
+            )
 
     async def _keep_reading(self, crew: Crew) -> None:
         while True:
@@ -212,7 +207,7 @@ class _Run:
 
     async def _nothing_is_active(self) -> bool:
         self._ledger.refresh()
-        counts = await self._watch.jobs.counts(list(QUEUES))
+        counts = await self._watch.jobs.counts(list(self._store.queues))
         return all(
             status in TERMINAL or not count
             for queue in counts.values()
@@ -235,7 +230,7 @@ class _Run:
         now = await self._watch.cron.now()
         day = timedelta(days=1)
         total: Counter[str] = Counter()
-        for queue in QUEUES:
+        for queue in self._store.queues:
             for bucket in await self._watch.jobs.metrics(queue, now - day, now + day):
                 total.update(bucket.counts)
         return total

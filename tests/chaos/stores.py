@@ -2,7 +2,7 @@
 
 import sqlite3
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import ExitStack, asynccontextmanager, closing
 from functools import partial
 from pathlib import Path
@@ -13,6 +13,8 @@ import asyncpg
 import redis
 
 from forge_jobs.testing.base import Server
+from tests.chaos.pace import PODS, QUEUES
+from tests.chaos.producer import MixedLoad, Producer
 from tests.support.proxy import Proxy, proxy
 from tests.support.servers import a_postgres, a_redis
 
@@ -29,6 +31,19 @@ class ChaosStore(ABC):
 
     kills_pods: ClassVar[bool] = True
     """Whether pods are killed, stopped and frozen as well."""
+
+    long_deed: ClassVar[str] = ""
+    """The one of ``deeds`` that can be told how long it lasts; empty: none can."""
+
+    queues: ClassVar[Mapping[str, int]] = QUEUES
+    """What the pods serve: name -> max_workers."""
+
+    pods: ClassVar[int] = PODS
+
+    load: ClassVar[type[Producer]] = MixedLoad
+
+    repeat_for: ClassVar[float] = 0.5
+    """Seconds for which the producer's client repeats a call."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -53,6 +68,7 @@ class SqliteStore(ChaosStore):
     """A file. Its transactions are those of the processes, so killing pods is killing it."""
 
     deeds: ClassVar[dict[str, int]] = {"lock": 2}
+    long_deed = "lock"
 
     @property
     def url(self) -> str:
@@ -86,6 +102,7 @@ class ServerStore(ChaosStore):
         "swallow_replies": 2,
         "blackhole": 1,
     }
+    long_deed = "kill_store"
 
     @property
     def url(self) -> str:

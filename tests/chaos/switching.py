@@ -143,6 +143,7 @@ class PoolerStore(ChaosStore):
     """PostgreSQL behind PgBouncer in transaction mode; wake-ups go past the pooler."""
 
     deeds: ClassVar[dict[str, int]] = {"restart_pooler": 1, "kill_pooler": 1}
+    long_deed = "kill_pooler"
     kills_pods = False
 
     @property

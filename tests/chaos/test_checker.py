@@ -11,7 +11,7 @@ from msgspec import structs
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import Job, JobStatus
 from tests.chaos.checker import Verdict, judge
-from tests.chaos.record import Outage, Record, Sending, Stop, now_ns, wall_ms
+from tests.chaos.record import Outage, Record, Sending, ShardLoss, Stop, now_ns, wall_ms
 from tests.support.ledger import Ledger
 from tests.support.surroundings import a_job
 
@@ -153,6 +153,35 @@ def test_a_run_after_the_store_took_the_success_is_found(story: Story) -> None:
     ran_again_after(story, killed)
     story.finished(1.95, token=1)
     assert story.verdict().rerun == [ID]
+
+
+def a_shard_lost(story: Story, *queues: str) -> None:
+    begin, end = BEGIN + SECOND, BEGIN + 4 * SECOND
+    story.record.losses.append(ShardLoss("kill_shard", frozenset(queues), SECOND, begin, end, end))
+    cut_off(story)
+
+
+@pytest.mark.parametrize(("lost", "found"), [("here", []), ("there", [ID])])
+def test_a_job_of_another_shard_that_was_stopped_and_ran_again_is_found(
+    story: Story, lost: str, found: list[str]
+) -> None:
+    story.record.sendings[ID].queue = "here"
+    story.note("start", 1)
+    story.note("cut", 1.9)
+    story.note("start", 5, token=2, pod=OTHER)
+    story.note("end", 6, token=2, pod=OTHER)
+    story.finished(6.1, token=2)
+    a_shard_lost(story, lost)
+    verdict = story.verdict()
+    assert (verdict.stopped, verdict.again) == (found, found)
+
+
+def test_a_second_run_long_before_a_shard_is_lost_is_of_no_matter(story: Story) -> None:
+    ran_again_after(story, fenced)
+    story.record.losses.append(
+        ShardLoss("kill_shard", frozenset({"there"}), SECOND, BEGIN + 9 * SECOND)
+    )
+    assert story.verdict().is_good
 
 
 def test_two_runs_at_once_are_found(story: Story) -> None:
