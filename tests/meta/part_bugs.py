@@ -96,7 +96,7 @@ PART_BUGS: tuple[Bug, ...] = (
     _bug(
         "a store opened without the fleet's records is never checked",
         f"{_REDIS}late_check.py",
-        "                self._db.problem = str(error)\n",
+        "                self._db.known.problem = str(error)\n",
         "",
     ),
     _bug(
@@ -104,6 +104,30 @@ PART_BUGS: tuple[Bug, ...] = (
         f"{_REDIS}late_check.py",
         "        check_noted(max(noted.values()))\n",
         "",
+    ),
+    _bug_of_moves(
+        "a newer layout is not noted beside the locators",
+        f"{_REDIS}schema.py",
+        """        await database.run("move_end", bases, bool)\n""",
+        "",
+    ),
+    _bug_of_moves(
+        "an older program lowers what stands beside the locators",
+        f"{_REDIS}lua/move_end.lua",
+        "math.max(works_from, noted or 0)",
+        "works_from",
+    ),
+    _bug_of_moves(
+        "bundles for other loops go on with a store that is refused",
+        f"{_REDIS}opening.py",
+        "_database(self._url, self._clock, self._known))",
+        "_database(self._url, self._clock))",
+    ),
+    _bug_of_moves(
+        "a move whose end was not noted stays so",
+        f"{_REDIS}moving.py",
+        "if db.places.is_said or not",
+        "if db.places.are_spread or not",
     ),
     _bug_of_moves(
         "a move that begins on its own",

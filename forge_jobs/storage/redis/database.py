@@ -21,7 +21,7 @@ from forge_jobs.storage.redis.errors import TRANSLATED, WrongType, translate
 from forge_jobs.storage.redis.keys import queue_of
 from forge_jobs.storage.redis.listening import Ear
 from forge_jobs.storage.redis.parts import Answers, Silence, unavailable_in
-from forge_jobs.storage.redis.places import Places
+from forge_jobs.storage.redis.places import KnownOfStore
 from forge_jobs.storage.redis.replicas import Replicas, Wait
 from forge_jobs.storage.redis.scripts import script
 from forge_jobs.storage.redis.servers import servers_of
@@ -61,7 +61,7 @@ class Database:
 
     :param clock: the store's clock in place of the server's
     :param ear: what this bundle hears of wake-ups
-    :param places: what the bundles of one store know of its locators
+    :param known: what the bundles of one store share
     """
 
     def __init__(
@@ -71,18 +71,17 @@ class Database:
         store_id: str,
         ear: Ear,
         clock: Clock | None,
-        places: Places | None = None,
+        known: KnownOfStore | None = None,
     ) -> None:
         self.keys = url.keys
-        self.places = places or Places(url.keys)
+        self.known = known or KnownOfStore(url.keys)
+        self.places = self.known.places
         self.store_id = store_id
         self.is_cluster = url.kind == "cluster"
         self.servers = servers_of(url)
         self.queues_met: frozenset[str] = frozenset()
         """The names of all queues, as of late; see ``fleet.in_all_queues``."""
         self.known_elsewhere = KnownElsewhere()
-        self.problem = ""
-        """Why the store must not be used any more; see ``late_check.py``."""
         self.silence = Silence(url.keys.fleet)
         self._url = url
         self._clock = clock
@@ -251,7 +250,7 @@ class Database:
             silent=self.silence.queues | {queue_of(base) for base in self.spoilt.stopped},
             unreadable=self.spoilt.reasons,
             layout=self.places.in_words(is_cluster=self.is_cluster),
-            problem=self.problem,
+            problem=self.known.problem,
         )
 
     async def _commands(self, commands: Sequence[Command], take: _Take) -> list[Any]:
@@ -313,8 +312,8 @@ class Database:
         """
         if self._closed:
             raise StorageClosed("the storage is closed")
-        if self.problem:
-            raise SchemaMismatch(self.problem)
+        if self.known.problem:
+            raise SchemaMismatch(self.known.problem)
         # Told by the task itself: asyncio.shield tells a turn of the event loop later.
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[T] = loop.create_future()

@@ -57,7 +57,7 @@ class LateCheck:
             try:
                 await settle_schema(self._db, migrate=False, create=False)
             except (SchemaMismatch, NotFound) as error:
-                self._db.problem = str(error)
+                self._db.known.problem = str(error)
                 logger.error("the store is not used any more: %s", error)
             except Unavailable:
                 continue

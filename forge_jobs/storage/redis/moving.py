@@ -100,7 +100,12 @@ async def _end(db: Database) -> None:
     Which programs work with the store is said there too, on all servers; the layout is on one.
     """
     if db.places.are_spread:
-        await db.run_some("move_end", dict.fromkeys(db.places.old_bases(), works_from(db)), bool)
+        try:
+            request = (await works_from(db), True)
+        except Unavailable:
+            return  # The next pass says it.
+        await db.run_some("move_end", dict.fromkeys(db.places.old_bases(), request), bool)
+        db.places.is_said = True
 
 
 @dataclass(frozen=True)
@@ -129,7 +134,7 @@ class Mover:
         it is started any more. What has begun is gone on with anywhere.
         """
         db = self._db
-        if db.places.are_spread or not (db.places.is_under_way or await self._may_begin()):
+        if db.places.is_said or not (any(db.places.states) or await self._may_begin()):
             return 0
         stages = await look(db)
         before = db.places.moved

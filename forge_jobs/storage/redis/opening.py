@@ -23,7 +23,7 @@ from forge_jobs.storage.redis.late_check import LateCheck
 from forge_jobs.storage.redis.listening import Ear
 from forge_jobs.storage.redis.moving import begin
 from forge_jobs.storage.redis.moving import look as look_at_locators
-from forge_jobs.storage.redis.places import Places
+from forge_jobs.storage.redis.places import KnownOfStore
 from forge_jobs.storage.redis.procs import RedisProcStore
 from forge_jobs.storage.redis.rights import check_rights
 from forge_jobs.storage.redis.schema import RedisMigrator, settle_schema
@@ -81,10 +81,10 @@ class _Opener:
         self._url = url
         self._clock = clock
         self._findings: list[Findings] = []
-        self._places = Places(url.keys)
+        self._known = KnownOfStore(url.keys)
 
     async def open(self, *, migrate: bool, create: bool) -> Storage:
-        database = _database(self._url, self._clock, self._places)
+        database = _database(self._url, self._clock, self._known)
         try:
             limit = self._url.timeout / 2 if database.is_cluster else None
             self._findings = await database.guarded(lambda: look(database.servers, limit))
@@ -106,7 +106,7 @@ class _Opener:
         return storage
 
     async def _reopen(self) -> Storage:
-        return self._bundle(_database(self._url, self._clock, self._places))
+        return self._bundle(_database(self._url, self._clock, self._known))
 
     def _bundle(self, database: Database) -> Storage:
         async def close() -> None:
@@ -134,10 +134,10 @@ class _Opener:
         )
 
 
-def _database(url: RedisUrl, clock: Clock | None, places: Places | None = None) -> Database:
+def _database(url: RedisUrl, clock: Clock | None, known: KnownOfStore | None = None) -> Database:
     store_id = _identity(url)
     ear = Ear(url, store_id)
-    return Database(url, store_id=store_id, ear=ear, places=places, clock=clock)
+    return Database(url, store_id=store_id, ear=ear, known=known, clock=clock)
 
 
 def _identity(url: RedisUrl) -> str:

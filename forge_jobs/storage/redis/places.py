@@ -37,6 +37,8 @@ class Places:
         self._keys = keys
         self._states = [State.OLD] * OLD_HASHES
         self._looked_at = 0.0
+        self.is_said = False
+        """It stands under a key of an old hash that nothing is left in any."""
 
     def is_due(self, elapsed: float) -> bool:
         """Whether to look anew, at most once a second.
@@ -52,6 +54,7 @@ class Places:
         for number, text in states.items():
             self._states[number] = _state_of(text)
         if any(text.startswith("all ") for text in states.values()):
+            self.is_said = True
             self._states = [State.MOVED] * OLD_HASHES
 
     @property
@@ -113,6 +116,17 @@ class Places:
     def old_bases(self) -> dict[str, int]:
         """The bases of all old hashes, with their numbers."""
         return {self._keys.old_locators(number): number for number in range(OLD_HASHES)}
+
+
+class KnownOfStore:
+    """What the bundles of one store share.
+
+    :ivar problem: why the store must not be used any more; see ``late_check.py``
+    """
+
+    def __init__(self, keys: Keys) -> None:
+        self.places = Places(keys)
+        self.problem = ""
 
 
 def by_place(places: Places, ids: Iterable[str]) -> dict[str, list[str]]:

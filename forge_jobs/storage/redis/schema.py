@@ -54,7 +54,7 @@ class RedisMigrator:
     async def up(self) -> list[MigrationStatus]:
         """See ``Migrator.up``."""
         async with self._connect() as database:
-            rows = await _run(database, "migrate")
+            rows = await _migrate(database, MIGRATIONS)
             entries = _merged(database, rows)
         refuse_newer(entries)
         new = {number for number, *_, is_new in rows if is_new}
@@ -96,7 +96,7 @@ async def settle_schema(database: Database, *, migrate: bool, create: bool) -> b
         )
     is_new = create and all(is_new for *_, is_new in rows)
     if migrate and not is_new:
-        rows = await _run(database, "migrate", [each for each in MIGRATIONS if each.is_needed])
+        rows = await _migrate(database, [each for each in MIGRATIONS if each.is_needed])
     entries = _merged(database, rows)
     refuse_newer(entries)
     needed = {each.number for each in MIGRATIONS if each.is_needed}
@@ -109,6 +109,19 @@ async def settle_schema(database: Database, *, migrate: bool, create: bool) -> b
     return is_new
 
 
+async def _migrate(database: Database, layouts: Sequence[Layout]) -> _Rows:
+    """Note layouts, first beside the locators: what is said there must not let in a program that
+    the fleet's records refuse.
+
+    :raises Unavailable: one of the servers with locators does not answer
+    """
+    if database.is_cluster:
+        number = max(_works_from(each, database) for each in layouts)
+        bases = dict.fromkeys(database.places.old_bases(), (number, False))
+        await database.run("move_end", bases, bool)
+    return await _run(database, "migrate", layouts)
+
+
 async def _run(database: Database, mode: str, layouts: Sequence[Layout] | None = None) -> _Rows:
     known = [
         (each.number, each.name, _works_from(each, database))
@@ -117,9 +130,13 @@ async def _run(database: Database, mode: str, layouts: Sequence[Layout] | None =
     return await database.run_one("schema", database.keys.fleet, (mode, known), _Rows)
 
 
-def works_from(database: Database) -> int:
-    """Which programs work with a store that has all layouts this one knows."""
-    return max(_works_from(each, database) for each in MIGRATIONS)
+async def works_from(database: Database) -> int:
+    """From which version on programs work with the store, which a newer one may have brought on.
+
+    :raises Unavailable: the fleet's records do not answer
+    """
+    entries = _merged(database, await _run(database, "look"))
+    return max(each.works_from for each in entries if each.applied_at)
 
 
 def check_noted(noted: int) -> None:

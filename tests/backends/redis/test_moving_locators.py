@@ -16,7 +16,7 @@ from redis.crc import key_slot
 from redis.exceptions import ResponseError
 
 from forge_jobs.clock import ManualClock
-from forge_jobs.errors import Conflict, SchemaMismatch
+from forge_jobs.errors import Conflict, SchemaMismatch, Unavailable
 from forge_jobs.model.filters import JobFilter
 from forge_jobs.model.ids import JobId, new_job_id
 from forge_jobs.model.jobs import JobStatus
@@ -25,6 +25,7 @@ from forge_jobs.storage.protocols import Storage
 from forge_jobs.storage.redis import locators, moving, schema
 from forge_jobs.storage.redis.database import Database
 from forge_jobs.storage.redis.keys import HASHES, Keys, locator_tag, old_hash
+from forge_jobs.storage.redis.late_check import LateCheck
 from forge_jobs.storage.redis.places import Places, State
 from tests.support.aftermath import problems_of
 from tests.support.factories import done, new_job, only, register, run_one
@@ -209,6 +210,77 @@ async def test_old_programs_that_still_run_are_refused_and_never_wrong(
     for command in (("HMGET", key, request.id), ("HSETNX", key, request.id, "q\n1")):
         with pytest.raises(ResponseError, match="WRONGTYPE"):
             await before.command(*command)
+
+
+LATER = (*schema.MIGRATIONS, schema.Layout(3, "later", 3))
+
+
+async def said(before: Before) -> set[str]:
+    bases = Places(before.keys).old_bases()
+    return {(await before.command("GET", f"{base}:ids") or b"").decode() for base in bases}
+
+
+async def test_a_newer_layout_is_noted_beside_the_locators_before_it_is_with_the_fleet(
+    before: Before, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if before.backend == "redis":
+        return  # Nothing is opened there without the fleet's records.
+    storage = await before.open()
+    await before.begin()
+    await move_all(storage, clock)
+    assert await said(before) == {"all from=2"}
+    with monkeypatch.context() as patch:
+        patch.setattr(schema, "MIGRATIONS", LATER)
+        await open_migrator(before.url).up()
+    assert await said(before) == {"all from=3"}
+    # A pod of this release that still runs, and has not heard, lowers nothing.
+    places = database_of(storage).places
+    places.is_said = False
+    await storage.jobs.sweep(100)
+    assert places.is_said
+    assert await said(before) == {"all from=3"}
+    with pytest.raises(SchemaMismatch, match="from schema version 3 on"):
+        await LateCheck(database_of(storage)).begin(Unavailable("the fleet is silent"))
+
+
+async def test_a_newer_layout_that_comes_before_the_move_ends_stands_beside_the_locators(
+    before: Before, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if before.backend == "redis":
+        return  # As above.
+    storage = await before.open()
+    await storage.jobs.enqueue([new_job() for _ in range(20)])
+    await before.begin()
+    await storage.jobs.sweep(100)
+    with monkeypatch.context() as patch:
+        patch.setattr(schema, "MIGRATIONS", LATER)
+        await open_migrator(before.url).up()
+    await move_all(storage, clock)
+    assert await said(before) == {"all from=3"}
+
+
+async def test_a_move_that_died_before_its_last_step_is_ended(
+    before: Before, clock: ManualClock
+) -> None:
+    storage = await before.open()
+    await before.begin()
+    await move_all(storage, clock)
+    for base in Places(before.keys).old_bases():
+        await before.command("SET", f"{base}:ids", "moved")
+    other = await before.open()
+    await other.jobs.sweep(100)
+    assert all(text.startswith("all from=") for text in await said(before))
+
+
+async def test_what_one_bundle_finds_out_of_the_store_holds_for_those_of_other_loops(
+    before: Before,
+) -> None:
+    storage = await before.open()
+    async with await storage.reopen() as other:
+        database_of(storage).known.problem = "the layout is newer; upgrade this program"
+        with pytest.raises(SchemaMismatch, match="the layout is newer"):
+            await other.jobs.counts()
+        assert other.health().problem == storage.health().problem
 
 
 @pytest.mark.parametrize("state", list(State))

@@ -1,7 +1,15 @@
 -- allow-oom
--- Notes that no old hash of locators has anything left, and which programs work with the store; see
--- late_check.py.
-local function handle(base, works_from)
-  redis.call('SET', base .. ':ids', 'all from=' .. text(works_from))
+-- Notes under the key of an old hash of locators that none of these has anything left, and from which
+-- version on programs work with the store; see late_check.py. { version, whether nothing is left: else
+-- only a note that is there is raised }. None is ever lowered.
+-- uses: locators
+local function handle(base, request)
+  local works_from, is_end = unpack(request)
+  local ids = base .. ':ids'
+  local state = try('HLEN', ids) and '' or redis.call('GET', ids)
+  local noted = tonumber(string.match(state, '^all from=(%d+)$'))
+  if is_end or noted then
+    redis.call('SET', ids, 'all from=' .. text(math.max(works_from, noted or 0)))
+  end
   return true
 end
