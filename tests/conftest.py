@@ -123,7 +123,13 @@ def _repeats_on_a_server(item: pytest.Item) -> bool:
 
 
 def _is_of_a_fleet(item: pytest.Item) -> bool:
-    folders = ("tests/cluster/", "tests/chaos/", "tests/docs/test_orders", "tests/cli/test_demo")
+    folders = (
+        "tests/cluster/",
+        "tests/chaos/",
+        "tests/docs/test_orders",
+        "tests/examples/",
+        "tests/cli/test_demo",
+    )
     every_day = "redis" in item.name and any(name in item.nodeid for name in _ONLY_SERVERS_HAVE)
     return item.nodeid.startswith(folders) and not every_day
 
