@@ -4,13 +4,15 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
+# The generator of the manual, and the libraries that its pages show.
+MANUAL := $(VENV)/.manual
 PYTEST := $(BIN)/pytest -n 4 --dist worksteal -q
 
 # Compiled modules are kept. Without them each process of each test compiles hundreds of modules again,
 # which takes longer than most tests.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-all quick debian check bench bench-peers bench-limits planted-bugs model chaos clean
+.PHONY: docs demo test test-all quick debian check bench bench-peers bench-limits planted-bugs model chaos clean
 
 demo: $(READY)
 	$(BIN)/forge-jobs demo $(if $(STORAGE),--storage "$(STORAGE)") $(FOLDER)
@@ -20,8 +22,13 @@ test: $(READY)
 	$(PYTEST) -m "not long"
 
 # And those that are long and rare. tests/debian is left out: it needs Debian's packages.
-test-all: test
+test-all: test docs
 	$(PYTEST) -m long
+
+# The manual, as build/manual/index.html. A warning is an error: a broken link, a name without a docstring.
+docs: $(MANUAL)
+	$(BIN)/sphinx-build -q -W --keep-going -b html -c docs . build/manual
+	@echo "The manual: build/manual/index.html"
 
 # What a developer runs all day.
 quick: $(READY)
@@ -77,5 +84,10 @@ $(READY): pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
+$(MANUAL): $(READY)
+	@echo "Adding what the manual is built with ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,docs]'
+	@touch $@
+
 clean:
-	rm -rf $(VENV) .venv-peers .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) build .venv-peers .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

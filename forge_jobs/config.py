@@ -49,8 +49,7 @@ class RuntimeSettings(Struct, frozen=True, kw_only=True):
     :param grace: how long handlers may go on after a stop was asked for, clean-up included
     :param patience: between two cancellations of a handler, and before the end of the grace: time
         for its clean-up. None: a quarter of the grace, which is the most, but at most 5 seconds
-    :param reap_interval, coordinate_interval, handover_interval, cron_interval,
-        rollup_interval, cleanup_interval, event_flush_interval: pauses between two passes
+    :param reap_interval: pause between two passes, as the other ``..._interval``
     :param keep_events: how long timeline events stay; zero: none are written. That of the leader
         counts for what is removed, so give all pods of a store the same
     :param keep_minutes: after this the minutes of queues and pods are folded into hours. None: one

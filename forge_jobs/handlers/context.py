@@ -70,7 +70,9 @@ class JobContext(Protocol):
     """
 
     @property
-    def job_id(self) -> JobId: ...
+    def job_id(self) -> JobId:
+        """The id of the job, the same in every run: an idempotency key for other services."""
+        ...
 
     @property
     def kind(self) -> str:
@@ -78,7 +80,9 @@ class JobContext(Protocol):
         ...
 
     @property
-    def queue(self) -> str: ...
+    def queue(self) -> str:
+        """The queue that the job was claimed from."""
+        ...
 
     @property
     def attempt(self) -> int:
@@ -102,13 +106,19 @@ class JobContext(Protocol):
         ...
 
     @property
-    def worker_id(self) -> WorkerId: ...
+    def worker_id(self) -> WorkerId:
+        """The worker of the pod that runs the job."""
+        ...
 
     @property
-    def tags(self) -> tuple[str, ...]: ...
+    def tags(self) -> tuple[str, ...]:
+        """As given at enqueue."""
+        ...
 
     @property
-    def metadata(self) -> Mapping[str, str]: ...
+    def metadata(self) -> Mapping[str, str]:
+        """As given at enqueue."""
+        ...
 
     @property
     def log(self) -> "logging.LoggerAdapter[logging.Logger]":
@@ -116,7 +126,9 @@ class JobContext(Protocol):
         ...
 
     @property
-    def rate_limit(self) -> RateLimits: ...
+    def rate_limit(self) -> RateLimits:
+        """The named token buckets of the cluster."""
+        ...
 
     @property
     def sync(self) -> SyncJobContext:

@@ -35,9 +35,11 @@ class JobStatus(StrEnum):
     FAILED = "failed"
     """The last attempt failed; waits for its retry."""
     DONE = "done"
+    """The handler succeeded."""
     DEAD = "dead"
     """Gave up."""
     CANCELLED = "cancelled"
+    """Stopped on request, expired before it ran, or given up with a job that it waited for."""
 
 
 ACTIVE = frozenset({JobStatus.BLOCKED, JobStatus.PENDING, JobStatus.IN_PROGRESS, JobStatus.FAILED})

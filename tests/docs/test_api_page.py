@@ -1,0 +1,33 @@
+"""The API reference has every public name, and every public name says what it is."""
+
+import inspect
+import re
+from collections.abc import Iterator
+
+import pytest
+
+import forge_jobs
+from tests.support.pages import ROOT
+
+PAGE = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+
+
+def public_members(owner: type) -> Iterator[tuple[str, object]]:
+    """Methods and properties that a class itself has, by name."""
+    for name, member in vars(owner).items():
+        found = member.fget if isinstance(member, property) else getattr(member, "__func__", member)
+        if not name.startswith("_") and inspect.isfunction(found):
+            yield name, found
+
+
+def test_the_page_has_every_public_name() -> None:
+    shown = re.findall(r"^\.\. auto(?:class|exception|function):: (\w+)$", PAGE, re.MULTILINE)
+    assert sorted(shown) == sorted(forge_jobs.__all__)
+
+
+@pytest.mark.parametrize("name", forge_jobs.__all__)
+def test_a_public_name_has_a_docstring_of_its_own(name: str) -> None:
+    found = getattr(forge_jobs, name)
+    assert (vars(found).get("__doc__") if isinstance(found, type) else found.__doc__) is not None
+    members = public_members(found) if isinstance(found, type) else ()
+    assert [member for member, made in members if not made.__doc__] == []

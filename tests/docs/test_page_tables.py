@@ -1,0 +1,182 @@
+"""Tables of the manual say what the code says."""
+
+import inspect
+import random
+import re
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from forge_jobs import HandlerRegistry
+from forge_jobs.handlers.options import HandlerOptions
+from forge_jobs.handlers.requests import EnqueueOptions
+from forge_jobs.model.ids import HostId, new_job_id
+from forge_jobs.model.jobs import (
+    DEFAULT_MAX_ATTEMPTS,
+    TERMINAL,
+    Cause,
+    Claim,
+    ClaimedJob,
+)
+from forge_jobs.model.transitions import StaleClaim, Transition
+from forge_jobs.policy.transitions import AttemptEnd, Rules, next_transition, stale_transition
+from tests.support.pages import ROOT
+
+
+def table(page: str, heading: str) -> dict[str, list[str]]:
+    """The first table under a heading: first cell -> the others."""
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    section = re.split(rf"^#+ {re.escape(heading)}$", text, flags=re.MULTILINE)[1]
+    rows = re.search(r"(?:^\|.*\n)+", section, re.MULTILINE)
+    assert rows is not None
+    cells = [re.split(r"(?<!\\)\|", row)[1:-1] for row in rows.group().splitlines()[2:]]
+    return {first.strip(): [cell.strip() for cell in rest] for first, *rest in cells}
+
+
+def names_in(rows: dict[str, list[str]]) -> list[str]:
+    return [name for row in rows for name in re.findall(r"`(\w+)`", row)]
+
+
+# -- enqueue and handlers --------------------------------------------------------------------------
+
+
+def test_the_page_on_enqueue_has_every_option() -> None:
+    shown = table("enqueue.md", "Every option")
+    assert sorted(names_in(shown)) == sorted(EnqueueOptions.__struct_fields__)
+
+
+def test_the_page_on_enqueue_has_the_defaults() -> None:
+    shown = {row.strip("`"): cells[0] for row, cells in table("enqueue.md", "Every option").items()}
+    defaults = HandlerOptions()
+    assert shown["priority"] == str(defaults.priority)
+    assert shown["max_attempts"] == str(defaults.max_attempts) == str(DEFAULT_MAX_ATTEMPTS)
+    assert shown["keep_result"] == str(defaults.keep_result)
+    without = set(shown) - {"queue", "priority", "max_attempts", "keep_result", "id"}
+    assert {shown[name] for name in without} == {"none"}
+
+
+def test_the_page_on_handlers_has_every_option_of_the_decorator() -> None:
+    shown = table("handlers.md", "Options of `job(...)`")
+    parameters = inspect.signature(HandlerRegistry.job).parameters
+    assert names_in(shown) == [name for name in parameters if name != "self"]
+
+
+def test_the_page_on_schedules_has_every_option() -> None:
+    from forge_jobs import schedule
+
+    shown = table("schedules.md", "Options")
+    parameters = inspect.signature(schedule).parameters.values()
+    expected = [one.name for one in parameters if one.kind is inspect.Parameter.KEYWORD_ONLY]
+    assert names_in(shown) == expected
+
+
+# -- retries and outcomes --------------------------------------------------------------------------
+
+_ERROR = RuntimeError("the bank is busy")
+_SECONDS = timedelta(seconds=1)
+
+
+def _job(attempt: int = 1, snoozes: int = 0) -> ClaimedJob:
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    return ClaimedJob(
+        claim=Claim("payments", new_job_id(), 1, HostId("pod")),
+        kind="card.charge",
+        payload="{}",
+        attempt=attempt,
+        max_attempts=5,
+        crashes=0,
+        snoozes=snoozes,
+        priority=0,
+        timeout=None,
+        tags=(),
+        metadata="{}",
+        trace="",
+        run_at=now,
+        enqueued_at=now,
+        keep_result=True,
+    )
+
+
+def _end(cause: Cause, *, attempt: int = 1, snoozes: int = 0, **parts: object) -> Transition:
+    end = AttemptEnd(cause=cause, exception=_ERROR, **parts)  # type: ignore[arg-type]
+    rules = Rules(max_snoozes=3 if snoozes else None)
+    return next_transition(end, _job(attempt, snoozes), rules, random.Random(7))
+
+
+def _crash(number: int, attempt: int = 1) -> Transition:
+    stale = StaleClaim(
+        claim=_job().claim,
+        kind="card.charge",
+        attempt=attempt,
+        max_attempts=5,
+        crashes=number - 1,
+        started=True,
+        cancel_requested=False,
+    )
+    # As the reaper calls it, with the default settings.
+    return stale_transition(stale, max_crashes=3, pause=15 * _SECONDS)
+
+
+ENDS = {
+    "the handler returned": _end(Cause.SUCCEEDED),
+    "an exception, attempts are left": _end(Cause.FAILED),
+    "an exception in the last attempt": _end(Cause.FAILED, attempt=5),
+    "an exception that is not retried (`retry_on`, `never_retry_on`)": _end(
+        Cause.FAILED, retryable=False
+    ),
+    '`Failed("...", retry_in=60)`': _end(Cause.FAILED, delay=60 * _SECONDS),
+    '`Dead("...")`': _end(Cause.REJECTED),
+    "the timeout, attempts are left": _end(Cause.TIMED_OUT),
+    "the timeout in the last attempt": _end(Cause.TIMED_OUT, attempt=5),
+    "`Snoozed(60)`": _end(Cause.SNOOZED, delay=60 * _SECONDS),
+    "`Throttled(60)`": _end(Cause.THROTTLED, retry_after=60 * _SECONDS),
+    "`Snoozed` or `Throttled` once too often": _end(Cause.SNOOZED, snoozes=3, delay=_SECONDS),
+    '`RateLimited("smtp")`': _end(Cause.RATE_LIMITED, delay=_SECONDS, rate_limit="smtp"),
+    "the worker is stopped (deploy, scale-down, no contact to the store)": _end(Cause.INTERRUPTED),
+    "somebody cancelled the job": _end(Cause.CANCELLED),
+    "the process died, first time": _crash(1),
+    "the process died, second time": _crash(2),
+    "the process died, third time (`max_crashes`)": _crash(3),
+    "the process died in the last attempt": _crash(1, attempt=5),
+}
+
+
+def _runs_again(transition: Transition) -> str:
+    """How the page begins to say when the job runs next."""
+    if transition.status in TERMINAL:
+        return "no"
+    if transition.delay is None:
+        return "at once, in its old place"
+    if transition.rate_limit is not None:
+        return "when the rate limit has a token"
+    if transition.cooldown is not None:
+        return f"when the queue has cooled down, {transition.cooldown.length / _SECONDS:.0f} s here"
+    if transition.delay >= 15 * _SECONDS:
+        return f"after {transition.delay / _SECONDS:.0f} s"
+    return "after the retry pause"
+
+
+def test_the_table_of_outcomes_has_each_end_in_its_place() -> None:
+    assert list(table("retries.md", "Retries and outcomes")) == list(ENDS)
+
+
+@pytest.mark.parametrize("how", ENDS)
+def test_the_table_of_outcomes_says_what_the_policy_decides(how: str) -> None:
+    attempt, again, status = table("retries.md", "Retries and outcomes")[how]
+    transition = ENDS[how]
+    assert attempt == ("no" if transition.hand_back else "yes")
+    assert again.startswith(_runs_again(transition))
+    assert status == f"`{transition.status}`"
+
+
+def test_every_way_to_end_is_in_the_table() -> None:
+    said = {transition.cause for transition in ENDS.values()}
+    # Handed back before it started: no run has ended.
+    ends = {Cause.SUCCEEDED, Cause.FAILED, Cause.TIMED_OUT, Cause.REJECTED, Cause.THROTTLED} | {
+        Cause.SNOOZED,
+        Cause.RATE_LIMITED,
+        Cause.INTERRUPTED,
+        Cause.CANCELLED,
+        Cause.CRASHED,
+    }
+    assert said == ends

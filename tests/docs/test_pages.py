@@ -1,0 +1,82 @@
+"""The manual says nothing that was not run: the code of its pages, and the commands they name."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from forge_jobs.config import SETTINGS_VARIABLE, Deployment, RuntimeSettings, variable_of
+from tests.support.pages import (
+    ROOT,
+    Block,
+    PageRun,
+    blocks_of,
+    check_command,
+    command_of,
+    commands_of,
+)
+
+PAGES = [*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md"]
+WITH_PYTHON = [
+    page
+    for page in PAGES
+    if any(block.language == "python" for block in blocks_of(page)) and page.name != "README.md"
+]
+FRAMEWORKS = {"web-frameworks.md"}
+"""Pages on libraries of the extra ``docs``."""
+
+LANGUAGES = {
+    "python", "sh", "toml", "sql", "text", "ini", "yaml", "dockerfile", "js", "{toctree}",
+    "{eval-rst}", "",
+}  # fmt: skip
+
+
+def _name(value: object) -> str:
+    return value.name if isinstance(value, Path) else str(value)
+
+
+def _everyday(page: Path) -> object:
+    return pytest.param(page, marks=pytest.mark.long) if page.name in FRAMEWORKS else page
+
+
+@pytest.mark.parametrize("page", [_everyday(page) for page in WITH_PYTHON], ids=_name)
+def test_the_code_of_a_page_runs(page: Path, tmp_path: Path) -> None:
+    PageRun(page, tmp_path).run()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_name)
+def test_a_page_names_commands_and_options_that_exist(page: Path) -> None:
+    for block in blocks_of(page):
+        assert block.language in LANGUAGES, f"line {block.line}"
+        for command in _commands(block):
+            check_command(shlex.split(command)[1:])
+
+
+def _commands(block: Block) -> list[str]:
+    """The ``forge-jobs`` command lines of a block, without what a shell makes of them."""
+    if block.language != "sh":
+        return []
+    lines = [re.sub(r"^(\w+=\S+ )+", "", line) for line in commands_of(block.text)]
+    return [re.split(r" [|>&]|\s#", line)[0] for line in lines if line.startswith("forge-jobs ")]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_name)
+def test_commands_within_sentences_exist(page: Path) -> None:
+    text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+    for span in re.findall(r"`(forge-jobs [^`]+)`", text):
+        words = shlex.split(" ".join(span.split()))[1:]
+        command, rest = command_of(words)
+        known = {name for parameter in command.params for name in parameter.opts} | {"--help"}
+        assert {word.partition("=")[0] for word in rest if word.startswith("--")} <= known, span
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_name)
+def test_variables_that_a_page_names_are_read(page: Path) -> None:
+    known = {
+        variable_of(field)
+        for settings in (RuntimeSettings, Deployment)
+        for field in settings.__struct_fields__
+    } | {SETTINGS_VARIABLE, "FORGE_QUEUES"}
+    found = set(re.findall(r"\bFORGE_[A-Z_]*[A-Z]\b", page.read_text(encoding="utf-8")))
+    assert {name for name in found - known if not name.startswith("FORGE_TEST_")} == set()
