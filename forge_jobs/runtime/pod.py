@@ -39,6 +39,9 @@ logger = reporter(__name__)
 _LISTEN_FOR = timedelta(seconds=1)
 _EAGER_FOR, _EAGER_EVERY = 10.0, 0.5
 
+_AWAITED_FOR = 60.0
+"""Seconds within which another server is likely to take the place of one that is silent."""
+
 _SILENT_TOO_LONG = 5.0
 """Seconds without a turn of the heartbeat's thread, which makes several a second."""
 
@@ -115,6 +118,7 @@ class RunningPod:
         self.draining = False
         self._eager_until = 0.0
         self._eager: asyncio.TimerHandle | None = None
+        self._heard_all_at = 0.0
         self.parts = Parts(plan.clock, self._lost)
         self.listener: Part | None = None
         self.lanes: list[asyncio.Future[None]] = []
@@ -128,7 +132,8 @@ class RunningPod:
 
     def start(self) -> None:
         """Begin to beat, to listen, and to work."""
-        self._eager_until = self.plan.clock.elapsed() + _EAGER_FOR
+        self._heard_all_at = self.plan.clock.elapsed()
+        self._eager_until = self._heard_all_at + _EAGER_FOR
         self.events.record(EventKind.POD_STARTED)
         self.heartbeat.start()
         for supervisor in self.supervisors.values():
@@ -175,7 +180,8 @@ class RunningPod:
     # -- what the heartbeat tells ------------------------------------------------------------
 
     def beat_arrived(self, beat: Beat, sent_at: float) -> None:
-        """Pass the beat on; look again soon while slots are still being shared out."""
+        """Pass the beat on; look again soon while slots are still being shared out, and while a
+        part of the store is silent that may soon be back."""
         grants = {queue: supervisor.grant for queue, supervisor in self.supervisors.items()}
         self.receiver.beat_arrived(beat, sent_at)
         now = self.plan.clock.elapsed()
@@ -185,8 +191,13 @@ class RunningPod:
         self.loops.meter.overruns = self.services.overruns.count
         if any(grants[name] != each.grant for name, each in self.supervisors.items()):
             self._eager_until = now + _EAGER_FOR
+        if not beat.silent:
+            self._heard_all_at = now
         short = any(each.grant < max(each.target, 1) for each in self.supervisors.values())
-        if short and now < self._eager_until and not self.draining and self._eager is None:
+        is_eager = (short and now < self._eager_until) or (
+            now < self._heard_all_at + _AWAITED_FOR and bool(beat.silent)
+        )
+        if is_eager and not self.draining and self._eager is None:
             interval = self.plan.settings.heartbeat_interval.total_seconds()
             self._eager = self._home.loop.call_later(min(_EAGER_EVERY, interval), self._be_eager)
 

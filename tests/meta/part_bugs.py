@@ -21,6 +21,12 @@ def _bug_of_moves(name: str, file: str, old: str, new: str) -> Bug:
 
 
 PART_BUGS: tuple[Bug, ...] = (
+    _bug_of_queues(
+        "a pod that misses a queue beats no sooner",
+        "forge_jobs/runtime/pod.py",
+        "now < self._heard_all_at + _AWAITED_FOR and bool(beat.silent)",
+        "False",
+    ),
     _bug(
         "a pass fails with one of its queues",
         f"{_REDIS}database.py",

@@ -131,6 +131,13 @@ REDIS_SERVER_BUGS: tuple[Bug, ...] = (
         "if False:",
     ),
     _bug(
+        "a replaced primary that wakes up is believed",
+        "silent_hosts",
+        "connections.py",
+        "            if has_left:\n",
+        "            if False:\n",
+    ),
+    _bug(
         "an eviction policy looked for in INFO alone",
         "durability",
         "durability.py",

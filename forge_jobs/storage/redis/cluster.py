@@ -201,6 +201,8 @@ class Cluster:
             await self._pools.pop(host).renew()
 
     async def _has_left(self, host: Host) -> bool:
+        # It knows only itself, when it has been frozen.
+        self._hosts.put_last(host)
         self._is_stale = True
         await self._look()
         return host not in self._owners

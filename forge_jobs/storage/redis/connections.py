@@ -17,6 +17,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as NotConnected
 from redis.exceptions import MasterDownError, ReadOnlyError, ResponseError
 
+from forge_jobs.errors import StorageError
 from forge_jobs.storage.redis.address import Host, Login, RedisUrl, Tls, in_words
 from forge_jobs.storage.redis.errors import TRANSLATED, name_server
 from forge_jobs.storage.redis.replicas import Wait
@@ -26,6 +27,9 @@ Command = Sequence[str | int | bytes]
 
 Turn = Sequence[Command]
 """Commands that go to one server on one connection, without a pause; the first decides where."""
+
+_SURE_S = 0.5
+"""No other server takes the place of one in so short a time after that was asked."""
 
 _ABSENT_S = 10
 """A peer that has acknowledged nothing for so long is gone."""
@@ -151,7 +155,8 @@ class Pool:
 
     :param make: a new connection
     :param has_left: whether another server has taken the place of the one at that host. Asked
-        again and again while a call there is silent, and true ends the call
+        again and again while a call there is silent, and when a write has reached too few
+        replicas; true ends the call
     """
 
     def __init__(
@@ -165,6 +170,9 @@ class Pool:
         self._idle: list[Connection] = []
         self._epoch = 0
         self._calls = None if has_left is None else SilentCalls(has_left)
+        self._has_left = has_left
+        self._sure_at = float("-inf")
+        self._asking = asyncio.Lock()
 
     async def converse(self, commands: Sequence[Command]) -> list[Any]:
         """:func:`converse` on any connection. Cancelled or failed, the outcome is unknown."""
@@ -176,6 +184,11 @@ class Pool:
                 if self._calls is not None:
                     self._calls.begun(connection)
                 replies = await converse(connection, commands)
+                if any(
+                    isinstance(command, Wait) and command.is_short(reply)
+                    for command, reply in zip(commands, replies, strict=True)
+                ):
+                    await self._check_place((connection.host, connection.port))
             except BaseException as error:
                 if connection is not None:
                     await drop(connection)
@@ -194,6 +207,28 @@ class Pool:
             else:
                 await connection.disconnect(nowait=True)
             return replies
+
+    async def _check_place(self, host: Host) -> None:
+        """Refuse the answer of a server that has been replaced, and does not know it yet.
+
+        What it has written without a replica is forgotten as soon as it hears of the other one.
+
+        :raises NotConnected: it has been
+        """
+        if self._has_left is None:
+            return
+        async with self._asking:
+            asked_at = asyncio.get_running_loop().time()
+            if asked_at < self._sure_at + _SURE_S:
+                return
+            try:
+                has_left = await self._has_left(host)
+            except (*TRANSLATED, StorageError):
+                # Nobody knows another one.
+                return
+            if has_left:
+                raise NotConnected("another server has its place")
+            self._sure_at = asked_at
 
     async def _take(self) -> Connection:
         while self._idle:

@@ -37,6 +37,7 @@ _PASSING = {
     "NOREPLICAS ": "the server has fewer replicas than it must have to write",
     "MISCONF ": "the server cannot write to its disk",
     "TRYAGAIN ": "the cluster moves a slot",
+    "UNBLOCKED ": "the server has become a replica",
     "UNKILLABLE ": "the server is busy with a long script",
 }
 

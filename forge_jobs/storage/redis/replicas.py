@@ -28,11 +28,12 @@ class _Server:
 class Replicas:
     """Whether the replicas of each server follow.
 
+    :ivar wanted: how many a write waits for
     :ivar unreplicated: all writes so far that too few had in time
     """
 
     def __init__(self, url: RedisUrl) -> None:
-        self._wanted = url.wait_replicas
+        self.wanted = url.wait_replicas
         self._longest = min(url.wait_timeout, url.timeout / 4)
         self._servers: dict[Host, _Server] = {}
         self.unreplicated = 0
@@ -50,7 +51,7 @@ class Replicas:
             if now < server.next_full:
                 return 0, 1
             server.next_full = now + max(self._longest, 1.0)
-        return self._wanted, int(self._longest * 1000)
+        return self.wanted, int(self._longest * 1000)
 
     def note(self, host: Host, reached: int, *, has_waited: bool) -> None:
         """So many replicas of a server had a write in time.
@@ -58,7 +59,7 @@ class Replicas:
         :param has_waited: False: it only asked, and was answered before any replica could have it
         """
         server = self._servers.setdefault(host, _Server())
-        if reached < self._wanted:
+        if reached < self.wanted:
             self.unreplicated += 1
             # Asked before a write has shown that the replicas are back, answered after it.
             if not has_waited and not server.short:
@@ -70,14 +71,14 @@ class Replicas:
                     "but a failover there may lose it now",
                     in_words((host,)),
                     reached,
-                    self._wanted,
+                    self.wanted,
                     self._longest,
                 )
         elif server.short:
             logger.info(
                 "writes to the server at %s reach %d replicas again; %d have not",
                 in_words((host,)),
-                self._wanted,
+                self.wanted,
                 server.short,
             )
             server.short = 0
@@ -105,6 +106,10 @@ class Wait(Sequence[str | int | bytes]):
         number, milliseconds = self._replicas.wait_at(self.host)
         self._has_waited = number > 0
         return iter(("WAIT", number, milliseconds))
+
+    def is_short(self, reached: object) -> bool:
+        """Whether fewer replicas had the write than were asked for."""
+        return isinstance(reached, int) and reached < self._replicas.wanted
 
     def ended(self, reached: int) -> None:
         """So many replicas had the write in time."""

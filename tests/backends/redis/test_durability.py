@@ -167,7 +167,7 @@ async def test_a_write_waits_for_replicas_and_says_when_they_are_missed(
         assert database.health().unreplicated == 0
 
 
-async def test_each_server_of_a_cluster_says_once_that_it_misses_replicas(
+async def test_each_of_several_servers_says_once_that_it_misses_replicas(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with opened(servers.redis_cluster_url(), wait_replicas=1, wait_timeout=0.05) as database:
@@ -179,7 +179,7 @@ async def test_each_server_of_a_cluster_says_once_that_it_misses_replicas(
 
 
 @pytest.mark.long
-async def test_replicas_that_one_server_of_a_cluster_misses_are_no_matter_of_the_others(
+async def test_replicas_that_one_of_several_servers_misses_are_no_matter_of_the_others(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Else each write to another server would let the next one here wait its whole time again."""

@@ -94,6 +94,36 @@ async def test_a_frozen_node_is_left_for_its_replica(
                     )
 
 
+async def test_what_a_replaced_primary_takes_when_it_wakes_up_is_not_told_as_stored(
+    replicated: ReplicatedCluster,
+) -> None:
+    """It has no replica any more, and forgets all when it hears of the primary in its place."""
+    old, replica = replicated.nodes[0], replicated.nodes[3]
+    async with opened(replicated.url, wait_replicas=1, wait_timeout=0.05) as database:
+        bases = [
+            base
+            for base in map(database.keys.queue, map(str, range(90)))
+            if replicated.owner_of(key_slot(base.encode())) is old
+        ]
+        request = ("create", [[1, "x", 1]])
+
+        async def write(base: str) -> list[object]:
+            return await database.run_one("schema", base, request, list[object])
+
+        # Enough connections for all, so that nothing has to be said before the writes.
+        await asyncio.gather(*(look(database, base) for base in bases[:20]))
+        with frozen(old.process_id):
+            await wait_until(
+                lambda: replica.command("ROLE")[0] == "master", description="its replica follows"
+            )
+            under_way = [asyncio.create_task(write(base)) for base in bases[:20]]
+            await anyio.wait_all_tasks_blocked()
+        ended = await asyncio.gather(*under_way, return_exceptions=True)
+        told = [base for base, each in zip(bases, ended, strict=False) if isinstance(each, list)]
+        await replicated.whole()
+        assert [base for base in told if not await look(database, base)] == []
+
+
 async def reached(database: Database, base: str) -> bool:
     try:
         await look(database, base)

@@ -225,6 +225,33 @@ async def test_handlers_of_other_queues_go_on(shards: Shards, what: str, fault: 
         assert cancelled == [lost]
 
 
+async def test_a_pod_that_misses_a_queue_beats_again_soon(shards: Shards) -> None:
+    """Its next beat in turn would come after minutes."""
+    handlers = HandlerRegistry()
+
+    @handlers.job("quick")
+    async def quick() -> None: ...
+
+    lost, healthy = shards.lost[0], shards.healthy[0]
+    settings = quick_settings(
+        heartbeat_interval=seconds(200), lease=seconds(900), fence_margin=seconds(100)
+    )
+    runtime = QueueRuntime(shards.storage, handlers, settings=settings)
+    async with runtime.with_queues(**{lost: 1, healthy: 1}).start() as handle:
+
+        def is_silent() -> bool:
+            return handle.health().queues[lost].silent
+
+        told = await handle.enqueue(quick.request().options(queue=lost))
+        await ended(shards.storage, told.job_id)
+        with FAULTS["killed"](shards.node):
+            # Whoever changes a queue has every pod beat.
+            await shards.storage.config.set_paused(healthy, True)
+            await wait_until(is_silent, description="a beat misses it")
+        await wait_until(lambda: not is_silent(), description="a beat finds it again")
+    await anyio.to_thread.run_sync(shards.cluster.wait_until_up)
+
+
 async def test_jobs_of_a_killed_primary_run_when_its_replica_has_its_place() -> None:
     """Under load; those of the other queues run meanwhile, once each."""
     settings = {"cluster-require-full-coverage": "no"}
