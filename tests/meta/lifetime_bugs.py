@@ -32,7 +32,7 @@ LIFETIME_BUGS = [
         "        check_batch(requests)\n",
         "",
     ),
-    _steps("one script changes any number of jobs", "steps.py", "= 200\n", "= 2_000\n"),
+    _steps("one script changes any number of jobs", "steps.py", "= 100\n", "= 2_000\n"),
     _steps(
         "one script ends any number of claims",
         "ownership.py",
@@ -44,6 +44,18 @@ LIFETIME_BUGS = [
         "lua/lib/claiming.lua",
         "(goes_on or #claims > 0) and room",
         "#claims > 0 and room",
+    ),
+    _steps(
+        "counts of many queues are one script whatever their kinds",
+        "lua/counts.lua",
+        "  spend(2 * #lines + 15)\n",
+        "",
+    ),
+    _steps(
+        "the timelines of many queues are read in one script",
+        "lua/events.lua",
+        "  spend(1 + #events)\n",
+        "",
     ),
     _steps(
         "a beat of many claims is one script",

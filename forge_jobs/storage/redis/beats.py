@@ -26,8 +26,10 @@ from forge_jobs.storage.redis.lists import portions
 from forge_jobs.storage.redis.ownership import by_queue
 from forge_jobs.storage.redis.procs import free_held_jobs
 from forge_jobs.storage.redis.queue_records import QueueRecord
-from forge_jobs.storage.redis.steps import ITEMS_AT_ONCE
 from forge_jobs.storage.salvage import UNREADABLE
+
+_BEATS_AT_ONCE = 200
+"""For how many claims one step beats."""
 
 _STATES = {
     "held": ClaimState.HELD,
@@ -151,11 +153,11 @@ class Beats:
     ) -> Mapping[str, Sequence[str]]:
         """Beat for what is too much for one step: by queue the states of its first claims."""
         states: dict[str, list[str]] = {queue: [] for queue in places}
-        share = max(1, ITEMS_AT_ONCE // max(1, min(len(places), BASES_AT_ONCE)))
+        share = max(1, _BEATS_AT_ONCE // max(1, min(len(places), BASES_AT_ONCE)))
         for queue, indexes in places.items():
             base = self._db.keys.queue(queue)
             # The last ones are left for the step that tells what else there is.
-            for some in portions(indexes[: max(0, len(indexes) - share)], ITEMS_AT_ONCE):
+            for some in portions(indexes[: max(0, len(indexes) - share)], _BEATS_AT_ONCE):
                 listed = [_listed(claims[index]) for index in some]
                 request = (lease.host_id, lease.epoch, False, listed, False)
                 found, silent = await self._db.run_some("beat", {base: request}, _Answer)

@@ -29,7 +29,7 @@ from forge_jobs.storage.redis.spoilt import (
     SpoiltKeys,
     WrongKey,
     is_of_locators,
-    split,
+    parted,
     wrong_type_in,
 )
 from forge_jobs.storage.redis.waiting import NOTE_AFTER_S, Waits
@@ -137,15 +137,23 @@ class Database:
                 continue
             bases, packed = [base for base, _ in group], reply
             if isinstance(reply, list):
-                packed, bases, spoilt = split(reply, bases)
-                if any(map(is_of_locators, spoilt)):
-                    raise WrongType("a key of locators holds something of another type")
-                errors = await self.spoilt.found(spoilt)
-                if silent is None:
-                    raise next(iter(errors.values()))
-                silent |= errors
+                packed, bases, spoilt, left = parted(reply, bases)
+                if spoilt:
+                    await self._note_spoilt(spoilt, silent)
+                rest = {base: requests[base] for base in left}
+                decoded |= await self.run(name, rest, answer, also=also, silent=silent, wait=wait)
             decoded.update(zip(bases, decoder.decode(packed), strict=True))
         return decoded
+
+    async def _note_spoilt(
+        self, bases: Sequence[str], silent: dict[str, Unavailable] | None
+    ) -> None:
+        if any(map(is_of_locators, bases)):
+            raise WrongType("a key of locators holds something of another type")
+        errors = await self.spoilt.found(bases)
+        if silent is None:
+            raise next(iter(errors.values()))
+        silent |= errors
 
     async def _look_at_keys(self, bases: Iterable[str]) -> dict[str, list[WrongKey]]:
         fleet = self.keys.fleet

@@ -5,7 +5,7 @@ that leaves nothing half stored. The steps of other queues in the same call are 
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from redis.exceptions import ResponseError
@@ -41,14 +41,29 @@ class WrongKey(msgspec.Struct, frozen=True, array_like=True):
     is_needed: bool
 
 
-def split(reply: list[bytes], bases: Sequence[str]) -> tuple[bytes, list[str], list[str]]:
-    """The packed answers of those bases that have met no key of another type, these bases, and the
-    others."""
-    packed, numbers = reply
-    spoilt = [bases[number - 1] for number in _decode_numbers(numbers)]
+class Parted(NamedTuple):
+    """A reply that does not answer for every base.
+
+    :ivar packed: the answers of those that are sound
+    :ivar sound: bases
+    :ivar spoilt: bases that have met a key of another type
+    :ivar left: bases for which there was no room in the step
+    """
+
+    packed: bytes
+    sound: list[str]
+    spoilt: list[str]
+    left: list[str]
+
+
+def parted(reply: list[bytes], bases: Sequence[str]) -> Parted:
+    """Who has answered, and who has not."""
+    packed, *numbers = reply
+    spoilt, left = ([bases[number - 1] for number in _decode_numbers(each)] for each in numbers)
     answers = zip(bases, _decode_answers(packed), strict=True)
-    sound = {base: answer for base, answer in answers if base not in spoilt}
-    return _encode(list(sound.values())), list(sound), spoilt
+    without = {*spoilt, *left}
+    sound = {base: answer for base, answer in answers if base not in without}
+    return Parted(_encode(list(sound.values())), list(sound), spoilt, left)
 
 
 def wrong_type_in(command: Sequence[Any], reply: Any) -> WrongType | None:

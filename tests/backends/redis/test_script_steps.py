@@ -11,6 +11,7 @@ from forge_jobs.bulk import in_batches
 from forge_jobs.client import JobClient
 from forge_jobs.clock import ManualClock
 from forge_jobs.handlers.requests import EnqueueRequest
+from forge_jobs.model.events import EventKind, TimelineEvent
 from forge_jobs.model.filters import BulkOutcome, JobFilter
 from forge_jobs.model.jobs import ClaimedJob, JobStatus
 from forge_jobs.model.processes import ClaimState, HeldClaim, PodLease
@@ -201,3 +202,37 @@ async def test_what_a_client_enqueues_in_one_call(
         # One command for each job, and few of many arguments.
         async with each_step_short(client, 700):
             assert len(await jobs.enqueue_many(many)) == JOBS
+
+
+async def test_counts_of_many_queues_with_many_kinds(storage: Storage, client: Redis) -> None:
+    queues, kinds = range(40), range(60)
+    for number in queues:
+        await storage.jobs.enqueue(
+            [new_job(queue=f"q{number:02}", kind=f"kind.{each}") for each in kinds]
+        )
+    async with each_step_short(client) as steps:
+        counted = await storage.jobs.counts()
+        due = await storage.procs.due_kinds([f"q{number:02}" for number in queues])
+    assert len(steps) > 3
+    assert {(each.due, each.by_status[JobStatus.PENDING]) for each in counted.values()} == {
+        (len(kinds), len(kinds))
+    }
+    assert len(counted) == len(due) == len(queues)
+    assert all(len(each) == len(kinds) for each in due.values())
+
+
+async def test_events_of_many_queues(storage: Storage, client: Redis, clock: ManualClock) -> None:
+    names = [f"q{number:02}" for number in range(20)]
+    for name in names:
+        await storage.jobs.append_events(
+            [
+                TimelineEvent(at=clock.now(), kind=EventKind.STARTED, queue=name, detail=f"{each}")
+                for each in range(300)
+            ]
+        )
+    async with each_step_short(client) as steps:
+        found = await storage.jobs.events(limit=1_000)
+    # Nobody sees how long a script takes to read what one command has brought.
+    assert len(steps) >= 3
+    assert len(found) == 1_000
+    assert {each.queue for each in await storage.jobs.events(limit=6_000)} == set(names)

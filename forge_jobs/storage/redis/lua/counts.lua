@@ -24,9 +24,9 @@ end
 
 -- The due time of the first job of a line that has not expired; nil when none is due.
 local function first_due(key, expired)
-  local start = 0
+  local start, size = 0, 1
   while true do
-    local found = redis.call('ZRANGE', key, start, start + 99, 'WITHSCORES')
+    local found = redis.call('ZRANGE', key, start, start + size - 1, 'WITHSCORES')
     for index = 1, #found, 2 do
       local run_at = tonumber(found[index + 1])
       if run_at > now then
@@ -38,7 +38,7 @@ local function first_due(key, expired)
     if #found == 0 then
       return nil
     end
-    start = start + 100
+    start, size = start + size, 100
   end
 end
 
@@ -50,7 +50,9 @@ local function handle(base)
   local expired, due = expired_and_ready(base)
   due = -due
   local oldest
-  for _, line in ipairs(redis.call('ZRANGE', base .. ':lines', 0, -1)) do
+  local lines = redis.call('ZRANGE', base .. ':lines', 0, -1)
+  spend(2 * #lines + 15)
+  for _, line in ipairs(lines) do
     local key = base .. ':ready:' .. line
     due = due + redis.call('ZCOUNT', key, '-inf', text(now))
     local first = first_due(key, expired)

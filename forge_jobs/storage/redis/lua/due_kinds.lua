@@ -13,7 +13,9 @@ local function handle(base)
   if is_held_up(base) then
     return found
   end
-  for _, name in ipairs(all_lines(base)) do
+  local lines = all_lines(base)
+  spend(#lines + 2)
+  for _, name in ipairs(lines) do
     local due = redis.call('ZCOUNT', base .. ':ready:' .. name, '-inf', text(now))
     if due > 0 then
       found[#found + 1] = { parse_line(name).kind, due }

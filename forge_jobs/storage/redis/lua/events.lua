@@ -32,8 +32,8 @@ end
 
 local function handle(base, request)
   local id, limit = unpack(request)
-  if id == '' then
-    return of_queue(base, limit)
-  end
-  return of_job(base, id, limit)
+  local events = id == '' and of_queue(base, limit) or of_job(base, id, limit)
+  -- Each takes as long as a command.
+  spend(1 + #events)
+  return events
 end

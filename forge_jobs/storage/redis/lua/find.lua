@@ -73,5 +73,6 @@ local function handle(base, request)
       found[#found + 1] = ids[last]
     end
   end
+  spend(10 + last)
   return { found, last < #ids and ids[last] or '' }
 end

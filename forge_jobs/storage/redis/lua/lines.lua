@@ -20,6 +20,7 @@ end
 
 local function handle(base, ids)
   local lines = {}
+  spend(2 * #ids)
   for index, id in ipairs(ids) do
     lines[index] = line(base, id)
   end

@@ -55,9 +55,11 @@ local function next_ready(base)
   for _, name in ipairs(all_lines(base)) do
     local first = redis.call('ZRANGE', base .. ':ready:' .. name, 0, 0, 'WITHSCORES')
     local run_at = tonumber(first[2])
-    if run_at and (not earliest or run_at < earliest) then
+    if run_at and run_at <= now then
+      return 0
+    elseif run_at and (not earliest or run_at < earliest) then
       earliest = run_at
     end
   end
-  return earliest and math.max(0, earliest - now)
+  return earliest and earliest - now
 end

@@ -5,10 +5,12 @@
 -- answer, when it has one, says why nothing may be written under any of them, and is then the
 -- answer of all that have none of their own.
 --
--- A key of another type than it must have stops its own base and no other. The answer is a list then:
--- the answers, and the numbers of such bases.
+-- A key of another type than it must have stops its own base and no other, and what a script says that
+-- it spends bounds the step. The answer is a list then: the answers, the numbers of bases with such a
+-- key, and of those that are left for another step.
 local requests = cmsgpack.unpack(ARGV[2])
-local answers, spoilt, refusal = {}, {}, nil
+local answers, spoilt, left, refusal = {}, {}, {}, nil
+local MOST_SPENT = 2000
 
 local function answered(base, request)
   local answer
@@ -50,10 +52,15 @@ for index, request in ipairs(check and requests or {}) do
 end
 local may_write = not refusal and not spoilt[1]
 for index, request in ipairs(requests) do
-  if may_write then
+  if spent > MOST_SPENT then
+    left[#left + 1] = index
+  elseif may_write then
     answers[index] = apart(answered, index, request)
   end
   answers[index] = answers[index] or refusal or false
 end
 flush_topics()
-return spoilt[1] and { cmsgpack.pack(answers), cmsgpack.pack(spoilt) } or cmsgpack.pack(answers)
+if spoilt[1] or left[1] then
+  return { cmsgpack.pack(answers), cmsgpack.pack(spoilt), cmsgpack.pack(left) }
+end
+return cmsgpack.pack(answers)

@@ -30,6 +30,13 @@ local function is_wrong_type(error)
   return type(words) == 'string' and string.find(words, 'WRONGTYPE', 1, true) ~= nil
 end
 
+-- How many commands a script that reads many bases has run, as far as it says so.
+local spent = 0
+
+local function spend(commands)
+  spent = spent + commands
+end
+
 local function drop_writes()
   writes, order = { ZREM = {}, ZADD = {}, SREM = {} }, {}
 end
