@@ -11,8 +11,10 @@ from hypothesis import HealthCheck, settings
 from tests.support import servers
 from tests.support.backends import VARIANTS
 from tests.support.compiled import share_compiled_statements
+from tests.support.introspected import share_introspected_types
 
 share_compiled_statements()
+share_introspected_types()
 
 _COMMON = settings(
     deadline=None,
@@ -149,6 +151,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     # Else each full collection of garbage looks through thousands of tests.
     gc.collect()
     gc.freeze()
+    # What a test makes is mostly gone by itself: a tenth as many looks find the rest as well.
+    gc.set_threshold(7_000, 10, 10)
     # A cluster takes two seconds, so it begins while other tests run.
     if servers.are_ours("redis-cluster") and any(
         "redis-cluster" in item.nodeid for item in session.items

@@ -58,6 +58,7 @@ async def look_into(folder: Path) -> "psycopg.Connection[tuple[Any, ...]]":
     name = _made[folder]
     if name not in _looked_into:
         _looked_into[name] = psycopg.connect(url, autocommit=True)
+        atexit.register(_stop_looking, name)
     return _looked_into[name]
 
 

@@ -1,12 +1,15 @@
 """Waiting for something to become true, instead of sleeping and hoping."""
 
 import inspect
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import anyio
 
-_POLL_SECONDS = 0.003
+_PAUSES = (0.003, 0.05)
+_SHARE = 4
+"""A look at a store takes time from what is waited for: it may have a fifth of it."""
 
 
 async def wait_until(
@@ -24,10 +27,12 @@ async def wait_until(
     """
     with anyio.move_on_after(timeout):
         while True:
+            began = time.monotonic()
             outcome = predicate()
             if inspect.isawaitable(outcome):
                 outcome = await outcome
             if outcome:
                 return outcome
-            await anyio.sleep(_POLL_SECONDS)
+            took = time.monotonic() - began
+            await anyio.sleep(min(max(_SHARE * took, _PAUSES[0]), _PAUSES[1]))
     raise AssertionError(f"after {timeout} s still waiting until {description}")
