@@ -3,13 +3,18 @@
 import inspect
 import re
 from collections.abc import Iterator
+from importlib import import_module
 
 import pytest
 
 import forge_jobs
 from tests.support.pages import ROOT
 
-PAGE = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+SHOWN = re.findall(
+    r"^\.\. auto(?:class|exception|function):: ([\w.]+)(?:\(\))?$",
+    (ROOT / "docs" / "api.md").read_text(encoding="utf-8"),
+    re.MULTILINE,
+)
 
 
 def public_members(owner: type) -> Iterator[tuple[str, object]]:
@@ -21,8 +26,13 @@ def public_members(owner: type) -> Iterator[tuple[str, object]]:
 
 
 def test_the_page_has_every_public_name() -> None:
-    shown = re.findall(r"^\.\. auto(?:class|exception|function):: (\w+)$", PAGE, re.MULTILINE)
-    assert sorted(shown) == sorted(forge_jobs.__all__)
+    assert sorted(name for name in SHOWN if "." not in name) == sorted(forge_jobs.__all__)
+
+
+@pytest.mark.parametrize("path", [name for name in SHOWN if "." in name])
+def test_what_the_page_shows_beside_them_is_there(path: str) -> None:
+    module, _, name = path.rpartition(".")
+    assert getattr(import_module(module), name).__doc__
 
 
 @pytest.mark.parametrize("name", forge_jobs.__all__)

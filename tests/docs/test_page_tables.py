@@ -4,6 +4,7 @@ import inspect
 import random
 import re
 from datetime import UTC, datetime, timedelta
+from enum import StrEnum
 
 import pytest
 
@@ -17,6 +18,7 @@ from forge_jobs.model.jobs import (
     Cause,
     Claim,
     ClaimedJob,
+    JobStatus,
 )
 from forge_jobs.model.transitions import StaleClaim, Transition
 from forge_jobs.policy.transitions import AttemptEnd, Rules, next_transition, stale_transition
@@ -25,12 +27,15 @@ from tests.support.pages import ROOT
 
 def table(page: str, heading: str) -> dict[str, list[str]]:
     """The first table under a heading: first cell -> the others."""
-    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
-    section = re.split(rf"^#+ {re.escape(heading)}$", text, flags=re.MULTILINE)[1]
-    rows = re.search(r"(?:^\|.*\n)+", section, re.MULTILINE)
+    rows = re.search(r"(?:^\|.*\n)+", _section(page, heading), re.MULTILINE)
     assert rows is not None
     cells = [re.split(r"(?<!\\)\|", row)[1:-1] for row in rows.group().splitlines()[2:]]
     return {first.strip(): [cell.strip() for cell in rest] for first, *rest in cells}
+
+
+def _section(page: str, heading: str) -> str:
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    return re.split(rf"^#+ {re.escape(heading)}$", text, flags=re.MULTILINE)[1].split("\n#")[0]
 
 
 def names_in(rows: dict[str, list[str]]) -> list[str]:
@@ -68,6 +73,21 @@ def test_the_page_on_schedules_has_every_option() -> None:
     parameters = inspect.signature(schedule).parameters.values()
     expected = [one.name for one in parameters if one.kind is inspect.Parameter.KEYWORD_ONLY]
     assert names_in(shown) == expected
+
+
+# -- the glossary ----------------------------------------------------------------------------------
+
+
+def test_the_words_of_the_glossary_are_sorted_and_each_is_there_once() -> None:
+    words = list(table("glossary.md", "Glossary"))
+    assert words == sorted(words, key=str.lower)
+    rows = re.findall(r"^\| (.+?) \|", _section("glossary.md", "Glossary"), re.MULTILINE)
+    assert len(rows) == len(words) + 1
+
+
+@pytest.mark.parametrize(("heading", "names"), [("Statuses", JobStatus), ("Causes", Cause)])
+def test_the_glossary_has_each_status_and_cause(heading: str, names: type[StrEnum]) -> None:
+    assert names_in(table("glossary.md", heading)) == list(names)
 
 
 # -- retries and outcomes --------------------------------------------------------------------------

@@ -4,9 +4,11 @@ import re
 import shlex
 from pathlib import Path
 
+import anyio
 import pytest
 
 from forge_jobs.config import SETTINGS_VARIABLE, Deployment, RuntimeSettings, variable_of
+from tests.support import backends
 from tests.support.pages import (
     ROOT,
     Block,
@@ -23,8 +25,8 @@ WITH_PYTHON = [
     for page in PAGES
     if any(block.language == "python" for block in blocks_of(page)) and page.name != "README.md"
 ]
-FRAMEWORKS = {"web-frameworks.md"}
-"""Pages on libraries of the extra ``docs``."""
+FRAMEWORKS = {"blocking-programs.md", "web-frameworks.md"}
+"""Pages on libraries of the extra ``docs``, which ``make test-all`` installs."""
 
 LANGUAGES = {
     "python", "sh", "toml", "sql", "text", "ini", "yaml", "dockerfile", "js", "{toctree}",
@@ -43,6 +45,25 @@ def _everyday(page: Path) -> object:
 @pytest.mark.parametrize("page", [_everyday(page) for page in WITH_PYTHON], ids=_name)
 def test_the_code_of_a_page_runs(page: Path, tmp_path: Path) -> None:
     PageRun(page, tmp_path).run()
+
+
+def _any_store(page: Path) -> bool:
+    text = page.read_text(encoding="utf-8")
+    return page.name not in FRAMEWORKS and "sqlite:///shop.db" in text and "sqlite+" not in text
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("backend", ["postgres", "redis"])
+@pytest.mark.parametrize("page", [page for page in WITH_PYTHON if _any_store(page)], ids=_name)
+def test_the_code_of_a_page_runs_on_every_store(page: Path, backend: str, tmp_path: Path) -> None:
+    async def make() -> str:
+        return await backends.url_of(backend, tmp_path)
+
+    async def forget() -> None:
+        await backends.forget(backend, tmp_path)
+
+    PageRun(page, tmp_path, anyio.run(make)).run()
+    anyio.run(forget)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=_name)
@@ -80,3 +101,19 @@ def test_variables_that_a_page_names_are_read(page: Path) -> None:
     } | {SETTINGS_VARIABLE, "FORGE_QUEUES"}
     found = set(re.findall(r"\bFORGE_[A-Z_]*[A-Z]\b", page.read_text(encoding="utf-8")))
     assert {name for name in found - known if not name.startswith("FORGE_TEST_")} == set()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_name)
+def test_an_excerpt_of_an_example_is_in_the_example(page: Path) -> None:
+    for block in blocks_of(page):
+        source = block.named("title")
+        if source is not None and source.startswith("examples/"):
+            assert block.text in (ROOT / source).read_text(encoding="utf-8"), f"line {block.line}"
+
+
+def test_every_page_is_in_the_tree_of_the_site() -> None:
+    index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    trees = re.findall(r"^```{toctree}\n(.*?)^```$", index, re.MULTILINE | re.DOTALL)
+    named = {line for tree in trees for line in tree.splitlines() if line and line[0] != ":"}
+    pages = {page.stem for page in (ROOT / "docs").glob("*.md")} - {"index"}
+    assert named == pages | {"../CHANGELOG", "../README"}

@@ -7,11 +7,13 @@ import inspect
 import os
 import re
 import shlex
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from io import StringIO
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import click
@@ -61,12 +63,13 @@ class PageRun:
         self._page = page
         self._folder = folder
         self._url = url
-        self._names: dict[str, Any] = {"__name__": page.stem}
+        # A module like any other: libraries look for the module of a function that they are given.
+        self._module = ModuleType(f"page_{page.stem.replace('-', '_')}")
         self._exports: dict[str, str] = {}
 
     def run(self) -> None:
         """Run them all."""
-        with _inside(self._folder), asyncio.Runner() as runner:
+        with _inside(self._folder, self._module), asyncio.Runner() as runner:
             for block in blocks_of(self._page):
                 if block.language == "python":
                     self._python(block, runner)
@@ -92,20 +95,38 @@ class PageRun:
             if tree.co_flags & inspect.CO_COROUTINE:
                 runner.run(self._awaited(tree))
             else:
-                exec(tree, self._names)
+                exec(tree, vars(self._module))
         assert printed.getvalue().splitlines() == _promised(text), f"line {block.line}"
 
     async def _awaited(self, tree: Any) -> None:
-        await eval(tree, self._names)
+        await eval(tree, vars(self._module))
 
     def _shell(self, block: Block) -> None:
         for command in commands_of(block.text):
             words = shlex.split(self._on_the_store(command))
             if words[0] == "export":
                 self._exports |= dict(word.split("=", 1) for word in words[1:])
+            elif words[0] == "pytest":
+                plugins = ["-p", "no:cacheprovider", "-p", "no:valkey", "-p", "no:xdist"]
+                self._process("pytest", *plugins, *words[1:])
+            elif words[1] == "worker":
+                # Ends the process in which it ran, whatever else runs there.
+                self._process("forge_jobs", *words[1:])
             else:
                 done = CliRunner().invoke(cli, words[1:], env=self._exports)
                 assert done.exit_code == 0, f"{command}\n{done.output}"
+
+    def _process(self, *arguments: str) -> None:
+        done = subprocess.run(
+            [sys.executable, "-m", *arguments],
+            env=os.environ | self._exports,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout
 
     def _on_the_store(self, text: str) -> str:
         return text if self._url is None else text.replace("sqlite:///shop.db", self._url)
@@ -116,9 +137,10 @@ def _promised(text: str) -> list[str]:
 
 
 @contextmanager
-def _inside(folder: Path) -> Iterator[None]:
-    """In this folder, whose modules are imported and forgotten again."""
+def _inside(folder: Path, module: ModuleType) -> Iterator[None]:
+    """In this folder, whose modules are imported and forgotten again, as ``module`` is."""
     before, modules = Path.cwd(), set(sys.modules)
+    sys.modules[module.__name__] = module
     os.chdir(folder)
     sys.path.insert(0, str(folder))
     try:
@@ -126,6 +148,7 @@ def _inside(folder: Path) -> Iterator[None]:
     finally:
         os.chdir(before)
         sys.path.remove(str(folder))
+        del sys.modules[module.__name__]
         for name in set(sys.modules) - modules:
             if str(folder) in str(getattr(sys.modules[name], "__file__", "")):
                 del sys.modules[name]
