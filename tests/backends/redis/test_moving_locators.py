@@ -239,6 +239,9 @@ async def test_a_newer_layout_is_noted_beside_the_locators_before_it_is_with_the
     await storage.jobs.sweep(100)
     assert places.is_said
     assert await said(before) == {"all from=3"}
+    lower = dict.fromkeys(places.old_bases(), (2, True))
+    await database_of(storage).run("move_end", lower, bool)
+    assert await said(before) == {"all from=3"}
     with pytest.raises(SchemaMismatch, match="from schema version 3 on"):
         await LateCheck(database_of(storage)).begin(Unavailable("the fleet is silent"))
 
