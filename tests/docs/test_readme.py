@@ -12,11 +12,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from msgspec import Struct
 
+from tests.support.pages import blocks_of
 from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
+README = ROOT / "README.md"
 EXAMPLES = sorted(
     path for name in ("orders", "walkthrough") for path in (ROOT / "examples" / name).glob("*.py")
 )
@@ -25,24 +26,10 @@ SETUP = "make demo    # two workers on a SQLite file; one is killed half way, no
 pytestmark = pytest.mark.processes
 
 
-class Block(Struct, frozen=True):
-    """One fenced block of README: its language, what follows it, and its text."""
-
-    language: str
-    info: str
-    text: str
-
-
-def blocks() -> list[Block]:
-    """Every fenced block, in order."""
-    found = re.findall(r"^```(\w*) ?(.*)\n((?:.*\n)*?)```$", (ROOT / "README.md").read_text(), re.M)
-    return [Block(*parts) for parts in found]
-
-
 def named(attribute: str) -> dict[str, str]:
     """Blocks that carry ``attribute="value"``: value -> text."""
     found = {}
-    for block in blocks():
+    for block in blocks_of(README):
         match = re.fullmatch(rf'{attribute}="(.+)"', block.info)
         if match:
             found[match.group(1)] = block.text
@@ -63,7 +50,7 @@ def environment(folder: Path) -> dict[str, str]:
 
 
 def test_every_snippet_is_a_file_or_is_run() -> None:
-    unmarked = [block for block in blocks() if not block.info]
+    unmarked = [block for block in blocks_of(README) if not block.info]
 
     assert [block.text.splitlines(keepends=True)[0] for block in unmarked] == [SETUP]
     assert set(named("run")) == {"worker", "cron", "deploy", "look"}
