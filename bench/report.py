@@ -3,14 +3,18 @@
 import argparse
 import json
 import os
+import subprocess
+import sys
 import tempfile
 from collections.abc import Collection, Iterator, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
+from bench.children import ROOT
 from bench.environment import load
 from bench.stores import KINDS, Store, kind_of
 from bench.suite import chosen
@@ -117,5 +121,16 @@ def print_facts(facts: Mapping[str, str]) -> None:
 def save(path: Path, facts: Mapping[str, Mapping[str, str]], **results: Any) -> None:
     """Write all that is known so far, so that an end half-way leaves what was measured."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    told = {"facts": facts, "load_at_end": load(), **msgspec.to_builtins(results)}
+    told = {"made": _made(), "facts": facts, "load_at_end": load(), **msgspec.to_builtins(results)}
     path.write_text(json.dumps(told, indent=2))
+
+
+def _made() -> dict[str, str]:
+    """By which command, when, and from which commit."""
+    asked = ["git", "describe", "--always", "--dirty", "--exclude=*"]
+    commit = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=False)
+    return {
+        "command": " ".join(["python", *sys.orig_argv[1:]]),
+        "at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "commit": commit.stdout.strip() or "unknown",
+    }
