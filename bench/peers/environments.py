@@ -38,14 +38,22 @@ def python_of(side: type[Side]) -> Path:
 
     :raises NotInstalled: there is no such interpreter, or pip could not install it
     """
-    requirements = requirements_of(side)
-    folder = FOLDER / name_of(requirements, side.python)
+    return installed(requirements_of(side), side.python)
+
+
+def installed(requirements: tuple[str, ...], version: str = "") -> Path:
+    """The interpreter of an environment that holds ``requirements``, made when it is missing.
+
+    :param version: of Python, as "3.12"; "": the one that runs now
+    :raises NotInstalled: there is no such interpreter, or pip could not install it
+    """
+    folder = FOLDER / name_of(requirements, version)
     python = folder / "bin" / "python"
     if (folder / MARK).exists():
         return python
-    print(f"installing {side.name} in {folder.relative_to(ROOT)} ...", flush=True)
+    print(f"installing {requirements[0]} in {folder.relative_to(ROOT)} ...", flush=True)
     shutil.rmtree(folder, ignore_errors=True)
-    _run([str(_interpreter(side.python)), "-m", "venv", str(folder)])
+    _run([str(_interpreter(version)), "-m", "venv", str(folder)])
     pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     try:
         _run([*pip, *requirements])
