@@ -53,7 +53,7 @@ def installed(requirements: tuple[str, ...], version: str = "") -> Path:
         return python
     print(f"installing {requirements[0]} in {folder.relative_to(ROOT)} ...", flush=True)
     shutil.rmtree(folder, ignore_errors=True)
-    _run([str(_interpreter(version)), "-m", "venv", str(folder)])
+    _run([str(interpreter(version)), "-m", "venv", str(folder)])
     pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     try:
         _run([*pip, *requirements])
@@ -64,7 +64,7 @@ def installed(requirements: tuple[str, ...], version: str = "") -> Path:
     return python
 
 
-def _interpreter(version: str) -> Path:
+def interpreter(version: str) -> Path:
     """Ours, or one of ``version`` that runs.
 
     :raises NotInstalled: there is none

@@ -1,0 +1,109 @@
+"""What is uploaded: the wheel and the source, and the first worker of README out of the wheel."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from bench.peers.environments import NotInstalled, installed, interpreter
+from tests.docs.test_readme import named
+from tests.examples.running import ROOT
+
+TOOLS = ("build==1.6.1", "twine==7.0.0")
+DECLARED = re.findall(r"Python :: (3\.\d+)", (ROOT / "pyproject.toml").read_text())
+
+
+def pythons() -> list[Path]:
+    """The interpreters of this machine of which pyproject.toml says that we run on them."""
+    found = []
+    for each in DECLARED:
+        try:
+            found.append(interpreter(each))
+        except NotInstalled:
+            continue
+    return found or [Path(sys.executable)]
+
+
+def run(folder: Path, *command: str | Path, **environ: str) -> "subprocess.CompletedProcess[str]":
+    """Run a command in an environment that knows nothing of this tree."""
+    ours = ("FORGE_", "PYTHON", "VIRTUAL_ENV")
+    clean = {key: value for key, value in os.environ.items() if not key.startswith(ours)}
+    return subprocess.run(
+        command,
+        cwd=folder,
+        env=clean | {"HOME": str(folder)} | environ,
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def distributions(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the wheel and the source archive, built from a copy of this tree."""
+    folder = tmp_path_factory.mktemp("dist")
+    source = Path(
+        shutil.copytree(
+            ROOT,
+            tmp_path_factory.mktemp("source") / "tree",
+            ignore=shutil.ignore_patterns(".*", "__pycache__", "bench-results"),
+        )
+    )
+    built = run(source, installed(TOOLS), "-m", "build", "--outdir", folder)
+    assert built.returncode == 0, built.stdout + built.stderr
+    return folder
+
+
+@pytest.mark.long
+def test_what_is_uploaded_passes_the_check(distributions: Path) -> None:
+    files = sorted(distributions.iterdir())
+
+    checked = run(distributions, installed(TOOLS), "-m", "twine", "check", "--strict", *files)
+
+    assert sorted(file.suffix for file in files) == [".gz", ".whl"]
+    assert checked.returncode == 0, checked.stdout
+    assert checked.stdout.count("PASSED") == 2
+
+
+@pytest.mark.long
+@pytest.mark.processes
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("python", pythons(), ids=str)
+def test_the_wheel_runs_the_first_worker_of_readme(
+    python: Path, distributions: Path, tmp_path: Path
+) -> None:
+    [wheel] = distributions.glob("*.whl")
+    shop = Path(shutil.copytree(ROOT / "examples" / "walkthrough", tmp_path / "shop"))
+    made = run(tmp_path, python, "-m", "venv", "empty")
+    assert made.returncode == 0, made.stderr
+    programs = tmp_path / "empty" / "bin"
+    got = run(tmp_path, programs / "python", "-m", "pip", "install", "--quiet", wheel)
+    assert got.returncode == 0, got.stderr
+
+    path = f"{programs}{os.pathsep}{os.environ['PATH']}"
+    done = run(shop, "bash", "-euo", "pipefail", "-c", named("run")["worker"], PATH=path)
+    where = run(shop, programs / "python", "-c", "import forge_jobs; print(forge_jobs.__file__)")
+
+    assert done.returncode == 0, done.stderr
+    assert "report.daily" in done.stdout
+    assert where.stdout.startswith(str(tmp_path / "empty"))
+
+
+def test_the_version_is_in_one_place() -> None:
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    written = [
+        str(path.relative_to(ROOT))
+        for folder in ("forge_jobs", "examples")
+        for path in (ROOT / folder).rglob("*.*")
+        if path.suffix in (".py", ".lua", ".yaml") and f'"{declared}"' in path.read_text()
+    ]
+
+    assert version("forge-jobs") == declared
+    assert written == []
