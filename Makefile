@@ -12,7 +12,7 @@ PYTEST := $(BIN)/pytest -n 4 --dist worksteal -q
 # which takes longer than most tests.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: docs demo test test-all quick debian check bench bench-peers bench-limits planted-bugs model chaos clean
+.PHONY: docs demo test test-all quick debian check bench bench-peers bench-limits pictures planted-bugs model chaos clean
 
 demo: $(READY)
 	$(BIN)/forge-jobs demo $(if $(STORAGE),--storage "$(STORAGE)") $(FOLDER)
@@ -75,6 +75,10 @@ bench-peers: $(READY)
 
 bench-limits: $(READY)
 	$(BIN)/python -m bench.limits $(if $(STORAGE),--storage "$(STORAGE)") $(BENCH)
+
+# docs/pictures from bench/results; matplotlib comes into an environment of its own.
+pictures: $(READY)
+	$(BIN)/python -m bench.pictures
 
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

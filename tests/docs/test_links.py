@@ -8,7 +8,14 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(
     str(page.relative_to(ROOT))
-    for folder in (ROOT, ROOT / "docs", ROOT / "adr", ROOT / "tests", ROOT / "examples")
+    for folder in (
+        ROOT,
+        ROOT / "docs",
+        ROOT / "adr",
+        ROOT / "tests",
+        ROOT / "examples",
+        ROOT / "bench" / "results",
+    )
     for page in folder.glob("*.md")
 )
 

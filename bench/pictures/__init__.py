@@ -1,0 +1,1 @@
+"""Figures as pictures: ``python -m bench.pictures`` draws what ``bench/results`` holds."""
