@@ -60,7 +60,7 @@ def bars(
             )
     axes.set_xticks(range(len(groups)), list(groups.values()))
     axes.set_ylabel("jobs per second")
-    axes.legend(frameon=False, ncols=4)
+    axes.legend(frameon=False, ncols=4, loc="lower center", bbox_to_anchor=(0.5, 1.0))
     _save(figure, path, found, folder / f"{rows[0]['store']}-{name}.svg")
 
 
