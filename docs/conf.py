@@ -15,7 +15,7 @@ copyright = "the authors of forge_jobs, MIT license"
 
 extensions = ["myst_parser", "sphinx.ext.autodoc"]
 root_doc = "docs/index"
-include_patterns = ["docs/*.md", "adr/*.md", "README.md", "CHANGELOG.md"]
+include_patterns = ["docs/*.md", "adr/*.md", "README.md", "CHANGELOG.md", "SECURITY.md"]
 # Folders that the search for pages does not enter.
 exclude_patterns = [".*", "**/__pycache__", "docs/theme"]
 exclude_patterns += ["bench*", "build", "dist", "examples", "forge_jobs", "tests"]

@@ -80,7 +80,9 @@ class PageRun:
         text = self._on_the_store(block.text)
         title = block.named("title")
         if title is not None:
-            Path(title).write_text(text, encoding="utf-8")
+            file = Path(title)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text, encoding="utf-8")
             importlib.invalidate_caches()
             return
         tree = compile(
