@@ -8,7 +8,7 @@ from typing import Any
 
 from forge_jobs.reports import reporter
 from forge_jobs.runtime.handle import QueueHandle
-from forge_jobs.runtime.pod import start_pod
+from forge_jobs.runtime.pod.pod import start_pod
 from forge_jobs.runtime.signals import StopRequest
 from forge_jobs.runtime.startup import RuntimePlan
 from forge_jobs.runtime.steady import SteadyTask, to_its_end

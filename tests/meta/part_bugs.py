@@ -23,7 +23,7 @@ def _bug_of_moves(name: str, file: str, old: str, new: str) -> Bug:
 PART_BUGS: tuple[Bug, ...] = (
     _bug_of_queues(
         "a pod that misses a queue beats no sooner",
-        "forge_jobs/runtime/pod.py",
+        "forge_jobs/runtime/pod/pod.py",
         "now < self._heard_all_at + _AWAITED_FOR and bool(beat.silent)",
         "False",
     ),
