@@ -16,10 +16,10 @@ from forge_jobs.runtime.events import EventBuffer
 from forge_jobs.runtime.gauges import PodMeter, gauges_once
 from forge_jobs.runtime.handover import hand_over_once
 from forge_jobs.runtime.latencies import LatencyRecorder
+from forge_jobs.runtime.pod.startup import RuntimePlan
 from forge_jobs.runtime.reaper import reap_once, rest_of
 from forge_jobs.runtime.rollup import roll_up_once
 from forge_jobs.runtime.service import PeriodicLoop
-from forge_jobs.runtime.startup import RuntimePlan
 from forge_jobs.runtime.sweep import sweep_once
 
 _RUNG = timedelta(minutes=1)

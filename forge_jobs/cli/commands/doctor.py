@@ -18,7 +18,7 @@ from forge_jobs.config import Deployment
 from forge_jobs.errors import ForgeJobsError
 from forge_jobs.policy import remedies
 from forge_jobs.policy.explanations import count, name_of
-from forge_jobs.runtime.startup import connections_wanted
+from forge_jobs.runtime.pod.startup import connections_wanted
 from forge_jobs.storage.protocols import Storage
 
 _PACKAGES = (
