@@ -12,8 +12,8 @@ from forge_jobs.model.ids import HostId
 from forge_jobs.model.jobs import EnqueueOutcome
 from forge_jobs.runtime.health import PodHealth
 from forge_jobs.runtime.pod.pod import RunningPod
+from forge_jobs.runtime.pod.stopping import PodStopper, StopReport
 from forge_jobs.runtime.rate_limits import RateLimiter
-from forge_jobs.runtime.stopping import PodStopper, StopReport
 from forge_jobs.storage.protocols import Storage
 
 

@@ -17,7 +17,7 @@ from forge_jobs.policy.liveness import Fence
 from forge_jobs.runtime.handle import QueueHandle
 from forge_jobs.runtime.heartbeats import Heartbeat
 from forge_jobs.runtime.held_claims import HeldClaims
-from forge_jobs.runtime.stopping import PodStopper
+from forge_jobs.runtime.pod.stopping import PodStopper
 from forge_jobs.runtime.supervisor import Supervisor
 from forge_jobs.storage.protocols import Storage
 from tests.support.factories import get_job

@@ -12,7 +12,7 @@ from forge_jobs.errors import StorageError
 from forge_jobs.handlers.context import JobContext
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.model.jobs import JobStatus
-from forge_jobs.runtime import stopping
+from forge_jobs.runtime.pod import stopping
 from forge_jobs.storage.protocols import Storage
 from tests.support.factories import get_job
 from tests.support.faulty import Faults, faulty
