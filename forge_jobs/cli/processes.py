@@ -10,8 +10,8 @@ from typing import NamedTuple
 from forge_jobs.cli.failures import BAD_INPUT
 from forge_jobs.clock import SystemClock
 from forge_jobs.reports import reporter
+from forge_jobs.runtime.pod.signals import on_stop_signals
 from forge_jobs.runtime.service import Wakeup
-from forge_jobs.runtime.signals import on_stop_signals
 
 logger = reporter(__name__)
 

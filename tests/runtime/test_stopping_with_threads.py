@@ -12,8 +12,8 @@ from forge_jobs.client import JobClient
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import Cause, JobStatus
+from forge_jobs.runtime.pod.signals import StopRequest
 from forge_jobs.runtime.runtime import QueueRuntime
-from forge_jobs.runtime.signals import StopRequest
 from forge_jobs.storage.protocols import Storage
 from tests.support.factories import get_job
 from tests.support.faulty import Faults, faulty

@@ -9,9 +9,9 @@ from typing import Any
 from forge_jobs.reports import reporter
 from forge_jobs.runtime.handle import QueueHandle
 from forge_jobs.runtime.pod.pod import start_pod
+from forge_jobs.runtime.pod.signals import StopRequest
 from forge_jobs.runtime.pod.startup import RuntimePlan
 from forge_jobs.runtime.pod.stopping import PodStopper, StopReport
-from forge_jobs.runtime.signals import StopRequest
 from forge_jobs.runtime.steady import SteadyTask, to_its_end
 
 logger = reporter(__name__)
