@@ -289,7 +289,7 @@ PASSES = [
         (f"{_DOCTOR}jobs_that_the_database_keeps_from_retention",),
         (
             Edit(
-                "forge_jobs/runtime/loops.py",
+                "forge_jobs/runtime/pod/loops.py",
                 "self.meter.kept = self._cleanup.in_the_way",
                 "self.meter.kept = ()",
             ),

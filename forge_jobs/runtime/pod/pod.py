@@ -24,7 +24,7 @@ from forge_jobs.runtime.heartbeats import Heartbeat
 from forge_jobs.runtime.job_context import RunContext
 from forge_jobs.runtime.job_log import JobLog
 from forge_jobs.runtime.latencies import LatencyRecorder
-from forge_jobs.runtime.loops import PodLoops
+from forge_jobs.runtime.pod.loops import PodLoops
 from forge_jobs.runtime.pod.parts import Part, Parts
 from forge_jobs.runtime.pod.startup import RuntimePlan, declare, describe_pod, join, read_store_time
 from forge_jobs.runtime.rate_limits import RateLimiter
