@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from forge_jobs.clock import SystemClock
 from forge_jobs.reports import reporter
-from forge_jobs.runtime.last_words import say_and_flush
+from forge_jobs.runtime.shared.last_words import say_and_flush
 
 logger = reporter(__name__)
 
