@@ -22,7 +22,7 @@ from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.model.queues import QueueCounts
 from forge_jobs.reports import reporter
 from forge_jobs.runtime.handle import QueueHandle
-from forge_jobs.runtime.labels import pod_label
+from forge_jobs.runtime.pod.labels import pod_label
 from forge_jobs.runtime.pod.signals import StopRequest, on_stop_signals
 from forge_jobs.runtime.runtime import QueueRuntime
 from forge_jobs.storage.opening import open_storage

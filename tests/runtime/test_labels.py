@@ -4,7 +4,7 @@ import pytest
 
 from forge_jobs.errors import InvalidInput
 from forge_jobs.model.ids import HostId, new_host_id
-from forge_jobs.runtime.labels import pod_label
+from forge_jobs.runtime.pod.labels import pod_label
 
 HOST = HostId("01K0000000000000000000ZZZZ")
 
