@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from forge_jobs.runtime.heartbeats import HUNG_EXIT_CODE
+from forge_jobs.runtime.heartbeat.thread import HUNG_EXIT_CODE
 from forge_jobs.storage.opening import open_storage
 from tests.support.waiting import wait_until
 

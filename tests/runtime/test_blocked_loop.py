@@ -12,7 +12,7 @@ from forge_jobs.clock import SystemClock
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.model.jobs import JobStatus
 from forge_jobs.reports import flush_reports
-from forge_jobs.runtime.heartbeats import HUNG_EXIT_CODE
+from forge_jobs.runtime.heartbeat.thread import HUNG_EXIT_CODE
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
 from tests.support.runtimes import a_runtime, ended, quick_settings, seconds

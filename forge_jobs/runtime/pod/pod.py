@@ -20,7 +20,7 @@ from forge_jobs.runtime.capacity import Capacity
 from forge_jobs.runtime.context_calls import LoopThread
 from forge_jobs.runtime.events import EVENT_CAPACITY, EventBuffer
 from forge_jobs.runtime.health import PodHealth, QueueHealth
-from forge_jobs.runtime.heartbeats import Heartbeat
+from forge_jobs.runtime.heartbeat.thread import Heartbeat
 from forge_jobs.runtime.job_context import RunContext
 from forge_jobs.runtime.job_log import JobLog
 from forge_jobs.runtime.latencies import LatencyRecorder

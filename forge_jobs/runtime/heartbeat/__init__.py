@@ -1,0 +1,1 @@
+"""The heartbeat: its thread, what a beat brings, and the watch over the event loop."""
