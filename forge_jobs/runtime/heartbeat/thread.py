@@ -17,7 +17,7 @@ from forge_jobs.model.processes import Pod, PodLease
 from forge_jobs.policy.bursts import Bursts
 from forge_jobs.policy.liveness import Fence
 from forge_jobs.reports import AT_EXIT, defer_reports, flush_reports, reporter
-from forge_jobs.runtime.beats import BeatListener
+from forge_jobs.runtime.heartbeat.receiver import BeatListener
 from forge_jobs.runtime.held_claims import HeldClaims
 from forge_jobs.runtime.service import Wakeup
 from forge_jobs.runtime.shared.handing_back import release_all

@@ -15,11 +15,11 @@ from forge_jobs.model.processes import Beat, Pod, PodLease
 from forge_jobs.model.queues import Wake
 from forge_jobs.policy.liveness import Fence
 from forge_jobs.reports import report_counts, reporter
-from forge_jobs.runtime.beats import BeatReceiver
 from forge_jobs.runtime.capacity import Capacity
 from forge_jobs.runtime.context_calls import LoopThread
 from forge_jobs.runtime.events import EVENT_CAPACITY, EventBuffer
 from forge_jobs.runtime.health import PodHealth, QueueHealth
+from forge_jobs.runtime.heartbeat.receiver import BeatReceiver
 from forge_jobs.runtime.heartbeat.thread import Heartbeat
 from forge_jobs.runtime.job_context import RunContext
 from forge_jobs.runtime.job_log import JobLog
