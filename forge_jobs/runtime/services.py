@@ -16,13 +16,13 @@ from forge_jobs.policy.liveness import Fence
 from forge_jobs.runtime.capacity import Capacity
 from forge_jobs.runtime.events import EventBuffer
 from forge_jobs.runtime.execution import Context
-from forge_jobs.runtime.held_claims import HeldClaims
 from forge_jobs.runtime.job_log import JobLog
 from forge_jobs.runtime.latencies import LatencyRecorder
 from forge_jobs.runtime.overruns import Overruns
 from forge_jobs.runtime.rate_limits import RateLimiter
 from forge_jobs.runtime.run import Run
 from forge_jobs.runtime.service import Wakeup
+from forge_jobs.runtime.shared.held_claims import HeldClaims
 from forge_jobs.runtime.threads import ThreadSupply
 from forge_jobs.storage.protocols import Storage
 

@@ -16,8 +16,8 @@ from forge_jobs.model.processes import Beat, Pod, PodLease
 from forge_jobs.policy.liveness import Fence
 from forge_jobs.runtime.handle import QueueHandle
 from forge_jobs.runtime.heartbeat.thread import Heartbeat
-from forge_jobs.runtime.held_claims import HeldClaims
 from forge_jobs.runtime.pod.stopping import PodStopper
+from forge_jobs.runtime.shared.held_claims import HeldClaims
 from forge_jobs.runtime.supervisor import Supervisor
 from forge_jobs.storage.protocols import Storage
 from tests.support.factories import get_job

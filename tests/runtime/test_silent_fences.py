@@ -11,7 +11,7 @@ from forge_jobs.model.ids import new_host_id
 from forge_jobs.model.processes import Beat, Pod, PodLease
 from forge_jobs.policy.liveness import Fence
 from forge_jobs.runtime.heartbeat.thread import Heartbeat
-from forge_jobs.runtime.held_claims import HeldClaims
+from forge_jobs.runtime.shared.held_claims import HeldClaims
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
 
