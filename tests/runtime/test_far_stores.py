@@ -20,10 +20,10 @@ from forge_jobs.policy.liveness import Fence
 from forge_jobs.runtime.events import EventBuffer
 from forge_jobs.runtime.execution import Context
 from forge_jobs.runtime.latencies import LatencyRecorder
+from forge_jobs.runtime.queue.supervisor import Supervisor
 from forge_jobs.runtime.rate_limits import RateLimiter
 from forge_jobs.runtime.run import Run
 from forge_jobs.runtime.services import PodServices
-from forge_jobs.runtime.supervisor import Supervisor
 from tests.support.factories import a_claimed_job
 from tests.support.runtimes import QUEUE
 from tests.support.simulated import SimulatedClock, pass_time, simulate

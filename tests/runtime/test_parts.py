@@ -17,8 +17,8 @@ from forge_jobs.policy.liveness import Fence
 from forge_jobs.runtime.handle import QueueHandle
 from forge_jobs.runtime.heartbeat.thread import Heartbeat
 from forge_jobs.runtime.pod.stopping import PodStopper
+from forge_jobs.runtime.queue.supervisor import Supervisor
 from forge_jobs.runtime.shared.held_claims import HeldClaims
-from forge_jobs.runtime.supervisor import Supervisor
 from forge_jobs.storage.protocols import Storage
 from tests.support.factories import get_job
 from tests.support.faulty import Faults, faulty

@@ -1,0 +1,1 @@
+"""One queue on this pod: its supervisor, its workers, and the runs of its jobs."""
