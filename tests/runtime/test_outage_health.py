@@ -4,7 +4,7 @@ import pytest
 
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.handlers.requests import EnqueueRequest
-from forge_jobs.runtime import exchange
+from forge_jobs.runtime.queue import exchange
 from forge_jobs.runtime.runtime import QueueRuntime
 from forge_jobs.storage.protocols import Storage
 from tests.support.faulty import Faults, faulty

@@ -251,7 +251,7 @@ async def test_a_stop_takes_an_end_along_whose_row_is_unlocked_meanwhile(
 async def test_no_more_jobs_start_when_too_many_ends_are_set_aside(
     storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("forge_jobs.runtime.exchange.BACKLOG", 3)
+    monkeypatch.setattr("forge_jobs.runtime.queue.exchange.BACKLOG", 3)
     faults, works = Faults(), Works()
     async with a_runtime(faulty(storage, faults), works.handlers, 3).start() as handle:
         held = [await works.held_at_the_door(handle, n) for n in range(3)]

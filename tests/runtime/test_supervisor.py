@@ -442,7 +442,7 @@ async def test_a_job_of_an_unknown_kind_is_not_what_a_worker_goes_on_with(storag
 async def test_a_worker_does_not_go_on_while_too_many_ends_wait(
     storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("forge_jobs.runtime.exchange.BACKLOG", 1)
+    monkeypatch.setattr("forge_jobs.runtime.queue.exchange.BACKLOG", 1)
     async with bench(storage) as it:
         has_pace(it, 0.001)
         it.beat()

@@ -6,7 +6,7 @@ from typing import Protocol
 from forge_jobs.model.jobs import Claim
 from forge_jobs.model.processes import Beat, ClaimState, PodLease
 from forge_jobs.reports import reporter
-from forge_jobs.runtime.exchange import ExchangeLane
+from forge_jobs.runtime.queue.exchange import ExchangeLane
 from forge_jobs.runtime.queue.supervisor import Supervisor
 from forge_jobs.runtime.services import PodServices
 

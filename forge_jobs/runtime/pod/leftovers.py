@@ -12,7 +12,7 @@ from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import Cause, Claim
 from forge_jobs.model.transitions import Finalization
 from forge_jobs.reports import reporter
-from forge_jobs.runtime.exchange import ExchangeLane
+from forge_jobs.runtime.queue.exchange import ExchangeLane
 from forge_jobs.runtime.queue.supervisor import Supervisor
 from forge_jobs.runtime.run import Run
 

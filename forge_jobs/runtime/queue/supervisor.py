@@ -12,7 +12,7 @@ from forge_jobs.policy.claim_ahead import Appetite, Pace, Trip, ahead_limit
 from forge_jobs.policy.transitions import AttemptEnd
 from forge_jobs.reports import reporter
 from forge_jobs.runtime.ends import decide, tell
-from forge_jobs.runtime.exchange import ExchangeLane
+from forge_jobs.runtime.queue.exchange import ExchangeLane
 from forge_jobs.runtime.run import Run, StopReason
 from forge_jobs.runtime.services import PodServices
 from forge_jobs.runtime.worker import Worker
