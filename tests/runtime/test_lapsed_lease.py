@@ -4,7 +4,7 @@ import pytest
 
 from forge_jobs.model.jobs import Cause, ClaimedJob, JobStatus
 from forge_jobs.model.queues import QueueState
-from forge_jobs.runtime.worker import Worker
+from forge_jobs.runtime.queue.worker import Worker
 from forge_jobs.storage.protocols import Storage
 from tests.runtime.test_slots import Hall
 from tests.support.factories import times_claimed
