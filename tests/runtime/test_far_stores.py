@@ -18,8 +18,8 @@ from forge_jobs.model.queues import QueueSettings, QueueState
 from forge_jobs.model.transitions import Demand, Exchange, Finalization
 from forge_jobs.policy.liveness import Fence
 from forge_jobs.runtime.events import EventBuffer
-from forge_jobs.runtime.execution import Context
 from forge_jobs.runtime.latencies import LatencyRecorder
+from forge_jobs.runtime.queue.execution import Context
 from forge_jobs.runtime.queue.supervisor import Supervisor
 from forge_jobs.runtime.rate_limits import RateLimiter
 from forge_jobs.runtime.run import Run

@@ -24,8 +24,8 @@ from forge_jobs.model.transitions import Demand, Exchange
 from forge_jobs.policy.claim_ahead import Pace
 from forge_jobs.policy.liveness import Fence
 from forge_jobs.runtime.events import EventBuffer
-from forge_jobs.runtime.execution import Context
 from forge_jobs.runtime.latencies import LatencyRecorder
+from forge_jobs.runtime.queue.execution import Context
 from forge_jobs.runtime.queue.supervisor import Supervisor
 from forge_jobs.runtime.rate_limits import RateLimiter
 from forge_jobs.runtime.run import Run
