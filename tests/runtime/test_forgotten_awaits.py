@@ -13,7 +13,7 @@ from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.handlers.requests import EnqueueRequest
 from forge_jobs.model.jobs import Cause, JobStatus
 from forge_jobs.model.queues import RateLimit
-from forge_jobs.runtime.context_calls import ContextCalls, LoopThread
+from forge_jobs.runtime.queue.context_calls import ContextCalls, LoopThread
 from forge_jobs.storage.protocols import Storage
 from tests.support.runtimes import a_runtime, ended
 

@@ -16,7 +16,6 @@ from forge_jobs.model.queues import Wake
 from forge_jobs.policy.liveness import Fence
 from forge_jobs.reports import report_counts, reporter
 from forge_jobs.runtime.capacity import Capacity
-from forge_jobs.runtime.context_calls import LoopThread
 from forge_jobs.runtime.events import EVENT_CAPACITY, EventBuffer
 from forge_jobs.runtime.health import PodHealth, QueueHealth
 from forge_jobs.runtime.heartbeat.receiver import BeatReceiver
@@ -26,6 +25,7 @@ from forge_jobs.runtime.latencies import LatencyRecorder
 from forge_jobs.runtime.pod.loops import PodLoops
 from forge_jobs.runtime.pod.parts import Part, Parts
 from forge_jobs.runtime.pod.startup import RuntimePlan, declare, describe_pod, join, read_store_time
+from forge_jobs.runtime.queue.context_calls import LoopThread
 from forge_jobs.runtime.queue.job_context import RunContext
 from forge_jobs.runtime.queue.supervisor import Supervisor
 from forge_jobs.runtime.rate_limits import RateLimiter
