@@ -7,7 +7,7 @@ from forge_jobs.model.ids import HostId
 from forge_jobs.model.jobs import Cause, ErrorRecord
 from forge_jobs.reports import reporter
 from forge_jobs.runtime.events import EventBuffer
-from forge_jobs.runtime.run import Run
+from forge_jobs.runtime.queue.run import Run
 
 logger = reporter(__name__)
 

@@ -19,8 +19,8 @@ from forge_jobs.runtime.job_log import JobLog
 from forge_jobs.runtime.latencies import LatencyRecorder
 from forge_jobs.runtime.overruns import Overruns
 from forge_jobs.runtime.queue.execution import Context
+from forge_jobs.runtime.queue.run import Run
 from forge_jobs.runtime.rate_limits import RateLimiter
-from forge_jobs.runtime.run import Run
 from forge_jobs.runtime.service import Wakeup
 from forge_jobs.runtime.shared.held_claims import HeldClaims
 from forge_jobs.runtime.threads import ThreadSupply

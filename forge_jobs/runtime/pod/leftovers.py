@@ -13,8 +13,8 @@ from forge_jobs.model.jobs import Cause, Claim
 from forge_jobs.model.transitions import Finalization
 from forge_jobs.reports import reporter
 from forge_jobs.runtime.queue.exchange import ExchangeLane
+from forge_jobs.runtime.queue.run import Run
 from forge_jobs.runtime.queue.supervisor import Supervisor
-from forge_jobs.runtime.run import Run
 
 logger = reporter(__name__)
 

@@ -25,7 +25,7 @@ from forge_jobs.reports import reporter
 from forge_jobs.runtime.coordinator import resign
 from forge_jobs.runtime.pod.leftovers import HeldBack, busy_threads, named, report_stuck
 from forge_jobs.runtime.pod.pod import RunningPod
-from forge_jobs.runtime.run import Run, StopReason
+from forge_jobs.runtime.queue.run import Run, StopReason
 from forge_jobs.runtime.service import Wakeup
 from forge_jobs.runtime.shared.handing_back import release_all
 from forge_jobs.runtime.shared.last_words import flush_log

@@ -19,7 +19,7 @@ from forge_jobs.model.jobs import Cause, EnqueueOutcome, JobStatus
 from forge_jobs.model.transitions import Finalization, Transition
 from forge_jobs.runtime.job_log import JobLogger
 from forge_jobs.runtime.queue.context_calls import ContextCalls, LoopThread
-from forge_jobs.runtime.run import Run
+from forge_jobs.runtime.queue.run import Run
 from forge_jobs.storage.protocols import JobStore
 
 logger = logging.getLogger("forge_jobs.job")

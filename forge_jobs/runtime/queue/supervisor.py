@@ -13,8 +13,8 @@ from forge_jobs.policy.transitions import AttemptEnd
 from forge_jobs.reports import reporter
 from forge_jobs.runtime.ends import decide, tell
 from forge_jobs.runtime.queue.exchange import ExchangeLane
+from forge_jobs.runtime.queue.run import Run, StopReason
 from forge_jobs.runtime.queue.worker import Worker
-from forge_jobs.runtime.run import Run, StopReason
 from forge_jobs.runtime.services import PodServices
 
 logger = reporter(__name__)

@@ -16,7 +16,7 @@ from forge_jobs.policy.transitions import AttemptEnd
 from forge_jobs.reports import reporter
 from forge_jobs.runtime.failures import error_record
 from forge_jobs.runtime.queue.execution import execute, not_started
-from forge_jobs.runtime.run import Run, StopReason
+from forge_jobs.runtime.queue.run import Run, StopReason
 from forge_jobs.runtime.service import Wakeup
 from forge_jobs.runtime.services import PodServices
 from forge_jobs.runtime.threads import HandlerThread
