@@ -56,7 +56,7 @@ async def test_a_log_that_raises_does_not_keep_a_job_from_ending(storage: Storag
     def refuse(record: logging.LogRecord) -> bool:
         raise RuntimeError("a filter with a defect")
 
-    ends = logging.getLogger("forge_jobs.runtime.ends")
+    ends = logging.getLogger("forge_jobs.runtime.queue.ends")
     ends.addFilter(refuse)
     try:
         async with a_runtime(storage, handlers).start() as handle:

@@ -152,7 +152,7 @@ async def test_a_log_filter_that_ends_the_process_costs_no_slot(
                 assert (await ended(storage, outcome.job_id)).status is JobStatus.DEAD
     finally:
         job_log.logger.logger.removeFilter(refuse)
-    told = lines.of("forge_jobs.runtime.ends")
+    told = lines.of("forge_jobs.runtime.queue.ends")
     assert [each.getMessage().endswith(": SystemExit") for each in told] == [True, True]
 
 

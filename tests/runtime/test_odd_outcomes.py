@@ -138,7 +138,7 @@ async def test_a_decision_that_raises_ends_the_job_as_failed(
     def raising(*_: object) -> timedelta:
         raise ZeroDivisionError("no rules today")
 
-    monkeypatch.setattr("forge_jobs.runtime.ends._rules", raising)
+    monkeypatch.setattr("forge_jobs.runtime.queue.ends._rules", raising)
     async with a_runtime(storage, speaking(says=Snoozed(5))).start() as handle:
         job_id = (await handle.enqueue(EnqueueRequest("says"))).job_id
         job = await ended(storage, job_id)

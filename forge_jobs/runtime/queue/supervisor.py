@@ -11,7 +11,7 @@ from forge_jobs.model.transitions import Demand, Exchange, Finalization
 from forge_jobs.policy.claim_ahead import Appetite, Pace, Trip, ahead_limit
 from forge_jobs.policy.transitions import AttemptEnd
 from forge_jobs.reports import reporter
-from forge_jobs.runtime.ends import decide, tell
+from forge_jobs.runtime.queue.ends import decide, tell
 from forge_jobs.runtime.queue.exchange import ExchangeLane
 from forge_jobs.runtime.queue.run import Run, StopReason
 from forge_jobs.runtime.queue.worker import Worker
