@@ -9,7 +9,7 @@ from forge_jobs.clock import ManualClock
 from forge_jobs.errors import StorageRefused
 from forge_jobs.model.ids import new_host_id, new_job_id
 from forge_jobs.model.jobs import Claim
-from forge_jobs.runtime.outgoing import Releases
+from forge_jobs.runtime.queue.outgoing import Releases
 from forge_jobs.runtime.set_aside import SetAside
 
 

@@ -10,7 +10,7 @@ from forge_jobs.model.jobs import Claim
 from forge_jobs.model.processes import PodLease
 from forge_jobs.model.transitions import Demand, Exchange, Finalization
 from forge_jobs.reports import reporter
-from forge_jobs.runtime.outgoing import Ends, Releases
+from forge_jobs.runtime.queue.outgoing import Ends, Releases
 from forge_jobs.runtime.service import Wakeup
 from forge_jobs.runtime.services import PodServices
 from forge_jobs.runtime.set_aside import SetAside
