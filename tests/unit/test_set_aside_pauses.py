@@ -10,7 +10,7 @@ from forge_jobs.errors import StorageRefused
 from forge_jobs.model.ids import new_host_id, new_job_id
 from forge_jobs.model.jobs import Claim
 from forge_jobs.runtime.queue.outgoing import Releases
-from forge_jobs.runtime.set_aside import SetAside
+from forge_jobs.runtime.queue.set_aside import SetAside
 
 
 def test_pauses_grow_up_to_a_bound_that_a_lock_and_a_refusal_have_each() -> None:
