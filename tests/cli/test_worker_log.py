@@ -107,7 +107,10 @@ def test_job_lines_can_be_turned_off_and_failures_are_told_all_the_same(
     said = work(FORGE_LOG_JOBS="0")
 
     assert "mail.receipt done" not in said
-    assert "ERROR forge_jobs.runtime.job_log: mail.lost failed with ValueError, now dead: " in said
+    assert (
+        "ERROR forge_jobs.runtime.queue.job_log: mail.lost failed with ValueError, now dead: "
+        in said
+    )
     assert "Traceback (most recent call last):\n" in said
     assert "\nValueError: no such mailbox" in said
 

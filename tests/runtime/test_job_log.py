@@ -14,8 +14,8 @@ from forge_jobs.model.ids import HostId
 from forge_jobs.model.jobs import Cause, JobStatus
 from forge_jobs.model.transitions import Transition
 from forge_jobs.policy.transitions import SUCCESS, AttemptEnd
-from forge_jobs.runtime import job_log
-from forge_jobs.runtime.job_log import LINES_PER_SECOND, JobLog
+from forge_jobs.runtime.queue import job_log
+from forge_jobs.runtime.queue.job_log import LINES_PER_SECOND, JobLog
 from forge_jobs.storage.protocols import Storage
 from tests.support.backends import BACKENDS
 from tests.support.factories import a_claimed_job
@@ -46,7 +46,7 @@ class Lines:
 
     @property
     def ends(self) -> list[logging.LogRecord]:
-        return self.of("forge_jobs.runtime.job_log")
+        return self.of("forge_jobs.runtime.queue.job_log")
 
     @property
     def texts(self) -> list[str]:

@@ -20,13 +20,13 @@ from forge_jobs.runtime.events import EVENT_CAPACITY, EventBuffer
 from forge_jobs.runtime.health import PodHealth, QueueHealth
 from forge_jobs.runtime.heartbeat.receiver import BeatReceiver
 from forge_jobs.runtime.heartbeat.thread import Heartbeat
-from forge_jobs.runtime.job_log import JobLog
 from forge_jobs.runtime.latencies import LatencyRecorder
 from forge_jobs.runtime.pod.loops import PodLoops
 from forge_jobs.runtime.pod.parts import Part, Parts
 from forge_jobs.runtime.pod.startup import RuntimePlan, declare, describe_pod, join, read_store_time
 from forge_jobs.runtime.queue.context_calls import LoopThread
 from forge_jobs.runtime.queue.job_context import RunContext
+from forge_jobs.runtime.queue.job_log import JobLog
 from forge_jobs.runtime.queue.run import Run
 from forge_jobs.runtime.queue.supervisor import Supervisor
 from forge_jobs.runtime.rate_limits import RateLimiter

@@ -17,8 +17,8 @@ from forge_jobs.handlers.requests import EnqueueRequest
 from forge_jobs.model.ids import JobId, WorkerId
 from forge_jobs.model.jobs import Cause, EnqueueOutcome, JobStatus
 from forge_jobs.model.transitions import Finalization, Transition
-from forge_jobs.runtime.job_log import JobLogger
 from forge_jobs.runtime.queue.context_calls import ContextCalls, LoopThread
+from forge_jobs.runtime.queue.job_log import JobLogger
 from forge_jobs.runtime.queue.run import Run
 from forge_jobs.storage.protocols import JobStore
 
