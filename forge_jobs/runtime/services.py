@@ -23,7 +23,7 @@ from forge_jobs.runtime.queue.run import Run
 from forge_jobs.runtime.rate_limits import RateLimiter
 from forge_jobs.runtime.service import Wakeup
 from forge_jobs.runtime.shared.held_claims import HeldClaims
-from forge_jobs.runtime.threads import ThreadSupply
+from forge_jobs.runtime.shared.threads import ThreadSupply
 from forge_jobs.storage.protocols import Storage
 
 ROUTINE_EVENTS_PER_SECOND = 100

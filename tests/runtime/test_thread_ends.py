@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from forge_jobs.runtime.threads import ThreadEnd
+from forge_jobs.runtime.shared.threads import ThreadEnd
 
 pytestmark = pytest.mark.anyio
 

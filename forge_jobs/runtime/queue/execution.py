@@ -26,7 +26,7 @@ from forge_jobs.policy.transitions import SUCCESS, AttemptEnd
 from forge_jobs.runtime.failures import error_record
 from forge_jobs.runtime.queue.context_calls import NeverAwaited
 from forge_jobs.runtime.queue.run import Run, StopReason
-from forge_jobs.runtime.threads import HandlerThread, NoThread
+from forge_jobs.runtime.shared.threads import HandlerThread, NoThread
 
 _MEANT_WELL = {Cause.SUCCEEDED, Cause.SNOOZED, Cause.THROTTLED, Cause.RATE_LIMITED}
 

@@ -10,7 +10,7 @@ from forge_jobs.handlers.handler import Handler
 from forge_jobs.model.jobs import ClaimedJob
 from forge_jobs.model.queues import QueueState
 from forge_jobs.reports import reporter
-from forge_jobs.runtime.threads import ThreadEnd
+from forge_jobs.runtime.shared.threads import ThreadEnd
 
 logger = reporter(__name__)
 
