@@ -16,9 +16,9 @@ from forge_jobs.policy.liveness import Fence
 from forge_jobs.runtime.capacity import Capacity
 from forge_jobs.runtime.events import EventBuffer
 from forge_jobs.runtime.latencies import LatencyRecorder
-from forge_jobs.runtime.overruns import Overruns
 from forge_jobs.runtime.queue.execution import Context
 from forge_jobs.runtime.queue.job_log import JobLog
+from forge_jobs.runtime.queue.overruns import Overruns
 from forge_jobs.runtime.queue.run import Run
 from forge_jobs.runtime.rate_limits import RateLimiter
 from forge_jobs.runtime.service import Wakeup
