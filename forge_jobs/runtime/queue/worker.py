@@ -17,10 +17,10 @@ from forge_jobs.reports import reporter
 from forge_jobs.runtime.failures import error_record
 from forge_jobs.runtime.queue.execution import execute, not_started
 from forge_jobs.runtime.queue.run import Run, StopReason
+from forge_jobs.runtime.queue.turns import with_turn
 from forge_jobs.runtime.service import Wakeup
 from forge_jobs.runtime.services import PodServices
 from forge_jobs.runtime.shared.threads import HandlerThread
-from forge_jobs.runtime.turns import with_turn
 
 logger = reporter(__name__)
 
