@@ -23,8 +23,8 @@ from forge_jobs.model.ids import HostId
 from forge_jobs.model.jobs import Cause, ErrorRecord
 from forge_jobs.model.names import check_name
 from forge_jobs.policy.transitions import SUCCESS, AttemptEnd
-from forge_jobs.runtime.failures import error_record
 from forge_jobs.runtime.queue.context_calls import NeverAwaited
+from forge_jobs.runtime.queue.failures import error_record
 from forge_jobs.runtime.queue.run import Run, StopReason
 from forge_jobs.runtime.shared.threads import HandlerThread, NoThread
 

@@ -15,7 +15,7 @@ from forge_jobs.model.jobs import Cause, ClaimedJob, ErrorRecord, JobStatus
 from forge_jobs.model.transitions import Transition
 from forge_jobs.policy.transitions import AttemptEnd
 from forge_jobs.reports import reporter
-from forge_jobs.runtime.failures import handlers_part
+from forge_jobs.runtime.queue.failures import handlers_part
 
 logger = reporter(__name__)
 

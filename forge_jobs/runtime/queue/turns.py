@@ -9,7 +9,7 @@ from forge_jobs.errors import InvalidInput, NotFound
 from forge_jobs.model.jobs import Cause
 from forge_jobs.policy.transitions import AttemptEnd
 from forge_jobs.reports import reporter
-from forge_jobs.runtime.failures import error_record
+from forge_jobs.runtime.queue.failures import error_record
 from forge_jobs.runtime.queue.run import Run
 from forge_jobs.runtime.services import PodServices
 

@@ -14,8 +14,8 @@ from forge_jobs.model.jobs import Cause, ClaimedJob
 from forge_jobs.model.queues import QueueState
 from forge_jobs.policy.transitions import AttemptEnd
 from forge_jobs.reports import reporter
-from forge_jobs.runtime.failures import error_record
 from forge_jobs.runtime.queue.execution import execute, not_started
+from forge_jobs.runtime.queue.failures import error_record
 from forge_jobs.runtime.queue.run import Run, StopReason
 from forge_jobs.runtime.queue.turns import with_turn
 from forge_jobs.runtime.service import Wakeup
