@@ -14,8 +14,8 @@ from forge_jobs.model.ids import HostId
 from forge_jobs.model.processes import Allocation, AllocationChange, PodLease
 from forge_jobs.model.queues import QueueChange, QueueSettings
 from forge_jobs.policy.slot_plan import plan_allocations
-from forge_jobs.runtime import coordinator
-from forge_jobs.runtime.coordinator import (
+from forge_jobs.runtime.passes import coordinator
+from forge_jobs.runtime.passes.coordinator import (
     LOOK_EVERY,
 )
 from forge_jobs.storage.protocols import Storage

@@ -9,7 +9,7 @@ import pytest
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.handlers.requests import EnqueueRequest
 from forge_jobs.model.jobs import Cause, JobStatus
-from forge_jobs.runtime import coordinator
+from forge_jobs.runtime.passes import coordinator
 from forge_jobs.runtime.runtime import QueueRuntime
 from forge_jobs.runtime.shared import threads
 from forge_jobs.storage.protocols import Storage

@@ -22,7 +22,7 @@ from forge_jobs.model.events import EventKind
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import Claim
 from forge_jobs.reports import reporter
-from forge_jobs.runtime.coordinator import resign
+from forge_jobs.runtime.passes.coordinator import resign
 from forge_jobs.runtime.pod.leftovers import HeldBack, busy_threads, named, report_stuck
 from forge_jobs.runtime.pod.pod import RunningPod
 from forge_jobs.runtime.queue.run import Run, StopReason

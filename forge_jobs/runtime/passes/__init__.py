@@ -1,0 +1,1 @@
+"""The periodic passes of a pod over the whole store."""
