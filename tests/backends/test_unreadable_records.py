@@ -21,7 +21,7 @@ from forge_jobs.model.queues import CooldownPolicy, QueueChange, QueueSettings, 
 from forge_jobs.model.retries import Exponential
 from forge_jobs.model.schedules import Firing, ScheduleSpec
 from forge_jobs.model.transitions import Finalization
-from forge_jobs.runtime.cron import fire_due_once
+from forge_jobs.runtime.passes.cron import fire_due_once
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.storage.sql import tables
 from tests.support import factories

@@ -160,7 +160,7 @@ LOCK_BUGS = (
     ),
     _bug(
         "one key that a caller takes stops all schedules",
-        "forge_jobs/runtime/cron.py",
+        "forge_jobs/runtime/passes/cron.py",
         "isinstance(error, Locked | StorageRefused)",
         "isinstance(error, StorageRefused)",
         f"{_ROWS}schedules_fire_beside_one_whose_key_a_caller_is_taking",

@@ -98,7 +98,7 @@ _SPOILT_RECORDS = [
     ),
     _of_a_record(
         "a schedule that cannot be read is disabled",
-        "forge_jobs/runtime/cron.py",
+        "forge_jobs/runtime/passes/cron.py",
         "    if schedule.unreadable:\n",
         "    if False:\n",
     ),

@@ -16,8 +16,8 @@ from forge_jobs.model.jobs import After, Claim, ClaimedJob, JobStatus, Unique
 from forge_jobs.model.processes import PodLease
 from forge_jobs.model.queues import QueueSettings
 from forge_jobs.model.transitions import Demand, Exchange, Finalization, Transition
-from forge_jobs.runtime.cron import fire_due_once
 from forge_jobs.runtime.handover import hand_over_once
+from forge_jobs.runtime.passes.cron import fire_due_once
 from forge_jobs.storage.protocols import Storage
 from tests.support.asked import asked
 from tests.support.callers import drivers_own
