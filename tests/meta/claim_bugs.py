@@ -47,7 +47,9 @@ CLAIM_BUGS = (
         ("tests/runtime/test_reaper.py",),
         (
             Edit(
-                "forge_jobs/runtime/reaper.py", "settings.reap_interval / 2, clock", "BUDGET, clock"
+                "forge_jobs/runtime/passes/reaper.py",
+                "settings.reap_interval / 2, clock",
+                "BUDGET, clock",
             ),
         ),
     ),

@@ -202,7 +202,7 @@ LOCK_BUGS = (
     ),
     _bug(
         "locked claims hide those behind them",
-        "forge_jobs/runtime/reaper.py",
+        "forge_jobs/runtime/passes/reaper.py",
         "limit = REAP_BATCH + len(left)",
         "limit = REAP_BATCH",
         f"{_CLAIMS}the_reaper_goes_on_behind_a_page_of_locked_claims",

@@ -11,8 +11,8 @@ from forge_jobs.config import RuntimeSettings
 from forge_jobs.model.jobs import ClaimedJob, JobStatus
 from forge_jobs.model.processes import ClaimState, PodLease
 from forge_jobs.policy.liveness import ReaperGuard
-from forge_jobs.runtime import reaper
-from forge_jobs.runtime.reaper import reap_once, rest_of
+from forge_jobs.runtime.passes import reaper
+from forge_jobs.runtime.passes.reaper import reap_once, rest_of
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
 from tests.support.callers import drivers_own

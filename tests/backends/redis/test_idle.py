@@ -16,7 +16,7 @@ from forge_jobs.runtime.gauges import PodMeter, gauges_once
 from forge_jobs.runtime.handover import hand_over_once
 from forge_jobs.runtime.passes.coordinator import CoordinatorMemory, coordinate_once
 from forge_jobs.runtime.passes.cron import fire_due_once
-from forge_jobs.runtime.reaper import reap_once, rest_of
+from forge_jobs.runtime.passes.reaper import reap_once, rest_of
 from forge_jobs.runtime.rollup import roll_up_once
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.storage.redis.listening import PING_AFTER_S
