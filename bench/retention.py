@@ -9,7 +9,7 @@ from forge_jobs.clock import ManualClock
 from forge_jobs.model.filters import JobFilter
 from forge_jobs.model.ids import new_job_id
 from forge_jobs.model.jobs import JobStatus, NewJob
-from forge_jobs.runtime.cleanup import Cleanup
+from forge_jobs.runtime.passes.cleanup import Cleanup
 
 QUEUES = (1, 20, 1_000)
 JOBS, DRAINED, OLD = 100_000, 60_000, 300_000

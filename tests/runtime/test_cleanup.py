@@ -5,7 +5,7 @@ import pytest
 from forge_jobs.clock import ManualClock
 from forge_jobs.model.ids import new_job_id
 from forge_jobs.model.retention import Cleaned
-from forge_jobs.runtime.cleanup import Cleanup
+from forge_jobs.runtime.passes.cleanup import Cleanup
 from forge_jobs.storage.protocols import Storage
 from tests.support.factories import DAY, done, enqueue_one, register, run_one
 
