@@ -17,8 +17,8 @@ from forge_jobs.runtime.passes.cleanup import Cleanup
 from forge_jobs.runtime.passes.coordinator import CoordinatorMemory, coordinate_once
 from forge_jobs.runtime.passes.cron import fire_due_once
 from forge_jobs.runtime.passes.reaper import reap_once, rest_of
+from forge_jobs.runtime.passes.rollup import roll_up_once
 from forge_jobs.runtime.pod.startup import RuntimePlan
-from forge_jobs.runtime.rollup import roll_up_once
 from forge_jobs.runtime.service import PeriodicLoop
 from forge_jobs.runtime.sweep import sweep_once
 

@@ -23,7 +23,7 @@ from forge_jobs.runtime.latencies import minute_start
 from forge_jobs.runtime.passes.cleanup import Cleanup
 from forge_jobs.runtime.passes.coordinator import CoordinatorMemory, coordinate_once
 from forge_jobs.runtime.passes.reaper import reap_once
-from forge_jobs.runtime.rollup import roll_up_once
+from forge_jobs.runtime.passes.rollup import roll_up_once
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.redis.places import Places
 from forge_jobs.testing.servers import RedisCluster
