@@ -8,8 +8,8 @@ import pytest
 from forge_jobs.model.ids import new_job_id
 from forge_jobs.model.jobs import After, Cause, JobStatus
 from forge_jobs.model.transitions import Delivery, Handover
-from forge_jobs.runtime import handover
-from forge_jobs.runtime.handover import hand_over_once
+from forge_jobs.runtime.passes import handover
+from forge_jobs.runtime.passes.handover import hand_over_once
 from forge_jobs.storage.protocols import JobStore, Storage
 from tests.support.factories import (
     dead,
