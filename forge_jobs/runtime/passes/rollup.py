@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 from forge_jobs.clock import Clock
-from forge_jobs.runtime.batches import BUDGET, BatchReport, in_batches
+from forge_jobs.runtime.passes.batches import BUDGET, BatchReport, in_batches
 from forge_jobs.storage.protocols import JobStore
 
 ROLLUP_BATCH = 1_000
