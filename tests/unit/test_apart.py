@@ -6,7 +6,7 @@ import pytest
 
 from forge_jobs.clock import ManualClock
 from forge_jobs.errors import StorageError
-from forge_jobs.runtime.apart import LONGEST_PAUSE_S, Apart
+from forge_jobs.runtime.passes.apart import LONGEST_PAUSE_S, Apart
 
 pytestmark = pytest.mark.anyio
 

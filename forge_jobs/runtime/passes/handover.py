@@ -3,7 +3,7 @@
 from forge_jobs import stop_points
 from forge_jobs.model.transitions import Handover
 from forge_jobs.policy.dependencies import delivery
-from forge_jobs.runtime.apart import Apart
+from forge_jobs.runtime.passes.apart import Apart
 from forge_jobs.storage.protocols import JobStore
 
 HANDOVER_BATCH = 500

@@ -8,9 +8,9 @@ from forge_jobs.model.ids import HostId
 from forge_jobs.model.processes import PodLease
 from forge_jobs.model.retention import Kept
 from forge_jobs.policy.liveness import ReaperGuard
-from forge_jobs.runtime.apart import Apart
 from forge_jobs.runtime.events import EventBuffer
 from forge_jobs.runtime.latencies import LatencyRecorder
+from forge_jobs.runtime.passes.apart import Apart
 from forge_jobs.runtime.passes.cleanup import Cleanup
 from forge_jobs.runtime.passes.coordinator import CoordinatorMemory, coordinate_once
 from forge_jobs.runtime.passes.cron import fire_due_once
