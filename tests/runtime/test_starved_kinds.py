@@ -10,7 +10,7 @@ from forge_jobs.model.ids import HostId
 from forge_jobs.model.processes import PodLease
 from forge_jobs.model.queues import QueueSettings
 from forge_jobs.runtime.passes.coordinator import LOOK_EVERY, CoordinateReport
-from forge_jobs.runtime.starvation import ASKED_AT_ONCE, KEPT_FOR, StarvedKinds
+from forge_jobs.runtime.passes.starvation import ASKED_AT_ONCE, KEPT_FOR, StarvedKinds
 from forge_jobs.storage.protocols import Storage
 from tests.support.coordinating import SETTINGS, Coordinator, Counted
 from tests.support.factories import QUEUE, SECOND, claim, enqueue_one, new_job, register
