@@ -11,7 +11,7 @@ from forge_jobs.cli.failures import BAD_INPUT
 from forge_jobs.clock import SystemClock
 from forge_jobs.reports import reporter
 from forge_jobs.runtime.pod.signals import on_stop_signals
-from forge_jobs.runtime.service import Wakeup
+from forge_jobs.runtime.shared.service import Wakeup
 
 logger = reporter(__name__)
 

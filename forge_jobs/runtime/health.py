@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from forge_jobs.model.ids import HostId
-from forge_jobs.runtime.service import LoopHealth
+from forge_jobs.runtime.shared.service import LoopHealth
 
 
 class QueueHealth(Struct, frozen=True, kw_only=True):

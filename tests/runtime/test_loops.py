@@ -12,7 +12,7 @@ import pytest
 
 from forge_jobs.clock import ManualClock, SystemClock
 from forge_jobs.errors import Unavailable
-from forge_jobs.runtime.service import PeriodicLoop
+from forge_jobs.runtime.shared.service import PeriodicLoop
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio

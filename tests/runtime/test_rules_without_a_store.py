@@ -10,7 +10,7 @@ from forge_jobs.model.ids import new_job_id
 from forge_jobs.runtime.events import EventBuffer
 from forge_jobs.runtime.heartbeat.watchdog import Watchdog
 from forge_jobs.runtime.pod.stopping import StopReport
-from forge_jobs.runtime.service import Wakeup
+from forge_jobs.runtime.shared.service import Wakeup
 from tests.support.runtimes import seconds
 
 pytestmark = pytest.mark.anyio

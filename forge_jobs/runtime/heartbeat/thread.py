@@ -19,10 +19,10 @@ from forge_jobs.policy.liveness import Fence
 from forge_jobs.reports import AT_EXIT, defer_reports, flush_reports, reporter
 from forge_jobs.runtime.heartbeat.receiver import BeatListener
 from forge_jobs.runtime.heartbeat.watchdog import Watchdog
-from forge_jobs.runtime.service import Wakeup
 from forge_jobs.runtime.shared.handing_back import release_all
 from forge_jobs.runtime.shared.held_claims import HeldClaims
 from forge_jobs.runtime.shared.last_words import say_and_flush
+from forge_jobs.runtime.shared.service import Wakeup
 from forge_jobs.runtime.troubles import trouble_of
 from forge_jobs.storage.protocols import Storage
 

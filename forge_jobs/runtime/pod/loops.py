@@ -20,7 +20,7 @@ from forge_jobs.runtime.passes.reaper import reap_once, rest_of
 from forge_jobs.runtime.passes.rollup import roll_up_once
 from forge_jobs.runtime.passes.sweep import sweep_once
 from forge_jobs.runtime.pod.startup import RuntimePlan
-from forge_jobs.runtime.service import PeriodicLoop
+from forge_jobs.runtime.shared.service import PeriodicLoop
 
 _RUNG = timedelta(minutes=1)
 """Pause of a loop that is rung when it has something to do."""

@@ -10,7 +10,7 @@ from datetime import timedelta
 from types import FrameType
 
 from forge_jobs.reports import reporter
-from forge_jobs.runtime.service import Wakeup
+from forge_jobs.runtime.shared.service import Wakeup
 
 logger = reporter(__name__)
 

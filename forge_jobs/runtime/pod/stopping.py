@@ -26,9 +26,9 @@ from forge_jobs.runtime.passes.coordinator import resign
 from forge_jobs.runtime.pod.leftovers import HeldBack, busy_threads, named, report_stuck
 from forge_jobs.runtime.pod.pod import RunningPod
 from forge_jobs.runtime.queue.run import Run, StopReason
-from forge_jobs.runtime.service import Wakeup
 from forge_jobs.runtime.shared.handing_back import release_all
 from forge_jobs.runtime.shared.last_words import flush_log
+from forge_jobs.runtime.shared.service import Wakeup
 from forge_jobs.runtime.steady import SteadyTask, to_its_end
 
 logger = reporter(__name__)

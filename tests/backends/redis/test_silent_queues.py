@@ -13,7 +13,7 @@ from forge_jobs.model.jobs import Cause
 from forge_jobs.model.processes import Beat, ClaimState, HeldClaim
 from forge_jobs.model.queues import QueueSettings
 from forge_jobs.runtime.runtime import QueueRuntime
-from forge_jobs.runtime.service import Wakeup
+from forge_jobs.runtime.shared.service import Wakeup
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.testing.servers import RedisCluster
 from tests.support.factories import LEASE, a_pod, new_job
