@@ -7,8 +7,8 @@ from forge_jobs.model.jobs import Claim
 from forge_jobs.model.processes import Beat, ClaimState, PodLease
 from forge_jobs.reports import reporter
 from forge_jobs.runtime.queue.exchange import ExchangeLane
+from forge_jobs.runtime.queue.services import PodServices
 from forge_jobs.runtime.queue.supervisor import Supervisor
-from forge_jobs.runtime.services import PodServices
 
 logger = reporter(__name__)
 

@@ -14,7 +14,7 @@ from forge_jobs.policy.backoff import DEFAULT_RETRY, RetryPolicy
 from forge_jobs.policy.transitions import AttemptEnd, Rules, next_transition
 from forge_jobs.reports import reporter
 from forge_jobs.runtime.queue.failures import error_record
-from forge_jobs.runtime.services import PodServices
+from forge_jobs.runtime.queue.services import PodServices
 
 logger = reporter(__name__)
 

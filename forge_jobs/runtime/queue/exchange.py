@@ -11,8 +11,8 @@ from forge_jobs.model.processes import PodLease
 from forge_jobs.model.transitions import Demand, Exchange, Finalization
 from forge_jobs.reports import reporter
 from forge_jobs.runtime.queue.outgoing import Ends, Releases
+from forge_jobs.runtime.queue.services import PodServices
 from forge_jobs.runtime.queue.set_aside import SetAside
-from forge_jobs.runtime.services import PodServices
 from forge_jobs.runtime.shared.service import Wakeup
 from forge_jobs.runtime.troubles import deed_of, trouble_of
 

@@ -15,8 +15,8 @@ from forge_jobs.errors import OF_VALUES
 from forge_jobs.model.jobs import Claim
 from forge_jobs.model.transitions import Finalization
 from forge_jobs.reports import reporter
+from forge_jobs.runtime.queue.services import PodServices
 from forge_jobs.runtime.queue.set_aside import SetAside
-from forge_jobs.runtime.services import PodServices
 
 logger = reporter(__name__)
 

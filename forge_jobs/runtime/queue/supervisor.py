@@ -14,8 +14,8 @@ from forge_jobs.reports import reporter
 from forge_jobs.runtime.queue.ends import decide, tell
 from forge_jobs.runtime.queue.exchange import ExchangeLane
 from forge_jobs.runtime.queue.run import Run, StopReason
+from forge_jobs.runtime.queue.services import PodServices
 from forge_jobs.runtime.queue.worker import Worker
-from forge_jobs.runtime.services import PodServices
 
 logger = reporter(__name__)
 

@@ -17,8 +17,8 @@ from forge_jobs.reports import reporter
 from forge_jobs.runtime.queue.execution import execute, not_started
 from forge_jobs.runtime.queue.failures import error_record
 from forge_jobs.runtime.queue.run import Run, StopReason
+from forge_jobs.runtime.queue.services import PodServices
 from forge_jobs.runtime.queue.turns import with_turn
-from forge_jobs.runtime.services import PodServices
 from forge_jobs.runtime.shared.service import Wakeup
 from forge_jobs.runtime.shared.threads import HandlerThread
 
