@@ -16,7 +16,6 @@ from forge_jobs.model.events import EventKind
 from forge_jobs.model.filters import JobFilter, JobSummary
 from forge_jobs.model.jobs import JobStatus
 from forge_jobs.model.schedules import DueSchedules, Firing, Schedule, ScheduleSpec
-from forge_jobs.runtime.events import EventBuffer
 from forge_jobs.runtime.passes import cron as cron_module
 from forge_jobs.runtime.passes.cron import FireReport, fire_due_once, trigger_now
 from forge_jobs.runtime.schedules import (
@@ -26,6 +25,7 @@ from forge_jobs.runtime.schedules import (
     resume_schedule,
     schedule,
 )
+from forge_jobs.runtime.shared.events import EventBuffer
 from forge_jobs.storage.protocols import Storage
 from tests.support.factories import (
     DAY,

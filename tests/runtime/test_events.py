@@ -11,7 +11,7 @@ import pytest
 from forge_jobs.clock import ManualClock
 from forge_jobs.errors import InvalidInput, StorageError, Unavailable
 from forge_jobs.model.events import EventKind, TimelineEvent
-from forge_jobs.runtime.events import FLUSH_BATCH, EventBuffer
+from forge_jobs.runtime.shared.events import FLUSH_BATCH, EventBuffer
 from forge_jobs.storage.protocols import JobStore, Storage
 
 pytestmark = [pytest.mark.anyio, pytest.mark.any_store]

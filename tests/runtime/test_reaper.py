@@ -15,9 +15,9 @@ from forge_jobs.model.processes import ClaimState, PodLease
 from forge_jobs.model.transitions import Revival, StaleClaims
 from forge_jobs.policy.liveness import ReaperGuard
 from forge_jobs.policy.transitions import stale_transition
-from forge_jobs.runtime.events import EventBuffer
 from forge_jobs.runtime.passes import reaper
 from forge_jobs.runtime.passes.reaper import ReapReport, reap_once, rest_of
+from forge_jobs.runtime.shared.events import EventBuffer
 from forge_jobs.storage.protocols import JobStore, Storage
 from tests.support.factories import (
     KIND,

@@ -3,13 +3,13 @@
 from forge_jobs.clock import ManualClock
 from forge_jobs.config import RuntimeSettings
 from forge_jobs.model.ids import HostId, new_host_id
-from forge_jobs.runtime.events import EventBuffer
 from forge_jobs.runtime.passes.coordinator import (
     CoordinateReport,
     CoordinatorMemory,
     coordinate_once,
     resign,
 )
+from forge_jobs.runtime.shared.events import EventBuffer
 from forge_jobs.storage.protocols import Storage
 
 SETTINGS = RuntimeSettings()

@@ -16,8 +16,8 @@ from forge_jobs.model.ids import HostId
 from forge_jobs.model.processes import Allocation, AllocationChange, Leadership, Pod
 from forge_jobs.policy.slot_plan import Needs, plan_allocations, unserved_kinds
 from forge_jobs.reports import reporter
-from forge_jobs.runtime.events import EventBuffer
 from forge_jobs.runtime.passes.starvation import StarvedKinds
+from forge_jobs.runtime.shared.events import EventBuffer
 from forge_jobs.runtime.shared.threads import HandlerThread
 from forge_jobs.storage.protocols import CronStore, ProcStore, Storage
 

@@ -25,7 +25,7 @@ from forge_jobs.model.jobs import EnqueueOutcome, NewJob, Unique
 from forge_jobs.model.schedules import DueSchedules, Firing, Schedule, ScheduleSpec
 from forge_jobs.policy.cron import plan_firing
 from forge_jobs.reports import reporter
-from forge_jobs.runtime.events import EventBuffer
+from forge_jobs.runtime.shared.events import EventBuffer
 from forge_jobs.storage.protocols import CronStore, Storage
 
 logger = reporter(__name__)

@@ -3,7 +3,7 @@
 from forge_jobs.model.events import EventKind
 from forge_jobs.model.sweeps import Swept
 from forge_jobs.reports import reporter
-from forge_jobs.runtime.events import EventBuffer
+from forge_jobs.runtime.shared.events import EventBuffer
 from forge_jobs.storage.protocols import JobStore
 
 logger = reporter(__name__)

@@ -16,7 +16,6 @@ from forge_jobs.model.queues import Wake
 from forge_jobs.policy.liveness import Fence
 from forge_jobs.reports import report_counts, reporter
 from forge_jobs.runtime.capacity import Capacity
-from forge_jobs.runtime.events import EVENT_CAPACITY, EventBuffer
 from forge_jobs.runtime.health import PodHealth, QueueHealth
 from forge_jobs.runtime.heartbeat.receiver import BeatReceiver
 from forge_jobs.runtime.heartbeat.thread import Heartbeat
@@ -31,6 +30,7 @@ from forge_jobs.runtime.queue.run import Run
 from forge_jobs.runtime.queue.services import PodServices
 from forge_jobs.runtime.queue.supervisor import Supervisor
 from forge_jobs.runtime.rate_limits import RateLimiter
+from forge_jobs.runtime.shared.events import EVENT_CAPACITY, EventBuffer
 from forge_jobs.runtime.shared.service import Wakeup
 from forge_jobs.runtime.store_time import StoreTime
 

@@ -6,8 +6,8 @@ from forge_jobs.model.events import EventKind
 from forge_jobs.model.ids import HostId
 from forge_jobs.model.jobs import Cause, ErrorRecord
 from forge_jobs.reports import reporter
-from forge_jobs.runtime.events import EventBuffer
 from forge_jobs.runtime.queue.run import Run
+from forge_jobs.runtime.shared.events import EventBuffer
 
 logger = reporter(__name__)
 
