@@ -9,7 +9,7 @@ from forge_jobs.clock import to_us
 from forge_jobs.model.ids import new_host_id
 from forge_jobs.model.metrics import Histogram, LatencySample
 from forge_jobs.policy.percentiles import bucket_of
-from forge_jobs.runtime.latencies import minute_start
+from forge_jobs.runtime.shared.latencies import minute_start
 from forge_jobs.storage.opening import open_storage
 from tests.cli.conftest import CommandLine
 from tests.support.factories import KIND, QUEUE, claim_one, done, enqueue_one, finish, register

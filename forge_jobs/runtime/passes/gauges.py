@@ -10,7 +10,7 @@ import anyio.lowlevel
 
 from forge_jobs.clock import Clock, SystemClock, to_us
 from forge_jobs.model.processes import PodGauges, PodLease
-from forge_jobs.runtime.latencies import minute_start
+from forge_jobs.runtime.shared.latencies import minute_start
 from forge_jobs.storage.protocols import Storage, StoreHealth
 
 _ALL_WELL = StoreHealth()

@@ -8,7 +8,6 @@ from forge_jobs.model.ids import HostId
 from forge_jobs.model.processes import PodLease
 from forge_jobs.model.retention import Kept
 from forge_jobs.policy.liveness import ReaperGuard
-from forge_jobs.runtime.latencies import LatencyRecorder
 from forge_jobs.runtime.passes.apart import Apart
 from forge_jobs.runtime.passes.cleanup import Cleanup
 from forge_jobs.runtime.passes.coordinator import CoordinatorMemory, coordinate_once
@@ -20,6 +19,7 @@ from forge_jobs.runtime.passes.rollup import roll_up_once
 from forge_jobs.runtime.passes.sweep import sweep_once
 from forge_jobs.runtime.pod.startup import RuntimePlan
 from forge_jobs.runtime.shared.events import EventBuffer
+from forge_jobs.runtime.shared.latencies import LatencyRecorder
 from forge_jobs.runtime.shared.service import PeriodicLoop
 
 _RUNG = timedelta(minutes=1)

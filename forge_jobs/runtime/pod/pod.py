@@ -19,7 +19,6 @@ from forge_jobs.runtime.capacity import Capacity
 from forge_jobs.runtime.health import PodHealth, QueueHealth
 from forge_jobs.runtime.heartbeat.receiver import BeatReceiver
 from forge_jobs.runtime.heartbeat.thread import Heartbeat
-from forge_jobs.runtime.latencies import LatencyRecorder
 from forge_jobs.runtime.pod.loops import PodLoops
 from forge_jobs.runtime.pod.parts import Part, Parts
 from forge_jobs.runtime.pod.startup import RuntimePlan, declare, describe_pod, join, read_store_time
@@ -31,6 +30,7 @@ from forge_jobs.runtime.queue.services import PodServices
 from forge_jobs.runtime.queue.supervisor import Supervisor
 from forge_jobs.runtime.rate_limits import RateLimiter
 from forge_jobs.runtime.shared.events import EVENT_CAPACITY, EventBuffer
+from forge_jobs.runtime.shared.latencies import LatencyRecorder
 from forge_jobs.runtime.shared.service import Wakeup
 from forge_jobs.runtime.store_time import StoreTime
 
