@@ -13,7 +13,7 @@ from forge_jobs.model.jobs import EnqueueOutcome
 from forge_jobs.runtime.health import PodHealth
 from forge_jobs.runtime.pod.pod import RunningPod
 from forge_jobs.runtime.pod.stopping import PodStopper, StopReport
-from forge_jobs.runtime.rate_limits import RateLimiter
+from forge_jobs.runtime.shared.rate_limits import RateLimiter
 from forge_jobs.storage.protocols import Storage
 
 

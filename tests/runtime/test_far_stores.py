@@ -21,9 +21,9 @@ from forge_jobs.runtime.queue.execution import Context
 from forge_jobs.runtime.queue.run import Run
 from forge_jobs.runtime.queue.services import PodServices
 from forge_jobs.runtime.queue.supervisor import Supervisor
-from forge_jobs.runtime.rate_limits import RateLimiter
 from forge_jobs.runtime.shared.events import EventBuffer
 from forge_jobs.runtime.shared.latencies import LatencyRecorder
+from forge_jobs.runtime.shared.rate_limits import RateLimiter
 from tests.support.factories import a_claimed_job
 from tests.support.runtimes import QUEUE
 from tests.support.simulated import SimulatedClock, pass_time, simulate

@@ -28,9 +28,9 @@ from forge_jobs.runtime.queue.job_log import JobLog
 from forge_jobs.runtime.queue.run import Run
 from forge_jobs.runtime.queue.services import PodServices
 from forge_jobs.runtime.queue.supervisor import Supervisor
-from forge_jobs.runtime.rate_limits import RateLimiter
 from forge_jobs.runtime.shared.events import EVENT_CAPACITY, EventBuffer
 from forge_jobs.runtime.shared.latencies import LatencyRecorder
+from forge_jobs.runtime.shared.rate_limits import RateLimiter
 from forge_jobs.runtime.shared.service import Wakeup
 from forge_jobs.runtime.store_time import StoreTime
 

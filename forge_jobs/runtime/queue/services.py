@@ -18,10 +18,10 @@ from forge_jobs.runtime.queue.execution import Context
 from forge_jobs.runtime.queue.job_log import JobLog
 from forge_jobs.runtime.queue.overruns import Overruns
 from forge_jobs.runtime.queue.run import Run
-from forge_jobs.runtime.rate_limits import RateLimiter
 from forge_jobs.runtime.shared.events import EventBuffer
 from forge_jobs.runtime.shared.held_claims import HeldClaims
 from forge_jobs.runtime.shared.latencies import LatencyRecorder
+from forge_jobs.runtime.shared.rate_limits import RateLimiter
 from forge_jobs.runtime.shared.service import Wakeup
 from forge_jobs.runtime.shared.threads import ThreadSupply
 from forge_jobs.storage.protocols import Storage
