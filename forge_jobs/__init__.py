@@ -58,13 +58,13 @@ from forge_jobs.storage.protocols import Storage as Storage
 if TYPE_CHECKING:
     from forge_jobs.runtime.handle import QueueHandle as QueueHandle
     from forge_jobs.runtime.runtime import QueueRuntime as QueueRuntime
-    from forge_jobs.runtime.schedules import schedule as schedule
+    from forge_jobs.runtime.shared.schedules import schedule as schedule
 
 # A process that only enqueues loads none of the runtime: a third of the start-up time.
 _LAZY = {
     "QueueHandle": "forge_jobs.runtime.handle",
     "QueueRuntime": "forge_jobs.runtime.runtime",
-    "schedule": "forge_jobs.runtime.schedules",
+    "schedule": "forge_jobs.runtime.shared.schedules",
 }
 
 

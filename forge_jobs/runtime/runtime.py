@@ -19,7 +19,7 @@ from forge_jobs.runtime.handle import QueueHandle
 from forge_jobs.runtime.pod.signals import StopRequest, on_stop_signals
 from forge_jobs.runtime.pod.starting import Starting, run_until
 from forge_jobs.runtime.pod.startup import RuntimePlan
-from forge_jobs.runtime.schedules import declared_schedules
+from forge_jobs.runtime.shared.schedules import declared_schedules
 from forge_jobs.storage.protocols import Storage, check_storage
 
 logger = reporter(__name__)

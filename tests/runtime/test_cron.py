@@ -18,14 +18,14 @@ from forge_jobs.model.jobs import JobStatus
 from forge_jobs.model.schedules import DueSchedules, Firing, Schedule, ScheduleSpec
 from forge_jobs.runtime.passes import cron as cron_module
 from forge_jobs.runtime.passes.cron import FireReport, fire_due_once, trigger_now
-from forge_jobs.runtime.schedules import (
+from forge_jobs.runtime.shared.events import EventBuffer
+from forge_jobs.runtime.shared.schedules import (
     ensure_schedules,
     pause_schedule,
     put_schedule,
     resume_schedule,
     schedule,
 )
-from forge_jobs.runtime.shared.events import EventBuffer
 from forge_jobs.storage.protocols import Storage
 from tests.support.factories import (
     DAY,

@@ -6,7 +6,7 @@ import pytest
 
 from forge_jobs.errors import InvalidInput, RegistrationError
 from forge_jobs.handlers.registry import HandlerRegistry
-from forge_jobs.runtime.schedules import declared_schedules
+from forge_jobs.runtime.shared.schedules import declared_schedules
 from forge_jobs.storage.protocols import Storage
 from tests.support.runtimes import a_runtime
 from tests.support.waiting import wait_until

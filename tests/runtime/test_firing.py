@@ -14,7 +14,7 @@ from forge_jobs.model.schedules import Firing, Schedule, ScheduleSpec
 from forge_jobs.policy.cron import FiringPlan, plan_firing
 from forge_jobs.runtime.passes import cron as cron_module
 from forge_jobs.runtime.passes.cron import FIRE_BATCH, FireReport, fire_due_once
-from forge_jobs.runtime.schedules import ensure_schedules, schedule
+from forge_jobs.runtime.shared.schedules import ensure_schedules, schedule
 from forge_jobs.storage.protocols import Storage
 from tests.support.factories import DAY, KIND, QUEUE, new_job
 

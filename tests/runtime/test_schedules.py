@@ -8,7 +8,7 @@ import pytest
 from forge_jobs.errors import InvalidInput
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.handlers.requests import EnqueueRequest
-from forge_jobs.runtime.schedules import schedule
+from forge_jobs.runtime.shared.schedules import schedule
 
 handlers = HandlerRegistry()
 

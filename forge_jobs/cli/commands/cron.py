@@ -16,7 +16,7 @@ from forge_jobs.handlers.requests import EnqueueRequest
 from forge_jobs.model.jobs import MAX_PRIORITY, MIN_PRIORITY, EnqueueOutcome
 from forge_jobs.model.schedules import Schedule, ScheduleSpec
 from forge_jobs.runtime.passes.cron import trigger_now
-from forge_jobs.runtime.schedules import (
+from forge_jobs.runtime.shared.schedules import (
     SCHEDULE_OPTIONS,
     pause_schedule,
     put_schedule,

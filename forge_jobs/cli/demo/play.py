@@ -27,7 +27,7 @@ from forge_jobs.handlers.requests import EnqueueRequest
 from forge_jobs.model.filters import JobFilter
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import After
-from forge_jobs.runtime.schedules import put_schedule, schedule
+from forge_jobs.runtime.shared.schedules import put_schedule, schedule
 from forge_jobs.storage.protocols import Storage
 
 QUEUES = (acts.FILES, acts.REPORTS, acts.PINGS, acts.TICKS)

@@ -22,7 +22,7 @@ from forge_jobs.model.processes import Pod, PodLease
 from forge_jobs.model.queues import QueueSettings, QueueState, RateLimit
 from forge_jobs.model.schedules import ScheduleSpec
 from forge_jobs.reports import reporter
-from forge_jobs.runtime.schedules import ensure_schedules
+from forge_jobs.runtime.shared.schedules import ensure_schedules
 from forge_jobs.runtime.shared.service import Wakeup
 from forge_jobs.runtime.store_time import StoreTime
 from forge_jobs.storage.protocols import Storage
