@@ -23,7 +23,7 @@ from forge_jobs.runtime.shared.handing_back import release_all
 from forge_jobs.runtime.shared.held_claims import HeldClaims
 from forge_jobs.runtime.shared.last_words import say_and_flush
 from forge_jobs.runtime.shared.service import Wakeup
-from forge_jobs.runtime.troubles import trouble_of
+from forge_jobs.runtime.shared.troubles import trouble_of
 from forge_jobs.storage.protocols import Storage
 
 logger = reporter(__name__)

@@ -14,7 +14,7 @@ from forge_jobs.runtime.queue.outgoing import Ends, Releases
 from forge_jobs.runtime.queue.services import PodServices
 from forge_jobs.runtime.queue.set_aside import SetAside
 from forge_jobs.runtime.shared.service import Wakeup
-from forge_jobs.runtime.troubles import deed_of, trouble_of
+from forge_jobs.runtime.shared.troubles import deed_of, trouble_of
 
 logger = reporter(__name__)
 
