@@ -12,7 +12,7 @@ from forge_jobs.runtime.pod.pod import start_pod
 from forge_jobs.runtime.pod.signals import StopRequest
 from forge_jobs.runtime.pod.startup import RuntimePlan
 from forge_jobs.runtime.pod.stopping import PodStopper, StopReport
-from forge_jobs.runtime.steady import SteadyTask, to_its_end
+from forge_jobs.runtime.shared.steady import SteadyTask, to_its_end
 
 logger = reporter(__name__)
 

@@ -29,7 +29,7 @@ from forge_jobs.runtime.queue.run import Run, StopReason
 from forge_jobs.runtime.shared.handing_back import release_all
 from forge_jobs.runtime.shared.last_words import flush_log
 from forge_jobs.runtime.shared.service import Wakeup
-from forge_jobs.runtime.steady import SteadyTask, to_its_end
+from forge_jobs.runtime.shared.steady import SteadyTask, to_its_end
 
 logger = reporter(__name__)
 
