@@ -32,7 +32,7 @@ from forge_jobs.runtime.shared.events import EVENT_CAPACITY, EventBuffer
 from forge_jobs.runtime.shared.latencies import LatencyRecorder
 from forge_jobs.runtime.shared.rate_limits import RateLimiter
 from forge_jobs.runtime.shared.service import Wakeup
-from forge_jobs.runtime.store_time import StoreTime
+from forge_jobs.runtime.shared.store_time import StoreTime
 
 logger = reporter(__name__)
 

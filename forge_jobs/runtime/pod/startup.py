@@ -24,7 +24,7 @@ from forge_jobs.model.schedules import ScheduleSpec
 from forge_jobs.reports import reporter
 from forge_jobs.runtime.shared.schedules import ensure_schedules
 from forge_jobs.runtime.shared.service import Wakeup
-from forge_jobs.runtime.store_time import StoreTime
+from forge_jobs.runtime.shared.store_time import StoreTime
 from forge_jobs.storage.protocols import Storage
 
 logger = reporter(__name__)
