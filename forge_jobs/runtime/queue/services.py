@@ -13,11 +13,11 @@ from forge_jobs.model.ids import HostId
 from forge_jobs.model.jobs import Claim
 from forge_jobs.model.processes import PodLease
 from forge_jobs.policy.liveness import Fence
-from forge_jobs.runtime.capacity import Capacity
 from forge_jobs.runtime.queue.execution import Context
 from forge_jobs.runtime.queue.job_log import JobLog
 from forge_jobs.runtime.queue.overruns import Overruns
 from forge_jobs.runtime.queue.run import Run
+from forge_jobs.runtime.shared.capacity import Capacity
 from forge_jobs.runtime.shared.events import EventBuffer
 from forge_jobs.runtime.shared.held_claims import HeldClaims
 from forge_jobs.runtime.shared.latencies import LatencyRecorder
