@@ -15,7 +15,7 @@ from forge_jobs.model.processes import ClaimState, PodLease
 from forge_jobs.model.transitions import Demand, Finalization, Revival
 from forge_jobs.policy.explanations import Reason
 from forge_jobs.storage.protocols import Storage
-from forge_jobs.storage.sql.tables import jobs
+from forge_jobs.storage.sql.base.tables import jobs
 from tests.support.factories import (
     KIND,
     LEASE,

@@ -23,7 +23,7 @@ from forge_jobs.model.schedules import Firing, ScheduleSpec
 from forge_jobs.model.transitions import Finalization
 from forge_jobs.runtime.passes.cron import fire_due_once
 from forge_jobs.storage.protocols import Storage
-from forge_jobs.storage.sql import tables
+from forge_jobs.storage.sql.base import tables
 from tests.support import factories
 from tests.support.factories import (
     KIND,

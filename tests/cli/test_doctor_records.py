@@ -15,7 +15,7 @@ from forge_jobs.model.queues import QueueSettings, RateLimit, Retention
 from forge_jobs.model.schedules import ScheduleSpec
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
-from forge_jobs.storage.sql import tables
+from forge_jobs.storage.sql.base import tables
 from tests.cli.conftest import CommandLine
 from tests.support.backends import url_of
 from tests.support.factories import KIND, QUEUE, claim, done, enqueue_one, finish, register

@@ -4,7 +4,7 @@ from typing import Any
 
 from sqlalchemy import CTE, ColumnElement, Select, select, text
 
-from forge_jobs.storage.sql.tables import READY, jobs
+from forge_jobs.storage.sql.base.tables import READY, jobs
 
 
 def levels_of(queue: ColumnElement[str]) -> CTE:

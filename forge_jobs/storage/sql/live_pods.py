@@ -11,7 +11,7 @@ from forge_jobs.model.processes import Pod
 from forge_jobs.model.queues import check_concurrency
 from forge_jobs.storage.pods import log_spoilt_pod
 from forge_jobs.storage.salvage import Fields
-from forge_jobs.storage.sql.tables import pods
+from forge_jobs.storage.sql.base.tables import pods
 from forge_jobs.storage.sql.transaction import Tx
 
 _decode_names = msgspec.json.Decoder(tuple[str, ...]).decode

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import bindparam, select, text, tuple_
 
-from forge_jobs.storage.sql.tables import FINISHED, jobs, queues
+from forge_jobs.storage.sql.base.tables import FINISHED, jobs, queues
 from forge_jobs.storage.sql.transaction import Tx
 
 

@@ -37,6 +37,15 @@ from forge_jobs.model.processes import (
 from forge_jobs.storage.set_back import UNBELIEVABLE_US
 from forge_jobs.storage.sql import allocations
 from forge_jobs.storage.sql.allocations import slots_of
+from forge_jobs.storage.sql.base.tables import (
+    CLAIMED,
+    READY,
+    handovers,
+    jobs,
+    pods,
+    queues,
+    slots,
+)
 from forge_jobs.storage.sql.chunks import portions
 from forge_jobs.storage.sql.config_store import declare_queues
 from forge_jobs.storage.sql.database import Database
@@ -51,15 +60,6 @@ from forge_jobs.storage.sql.live_pods import live_pods
 from forge_jobs.storage.sql.queue_rows import STATE_COLUMNS, queue_state
 from forge_jobs.storage.sql.routes import read_routes
 from forge_jobs.storage.sql.set_back import bring_back_leases
-from forge_jobs.storage.sql.tables import (
-    CLAIMED,
-    READY,
-    handovers,
-    jobs,
-    pods,
-    queues,
-    slots,
-)
 from forge_jobs.storage.sql.transaction import KINDS, Tx
 
 FREED_AT_ONCE = 1000

@@ -14,7 +14,7 @@ from forge_jobs.model.queues import CooldownPolicy, QueueSettings, QueueState, R
 from forge_jobs.model.retries import Retry
 from forge_jobs.storage.queue_records import salvaged_queue
 from forge_jobs.storage.salvage import UNREADABLE, Fields, truth
-from forge_jobs.storage.sql.tables import queues
+from forge_jobs.storage.sql.base.tables import queues
 from forge_jobs.storage.sql.unreadable import Shapes
 
 STATE_COLUMNS: tuple[ColumnElement[Any], ...] = (

@@ -34,7 +34,7 @@ from forge_jobs.storage.buckets import (
     unreadable_limit,
 )
 from forge_jobs.storage.salvage import Fields, number_or, truth, whole
-from forge_jobs.storage.sql.tables import rate_limits
+from forge_jobs.storage.sql.base.tables import rate_limits
 from forge_jobs.storage.sql.transaction import Tx
 
 _ZERO = timedelta(0)

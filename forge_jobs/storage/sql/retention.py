@@ -15,14 +15,7 @@ from sqlalchemy import Column, Table, bindparam, delete, select, text, tuple_, u
 from forge_jobs.clock import duration_us
 from forge_jobs.model.jobs import JobStatus
 from forge_jobs.model.retention import HISTORY_KEPT, Kept
-from forge_jobs.storage.sql.bookkeeping import delete_keys
-from forge_jobs.storage.sql.children import children_kept, tell_children
-from forge_jobs.storage.sql.holds import Holds, in_portions
-from forge_jobs.storage.sql.hours import fold_counters, fold_gauges, fold_latencies, hour_of
-from forge_jobs.storage.sql.lists import one_of
-from forge_jobs.storage.sql.overdue import FINISHED_OF, Ended
-from forge_jobs.storage.sql.queue_rows import retention_of
-from forge_jobs.storage.sql.tables import (
+from forge_jobs.storage.sql.base.tables import (
     FINISHED,
     counters,
     edges,
@@ -34,6 +27,13 @@ from forge_jobs.storage.sql.tables import (
     pod_hours,
     queues,
 )
+from forge_jobs.storage.sql.bookkeeping import delete_keys
+from forge_jobs.storage.sql.children import children_kept, tell_children
+from forge_jobs.storage.sql.holds import Holds, in_portions
+from forge_jobs.storage.sql.hours import fold_counters, fold_gauges, fold_latencies, hour_of
+from forge_jobs.storage.sql.lists import one_of
+from forge_jobs.storage.sql.overdue import FINISHED_OF, Ended
+from forge_jobs.storage.sql.queue_rows import retention_of
 from forge_jobs.storage.sql.transaction import Tx
 
 KEPT_AT_LEAST = timedelta(minutes=1)

@@ -7,7 +7,7 @@ import msgspec
 from sqlalchemy import BigInteger, bindparam, case, func, select, text
 
 from forge_jobs.storage.salvage import UNREADABLE
-from forge_jobs.storage.sql.tables import pods
+from forge_jobs.storage.sql.base.tables import pods
 from forge_jobs.storage.sql.transaction import Tx
 
 decode_routes = msgspec.json.Decoder(dict[str, str]).decode

@@ -13,10 +13,10 @@ from forge_jobs.model.processes import Beat, Leadership, PodLease
 from forge_jobs.model.schedules import DueSchedules
 from forge_jobs.model.transitions import StaleClaims
 from forge_jobs.storage.sql import cron_store, procs, settle
+from forge_jobs.storage.sql.base.tables import CLAIMED, jobs
 from forge_jobs.storage.sql.cron_store import SqlCronStore
 from forge_jobs.storage.sql.postgres.database import PostgresDatabase
 from forge_jobs.storage.sql.postgres.direct import DirectScript
-from forge_jobs.storage.sql.tables import CLAIMED, jobs
 
 _OWNED = select(jobs.c.id).where(text(CLAIMED), jobs.c.host_id == bindparam("by"))
 _RENEW = DirectScript(procs.RENEW.returning(_OWNED.exists().label("owns")))

@@ -1,0 +1,1 @@
+"""The ground floor of both SQL stores: schema, transactions, rows."""
