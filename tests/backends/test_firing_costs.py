@@ -16,7 +16,7 @@ from forge_jobs.model.ids import new_job_id
 from forge_jobs.runtime.passes.cron import FIRE_BATCH, fire_due_once
 from forge_jobs.runtime.shared.schedules import ensure_schedules, schedule
 from forge_jobs.storage.protocols import Storage
-from forge_jobs.storage.sql.transaction import Often
+from forge_jobs.storage.sql.base.transaction import Often
 from tests.support.asked import handed_to_the_driver
 from tests.support.backends import BACKENDS, forget
 

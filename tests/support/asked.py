@@ -11,8 +11,8 @@ from redis.asyncio.connection import Connection
 from sqlalchemy import Engine, event
 
 from forge_jobs.storage.redis import connections
+from forge_jobs.storage.sql.base.transaction import Often
 from forge_jobs.storage.sql.sqlite.statements import Statements
-from forge_jobs.storage.sql.transaction import Often
 
 Note = Callable[[Statements, Often, Sequence[Mapping[str, Any]]], None]
 

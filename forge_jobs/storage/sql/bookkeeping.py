@@ -18,7 +18,7 @@ from forge_jobs.model.metrics import Histogram, LatencySample, MetricBucket
 from forge_jobs.storage.salvage import Fields, tally
 from forge_jobs.storage.salvaged_history import counts_of, salvaged_event
 from forge_jobs.storage.sql.base.tables import counters, events, latencies
-from forge_jobs.storage.sql.transaction import MINUTE_US, Tx
+from forge_jobs.storage.sql.base.transaction import MINUTE_US, Tx
 
 _COUNTER_KEY = ("queue", "minute", "host_id", "part", "name")
 _LATENCY_KEY = ("queue", "minute", "host_id")

@@ -7,8 +7,8 @@ from forge_jobs.model.transitions import Cooldown
 from forge_jobs.storage.salvage import number_or
 from forge_jobs.storage.set_back import TOLERANCE_US
 from forge_jobs.storage.sql.base.tables import queues
+from forge_jobs.storage.sql.base.transaction import Tx
 from forge_jobs.storage.sql.queue_rows import cooldown_of
-from forge_jobs.storage.sql.transaction import Tx
 
 _READ = (
     select(queues.c.cooldown, queues.c.cooldown_until, queues.c.cooldown_level)

@@ -20,8 +20,8 @@ from forge_jobs.storage.set_back import UNBELIEVABLE_US
 from forge_jobs.storage.sql import firing
 from forge_jobs.storage.sql.allocations import FLEET, fleet_version
 from forge_jobs.storage.sql.base.tables import leader, schedules
+from forge_jobs.storage.sql.base.transaction import Tx
 from forge_jobs.storage.sql.database import Database
-from forge_jobs.storage.sql.transaction import Tx
 
 _ROW = "leader"
 _spec = msgspec.json.Decoder(ScheduleSpec)

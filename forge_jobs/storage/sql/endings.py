@@ -8,11 +8,11 @@ from sqlalchemy import bindparam, select, update
 from forge_jobs.model.jobs import Cause, JobStatus
 from forge_jobs.model.queues import Retention
 from forge_jobs.storage.sql.base.tables import jobs, queues
+from forge_jobs.storage.sql.base.transaction import Tx
 from forge_jobs.storage.sql.children import tell_children
 from forge_jobs.storage.sql.chunks import portions
 from forge_jobs.storage.sql.lists import one_of
 from forge_jobs.storage.sql.queue_rows import retention_of
-from forge_jobs.storage.sql.transaction import Tx
 
 _WAITING = select(
     jobs.c.id, jobs.c.queue, jobs.c.status, jobs.c.payload, jobs.c.has_children

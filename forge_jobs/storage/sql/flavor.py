@@ -15,10 +15,10 @@ from forge_jobs.model.transitions import Demand, Transition
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
 
+    from forge_jobs.storage.sql.base.transaction import Often, Tx
     from forge_jobs.storage.sql.claims import Picked
     from forge_jobs.storage.sql.overdue import Ended
     from forge_jobs.storage.sql.successes import Succeeded
-    from forge_jobs.storage.sql.transaction import Often, Tx
 
 
 class Flavor(Protocol):

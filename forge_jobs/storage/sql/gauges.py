@@ -10,7 +10,7 @@ from forge_jobs.model.metrics import PodMinute
 from forge_jobs.model.processes import PodGauges, PodLease
 from forge_jobs.storage.salvaged_history import gauges_of
 from forge_jobs.storage.sql.base.tables import gauges, pods
-from forge_jobs.storage.sql.transaction import Tx
+from forge_jobs.storage.sql.base.transaction import Tx
 
 decode_gauges = msgspec.json.Decoder(PodGauges).decode
 

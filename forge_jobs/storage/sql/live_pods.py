@@ -12,7 +12,7 @@ from forge_jobs.model.queues import check_concurrency
 from forge_jobs.storage.pods import log_spoilt_pod
 from forge_jobs.storage.salvage import Fields
 from forge_jobs.storage.sql.base.tables import pods
-from forge_jobs.storage.sql.transaction import Tx
+from forge_jobs.storage.sql.base.transaction import Tx
 
 _decode_names = msgspec.json.Decoder(tuple[str, ...]).decode
 _COLUMNS = (

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import bindparam, select, text, tuple_
 
 from forge_jobs.storage.sql.base.tables import FINISHED, jobs, queues
-from forge_jobs.storage.sql.transaction import Tx
+from forge_jobs.storage.sql.base.transaction import Tx
 
 
 class Ended(NamedTuple):

@@ -46,6 +46,7 @@ from forge_jobs.storage.sql.base.tables import (
     queues,
     slots,
 )
+from forge_jobs.storage.sql.base.transaction import KINDS, Tx
 from forge_jobs.storage.sql.chunks import portions
 from forge_jobs.storage.sql.config_store import declare_queues
 from forge_jobs.storage.sql.database import Database
@@ -60,7 +61,6 @@ from forge_jobs.storage.sql.live_pods import live_pods
 from forge_jobs.storage.sql.queue_rows import STATE_COLUMNS, queue_state
 from forge_jobs.storage.sql.routes import read_routes
 from forge_jobs.storage.sql.set_back import bring_back_leases
-from forge_jobs.storage.sql.transaction import KINDS, Tx
 
 FREED_AT_ONCE = 1000
 """How many held jobs one transaction frees, so that it stays short."""

@@ -35,7 +35,7 @@ from forge_jobs.storage.buckets import (
 )
 from forge_jobs.storage.salvage import Fields, number_or, truth, whole
 from forge_jobs.storage.sql.base.tables import rate_limits
-from forge_jobs.storage.sql.transaction import Tx
+from forge_jobs.storage.sql.base.transaction import Tx
 
 _ZERO = timedelta(0)
 

@@ -27,6 +27,7 @@ from forge_jobs.storage.sql.base.tables import (
     pod_hours,
     queues,
 )
+from forge_jobs.storage.sql.base.transaction import Tx
 from forge_jobs.storage.sql.bookkeeping import delete_keys
 from forge_jobs.storage.sql.children import children_kept, tell_children
 from forge_jobs.storage.sql.holds import Holds, in_portions
@@ -34,7 +35,6 @@ from forge_jobs.storage.sql.hours import fold_counters, fold_gauges, fold_latenc
 from forge_jobs.storage.sql.lists import one_of
 from forge_jobs.storage.sql.overdue import FINISHED_OF, Ended
 from forge_jobs.storage.sql.queue_rows import retention_of
-from forge_jobs.storage.sql.transaction import Tx
 
 KEPT_AT_LEAST = timedelta(minutes=1)
 """A job that has ended stays as a row this long, so that a repeat of its end is recognised."""

@@ -8,7 +8,7 @@ from sqlalchemy import BigInteger, bindparam, case, func, select, text
 
 from forge_jobs.storage.salvage import UNREADABLE
 from forge_jobs.storage.sql.base.tables import pods
-from forge_jobs.storage.sql.transaction import Tx
+from forge_jobs.storage.sql.base.transaction import Tx
 
 decode_routes = msgspec.json.Decoder(dict[str, str]).decode
 _decode_kinds = msgspec.json.Decoder(tuple[str, ...]).decode

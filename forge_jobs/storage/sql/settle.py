@@ -21,6 +21,7 @@ from forge_jobs.model.transitions import (
 )
 from forge_jobs.storage.salvage import counted
 from forge_jobs.storage.sql.base.tables import CLAIMED, jobs
+from forge_jobs.storage.sql.base.transaction import REVIVALS, Tx
 from forge_jobs.storage.sql.children import tell_children
 from forge_jobs.storage.sql.cooldowns import start_cooldown
 from forge_jobs.storage.sql.endings import keeps_payload, retentions
@@ -29,7 +30,6 @@ from forge_jobs.storage.sql.lists import one_of
 from forge_jobs.storage.sql.noted_beats import is_noted, noted_since
 from forge_jobs.storage.sql.row_locks import PAUSES_S, Lockable, pause
 from forge_jobs.storage.sql.successes import are_plain_successes, is_plain_success
-from forge_jobs.storage.sql.transaction import REVIVALS, Tx
 
 _NOW: Any = bindparam("now", type_=BigInteger)
 _SILENT_US: Any = bindparam("silent_us", type_=BigInteger)

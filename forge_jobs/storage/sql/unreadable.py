@@ -8,7 +8,7 @@ from sqlalchemy import Boolean, Column, ColumnElement, Integer, bindparam, text,
 from forge_jobs.model.jobs import Cause, Claim, Hold, JobStatus
 from forge_jobs.storage.salvage import log_set_aside
 from forge_jobs.storage.sql.base.tables import CLAIMED, jobs
-from forge_jobs.storage.sql.transaction import Tx
+from forge_jobs.storage.sql.base.transaction import Tx
 
 _job = jobs.c.id == bindparam("job")
 _HOLD = update(jobs).where(_job).values(hold=Hold.UNREADABLE.value)

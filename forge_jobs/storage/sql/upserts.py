@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import Table
 from sqlalchemy.sql.dml import Insert
 
-from forge_jobs.storage.sql.transaction import Often
+from forge_jobs.storage.sql.base.transaction import Often
 
 _DialectInsert = Callable[[Table], Any]
 

@@ -16,7 +16,7 @@ from forge_jobs.model.queues import RateLimit
 from forge_jobs.model.transitions import Demand, Finalization, Revival
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
-from forge_jobs.storage.sql.transaction import Tx
+from forge_jobs.storage.sql.base.transaction import Tx
 from tests.support.factories import (
     KIND,
     LEASE,

@@ -10,7 +10,7 @@ from sqlalchemy import text
 from forge_jobs.errors import InvalidInput
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.storage.opening import open_storage
-from forge_jobs.storage.sql.transaction import Tx
+from forge_jobs.storage.sql.base.transaction import Tx
 from tests.support.factories import QUEUE, enqueue_one, new_job
 from tests.support.postgres import a_role, database_of, raw, sleeping, with_options
 from tests.support.runtimes import a_runtime, ended

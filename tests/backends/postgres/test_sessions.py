@@ -9,9 +9,9 @@ from sqlalchemy import text
 from forge_jobs.errors import NotFound, StorageError
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
+from forge_jobs.storage.sql.base.transaction import Tx
 from forge_jobs.storage.sql.postgres.database import PostgresDatabase
 from forge_jobs.storage.sql.postgres.direct import Direct
-from forge_jobs.storage.sql.transaction import Tx
 from tests.support.asked import asked
 from tests.support.postgres import a_role, database_of, raw, with_options
 

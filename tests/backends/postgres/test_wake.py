@@ -12,10 +12,10 @@ from forge_jobs.model.queues import Wake
 from forge_jobs.reports import flush_reports
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage, StoreHealth
+from forge_jobs.storage.sql.base.transaction import Tx
 from forge_jobs.storage.sql.enqueue import enqueue
 from forge_jobs.storage.sql.postgres import listening
 from forge_jobs.storage.sql.postgres.announcing import payloads
-from forge_jobs.storage.sql.transaction import Tx
 from tests.support.factories import QUEUE, enqueue_one, new_job
 from tests.support.postgres import database_of, raw, with_options
 from tests.support.waiting import wait_until

@@ -16,8 +16,8 @@ from forge_jobs.errors import InvalidInput, StorageError, Unavailable
 from forge_jobs.model.ids import JobId
 from forge_jobs.private_folders import remove_abandoned
 from forge_jobs.storage.opening import open_storage
+from forge_jobs.storage.sql.base.transaction import Tx
 from forge_jobs.storage.sql.sqlite import private_files
-from forge_jobs.storage.sql.transaction import Tx
 from tests.support.factories import QUEUE, enqueue_one, new_job
 
 pytestmark = pytest.mark.anyio

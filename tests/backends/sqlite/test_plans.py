@@ -18,8 +18,8 @@ from forge_jobs.model.metrics import Histogram, LatencySample
 from forge_jobs.model.transitions import Demand
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
+from forge_jobs.storage.sql.base.transaction import Often
 from forge_jobs.storage.sql.sqlite.statements import Single, Statements
-from forge_jobs.storage.sql.transaction import Often
 from tests.support.asked import handed_to_the_driver
 from tests.support.factories import (
     KIND,

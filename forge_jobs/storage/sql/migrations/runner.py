@@ -29,8 +29,8 @@ from forge_jobs.clock import from_us
 from forge_jobs.errors import Conflict, SchemaMismatch
 from forge_jobs.storage.backend import MigrationStatus, check_down, refuse_newer
 from forge_jobs.storage.sql.base.tables import pods
+from forge_jobs.storage.sql.base.transaction import Again, Tx
 from forge_jobs.storage.sql.migrations.files import Migration, known_migrations, statements_of
-from forge_jobs.storage.sql.transaction import Again, Tx
 
 _applied = Table(
     "forge_migrations",

@@ -26,6 +26,7 @@ from forge_jobs.errors import (
     Unavailable,
 )
 from forge_jobs.model.queues import Wake
+from forge_jobs.storage.sql.base.transaction import Again, Tx
 from forge_jobs.storage.sql.database import Script
 from forge_jobs.storage.sql.postgres import rights
 from forge_jobs.storage.sql.postgres.announcing import Announcer
@@ -44,7 +45,6 @@ from forge_jobs.storage.sql.postgres.driver_errors import (
 from forge_jobs.storage.sql.postgres.flavor import PostgresFlavor
 from forge_jobs.storage.sql.postgres.listening import Bell
 from forge_jobs.storage.sql.postgres.sessions import MOMENT_S, begin_read, begin_write
-from forge_jobs.storage.sql.transaction import Again, Tx
 
 R = TypeVar("R")
 S = TypeVar("S")

@@ -14,6 +14,7 @@ from forge_jobs.model.transitions import Demand, Exchange, Finalization, StaleCl
 from forge_jobs.storage.batches import check_batch
 from forge_jobs.storage.elsewhere import KnownElsewhere
 from forge_jobs.storage.notices import QUEUE
+from forge_jobs.storage.sql.base.transaction import Tx
 from forge_jobs.storage.sql.claims import Picked
 from forge_jobs.storage.sql.enqueue import enqueue
 from forge_jobs.storage.sql.job_rows import claimed_jobs
@@ -24,7 +25,6 @@ from forge_jobs.storage.sql.postgres.database import PostgresDatabase
 from forge_jobs.storage.sql.postgres.exchanges import Answer
 from forge_jobs.storage.sql.postgres.fronts import Fronts
 from forge_jobs.storage.sql.successes import are_plain_successes
-from forge_jobs.storage.sql.transaction import Tx
 
 
 class PostgresJobStore(SqlJobStore):

@@ -20,6 +20,7 @@ from forge_jobs.model.ids import new_job_id
 from forge_jobs.model.jobs import TERMINAL, EnqueueOutcome, NewJob
 from forge_jobs.model.queues import QueueSettings
 from forge_jobs.storage.notices import HANDOVER, QUEUE
+from forge_jobs.storage.sql.base.transaction import Tx
 from forge_jobs.storage.sql.children import LIVE, TOLD
 from forge_jobs.storage.sql.config_store import settings_columns
 from forge_jobs.storage.sql.enqueue import answer_alone
@@ -27,7 +28,6 @@ from forge_jobs.storage.sql.postgres.direct import COUNT, MOMENT
 from forge_jobs.storage.sql.postgres.enqueues import COLUMNS, COPIED, GIVEN, MOST_QUEUES, rows_of
 from forge_jobs.storage.sql.postgres.flavor import NOT_SWITCHED_OFF, PostgresFlavor, quoted_name
 from forge_jobs.storage.sql.postgres.sessions import LOCK_S
-from forge_jobs.storage.sql.transaction import Tx
 
 _OWN = {"clock": "bigint", "part": "text", "channel": "text", "tells": "boolean", "size": "integer"}
 _NEW = settings_columns(msgspec.structs.asdict(QueueSettings()))

@@ -24,6 +24,7 @@ from forge_jobs.clock import SystemClock
 from forge_jobs.errors import Unavailable
 from forge_jobs.reports import reporter
 from forge_jobs.storage.backend import MigrationStatus
+from forge_jobs.storage.sql.base.transaction import Tx
 from forge_jobs.storage.sql.database import Script
 from forge_jobs.storage.sql.migrations import runner
 from forge_jobs.storage.sql.migrations.files import ConcurrentIndex, Migration
@@ -35,7 +36,6 @@ from forge_jobs.storage.sql.postgres.driver_errors import (
     sqlstate_of,
     translate,
 )
-from forge_jobs.storage.sql.transaction import Tx
 
 logger = reporter(__name__)
 

@@ -6,7 +6,7 @@ from typing import Any
 from sqlalchemy import ARRAY, BigInteger, Text, bindparam, text
 
 from forge_jobs.storage.sql.base.tables import CLAIMED
-from forge_jobs.storage.sql.transaction import Tx
+from forge_jobs.storage.sql.base.transaction import Tx
 
 # A row that somebody has locked is in use: it counts as held, and whoever looks for silent claims
 # passes it over too.

@@ -3,7 +3,7 @@
 from sqlalchemy import text
 
 from forge_jobs.storage.protocols import OpenTransactions
-from forge_jobs.storage.sql.transaction import Tx
+from forge_jobs.storage.sql.base.transaction import Tx
 
 # Neither the database's own workers nor who is in a transaction without a snapshot or a change.
 # Of other roles' sessions everybody sees these columns, and only some see since when.

@@ -12,6 +12,7 @@ from forge_jobs.clock import Clock
 from forge_jobs.errors import InvalidInput, NotFound, StorageError
 from forge_jobs.reports import reporter
 from forge_jobs.storage.protocols import Storage
+from forge_jobs.storage.sql.base.transaction import Tx
 from forge_jobs.storage.sql.migrations import runner
 from forge_jobs.storage.sql.migrations.migrator import SqlMigrator, settle_schema
 from forge_jobs.storage.sql.postgres.announcing import Announcer
@@ -25,7 +26,6 @@ from forge_jobs.storage.sql.postgres.listening import POLL_EVERY_S, Bell
 from forge_jobs.storage.sql.postgres.migrating import bring_up, change
 from forge_jobs.storage.sql.postgres.procs import PostgresProcStore
 from forge_jobs.storage.sql.postgres.snapshots import open_transactions
-from forge_jobs.storage.sql.transaction import Tx
 
 logger = reporter(__name__)
 

@@ -8,8 +8,8 @@ from sqlalchemy import text
 from forge_jobs.model.jobs import Claim
 from forge_jobs.model.transitions import Transition
 from forge_jobs.storage.sql.base.tables import CLAIMED
+from forge_jobs.storage.sql.base.transaction import Often, Tx
 from forge_jobs.storage.sql.successes import SUCCEED, Succeeded, columns, owner_of
-from forge_jobs.storage.sql.transaction import Often, Tx
 
 # The plus keeps the planner from the index of a pod's claims, which it would go through once for
 # each item.
