@@ -7,7 +7,7 @@ from forge_jobs.clock import SystemClock
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.retention import Cleaned, Kept
 from forge_jobs.storage.sql import retention
-from forge_jobs.storage.sql.database import Database
+from forge_jobs.storage.sql.base.database import Database
 from forge_jobs.storage.sql.holds import Holds
 from forge_jobs.storage.sql.overdue import Ended
 from forge_jobs.storage.sql.retention import Refused, Rest

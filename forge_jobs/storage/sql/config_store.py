@@ -17,9 +17,9 @@ from forge_jobs.model.queues import (
 )
 from forge_jobs.storage.deleting import unknown_queue
 from forge_jobs.storage.sql import rate_limits
+from forge_jobs.storage.sql.base.database import Database
 from forge_jobs.storage.sql.base.tables import queues
 from forge_jobs.storage.sql.base.transaction import Tx
-from forge_jobs.storage.sql.database import Database
 from forge_jobs.storage.sql.queue_rows import STATE_COLUMNS, queue_state
 
 _DEFAULTS = QueueSettings()

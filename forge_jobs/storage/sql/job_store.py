@@ -36,9 +36,9 @@ from forge_jobs.storage.sql import (
     set_back,
     settle,
 )
+from forge_jobs.storage.sql.base.database import Database
 from forge_jobs.storage.sql.base.transaction import Tx
 from forge_jobs.storage.sql.cleaner import Cleaner
-from forge_jobs.storage.sql.database import Database
 from forge_jobs.storage.sql.deliveries import deliver
 from forge_jobs.storage.sql.enqueue import enqueue
 from forge_jobs.storage.sql.hours import metrics_of_hours

@@ -6,7 +6,7 @@ from functools import partial
 from typing import TypeVar
 
 from forge_jobs.storage.backend import MigrationStatus
-from forge_jobs.storage.sql.database import Database, Script
+from forge_jobs.storage.sql.base.database import Database, Script
 from forge_jobs.storage.sql.migrations import runner
 
 R = TypeVar("R")

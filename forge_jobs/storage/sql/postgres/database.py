@@ -26,8 +26,8 @@ from forge_jobs.errors import (
     Unavailable,
 )
 from forge_jobs.model.queues import Wake
+from forge_jobs.storage.sql.base.database import Script
 from forge_jobs.storage.sql.base.transaction import Again, Tx
-from forge_jobs.storage.sql.database import Script
 from forge_jobs.storage.sql.postgres import rights
 from forge_jobs.storage.sql.postgres.announcing import Announcer
 from forge_jobs.storage.sql.postgres.connecting import PostgresOptions

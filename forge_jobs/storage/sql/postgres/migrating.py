@@ -24,8 +24,8 @@ from forge_jobs.clock import SystemClock
 from forge_jobs.errors import Unavailable
 from forge_jobs.reports import reporter
 from forge_jobs.storage.backend import MigrationStatus
+from forge_jobs.storage.sql.base.database import Script
 from forge_jobs.storage.sql.base.transaction import Tx
-from forge_jobs.storage.sql.database import Script
 from forge_jobs.storage.sql.migrations import runner
 from forge_jobs.storage.sql.migrations.files import ConcurrentIndex, Migration
 from forge_jobs.storage.sql.postgres.connecting import PostgresOptions, connect

@@ -14,9 +14,9 @@ from forge_jobs.clock import Clock, SystemClock
 from forge_jobs.errors import InvalidInput, NotFound
 from forge_jobs.storage.notices import notices_of
 from forge_jobs.storage.protocols import Storage
+from forge_jobs.storage.sql.base.database import Database
 from forge_jobs.storage.sql.config_store import SqlConfigStore
 from forge_jobs.storage.sql.cron_store import SqlCronStore
-from forge_jobs.storage.sql.database import Database
 from forge_jobs.storage.sql.migrations.migrator import SqlMigrator, settle_schema
 from forge_jobs.storage.sql.procs import SqlProcStore
 from forge_jobs.storage.sql.sqlite import backups
