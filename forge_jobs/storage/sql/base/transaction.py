@@ -13,8 +13,8 @@ from sqlalchemy.sql.base import Executable
 
 from forge_jobs.model.ids import new_job_id
 from forge_jobs.storage.notices import BEAT, FLEET, HANDOVER, QUEUE
+from forge_jobs.storage.sql.base.flavor import Flavor
 from forge_jobs.storage.sql.base.tables import counters
-from forge_jobs.storage.sql.flavor import Flavor
 
 MINUTE_US = 60_000_000
 
