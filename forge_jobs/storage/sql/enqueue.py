@@ -7,10 +7,10 @@ from sqlalchemy import Row, insert, select, update
 from forge_jobs.errors import Conflict, NotFound
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import TERMINAL, Cause, EnqueueOutcome, JobStatus, NewJob
+from forge_jobs.storage.sql.base.chunks import portions
 from forge_jobs.storage.sql.base.tables import edges, handovers, jobs
 from forge_jobs.storage.sql.base.transaction import Again, Often, Tx
 from forge_jobs.storage.sql.children import LIVE, TOLD
-from forge_jobs.storage.sql.chunks import portions
 from forge_jobs.storage.sql.config_store import declare_queues
 from forge_jobs.storage.sql.job_rows import due_at, new_job_values
 from forge_jobs.storage.sql.lists import one_of

@@ -12,11 +12,11 @@ from forge_jobs.model.filters import BulkOutcome, JobFilter, Refusal
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import TERMINAL, Cause, Hold, JobStatus
 from forge_jobs.storage.cursors import check_cursor, check_limit
+from forge_jobs.storage.sql.base.chunks import portions
 from forge_jobs.storage.sql.base.tables import WAITING, edges, jobs
 from forge_jobs.storage.sql.base.transaction import Tx
 from forge_jobs.storage.sql.bookkeeping import append_events
 from forge_jobs.storage.sql.children import CUT, forget_edges, tell_children, unsettled_parents
-from forge_jobs.storage.sql.chunks import portions
 from forge_jobs.storage.sql.deliveries import unblock_settled
 from forge_jobs.storage.sql.endings import end_waiting
 from forge_jobs.storage.sql.filters import conditions, oldest_ids

@@ -37,6 +37,7 @@ from forge_jobs.model.processes import (
 from forge_jobs.storage.set_back import UNBELIEVABLE_US
 from forge_jobs.storage.sql import allocations
 from forge_jobs.storage.sql.allocations import slots_of
+from forge_jobs.storage.sql.base.chunks import portions
 from forge_jobs.storage.sql.base.database import Database
 from forge_jobs.storage.sql.base.tables import (
     CLAIMED,
@@ -48,7 +49,6 @@ from forge_jobs.storage.sql.base.tables import (
     slots,
 )
 from forge_jobs.storage.sql.base.transaction import KINDS, Tx
-from forge_jobs.storage.sql.chunks import portions
 from forge_jobs.storage.sql.config_store import declare_queues
 from forge_jobs.storage.sql.due_kinds import due_kinds
 from forge_jobs.storage.sql.fleet_reads import list_pods, list_workers
