@@ -65,7 +65,7 @@ LIFETIME_BUGS = [
     ),
     _steps(
         "a list looks at any number of jobs in one script",
-        "lists.py",
+        "base/lists.py",
         "_STEP = 1000",
         "_STEP = 9000",
     ),

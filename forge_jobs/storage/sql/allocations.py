@@ -30,9 +30,9 @@ from forge_jobs.model.processes import Allocation, AllocationChange, PodLease, S
 from forge_jobs.model.queues import MAX_WORKERS_LIMIT
 from forge_jobs.storage.salvage import number_or
 from forge_jobs.storage.sql.base.chunks import portions
+from forge_jobs.storage.sql.base.lists import one_of
 from forge_jobs.storage.sql.base.tables import WAITING, jobs, pods, queues, slots
 from forge_jobs.storage.sql.base.transaction import Tx
-from forge_jobs.storage.sql.lists import one_of
 from forge_jobs.storage.sql.queue_rows import workers_of
 
 _NOW: Any = bindparam("now")

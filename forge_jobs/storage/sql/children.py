@@ -13,9 +13,9 @@ from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import JobStatus
 from forge_jobs.model.transitions import Handover
 from forge_jobs.storage.sql.base.chunks import portions
+from forge_jobs.storage.sql.base.lists import one_of
 from forge_jobs.storage.sql.base.tables import LINKED, edges, handovers
 from forge_jobs.storage.sql.base.transaction import Tx
-from forge_jobs.storage.sql.lists import one_of
 
 LIVE, TOLD, LEFT, CUT = "live", "told", "left", "cut"
 """See the column ``link``."""

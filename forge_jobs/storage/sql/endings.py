@@ -8,10 +8,10 @@ from sqlalchemy import bindparam, select, update
 from forge_jobs.model.jobs import Cause, JobStatus
 from forge_jobs.model.queues import Retention
 from forge_jobs.storage.sql.base.chunks import portions
+from forge_jobs.storage.sql.base.lists import one_of
 from forge_jobs.storage.sql.base.tables import jobs, queues
 from forge_jobs.storage.sql.base.transaction import Tx
 from forge_jobs.storage.sql.children import tell_children
-from forge_jobs.storage.sql.lists import one_of
 from forge_jobs.storage.sql.queue_rows import retention_of
 
 _WAITING = select(

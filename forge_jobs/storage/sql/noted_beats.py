@@ -14,9 +14,9 @@ from sqlalchemy import BigInteger, bindparam, delete, exists, select, update
 from forge_jobs.clock import duration_us
 from forge_jobs.model.jobs import Claim
 from forge_jobs.storage.set_back import TOLERANCE_US
+from forge_jobs.storage.sql.base.lists import one_of
 from forge_jobs.storage.sql.base.tables import jobs, noted_beats
 from forge_jobs.storage.sql.base.transaction import Tx
-from forge_jobs.storage.sql.lists import one_of
 
 _KEPT_US = duration_us(timedelta(days=1))
 """No lease is as long."""

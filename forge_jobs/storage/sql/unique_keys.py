@@ -7,9 +7,9 @@ from sqlalchemy import bindparam, select, text
 
 from forge_jobs.model.ids import JobId
 from forge_jobs.storage.sql.base.chunks import portions
+from forge_jobs.storage.sql.base.lists import one_of
 from forge_jobs.storage.sql.base.tables import ACTIVE, jobs
 from forge_jobs.storage.sql.base.transaction import Tx
-from forge_jobs.storage.sql.lists import one_of
 
 # Queue by queue: SQLite looks up a list of pairs by scanning. And without IS NOT NULL, which it
 # would take for a range to scan; the list of keys implies it.
