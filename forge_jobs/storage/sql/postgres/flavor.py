@@ -16,6 +16,7 @@ from forge_jobs.model.processes import PodLease
 from forge_jobs.model.transitions import Demand, Transition
 from forge_jobs.storage.sql.base.tables import FINISHED, jobs
 from forge_jobs.storage.sql.base.transaction import Tx
+from forge_jobs.storage.sql.base.upserts import Upserts
 from forge_jobs.storage.sql.claims import Picked
 from forge_jobs.storage.sql.overdue import Ended, next_of_many
 from forge_jobs.storage.sql.postgres import claims
@@ -28,7 +29,6 @@ from forge_jobs.storage.sql.postgres.schedules import advance_schedules
 from forge_jobs.storage.sql.postgres.sessions import LOCK_S
 from forge_jobs.storage.sql.postgres.successes import succeed
 from forge_jobs.storage.sql.successes import Succeeded
-from forge_jobs.storage.sql.upserts import Upserts
 
 _NOW = text("SELECT (extract(epoch FROM statement_timestamp()) * 1000000)::bigint")
 NOT_SWITCHED_OFF = "current_setting('forge_jobs.notify', true) IS DISTINCT FROM 'off'"
