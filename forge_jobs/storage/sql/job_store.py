@@ -77,7 +77,7 @@ class SqlJobStore:
         if connection is None:
             return await database.write(script, patient=patient)
         # With it comes SQLAlchemy's ORM, a sixth of what a command on SQLite imports.
-        from forge_jobs.storage.sql.callers import run_in_callers_transaction
+        from forge_jobs.storage.sql.base.callers import run_in_callers_transaction
 
         return await run_in_callers_transaction(
             connection, script, database.flavor, database.store_id

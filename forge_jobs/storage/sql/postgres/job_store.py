@@ -61,7 +61,7 @@ class PostgresJobStore(SqlJobStore):
     async def _enqueue_lent(
         self, requests: Sequence[NewJob], connection: object
     ) -> list[EnqueueOutcome]:
-        from forge_jobs.storage.sql.callers import run_in_callers_transaction
+        from forge_jobs.storage.sql.base.callers import run_in_callers_transaction
 
         return await run_in_callers_transaction(
             connection,
