@@ -76,7 +76,7 @@ LOCK_BUGS = (
     ),
     _bug(
         "ends wait for a caller's transaction",
-        f"{_SQL}row_locks.py",
+        f"{_SQL}base/row_locks.py",
         "rows = _found(tx, self._passing, wanted)\n        missing",
         "rows = _found(tx, self._waiting, wanted)\n        missing",
         f"{_ROWS}an_end_whose_job_a_caller_has_made_a_parent_is_set_aside",
@@ -97,7 +97,7 @@ LOCK_BUGS = (
     ),
     _bug(
         "what is locked for a moment is set aside",
-        f"{_SQL}row_locks.py",
+        f"{_SQL}base/row_locks.py",
         "            if not kept:\n                break\n            pause(",
         "            break\n            pause(",
         f"{_ROWS}a_moment_of_waiting_is_no_reason_to_set_aside",
@@ -111,7 +111,7 @@ LOCK_BUGS = (
     ),
     _bug(
         "a foreign key of a user's table is in the way",
-        f"{_SQL}row_locks.py",
+        f"{_SQL}base/row_locks.py",
         "look.with_for_update(key_share=not removes, skip_locked=True)",
         "look.with_for_update(skip_locked=True)",
         f"{_ROWS}a_row_with_a_foreign_key_to_a_job_is_in_no_ends_way",

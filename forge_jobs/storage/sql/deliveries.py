@@ -9,11 +9,11 @@ from forge_jobs.model.edges import EdgeState
 from forge_jobs.model.jobs import Cause, JobStatus
 from forge_jobs.model.transitions import Delivery
 from forge_jobs.storage.sql.base.lists import one_of
+from forge_jobs.storage.sql.base.row_locks import Lockable
 from forge_jobs.storage.sql.base.tables import edges, handovers, jobs
 from forge_jobs.storage.sql.base.transaction import Tx
 from forge_jobs.storage.sql.children import CUT, LEFT, LIVE, TOLD, unsettled_parents
 from forge_jobs.storage.sql.endings import end_waiting
-from forge_jobs.storage.sql.row_locks import Lockable
 
 _TAKE = delete(handovers).where(handovers.c.id == bindparam("number")).returning(handovers.c.id)
 _MOVE_EDGE = (
