@@ -136,7 +136,7 @@ RECORD_BUGS = [
     *_SPOILT_KEYS,
     _bug(
         "an unreadable job takes along what was claimed with it",
-        f"{_SQL}job_rows.py",
+        f"{_SQL}base/job_rows.py",
         "claimed.append(claimed_job(row, host_id))\n        except UNREADABLE as error",
         "claimed.append(claimed_job(row, host_id))\n        except ZeroDivisionError as error",
     ),

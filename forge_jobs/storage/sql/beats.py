@@ -9,9 +9,9 @@ from forge_jobs.clock import from_us
 from forge_jobs.errors import Locked
 from forge_jobs.model.jobs import Claim
 from forge_jobs.model.processes import Beat, ClaimState, HeldClaim, PodLease
+from forge_jobs.storage.sql.base.job_rows import JobRow
 from forge_jobs.storage.sql.base.tables import CLAIMED, jobs
 from forge_jobs.storage.sql.base.transaction import REVIVALS, Tx
-from forge_jobs.storage.sql.job_rows import JobRow
 from forge_jobs.storage.sql.noted_beats import note
 from forge_jobs.storage.sql.procs import queue_beats, renew_lease
 from forge_jobs.storage.sql.settle import CLAIMED_JOBS, is_current

@@ -21,9 +21,9 @@ from sqlalchemy import BindParameter, Select, bindparam, func, or_, select, text
 from forge_jobs.model.processes import PodLease
 from forge_jobs.model.transitions import Demand
 from forge_jobs.storage.salvage import number_or
+from forge_jobs.storage.sql.base.job_rows import JobRow
 from forge_jobs.storage.sql.base.tables import READY, jobs, pods, queues, slots
 from forge_jobs.storage.sql.base.transaction import Often, Tx
-from forge_jobs.storage.sql.job_rows import JobRow
 from forge_jobs.storage.sql.strangers import put_strangers_aside
 from forge_jobs.storage.sql.unreadable import Shapes, hold
 

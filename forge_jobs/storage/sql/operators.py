@@ -13,6 +13,7 @@ from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import TERMINAL, Cause, Hold, JobStatus
 from forge_jobs.storage.cursors import check_cursor, check_limit
 from forge_jobs.storage.sql.base.chunks import portions
+from forge_jobs.storage.sql.base.job_rows import JobRow
 from forge_jobs.storage.sql.base.lists import one_of
 from forge_jobs.storage.sql.base.row_locks import LONGER_PAUSES_S, Lockable
 from forge_jobs.storage.sql.base.tables import WAITING, edges, jobs
@@ -22,7 +23,6 @@ from forge_jobs.storage.sql.children import CUT, forget_edges, tell_children, un
 from forge_jobs.storage.sql.deliveries import unblock_settled
 from forge_jobs.storage.sql.endings import end_waiting
 from forge_jobs.storage.sql.filters import conditions, oldest_ids
-from forge_jobs.storage.sql.job_rows import JobRow
 from forge_jobs.storage.sql.requeues import Relinking, write_requeued
 from forge_jobs.storage.sql.unique_keys import key_holders
 

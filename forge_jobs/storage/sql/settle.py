@@ -20,6 +20,7 @@ from forge_jobs.model.transitions import (
     Transition,
 )
 from forge_jobs.storage.salvage import counted
+from forge_jobs.storage.sql.base.job_rows import JobRow, append_error
 from forge_jobs.storage.sql.base.lists import one_of
 from forge_jobs.storage.sql.base.row_locks import PAUSES_S, Lockable, pause
 from forge_jobs.storage.sql.base.tables import CLAIMED, jobs
@@ -27,7 +28,6 @@ from forge_jobs.storage.sql.base.transaction import REVIVALS, Tx
 from forge_jobs.storage.sql.children import tell_children
 from forge_jobs.storage.sql.cooldowns import start_cooldown
 from forge_jobs.storage.sql.endings import keeps_payload, retentions
-from forge_jobs.storage.sql.job_rows import JobRow, append_error
 from forge_jobs.storage.sql.noted_beats import is_noted, noted_since
 from forge_jobs.storage.sql.successes import are_plain_successes, is_plain_success
 

@@ -12,8 +12,8 @@ from typing import Any
 import asyncpg
 
 from forge_jobs.model.jobs import Cause, NewJob
+from forge_jobs.storage.sql.base.job_rows import due_at, new_job_values
 from forge_jobs.storage.sql.base.transaction import Tx
-from forge_jobs.storage.sql.job_rows import due_at, new_job_values
 from forge_jobs.storage.sql.postgres.enqueues import COLUMNS
 
 FEW = 2_000

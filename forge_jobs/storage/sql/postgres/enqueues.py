@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from forge_jobs.model.jobs import NewJob
+from forge_jobs.storage.sql.base.job_rows import new_job_values
 from forge_jobs.storage.sql.enqueue import place_of
-from forge_jobs.storage.sql.job_rows import new_job_values
 from forge_jobs.storage.sql.postgres.direct import COUNT, MOMENT, Direct
 
 MOST_QUEUES = 50

@@ -11,8 +11,8 @@ from forge_jobs.model.ids import HostId
 from forge_jobs.model.jobs import ClaimedJob
 from forge_jobs.model.processes import PodLease
 from forge_jobs.model.transitions import Demand, Finalization
+from forge_jobs.storage.sql.base.job_rows import Unreadable, claimed_jobs, duration
 from forge_jobs.storage.sql.base.tables import READY
-from forge_jobs.storage.sql.job_rows import Unreadable, claimed_jobs, duration
 from forge_jobs.storage.sql.postgres.claims import COLUMNS, claim_steps
 from forge_jobs.storage.sql.postgres.direct import COUNT, MOMENT, NOW, Direct
 from forge_jobs.storage.sql.postgres.fronts import EVERYTHING, Place

@@ -14,10 +14,10 @@ from forge_jobs.model.transitions import Demand, Exchange, Finalization, StaleCl
 from forge_jobs.storage.batches import check_batch
 from forge_jobs.storage.elsewhere import KnownElsewhere
 from forge_jobs.storage.notices import QUEUE
+from forge_jobs.storage.sql.base.job_rows import claimed_jobs
 from forge_jobs.storage.sql.base.transaction import Tx
 from forge_jobs.storage.sql.claims import Picked
 from forge_jobs.storage.sql.enqueue import enqueue
-from forge_jobs.storage.sql.job_rows import claimed_jobs
 from forge_jobs.storage.sql.job_store import SqlJobStore
 from forge_jobs.storage.sql.postgres import bulk, claims, enqueues, exchanges, idle, lent
 from forge_jobs.storage.sql.postgres.claims import branches_for
