@@ -17,9 +17,9 @@ from forge_jobs.model.ids import HostId
 from forge_jobs.model.metrics import HOUR, Histogram, MetricBucket, PodMinute
 from forge_jobs.storage.salvage import tally
 from forge_jobs.storage.salvaged_history import counts_of, gauges_of, names_of
+from forge_jobs.storage.sql.base.bookkeeping import delete_keys
 from forge_jobs.storage.sql.base.tables import counters, gauges, hours, latencies, pod_hours
 from forge_jobs.storage.sql.base.transaction import Tx
-from forge_jobs.storage.sql.bookkeeping import delete_keys
 
 HOUR_US = 3_600_000_000
 

@@ -26,16 +26,8 @@ from forge_jobs.model.transitions import (
 )
 from forge_jobs.reports import reporter
 from forge_jobs.storage.salvage import log_set_aside
-from forge_jobs.storage.sql import (
-    beats,
-    bookkeeping,
-    children,
-    claims,
-    operators,
-    reads,
-    set_back,
-    settle,
-)
+from forge_jobs.storage.sql import beats, children, claims, operators, reads, set_back, settle
+from forge_jobs.storage.sql.base import bookkeeping
 from forge_jobs.storage.sql.base.database import Database
 from forge_jobs.storage.sql.base.job_rows import JobRow, Unreadable, claimed_jobs
 from forge_jobs.storage.sql.base.transaction import Tx

@@ -15,6 +15,7 @@ from sqlalchemy import Column, Table, bindparam, delete, select, text, tuple_, u
 from forge_jobs.clock import duration_us
 from forge_jobs.model.jobs import JobStatus
 from forge_jobs.model.retention import HISTORY_KEPT, Kept
+from forge_jobs.storage.sql.base.bookkeeping import delete_keys
 from forge_jobs.storage.sql.base.lists import one_of
 from forge_jobs.storage.sql.base.tables import (
     FINISHED,
@@ -29,7 +30,6 @@ from forge_jobs.storage.sql.base.tables import (
     queues,
 )
 from forge_jobs.storage.sql.base.transaction import Tx
-from forge_jobs.storage.sql.bookkeeping import delete_keys
 from forge_jobs.storage.sql.children import children_kept, tell_children
 from forge_jobs.storage.sql.holds import Holds, in_portions
 from forge_jobs.storage.sql.hours import fold_counters, fold_gauges, fold_latencies, hour_of
