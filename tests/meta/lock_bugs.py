@@ -195,7 +195,7 @@ LOCK_BUGS = (
     ),
     _bug(
         "noted beats dated ahead stay so",
-        f"{_SQL}set_back.py",
+        f"{_SQL}fleet/set_back.py",
         "    bring_back_notes(tx)\n",
         "",
         f"{_CLAIMS}a_noted_beat_that_a_clock_set_back_dated_ahead_counts_from_now",

@@ -53,6 +53,7 @@ from forge_jobs.storage.sql.base.tables import (
 from forge_jobs.storage.sql.base.transaction import KINDS, Tx
 from forge_jobs.storage.sql.config_store import declare_queues
 from forge_jobs.storage.sql.due_kinds import due_kinds
+from forge_jobs.storage.sql.fleet.set_back import bring_back_leases
 from forge_jobs.storage.sql.fleet_reads import list_pods, list_workers
 from forge_jobs.storage.sql.gauges import read_gauges, record_gauges
 from forge_jobs.storage.sql.hours import gauges_of_hours
@@ -60,7 +61,6 @@ from forge_jobs.storage.sql.levels import levels_of
 from forge_jobs.storage.sql.live_pods import live_pods
 from forge_jobs.storage.sql.queue_rows import STATE_COLUMNS, queue_state
 from forge_jobs.storage.sql.routes import read_routes
-from forge_jobs.storage.sql.set_back import bring_back_leases
 
 FREED_AT_ONCE = 1000
 """How many held jobs one transaction frees, so that it stays short."""
