@@ -71,7 +71,7 @@ LIFETIME_BUGS = [
     ),
     _steps(
         "a client enqueues any number of jobs by one script",
-        "job_store.py",
+        "jobs/store.py",
         "self.enqueue_at_once = 500",
         "self.enqueue_at_once = 10_000",
     ),
@@ -118,7 +118,7 @@ LIFETIME_BUGS = [
     _bug(
         "nobody lists a queue again that was deleted beside an enqueue",
         "deleting",
-        f"{_SQL}job_store.py",
+        f"{_SQL}jobs/store.py",
         "        if names:\n",
         "        if not names:\n",
     ),

@@ -179,13 +179,13 @@ def _unsynced(name: str, file: str, old: str, new: str) -> Bug:
 POWER = (
     _unsynced(
         "an end beside a claim is not synced",
-        "job_store.py",
+        "jobs/store.py",
         "synced=bool(finalizations)",
         "synced=False",
     ),
     _unsynced(
         "an end is not synced",
-        "job_store.py",
+        "jobs/store.py",
         "database.write(script, patient=patient)",
         "database.write(script, patient=patient, synced=False)",
     ),
@@ -197,7 +197,7 @@ POWER = (
     ),
     _unsynced(
         "a recorded start is not synced",
-        "job_store.py",
+        "jobs/store.py",
         "lambda tx: beats.record_start(tx, claims)",
         "lambda tx: beats.record_start(tx, claims), synced=False",
     ),

@@ -14,7 +14,7 @@ from forge_jobs.storage.sql import beats
 from forge_jobs.storage.sql.base.database import Database
 from forge_jobs.storage.sql.base.transaction import Again, Tx
 from forge_jobs.storage.sql.enqueue import enqueue_new
-from forge_jobs.storage.sql.job_store import SqlJobStore
+from forge_jobs.storage.sql.jobs.store import SqlJobStore
 
 
 class SqliteJobStore(SqlJobStore):

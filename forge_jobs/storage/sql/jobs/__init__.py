@@ -1,0 +1,1 @@
+"""Jobs in a SQL store, a module for each verb of the protocol."""
