@@ -126,7 +126,7 @@ CHILDREN = (
     _own(
         "a repeat of a call that died leaves its children unlinked",
         "enqueue",
-        "enqueue.py",
+        "jobs/enqueue.py",
         "((True, _TOLD), (False, _LEFT))",
         "((True, _TOLD),)",
     ),

@@ -18,7 +18,7 @@ from forge_jobs.storage.sql.base.chunks import portions
 from forge_jobs.storage.sql.base.lists import one_of
 from forge_jobs.storage.sql.base.tables import jobs, schedules
 from forge_jobs.storage.sql.base.transaction import Tx
-from forge_jobs.storage.sql.enqueue import enqueue
+from forge_jobs.storage.sql.jobs.enqueue import enqueue
 
 _LOCKED = (
     select(

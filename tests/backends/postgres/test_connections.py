@@ -13,7 +13,7 @@ from forge_jobs.errors import InvalidInput, NotFound, StorageError, Unavailable
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.storage.sql.base.transaction import Tx
-from forge_jobs.storage.sql.enqueue import enqueue
+from forge_jobs.storage.sql.jobs.enqueue import enqueue
 from forge_jobs.storage.sql.postgres.connections import PostgresConnection
 from tests.support.factories import QUEUE, claim, enqueue_one, new_job, register
 from tests.support.postgres import (

@@ -13,7 +13,7 @@ from forge_jobs.reports import flush_reports
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage, StoreHealth
 from forge_jobs.storage.sql.base.transaction import Tx
-from forge_jobs.storage.sql.enqueue import enqueue
+from forge_jobs.storage.sql.jobs.enqueue import enqueue
 from forge_jobs.storage.sql.postgres import listening
 from forge_jobs.storage.sql.postgres.announcing import payloads
 from tests.support.factories import QUEUE, enqueue_one, new_job

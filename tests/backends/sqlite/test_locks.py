@@ -19,7 +19,7 @@ from forge_jobs.model.jobs import EnqueueOutcome
 from forge_jobs.reports import flush_reports
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
-from forge_jobs.storage.sql.enqueue import enqueue
+from forge_jobs.storage.sql.jobs.enqueue import enqueue
 from forge_jobs.storage.sql.sqlite import database
 from forge_jobs.storage.sql.sqlite.database import on_driver_thread
 from tests.support.factories import QUEUE, new_job

@@ -33,9 +33,9 @@ from forge_jobs.storage.sql.base.job_rows import JobRow, Unreadable, claimed_job
 from forge_jobs.storage.sql.base.transaction import Tx
 from forge_jobs.storage.sql.cleaner import Cleaner
 from forge_jobs.storage.sql.deliveries import deliver
-from forge_jobs.storage.sql.enqueue import enqueue
 from forge_jobs.storage.sql.fleet import set_back
 from forge_jobs.storage.sql.hours import metrics_of_hours
+from forge_jobs.storage.sql.jobs.enqueue import enqueue
 from forge_jobs.storage.sql.queue_deletion import list_again, unlisted
 from forge_jobs.storage.sql.unreadable import give_back
 

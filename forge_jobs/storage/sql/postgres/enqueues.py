@@ -5,7 +5,7 @@ from typing import Any
 
 from forge_jobs.model.jobs import NewJob
 from forge_jobs.storage.sql.base.job_rows import new_job_values
-from forge_jobs.storage.sql.enqueue import place_of
+from forge_jobs.storage.sql.jobs.enqueue import place_of
 from forge_jobs.storage.sql.postgres.direct import COUNT, MOMENT, Direct
 
 MOST_QUEUES = 50

@@ -13,7 +13,7 @@ from forge_jobs.storage.batches import check_batch
 from forge_jobs.storage.sql import beats
 from forge_jobs.storage.sql.base.database import Database
 from forge_jobs.storage.sql.base.transaction import Again, Tx
-from forge_jobs.storage.sql.enqueue import enqueue_new
+from forge_jobs.storage.sql.jobs.enqueue import enqueue_new
 from forge_jobs.storage.sql.jobs.store import SqlJobStore
 
 
