@@ -14,7 +14,7 @@ from forge_jobs.storage.sql.base.tables import edges, handovers, jobs
 from forge_jobs.storage.sql.base.transaction import Again, Often, Tx
 from forge_jobs.storage.sql.children import LIVE, TOLD
 from forge_jobs.storage.sql.config_store import declare_queues
-from forge_jobs.storage.sql.unique_keys import key_holders
+from forge_jobs.storage.sql.jobs.unique_keys import key_holders
 
 DEDUPLICATED = "deduplicated"
 
