@@ -9,7 +9,7 @@ _STRANGERS = ("tests/conformance/test_unknown_kinds.py",)
 
 
 def _of_sqlite(name: str, tests: tuple[str, ...], old: str, new: str) -> Bug:
-    return Bug(f"claims: {name}", tests, (Edit(f"{_SQL}claims.py", old, new),))
+    return Bug(f"claims: {name}", tests, (Edit(f"{_SQL}jobs/claim.py", old, new),))
 
 
 def _of_postgres(name: str, tests: tuple[str, ...], file: str, old: str, new: str) -> Bug:

@@ -14,7 +14,7 @@ def _tokens(name: str, file: str, old: str, new: str, backend: str) -> Bug:
 TOKENS = (
     _tokens(
         "a claim gets the number of one that was lost",
-        f"{_SQL}claims.py",
+        f"{_SQL}jobs/claim.py",
         "token = max(job.token + 1, :now),",
         "token = job.token + 1,",
         "sqlite",

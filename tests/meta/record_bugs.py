@@ -142,7 +142,7 @@ RECORD_BUGS = [
     ),
     _bug(
         "a value of another type goes to a worker",
-        f"{_SQL}claims.py",
+        f"{_SQL}jobs/claim.py",
         "if not _SHAPES.fits(row):",
         "if False:",
     ),

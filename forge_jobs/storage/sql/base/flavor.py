@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
 
     from forge_jobs.storage.sql.base.transaction import Often, Tx
-    from forge_jobs.storage.sql.claims import Picked
+    from forge_jobs.storage.sql.jobs.claim import Picked
     from forge_jobs.storage.sql.overdue import Ended
     from forge_jobs.storage.sql.successes import Succeeded
 

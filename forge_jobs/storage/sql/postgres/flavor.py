@@ -17,7 +17,7 @@ from forge_jobs.model.transitions import Demand, Transition
 from forge_jobs.storage.sql.base.tables import FINISHED, jobs
 from forge_jobs.storage.sql.base.transaction import Tx
 from forge_jobs.storage.sql.base.upserts import Upserts
-from forge_jobs.storage.sql.claims import Picked
+from forge_jobs.storage.sql.jobs.claim import Picked
 from forge_jobs.storage.sql.overdue import Ended, next_of_many
 from forge_jobs.storage.sql.postgres import claims
 from forge_jobs.storage.sql.postgres.announcing import payloads

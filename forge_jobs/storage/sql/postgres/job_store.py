@@ -16,7 +16,7 @@ from forge_jobs.storage.elsewhere import KnownElsewhere
 from forge_jobs.storage.notices import QUEUE
 from forge_jobs.storage.sql.base.job_rows import claimed_jobs
 from forge_jobs.storage.sql.base.transaction import Tx
-from forge_jobs.storage.sql.claims import Picked
+from forge_jobs.storage.sql.jobs.claim import Picked
 from forge_jobs.storage.sql.jobs.enqueue import enqueue
 from forge_jobs.storage.sql.jobs.store import SqlJobStore
 from forge_jobs.storage.sql.postgres import bulk, claims, enqueues, exchanges, idle, lent
