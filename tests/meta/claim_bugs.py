@@ -112,7 +112,7 @@ CLAIM_BUGS = (
         _STRANGERS,
         (
             Edit(
-                f"{_SQL}strangers.py",
+                f"{_SQL}jobs/strangers.py",
                 "for kind in sorted(strange - published):",
                 "for kind in sorted(strange - published)[:0]:",
             ),

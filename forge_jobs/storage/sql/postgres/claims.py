@@ -15,7 +15,7 @@ from forge_jobs.storage.sql.base.job_rows import JobRow
 from forge_jobs.storage.sql.base.tables import READY
 from forge_jobs.storage.sql.base.transaction import Tx
 from forge_jobs.storage.sql.jobs.claim import CLAIMED_COUNTER, Picked
-from forge_jobs.storage.sql.strangers import put_strangers_aside
+from forge_jobs.storage.sql.jobs.strangers import put_strangers_aside
 
 COLUMNS = (
     "queue",
