@@ -160,7 +160,7 @@ RECORD_BUGS = [
     ),
     _bug(
         "an unreadable job uses up its attempt",
-        f"{_SQL}unreadable.py",
+        f"{_SQL}base/unreadable.py",
         "attempt=jobs.c.attempt - 1",
         "attempt=jobs.c.attempt",
     ),

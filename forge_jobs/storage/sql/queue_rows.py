@@ -15,7 +15,7 @@ from forge_jobs.model.retries import Retry
 from forge_jobs.storage.queue_records import salvaged_queue
 from forge_jobs.storage.salvage import UNREADABLE, Fields, truth
 from forge_jobs.storage.sql.base.tables import queues
-from forge_jobs.storage.sql.unreadable import Shapes
+from forge_jobs.storage.sql.base.unreadable import Shapes
 
 STATE_COLUMNS: tuple[ColumnElement[Any], ...] = (
     queues.c.name,

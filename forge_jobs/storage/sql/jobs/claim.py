@@ -24,8 +24,8 @@ from forge_jobs.storage.salvage import number_or
 from forge_jobs.storage.sql.base.job_rows import JobRow
 from forge_jobs.storage.sql.base.tables import READY, jobs, pods, queues, slots
 from forge_jobs.storage.sql.base.transaction import Often, Tx
+from forge_jobs.storage.sql.base.unreadable import Shapes, hold
 from forge_jobs.storage.sql.jobs.strangers import put_strangers_aside
-from forge_jobs.storage.sql.unreadable import Shapes, hold
 
 CLAIMED_COUNTER = "claimed"
 

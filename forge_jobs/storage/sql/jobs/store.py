@@ -31,6 +31,7 @@ from forge_jobs.storage.sql.base import bookkeeping
 from forge_jobs.storage.sql.base.database import Database
 from forge_jobs.storage.sql.base.job_rows import JobRow, Unreadable, claimed_jobs
 from forge_jobs.storage.sql.base.transaction import Tx
+from forge_jobs.storage.sql.base.unreadable import give_back
 from forge_jobs.storage.sql.cleaner import Cleaner
 from forge_jobs.storage.sql.deliveries import deliver
 from forge_jobs.storage.sql.fleet import set_back
@@ -38,7 +39,6 @@ from forge_jobs.storage.sql.hours import metrics_of_hours
 from forge_jobs.storage.sql.jobs import claim as claims
 from forge_jobs.storage.sql.jobs.enqueue import enqueue
 from forge_jobs.storage.sql.queue_deletion import list_again, unlisted
-from forge_jobs.storage.sql.unreadable import give_back
 
 R = TypeVar("R")
 
