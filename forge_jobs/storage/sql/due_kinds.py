@@ -6,10 +6,10 @@ from typing import Any
 
 from sqlalchemy import Text, bindparam, cast, func, literal_column, select, text
 
+from forge_jobs.storage.sql.base.levels import levels_of
 from forge_jobs.storage.sql.base.lists import one_of
 from forge_jobs.storage.sql.base.tables import READY, jobs, queues
 from forge_jobs.storage.sql.base.transaction import Tx
-from forge_jobs.storage.sql.levels import levels_of
 
 LOOKED_AT = 1000
 """How many due jobs of a priority are looked at, so that a long backlog costs no more."""

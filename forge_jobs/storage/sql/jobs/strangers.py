@@ -7,10 +7,10 @@ from sqlalchemy import BindParameter, bindparam, or_, select, text, update
 
 from forge_jobs.model.jobs import Hold
 from forge_jobs.storage.salvage import UNREADABLE
+from forge_jobs.storage.sql.base.levels import kinds_of
 from forge_jobs.storage.sql.base.lists import one_of
 from forge_jobs.storage.sql.base.tables import READY, jobs, pods
 from forge_jobs.storage.sql.base.transaction import KINDS, Often, Tx
-from forge_jobs.storage.sql.levels import kinds_of
 
 HOLD_BATCH = 1000
 """How many jobs of unknown kinds one claim puts aside, so that it stays short."""
