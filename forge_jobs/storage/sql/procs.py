@@ -53,7 +53,7 @@ from forge_jobs.storage.sql.base.tables import (
 )
 from forge_jobs.storage.sql.base.transaction import KINDS, Tx
 from forge_jobs.storage.sql.config_store import declare_queues
-from forge_jobs.storage.sql.due_kinds import due_kinds
+from forge_jobs.storage.sql.fleet.due_kinds import due_kinds
 from forge_jobs.storage.sql.fleet.set_back import bring_back_leases
 from forge_jobs.storage.sql.fleet_reads import list_pods, list_workers
 from forge_jobs.storage.sql.gauges import read_gauges, record_gauges
