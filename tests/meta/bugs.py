@@ -308,7 +308,7 @@ OPERATORS = [
         (f"{_SUITE}test_operators.py",),
         (
             Edit(
-                f"{_SQL}settle.py",
+                f"{_SQL}jobs/finalize.py",
                 "        cancel_requested=False,\n        result",
                 "        result",
             ),

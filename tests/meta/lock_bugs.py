@@ -83,14 +83,14 @@ LOCK_BUGS = (
     ),
     _bug(
         "an end that is set aside counts as refused",
-        f"{_SQL}settle.py",
+        f"{_SQL}jobs/finalize.py",
         "if is_current(rows.kept.get(claim.job_id), claim):",
         "if False:",
         f"{_ROWS}a_claim_that_is_given_back_is_set_aside",
     ),
     _bug(
         "a success that is set aside counts as refused",
-        f"{_SQL}settle.py",
+        f"{_SQL}jobs/finalize.py",
         "return rows, kept if tx.flavor.locks_rows else []",
         "return rows, []",
         f"{_ROWS}an_end_whose_job_a_caller_has_made_a_parent_is_set_aside",
@@ -104,7 +104,7 @@ LOCK_BUGS = (
     ),
     _bug(
         "a repeat is set aside as if it were news",
-        f"{_SQL}settle.py",
+        f"{_SQL}jobs/finalize.py",
         "row = row or rows.kept.get(claim.job_id)",
         "row = row or None",
         f"{_ROWS}ends_that_mean_nothing_any_more_are_refused_although_their_job_is_locked",
@@ -174,7 +174,7 @@ LOCK_BUGS = (
     ),
     _bug(
         "a revival does not look for noted beats",
-        f"{_SQL}settle.py",
+        f"{_SQL}jobs/finalize.py",
         " and (row.id, row.token) not in noted,",
         ",",
         f"{_CLAIMS}a_claim_that_was_locked_for_longer_than_the_lease_is_not_stale",

@@ -36,7 +36,7 @@ TOKENS = (
     *(
         _tokens(
             "the pod of a claim is not compared",
-            f"{_SQL}settle.py",
+            f"{_SQL}jobs/finalize.py",
             "        and row.host_id == claim.host_id\n",
             "",
             backend,
@@ -53,7 +53,7 @@ TOKENS = (
     *(
         _tokens(
             "the end of another pod's claim taken for a repeat",
-            f"{_SQL}settle.py",
+            f"{_SQL}jobs/finalize.py",
             "(row.token != claim.token or row.host_id == claim.host_id)",
             "row.settled_token > 0",
             backend,

@@ -12,16 +12,17 @@ from forge_jobs.model.ids import HostId
 from forge_jobs.model.processes import Beat, Leadership, PodLease
 from forge_jobs.model.schedules import DueSchedules
 from forge_jobs.model.transitions import StaleClaims
-from forge_jobs.storage.sql import cron_store, procs, settle
+from forge_jobs.storage.sql import cron_store, procs
 from forge_jobs.storage.sql.base.tables import CLAIMED, jobs
 from forge_jobs.storage.sql.cron_store import SqlCronStore
+from forge_jobs.storage.sql.jobs import finalize
 from forge_jobs.storage.sql.postgres.database import PostgresDatabase
 from forge_jobs.storage.sql.postgres.direct import DirectScript
 
 _OWNED = select(jobs.c.id).where(text(CLAIMED), jobs.c.host_id == bindparam("by"))
 _RENEW = DirectScript(procs.RENEW.returning(_OWNED.exists().label("owns")))
 _QUEUE_BEATS = DirectScript(procs.QUEUE_BEATS)
-_STALE = DirectScript(settle.STALE)
+_STALE = DirectScript(finalize.STALE)
 _LEAD = DirectScript(cron_store.LEAD)
 _STANDING = DirectScript(cron_store.STANDING)
 _DUE = DirectScript(cron_store.DUE)
@@ -53,7 +54,7 @@ async def stale_claims(
     """See ``JobStore.stale_claims``; None when the script has to find them."""
     values = {"silent_us": duration_us(stale_after), "count": limit}
     found = await database.ask(_STALE, values)
-    return None if found is None else settle.stale_of(found)
+    return None if found is None else finalize.stale_of(found)
 
 
 class PostgresCronStore(SqlCronStore):
