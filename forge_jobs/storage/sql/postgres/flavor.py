@@ -18,6 +18,7 @@ from forge_jobs.storage.sql.base.tables import FINISHED, jobs
 from forge_jobs.storage.sql.base.transaction import Tx
 from forge_jobs.storage.sql.base.upserts import Upserts
 from forge_jobs.storage.sql.jobs.claim import Picked
+from forge_jobs.storage.sql.jobs.successes import Succeeded
 from forge_jobs.storage.sql.overdue import Ended, next_of_many
 from forge_jobs.storage.sql.postgres import claims
 from forge_jobs.storage.sql.postgres.announcing import payloads
@@ -28,7 +29,6 @@ from forge_jobs.storage.sql.postgres.renewals import renew_claims
 from forge_jobs.storage.sql.postgres.schedules import advance_schedules
 from forge_jobs.storage.sql.postgres.sessions import LOCK_S
 from forge_jobs.storage.sql.postgres.successes import succeed
-from forge_jobs.storage.sql.successes import Succeeded
 
 _NOW = text("SELECT (extract(epoch FROM statement_timestamp()) * 1000000)::bigint")
 NOT_SWITCHED_OFF = "current_setting('forge_jobs.notify', true) IS DISTINCT FROM 'off'"
