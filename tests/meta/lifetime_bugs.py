@@ -59,7 +59,7 @@ LIFETIME_BUGS = [
     ),
     _steps(
         "a beat of many claims is one script",
-        "beats.py",
+        "jobs/heartbeat.py",
         "max(0, len(indexes) - share)",
         "0",
     ),

@@ -167,7 +167,7 @@ LOCK_BUGS = (
     ),
     _bug(
         "beats for locked jobs are not noted",
-        f"{_SQL}beats.py",
+        f"{_SQL}jobs/heartbeat.py",
         "            note(tx, kept)\n",
         "            pass\n",
         f"{_CLAIMS}a_claim_that_was_locked_for_longer_than_the_lease_is_not_stale",

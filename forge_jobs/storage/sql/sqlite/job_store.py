@@ -10,9 +10,9 @@ from datetime import timedelta
 from forge_jobs.model.jobs import Claim, EnqueueOutcome, NewJob
 from forge_jobs.model.processes import Beat, HeldClaim, PodLease
 from forge_jobs.storage.batches import check_batch
-from forge_jobs.storage.sql import beats
 from forge_jobs.storage.sql.base.database import Database
 from forge_jobs.storage.sql.base.transaction import Again, Tx
+from forge_jobs.storage.sql.jobs import heartbeat as beats
 from forge_jobs.storage.sql.jobs.enqueue import enqueue_new
 from forge_jobs.storage.sql.jobs.store import SqlJobStore
 
