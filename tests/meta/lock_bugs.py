@@ -181,14 +181,14 @@ LOCK_BUGS = (
     ),
     _bug(
         "a noted beat counts for ever",
-        f"{_SQL}noted_beats.py",
+        f"{_SQL}fleet/noted_beats.py",
         "        noted_beats.c.beat_at > _NOW - silent_us,\n",
         "",
         f"{_CLAIMS}a_pod_that_dies_while_its_job_is_locked_is_silent_from_its_last_beat_on",
     ),
     _bug(
         "a noted beat counts for the next claim",
-        f"{_SQL}noted_beats.py",
+        f"{_SQL}fleet/noted_beats.py",
         "        noted_beats.c.token == jobs.c.token,\n",
         "",
         f"{_CLAIMS}a_beat_that_was_noted_for_another_claim_of_the_job_does_not_count",

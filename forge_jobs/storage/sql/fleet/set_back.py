@@ -16,7 +16,7 @@ from forge_jobs.storage.sql.base.lists import one_of
 from forge_jobs.storage.sql.base.tables import CLAIMED, READY, counters, jobs, leader, pods, queues
 from forge_jobs.storage.sql.base.transaction import Tx
 from forge_jobs.storage.sql.config.cooldowns import shorten_cooldowns
-from forge_jobs.storage.sql.noted_beats import bring_back_notes
+from forge_jobs.storage.sql.fleet.noted_beats import bring_back_notes
 
 _NOW: Any = bindparam("now", type_=BigInteger)
 _AHEAD: Any = _NOW + TOLERANCE_US
