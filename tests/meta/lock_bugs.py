@@ -69,7 +69,7 @@ LOCK_BUGS = (
     ),
     _bug(
         "a delete fails as a whole for one foreign key",
-        f"{_SQL}operators.py",
+        f"{_SQL}jobs/operate.py",
         "raise Referenced(reason) from None",
         "raise",
         f"{_VERBS}a_delete_leaves_what_a_foreign_key_holds_and_names_it",
@@ -118,7 +118,7 @@ LOCK_BUGS = (
     ),
     _bug(
         "a job that a foreign key holds is deleted by waiting",
-        f"{_SQL}operators.py",
+        f"{_SQL}jobs/operate.py",
         "return _visit(tx, visit, _delete, removes=True)",
         "return _visit(tx, visit, _delete)",
         f"{_ROWS}a_moment_in_which_a_foreign_key_holds_a_job_costs_a_delete_one_call",
@@ -146,7 +146,7 @@ LOCK_BUGS = (
     ),
     _bug(
         "locked jobs of a bulk verb are not reported",
-        f"{_SQL}operators.py",
+        f"{_SQL}jobs/operate.py",
         "changes.refused.update((JobId(each), Refusal.LOCKED) for each in rows.kept)",
         "pass",
         f"{_ROWS}a_bulk_verb_reports_locked_jobs_and_does_the_others",

@@ -154,7 +154,7 @@ RECORD_BUGS = [
     ),
     _bug(
         "an unreadable job cannot be requeued",
-        f"{_SQL}operators.py",
+        f"{_SQL}jobs/operate.py",
         "if row.hold == Hold.UNREADABLE.value]",
         "if row.hold == Hold.UNKNOWN_KIND.value]",
     ),

@@ -26,7 +26,7 @@ from forge_jobs.model.transitions import (
 )
 from forge_jobs.reports import reporter
 from forge_jobs.storage.salvage import log_set_aside
-from forge_jobs.storage.sql import children, operators, reads
+from forge_jobs.storage.sql import children, reads
 from forge_jobs.storage.sql.base import bookkeeping
 from forge_jobs.storage.sql.base.database import Database
 from forge_jobs.storage.sql.base.job_rows import JobRow, Unreadable, claimed_jobs
@@ -39,6 +39,7 @@ from forge_jobs.storage.sql.hours import metrics_of_hours
 from forge_jobs.storage.sql.jobs import claim as claims
 from forge_jobs.storage.sql.jobs import finalize as settle
 from forge_jobs.storage.sql.jobs import heartbeat as beats
+from forge_jobs.storage.sql.jobs import operate
 from forge_jobs.storage.sql.jobs.enqueue import enqueue
 from forge_jobs.storage.sql.queue_deletion import list_again, unlisted
 
@@ -165,49 +166,49 @@ class SqlJobStore:
     async def cancel(
         self, which: JobFilter, *, cursor: str | None = None, limit: int = 500
     ) -> BulkOutcome:
-        return await self._visit(operators.cancel, which, cursor, limit)
+        return await self._visit(operate.cancel, which, cursor, limit)
 
     async def delete(
         self, which: JobFilter, *, cursor: str | None = None, limit: int = 500
     ) -> BulkOutcome:
-        return await self._visit(operators.delete_jobs, which, cursor, limit)
+        return await self._visit(operate.delete_jobs, which, cursor, limit)
 
     async def requeue(
         self, which: JobFilter, *, cursor: str | None = None, limit: int = 500
     ) -> BulkOutcome:
-        return await self._visit(operators.requeue, which, cursor, limit)
+        return await self._visit(operate.requeue, which, cursor, limit)
 
     async def run_now(
         self, which: JobFilter, *, cursor: str | None = None, limit: int = 500
     ) -> BulkOutcome:
-        return await self._visit(operators.run_now, which, cursor, limit)
+        return await self._visit(operate.run_now, which, cursor, limit)
 
     async def _visit(
         self,
-        verb: Callable[[Tx, operators.Visit], BulkOutcome],
+        verb: Callable[[Tx, operate.Visit], BulkOutcome],
         which: JobFilter,
         cursor: str | None,
         limit: int,
     ) -> BulkOutcome:
-        visit = await self._database.read(lambda tx: operators.find(tx, which, cursor, limit))
+        visit = await self._database.read(lambda tx: operate.find(tx, which, cursor, limit))
         if not visit.ids:
             return BulkOutcome((), (), {}, visit.cursor)
         return await self._visited(verb, visit)
 
     async def _visited(
-        self, verb: Callable[[Tx, operators.Visit], BulkOutcome], visit: operators.Visit
+        self, verb: Callable[[Tx, operate.Visit], BulkOutcome], visit: operate.Visit
     ) -> BulkOutcome:
         """In one transaction, or by halves where something does not let one of them go."""
         try:
             return await self._database.write(lambda tx: verb(tx, visit), patient=False)
         except Locked:
             if len(visit.ids) == 1:
-                return operators.refused(visit, Refusal.LOCKED)
-        except operators.Referenced as reason:
+                return operate.refused(visit, Refusal.LOCKED)
+        except operate.Referenced as reason:
             if len(visit.ids) == 1:
                 logger.warning("job %s cannot be deleted: %s", visit.ids[0], reason)
-                return operators.refused(visit, Refusal.REFERENCED)
-        return operators.joined([await self._visited(verb, half) for half in visit.halves()])
+                return operate.refused(visit, Refusal.REFERENCED)
+        return operate.joined([await self._visited(verb, half) for half in visit.halves()])
 
     async def bring_back_jobs(self, limit: int) -> int:
         return await set_back.bring_back_jobs(self._database, limit)
@@ -215,10 +216,10 @@ class SqlJobStore:
     async def release_held(
         self, which: JobFilter, *, cursor: str | None = None, limit: int = 500
     ) -> BulkOutcome:
-        return await self._visit(operators.release_held, which, cursor, limit)
+        return await self._visit(operate.release_held, which, cursor, limit)
 
     async def expire(self, limit: int) -> int:
-        return await self._database.write(lambda tx: operators.expire(tx, limit))
+        return await self._database.write(lambda tx: operate.expire(tx, limit))
 
     # -- children ----------------------------------------------------------------------------
 
