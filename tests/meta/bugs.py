@@ -312,7 +312,7 @@ OPERATORS = [
                 "        cancel_requested=False,\n        result",
                 "        result",
             ),
-            Edit(f"{_SQL}requeues.py", "        cancel_requested=False,\n", ""),
+            Edit(f"{_SQL}jobs/requeue.py", "        cancel_requested=False,\n", ""),
         ),
     ),
     _bug(

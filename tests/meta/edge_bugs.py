@@ -76,7 +76,7 @@ EDGE_BUGS = (
     ),
     _redis(
         "parents requeued by the same call count as ended",
-        "requeues.py",
+        "jobs/requeue.py",
         "        if parent in coming:\n",
         "        if False:\n",
     ),
@@ -106,7 +106,7 @@ EDGE_BUGS = (
     ),
     _redis(
         "news of a purged parent are not looked for",
-        "requeues.py",
+        "jobs/requeue.py",
         "        if gone:\n",
         "        if False:\n",
     ),

@@ -23,8 +23,8 @@ from forge_jobs.storage.sql.children import CUT, forget_edges, tell_children, un
 from forge_jobs.storage.sql.deliveries import unblock_settled
 from forge_jobs.storage.sql.filters import conditions, oldest_ids
 from forge_jobs.storage.sql.jobs.endings import end_waiting
+from forge_jobs.storage.sql.jobs.requeue import Relinking, write_requeued
 from forge_jobs.storage.sql.jobs.unique_keys import key_holders
-from forge_jobs.storage.sql.requeues import Relinking, write_requeued
 
 _VISITED = select(
     jobs.c.id,
