@@ -12,7 +12,7 @@ from forge_jobs.storage.sql.base.lists import one_of
 from forge_jobs.storage.sql.base.row_locks import Lockable
 from forge_jobs.storage.sql.base.tables import edges, handovers, jobs
 from forge_jobs.storage.sql.base.transaction import Tx
-from forge_jobs.storage.sql.children import CUT, LEFT, LIVE, TOLD, unsettled_parents
+from forge_jobs.storage.sql.jobs.children import CUT, LEFT, LIVE, TOLD, unsettled_parents
 from forge_jobs.storage.sql.jobs.endings import end_waiting
 
 _TAKE = delete(handovers).where(handovers.c.id == bindparam("number")).returning(handovers.c.id)

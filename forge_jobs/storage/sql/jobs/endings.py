@@ -11,7 +11,7 @@ from forge_jobs.storage.sql.base.chunks import portions
 from forge_jobs.storage.sql.base.lists import one_of
 from forge_jobs.storage.sql.base.tables import jobs, queues
 from forge_jobs.storage.sql.base.transaction import Tx
-from forge_jobs.storage.sql.children import tell_children
+from forge_jobs.storage.sql.jobs.children import tell_children
 from forge_jobs.storage.sql.queue_rows import retention_of
 
 _WAITING = select(

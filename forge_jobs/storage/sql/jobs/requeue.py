@@ -13,7 +13,7 @@ from forge_jobs.storage.sql.base.job_rows import JobRow
 from forge_jobs.storage.sql.base.lists import one_of
 from forge_jobs.storage.sql.base.tables import edges, handovers, jobs
 from forge_jobs.storage.sql.base.transaction import Tx
-from forge_jobs.storage.sql.children import CUT, LEFT, LIVE, TOLD, edges_of, withdraw_news
+from forge_jobs.storage.sql.jobs.children import CUT, LEFT, LIVE, TOLD, edges_of, withdraw_news
 
 _LOCK = (
     select(jobs.c.id, jobs.c.status)

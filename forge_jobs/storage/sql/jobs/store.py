@@ -26,7 +26,7 @@ from forge_jobs.model.transitions import (
 )
 from forge_jobs.reports import reporter
 from forge_jobs.storage.salvage import log_set_aside
-from forge_jobs.storage.sql import children, reads
+from forge_jobs.storage.sql import reads
 from forge_jobs.storage.sql.base import bookkeeping
 from forge_jobs.storage.sql.base.database import Database
 from forge_jobs.storage.sql.base.job_rows import JobRow, Unreadable, claimed_jobs
@@ -36,10 +36,10 @@ from forge_jobs.storage.sql.cleaner import Cleaner
 from forge_jobs.storage.sql.deliveries import deliver
 from forge_jobs.storage.sql.fleet import set_back
 from forge_jobs.storage.sql.hours import metrics_of_hours
+from forge_jobs.storage.sql.jobs import children, operate
 from forge_jobs.storage.sql.jobs import claim as claims
 from forge_jobs.storage.sql.jobs import finalize as settle
 from forge_jobs.storage.sql.jobs import heartbeat as beats
-from forge_jobs.storage.sql.jobs import operate
 from forge_jobs.storage.sql.jobs.enqueue import enqueue
 from forge_jobs.storage.sql.queue_deletion import list_again, unlisted
 
