@@ -26,7 +26,6 @@ from forge_jobs.model.transitions import (
 )
 from forge_jobs.reports import reporter
 from forge_jobs.storage.salvage import log_set_aside
-from forge_jobs.storage.sql import reads
 from forge_jobs.storage.sql.base import bookkeeping
 from forge_jobs.storage.sql.base.database import Database
 from forge_jobs.storage.sql.base.job_rows import JobRow, Unreadable, claimed_jobs
@@ -35,7 +34,7 @@ from forge_jobs.storage.sql.base.unreadable import give_back
 from forge_jobs.storage.sql.cleaner import Cleaner
 from forge_jobs.storage.sql.fleet import set_back
 from forge_jobs.storage.sql.hours import metrics_of_hours
-from forge_jobs.storage.sql.jobs import children, operate
+from forge_jobs.storage.sql.jobs import children, operate, read
 from forge_jobs.storage.sql.jobs import claim as claims
 from forge_jobs.storage.sql.jobs import finalize as settle
 from forge_jobs.storage.sql.jobs import heartbeat as beats
@@ -232,10 +231,10 @@ class SqlJobStore:
     # -- reads -------------------------------------------------------------------------------
 
     async def get(self, ids: Sequence[JobId]) -> dict[JobId, Job]:
-        return await self._database.read(lambda tx: reads.get(tx, ids))
+        return await self._database.read(lambda tx: read.get(tx, ids))
 
     async def counts(self, queues: Sequence[str] | None = None) -> dict[str, QueueCounts]:
-        return await self._database.read(lambda tx: reads.counts(tx, queues))
+        return await self._database.read(lambda tx: read.counts(tx, queues))
 
     async def wait_for_work(
         self, queues: frozenset[str], at_most: timedelta, waiter: object | None = None
@@ -289,4 +288,4 @@ class SqlJobStore:
         return await self._cleaner.cleanup(limit, rest, kept)
 
     async def list(self, which: JobFilter, *, cursor: str | None = None, limit: int = 50) -> Page:
-        return await self._database.read(lambda tx: reads.list_jobs(tx, which, cursor, limit))
+        return await self._database.read(lambda tx: read.list_jobs(tx, which, cursor, limit))
