@@ -116,7 +116,7 @@ def test_a_list_that_ended_early_says_how_far_back_it_looked_and_how_to_go_on(
     forge: CommandLine, enqueue: Enqueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     walked = 2_000
-    monkeypatch.setattr("forge_jobs.storage.sql.filters.WALKED", walked)
+    monkeypatch.setattr("forge_jobs.storage.sql.jobs.filters.WALKED", walked)
     wanted = enqueue("rare", "--tag", "rare")
 
     async def fill() -> None:

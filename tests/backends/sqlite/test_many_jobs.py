@@ -67,7 +67,7 @@ async def test_a_page_costs_the_same_among_many_jobs(tmp_path: Path, which: JobF
 async def test_a_call_looks_at_a_bounded_number_of_jobs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("forge_jobs.storage.sql.filters.WALKED", FEW // 2)
+    monkeypatch.setattr("forge_jobs.storage.sql.jobs.filters.WALKED", FEW // 2)
     which = JobFilter(tag="none", kinds=(KIND, "other"))
     async with await open_storage(f"sqlite:///{tmp_path}/jobs.db?synchronous=off") as storage:
         seen = instructions(storage)

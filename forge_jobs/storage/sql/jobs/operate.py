@@ -19,10 +19,10 @@ from forge_jobs.storage.sql.base.lists import one_of
 from forge_jobs.storage.sql.base.row_locks import LONGER_PAUSES_S, Lockable
 from forge_jobs.storage.sql.base.tables import WAITING, edges, jobs
 from forge_jobs.storage.sql.base.transaction import Tx
-from forge_jobs.storage.sql.filters import conditions, oldest_ids
 from forge_jobs.storage.sql.jobs.children import CUT, forget_edges, tell_children, unsettled_parents
 from forge_jobs.storage.sql.jobs.deliveries import unblock_settled
 from forge_jobs.storage.sql.jobs.endings import end_waiting
+from forge_jobs.storage.sql.jobs.filters import conditions, oldest_ids
 from forge_jobs.storage.sql.jobs.requeue import Relinking, write_requeued
 from forge_jobs.storage.sql.jobs.unique_keys import key_holders
 

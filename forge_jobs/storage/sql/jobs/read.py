@@ -16,8 +16,8 @@ from forge_jobs.storage.sql.base.job_rows import job, job_summary
 from forge_jobs.storage.sql.base.lists import one_of
 from forge_jobs.storage.sql.base.tables import CLAIMED, READY, jobs, queues
 from forge_jobs.storage.sql.base.transaction import Tx
-from forge_jobs.storage.sql.filters import newest_ids
 from forge_jobs.storage.sql.jobs.children import unsettled_parents
+from forge_jobs.storage.sql.jobs.filters import newest_ids
 
 _WHOLE = select(jobs).where(one_of(jobs.c.id, "ids"))
 _LINES = (
