@@ -146,7 +146,7 @@ LIFETIME_BUGS = [
     _bug(
         "an hour is folded before all of it is past",
         "hours",
-        f"{_SQL}retention.py",
+        f"{_SQL}jobs/cleanup/retention.py",
         "hour_of(tx.now - duration_us(kept.minutes_or(MINUTES_KEPT)))",
         "(tx.now - duration_us(kept.minutes_or(MINUTES_KEPT)))",
     ),
@@ -174,7 +174,7 @@ LIFETIME_BUGS = [
     _bug(
         "hours stay for ever",
         "hours",
-        f"{_SQL}retention.py",
+        f"{_SQL}jobs/cleanup/retention.py",
         "    **{table.name: (table, table.c.hour) for table in (hours, pod_hours)},\n",
         "",
     ),

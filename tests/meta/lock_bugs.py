@@ -62,7 +62,7 @@ LOCK_BUGS = (
     ),
     _bug(
         "retention waits for an edge in a caller's transaction",
-        f"{_SQL}retention.py",
+        f"{_SQL}jobs/cleanup/retention.py",
         "kept = children_kept(tx, (row.id for row in rows)) if rows else set[str]()",
         "kept = set[str]()",
         f"{_VERBS}no_verb_waits_for_what_is_in_others_hands",

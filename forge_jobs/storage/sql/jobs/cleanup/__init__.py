@@ -1,0 +1,1 @@
+"""Retention in a SQL store."""
