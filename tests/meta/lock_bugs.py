@@ -33,7 +33,7 @@ LOCK_BUGS = (
         ("tests/backends/sqlite/test_retention_holds.py",),
         (
             Edit(
-                f"{_SQL}cleaner.py",
+                f"{_SQL}jobs/cleanup/passes.py",
                 "        self._holds.end()\n",
                 "",
             ),
