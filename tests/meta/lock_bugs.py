@@ -42,14 +42,14 @@ LOCK_BUGS = (
     Bug(
         "a slow commit makes no batch of retention shorter",
         ("tests/backends/sqlite/test_retention_holds.py",),
-        (Edit(f"{_SQL}holds.py", "self.script_s = max(min(", "longer = max(min("),),
+        (Edit(f"{_SQL}jobs/cleanup/holds.py", "self.script_s = max(min(", "longer = max(min("),),
     ),
     Bug(
         "retention on SQLite expects the last commit, not the slowest",
         ("tests/backends/sqlite/test_retention_holds.py",),
         (
             Edit(
-                f"{_SQL}holds.py",
+                f"{_SQL}jobs/cleanup/holds.py",
                 "for batch in self._batches)",
                 "for batch in [self._batches[-1]])",
             ),
@@ -58,7 +58,7 @@ LOCK_BUGS = (
     Bug(
         "retention on SQLite aims at all of the longest hold",
         ("tests/backends/sqlite/test_retention_holds.py",),
-        (Edit(f"{_SQL}holds.py", "_AIM = 0.6", "_AIM = 1.0"),),
+        (Edit(f"{_SQL}jobs/cleanup/holds.py", "_AIM = 0.6", "_AIM = 1.0"),),
     ),
     _bug(
         "retention waits for an edge in a caller's transaction",

@@ -8,8 +8,8 @@ import pytest
 from forge_jobs.clock import ManualClock
 from forge_jobs.model.filters import JobFilter
 from forge_jobs.storage.opening import open_storage
-from forge_jobs.storage.sql import holds
-from forge_jobs.storage.sql.holds import Holds, in_portions
+from forge_jobs.storage.sql.jobs.cleanup import holds
+from forge_jobs.storage.sql.jobs.cleanup.holds import Holds, in_portions
 from tests.support.factories import DAY, cleaned_up, new_job
 
 pytestmark = pytest.mark.anyio

@@ -30,9 +30,9 @@ from forge_jobs.storage.sql.base.tables import (
     queues,
 )
 from forge_jobs.storage.sql.base.transaction import Tx
-from forge_jobs.storage.sql.holds import Holds, in_portions
 from forge_jobs.storage.sql.hours import fold_counters, fold_gauges, fold_latencies, hour_of
 from forge_jobs.storage.sql.jobs.children import children_kept, tell_children
+from forge_jobs.storage.sql.jobs.cleanup.holds import Holds, in_portions
 from forge_jobs.storage.sql.overdue import FINISHED_OF, Ended
 from forge_jobs.storage.sql.queue_rows import retention_of
 
