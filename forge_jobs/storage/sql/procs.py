@@ -39,6 +39,7 @@ from forge_jobs.storage.sql import allocations
 from forge_jobs.storage.sql.allocations import slots_of
 from forge_jobs.storage.sql.base.chunks import portions
 from forge_jobs.storage.sql.base.database import Database
+from forge_jobs.storage.sql.base.hours import gauges_of_hours
 from forge_jobs.storage.sql.base.job_rows import duration
 from forge_jobs.storage.sql.base.levels import levels_of
 from forge_jobs.storage.sql.base.lists import one_of
@@ -57,7 +58,6 @@ from forge_jobs.storage.sql.fleet.due_kinds import due_kinds
 from forge_jobs.storage.sql.fleet.set_back import bring_back_leases
 from forge_jobs.storage.sql.fleet_reads import list_pods, list_workers
 from forge_jobs.storage.sql.gauges import read_gauges, record_gauges
-from forge_jobs.storage.sql.hours import gauges_of_hours
 from forge_jobs.storage.sql.live_pods import live_pods
 from forge_jobs.storage.sql.queue_rows import STATE_COLUMNS, queue_state
 from forge_jobs.storage.sql.routes import read_routes

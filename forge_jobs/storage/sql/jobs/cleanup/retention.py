@@ -16,6 +16,7 @@ from forge_jobs.clock import duration_us
 from forge_jobs.model.jobs import JobStatus
 from forge_jobs.model.retention import HISTORY_KEPT, Kept
 from forge_jobs.storage.sql.base.bookkeeping import delete_keys
+from forge_jobs.storage.sql.base.hours import fold_counters, fold_gauges, fold_latencies, hour_of
 from forge_jobs.storage.sql.base.lists import one_of
 from forge_jobs.storage.sql.base.tables import (
     FINISHED,
@@ -30,7 +31,6 @@ from forge_jobs.storage.sql.base.tables import (
     queues,
 )
 from forge_jobs.storage.sql.base.transaction import Tx
-from forge_jobs.storage.sql.hours import fold_counters, fold_gauges, fold_latencies, hour_of
 from forge_jobs.storage.sql.jobs.children import children_kept, tell_children
 from forge_jobs.storage.sql.jobs.cleanup.holds import Holds, in_portions
 from forge_jobs.storage.sql.overdue import FINISHED_OF, Ended
