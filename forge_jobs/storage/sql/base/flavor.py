@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from forge_jobs.storage.sql.base.transaction import Often, Tx
     from forge_jobs.storage.sql.jobs.claim import Picked
+    from forge_jobs.storage.sql.jobs.cleanup.overdue import Ended
     from forge_jobs.storage.sql.jobs.successes import Succeeded
-    from forge_jobs.storage.sql.overdue import Ended
 
 
 class Flavor(Protocol):

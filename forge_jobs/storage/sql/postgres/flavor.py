@@ -18,8 +18,8 @@ from forge_jobs.storage.sql.base.tables import FINISHED, jobs
 from forge_jobs.storage.sql.base.transaction import Tx
 from forge_jobs.storage.sql.base.upserts import Upserts
 from forge_jobs.storage.sql.jobs.claim import Picked
+from forge_jobs.storage.sql.jobs.cleanup.overdue import Ended, next_of_many
 from forge_jobs.storage.sql.jobs.successes import Succeeded
-from forge_jobs.storage.sql.overdue import Ended, next_of_many
 from forge_jobs.storage.sql.postgres import claims
 from forge_jobs.storage.sql.postgres.announcing import payloads
 from forge_jobs.storage.sql.postgres.borrowed import borrowed, is_of_driver

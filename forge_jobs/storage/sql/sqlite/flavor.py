@@ -30,8 +30,8 @@ from forge_jobs.storage.sql.base.transaction import Often, Tx
 from forge_jobs.storage.sql.base.upserts import Upserts
 from forge_jobs.storage.sql.jobs import claim as claims
 from forge_jobs.storage.sql.jobs.claim import Picked
+from forge_jobs.storage.sql.jobs.cleanup.overdue import Ended, next_ended
 from forge_jobs.storage.sql.jobs.successes import Succeeded
-from forge_jobs.storage.sql.overdue import Ended, next_ended
 from forge_jobs.storage.sql.sqlite.driver_errors import TRANSLATED, translate
 from forge_jobs.storage.sql.sqlite.successes import succeed
 

@@ -9,8 +9,8 @@ from forge_jobs.model.retention import Cleaned, Kept
 from forge_jobs.storage.sql.base.database import Database
 from forge_jobs.storage.sql.jobs.cleanup import retention
 from forge_jobs.storage.sql.jobs.cleanup.holds import Holds
+from forge_jobs.storage.sql.jobs.cleanup.overdue import Ended
 from forge_jobs.storage.sql.jobs.cleanup.retention import Refused, Rest
-from forge_jobs.storage.sql.overdue import Ended
 
 _PASSED_BY_S = 3600.0
 _MOST_PASSED_BY = 10_000
