@@ -132,7 +132,7 @@ LOCK_BUGS = (
     ),
     _bug(
         "a locked held job keeps a pod from registering",
-        f"{_SQL}procs.py",
+        f"{_SQL}fleet/pods.py",
         ".with_for_update(key_share=True, skip_locked=True)",
         ".with_for_update(key_share=True)",
         f"{_ROWS}a_pod_registers_beside_a_locked_job_of_its_kind",

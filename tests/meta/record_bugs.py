@@ -148,7 +148,7 @@ RECORD_BUGS = [
     ),
     _bug(
         "an unreadable job is never tried again",
-        f"{_SQL}procs.py",
+        f"{_SQL}fleet/pods.py",
         "(Hold.UNKNOWN_KIND.value, Hold.UNREADABLE.value)",
         "(Hold.UNKNOWN_KIND.value,)",
     ),

@@ -13,8 +13,8 @@ from forge_jobs.storage.sql.base.job_rows import JobRow
 from forge_jobs.storage.sql.base.tables import CLAIMED, jobs
 from forge_jobs.storage.sql.base.transaction import REVIVALS, Tx
 from forge_jobs.storage.sql.fleet.noted_beats import note
+from forge_jobs.storage.sql.fleet.pods import queue_beats, renew_lease
 from forge_jobs.storage.sql.jobs.finalize import CLAIMED_JOBS, is_current
-from forge_jobs.storage.sql.procs import queue_beats, renew_lease
 
 _OWNED = select(jobs.c.id, jobs.c.queue, jobs.c.token, jobs.c.cancel_requested).where(
     text(CLAIMED), jobs.c.host_id == bindparam("host")

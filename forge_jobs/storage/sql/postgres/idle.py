@@ -12,16 +12,17 @@ from forge_jobs.model.ids import HostId
 from forge_jobs.model.processes import Beat, Leadership, PodLease
 from forge_jobs.model.schedules import DueSchedules
 from forge_jobs.model.transitions import StaleClaims
-from forge_jobs.storage.sql import cron_store, procs
+from forge_jobs.storage.sql import cron_store
 from forge_jobs.storage.sql.base.tables import CLAIMED, jobs
 from forge_jobs.storage.sql.cron_store import SqlCronStore
+from forge_jobs.storage.sql.fleet import pods
 from forge_jobs.storage.sql.jobs import finalize
 from forge_jobs.storage.sql.postgres.database import PostgresDatabase
 from forge_jobs.storage.sql.postgres.direct import DirectScript
 
 _OWNED = select(jobs.c.id).where(text(CLAIMED), jobs.c.host_id == bindparam("by"))
-_RENEW = DirectScript(procs.RENEW.returning(_OWNED.exists().label("owns")))
-_QUEUE_BEATS = DirectScript(procs.QUEUE_BEATS)
+_RENEW = DirectScript(pods.RENEW.returning(_OWNED.exists().label("owns")))
+_QUEUE_BEATS = DirectScript(pods.QUEUE_BEATS)
 _STALE = DirectScript(finalize.STALE)
 _LEAD = DirectScript(cron_store.LEAD)
 _STANDING = DirectScript(cron_store.STANDING)
@@ -30,7 +31,7 @@ _DUE = DirectScript(cron_store.DUE)
 
 async def beat(database: PostgresDatabase, lease: PodLease, lease_for: timedelta) -> Beat | None:
     """The beat of a pod that holds no claims; None when the script has to say how it stands."""
-    of_lease = procs.of_lease(lease)
+    of_lease = pods.of_lease(lease)
     renewed = await database.ask(_RENEW, {**of_lease, "lease_us": duration_us(lease_for)})
     if not renewed or renewed[0].owns:
         return None
@@ -42,7 +43,7 @@ async def beat(database: PostgresDatabase, lease: PodLease, lease_for: timedelta
         lease_held=True,
         claims={},
         unknown=(),
-        queues=procs.queue_beats_of(found),
+        queues=pods.queue_beats_of(found),
         handovers=renewed[0].handovers,
         now=from_us(renewed[0].now),
     )

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from sqlalchemy import BigInteger, bindparam, text
 
 from forge_jobs.storage.sql.base.transaction import Tx
+from forge_jobs.storage.sql.fleet.pods import SqlProcStore, free_held_jobs
 from forge_jobs.storage.sql.postgres.database import PostgresDatabase
 from forge_jobs.storage.sql.postgres.direct import DirectScript
-from forge_jobs.storage.sql.procs import SqlProcStore, free_held_jobs
 
 # The kinds of held jobs are found by seeking from one to the next, however many jobs are held.
 _FREEABLE = text(

@@ -17,8 +17,8 @@ from forge_jobs.storage.protocols import Storage
 from forge_jobs.storage.sql.base.database import Database
 from forge_jobs.storage.sql.config_store import SqlConfigStore
 from forge_jobs.storage.sql.cron_store import SqlCronStore
+from forge_jobs.storage.sql.fleet.pods import SqlProcStore
 from forge_jobs.storage.sql.migrations.migrator import SqlMigrator, settle_schema
-from forge_jobs.storage.sql.procs import SqlProcStore
 from forge_jobs.storage.sql.sqlite import backups
 from forge_jobs.storage.sql.sqlite.database import SqliteConnection, SqliteDatabase
 from forge_jobs.storage.sql.sqlite.flavor import SqliteFlavor, file_identity, known_signals
