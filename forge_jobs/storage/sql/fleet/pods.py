@@ -35,8 +35,6 @@ from forge_jobs.model.processes import (
     WorkerState,
 )
 from forge_jobs.storage.set_back import UNBELIEVABLE_US
-from forge_jobs.storage.sql import allocations
-from forge_jobs.storage.sql.allocations import slots_of
 from forge_jobs.storage.sql.base.chunks import portions
 from forge_jobs.storage.sql.base.database import Database
 from forge_jobs.storage.sql.base.hours import gauges_of_hours
@@ -54,6 +52,8 @@ from forge_jobs.storage.sql.base.tables import (
 )
 from forge_jobs.storage.sql.base.transaction import KINDS, Tx
 from forge_jobs.storage.sql.config_store import declare_queues
+from forge_jobs.storage.sql.fleet import allocations
+from forge_jobs.storage.sql.fleet.allocations import slots_of
 from forge_jobs.storage.sql.fleet.due_kinds import due_kinds
 from forge_jobs.storage.sql.fleet.set_back import bring_back_leases
 from forge_jobs.storage.sql.fleet_reads import list_pods, list_workers
