@@ -15,7 +15,7 @@ from forge_jobs.storage.salvage import Fields, instant_or, truth
 from forge_jobs.storage.sql.base.tables import CLAIMED, jobs, pods, slots
 from forge_jobs.storage.sql.base.transaction import Tx
 from forge_jobs.storage.sql.fleet.allocations import slots_of
-from forge_jobs.storage.sql.gauges import decode_gauges
+from forge_jobs.storage.sql.fleet.gauges import decode_gauges
 from forge_jobs.storage.sql.live_pods import pod_of
 from forge_jobs.storage.sql.routes import decode_routes
 
