@@ -57,8 +57,8 @@ from forge_jobs.storage.sql.fleet.allocations import slots_of
 from forge_jobs.storage.sql.fleet.due_kinds import due_kinds
 from forge_jobs.storage.sql.fleet.gauges import read_gauges, record_gauges
 from forge_jobs.storage.sql.fleet.live_pods import live_pods
+from forge_jobs.storage.sql.fleet.read import list_pods, list_workers
 from forge_jobs.storage.sql.fleet.set_back import bring_back_leases
-from forge_jobs.storage.sql.fleet_reads import list_pods, list_workers
 from forge_jobs.storage.sql.queue_rows import STATE_COLUMNS, queue_state
 from forge_jobs.storage.sql.routes import read_routes
 
