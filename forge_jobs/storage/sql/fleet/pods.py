@@ -58,9 +58,9 @@ from forge_jobs.storage.sql.fleet.due_kinds import due_kinds
 from forge_jobs.storage.sql.fleet.gauges import read_gauges, record_gauges
 from forge_jobs.storage.sql.fleet.live_pods import live_pods
 from forge_jobs.storage.sql.fleet.read import list_pods, list_workers
+from forge_jobs.storage.sql.fleet.routes import read_routes
 from forge_jobs.storage.sql.fleet.set_back import bring_back_leases
 from forge_jobs.storage.sql.queue_rows import STATE_COLUMNS, queue_state
-from forge_jobs.storage.sql.routes import read_routes
 
 FREED_AT_ONCE = 1000
 """How many held jobs one transaction frees, so that it stays short."""
