@@ -111,7 +111,7 @@ LIFETIME_BUGS = [
     _bug(
         "a queue that comes back begins at the version at which it began before",
         "deleting",
-        f"{_SQL}config_store.py",
+        f"{_SQL}config/store.py",
         "        first = tx.now // 1_000\n",
         "        first = 0\n",
     ),

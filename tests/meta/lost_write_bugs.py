@@ -215,7 +215,7 @@ POWER = (
     ),
     _unsynced(
         "tokens of a rate limit are not synced",
-        "config_store.py",
+        "config/store.py",
         "lambda tx: rate_limits.take(tx, scope, count)",
         "lambda tx: rate_limits.take(tx, scope, count), synced=False",
     ),

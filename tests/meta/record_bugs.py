@@ -85,7 +85,7 @@ _SPOILT_RECORDS = [
     ),
     _of_a_record(
         "code sets nothing anew that cannot be read",
-        f"{_SQL}config_store.py",
+        f"{_SQL}config/store.py",
         "if before.unreadable or getattr",
         "if getattr",
         "postgres",

@@ -14,7 +14,7 @@ from forge_jobs.model.queues import RateLimit
 from forge_jobs.model.transitions import Demand, Finalization
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
-from forge_jobs.storage.sql.config_store import SqlConfigStore
+from forge_jobs.storage.sql.config.store import SqlConfigStore
 from forge_jobs.storage.sql.postgres import bulk, enqueues
 from tests.support.factories import (
     KIND,

@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 from forge_jobs.model.queues import TokenGrant
-from forge_jobs.storage.sql.config_store import SqlConfigStore
+from forge_jobs.storage.sql.config.store import SqlConfigStore
 from forge_jobs.storage.sql.postgres.database import PostgresDatabase
 from forge_jobs.storage.sql.postgres.direct import MOMENT, Direct
 
