@@ -137,7 +137,7 @@ class SqlConfigStore:
 
     async def delete_queue(self, name: str) -> None:
         # Here, because that module needs this one.
-        from forge_jobs.storage.sql.queue_deletion import delete_queue
+        from forge_jobs.storage.sql.config.queue_deletion import delete_queue
 
         await self._database.write(lambda tx: delete_queue(tx, name))
 
