@@ -72,7 +72,7 @@ _SPOILT_KEYS = [
 _SPOILT_RECORDS = [
     _of_a_record(
         "a queue that cannot be read ends the beat of its pods",
-        f"{_SQL}queue_rows.py",
+        f"{_SQL}config/queues.py",
         "with suppress(*UNREADABLE):",
         "with suppress(ZeroDivisionError):",
     ),

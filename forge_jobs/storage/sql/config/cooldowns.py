@@ -8,7 +8,7 @@ from forge_jobs.storage.salvage import number_or
 from forge_jobs.storage.set_back import TOLERANCE_US
 from forge_jobs.storage.sql.base.tables import queues
 from forge_jobs.storage.sql.base.transaction import Tx
-from forge_jobs.storage.sql.queue_rows import cooldown_of
+from forge_jobs.storage.sql.config.queues import cooldown_of
 
 _READ = (
     select(queues.c.cooldown, queues.c.cooldown_until, queues.c.cooldown_level)

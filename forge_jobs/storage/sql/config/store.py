@@ -20,7 +20,7 @@ from forge_jobs.storage.sql import rate_limits
 from forge_jobs.storage.sql.base.database import Database
 from forge_jobs.storage.sql.base.tables import queues
 from forge_jobs.storage.sql.base.transaction import Tx
-from forge_jobs.storage.sql.queue_rows import STATE_COLUMNS, queue_state
+from forge_jobs.storage.sql.config.queues import STATE_COLUMNS, queue_state
 
 _DEFAULTS = QueueSettings()
 

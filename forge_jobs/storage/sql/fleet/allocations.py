@@ -33,7 +33,7 @@ from forge_jobs.storage.sql.base.chunks import portions
 from forge_jobs.storage.sql.base.lists import one_of
 from forge_jobs.storage.sql.base.tables import WAITING, jobs, pods, queues, slots
 from forge_jobs.storage.sql.base.transaction import Tx
-from forge_jobs.storage.sql.queue_rows import workers_of
+from forge_jobs.storage.sql.config.queues import workers_of
 
 _NOW: Any = bindparam("now")
 _is_live = exists().where(

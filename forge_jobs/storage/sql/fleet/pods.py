@@ -51,6 +51,7 @@ from forge_jobs.storage.sql.base.tables import (
     slots,
 )
 from forge_jobs.storage.sql.base.transaction import KINDS, Tx
+from forge_jobs.storage.sql.config.queues import STATE_COLUMNS, queue_state
 from forge_jobs.storage.sql.config.store import declare_queues
 from forge_jobs.storage.sql.fleet import allocations
 from forge_jobs.storage.sql.fleet.allocations import slots_of
@@ -60,7 +61,6 @@ from forge_jobs.storage.sql.fleet.live_pods import live_pods
 from forge_jobs.storage.sql.fleet.read import list_pods, list_workers
 from forge_jobs.storage.sql.fleet.routes import read_routes
 from forge_jobs.storage.sql.fleet.set_back import bring_back_leases
-from forge_jobs.storage.sql.queue_rows import STATE_COLUMNS, queue_state
 
 FREED_AT_ONCE = 1000
 """How many held jobs one transaction frees, so that it stays short."""

@@ -11,8 +11,8 @@ from forge_jobs.storage.sql.base.chunks import portions
 from forge_jobs.storage.sql.base.lists import one_of
 from forge_jobs.storage.sql.base.tables import jobs, queues
 from forge_jobs.storage.sql.base.transaction import Tx
+from forge_jobs.storage.sql.config.queues import retention_of
 from forge_jobs.storage.sql.jobs.children import tell_children
-from forge_jobs.storage.sql.queue_rows import retention_of
 
 _WAITING = select(
     jobs.c.id, jobs.c.queue, jobs.c.status, jobs.c.payload, jobs.c.has_children

@@ -31,10 +31,10 @@ from forge_jobs.storage.sql.base.tables import (
     queues,
 )
 from forge_jobs.storage.sql.base.transaction import Tx
+from forge_jobs.storage.sql.config.queues import retention_of
 from forge_jobs.storage.sql.jobs.children import children_kept, tell_children
 from forge_jobs.storage.sql.jobs.cleanup.holds import Holds, in_portions
 from forge_jobs.storage.sql.jobs.cleanup.overdue import FINISHED_OF, Ended
-from forge_jobs.storage.sql.queue_rows import retention_of
 
 KEPT_AT_LEAST = timedelta(minutes=1)
 """A job that has ended stays as a row this long, so that a repeat of its end is recognised."""
