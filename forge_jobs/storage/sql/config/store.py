@@ -16,10 +16,10 @@ from forge_jobs.model.queues import (
     TokenGrant,
 )
 from forge_jobs.storage.deleting import unknown_queue
-from forge_jobs.storage.sql import rate_limits
 from forge_jobs.storage.sql.base.database import Database
 from forge_jobs.storage.sql.base.tables import queues
 from forge_jobs.storage.sql.base.transaction import Tx
+from forge_jobs.storage.sql.config import rate_limits
 from forge_jobs.storage.sql.config.queues import STATE_COLUMNS, queue_state
 
 _DEFAULTS = QueueSettings()
