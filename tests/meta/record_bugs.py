@@ -92,7 +92,7 @@ _SPOILT_RECORDS = [
     ),
     _of_a_record(
         "nobody leads after a leader's lease that never ends",
-        f"{_SQL}cron_store.py",
+        f"{_SQL}cron/store.py",
         "_IS_FREE = (leader.c.lease_until <= _NOW) | (",
         "_IS_FREE = (leader.c.lease_until <= _NOW) & (",
     ),

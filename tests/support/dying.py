@@ -9,7 +9,7 @@ from typing import Any
 
 from forge_jobs.model.schedules import Firing
 from forge_jobs.storage.redis.cron_store import RedisCronStore
-from forge_jobs.storage.sql.cron_store import SqlCronStore
+from forge_jobs.storage.sql.cron.store import SqlCronStore
 
 
 def die_while_firing(call: int, after: float, marker: Path) -> None:

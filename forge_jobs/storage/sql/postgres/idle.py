@@ -12,9 +12,9 @@ from forge_jobs.model.ids import HostId
 from forge_jobs.model.processes import Beat, Leadership, PodLease
 from forge_jobs.model.schedules import DueSchedules
 from forge_jobs.model.transitions import StaleClaims
-from forge_jobs.storage.sql import cron_store
 from forge_jobs.storage.sql.base.tables import CLAIMED, jobs
-from forge_jobs.storage.sql.cron_store import SqlCronStore
+from forge_jobs.storage.sql.cron import store
+from forge_jobs.storage.sql.cron.store import SqlCronStore
 from forge_jobs.storage.sql.fleet import pods
 from forge_jobs.storage.sql.jobs import finalize
 from forge_jobs.storage.sql.postgres.database import PostgresDatabase
@@ -24,9 +24,9 @@ _OWNED = select(jobs.c.id).where(text(CLAIMED), jobs.c.host_id == bindparam("by"
 _RENEW = DirectScript(pods.RENEW.returning(_OWNED.exists().label("owns")))
 _QUEUE_BEATS = DirectScript(pods.QUEUE_BEATS)
 _STALE = DirectScript(finalize.STALE)
-_LEAD = DirectScript(cron_store.LEAD)
-_STANDING = DirectScript(cron_store.STANDING)
-_DUE = DirectScript(cron_store.DUE)
+_LEAD = DirectScript(store.LEAD)
+_STANDING = DirectScript(store.STANDING)
+_DUE = DirectScript(store.DUE)
 
 
 async def beat(database: PostgresDatabase, lease: PodLease, lease_for: timedelta) -> Beat | None:
@@ -72,10 +72,8 @@ class PostgresCronStore(SqlCronStore):
             standing = await self._postgres.ask(_STANDING, {})
         if not standing:
             return await super().lead(host_id, lease_for)
-        return cron_store.told_to(host_id, cron_store.leadership_of(standing[0]))
+        return store.told_to(host_id, store.leadership_of(standing[0]))
 
     async def due_schedules(self, limit: int) -> DueSchedules:
         found = await self._postgres.ask(_DUE, {"at_most": limit + 1})
-        return (
-            await super().due_schedules(limit) if found is None else cron_store.due_of(found, limit)
-        )
+        return await super().due_schedules(limit) if found is None else store.due_of(found, limit)

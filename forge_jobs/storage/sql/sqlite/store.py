@@ -16,7 +16,7 @@ from forge_jobs.storage.notices import notices_of
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.storage.sql.base.database import Database
 from forge_jobs.storage.sql.config.store import SqlConfigStore
-from forge_jobs.storage.sql.cron_store import SqlCronStore
+from forge_jobs.storage.sql.cron.store import SqlCronStore
 from forge_jobs.storage.sql.fleet.pods import SqlProcStore
 from forge_jobs.storage.sql.migrations.migrator import SqlMigrator, settle_schema
 from forge_jobs.storage.sql.sqlite import backups
