@@ -17,10 +17,10 @@ from forge_jobs.storage.batches import check_batch
 from forge_jobs.storage.salvage import Fields, number_or, tally, truth
 from forge_jobs.storage.schedules import no_spec, salvaged_schedule
 from forge_jobs.storage.set_back import UNBELIEVABLE_US
-from forge_jobs.storage.sql import firing
 from forge_jobs.storage.sql.base.database import Database
 from forge_jobs.storage.sql.base.tables import leader, schedules
 from forge_jobs.storage.sql.base.transaction import Tx
+from forge_jobs.storage.sql.cron import fire as firing
 from forge_jobs.storage.sql.fleet.allocations import FLEET, fleet_version
 
 _ROW = "leader"
