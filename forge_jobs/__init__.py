@@ -56,13 +56,13 @@ from forge_jobs.storage.opening import open_storage as open_storage
 from forge_jobs.storage.protocols import Storage as Storage
 
 if TYPE_CHECKING:
-    from forge_jobs.runtime.handle import QueueHandle as QueueHandle
+    from forge_jobs.runtime.pod.handle import QueueHandle as QueueHandle
     from forge_jobs.runtime.runtime import QueueRuntime as QueueRuntime
     from forge_jobs.runtime.shared.schedules import schedule as schedule
 
 # A process that only enqueues loads none of the runtime: a third of the start-up time.
 _LAZY = {
-    "QueueHandle": "forge_jobs.runtime.handle",
+    "QueueHandle": "forge_jobs.runtime.pod.handle",
     "QueueRuntime": "forge_jobs.runtime.runtime",
     "schedule": "forge_jobs.runtime.shared.schedules",
 }

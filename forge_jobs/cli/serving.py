@@ -21,7 +21,7 @@ from forge_jobs.errors import StorageRefused, Unavailable
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.model.queues import QueueCounts
 from forge_jobs.reports import reporter
-from forge_jobs.runtime.handle import QueueHandle
+from forge_jobs.runtime.pod.handle import QueueHandle
 from forge_jobs.runtime.pod.labels import pod_label
 from forge_jobs.runtime.pod.signals import StopRequest, on_stop_signals
 from forge_jobs.runtime.runtime import QueueRuntime

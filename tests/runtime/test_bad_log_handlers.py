@@ -8,8 +8,8 @@ import pytest
 
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.model.jobs import JobStatus
-from forge_jobs.runtime.handle import QueueHandle
 from forge_jobs.runtime.heartbeat.thread import HUNG_EXIT_CODE
+from forge_jobs.runtime.pod.handle import QueueHandle
 from forge_jobs.storage.protocols import Storage
 from tests.support.faulty import Faults, faulty
 from tests.support.logs import BlockingHandler, RaisingHandler, added

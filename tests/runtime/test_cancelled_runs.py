@@ -9,7 +9,7 @@ from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.handlers.requests import EnqueueRequest
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import JobStatus
-from forge_jobs.runtime.handle import QueueHandle
+from forge_jobs.runtime.pod.handle import QueueHandle
 from forge_jobs.storage.protocols import Storage
 from tests.support.factories import get_job
 from tests.support.runtimes import QUEUE, a_runtime, ended, found_no_work, quick_settings, seconds

@@ -12,7 +12,7 @@ import pytest
 from forge_jobs import HandlerRegistry, JobClient, JobContext
 from forge_jobs.clock import SystemClock
 from forge_jobs.model.jobs import Cause, JobStatus
-from forge_jobs.runtime.handle import QueueHandle
+from forge_jobs.runtime.pod.handle import QueueHandle
 from forge_jobs.storage.protocols import Storage
 from tests.support.backends import BACKENDS, pass_on
 from tests.support.clocks import WrongClock

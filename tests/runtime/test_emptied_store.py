@@ -11,7 +11,7 @@ from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.model.jobs import JobStatus
 from forge_jobs.model.queues import QueueChange, QueueSettings, RateLimit
 from forge_jobs.model.retries import Fixed
-from forge_jobs.runtime.handle import QueueHandle
+from forge_jobs.runtime.pod.handle import QueueHandle
 from forge_jobs.runtime.runtime import QueueRuntime
 from forge_jobs.runtime.shared.schedules import schedule
 from forge_jobs.storage.protocols import Storage

@@ -9,7 +9,7 @@ from forge_jobs.handlers.outcomes import Failed, Outcome, Snoozed, Throttled
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.handlers.requests import EnqueueRequest
 from forge_jobs.model.jobs import Cause, JobStatus
-from forge_jobs.runtime.handle import QueueHandle
+from forge_jobs.runtime.pod.handle import QueueHandle
 from forge_jobs.runtime.queue import supervisor
 from forge_jobs.storage.protocols import Storage
 from tests.support.runtimes import a_runtime, ended, in_progress, job_because, quick_settings

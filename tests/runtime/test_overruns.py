@@ -10,7 +10,7 @@ from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.model.events import EventKind
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import Cause, JobStatus
-from forge_jobs.runtime.handle import QueueHandle
+from forge_jobs.runtime.pod.handle import QueueHandle
 from forge_jobs.runtime.queue import overruns, run
 from forge_jobs.storage.protocols import Storage
 from tests.support.runtimes import a_runtime, ended

@@ -14,8 +14,8 @@ from forge_jobs.model.ids import JobId, new_host_id
 from forge_jobs.model.jobs import JobStatus
 from forge_jobs.model.processes import Beat, Pod, PodLease
 from forge_jobs.policy.liveness import Fence
-from forge_jobs.runtime.handle import QueueHandle
 from forge_jobs.runtime.heartbeat.thread import Heartbeat
+from forge_jobs.runtime.pod.handle import QueueHandle
 from forge_jobs.runtime.pod.stopping import PodStopper
 from forge_jobs.runtime.queue.supervisor import Supervisor
 from forge_jobs.runtime.shared.held_claims import HeldClaims

@@ -18,9 +18,9 @@ from forge_jobs.model.jobs import Claim, JobStatus
 from forge_jobs.model.processes import Beat, ClaimState, QueueBeat, Slots
 from forge_jobs.model.transitions import Finalization
 from forge_jobs.policy.liveness import ReaperGuard
-from forge_jobs.runtime.handle import QueueHandle
 from forge_jobs.runtime.heartbeat.receiver import BeatReceiver
 from forge_jobs.runtime.passes.reaper import reap_once
+from forge_jobs.runtime.pod.handle import QueueHandle
 from forge_jobs.runtime.queue.run import Run, StopReason
 from forge_jobs.storage.protocols import Storage
 from tests.runtime.test_supervisor import Bench, bench

@@ -11,7 +11,7 @@ from forge_jobs.handlers.handler import Handler
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import JobStatus
-from forge_jobs.runtime.handle import QueueHandle
+from forge_jobs.runtime.pod.handle import QueueHandle
 from forge_jobs.storage.protocols import Storage
 from tests.support.factories import claim, enqueue_one, get_job, register
 from tests.support.faulty import Faults, faulty

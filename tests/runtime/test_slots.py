@@ -6,7 +6,7 @@ import pytest
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.model.jobs import JobStatus
 from forge_jobs.model.queues import QueueChange
-from forge_jobs.runtime.handle import QueueHandle
+from forge_jobs.runtime.pod.handle import QueueHandle
 from forge_jobs.storage.protocols import Storage
 from tests.support.runtimes import a_runtime, ended, in_progress
 from tests.support.waiting import wait_until

@@ -14,7 +14,7 @@ from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.model.jobs import Cause, Job, JobStatus
 from forge_jobs.model.queues import RateLimit
 from forge_jobs.model.transitions import Revival
-from forge_jobs.runtime.handle import QueueHandle
+from forge_jobs.runtime.pod.handle import QueueHandle
 from forge_jobs.storage.protocols import Storage
 from tests.support.factories import crashed, get_job
 from tests.support.runtimes import (

@@ -12,8 +12,8 @@ from forge_jobs.handlers.context import JobContext
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.handlers.requests import EnqueueRequest
 from forge_jobs.model.jobs import JobStatus
-from forge_jobs.runtime.handle import QueueHandle
 from forge_jobs.runtime.pod import pod
+from forge_jobs.runtime.pod.handle import QueueHandle
 from forge_jobs.runtime.runtime import QueueRuntime
 from forge_jobs.storage.protocols import Storage
 from tests.support.asked import asked

@@ -13,7 +13,7 @@ from forge_jobs.client import JobClient
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import JobStatus
-from forge_jobs.runtime.handle import QueueHandle
+from forge_jobs.runtime.pod.handle import QueueHandle
 from forge_jobs.storage.protocols import Storage
 from tests.support.runtimes import a_runtime, ended, quick_settings, seconds
 from tests.support.waiting import wait_until

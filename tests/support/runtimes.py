@@ -9,7 +9,7 @@ from forge_jobs.config import RuntimeSettings
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import Cause, Job, JobStatus
-from forge_jobs.runtime.handle import QueueHandle
+from forge_jobs.runtime.pod.handle import QueueHandle
 from forge_jobs.runtime.runtime import QueueRuntime
 from forge_jobs.storage.protocols import Storage
 from tests.support.waiting import wait_until

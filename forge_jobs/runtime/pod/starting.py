@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Any
 
 from forge_jobs.reports import reporter
-from forge_jobs.runtime.handle import QueueHandle
+from forge_jobs.runtime.pod.handle import QueueHandle
 from forge_jobs.runtime.pod.pod import start_pod
 from forge_jobs.runtime.pod.signals import StopRequest
 from forge_jobs.runtime.pod.startup import RuntimePlan

@@ -18,7 +18,7 @@ from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import JobStatus
 from forge_jobs.model.processes import PodLease
 from forge_jobs.model.transitions import Demand, Exchange
-from forge_jobs.runtime.handle import QueueHandle
+from forge_jobs.runtime.pod.handle import QueueHandle
 from forge_jobs.runtime.runtime import QueueRuntime
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.redis import listening
