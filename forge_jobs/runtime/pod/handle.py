@@ -10,9 +10,9 @@ from forge_jobs.handlers.requests import EnqueueRequest
 from forge_jobs.model.filters import JobFilter
 from forge_jobs.model.ids import HostId
 from forge_jobs.model.jobs import EnqueueOutcome
-from forge_jobs.runtime.health import PodHealth
 from forge_jobs.runtime.pod.pod import RunningPod
 from forge_jobs.runtime.pod.stopping import PodStopper, StopReport
+from forge_jobs.runtime.shared.health import PodHealth
 from forge_jobs.runtime.shared.rate_limits import RateLimiter
 from forge_jobs.storage.protocols import Storage
 

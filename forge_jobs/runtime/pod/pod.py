@@ -15,7 +15,6 @@ from forge_jobs.model.processes import Beat, Pod, PodLease
 from forge_jobs.model.queues import Wake
 from forge_jobs.policy.liveness import Fence
 from forge_jobs.reports import report_counts, reporter
-from forge_jobs.runtime.health import PodHealth, QueueHealth
 from forge_jobs.runtime.heartbeat.receiver import BeatReceiver
 from forge_jobs.runtime.heartbeat.thread import Heartbeat
 from forge_jobs.runtime.pod.loops import PodLoops
@@ -29,6 +28,7 @@ from forge_jobs.runtime.queue.services import PodServices
 from forge_jobs.runtime.queue.supervisor import Supervisor
 from forge_jobs.runtime.shared.capacity import Capacity
 from forge_jobs.runtime.shared.events import EVENT_CAPACITY, EventBuffer
+from forge_jobs.runtime.shared.health import PodHealth, QueueHealth
 from forge_jobs.runtime.shared.latencies import LatencyRecorder
 from forge_jobs.runtime.shared.rate_limits import RateLimiter
 from forge_jobs.runtime.shared.service import Wakeup
