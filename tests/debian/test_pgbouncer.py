@@ -12,7 +12,7 @@ from forge_jobs.model.filters import JobFilter
 from forge_jobs.model.jobs import JobStatus, Unique
 from forge_jobs.storage.opening import open_migrator, open_storage
 from forge_jobs.storage.protocols import Storage
-from forge_jobs.storage.sql.postgres import bulk
+from forge_jobs.storage.sql.postgres.short import bulk
 from forge_jobs.testing.base import HOST
 from forge_jobs.testing.servers import PgBouncer, PostgresServer
 from tests.migrations.made_up import NEXT, STEPS, with_migrations

@@ -12,7 +12,7 @@ from forge_jobs.errors import Locked
 from forge_jobs.handlers.requests import EnqueueRequest
 from forge_jobs.model.queues import Wake
 from forge_jobs.storage.protocols import Storage
-from forge_jobs.storage.sql.postgres import bulk
+from forge_jobs.storage.sql.postgres.short import bulk
 from tests.support.factories import QUEUE, counters, enqueue_one, new_job
 from tests.support.postgres import raw
 

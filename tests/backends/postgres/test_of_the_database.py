@@ -5,7 +5,7 @@ import pytest
 from forge_jobs.errors import StorageError
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
-from forge_jobs.storage.sql.postgres import bulk
+from forge_jobs.storage.sql.postgres.short import bulk
 from tests.support.factories import new_job
 from tests.support.postgres import as_user, raw
 

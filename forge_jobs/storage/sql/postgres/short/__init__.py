@@ -1,0 +1,1 @@
+"""Calls made for every job, each in one statement of Postgres."""
