@@ -21,7 +21,7 @@ TOKENS = (
     ),
     _tokens(
         "a claim gets the number of one that was lost",
-        f"{_SQL}postgres/claims.py",
+        f"{_SQL}postgres/short/claims.py",
         "token = greatest(job.token + 1, :now),",
         "token = job.token + 1,",
         "postgres",
