@@ -15,8 +15,7 @@ from forge_jobs.model.transitions import Demand, Finalization
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.storage.sql.config.store import SqlConfigStore
-from forge_jobs.storage.sql.postgres import enqueues
-from forge_jobs.storage.sql.postgres.short import bulk
+from forge_jobs.storage.sql.postgres.short import bulk, enqueues
 from tests.support.factories import (
     KIND,
     LEASE,

@@ -14,7 +14,7 @@ import asyncpg
 from forge_jobs.model.jobs import Cause, NewJob
 from forge_jobs.storage.sql.base.job_rows import due_at, new_job_values
 from forge_jobs.storage.sql.base.transaction import Tx
-from forge_jobs.storage.sql.postgres.enqueues import COLUMNS
+from forge_jobs.storage.sql.postgres.short.enqueues import COLUMNS
 
 FEW = 2_000
 """Up to so many are one statement: one round trip, which here are six."""
