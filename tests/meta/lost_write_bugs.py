@@ -76,7 +76,7 @@ TOKENS = (
     ),
     _tokens(
         "the pod of a success is not compared",
-        f"{_SQL}postgres/successes.py",
+        f"{_SQL}postgres/short/successes.py",
         "(given.queue, given.token, :owner, 'in_progress')",
         "(given.queue, given.token, coalesce(host_id, :owner), 'in_progress')",
         "postgres",

@@ -78,7 +78,7 @@ _SPOILT_RECORDS = [
     ),
     _of_a_record(
         "postgres: ends are refused for the retention of a queue",
-        f"{_SQL}postgres/successes.py",
+        f"{_SQL}postgres/short/successes.py",
         """substring(retention FROM '"done" *: *"([^"]*)"')""",
         "retention::json ->> 'done'",
         "postgres",

@@ -28,7 +28,7 @@ from forge_jobs.storage.sql.postgres.schedules import advance_schedules
 from forge_jobs.storage.sql.postgres.sessions import LOCK_S
 from forge_jobs.storage.sql.postgres.short import claims
 from forge_jobs.storage.sql.postgres.short.renewals import renew_claims
-from forge_jobs.storage.sql.postgres.successes import succeed
+from forge_jobs.storage.sql.postgres.short.successes import succeed
 
 _NOW = text("SELECT (extract(epoch FROM statement_timestamp()) * 1000000)::bigint")
 NOT_SWITCHED_OFF = "current_setting('forge_jobs.notify', true) IS DISTINCT FROM 'off'"

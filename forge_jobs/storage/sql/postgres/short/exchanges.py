@@ -17,7 +17,7 @@ from forge_jobs.storage.sql.jobs.successes import columns, owner_of
 from forge_jobs.storage.sql.postgres.direct import COUNT, MOMENT, NOW, Direct
 from forge_jobs.storage.sql.postgres.fronts import EVERYTHING, Place
 from forge_jobs.storage.sql.postgres.short.claims import COLUMNS, claim_steps
-from forge_jobs.storage.sql.postgres.successes import success_steps
+from forge_jobs.storage.sql.postgres.short.successes import success_steps
 
 # Jobs with children end by script: their children are told in the same transaction.
 _ENDS = success_steps(only="NOT has_children")
