@@ -1,6 +1,6 @@
 """Where claims begin while many dead rows stand in front of a queue."""
 
-from forge_jobs.storage.sql.postgres.fronts import EVERYTHING, FOR_S, MANY, Fronts, Place
+from forge_jobs.storage.sql.postgres.short.fronts import EVERYTHING, FOR_S, MANY, Fronts, Place
 
 ASKED = 10
 

@@ -22,10 +22,10 @@ from forge_jobs.storage.sql.jobs.store import SqlJobStore
 from forge_jobs.storage.sql.jobs.successes import are_plain_successes
 from forge_jobs.storage.sql.postgres import idle, lent
 from forge_jobs.storage.sql.postgres.database import PostgresDatabase
-from forge_jobs.storage.sql.postgres.fronts import Fronts
 from forge_jobs.storage.sql.postgres.short import bulk, claims, enqueues, exchanges
 from forge_jobs.storage.sql.postgres.short.claims import branches_for
 from forge_jobs.storage.sql.postgres.short.exchanges import Answer
+from forge_jobs.storage.sql.postgres.short.fronts import Fronts
 
 
 class PostgresJobStore(SqlJobStore):

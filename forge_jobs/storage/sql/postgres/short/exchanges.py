@@ -15,8 +15,8 @@ from forge_jobs.storage.sql.base.job_rows import Unreadable, claimed_jobs, durat
 from forge_jobs.storage.sql.base.tables import READY
 from forge_jobs.storage.sql.jobs.successes import columns, owner_of
 from forge_jobs.storage.sql.postgres.direct import COUNT, MOMENT, NOW, Direct
-from forge_jobs.storage.sql.postgres.fronts import EVERYTHING, Place
 from forge_jobs.storage.sql.postgres.short.claims import COLUMNS, claim_steps
+from forge_jobs.storage.sql.postgres.short.fronts import EVERYTHING, Place
 from forge_jobs.storage.sql.postgres.short.successes import success_steps
 
 # Jobs with children end by script: their children are told in the same transaction.
