@@ -6,7 +6,7 @@ from typing import Any
 from sqlalchemy import ARRAY, Connection, bindparam, text
 
 from forge_jobs.storage.sql.base.tables import schedules
-from forge_jobs.storage.sql.postgres.many import arrays, columns_of
+from forge_jobs.storage.sql.postgres.short.many import arrays, columns_of
 
 _WRITTEN = ("version", "next_at", "last_fired_at", "fired", "skipped", "error")
 _NAMES = ("name", *_WRITTEN)
