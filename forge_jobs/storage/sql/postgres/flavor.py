@@ -23,11 +23,11 @@ from forge_jobs.storage.sql.jobs.successes import Succeeded
 from forge_jobs.storage.sql.postgres.announcing import payloads
 from forge_jobs.storage.sql.postgres.borrowed import borrowed, is_of_driver
 from forge_jobs.storage.sql.postgres.driver_errors import DRIVER_ERRORS, refusal, translate
-from forge_jobs.storage.sql.postgres.schedules import advance_schedules
 from forge_jobs.storage.sql.postgres.sessions import LOCK_S
 from forge_jobs.storage.sql.postgres.short import claims
 from forge_jobs.storage.sql.postgres.short.many import insert_many
 from forge_jobs.storage.sql.postgres.short.renewals import renew_claims
+from forge_jobs.storage.sql.postgres.short.schedules import advance_schedules
 from forge_jobs.storage.sql.postgres.short.successes import succeed
 
 _NOW = text("SELECT (extract(epoch FROM statement_timestamp()) * 1000000)::bigint")
