@@ -1,0 +1,1 @@
+"""Connections to Postgres: hosts, sessions, and what their errors mean."""
