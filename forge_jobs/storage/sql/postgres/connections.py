@@ -18,7 +18,11 @@ from sqlalchemy.pool import NullPool
 from forge_jobs.clock import SystemClock
 from forge_jobs.errors import StorageError, Unavailable
 from forge_jobs.model.ids import new_job_id
-from forge_jobs.storage.sql.postgres.connecting import PostgresOptions, connect, statements_kept
+from forge_jobs.storage.sql.postgres.driver.connecting import (
+    PostgresOptions,
+    connect,
+    statements_kept,
+)
 from forge_jobs.storage.sql.postgres.driver_errors import DRIVER_ERRORS, leads_nowhere
 from forge_jobs.storage.sql.postgres.sessions import ONE_PLAN, plan_once
 

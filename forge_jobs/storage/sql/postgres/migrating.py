@@ -28,8 +28,8 @@ from forge_jobs.storage.sql.base.database import Script
 from forge_jobs.storage.sql.base.transaction import Tx
 from forge_jobs.storage.sql.migrations import runner
 from forge_jobs.storage.sql.migrations.files import ConcurrentIndex, Migration
-from forge_jobs.storage.sql.postgres.connecting import PostgresOptions, connect
 from forge_jobs.storage.sql.postgres.database import PostgresDatabase
+from forge_jobs.storage.sql.postgres.driver.connecting import PostgresOptions, connect
 from forge_jobs.storage.sql.postgres.driver_errors import (
     DRIVER_ERRORS,
     LOCK_TIMEOUT,

@@ -3,7 +3,6 @@
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 from forge_jobs.errors import InvalidInput
-from forge_jobs.storage.sql.postgres.connecting import PostgresOptions
 from forge_jobs.storage.sql.postgres.driver.address import (
     SYSTEM,
     check_tls,
@@ -13,6 +12,7 @@ from forge_jobs.storage.sql.postgres.driver.address import (
     sockets_of,
     trusted_by_system,
 )
+from forge_jobs.storage.sql.postgres.driver.connecting import PostgresOptions
 from forge_jobs.storage.sql.postgres.store import PostgresAddress
 from forge_jobs.storage.urls import choice, count, flag, options_of, seconds
 

@@ -17,8 +17,8 @@ from forge_jobs.storage.sql.migrations import runner
 from forge_jobs.storage.sql.migrations.migrator import SqlMigrator, settle_schema
 from forge_jobs.storage.sql.postgres.announcing import Announcer
 from forge_jobs.storage.sql.postgres.config_store import PostgresConfigStore
-from forge_jobs.storage.sql.postgres.connecting import PostgresOptions
 from forge_jobs.storage.sql.postgres.database import PostgresDatabase
+from forge_jobs.storage.sql.postgres.driver.connecting import PostgresOptions
 from forge_jobs.storage.sql.postgres.flavor import PostgresFlavor
 from forge_jobs.storage.sql.postgres.idle import PostgresCronStore
 from forge_jobs.storage.sql.postgres.job_store import PostgresJobStore
