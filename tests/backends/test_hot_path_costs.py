@@ -15,7 +15,7 @@ from forge_jobs.model.processes import PodLease
 from forge_jobs.model.queues import RateLimit
 from forge_jobs.model.transitions import Demand, Finalization
 from forge_jobs.storage.protocols import Storage
-from forge_jobs.storage.sql.postgres import connections
+from forge_jobs.storage.sql.postgres.driver import connections
 from tests.support.backends import BACKENDS, forget
 from tests.support.factories import KIND, QUEUE, done, enqueue_one, new_job, register
 

@@ -12,8 +12,8 @@ from sqlalchemy import text
 
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.storage.sql.base.transaction import Tx
-from forge_jobs.storage.sql.postgres.connections import PostgresConnection
 from forge_jobs.storage.sql.postgres.database import PostgresDatabase
+from forge_jobs.storage.sql.postgres.driver.connections import PostgresConnection
 from tests.support.waiting import wait_until
 
 R = TypeVar("R")

@@ -14,7 +14,7 @@ from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.storage.sql.base.transaction import Tx
 from forge_jobs.storage.sql.jobs.enqueue import enqueue
-from forge_jobs.storage.sql.postgres.connections import PostgresConnection
+from forge_jobs.storage.sql.postgres.driver.connections import PostgresConnection
 from tests.support.factories import QUEUE, claim, enqueue_one, new_job, register
 from tests.support.postgres import (
     a_role,

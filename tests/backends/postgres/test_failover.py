@@ -11,7 +11,8 @@ import pytest
 from forge_jobs.errors import StorageError, Unavailable
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
-from forge_jobs.storage.sql.postgres import connections, listening
+from forge_jobs.storage.sql.postgres import listening
+from forge_jobs.storage.sql.postgres.driver import connections
 from forge_jobs.testing.servers import PostgresServer
 from forge_jobs.testing.standby import PostgresStandby
 from tests.support.factories import QUEUE, enqueue_one

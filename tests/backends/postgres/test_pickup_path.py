@@ -15,7 +15,7 @@ from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.handlers.requests import EnqueueRequest
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.storage.sql.postgres import announcing
-from forge_jobs.storage.sql.postgres.connections import PostgresConnection
+from forge_jobs.storage.sql.postgres.driver.connections import PostgresConnection
 from tests.support.runtimes import QUEUE, a_runtime
 from tests.support.waiting import wait_until
 

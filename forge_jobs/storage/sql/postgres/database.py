@@ -30,9 +30,9 @@ from forge_jobs.storage.sql.base.database import Script
 from forge_jobs.storage.sql.base.transaction import Again, Tx
 from forge_jobs.storage.sql.postgres import rights
 from forge_jobs.storage.sql.postgres.announcing import Announcer
-from forge_jobs.storage.sql.postgres.connections import Connections, Stale
 from forge_jobs.storage.sql.postgres.direct import Direct, DirectScript
 from forge_jobs.storage.sql.postgres.driver.connecting import PostgresOptions
+from forge_jobs.storage.sql.postgres.driver.connections import Connections, Stale
 from forge_jobs.storage.sql.postgres.driver_errors import (
     DRIVER_ERRORS,
     LACKS_PRIVILEGE,
