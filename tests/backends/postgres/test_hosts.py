@@ -13,9 +13,9 @@ import pytest
 
 from forge_jobs.errors import InvalidInput, StorageError, Unavailable
 from forge_jobs.storage.opening import open_storage
-from forge_jobs.storage.sql.postgres import hosts
+from forge_jobs.storage.sql.postgres.driver import hosts
 from forge_jobs.storage.sql.postgres.driver.connecting import PostgresOptions, connect
-from forge_jobs.storage.sql.postgres.hosts import Address
+from forge_jobs.storage.sql.postgres.driver.hosts import Address
 from forge_jobs.storage.sql.postgres.opening import parse
 from forge_jobs.testing.base import HOST, free_port
 from tests.support.factories import QUEUE, enqueue_one

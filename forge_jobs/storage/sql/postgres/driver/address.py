@@ -9,7 +9,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from forge_jobs.errors import InvalidInput
-from forge_jobs.storage.sql.postgres.hosts import ANY, PRIMARY, READ_WRITE, Address, Hosts
+from forge_jobs.storage.sql.postgres.driver.hosts import ANY, PRIMARY, READ_WRITE, Address, Hosts
 from forge_jobs.storage.urls import choice, count, flag
 
 _FILES = ("sslrootcert", "sslcert", "sslkey", "sslcrl")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import asyncpg
 
 from forge_jobs.storage.sql.postgres.driver.address import Sockets
-from forge_jobs.storage.sql.postgres.hosts import ANY, Address, Hosts
+from forge_jobs.storage.sql.postgres.driver.hosts import ANY, Address, Hosts
 from forge_jobs.storage.sql.postgres.sessions import session
 
 _STATEMENTS = 256
