@@ -15,7 +15,7 @@ _OWN = (
     Bug(
         "postgres: a row that a foreign key holds stops retention",
         ("tests/backends/postgres/test_held_jobs.py",),
-        (Edit(f"{_POSTGRES}driver_errors.py", 'if code[:2] not in ("23", "P0"):', "if code:"),),
+        (Edit(f"{_POSTGRES}driver/errors.py", 'if code[:2] not in ("23", "P0"):', "if code:"),),
         "postgres",
     ),
     _bug(

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from forge_jobs.clock import SystemClock
 from forge_jobs.errors import StorageError
 from forge_jobs.reports import reporter
-from forge_jobs.storage.sql.postgres.driver_errors import DRIVER_ERRORS
+from forge_jobs.storage.sql.postgres.driver.errors import DRIVER_ERRORS
 
 logger = reporter(__name__)
 

@@ -33,7 +33,7 @@ from forge_jobs.storage.sql.postgres.announcing import Announcer
 from forge_jobs.storage.sql.postgres.direct import Direct, DirectScript
 from forge_jobs.storage.sql.postgres.driver.connecting import PostgresOptions
 from forge_jobs.storage.sql.postgres.driver.connections import Connections, Stale
-from forge_jobs.storage.sql.postgres.driver_errors import (
+from forge_jobs.storage.sql.postgres.driver.errors import (
     DRIVER_ERRORS,
     LACKS_PRIVILEGE,
     LOCK_TIMEOUT,

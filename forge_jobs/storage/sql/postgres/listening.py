@@ -31,7 +31,7 @@ from forge_jobs.storage.notices import (
 from forge_jobs.storage.protocols import StoreHealth
 from forge_jobs.storage.sql.postgres.announcing import news_in
 from forge_jobs.storage.sql.postgres.driver.connecting import PostgresOptions, connect
-from forge_jobs.storage.sql.postgres.driver_errors import DRIVER_ERRORS
+from forge_jobs.storage.sql.postgres.driver.errors import DRIVER_ERRORS
 
 logger = reporter(__name__)
 

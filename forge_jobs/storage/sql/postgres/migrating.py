@@ -30,7 +30,7 @@ from forge_jobs.storage.sql.migrations import runner
 from forge_jobs.storage.sql.migrations.files import ConcurrentIndex, Migration
 from forge_jobs.storage.sql.postgres.database import PostgresDatabase
 from forge_jobs.storage.sql.postgres.driver.connecting import PostgresOptions, connect
-from forge_jobs.storage.sql.postgres.driver_errors import (
+from forge_jobs.storage.sql.postgres.driver.errors import (
     DRIVER_ERRORS,
     LOCK_TIMEOUT,
     sqlstate_of,
