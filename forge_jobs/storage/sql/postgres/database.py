@@ -42,9 +42,9 @@ from forge_jobs.storage.sql.postgres.driver.errors import (
     sqlstate_of,
     translate,
 )
+from forge_jobs.storage.sql.postgres.driver.sessions import MOMENT_S, begin_read, begin_write
 from forge_jobs.storage.sql.postgres.flavor import PostgresFlavor
 from forge_jobs.storage.sql.postgres.listening import Bell
-from forge_jobs.storage.sql.postgres.sessions import MOMENT_S, begin_read, begin_write
 
 R = TypeVar("R")
 S = TypeVar("S")

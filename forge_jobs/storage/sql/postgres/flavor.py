@@ -23,7 +23,7 @@ from forge_jobs.storage.sql.jobs.successes import Succeeded
 from forge_jobs.storage.sql.postgres.announcing import payloads
 from forge_jobs.storage.sql.postgres.driver.borrowed import borrowed, is_of_driver
 from forge_jobs.storage.sql.postgres.driver.errors import DRIVER_ERRORS, refusal, translate
-from forge_jobs.storage.sql.postgres.sessions import LOCK_S
+from forge_jobs.storage.sql.postgres.driver.sessions import LOCK_S
 from forge_jobs.storage.sql.postgres.short import claims
 from forge_jobs.storage.sql.postgres.short.many import insert_many
 from forge_jobs.storage.sql.postgres.short.renewals import renew_claims

@@ -25,8 +25,8 @@ from forge_jobs.storage.sql.config.store import settings_columns
 from forge_jobs.storage.sql.jobs.children import LIVE, TOLD
 from forge_jobs.storage.sql.jobs.enqueue import answer_alone
 from forge_jobs.storage.sql.postgres.direct import COUNT, MOMENT
+from forge_jobs.storage.sql.postgres.driver.sessions import LOCK_S
 from forge_jobs.storage.sql.postgres.flavor import NOT_SWITCHED_OFF, PostgresFlavor, quoted_name
-from forge_jobs.storage.sql.postgres.sessions import LOCK_S
 from forge_jobs.storage.sql.postgres.short.enqueues import (
     COLUMNS,
     COPIED,

@@ -11,7 +11,7 @@ import asyncpg
 
 from forge_jobs.storage.sql.postgres.driver.address import Sockets
 from forge_jobs.storage.sql.postgres.driver.hosts import ANY, Address, Hosts
-from forge_jobs.storage.sql.postgres.sessions import session
+from forge_jobs.storage.sql.postgres.driver.sessions import session
 
 _STATEMENTS = 256
 """How many prepared statements each connection keeps: more than the store has."""

@@ -24,7 +24,7 @@ from forge_jobs.storage.sql.postgres.driver.connecting import (
     statements_kept,
 )
 from forge_jobs.storage.sql.postgres.driver.errors import DRIVER_ERRORS, leads_nowhere
-from forge_jobs.storage.sql.postgres.sessions import ONE_PLAN, plan_once
+from forge_jobs.storage.sql.postgres.driver.sessions import ONE_PLAN, plan_once
 
 R = TypeVar("R")
 
