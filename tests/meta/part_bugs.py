@@ -155,7 +155,7 @@ PART_BUGS: tuple[Bug, ...] = (
     ),
     _bug_of_moves(
         "a look that was begun before a hash was moved counts",
-        f"{_REDIS}locators.py",
+        f"{_REDIS}locators/locators.py",
         "            if db.places.states != seen:\n                continue\n",
         "",
     ),

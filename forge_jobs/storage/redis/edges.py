@@ -18,7 +18,7 @@ from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import NewJob
 from forge_jobs.storage.redis.database import Database
 from forge_jobs.storage.redis.keys import queue_tag
-from forge_jobs.storage.redis.locators import locate
+from forge_jobs.storage.redis.locators.locators import locate
 
 Otherwise = Literal["missing", "told", "left"]
 """Of a parent that is not there: refuse the call, tell the children as if it had been removed

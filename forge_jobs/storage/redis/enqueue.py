@@ -23,7 +23,7 @@ from forge_jobs.storage.redis.edges import Edges, Link, Otherwise, missing
 from forge_jobs.storage.redis.errors import WrongType
 from forge_jobs.storage.redis.fleet import note_queues
 from forge_jobs.storage.redis.locating import Ids, Locating
-from forge_jobs.storage.redis.locators import locate
+from forge_jobs.storage.redis.locators.locators import locate
 from forge_jobs.storage.redis.moving import look_again, refresh
 from forge_jobs.storage.redis.places import State
 from forge_jobs.storage.redis.queue_records import DEFAULT_FIELDS

@@ -18,7 +18,7 @@ from forge_jobs.storage.redis.database import Database
 from forge_jobs.storage.redis.filters import filter_parts
 from forge_jobs.storage.redis.fleet import queue_names
 from forge_jobs.storage.redis.keys import queue_of
-from forge_jobs.storage.redis.locators import locate_by_queue
+from forge_jobs.storage.redis.locators.locators import locate_by_queue
 
 Located = tuple[JobId, str]
 """A job's id and the base of its queue."""

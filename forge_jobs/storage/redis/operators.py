@@ -10,7 +10,7 @@ from forge_jobs.storage.redis.database import Database
 from forge_jobs.storage.redis.filters import filter_parts
 from forge_jobs.storage.redis.fleet import in_all_queues
 from forge_jobs.storage.redis.lists import oldest
-from forge_jobs.storage.redis.locators import locate_by_queue
+from forge_jobs.storage.redis.locators.locators import locate_by_queue
 from forge_jobs.storage.redis.requeues import requeue
 from forge_jobs.storage.redis.steps import ITEMS_AT_ONCE, run_in_steps
 

@@ -17,7 +17,7 @@ from forge_jobs.storage.redis.database import Database
 from forge_jobs.storage.redis.fleet import in_all_queues, in_each_queue
 from forge_jobs.storage.redis.keys import queue_of
 from forge_jobs.storage.redis.lists import Located, newest, portions
-from forge_jobs.storage.redis.locators import by_base, locate_some
+from forge_jobs.storage.redis.locators.locators import by_base, locate_some
 
 _WHOLE_AT_ONCE = 100
 """Whole jobs may be large."""

@@ -19,7 +19,7 @@ from forge_jobs.storage.redis.database import Database
 from forge_jobs.storage.redis.edges import Edge
 from forge_jobs.storage.redis.fleet import queue_names
 from forge_jobs.storage.redis.keys import queue_of, queue_tag
-from forge_jobs.storage.redis.locators import by_base, locate_some
+from forge_jobs.storage.redis.locators.locators import by_base, locate_some
 from forge_jobs.storage.redis.steps import run_in_steps
 
 _TRIES = 10

@@ -25,7 +25,7 @@ from forge_jobs.storage.redis.edges import Edge
 from forge_jobs.storage.redis.filters import filter_parts
 from forge_jobs.storage.redis.fleet import in_every_queue, note_queues, queue_names
 from forge_jobs.storage.redis.keys import queue_of, queue_tag
-from forge_jobs.storage.redis.locators import locate_some
+from forge_jobs.storage.redis.locators.locators import locate_some
 from forge_jobs.storage.redis.moving import Mover
 
 _STOOD_S = 60.0

@@ -17,7 +17,7 @@ from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.storage.redis.database import BASES_AT_ONCE
 from forge_jobs.storage.redis.enqueue import enqueue
-from forge_jobs.storage.redis.locators import locate
+from forge_jobs.storage.redis.locators.locators import locate
 from forge_jobs.storage.redis.places import Places
 from forge_jobs.testing.servers import RedisServer
 from tests.support import servers

@@ -1,0 +1,1 @@
+"""In which queue a job is stored: locators, kept beside the queues."""
