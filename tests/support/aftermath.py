@@ -3,7 +3,7 @@
 import sqlite3
 from pathlib import Path
 
-from forge_jobs.storage.redis.address import parse_url
+from forge_jobs.storage.redis.driver.address import parse_url
 from tests.support import databases, key_prefixes, redis_keys
 from tests.support.backends import POOLED
 

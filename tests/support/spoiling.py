@@ -11,7 +11,7 @@ import asyncpg
 import msgspec
 from sqlalchemy import BigInteger, Boolean, Column, Table
 
-from forge_jobs.storage.redis.address import parse_url
+from forge_jobs.storage.redis.driver.address import parse_url
 from tests.support.backends import url_of
 from tests.support.key_prefixes import looker_of
 

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeVar
 
-from forge_jobs.storage.redis.address import Host
+from forge_jobs.storage.redis.driver.address import Host
 from forge_jobs.storage.redis.errors import is_unreached
 
 T = TypeVar("T")

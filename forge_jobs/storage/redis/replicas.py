@@ -6,7 +6,7 @@ from typing import Any
 
 from forge_jobs.clock import SystemClock
 from forge_jobs.reports import reporter
-from forge_jobs.storage.redis.address import Host, RedisUrl, in_words
+from forge_jobs.storage.redis.driver.address import Host, RedisUrl, in_words
 
 logger = reporter(__name__)
 

@@ -3,7 +3,7 @@
 import pytest
 
 from forge_jobs.errors import InvalidInput
-from forge_jobs.storage.redis.address import Login, RedisUrl, Tls, parse_url
+from forge_jobs.storage.redis.driver.address import Login, RedisUrl, Tls, parse_url
 
 FILE = __file__
 SECRETS = ("hunter2", "db.internal")

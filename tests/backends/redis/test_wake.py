@@ -287,7 +287,7 @@ async def test_a_server_that_is_not_there_delays_the_first_wait_by_a_second_at_m
 _FORGETS_TO_CLOSE = """
 import asyncio, sys
 from datetime import timedelta
-from forge_jobs.storage.redis.address import parse_url
+from forge_jobs.storage.redis.driver.address import parse_url
 from forge_jobs.storage.redis.database import Database
 from forge_jobs.storage.redis.keys import Keys
 from forge_jobs.storage.redis.listening import Ear
