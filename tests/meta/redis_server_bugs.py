@@ -21,14 +21,14 @@ REDIS_SERVER_BUGS: tuple[Bug, ...] = (
     _bug(
         "hosts asked one after another",
         "silent_hosts",
-        "asking.py",
+        "driver/hosts.py",
         "timeout=None if host is None else _STAGGER_S",
         "timeout=None",
     ),
     _bug(
         "a silent host keeps its place",
         "silent_hosts",
-        "asking.py",
+        "driver/hosts.py",
         "                    self.put_last(host)\n",
         "                    pass\n",
     ),
