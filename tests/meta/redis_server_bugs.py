@@ -42,7 +42,7 @@ REDIS_SERVER_BUGS: tuple[Bug, ...] = (
     _bug(
         "redirects without an end",
         "silent_hosts",
-        "cluster.py",
+        "driver/cluster.py",
         "if moves > _MOST_MOVES",
         "if moves < 0",
     ),
