@@ -49,14 +49,14 @@ REDIS_SERVER_BUGS: tuple[Bug, ...] = (
     _bug(
         "an idle connection that was reset is used",
         "connections",
-        "connections.py",
+        "driver/connections.py",
         "writer is None or writer.transport.is_closing()",
         "writer is None",
     ),
     _bug(
         "uvloop's error for a reset let out",
         "connections",
-        "connections.py",
+        "driver/connections.py",
         "_reset_while_writing(error) from error\n    return",
         "\n    return",
     ),
@@ -119,7 +119,7 @@ REDIS_SERVER_BUGS: tuple[Bug, ...] = (
     _bug(
         "replicas that one server misses are missed by all",
         "durability",
-        "connections.py",
+        "driver/connections.py",
         "each.host = (connection.host, connection.port)",
         'each.host = ("", 0)',
     ),
@@ -133,7 +133,7 @@ REDIS_SERVER_BUGS: tuple[Bug, ...] = (
     _bug(
         "a replaced primary that wakes up is believed",
         "silent_hosts",
-        "connections.py",
+        "driver/connections.py",
         "            if has_left:\n",
         "            if False:\n",
     ),

@@ -10,7 +10,7 @@ import pytest
 from redis.asyncio.connection import Connection
 from sqlalchemy import Engine, event
 
-from forge_jobs.storage.redis import connections
+from forge_jobs.storage.redis.driver import connections
 from forge_jobs.storage.sql.base.transaction import Often
 from forge_jobs.storage.sql.sqlite.statements import Statements
 

@@ -15,8 +15,8 @@ from forge_jobs.model.queues import Wake
 from forge_jobs.storage.elsewhere import KnownElsewhere
 from forge_jobs.storage.protocols.bundle import StoreHealth
 from forge_jobs.storage.redis.answers import Decoder
-from forge_jobs.storage.redis.connections import Command, Turn
 from forge_jobs.storage.redis.driver.address import RedisUrl
+from forge_jobs.storage.redis.driver.connections import Command, Turn
 from forge_jobs.storage.redis.errors import TRANSLATED, WrongType, translate
 from forge_jobs.storage.redis.keys import queue_of
 from forge_jobs.storage.redis.listening import Ear

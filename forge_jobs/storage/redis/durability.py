@@ -9,7 +9,7 @@ from typing import Any
 from redis.exceptions import NoPermissionError, ResponseError
 
 from forge_jobs.errors import StorageError
-from forge_jobs.storage.redis.connections import Pool
+from forge_jobs.storage.redis.driver.connections import Pool
 from forge_jobs.storage.redis.errors import is_unreached
 from forge_jobs.storage.redis.servers import Servers
 
