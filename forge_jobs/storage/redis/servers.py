@@ -8,7 +8,7 @@ from redis.asyncio.connection import Connection
 from forge_jobs.storage.redis.driver.address import Host, RedisUrl
 from forge_jobs.storage.redis.driver.cluster import Cluster
 from forge_jobs.storage.redis.driver.connections import Pool, Turn, connect_to
-from forge_jobs.storage.redis.sentinels import Sentinels
+from forge_jobs.storage.redis.driver.sentinels import Sentinels
 
 
 class Servers(Protocol):
