@@ -35,7 +35,7 @@ REDIS_SERVER_BUGS: tuple[Bug, ...] = (
     _bug(
         "nobody asks whether a silent server was replaced",
         "silent_hosts",
-        "silence.py",
+        "driver/silence.py",
         "if self._silent() and",
         "if not self._begun and",
     ),
