@@ -7,7 +7,7 @@ import pytest
 from redis import exceptions as redis
 
 from forge_jobs.errors import InvalidInput, StorageError, StorageRefused, Unavailable
-from forge_jobs.storage.redis import errors as of_redis
+from forge_jobs.storage.redis.driver import errors as of_redis
 from forge_jobs.storage.sql.postgres.driver import errors as of_postgres
 from forge_jobs.storage.sql.sqlite import driver_errors as of_sqlite
 

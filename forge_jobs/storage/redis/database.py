@@ -17,8 +17,8 @@ from forge_jobs.storage.protocols.bundle import StoreHealth
 from forge_jobs.storage.redis.answers import Decoder
 from forge_jobs.storage.redis.driver.address import RedisUrl
 from forge_jobs.storage.redis.driver.connections import Command, Turn
+from forge_jobs.storage.redis.driver.errors import TRANSLATED, WrongType, translate
 from forge_jobs.storage.redis.driver.routing import servers_of
-from forge_jobs.storage.redis.errors import TRANSLATED, WrongType, translate
 from forge_jobs.storage.redis.keys import queue_of
 from forge_jobs.storage.redis.listening import Ear
 from forge_jobs.storage.redis.parts import Answers, Silence, unavailable_in

@@ -10,8 +10,8 @@ from redis.exceptions import NoPermissionError, ResponseError
 
 from forge_jobs.errors import StorageError
 from forge_jobs.storage.redis.driver.connections import Pool
+from forge_jobs.storage.redis.driver.errors import is_unreached
 from forge_jobs.storage.redis.driver.routing import Servers
-from forge_jobs.storage.redis.errors import is_unreached
 
 _SETTINGS = ("appendfsync", "save", "min-replicas-to-write", "maxmemory-policy")
 _OLDEST = (7, 0)

@@ -38,8 +38,8 @@ from forge_jobs.storage.notices import (
 from forge_jobs.storage.protocols.bundle import StoreHealth
 from forge_jobs.storage.redis.driver.address import RedisUrl
 from forge_jobs.storage.redis.driver.connections import drop
+from forge_jobs.storage.redis.driver.errors import TRANSLATED, translate
 from forge_jobs.storage.redis.driver.routing import servers_of
-from forge_jobs.storage.redis.errors import TRANSLATED, translate
 from forge_jobs.storage.redis.keys import queue_of
 
 logger = reporter(__name__)

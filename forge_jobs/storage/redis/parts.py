@@ -5,7 +5,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from forge_jobs.errors import StorageRefused, Unavailable
 from forge_jobs.reports import reporter
-from forge_jobs.storage.redis.errors import TRANSLATED, translate
+from forge_jobs.storage.redis.driver.errors import TRANSLATED, translate
 from forge_jobs.storage.redis.keys import queue_of
 
 logger = reporter(__name__)

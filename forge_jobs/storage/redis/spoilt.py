@@ -12,7 +12,7 @@ from redis.exceptions import ResponseError
 
 from forge_jobs.errors import Unavailable
 from forge_jobs.reports import reporter
-from forge_jobs.storage.redis.errors import WrongType, translate
+from forge_jobs.storage.redis.driver.errors import WrongType, translate
 from forge_jobs.storage.redis.keys import queue_of
 
 logger = reporter(__name__)

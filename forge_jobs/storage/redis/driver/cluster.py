@@ -19,8 +19,8 @@ from forge_jobs.errors import StorageError
 from forge_jobs.storage.notices import until_set
 from forge_jobs.storage.redis.driver.address import Host, RedisUrl, in_words
 from forge_jobs.storage.redis.driver.connections import Pool, Turn, connect_to, drop
+from forge_jobs.storage.redis.driver.errors import TRANSLATED, SlotsDisputed, name_server
 from forge_jobs.storage.redis.driver.hosts import Hosts
-from forge_jobs.storage.redis.errors import TRANSLATED, SlotsDisputed, name_server
 
 _FIRST_PAUSE_S = 0.02
 _LONGEST_PAUSE_S = 0.5

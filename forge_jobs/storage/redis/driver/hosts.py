@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeVar
 
 from forge_jobs.storage.redis.driver.address import Host
-from forge_jobs.storage.redis.errors import is_unreached
+from forge_jobs.storage.redis.driver.errors import is_unreached
 
 T = TypeVar("T")
 

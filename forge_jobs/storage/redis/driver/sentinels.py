@@ -5,8 +5,8 @@ from redis.exceptions import ConnectionError as NotConnected
 
 from forge_jobs.storage.redis.driver.address import Host, RedisUrl
 from forge_jobs.storage.redis.driver.connections import connect, connect_to, converse, drop
+from forge_jobs.storage.redis.driver.errors import TRANSLATED, name_server
 from forge_jobs.storage.redis.driver.hosts import Hosts
-from forge_jobs.storage.redis.errors import TRANSLATED, name_server
 
 
 class Sentinels:

@@ -8,7 +8,7 @@ from redis.asyncio.connection import Connection
 from forge_jobs.errors import StorageError
 from forge_jobs.storage.notices import until_set
 from forge_jobs.storage.redis.driver.address import Host
-from forge_jobs.storage.redis.errors import TRANSLATED
+from forge_jobs.storage.redis.driver.errors import TRANSLATED
 
 _DOUBT_S = 1.0
 """A call that has been silent for so long may be one to a server that was replaced."""
