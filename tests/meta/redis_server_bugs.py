@@ -140,7 +140,7 @@ REDIS_SERVER_BUGS: tuple[Bug, ...] = (
     _bug(
         "an eviction policy looked for in INFO alone",
         "durability",
-        "durability.py",
+        "driver/durability.py",
         ' or self.settings.get("maxmemory-policy", "")',
         ' or ""',
     ),

@@ -16,7 +16,7 @@ from forge_jobs.storage.redis.config_store import RedisConfigStore
 from forge_jobs.storage.redis.cron_store import RedisCronStore
 from forge_jobs.storage.redis.database import Database
 from forge_jobs.storage.redis.driver.address import RedisUrl, parse_url
-from forge_jobs.storage.redis.durability import Findings, in_words, look
+from forge_jobs.storage.redis.driver.durability import Findings, in_words, look
 from forge_jobs.storage.redis.fleet import unreadable
 from forge_jobs.storage.redis.job_store import RedisJobStore
 from forge_jobs.storage.redis.late_check import LateCheck
