@@ -112,7 +112,7 @@ REDIS_SERVER_BUGS: tuple[Bug, ...] = (
     _bug(
         "every write waits for missing replicas",
         "durability",
-        "replicas.py",
+        "driver/replicas.py",
         "return 0, 1",
         "pass",
     ),
@@ -126,7 +126,7 @@ REDIS_SERVER_BUGS: tuple[Bug, ...] = (
     _bug(
         "a write that only asked says that replicas are missing",
         "durability",
-        "replicas.py",
+        "driver/replicas.py",
         "if not has_waited and not server.short:",
         "if False:",
     ),

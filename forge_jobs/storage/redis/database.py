@@ -18,12 +18,12 @@ from forge_jobs.storage.redis.answers import Decoder
 from forge_jobs.storage.redis.driver.address import RedisUrl
 from forge_jobs.storage.redis.driver.connections import Command, Turn
 from forge_jobs.storage.redis.driver.errors import TRANSLATED, WrongType, translate
+from forge_jobs.storage.redis.driver.replicas import Replicas, Wait
 from forge_jobs.storage.redis.driver.routing import servers_of
 from forge_jobs.storage.redis.keys import queue_of
 from forge_jobs.storage.redis.listening import Ear
 from forge_jobs.storage.redis.parts import Answers, Silence, unavailable_in
 from forge_jobs.storage.redis.places import KnownOfStore
-from forge_jobs.storage.redis.replicas import Replicas, Wait
 from forge_jobs.storage.redis.scripts import script
 from forge_jobs.storage.redis.spoilt import (
     SpoiltKeys,

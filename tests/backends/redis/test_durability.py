@@ -12,7 +12,7 @@ from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.redis.database import Database
 from forge_jobs.storage.redis.driver.address import parse_url
 from forge_jobs.storage.redis.driver.durability import Findings, in_words, look
-from forge_jobs.storage.redis.replicas import Replicas, Wait
+from forge_jobs.storage.redis.driver.replicas import Replicas, Wait
 from forge_jobs.testing.servers import RedisServer
 from tests.support import servers
 from tests.support.factories import QUEUE, enqueue_one

@@ -20,8 +20,8 @@ from redis.exceptions import MasterDownError, ReadOnlyError, ResponseError
 from forge_jobs.errors import StorageError
 from forge_jobs.storage.redis.driver.address import Host, Login, RedisUrl, Tls, in_words
 from forge_jobs.storage.redis.driver.errors import TRANSLATED, name_server
+from forge_jobs.storage.redis.driver.replicas import Wait
 from forge_jobs.storage.redis.driver.silence import SilentCalls
-from forge_jobs.storage.redis.replicas import Wait
 
 Command = Sequence[str | int | bytes]
 
