@@ -57,13 +57,13 @@ _SPOILT_KEYS = [
     ),
     _of_a_key(
         "a queue that cannot be worked is asked on and on",
-        "spoilt.py",
+        "base/spoilt.py",
         "            if any(key.is_needed for key in keys):",
         "            if not keys:",
     ),
     _of_a_key(
         "a queue whose keys were mended stays away",
-        "spoilt.py",
+        "base/spoilt.py",
         "                if not keys:\n",
         "                if False:\n",
     ),

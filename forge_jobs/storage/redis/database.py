@@ -15,6 +15,13 @@ from forge_jobs.model.queues import Wake
 from forge_jobs.storage.elsewhere import KnownElsewhere
 from forge_jobs.storage.protocols.bundle import StoreHealth
 from forge_jobs.storage.redis.answers import Decoder
+from forge_jobs.storage.redis.base.spoilt import (
+    SpoiltKeys,
+    WrongKey,
+    is_of_locators,
+    parted,
+    wrong_type_in,
+)
 from forge_jobs.storage.redis.driver.address import RedisUrl
 from forge_jobs.storage.redis.driver.connections import Command, Turn
 from forge_jobs.storage.redis.driver.errors import TRANSLATED, WrongType, translate
@@ -25,13 +32,6 @@ from forge_jobs.storage.redis.listening import Ear
 from forge_jobs.storage.redis.parts import Answers, Silence, unavailable_in
 from forge_jobs.storage.redis.places import KnownOfStore
 from forge_jobs.storage.redis.scripts import script
-from forge_jobs.storage.redis.spoilt import (
-    SpoiltKeys,
-    WrongKey,
-    is_of_locators,
-    parted,
-    wrong_type_in,
-)
 from forge_jobs.storage.redis.waiting import NOTE_AFTER_S, Waits
 
 T = TypeVar("T")
