@@ -12,6 +12,7 @@ from forge_jobs.clock import Clock
 from forge_jobs.errors import InvalidInput, Unavailable
 from forge_jobs.reports import reporter
 from forge_jobs.storage.protocols import Storage
+from forge_jobs.storage.redis.base.rights import check_rights
 from forge_jobs.storage.redis.config_store import RedisConfigStore
 from forge_jobs.storage.redis.cron_store import RedisCronStore
 from forge_jobs.storage.redis.database import Database
@@ -25,7 +26,6 @@ from forge_jobs.storage.redis.moving import begin
 from forge_jobs.storage.redis.moving import look as look_at_locators
 from forge_jobs.storage.redis.places import KnownOfStore
 from forge_jobs.storage.redis.procs import RedisProcStore
-from forge_jobs.storage.redis.rights import check_rights
 from forge_jobs.storage.redis.schema import RedisMigrator, settle_schema
 
 logger = reporter(__name__)

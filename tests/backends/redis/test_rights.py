@@ -17,7 +17,7 @@ from forge_jobs.model.jobs import After, JobStatus
 from forge_jobs.model.queues import QueueChange
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
-from forge_jobs.storage.redis.rights import ON_KEYS
+from forge_jobs.storage.redis.base.rights import ON_KEYS
 from forge_jobs.testing.servers import RedisCluster, RedisServer
 from tests.support import servers
 from tests.support.factories import QUEUE, enqueue_one, new_job, only
