@@ -14,7 +14,7 @@ from forge_jobs.errors import SchemaMismatch, StorageClosed, Unavailable
 from forge_jobs.model.queues import Wake
 from forge_jobs.storage.elsewhere import KnownElsewhere
 from forge_jobs.storage.protocols.bundle import StoreHealth
-from forge_jobs.storage.redis.answers import Decoder
+from forge_jobs.storage.redis.base.answers import Decoder
 from forge_jobs.storage.redis.base.spoilt import (
     SpoiltKeys,
     WrongKey,
