@@ -29,7 +29,7 @@ PART_BUGS: tuple[Bug, ...] = (
     ),
     _bug(
         "a pass fails with one of its queues",
-        f"{_REDIS}database.py",
+        f"{_REDIS}base/database.py",
         "if silent is not None and self.is_cluster:",
         "if silent is None and self.is_cluster:",
     ),
@@ -89,7 +89,7 @@ PART_BUGS: tuple[Bug, ...] = (
     ),
     _bug(
         "silence is not named",
-        f"{_REDIS}database.py",
+        f"{_REDIS}base/database.py",
         "        self.silence.note(found, mute)\n",
         "",
     ),

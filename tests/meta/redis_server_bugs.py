@@ -14,7 +14,7 @@ REDIS_SERVER_BUGS: tuple[Bug, ...] = (
     _bug(
         "a call tells its caller a turn of the event loop later",
         "loop_turns",
-        "database.py",
+        "base/database.py",
         "        return await answer\n",
         "        return await asyncio.shield(answer)\n",
     ),

@@ -4,7 +4,7 @@ import secrets
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
-from forge_jobs.storage.redis.database import Database
+from forge_jobs.storage.redis.base.database import Database
 from forge_jobs.storage.redis.driver.address import parse_url
 from forge_jobs.storage.redis.keys import Keys
 from forge_jobs.storage.redis.listening import Ear

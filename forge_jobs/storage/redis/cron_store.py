@@ -14,7 +14,7 @@ from forge_jobs.storage.batches import check_batch
 from forge_jobs.storage.redis import firing, schedules
 from forge_jobs.storage.redis.allocations import MaybeStored, fleet_version, read_queues
 from forge_jobs.storage.redis.base.answers import Decoder
-from forge_jobs.storage.redis.database import Database
+from forge_jobs.storage.redis.base.database import Database
 
 _decode_allocation = Decoder(MaybeStored).decode
 

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from forge_jobs.errors import Unavailable
 from forge_jobs.model.ids import JobId
-from forge_jobs.storage.redis.database import Database
+from forge_jobs.storage.redis.base.database import Database
 from forge_jobs.storage.redis.driver.errors import WrongType
 from forge_jobs.storage.redis.keys import OLD_HASHES, queue_of
 from forge_jobs.storage.redis.locators.locators import mark_in, queue_in

@@ -16,7 +16,7 @@ from forge_jobs.errors import NotFound
 from forge_jobs.model.edges import EdgeState
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import NewJob
-from forge_jobs.storage.redis.database import Database
+from forge_jobs.storage.redis.base.database import Database
 from forge_jobs.storage.redis.keys import queue_tag
 from forge_jobs.storage.redis.locators.locators import locate
 

@@ -10,7 +10,7 @@ import msgspec
 from forge_jobs.errors import Unavailable
 from forge_jobs.model.processes import Pod
 from forge_jobs.storage.redis.base.answers import Decoder
-from forge_jobs.storage.redis.database import Database
+from forge_jobs.storage.redis.base.database import Database
 from forge_jobs.storage.redis.keys import queue_of
 from forge_jobs.storage.salvage import UNREADABLE
 

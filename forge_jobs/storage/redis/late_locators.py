@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping
 from forge_jobs.errors import StorageError
 from forge_jobs.model.ids import JobId
 from forge_jobs.storage.notices import until_set
-from forge_jobs.storage.redis.database import Database
+from forge_jobs.storage.redis.base.database import Database
 from forge_jobs.storage.redis.fleet import in_some_queues
 from forge_jobs.storage.redis.moving import look_again
 

@@ -9,7 +9,7 @@ import msgspec
 from forge_jobs.errors import Unavailable
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import NewJob
-from forge_jobs.storage.redis.database import Database
+from forge_jobs.storage.redis.base.database import Database
 from forge_jobs.storage.redis.locators.locators import mark_in, queue_in, read_sources
 from forge_jobs.storage.redis.moving import look_again
 

@@ -12,10 +12,10 @@ from forge_jobs.clock import Clock
 from forge_jobs.errors import InvalidInput, Unavailable
 from forge_jobs.reports import reporter
 from forge_jobs.storage.protocols import Storage
+from forge_jobs.storage.redis.base.database import Database
 from forge_jobs.storage.redis.base.rights import check_rights
 from forge_jobs.storage.redis.config_store import RedisConfigStore
 from forge_jobs.storage.redis.cron_store import RedisCronStore
-from forge_jobs.storage.redis.database import Database
 from forge_jobs.storage.redis.driver.address import RedisUrl, parse_url
 from forge_jobs.storage.redis.driver.durability import Findings, in_words, look
 from forge_jobs.storage.redis.fleet import unreadable

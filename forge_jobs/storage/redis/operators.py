@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from forge_jobs.model.filters import BulkOutcome, JobFilter, Refusal
 from forge_jobs.model.ids import JobId
 from forge_jobs.storage.cursors import check_cursor, check_limit
-from forge_jobs.storage.redis.database import Database
+from forge_jobs.storage.redis.base.database import Database
 from forge_jobs.storage.redis.filters import filter_parts
 from forge_jobs.storage.redis.fleet import in_all_queues
 from forge_jobs.storage.redis.lists import oldest

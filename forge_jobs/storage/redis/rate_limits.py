@@ -14,7 +14,7 @@ from forge_jobs.clock import duration_us
 from forge_jobs.errors import InvalidInput, NotFound
 from forge_jobs.model.queues import RateLimit, RateLimitState, TokenGrant
 from forge_jobs.storage.buckets import NO_LIMIT, bucket_units, salvaged_limit, unreadable_limit
-from forge_jobs.storage.redis.database import Database
+from forge_jobs.storage.redis.base.database import Database
 from forge_jobs.storage.salvage import Fields
 
 

@@ -13,7 +13,7 @@ from forge_jobs.model.jobs import Cause, Hold, Job, JobStatus
 from forge_jobs.model.queues import QueueCounts
 from forge_jobs.storage.cursors import check_cursor, check_limit
 from forge_jobs.storage.redis import codec
-from forge_jobs.storage.redis.database import Database
+from forge_jobs.storage.redis.base.database import Database
 from forge_jobs.storage.redis.fleet import in_all_queues, in_each_queue
 from forge_jobs.storage.redis.keys import queue_of
 from forge_jobs.storage.redis.lists import Located, newest, portions

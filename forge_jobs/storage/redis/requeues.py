@@ -15,7 +15,7 @@ from forge_jobs.model.edges import EdgeState, edge_of_requeued
 from forge_jobs.model.filters import Refusal
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import JobStatus
-from forge_jobs.storage.redis.database import Database
+from forge_jobs.storage.redis.base.database import Database
 from forge_jobs.storage.redis.edges import Edge
 from forge_jobs.storage.redis.fleet import queue_names
 from forge_jobs.storage.redis.keys import queue_of, queue_tag

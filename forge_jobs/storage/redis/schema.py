@@ -11,7 +11,7 @@ from typing import NamedTuple
 from forge_jobs.clock import from_us
 from forge_jobs.errors import NotFound, SchemaMismatch
 from forge_jobs.storage.backend import MigrationStatus, check_down, refuse_newer
-from forge_jobs.storage.redis.database import Database
+from forge_jobs.storage.redis.base.database import Database
 
 
 class Layout(NamedTuple):

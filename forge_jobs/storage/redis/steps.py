@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
-from forge_jobs.storage.redis.database import Database
+from forge_jobs.storage.redis.base.database import Database
 
 T = TypeVar("T")
 Item = TypeVar("Item")

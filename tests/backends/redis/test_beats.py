@@ -9,7 +9,7 @@ from redis.asyncio import Redis
 from forge_jobs.clock import ManualClock
 from forge_jobs.model.processes import ClaimState, PodLease
 from forge_jobs.storage.protocols import Storage
-from forge_jobs.storage.redis.database import BASES_AT_ONCE
+from forge_jobs.storage.redis.base.database import BASES_AT_ONCE
 from tests.support.factories import (
     LEASE,
     QUEUE,

@@ -10,7 +10,7 @@ import pytest
 from redis.crc import key_slot
 
 from forge_jobs.errors import StorageError, Unavailable
-from forge_jobs.storage.redis.database import Database
+from forge_jobs.storage.redis.base.database import Database
 from forge_jobs.testing.servers import ClusterNode, RedisCluster
 from tests.support import servers
 from tests.support.redis_databases import opened

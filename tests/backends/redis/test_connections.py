@@ -14,7 +14,7 @@ from redis.exceptions import ConnectionError as NotConnected
 
 from forge_jobs.errors import StorageError, StorageRefused, Unavailable
 from forge_jobs.storage.opening import open_storage
-from forge_jobs.storage.redis.database import Database
+from forge_jobs.storage.redis.base.database import Database
 from forge_jobs.storage.redis.driver.address import parse_url
 from forge_jobs.storage.redis.driver.connections import connect_to, converse
 from forge_jobs.testing.servers import RedisServer

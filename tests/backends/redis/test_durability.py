@@ -9,7 +9,7 @@ from redis.crc import key_slot
 
 from forge_jobs.errors import StorageError, Unavailable
 from forge_jobs.storage.opening import open_storage
-from forge_jobs.storage.redis.database import Database
+from forge_jobs.storage.redis.base.database import Database
 from forge_jobs.storage.redis.driver.address import parse_url
 from forge_jobs.storage.redis.driver.durability import Findings, in_words, look
 from forge_jobs.storage.redis.driver.replicas import Replicas, Wait

@@ -17,7 +17,7 @@ from forge_jobs.model.processes import PodLease
 from forge_jobs.model.transitions import Delivery
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.storage.redis import enqueue
-from forge_jobs.storage.redis.database import Database
+from forge_jobs.storage.redis.base.database import Database
 from tests.support.factories import (
     QUEUE,
     SECOND,

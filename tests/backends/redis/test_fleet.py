@@ -11,8 +11,8 @@ from forge_jobs.model.ids import new_host_id
 from forge_jobs.model.jobs import NewJob, Unique
 from forge_jobs.model.processes import AllocationChange, PodLease, Slots
 from forge_jobs.model.schedules import Firing, Schedule, ScheduleSpec
+from forge_jobs.storage.redis.base.database import Database
 from forge_jobs.storage.redis.cron_store import RedisCronStore
-from forge_jobs.storage.redis.database import Database
 from forge_jobs.storage.redis.enqueue import enqueue
 from forge_jobs.storage.redis.fleet import in_all_queues, queue_names
 from forge_jobs.storage.redis.procs import RedisProcStore

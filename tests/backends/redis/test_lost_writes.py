@@ -19,7 +19,7 @@ from forge_jobs.runtime.passes.handover import hand_over_once
 from forge_jobs.runtime.passes.sweep import sweep_once
 from forge_jobs.runtime.shared.events import EventBuffer
 from forge_jobs.storage.protocols import Storage
-from forge_jobs.storage.redis.database import Database
+from forge_jobs.storage.redis.base.database import Database
 from forge_jobs.storage.redis.keys import queue_tag
 from tests.support.factories import (
     QUEUE,

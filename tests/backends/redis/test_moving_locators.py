@@ -23,7 +23,7 @@ from forge_jobs.model.jobs import JobStatus
 from forge_jobs.storage.opening import open_migrator, open_storage
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.storage.redis import moving, schema
-from forge_jobs.storage.redis.database import Database
+from forge_jobs.storage.redis.base.database import Database
 from forge_jobs.storage.redis.keys import HASHES, Keys, locator_tag, old_hash
 from forge_jobs.storage.redis.late_check import LateCheck
 from forge_jobs.storage.redis.locators import locators

@@ -10,7 +10,7 @@ import pytest
 
 from forge_jobs.errors import Unavailable
 from forge_jobs.model.queues import Wake
-from forge_jobs.storage.redis.database import Database
+from forge_jobs.storage.redis.base.database import Database
 from forge_jobs.testing.servers import RedisServer
 from tests.support.redis_databases import opened
 from tests.support.sentinels import SentinelFleet, is_primary, is_replica

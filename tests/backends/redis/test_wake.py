@@ -19,7 +19,7 @@ from forge_jobs.reports import flush_reports
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.storage.protocols.bundle import StoreHealth
 from forge_jobs.storage.redis import listening
-from forge_jobs.storage.redis.database import Database
+from forge_jobs.storage.redis.base.database import Database
 from forge_jobs.storage.redis.keys import Keys
 from forge_jobs.testing.servers import RedisServer
 from tests.support import servers
@@ -288,7 +288,7 @@ _FORGETS_TO_CLOSE = """
 import asyncio, sys
 from datetime import timedelta
 from forge_jobs.storage.redis.driver.address import parse_url
-from forge_jobs.storage.redis.database import Database
+from forge_jobs.storage.redis.base.database import Database
 from forge_jobs.storage.redis.keys import Keys
 from forge_jobs.storage.redis.listening import Ear
 

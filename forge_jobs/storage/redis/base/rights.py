@@ -1,7 +1,7 @@
 """What a user of the server must be allowed to do, looked at when a store is opened."""
 
 from forge_jobs.errors import StorageError
-from forge_jobs.storage.redis.database import Database
+from forge_jobs.storage.redis.base.database import Database
 
 # Per command, how many arguments it needs after its key.
 _NEEDED = (

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from forge_jobs.errors import Unavailable
 from forge_jobs.model.ids import JobId
-from forge_jobs.storage.redis.database import Database
+from forge_jobs.storage.redis.base.database import Database
 from forge_jobs.storage.redis.driver.errors import WrongType
 from forge_jobs.storage.redis.moving import look_again, refresh
 from forge_jobs.storage.redis.places import by_place
