@@ -101,13 +101,13 @@ PART_BUGS: tuple[Bug, ...] = (
     ),
     _bug(
         "a store opened without the fleet's records is never checked",
-        f"{_REDIS}late_check.py",
+        f"{_REDIS}locators/late_check.py",
         "                self._db.known.problem = str(error)\n",
         "",
     ),
     _bug(
         "a newer store is opened while the fleet's records are silent",
-        f"{_REDIS}late_check.py",
+        f"{_REDIS}locators/late_check.py",
         "        check_noted(max(noted.values()))\n",
         "",
     ),

@@ -25,8 +25,8 @@ from forge_jobs.storage.protocols import Storage
 from forge_jobs.storage.redis import moving, schema
 from forge_jobs.storage.redis.base.database import Database
 from forge_jobs.storage.redis.keys import HASHES, Keys, locator_tag, old_hash
-from forge_jobs.storage.redis.late_check import LateCheck
 from forge_jobs.storage.redis.locators import locators
+from forge_jobs.storage.redis.locators.late_check import LateCheck
 from forge_jobs.storage.redis.places import Places, State
 from tests.support.aftermath import problems_of
 from tests.support.factories import done, new_job, only, register, run_one
