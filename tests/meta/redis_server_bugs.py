@@ -91,7 +91,7 @@ REDIS_SERVER_BUGS: tuple[Bug, ...] = (
     _bug(
         "a message that is no text ends the listener",
         "wake",
-        "listening.py",
+        "base/listening.py",
         'text.decode(errors="replace")',
         "text.decode()",
     ),

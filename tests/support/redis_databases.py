@@ -5,9 +5,9 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 from forge_jobs.storage.redis.base.database import Database
+from forge_jobs.storage.redis.base.listening import Ear
 from forge_jobs.storage.redis.driver.address import parse_url
 from forge_jobs.storage.redis.keys import Keys
-from forge_jobs.storage.redis.listening import Ear
 
 KEYS = Keys("tested")
 """Of the one store on a server that a test has to itself."""

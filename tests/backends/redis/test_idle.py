@@ -19,7 +19,7 @@ from forge_jobs.runtime.passes.handover import hand_over_once
 from forge_jobs.runtime.passes.reaper import reap_once, rest_of
 from forge_jobs.runtime.passes.rollup import roll_up_once
 from forge_jobs.storage.protocols import Storage
-from forge_jobs.storage.redis.listening import PING_AFTER_S
+from forge_jobs.storage.redis.base.listening import PING_AFTER_S
 from forge_jobs.testing.servers import RedisServer
 from tests.support.factories import register
 

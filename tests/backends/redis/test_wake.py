@@ -18,7 +18,7 @@ from forge_jobs.model.transitions import Demand
 from forge_jobs.reports import flush_reports
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.storage.protocols.bundle import StoreHealth
-from forge_jobs.storage.redis import listening
+from forge_jobs.storage.redis.base import listening
 from forge_jobs.storage.redis.base.database import Database
 from forge_jobs.storage.redis.keys import Keys
 from forge_jobs.testing.servers import RedisServer
@@ -290,7 +290,7 @@ from datetime import timedelta
 from forge_jobs.storage.redis.driver.address import parse_url
 from forge_jobs.storage.redis.base.database import Database
 from forge_jobs.storage.redis.keys import Keys
-from forge_jobs.storage.redis.listening import Ear
+from forge_jobs.storage.redis.base.listening import Ear
 
 async def main():
     global database
