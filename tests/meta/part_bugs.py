@@ -113,7 +113,7 @@ PART_BUGS: tuple[Bug, ...] = (
     ),
     _bug_of_moves(
         "a newer layout is not noted beside the locators",
-        f"{_REDIS}schema.py",
+        f"{_REDIS}base/schema.py",
         """        await database.run("move_end", bases, bool)\n""",
         "",
     ),

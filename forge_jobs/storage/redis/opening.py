@@ -15,6 +15,7 @@ from forge_jobs.storage.protocols import Storage
 from forge_jobs.storage.redis.base.database import Database
 from forge_jobs.storage.redis.base.listening import Ear
 from forge_jobs.storage.redis.base.rights import check_rights
+from forge_jobs.storage.redis.base.schema import RedisMigrator, settle_schema
 from forge_jobs.storage.redis.config_store import RedisConfigStore
 from forge_jobs.storage.redis.cron_store import RedisCronStore
 from forge_jobs.storage.redis.driver.address import RedisUrl, parse_url
@@ -26,7 +27,6 @@ from forge_jobs.storage.redis.moving import begin
 from forge_jobs.storage.redis.moving import look as look_at_locators
 from forge_jobs.storage.redis.places import KnownOfStore
 from forge_jobs.storage.redis.procs import RedisProcStore
-from forge_jobs.storage.redis.schema import RedisMigrator, settle_schema
 
 logger = reporter(__name__)
 

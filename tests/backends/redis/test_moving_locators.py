@@ -22,7 +22,8 @@ from forge_jobs.model.ids import JobId, new_job_id
 from forge_jobs.model.jobs import JobStatus
 from forge_jobs.storage.opening import open_migrator, open_storage
 from forge_jobs.storage.protocols import Storage
-from forge_jobs.storage.redis import moving, schema
+from forge_jobs.storage.redis import moving
+from forge_jobs.storage.redis.base import schema
 from forge_jobs.storage.redis.base.database import Database
 from forge_jobs.storage.redis.keys import HASHES, Keys, locator_tag, old_hash
 from forge_jobs.storage.redis.locators import locators

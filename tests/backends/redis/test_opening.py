@@ -8,7 +8,7 @@ import pytest
 
 from forge_jobs.errors import Conflict, NotFound, SchemaMismatch, StorageError, Unavailable
 from forge_jobs.storage.opening import open_migrator, open_storage
-from forge_jobs.storage.redis.schema import MIGRATIONS, Layout
+from forge_jobs.storage.redis.base.schema import MIGRATIONS, Layout
 from forge_jobs.testing.servers import RedisServer
 from tests.cli.conftest import CommandLine
 from tests.support.factories import enqueue_one, get_job
@@ -84,7 +84,7 @@ async def test_an_older_layout_is_refused_until_it_is_migrated(
 ) -> None:
     await (await open_storage(url)).aclose()
     newer = (*MIGRATIONS, Layout(3, "another", 1))
-    monkeypatch.setattr("forge_jobs.storage.redis.schema.MIGRATIONS", newer)
+    monkeypatch.setattr("forge_jobs.storage.redis.base.schema.MIGRATIONS", newer)
     with pytest.raises(SchemaMismatch, match="lacks migration 3"):
         await open_storage(url)
     async with await open_storage(url, migrate=True, create=False) as storage:
@@ -97,7 +97,7 @@ async def test_a_newer_layout_that_works_with_this_program_is_taken(
 ) -> None:
     with monkeypatch.context() as patch:
         newer = (*MIGRATIONS, Layout(3, "another", 1))
-        patch.setattr("forge_jobs.storage.redis.schema.MIGRATIONS", newer)
+        patch.setattr("forge_jobs.storage.redis.base.schema.MIGRATIONS", newer)
         await open_migrator(url).up()
     for migrate in (False, True):
         async with await open_storage(url, migrate=migrate) as storage:
