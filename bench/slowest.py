@@ -30,7 +30,7 @@ from forge_jobs.model.queues import QueueChange, Retention
 from forge_jobs.model.transitions import Demand, Finalization, Revival, Transition
 from forge_jobs.runtime.passes.coordinator import CoordinatorMemory, coordinate_once
 from forge_jobs.storage.protocols import Storage
-from forge_jobs.storage.redis.scripts import script
+from forge_jobs.storage.redis.base.scripts import script
 from forge_jobs.testing.servers import RedisServer
 
 LONG = timedelta(days=1)

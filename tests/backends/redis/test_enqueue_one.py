@@ -11,7 +11,7 @@ from forge_jobs.errors import Conflict
 from forge_jobs.model.ids import new_job_id
 from forge_jobs.model.jobs import EnqueueOutcome, JobStatus, Unique
 from forge_jobs.storage.protocols import Storage
-from forge_jobs.storage.redis.scripts import script
+from forge_jobs.storage.redis.base.scripts import script
 from tests.support import redis_keys
 from tests.support.asked import asked
 from tests.support.factories import (

@@ -13,8 +13,8 @@ from forge_jobs.handlers.requests import EnqueueRequest
 from forge_jobs.model.queues import Wake
 from forge_jobs.storage.notices import Inbox
 from forge_jobs.storage.opening import open_storage
+from forge_jobs.storage.redis.base.scripts import script
 from forge_jobs.storage.redis.driver import connections
-from forge_jobs.storage.redis.scripts import script
 from tests.support.runtimes import a_runtime
 from tests.support.waiting import wait_until
 

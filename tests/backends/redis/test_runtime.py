@@ -22,7 +22,7 @@ from forge_jobs.runtime.pod.handle import QueueHandle
 from forge_jobs.runtime.runtime import QueueRuntime
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.redis.base import listening
-from forge_jobs.storage.redis.scripts import script
+from forge_jobs.storage.redis.base.scripts import script
 from forge_jobs.testing.servers import RedisServer
 from tests.support import servers
 from tests.support.asked import asked
