@@ -32,7 +32,7 @@ LIFETIME_BUGS = [
         "        check_batch(requests)\n",
         "",
     ),
-    _steps("one script changes any number of jobs", "steps.py", "= 100\n", "= 2_000\n"),
+    _steps("one script changes any number of jobs", "base/steps.py", "= 100\n", "= 2_000\n"),
     _steps(
         "one script ends any number of claims",
         "ownership.py",
