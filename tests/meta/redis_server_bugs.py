@@ -77,7 +77,7 @@ REDIS_SERVER_BUGS: tuple[Bug, ...] = (
     _bug(
         "who waits and claims nothing is not noted",
         "wake",
-        "waiting.py",
+        "base/waiting.py",
         "if queue not in self._noted or",
         "if queue in self._noted and",
     ),

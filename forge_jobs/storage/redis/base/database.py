@@ -25,6 +25,7 @@ from forge_jobs.storage.redis.base.spoilt import (
     parted,
     wrong_type_in,
 )
+from forge_jobs.storage.redis.base.waiting import NOTE_AFTER_S, Waits
 from forge_jobs.storage.redis.driver.address import RedisUrl
 from forge_jobs.storage.redis.driver.connections import Command, Turn
 from forge_jobs.storage.redis.driver.errors import TRANSLATED, WrongType, translate
@@ -32,7 +33,6 @@ from forge_jobs.storage.redis.driver.replicas import Replicas, Wait
 from forge_jobs.storage.redis.driver.routing import servers_of
 from forge_jobs.storage.redis.keys import queue_of
 from forge_jobs.storage.redis.places import KnownOfStore
-from forge_jobs.storage.redis.waiting import NOTE_AFTER_S, Waits
 
 T = TypeVar("T")
 
