@@ -320,7 +320,7 @@ ODD_BUGS = [
     Bug(
         "redis: a job with tags is stored as a plain one",
         _ALONE,
-        (Edit("forge_jobs/storage/redis/codec.py", "        or request.tags\n", ""),),
+        (Edit("forge_jobs/storage/redis/base/job_rows.py", "        or request.tags\n", ""),),
         "redis",
     ),
     *SUCCESSES,

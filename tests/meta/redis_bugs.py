@@ -259,7 +259,7 @@ REDIS_BUGS: tuple[Bug, ...] = (
         files_of("claim"),
         (
             Edit(
-                "forge_jobs/storage/redis/codec.py",
+                "forge_jobs/storage/redis/base/job_rows.py",
                 "self._numbers.setdefault(shared, len(self._numbers) + 1)",
                 "self._numbers.setdefault(shared, 1)",
             ),

@@ -10,7 +10,7 @@ from forge_jobs.clock import duration_us
 from forge_jobs.model.queues import CooldownPolicy, QueueSettings, QueueState, Retention
 from forge_jobs.model.retries import Retry
 from forge_jobs.storage.queue_records import salvaged_queue
-from forge_jobs.storage.redis.codec import StoredFields
+from forge_jobs.storage.redis.base.job_rows import StoredFields
 
 _cooldown = msgspec.json.Decoder(CooldownPolicy).decode
 _retention = msgspec.json.Decoder(Retention).decode

@@ -12,7 +12,7 @@ from forge_jobs.model.ids import HostId, JobId
 from forge_jobs.model.jobs import Cause, Hold, Job, JobStatus
 from forge_jobs.model.queues import QueueCounts
 from forge_jobs.storage.cursors import check_cursor, check_limit
-from forge_jobs.storage.redis import codec
+from forge_jobs.storage.redis.base import job_rows
 from forge_jobs.storage.redis.base.database import Database
 from forge_jobs.storage.redis.fleet import in_all_queues, in_each_queue
 from forge_jobs.storage.redis.keys import queue_of
@@ -127,13 +127,13 @@ def _job(queue: str, job_id: JobId, whole: _Whole) -> Job:
     flat, errors, waits_for = whole
     fields = dict(zip(flat[::2], flat[1::2], strict=True))
     parents = dict(zip(waits_for[::2], waits_for[1::2], strict=True))
-    return codec.job(queue, job_id, fields, errors, parents)
+    return job_rows.job(queue, job_id, fields, errors, parents)
 
 
 def _summary(queue: str, job_id: JobId, line: _Line) -> JobSummary:
-    read = codec.StoredFields(msgspec.structs.asdict(line))
-    doc = read.read("doc", codec.decode_doc, codec.NO_DOC)
-    error = read.read("error", codec.decode_error, None) if line.error else None
+    read = job_rows.StoredFields(msgspec.structs.asdict(line))
+    doc = read.read("doc", job_rows.decode_doc, job_rows.NO_DOC)
+    error = read.read("error", job_rows.decode_error, None) if line.error else None
     found = JobSummary(
         id=job_id,
         queue=queue,
