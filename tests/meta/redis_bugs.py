@@ -492,7 +492,7 @@ REDIS_BUGS: tuple[Bug, ...] = (
     _own_bug(
         "queues looked into only where they were met before",
         "fleet",
-        "fleet.py",
+        "base/queues.py",
         "sorted(names - met)",
         "()",
     ),

@@ -14,7 +14,7 @@ import msgspec
 from forge_jobs.model.ids import HostId
 from forge_jobs.model.processes import Allocation, AllocationChange, PodLease, Slots
 from forge_jobs.storage.redis.base.database import Database
-from forge_jobs.storage.redis.fleet import in_all_queues, in_some_queues
+from forge_jobs.storage.redis.base.queues import in_all_queues, in_some_queues
 
 
 class StoredAllocation(msgspec.Struct, frozen=True, array_like=True):

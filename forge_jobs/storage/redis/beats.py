@@ -20,7 +20,7 @@ from forge_jobs.model.processes import (
 )
 from forge_jobs.storage.redis.base.answers import Decoder
 from forge_jobs.storage.redis.base.database import BASES_AT_ONCE, Database
-from forge_jobs.storage.redis.fleet import decode_pod
+from forge_jobs.storage.redis.base.queues import decode_pod
 from forge_jobs.storage.redis.keys import queue_of
 from forge_jobs.storage.redis.lists import portions
 from forge_jobs.storage.redis.ownership import by_queue

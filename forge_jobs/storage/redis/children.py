@@ -14,7 +14,7 @@ from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import JobStatus
 from forge_jobs.model.transitions import Delivery, Handover
 from forge_jobs.storage.redis.base.database import Database
-from forge_jobs.storage.redis.fleet import in_all_queues
+from forge_jobs.storage.redis.base.queues import in_all_queues
 from forge_jobs.storage.redis.keys import queue_of, queue_tag
 
 _WAITS = "wait"

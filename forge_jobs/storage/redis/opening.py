@@ -14,13 +14,13 @@ from forge_jobs.reports import reporter
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.storage.redis.base.database import Database
 from forge_jobs.storage.redis.base.listening import Ear
+from forge_jobs.storage.redis.base.queues import unreadable
 from forge_jobs.storage.redis.base.rights import check_rights
 from forge_jobs.storage.redis.base.schema import RedisMigrator, settle_schema
 from forge_jobs.storage.redis.config_store import RedisConfigStore
 from forge_jobs.storage.redis.cron_store import RedisCronStore
 from forge_jobs.storage.redis.driver.address import RedisUrl, parse_url
 from forge_jobs.storage.redis.driver.durability import Findings, in_words, look
-from forge_jobs.storage.redis.fleet import unreadable
 from forge_jobs.storage.redis.job_store import RedisJobStore
 from forge_jobs.storage.redis.locators.late_check import LateCheck
 from forge_jobs.storage.redis.moving import begin

@@ -31,7 +31,7 @@ from forge_jobs.storage.pods import no_pod, salvaged_pod
 from forge_jobs.storage.redis import allocations
 from forge_jobs.storage.redis.base.database import Database
 from forge_jobs.storage.redis.base.job_rows import StoredFields
-from forge_jobs.storage.redis.fleet import (
+from forge_jobs.storage.redis.base.queues import (
     decode_pod,
     due_kinds,
     in_some_queues,
