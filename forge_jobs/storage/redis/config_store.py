@@ -18,7 +18,7 @@ from forge_jobs.storage.deleting import in_use, unknown_queue
 from forge_jobs.storage.redis import rate_limits
 from forge_jobs.storage.redis.base.database import Database
 from forge_jobs.storage.redis.base.queues import in_all_queues, note_queues
-from forge_jobs.storage.redis.queue_records import DEFAULT_FIELDS, QueueRecord, setting_fields
+from forge_jobs.storage.redis.config.queues import DEFAULT_FIELDS, QueueRecord, setting_fields
 
 _MaybeRecord = list[QueueRecord]
 """One, or none where there is no such queue."""

@@ -38,8 +38,8 @@ from forge_jobs.storage.redis.base.queues import (
     live_pods,
     queue_names,
 )
+from forge_jobs.storage.redis.config.queues import DEFAULT_FIELDS
 from forge_jobs.storage.redis.gauges import decode_gauges, read_gauges, record_gauges
-from forge_jobs.storage.redis.queue_records import DEFAULT_FIELDS
 from forge_jobs.storage.redis.set_back import bring_back_leases
 from forge_jobs.storage.salvage import UNREADABLE
 

@@ -12,7 +12,7 @@ from forge_jobs.model.jobs import Cause
 from forge_jobs.model.processes import SetBack
 from forge_jobs.storage.redis.base.database import Database
 from forge_jobs.storage.redis.base.queues import in_all_queues, queue_names
-from forge_jobs.storage.redis.queue_records import QueueRecord
+from forge_jobs.storage.redis.config.queues import QueueRecord
 from forge_jobs.storage.set_back import DUE_WHEN_STORED, LONGEST_TURN, TOLERANCE_US
 
 _AT_ONCE = 1000

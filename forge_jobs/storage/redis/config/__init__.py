@@ -1,0 +1,1 @@
+"""Settings of queues and rate limits in a Redis store."""
