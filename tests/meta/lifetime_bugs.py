@@ -28,7 +28,7 @@ LIFETIME_BUGS = [
     _bug(
         "redis: a batch of any size is sent",
         "batch_bytes",
-        f"{_REDIS}job_store.py",
+        f"{_REDIS}jobs/store.py",
         "        check_batch(requests)\n",
         "",
     ),
@@ -80,7 +80,7 @@ LIFETIME_BUGS = [
         ("tests/backends/redis/test_runtime.py",),
         (
             Edit(
-                "forge_jobs/storage/redis/job_store.py",
+                "forge_jobs/storage/redis/jobs/store.py",
                 "self.exchange_at_once = ownership.CLAIMS_AT_ONCE",
                 "self.exchange_at_once = 1_000",
             ),

@@ -41,7 +41,7 @@ PART_BUGS: tuple[Bug, ...] = (
     ),
     _bug(
         "a locator left for later is forgotten",
-        f"{_REDIS}job_store.py",
+        f"{_REDIS}jobs/store.py",
         "late=self._late_locators.add",
         "late=None",
     ),

@@ -21,7 +21,7 @@ from forge_jobs.storage.redis.config_store import RedisConfigStore
 from forge_jobs.storage.redis.cron_store import RedisCronStore
 from forge_jobs.storage.redis.driver.address import RedisUrl, parse_url
 from forge_jobs.storage.redis.driver.durability import Findings, in_words, look
-from forge_jobs.storage.redis.job_store import RedisJobStore
+from forge_jobs.storage.redis.jobs.store import RedisJobStore
 from forge_jobs.storage.redis.locators.late_check import LateCheck
 from forge_jobs.storage.redis.moving import begin
 from forge_jobs.storage.redis.moving import look as look_at_locators

@@ -1,0 +1,1 @@
+"""Jobs in a Redis store, a module for each verb of the protocol."""
