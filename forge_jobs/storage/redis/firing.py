@@ -19,7 +19,7 @@ from forge_jobs.model.schedules import Firing
 from forge_jobs.reports import reporter
 from forge_jobs.storage.redis import schedules
 from forge_jobs.storage.redis.base.database import Database
-from forge_jobs.storage.redis.enqueue import enqueue
+from forge_jobs.storage.redis.jobs.enqueue import enqueue
 from forge_jobs.storage.salvage import UNREADABLE
 
 logger = reporter(__name__)

@@ -16,8 +16,8 @@ from forge_jobs.model.jobs import After, JobStatus, NewJob
 from forge_jobs.model.processes import PodLease
 from forge_jobs.model.transitions import Delivery
 from forge_jobs.storage.protocols import Storage
-from forge_jobs.storage.redis import enqueue
 from forge_jobs.storage.redis.base.database import Database
+from forge_jobs.storage.redis.jobs import enqueue
 from tests.support.factories import (
     QUEUE,
     SECOND,

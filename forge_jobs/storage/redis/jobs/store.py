@@ -34,7 +34,7 @@ from forge_jobs.storage.redis import (
     set_back,
 )
 from forge_jobs.storage.redis.base.database import Database
-from forge_jobs.storage.redis.enqueue import enqueue
+from forge_jobs.storage.redis.jobs.enqueue import enqueue
 from forge_jobs.storage.redis.late_locators import LateLocators
 from forge_jobs.storage.redis.sweeping import Sweeper
 
