@@ -35,7 +35,7 @@ LIFETIME_BUGS = [
     _steps("one script changes any number of jobs", "base/steps.py", "= 100\n", "= 2_000\n"),
     _steps(
         "one script ends any number of claims",
-        "ownership.py",
+        "jobs/claim.py",
         "portions(pairs, CLAIMS_AT_ONCE)",
         "portions(pairs, 5_000)",
     ),

@@ -93,7 +93,7 @@ TOKENS = (
     ),
     _tokens(
         "one pod's name for the ends of all",
-        "forge_jobs/storage/redis/ownership.py",
+        "forge_jobs/storage/redis/jobs/claim.py",
         "() if claim.host_id == owner else (claim.host_id,)",
         "",
         "redis",

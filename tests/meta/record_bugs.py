@@ -173,7 +173,7 @@ RECORD_BUGS = [
     ),
     _bug(
         "redis: an unreadable job takes along what was claimed with it",
-        f"{_REDIS}ownership.py",
+        f"{_REDIS}jobs/claim.py",
         "host_id, one))\n        except UNREADABLE as error",
         "host_id, one))\n        except ZeroDivisionError as error",
         "redis",

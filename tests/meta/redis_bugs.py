@@ -247,7 +247,7 @@ REDIS_BUGS: tuple[Bug, ...] = (
         files_of("finalize"),
         (
             Edit(
-                "forge_jobs/storage/redis/ownership.py",
+                "forge_jobs/storage/redis/jobs/claim.py",
                 "numbers.setdefault(transition, len(numbers) + 1),",
                 "numbers.setdefault(transition, 1),",
             ),

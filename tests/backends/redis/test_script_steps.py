@@ -18,7 +18,7 @@ from forge_jobs.model.processes import ClaimState, HeldClaim, PodLease
 from forge_jobs.model.queues import QueueChange, Retention
 from forge_jobs.model.transitions import CLAIM_BYTES, Finalization
 from forge_jobs.storage.protocols import Storage
-from forge_jobs.storage.redis.ownership import CLAIMS_AT_ONCE
+from forge_jobs.storage.redis.jobs.claim import CLAIMS_AT_ONCE
 from tests.support.factories import (
     DAY,
     KIND,

@@ -28,12 +28,12 @@ from forge_jobs.storage.redis import (
     bookkeeping,
     children,
     operators,
-    ownership,
     reads,
     retention,
     set_back,
 )
 from forge_jobs.storage.redis.base.database import Database
+from forge_jobs.storage.redis.jobs import claim as ownership
 from forge_jobs.storage.redis.jobs.enqueue import enqueue
 from forge_jobs.storage.redis.late_locators import LateLocators
 from forge_jobs.storage.redis.sweeping import Sweeper
