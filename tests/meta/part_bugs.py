@@ -65,13 +65,13 @@ PART_BUGS: tuple[Bug, ...] = (
     ),
     _bug_of_queues(
         "a lease that ran out with the fleet alone is lost",
-        f"{_REDIS}beats.py",
+        f"{_REDIS}jobs/heartbeat.py",
         "if lives and pod and not held:",
         "if False:",
     ),
     _bug_of_queues(
         "a queue that was away never gets its pod back",
-        f"{_REDIS}beats.py",
+        f"{_REDIS}jobs/heartbeat.py",
         "admitted = await self._admit_again(pod, own, lapsed)",
         "admitted = frozenset()",
     ),
