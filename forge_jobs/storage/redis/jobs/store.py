@@ -23,10 +23,11 @@ from forge_jobs.model.transitions import (
     StaleClaims,
 )
 from forge_jobs.storage.batches import check_batch
-from forge_jobs.storage.redis import bookkeeping, children, operators, reads, retention, set_back
+from forge_jobs.storage.redis import bookkeeping, children, reads, retention, set_back
 from forge_jobs.storage.redis.base.database import Database
 from forge_jobs.storage.redis.jobs import claim as ownership
 from forge_jobs.storage.redis.jobs import heartbeat as beats
+from forge_jobs.storage.redis.jobs import operate
 from forge_jobs.storage.redis.jobs.enqueue import enqueue
 from forge_jobs.storage.redis.late_locators import LateLocators
 from forge_jobs.storage.redis.sweeping import Sweeper
@@ -101,33 +102,33 @@ class RedisJobStore:
     async def cancel(
         self, which: JobFilter, *, cursor: str | None = None, limit: int = 500
     ) -> BulkOutcome:
-        return await operators.operate(self._database, "cancel", which, cursor, limit)
+        return await operate.operate(self._database, "cancel", which, cursor, limit)
 
     async def delete(
         self, which: JobFilter, *, cursor: str | None = None, limit: int = 500
     ) -> BulkOutcome:
-        return await operators.operate(self._database, "delete", which, cursor, limit)
+        return await operate.operate(self._database, "delete", which, cursor, limit)
 
     async def requeue(
         self, which: JobFilter, *, cursor: str | None = None, limit: int = 500
     ) -> BulkOutcome:
-        return await operators.operate(self._database, "requeue", which, cursor, limit)
+        return await operate.operate(self._database, "requeue", which, cursor, limit)
 
     async def release_held(
         self, which: JobFilter, *, cursor: str | None = None, limit: int = 500
     ) -> BulkOutcome:
-        return await operators.operate(self._database, "release_held", which, cursor, limit)
+        return await operate.operate(self._database, "release_held", which, cursor, limit)
 
     async def run_now(
         self, which: JobFilter, *, cursor: str | None = None, limit: int = 500
     ) -> BulkOutcome:
-        return await operators.operate(self._database, "run_now", which, cursor, limit)
+        return await operate.operate(self._database, "run_now", which, cursor, limit)
 
     async def bring_back_jobs(self, limit: int) -> int:
         return await set_back.bring_back_jobs(self._database, limit)
 
     async def expire(self, limit: int) -> int:
-        return await operators.expire(self._database, limit)
+        return await operate.expire(self._database, limit)
 
     # -- children ----------------------------------------------------------------------------
 
