@@ -95,7 +95,7 @@ PART_BUGS: tuple[Bug, ...] = (
     ),
     _bug(
         "a job whose parent is silent is taken for one whose parent was removed",
-        f"{_REDIS}requeues.py",
+        f"{_REDIS}jobs/requeue.py",
         "child for parent in unknown for child",
         "child for parent in () for child",
     ),
