@@ -23,9 +23,9 @@ from forge_jobs.model.transitions import (
     StaleClaims,
 )
 from forge_jobs.storage.batches import check_batch
-from forge_jobs.storage.redis import bookkeeping, reads, retention, set_back
+from forge_jobs.storage.redis import bookkeeping, retention, set_back
 from forge_jobs.storage.redis.base.database import Database
-from forge_jobs.storage.redis.jobs import children, operate
+from forge_jobs.storage.redis.jobs import children, operate, read
 from forge_jobs.storage.redis.jobs import claim as ownership
 from forge_jobs.storage.redis.jobs import heartbeat as beats
 from forge_jobs.storage.redis.jobs.enqueue import enqueue
@@ -141,10 +141,10 @@ class RedisJobStore:
     # -- reads -------------------------------------------------------------------------------
 
     async def get(self, ids: Sequence[JobId]) -> dict[JobId, Job]:
-        return await reads.get(self._database, ids, self._late_locators.queues)
+        return await read.get(self._database, ids, self._late_locators.queues)
 
     async def counts(self, queues: Sequence[str] | None = None) -> dict[str, QueueCounts]:
-        return await reads.counts(self._database, queues)
+        return await read.counts(self._database, queues)
 
     async def wait_for_work(
         self, queues: frozenset[str], at_most: timedelta, waiter: object | None = None
@@ -184,7 +184,7 @@ class RedisJobStore:
         return await self._cleaner.cleanup(limit, rest, kept)
 
     async def list(self, which: JobFilter, *, cursor: str | None = None, limit: int = 50) -> Page:
-        return await reads.list_jobs(self._database, which, cursor, limit)
+        return await read.list_jobs(self._database, which, cursor, limit)
 
 
 def _check_none(connection: object | None) -> None:
