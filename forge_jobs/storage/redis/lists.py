@@ -16,7 +16,7 @@ from forge_jobs.model.ids import JobId
 from forge_jobs.storage.cursors import WALKED_ON_REDIS
 from forge_jobs.storage.redis.base.database import Database
 from forge_jobs.storage.redis.base.queues import queue_names
-from forge_jobs.storage.redis.filters import filter_parts
+from forge_jobs.storage.redis.jobs.filters import filter_parts
 from forge_jobs.storage.redis.keys import queue_of
 from forge_jobs.storage.redis.locators.locators import locate_by_queue
 

@@ -22,8 +22,8 @@ from forge_jobs.storage.redis import late_locators
 from forge_jobs.storage.redis.base.database import Database
 from forge_jobs.storage.redis.base.queues import in_every_queue, note_queues, queue_names
 from forge_jobs.storage.redis.dangling import DanglingLocators
-from forge_jobs.storage.redis.filters import filter_parts
 from forge_jobs.storage.redis.jobs.edges import Edge
+from forge_jobs.storage.redis.jobs.filters import filter_parts
 from forge_jobs.storage.redis.keys import queue_of, queue_tag
 from forge_jobs.storage.redis.locators.locators import locate_some
 from forge_jobs.storage.redis.moving import Mover
