@@ -195,7 +195,7 @@ LIFETIME_BUGS = [
     _bug(
         "redis: hours stay until they end by themselves",
         "hours",
-        f"{_REDIS}retention.py",
+        f"{_REDIS}jobs/cleanup.py",
         '    "hours": (":hm:", ":hl:"),\n',
         "",
     ),

@@ -15,7 +15,7 @@ from forge_jobs.model.processes import PodLease
 from forge_jobs.model.transitions import Delivery
 from forge_jobs.runtime.passes.handover import hand_over_once
 from forge_jobs.storage.protocols import Storage
-from forge_jobs.storage.redis import retention
+from forge_jobs.storage.redis.jobs import cleanup
 from forge_jobs.storage.redis.keys import OLD_HASHES, old_hash
 from forge_jobs.storage.redis.places import Places
 from tests.support.factories import (
@@ -196,7 +196,7 @@ async def test_many_children_of_one_parent_are_told_in_batches(
 async def test_of_more_events_than_a_queue_keeps_the_oldest_go(
     storage: Storage, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(retention, "MOST_EVENTS", 3)
+    monkeypatch.setattr(cleanup, "MOST_EVENTS", 3)
     job_id = await enqueue_one(storage)
     told = [
         TimelineEvent(

@@ -23,10 +23,11 @@ from forge_jobs.model.transitions import (
     StaleClaims,
 )
 from forge_jobs.storage.batches import check_batch
-from forge_jobs.storage.redis import retention, set_back
+from forge_jobs.storage.redis import set_back
 from forge_jobs.storage.redis.base.database import Database
 from forge_jobs.storage.redis.jobs import children, operate, read
 from forge_jobs.storage.redis.jobs import claim as ownership
+from forge_jobs.storage.redis.jobs import cleanup as retention
 from forge_jobs.storage.redis.jobs import heartbeat as beats
 from forge_jobs.storage.redis.jobs import metrics as bookkeeping
 from forge_jobs.storage.redis.jobs.enqueue import enqueue
