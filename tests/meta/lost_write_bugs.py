@@ -143,7 +143,7 @@ SWEEPS = (
     _own(
         "a sweep that mends what it has just met",
         "lost_writes",
-        "sweeping.py",
+        "jobs/sweep.py",
         "if now - since >= _STOOD_S",
         "if now - since >= 0",
     ),
@@ -157,14 +157,14 @@ SWEEPS = (
     _own(
         "a sweep that always begins at the front",
         "lost_writes",
-        "sweeping.py",
+        "jobs/sweep.py",
         "_Place(found.last_blocked, found.status, found.last_id)",
         "_Place()",
     ),
     _own(
         "a lost child is never mended, since each look notes it anew",
         "lost_writes",
-        "sweeping.py",
+        "jobs/sweep.py",
         "one: self._suspects.get(one, now)",
         "one: now",
     ),
