@@ -35,7 +35,7 @@ PART_BUGS: tuple[Bug, ...] = (
     ),
     _bug(
         "an id of the caller's goes without its locator",
-        f"{_REDIS}locating.py",
+        f"{_REDIS}locators/locating.py",
         "            if not mine.items() >= left[base].items():\n                raise error\n",
         "            del error\n",
     ),
