@@ -32,7 +32,7 @@ from forge_jobs.storage.redis.jobs import heartbeat as beats
 from forge_jobs.storage.redis.jobs import metrics as bookkeeping
 from forge_jobs.storage.redis.jobs.enqueue import enqueue
 from forge_jobs.storage.redis.jobs.sweep import Sweeper
-from forge_jobs.storage.redis.late_locators import LateLocators
+from forge_jobs.storage.redis.locators.late import LateLocators
 
 
 class RedisJobStore:

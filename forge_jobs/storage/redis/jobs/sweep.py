@@ -18,13 +18,13 @@ from forge_jobs.model.edges import EdgeState
 from forge_jobs.model.filters import JobFilter
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.sweeps import Mended, Swept
-from forge_jobs.storage.redis import late_locators
 from forge_jobs.storage.redis.base.database import Database
 from forge_jobs.storage.redis.base.queues import in_every_queue, note_queues, queue_names
 from forge_jobs.storage.redis.dangling import DanglingLocators
 from forge_jobs.storage.redis.jobs.edges import Edge
 from forge_jobs.storage.redis.jobs.filters import filter_parts
 from forge_jobs.storage.redis.keys import queue_of, queue_tag
+from forge_jobs.storage.redis.locators import late
 from forge_jobs.storage.redis.locators.locators import locate_some
 from forge_jobs.storage.redis.moving import Mover
 
@@ -81,7 +81,7 @@ class Sweeper:
         """See ``JobStore.sweep``."""
         queues = await queue_names(self._db)
         if self._db.is_cluster:
-            await late_locators.mend(self._db, queues)
+            await late.mend(self._db, queues)
         waits, jobs = await self._survey(queues, max(1, limit // max(1, len(queues))))
         stranded = await self._stranded(waits)
         unlocated = await self._unlocated(jobs)
@@ -197,7 +197,7 @@ class Sweeper:
         for one in await self._there(standing):
             base = self._db.places.of(one.job_id).removesuffix(":ids")
             requests[base].append((one.job_id, one.queue))
-        answers = await late_locators.relocate(self._db, requests)
+        answers = await late.relocate(self._db, requests)
         written = {job_id for found in answers.values() for job_id in found}
         return tuple(one for one in standing if one.job_id in written)
 
