@@ -149,7 +149,7 @@ PART_BUGS: tuple[Bug, ...] = (
     ),
     _bug_of_moves(
         "readers pass over what is still to be moved",
-        f"{_REDIS}places.py",
+        f"{_REDIS}base/places.py",
         '            return f"{self._keys.old_locators(old_hash(job_id))}:from"\n',
         '            return ""\n',
     ),

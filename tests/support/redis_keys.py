@@ -14,8 +14,8 @@ from redis import Redis as SyncRedis
 from redis import RedisCluster as SyncCluster
 from redis.asyncio import Redis, RedisCluster
 
+from forge_jobs.storage.redis.base.places import Places
 from forge_jobs.storage.redis.keys import OLD_HASHES, Keys, queue_of
-from forge_jobs.storage.redis.places import Places
 
 _FLEET = frozenset(
     {

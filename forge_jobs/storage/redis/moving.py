@@ -15,10 +15,10 @@ import msgspec
 from forge_jobs.errors import Unavailable
 from forge_jobs.reports import reporter
 from forge_jobs.storage.redis.base.database import Database
+from forge_jobs.storage.redis.base.places import State
 from forge_jobs.storage.redis.base.schema import works_from
 from forge_jobs.storage.redis.driver.errors import WrongType
 from forge_jobs.storage.redis.keys import OLD_HASHES
-from forge_jobs.storage.redis.places import State
 
 logger = reporter(__name__)
 

@@ -14,6 +14,7 @@ from forge_jobs.reports import reporter
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.storage.redis.base.database import Database
 from forge_jobs.storage.redis.base.listening import Ear
+from forge_jobs.storage.redis.base.places import KnownOfStore
 from forge_jobs.storage.redis.base.queues import unreadable
 from forge_jobs.storage.redis.base.rights import check_rights
 from forge_jobs.storage.redis.base.schema import RedisMigrator, settle_schema
@@ -25,7 +26,6 @@ from forge_jobs.storage.redis.jobs.store import RedisJobStore
 from forge_jobs.storage.redis.locators.late_check import LateCheck
 from forge_jobs.storage.redis.moving import begin
 from forge_jobs.storage.redis.moving import look as look_at_locators
-from forge_jobs.storage.redis.places import KnownOfStore
 from forge_jobs.storage.redis.procs import RedisProcStore
 
 logger = reporter(__name__)

@@ -15,9 +15,9 @@ from forge_jobs.model.processes import PodLease
 from forge_jobs.model.transitions import Delivery
 from forge_jobs.runtime.passes.handover import hand_over_once
 from forge_jobs.storage.protocols import Storage
+from forge_jobs.storage.redis.base.places import Places
 from forge_jobs.storage.redis.jobs import cleanup
 from forge_jobs.storage.redis.keys import OLD_HASHES, old_hash
-from forge_jobs.storage.redis.places import Places
 from tests.support.factories import (
     DAY,
     QUEUE,

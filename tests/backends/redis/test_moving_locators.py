@@ -25,10 +25,10 @@ from forge_jobs.storage.protocols import Storage
 from forge_jobs.storage.redis import moving
 from forge_jobs.storage.redis.base import schema
 from forge_jobs.storage.redis.base.database import Database
+from forge_jobs.storage.redis.base.places import Places, State
 from forge_jobs.storage.redis.keys import HASHES, Keys, locator_tag, old_hash
 from forge_jobs.storage.redis.locators import locators
 from forge_jobs.storage.redis.locators.late_check import LateCheck
-from forge_jobs.storage.redis.places import Places, State
 from tests.support.aftermath import problems_of
 from tests.support.factories import done, new_job, only, register, run_one
 from tests.support.key_prefixes import client_of, forget, url_of

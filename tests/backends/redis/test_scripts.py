@@ -16,9 +16,9 @@ from forge_jobs.model.transitions import Delivery
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.storage.redis.base.database import BASES_AT_ONCE
+from forge_jobs.storage.redis.base.places import Places
 from forge_jobs.storage.redis.jobs.enqueue import enqueue
 from forge_jobs.storage.redis.locators.locators import locate
-from forge_jobs.storage.redis.places import Places
 from forge_jobs.testing.servers import RedisServer
 from tests.support import servers
 from tests.support.factories import (

@@ -25,7 +25,7 @@ from forge_jobs.runtime.passes.reaper import reap_once
 from forge_jobs.runtime.passes.rollup import roll_up_once
 from forge_jobs.runtime.shared.latencies import minute_start
 from forge_jobs.storage.opening import open_storage
-from forge_jobs.storage.redis.places import Places
+from forge_jobs.storage.redis.base.places import Places
 from forge_jobs.testing.servers import RedisCluster
 from tests.support.factories import LEASE, a_pod, new_job
 from tests.support.shards import FAULTS, KEYS, NAMES, Shards, a_cluster, node_of, url_of

@@ -17,6 +17,7 @@ from forge_jobs.storage.protocols.bundle import StoreHealth
 from forge_jobs.storage.redis.base.answers import Decoder
 from forge_jobs.storage.redis.base.listening import Ear
 from forge_jobs.storage.redis.base.parts import Answers, Silence, unavailable_in
+from forge_jobs.storage.redis.base.places import KnownOfStore
 from forge_jobs.storage.redis.base.scripts import script
 from forge_jobs.storage.redis.base.spoilt import (
     SpoiltKeys,
@@ -32,7 +33,6 @@ from forge_jobs.storage.redis.driver.errors import TRANSLATED, WrongType, transl
 from forge_jobs.storage.redis.driver.replicas import Replicas, Wait
 from forge_jobs.storage.redis.driver.routing import servers_of
 from forge_jobs.storage.redis.keys import queue_of
-from forge_jobs.storage.redis.places import KnownOfStore
 
 T = TypeVar("T")
 

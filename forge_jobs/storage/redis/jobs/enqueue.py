@@ -19,6 +19,7 @@ from forge_jobs.model.jobs import EnqueueOutcome, NewJob
 from forge_jobs.storage.notices import until_set
 from forge_jobs.storage.redis.base.database import BASES_AT_ONCE, Database
 from forge_jobs.storage.redis.base.job_rows import Templates, doc_of, is_plain, new_job_fields
+from forge_jobs.storage.redis.base.places import State
 from forge_jobs.storage.redis.base.queues import note_queues
 from forge_jobs.storage.redis.config.queues import DEFAULT_FIELDS
 from forge_jobs.storage.redis.driver.errors import WrongType
@@ -26,7 +27,6 @@ from forge_jobs.storage.redis.jobs.edges import Edges, Link, Otherwise, missing
 from forge_jobs.storage.redis.locators.locating import Ids, Locating
 from forge_jobs.storage.redis.locators.locators import locate
 from forge_jobs.storage.redis.moving import look_again, refresh
-from forge_jobs.storage.redis.places import State
 
 _TRIES = 20
 _AT_ONCE = 2
