@@ -131,13 +131,13 @@ PART_BUGS: tuple[Bug, ...] = (
     ),
     _bug_of_moves(
         "a move whose end was not noted stays so",
-        f"{_REDIS}moving.py",
+        f"{_REDIS}locators/moving.py",
         "if db.places.is_said or not",
         "if db.places.are_spread or not",
     ),
     _bug_of_moves(
         "a move that begins on its own",
-        f"{_REDIS}moving.py",
+        f"{_REDIS}locators/moving.py",
         "        return noted is not None and not isinstance(noted, Unavailable)",
         "        return True",
     ),
@@ -161,7 +161,7 @@ PART_BUGS: tuple[Bug, ...] = (
     ),
     _bug_of_moves(
         "copies are taken for kept at once",
-        f"{_REDIS}moving.py",
+        f"{_REDIS}locators/moving.py",
         "self._must_stand = _STOOD_US if db.is_cluster else 0",
         "self._must_stand = 0",
     ),

@@ -13,7 +13,7 @@ from forge_jobs.storage.redis.base.database import Database
 from forge_jobs.storage.redis.driver.errors import WrongType
 from forge_jobs.storage.redis.keys import OLD_HASHES, queue_of
 from forge_jobs.storage.redis.locators.locators import mark_in, queue_in
-from forge_jobs.storage.redis.moving import look_again
+from forge_jobs.storage.redis.locators.moving import look_again
 
 T = TypeVar("T")
 

@@ -24,8 +24,8 @@ from forge_jobs.storage.redis.driver.address import RedisUrl, parse_url
 from forge_jobs.storage.redis.driver.durability import Findings, in_words, look
 from forge_jobs.storage.redis.jobs.store import RedisJobStore
 from forge_jobs.storage.redis.locators.late_check import LateCheck
-from forge_jobs.storage.redis.moving import begin
-from forge_jobs.storage.redis.moving import look as look_at_locators
+from forge_jobs.storage.redis.locators.moving import begin
+from forge_jobs.storage.redis.locators.moving import look as look_at_locators
 from forge_jobs.storage.redis.procs import RedisProcStore
 
 logger = reporter(__name__)

@@ -22,12 +22,11 @@ from forge_jobs.model.ids import JobId, new_job_id
 from forge_jobs.model.jobs import JobStatus
 from forge_jobs.storage.opening import open_migrator, open_storage
 from forge_jobs.storage.protocols import Storage
-from forge_jobs.storage.redis import moving
 from forge_jobs.storage.redis.base import schema
 from forge_jobs.storage.redis.base.database import Database
 from forge_jobs.storage.redis.base.places import Places, State
 from forge_jobs.storage.redis.keys import HASHES, Keys, locator_tag, old_hash
-from forge_jobs.storage.redis.locators import locators
+from forge_jobs.storage.redis.locators import locators, moving
 from forge_jobs.storage.redis.locators.late_check import LateCheck
 from tests.support.aftermath import problems_of
 from tests.support.factories import done, new_job, only, register, run_one
@@ -42,7 +41,7 @@ KINDS = {"one": "redis", "several": "redis-cluster"}
 _MOVER = """
 import asyncio, sys
 from forge_jobs.storage.opening import open_storage
-from forge_jobs.storage.redis import moving
+from forge_jobs.storage.redis.locators import moving
 
 moving._AT_ONCE, moving._STOOD_US, moving._STEPS = 20, 1000, 1
 

@@ -26,7 +26,7 @@ from forge_jobs.storage.redis.driver.errors import WrongType
 from forge_jobs.storage.redis.jobs.edges import Edges, Link, Otherwise, missing
 from forge_jobs.storage.redis.locators.locating import Ids, Locating
 from forge_jobs.storage.redis.locators.locators import locate
-from forge_jobs.storage.redis.moving import look_again, refresh
+from forge_jobs.storage.redis.locators.moving import look_again, refresh
 
 _TRIES = 20
 _AT_ONCE = 2

@@ -26,7 +26,7 @@ from forge_jobs.storage.redis.jobs.filters import filter_parts
 from forge_jobs.storage.redis.keys import queue_of, queue_tag
 from forge_jobs.storage.redis.locators import late
 from forge_jobs.storage.redis.locators.locators import locate_some
-from forge_jobs.storage.redis.moving import Mover
+from forge_jobs.storage.redis.locators.moving import Mover
 
 _STOOD_S = 60.0
 _MOST_SUSPECTS = 10_000

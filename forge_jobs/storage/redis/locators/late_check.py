@@ -13,7 +13,7 @@ from forge_jobs.storage.notices import until_set
 from forge_jobs.storage.redis.base.database import Database
 from forge_jobs.storage.redis.base.rights import check_rights_at
 from forge_jobs.storage.redis.base.schema import check_noted, settle_schema
-from forge_jobs.storage.redis.moving import look
+from forge_jobs.storage.redis.locators.moving import look
 
 logger = reporter(__name__)
 

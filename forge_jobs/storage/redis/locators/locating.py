@@ -11,7 +11,7 @@ from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import NewJob
 from forge_jobs.storage.redis.base.database import Database
 from forge_jobs.storage.redis.locators.locators import mark_in, queue_in, read_sources
-from forge_jobs.storage.redis.moving import look_again
+from forge_jobs.storage.redis.locators.moving import look_again
 
 
 def has_own_id(job: NewJob) -> bool:

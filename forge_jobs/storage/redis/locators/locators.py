@@ -7,7 +7,7 @@ from forge_jobs.model.ids import JobId
 from forge_jobs.storage.redis.base.database import Database
 from forge_jobs.storage.redis.base.places import by_place
 from forge_jobs.storage.redis.driver.errors import WrongType
-from forge_jobs.storage.redis.moving import look_again, refresh
+from forge_jobs.storage.redis.locators.moving import look_again, refresh
 
 
 async def locate(db: Database, ids: Iterable[JobId]) -> dict[JobId, str]:
