@@ -167,7 +167,7 @@ PART_BUGS: tuple[Bug, ...] = (
     ),
     _bug_of_moves(
         "locators of removed jobs stay where they are copied from",
-        f"{_REDIS}dangling.py",
+        f"{_REDIS}locators/dangling.py",
         '"forget", missing, list[list[int]], source=True)',
         '"forget", {}, list[list[int]], source=True)',
     ),
