@@ -22,11 +22,11 @@ from forge_jobs.storage.redis.config_store import RedisConfigStore
 from forge_jobs.storage.redis.cron_store import RedisCronStore
 from forge_jobs.storage.redis.driver.address import RedisUrl, parse_url
 from forge_jobs.storage.redis.driver.durability import Findings, in_words, look
+from forge_jobs.storage.redis.fleet.pods import RedisProcStore
 from forge_jobs.storage.redis.jobs.store import RedisJobStore
 from forge_jobs.storage.redis.locators.late_check import LateCheck
 from forge_jobs.storage.redis.locators.moving import begin
 from forge_jobs.storage.redis.locators.moving import look as look_at_locators
-from forge_jobs.storage.redis.procs import RedisProcStore
 
 logger = reporter(__name__)
 

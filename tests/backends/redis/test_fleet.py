@@ -14,8 +14,8 @@ from forge_jobs.model.schedules import Firing, Schedule, ScheduleSpec
 from forge_jobs.storage.redis.base.database import Database
 from forge_jobs.storage.redis.base.queues import in_all_queues, queue_names
 from forge_jobs.storage.redis.cron_store import RedisCronStore
+from forge_jobs.storage.redis.fleet.pods import RedisProcStore
 from forge_jobs.storage.redis.jobs.enqueue import enqueue
-from forge_jobs.storage.redis.procs import RedisProcStore
 from tests.support import servers
 from tests.support.factories import KIND, LEASE, QUEUE, a_pod, new_job
 from tests.support.redis_databases import opened

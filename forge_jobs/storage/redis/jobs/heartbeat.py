@@ -22,10 +22,10 @@ from forge_jobs.storage.redis.base.answers import Decoder
 from forge_jobs.storage.redis.base.database import BASES_AT_ONCE, Database
 from forge_jobs.storage.redis.base.queues import decode_pod
 from forge_jobs.storage.redis.config.queues import QueueRecord
+from forge_jobs.storage.redis.fleet.pods import free_held_jobs
 from forge_jobs.storage.redis.jobs.claim import by_queue
 from forge_jobs.storage.redis.jobs.lists import portions
 from forge_jobs.storage.redis.keys import queue_of
-from forge_jobs.storage.redis.procs import free_held_jobs
 from forge_jobs.storage.salvage import UNREADABLE
 
 _BEATS_AT_ONCE = 200

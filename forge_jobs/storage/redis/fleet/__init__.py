@@ -1,0 +1,1 @@
+"""Pods, workers and slots in a Redis store."""
