@@ -12,9 +12,9 @@ from forge_jobs.model.processes import Leadership
 from forge_jobs.model.schedules import DueSchedules, Firing, Schedule, ScheduleSpec
 from forge_jobs.storage.batches import check_batch
 from forge_jobs.storage.redis import firing, schedules
-from forge_jobs.storage.redis.allocations import MaybeStored, fleet_version, read_queues
 from forge_jobs.storage.redis.base.answers import Decoder
 from forge_jobs.storage.redis.base.database import Database
+from forge_jobs.storage.redis.fleet.allocations import MaybeStored, fleet_version, read_queues
 
 _decode_allocation = Decoder(MaybeStored).decode
 

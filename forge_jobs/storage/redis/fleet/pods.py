@@ -28,7 +28,6 @@ from forge_jobs.model.processes import (
     WorkerState,
 )
 from forge_jobs.storage.pods import no_pod, salvaged_pod
-from forge_jobs.storage.redis import allocations
 from forge_jobs.storage.redis.base.database import Database
 from forge_jobs.storage.redis.base.job_rows import StoredFields
 from forge_jobs.storage.redis.base.queues import (
@@ -39,6 +38,7 @@ from forge_jobs.storage.redis.base.queues import (
     queue_names,
 )
 from forge_jobs.storage.redis.config.queues import DEFAULT_FIELDS
+from forge_jobs.storage.redis.fleet import allocations
 from forge_jobs.storage.redis.gauges import decode_gauges, read_gauges, record_gauges
 from forge_jobs.storage.redis.set_back import bring_back_leases
 from forge_jobs.storage.salvage import UNREADABLE
