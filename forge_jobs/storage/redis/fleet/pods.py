@@ -40,7 +40,7 @@ from forge_jobs.storage.redis.base.queues import (
 from forge_jobs.storage.redis.config.queues import DEFAULT_FIELDS
 from forge_jobs.storage.redis.fleet import allocations
 from forge_jobs.storage.redis.fleet.gauges import decode_gauges, read_gauges, record_gauges
-from forge_jobs.storage.redis.set_back import bring_back_leases
+from forge_jobs.storage.redis.fleet.set_back import bring_back_leases
 from forge_jobs.storage.salvage import UNREADABLE
 
 FREED_AT_ONCE = 1000

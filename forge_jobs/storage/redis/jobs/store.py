@@ -23,8 +23,8 @@ from forge_jobs.model.transitions import (
     StaleClaims,
 )
 from forge_jobs.storage.batches import check_batch
-from forge_jobs.storage.redis import set_back
 from forge_jobs.storage.redis.base.database import Database
+from forge_jobs.storage.redis.fleet import set_back
 from forge_jobs.storage.redis.jobs import children, operate, read
 from forge_jobs.storage.redis.jobs import claim as ownership
 from forge_jobs.storage.redis.jobs import cleanup as retention
