@@ -18,7 +18,7 @@ from forge_jobs.storage.redis.base.places import KnownOfStore
 from forge_jobs.storage.redis.base.queues import unreadable
 from forge_jobs.storage.redis.base.rights import check_rights
 from forge_jobs.storage.redis.base.schema import RedisMigrator, settle_schema
-from forge_jobs.storage.redis.config_store import RedisConfigStore
+from forge_jobs.storage.redis.config.store import RedisConfigStore
 from forge_jobs.storage.redis.cron_store import RedisCronStore
 from forge_jobs.storage.redis.driver.address import RedisUrl, parse_url
 from forge_jobs.storage.redis.driver.durability import Findings, in_words, look
