@@ -15,9 +15,9 @@ from forge_jobs.model.queues import (
     TokenGrant,
 )
 from forge_jobs.storage.deleting import in_use, unknown_queue
-from forge_jobs.storage.redis import rate_limits
 from forge_jobs.storage.redis.base.database import Database
 from forge_jobs.storage.redis.base.queues import in_all_queues, note_queues
+from forge_jobs.storage.redis.config import rate_limits
 from forge_jobs.storage.redis.config.queues import DEFAULT_FIELDS, QueueRecord, setting_fields
 
 _MaybeRecord = list[QueueRecord]
