@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from forge_jobs.model.schedules import Firing
-from forge_jobs.storage.redis.cron_store import RedisCronStore
+from forge_jobs.storage.redis.cron.store import RedisCronStore
 from forge_jobs.storage.sql.cron.store import SqlCronStore
 
 

@@ -19,7 +19,7 @@ from forge_jobs.storage.redis.base.queues import unreadable
 from forge_jobs.storage.redis.base.rights import check_rights
 from forge_jobs.storage.redis.base.schema import RedisMigrator, settle_schema
 from forge_jobs.storage.redis.config.store import RedisConfigStore
-from forge_jobs.storage.redis.cron_store import RedisCronStore
+from forge_jobs.storage.redis.cron.store import RedisCronStore
 from forge_jobs.storage.redis.driver.address import RedisUrl, parse_url
 from forge_jobs.storage.redis.driver.durability import Findings, in_words, look
 from forge_jobs.storage.redis.fleet.pods import RedisProcStore

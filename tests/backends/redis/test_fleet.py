@@ -13,7 +13,7 @@ from forge_jobs.model.processes import AllocationChange, PodLease, Slots
 from forge_jobs.model.schedules import Firing, Schedule, ScheduleSpec
 from forge_jobs.storage.redis.base.database import Database
 from forge_jobs.storage.redis.base.queues import in_all_queues, queue_names
-from forge_jobs.storage.redis.cron_store import RedisCronStore
+from forge_jobs.storage.redis.cron.store import RedisCronStore
 from forge_jobs.storage.redis.fleet.pods import RedisProcStore
 from forge_jobs.storage.redis.jobs.enqueue import enqueue
 from tests.support import servers

@@ -1,0 +1,1 @@
+"""The leader lease and schedules in a Redis store."""
