@@ -17,8 +17,8 @@ from forge_jobs.errors import Conflict, InvalidInput, NotFound
 from forge_jobs.model.jobs import EnqueueOutcome, NewJob
 from forge_jobs.model.schedules import Firing
 from forge_jobs.reports import reporter
-from forge_jobs.storage.redis import schedules
 from forge_jobs.storage.redis.base.database import Database
+from forge_jobs.storage.redis.cron import schedules
 from forge_jobs.storage.redis.jobs.enqueue import enqueue
 from forge_jobs.storage.salvage import UNREADABLE
 
