@@ -11,9 +11,9 @@ from forge_jobs.model.jobs import EnqueueOutcome, NewJob
 from forge_jobs.model.processes import Leadership
 from forge_jobs.model.schedules import DueSchedules, Firing, Schedule, ScheduleSpec
 from forge_jobs.storage.batches import check_batch
-from forge_jobs.storage.redis import firing
 from forge_jobs.storage.redis.base.answers import Decoder
 from forge_jobs.storage.redis.base.database import Database
+from forge_jobs.storage.redis.cron import fire as firing
 from forge_jobs.storage.redis.cron import schedules
 from forge_jobs.storage.redis.fleet.allocations import MaybeStored, fleet_version, read_queues
 
