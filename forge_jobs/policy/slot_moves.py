@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 
 from forge_jobs.model.ids import HostId
-from forge_jobs.policy.shares import Shares
+from forge_jobs.policy.slots.shares import Shares
 
 _ENDLESS = 1 << 60
 

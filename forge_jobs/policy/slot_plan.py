@@ -1,6 +1,6 @@
 """What the coordinator writes: targets per queue and pod, and the grants that follow them.
 
-Targets are equal shares (:mod:`forge_jobs.policy.shares`), with two departures. A pod that runs
+Targets are equal shares (:mod:`forge_jobs.policy.slots.shares`), with two departures. A pod that runs
 only so many handlers at once gets no more slots than it can use. And due jobs of a kind get slots
 on pods that know the kind, when equal shares leave those pods without any.
 """
@@ -9,8 +9,8 @@ from collections.abc import Collection, Mapping, Sequence
 
 from forge_jobs.model.ids import HostId
 from forge_jobs.model.processes import Allocation, AllocationChange, Pod, Slots
-from forge_jobs.policy.shares import Shares, equal_shares, equal_shares_for
 from forge_jobs.policy.slot_moves import Rooms, fit_into_rooms, serve
+from forge_jobs.policy.slots.shares import Shares, equal_shares, equal_shares_for
 
 _ROUNDS = 8
 """Plans that are made of a plan, at most, in search of one that stays."""

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forge_jobs.model.ids import HostId
-from forge_jobs.policy.shares import equal_shares, equal_shares_for
+from forge_jobs.policy.slots.shares import equal_shares, equal_shares_for
 
 
 def pods(count: int) -> list[HostId]:
