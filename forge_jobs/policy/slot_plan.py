@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from forge_jobs.model.ids import HostId
 from forge_jobs.model.processes import Allocation, AllocationChange, Pod, Slots
-from forge_jobs.policy.slot_moves import Rooms, fit_into_rooms, serve
+from forge_jobs.policy.slots.moves import Rooms, fit_into_rooms, serve
 from forge_jobs.policy.slots.shares import Shares, equal_shares, equal_shares_for
 
 _ROUNDS = 8
