@@ -13,7 +13,7 @@ from forge_jobs.model.events import EventKind
 from forge_jobs.model.ids import HostId
 from forge_jobs.model.processes import Allocation, AllocationChange, PodLease
 from forge_jobs.model.queues import QueueChange, QueueSettings
-from forge_jobs.policy.slot_plan import plan_allocations
+from forge_jobs.policy.slots.plan import plan_allocations
 from forge_jobs.runtime.passes import coordinator
 from forge_jobs.runtime.passes.coordinator import (
     LOOK_EVERY,

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from forge_jobs.model.ids import HostId
 from forge_jobs.model.processes import Allocation, AllocationChange, Pod, Slots
-from forge_jobs.policy.slot_plan import plan_allocation, plan_allocations, unserved_kinds
+from forge_jobs.policy.slots.plan import plan_allocation, plan_allocations, unserved_kinds
 
 
 def pods(count: int) -> list[HostId]:

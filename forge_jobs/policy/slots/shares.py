@@ -5,7 +5,7 @@ looks at all of them, because only then can the remainders (what is left of ``ma
 an equal division) be spread evenly too: 50 queues of one worker over 10 pods are 50 remainders,
 and any hash of the queue name alone would give some pod none and another nine.
 
-What departs from equal shares, and how grants follow: :mod:`forge_jobs.policy.slot_plan`.
+What departs from equal shares, and how grants follow: :mod:`forge_jobs.policy.slots.plan`.
 """
 
 import hashlib

@@ -14,7 +14,7 @@ from forge_jobs.config import RuntimeSettings
 from forge_jobs.model.events import EventKind
 from forge_jobs.model.ids import HostId
 from forge_jobs.model.processes import Allocation, AllocationChange, Leadership, Pod
-from forge_jobs.policy.slot_plan import Needs, plan_allocations, unserved_kinds
+from forge_jobs.policy.slots.plan import Needs, plan_allocations, unserved_kinds
 from forge_jobs.reports import reporter
 from forge_jobs.runtime.passes.starvation import StarvedKinds
 from forge_jobs.runtime.shared.events import EventBuffer

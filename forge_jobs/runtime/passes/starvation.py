@@ -5,7 +5,7 @@ from datetime import timedelta
 from itertools import islice
 from typing import NamedTuple
 
-from forge_jobs.policy.slot_plan import Needs
+from forge_jobs.policy.slots.plan import Needs
 
 ASKED_AT_ONCE = 100
 """Queues that one pass asks about; with more, they take turns."""

@@ -9,7 +9,7 @@ from hypothesis.stateful import rule
 from forge_jobs.model.jobs import After, Unique
 from forge_jobs.model.queues import QueueChange
 from forge_jobs.model.transitions import Delivery
-from forge_jobs.policy.slot_plan import plan_allocations
+from forge_jobs.policy.slots.plan import plan_allocations
 from tests.conformance.model.endings import ENDINGS, REVIVALS
 from tests.conformance.model.program import (
     COMMON,
