@@ -11,7 +11,7 @@ from forge_jobs.model.processes import Allocation, Leadership, PodState, WorkerS
 from forge_jobs.model.queues import QueueState
 from forge_jobs.policy import remedies
 from forge_jobs.policy.explanations import ZERO, Explanation, Reason, Situation, at, count
-from forge_jobs.policy.slot_reasons import in_progress, of_fleet
+from forge_jobs.policy.slots.reasons import in_progress, of_fleet
 
 
 def explain(  # noqa: PLR0917 - the readings it weighs, one parameter each
