@@ -18,8 +18,8 @@ from typing import Any
 from redis.asyncio import Redis
 
 from forge_jobs import open_storage
-from forge_jobs.bulk import in_batches
 from forge_jobs.cli.findings import examine_queues
+from forge_jobs.clients.bulk import in_batches
 from forge_jobs.config import RuntimeSettings
 from forge_jobs.model.filters import BulkOutcome, JobFilter
 from forge_jobs.model.ids import new_host_id, new_job_id

@@ -8,8 +8,8 @@ from types import TracebackType
 from typing import Any
 
 from forge_jobs import stop_points
-from forge_jobs.bulk import BulkTotals, in_batches
 from forge_jobs.client_sync import SyncJobClient
+from forge_jobs.clients.bulk import BulkTotals, in_batches
 from forge_jobs.clock import Clock, SystemClock
 from forge_jobs.errors import InvalidInput, NotFound, StorageError
 from forge_jobs.handlers.durations import check_duration

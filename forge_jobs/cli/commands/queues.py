@@ -6,10 +6,10 @@ from typing import Any
 import click
 import msgspec
 
-from forge_jobs.bulk import in_batches
 from forge_jobs.cli.latencies import LAST_HOUR, QueueStats, read_stats, shown
 from forge_jobs.cli.options import DURATION, RETRY, deployment_options, json_option, with_store
 from forge_jobs.cli.output import duration, emit_json, emit_table, instant, plain, talk
+from forge_jobs.clients.bulk import in_batches
 from forge_jobs.config import Deployment
 from forge_jobs.errors import InvalidInput, NotFound
 from forge_jobs.model.filters import JobFilter
