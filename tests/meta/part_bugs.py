@@ -83,7 +83,7 @@ PART_BUGS: tuple[Bug, ...] = (
     ),
     _bug(
         "ends are told of none while one cannot be asked for",
-        "forge_jobs/results.py",
+        "forge_jobs/clients/results.py",
         "except PartlyUnavailable as error:",
         "except ZeroDivisionError as error:",
     ),
