@@ -11,6 +11,7 @@ from forge_jobs import stop_points
 from forge_jobs.client_sync import SyncJobClient
 from forge_jobs.clients.bulk import BulkTotals, in_batches
 from forge_jobs.clients.results import AwaitedJobs, read_result
+from forge_jobs.clients.routes import NotLookedUp, PublishedRoutes
 from forge_jobs.clock import Clock, SystemClock
 from forge_jobs.errors import InvalidInput, NotFound, StorageError
 from forge_jobs.handlers.durations import check_duration
@@ -31,7 +32,6 @@ from forge_jobs.model.ids import check_job_id
 from forge_jobs.model.jobs import EnqueueOutcome, Job, NewJob
 from forge_jobs.policy.admission import Explanation
 from forge_jobs.policy.admission import explain as explain_job
-from forge_jobs.routes import NotLookedUp, PublishedRoutes
 from forge_jobs.storage.protocols import JobStore, Storage, check_storage
 
 ATOMIC_JOBS = 500

@@ -11,6 +11,7 @@ from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from forge_jobs.clients.routes import NotLookedUp
 from forge_jobs.errors import InvalidInput, StorageError
 from forge_jobs.handlers.preparing import Router, check_request, check_requests
 from forge_jobs.handlers.registry import HandlerRegistry
@@ -18,7 +19,6 @@ from forge_jobs.handlers.requests import EnqueueRequest
 from forge_jobs.model.filters import JobFilter, Page
 from forge_jobs.model.jobs import EnqueueOutcome, Job
 from forge_jobs.policy.admission import Explanation
-from forge_jobs.routes import NotLookedUp
 from forge_jobs.storage.protocols import Storage, check_storage
 
 if TYPE_CHECKING:

@@ -6,13 +6,13 @@ from collections.abc import AsyncIterator, Mapping
 import pytest
 
 from forge_jobs.client import JobClient
+from forge_jobs.clients.routes import KNOWN_FOR_S, UNKNOWN_FOR_S
 from forge_jobs.clock import ManualClock
 from forge_jobs.errors import InvalidInput
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.handlers.requests import EnqueueRequest
 from forge_jobs.handlers.routing import prefix_router
 from forge_jobs.model.filters import JobFilter
-from forge_jobs.routes import KNOWN_FOR_S, UNKNOWN_FOR_S
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
 from tests.support.factories import LEASE, a_pod
