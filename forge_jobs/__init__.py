@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from forge_jobs.client import BulkTotals as BulkTotals
 from forge_jobs.client import JobClient as JobClient
-from forge_jobs.client_sync import SyncJobClient as SyncJobClient
+from forge_jobs.clients.blocking import SyncJobClient as SyncJobClient
 from forge_jobs.config import RuntimeSettings as RuntimeSettings
 from forge_jobs.errors import ConfigError as ConfigError
 from forge_jobs.errors import Conflict as Conflict

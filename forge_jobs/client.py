@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any
 
 from forge_jobs import stop_points
-from forge_jobs.client_sync import SyncJobClient
+from forge_jobs.clients.blocking import SyncJobClient
 from forge_jobs.clients.bulk import BulkTotals, in_batches
 from forge_jobs.clients.results import AwaitedJobs, read_result
 from forge_jobs.clients.routes import NotLookedUp, PublishedRoutes

@@ -9,7 +9,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, Protocol
 
-from forge_jobs.client_sync import run_without_loop
+from forge_jobs.clients.blocking import run_without_loop
 from forge_jobs.errors import Conflict, Locked
 from forge_jobs.handlers.context import RateLimits, StopReason
 from forge_jobs.handlers.durations import check_duration
