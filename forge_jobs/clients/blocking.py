@@ -22,7 +22,7 @@ from forge_jobs.policy.admission import Explanation
 from forge_jobs.storage.protocols import Storage, check_storage
 
 if TYPE_CHECKING:
-    from forge_jobs.client import BulkTotals, JobClient
+    from forge_jobs.clients.calls import BulkTotals, JobClient
 
 T = TypeVar("T")
 
@@ -177,7 +177,7 @@ class SyncJobClient:
             return self._loop
 
     async def _open_client(self) -> "JobClient":
-        from forge_jobs.client import JobClient
+        from forge_jobs.clients.calls import JobClient
 
         return JobClient(
             check_storage(await self._open_storage()),

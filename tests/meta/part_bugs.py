@@ -53,7 +53,7 @@ PART_BUGS: tuple[Bug, ...] = (
     ),
     _bug(
         "queues of one client share a call",
-        "forge_jobs/client.py",
+        "forge_jobs/clients/calls.py",
         "if self.storage.is_parted:",
         "if False:",
     ),

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from forge_jobs.client import BulkTotals, JobClient
+from forge_jobs.clients.calls import BulkTotals, JobClient
 from forge_jobs.errors import InvalidInput
 from forge_jobs.handlers.requests import EnqueueRequest
 from forge_jobs.model.filters import JobFilter, Refusal

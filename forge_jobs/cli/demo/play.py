@@ -20,7 +20,7 @@ from forge_jobs.cli.demo.ledger import (
 )
 from forge_jobs.cli.demo.summary import Pickup, Summary, percentile, throughput
 from forge_jobs.cli.demo.view import Observation, View
-from forge_jobs.client import JobClient
+from forge_jobs.clients.calls import JobClient
 from forge_jobs.clock import SystemClock
 from forge_jobs.errors import ForgeJobsError
 from forge_jobs.handlers.requests import EnqueueRequest

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import Any
 
-from forge_jobs.client import BulkTotals, JobClient
+from forge_jobs.clients.calls import BulkTotals, JobClient
 from forge_jobs.handlers.durations import check_duration
 from forge_jobs.handlers.requests import EnqueueRequest
 from forge_jobs.model.filters import JobFilter
