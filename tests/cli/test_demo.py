@@ -11,9 +11,9 @@ import msgspec
 import psutil
 import pytest
 
-from forge_jobs.cli.demo.handlers import measure
-from forge_jobs.cli.demo.ledger import HandedOut, Seen, balance
-from forge_jobs.cli.demo.summary import percentile
+from forge_jobs.demo.handlers import measure
+from forge_jobs.demo.ledger import HandedOut, Seen, balance
+from forge_jobs.demo.summary import percentile
 from tests.cli.conftest import wait
 
 DEMO = ("--json", "--pace", "0.1")

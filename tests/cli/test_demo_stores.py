@@ -5,7 +5,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from forge_jobs.cli.demo import stage
+from forge_jobs.demo import stage
 from forge_jobs.storage.opening import open_storage
 from tests.cli.conftest import CommandLine
 from tests.support import backends

@@ -71,7 +71,7 @@ def test_a_repeat_under_one_id_stores_one_job(forge: CommandLine) -> None:
 
 
 def test_handlers_check_the_payload_before_it_is_stored(forge: CommandLine) -> None:
-    registry = ("--handlers", "forge_jobs.cli.demo.handlers:handlers")
+    registry = ("--handlers", "forge_jobs.demo.handlers:handlers")
 
     text = forge.refuse("enqueue", "demo.ping", "--payload", '{"ledger": 7}', *registry)
 

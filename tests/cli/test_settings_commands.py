@@ -11,7 +11,7 @@ from forge_jobs.storage.opening import open_storage
 from tests.cli.conftest import CommandLine
 from tests.support.factories import register
 
-HANDLERS = "forge_jobs.cli.demo.handlers:handlers"
+HANDLERS = "forge_jobs.demo.handlers:handlers"
 
 
 def test_queues_show_settings_counts_and_what_is_unserved(forge: CommandLine) -> None:

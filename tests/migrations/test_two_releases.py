@@ -18,7 +18,7 @@ from tests.support.backends import forget, url_of
 pytestmark = [pytest.mark.anyio, pytest.mark.processes, pytest.mark.long]
 
 DOWN = "ALTER TABLE forge_jobs DROP COLUMN more;\n"
-HANDLERS = "forge_jobs.cli.demo.handlers:handlers"
+HANDLERS = "forge_jobs.demo.handlers:handlers"
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

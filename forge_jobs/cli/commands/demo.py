@@ -17,10 +17,10 @@ from forge_jobs.errors import InvalidInput
 if TYPE_CHECKING:
     import anyio
 
-    from forge_jobs.cli.demo.play import Plan
-    from forge_jobs.cli.demo.stage import ServerKind, Stage
-    from forge_jobs.cli.demo.summary import Summary
-    from forge_jobs.cli.demo.view import View
+    from forge_jobs.demo.play import Plan
+    from forge_jobs.demo.stage import ServerKind, Stage
+    from forge_jobs.demo.summary import Summary
+    from forge_jobs.demo.view import View
 
 MAX_FILES = 2_000
 DEFAULT_PACE = 0.03
@@ -61,8 +61,8 @@ def demo(
     """
     import anyio
 
-    from forge_jobs.cli.demo.stage import NOTHING_LEFT, Stage, in_store
-    from forge_jobs.cli.demo.summary import NEXT, sentences
+    from forge_jobs.demo.stage import NOTHING_LEFT, Stage, in_store
+    from forge_jobs.demo.summary import NEXT, sentences
 
     if storage and server:
         raise click.UsageError("--storage, --postgres and --redis exclude each other.")
@@ -80,7 +80,7 @@ def demo(
 
 
 def _view(as_json: bool) -> "View":
-    from forge_jobs.cli.demo.view import LiveView, PlainView, SilentView
+    from forge_jobs.demo.view import LiveView, PlainView, SilentView
 
     if as_json:
         return SilentView()
@@ -118,9 +118,9 @@ async def _perform(
     """
     import anyio
 
-    from forge_jobs.cli.demo.crew import folder_for_now
-    from forge_jobs.cli.demo.play import Plan
-    from forge_jobs.cli.demo.stage import in_folder, on_a_server
+    from forge_jobs.demo.crew import folder_for_now
+    from forge_jobs.demo.play import Plan
+    from forge_jobs.demo.stage import in_folder, on_a_server
 
     stopped = anyio.Event()
     async with anyio.create_task_group() as group:
@@ -141,9 +141,9 @@ async def _perform(
 
 
 async def _play(plan: "Plan", url: str, view: "View", stopped: "anyio.Event") -> "Summary":
-    from forge_jobs.cli.demo.crew import two_workers
-    from forge_jobs.cli.demo.play import Play, clear
-    from forge_jobs.cli.demo.stage import check_unused
+    from forge_jobs.demo.crew import two_workers
+    from forge_jobs.demo.play import Play, clear
+    from forge_jobs.demo.stage import check_unused
     from forge_jobs.storage.opening import open_storage
 
     async with await open_storage(url) as storage:

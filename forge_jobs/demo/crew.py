@@ -10,15 +10,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from forge_jobs.cli.demo.handlers import FILES, PINGS, REPORTS, TICKS
 from forge_jobs.config import child_environment
+from forge_jobs.demo.handlers import FILES, PINGS, REPORTS, TICKS
 
 WORKERS = 8
 """Files worked on at once, in the whole cluster."""
 
 _SETTINGS = {
     "queues": f"{FILES}={WORKERS},{REPORTS}=1,{PINGS}=2,{TICKS}=1",
-    "handlers": "forge_jobs.cli.demo.handlers:handlers",
+    "handlers": "forge_jobs.demo.handlers:handlers",
     "worker_prefix": "demo",
     # A tenth of what a deployment should use, so that a death is noticed while people watch.
     "heartbeat_interval": "500ms",

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from forge_jobs.cli.demo.ledger import Balance, Seen
+from forge_jobs.demo.ledger import Balance, Seen
 
 
 class Pickup(Struct, frozen=True):

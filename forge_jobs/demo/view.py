@@ -9,7 +9,7 @@ import click
 from msgspec import Struct
 
 from forge_jobs.cli.commands.pods import slots_text, standing
-from forge_jobs.cli.demo.handlers import FILES
+from forge_jobs.demo.handlers import FILES
 from forge_jobs.model.processes import PodState
 
 if TYPE_CHECKING:

@@ -8,9 +8,11 @@ from pathlib import Path
 import anyio
 from msgspec import Struct
 
-from forge_jobs.cli.demo import handlers as acts
-from forge_jobs.cli.demo.crew import Member
-from forge_jobs.cli.demo.ledger import (
+from forge_jobs.clients.calls import JobClient
+from forge_jobs.clock import SystemClock
+from forge_jobs.demo import handlers as acts
+from forge_jobs.demo.crew import Member
+from forge_jobs.demo.ledger import (
     HANDED_OUT,
     HandedOut,
     append,
@@ -18,10 +20,8 @@ from forge_jobs.cli.demo.ledger import (
     read_handed_out,
     read_seen,
 )
-from forge_jobs.cli.demo.summary import Pickup, Summary, percentile, throughput
-from forge_jobs.cli.demo.view import Observation, View
-from forge_jobs.clients.calls import JobClient
-from forge_jobs.clock import SystemClock
+from forge_jobs.demo.summary import Pickup, Summary, percentile, throughput
+from forge_jobs.demo.view import Observation, View
 from forge_jobs.errors import ForgeJobsError
 from forge_jobs.handlers.requests import EnqueueRequest
 from forge_jobs.model.filters import JobFilter

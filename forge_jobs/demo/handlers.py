@@ -8,8 +8,8 @@ from pathlib import Path
 import anyio
 from msgspec import Struct
 
-from forge_jobs.cli.demo.ledger import SEEN, Seen, append, balance, read_handed_out, read_seen
 from forge_jobs.clock import SystemClock
+from forge_jobs.demo.ledger import SEEN, Seen, append, balance, read_handed_out, read_seen
 from forge_jobs.handlers.context import JobContext
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.model.retries import Fixed
