@@ -13,8 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 from sqlalchemy.orm import Session
 
 from forge_jobs.errors import InvalidInput, StorageError, Unavailable
-from forge_jobs.storage.sql.base.flavor import Flavor
-from forge_jobs.storage.sql.base.transaction import Again, Tx
+from forge_jobs.storage.sql.base.transaction import Again, Flavor, Tx
 
 R = TypeVar("R")
 Script = Callable[[Tx], R]

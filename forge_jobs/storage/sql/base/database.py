@@ -5,8 +5,7 @@ from datetime import timedelta
 from typing import Protocol, TypeVar
 
 from forge_jobs.model.queues import Wake
-from forge_jobs.storage.sql.base.flavor import Flavor
-from forge_jobs.storage.sql.base.transaction import Tx
+from forge_jobs.storage.sql.base.transaction import Flavor, Tx
 
 R = TypeVar("R")
 S = TypeVar("S")

@@ -37,6 +37,47 @@ _decode_errors = msgspec.json.Decoder(tuple[ErrorRecord, ...]).decode
 _split = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
+class Picked(NamedTuple):
+    """The claims of one call.
+
+    :ivar rows: as they were before they were claimed, in the queue's order
+    :ivar is_cut: there was more, beyond the bytes that the call may bring
+    :ivar elsewhere: kinds of jobs that were met, which other pods know; some or all
+    """
+
+    rows: list[JobRow]
+    is_cut: bool
+    elsewhere: frozenset[str] = frozenset()
+
+
+class Succeeded(NamedTuple):
+    """A job that a batch has ended."""
+
+    id: str
+    queue: str
+    host_id: str
+    has_children: bool
+
+
+class Ended(NamedTuple):
+    """The overdue jobs of one queue and status, oldest first.
+
+    :param rule: the retention by which they are
+    :param until: the time of the last of them
+    :param last: the id of the last of them
+    :param since: the time of the last that was dealt with
+    :param past: the id of the last that was dealt with
+    """
+
+    queue: str
+    status: str
+    rule: str
+    until: int
+    last: str
+    since: int = -1
+    past: str = ""
+
+
 class Unreadable(NamedTuple):
     """A job that was claimed and cannot be given to a worker."""
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 from sqlalchemy import BindParameter, Select, bindparam, func, or_, select, text, tuple_
@@ -21,7 +21,7 @@ from sqlalchemy import BindParameter, Select, bindparam, func, or_, select, text
 from forge_jobs.model.processes import PodLease
 from forge_jobs.model.transitions import Demand
 from forge_jobs.storage.salvage import number_or
-from forge_jobs.storage.sql.base.job_rows import JobRow
+from forge_jobs.storage.sql.base.job_rows import JobRow, Picked
 from forge_jobs.storage.sql.base.tables import READY, jobs, pods, queues, slots
 from forge_jobs.storage.sql.base.transaction import Often, Tx
 from forge_jobs.storage.sql.base.unreadable import Shapes, hold
@@ -160,19 +160,6 @@ _TAKE = Often(
     """
     )
 )
-
-
-class Picked(NamedTuple):
-    """The claims of one call.
-
-    :ivar rows: as they were before they were claimed, in the queue's order
-    :ivar is_cut: there was more, beyond the bytes that the call may bring
-    :ivar elsewhere: kinds of jobs that were met, which other pods know; some or all
-    """
-
-    rows: list[JobRow]
-    is_cut: bool
-    elsewhere: frozenset[str] = frozenset()
 
 
 def claim(tx: Tx, queue: str, demand: Demand, lease: PodLease) -> Picked:

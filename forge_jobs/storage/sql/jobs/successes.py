@@ -5,20 +5,10 @@ its job first.
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from forge_jobs.model.jobs import Cause, Claim, JobStatus
 from forge_jobs.model.transitions import Finalization, Transition
-
-
-class Succeeded(NamedTuple):
-    """A job that a batch has ended."""
-
-    id: str
-    queue: str
-    host_id: str
-    has_children: bool
-
 
 SUCCEED = """
     SET status = 'done', cause = 'succeeded', finished_at = :now, settled_token = job.token,

@@ -14,12 +14,11 @@ from forge_jobs.errors import Conflict, NotFound, StorageError
 from forge_jobs.model.jobs import Claim
 from forge_jobs.model.processes import PodLease
 from forge_jobs.model.transitions import Demand, Transition
+from forge_jobs.storage.sql.base.job_rows import Ended, Picked, Succeeded
 from forge_jobs.storage.sql.base.tables import FINISHED, jobs
 from forge_jobs.storage.sql.base.transaction import Tx
 from forge_jobs.storage.sql.base.upserts import Upserts
-from forge_jobs.storage.sql.jobs.claim import Picked
-from forge_jobs.storage.sql.jobs.cleanup.overdue import Ended, next_of_many
-from forge_jobs.storage.sql.jobs.successes import Succeeded
+from forge_jobs.storage.sql.jobs.cleanup.overdue import next_of_many
 from forge_jobs.storage.sql.postgres.announcing import payloads
 from forge_jobs.storage.sql.postgres.driver.borrowed import borrowed, is_of_driver
 from forge_jobs.storage.sql.postgres.driver.errors import DRIVER_ERRORS, refusal, translate

@@ -14,9 +14,8 @@ from forge_jobs.model.transitions import Demand, Exchange, Finalization, StaleCl
 from forge_jobs.storage.batches import check_batch
 from forge_jobs.storage.elsewhere import KnownElsewhere
 from forge_jobs.storage.notices import QUEUE
-from forge_jobs.storage.sql.base.job_rows import claimed_jobs
+from forge_jobs.storage.sql.base.job_rows import Picked, claimed_jobs
 from forge_jobs.storage.sql.base.transaction import Tx
-from forge_jobs.storage.sql.jobs.claim import Picked
 from forge_jobs.storage.sql.jobs.enqueue import enqueue
 from forge_jobs.storage.sql.jobs.store import SqlJobStore
 from forge_jobs.storage.sql.jobs.successes import are_plain_successes

@@ -29,7 +29,7 @@ from forge_jobs.reports import defer_reports, reporter
 from forge_jobs.storage.notices import Inboxes, Notices, topics_of
 from forge_jobs.storage.protocols import StoreHealth
 from forge_jobs.storage.sql.base.database import Script
-from forge_jobs.storage.sql.base.flavor import Flavor
+from forge_jobs.storage.sql.base.transaction import Flavor
 from forge_jobs.storage.sql.sqlite.driver_errors import TRANSLATED, is_busy, is_not_utf8, translate
 from forge_jobs.storage.sql.sqlite.open_file import OpenFile
 from forge_jobs.storage.sql.sqlite.pragmas import SqliteOptions, Syncing, pragmas

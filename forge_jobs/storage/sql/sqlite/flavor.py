@@ -25,13 +25,12 @@ from forge_jobs.errors import InvalidInput, StorageError, Unavailable
 from forge_jobs.model.jobs import Claim
 from forge_jobs.model.processes import PodLease
 from forge_jobs.model.transitions import Demand, Transition
+from forge_jobs.storage.sql.base.job_rows import Ended, Picked, Succeeded
 from forge_jobs.storage.sql.base.tables import CLAIMED, FINISHED, jobs, schedules, signals
 from forge_jobs.storage.sql.base.transaction import Often, Tx
 from forge_jobs.storage.sql.base.upserts import Upserts
 from forge_jobs.storage.sql.jobs import claim as claims
-from forge_jobs.storage.sql.jobs.claim import Picked
-from forge_jobs.storage.sql.jobs.cleanup.overdue import Ended, next_ended
-from forge_jobs.storage.sql.jobs.successes import Succeeded
+from forge_jobs.storage.sql.jobs.cleanup.overdue import next_ended
 from forge_jobs.storage.sql.sqlite.driver_errors import TRANSLATED, translate
 from forge_jobs.storage.sql.sqlite.successes import succeed
 

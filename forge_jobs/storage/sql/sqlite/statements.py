@@ -19,8 +19,7 @@ from sqlalchemy.sql.base import Executable
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.dml import Insert
 
-from forge_jobs.storage.sql.base.flavor import Flavor
-from forge_jobs.storage.sql.base.transaction import IsEnough, Often, Tx, read_until
+from forge_jobs.storage.sql.base.transaction import Flavor, IsEnough, Often, Tx, read_until
 
 _BY_NAME = sqlite.dialect(paramstyle="named")
 _BY_PLACE = sqlite.dialect(paramstyle="qmark")

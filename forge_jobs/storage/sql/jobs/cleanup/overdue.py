@@ -2,32 +2,13 @@
 
 from collections.abc import Sequence
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 from sqlalchemy import bindparam, select, text, tuple_
 
+from forge_jobs.storage.sql.base.job_rows import Ended
 from forge_jobs.storage.sql.base.tables import FINISHED, jobs, queues
 from forge_jobs.storage.sql.base.transaction import Tx
-
-
-class Ended(NamedTuple):
-    """The overdue jobs of one queue and status, oldest first.
-
-    :param rule: the retention by which they are
-    :param until: the time of the last of them
-    :param last: the id of the last of them
-    :param since: the time of the last that was dealt with
-    :param past: the id of the last that was dealt with
-    """
-
-    queue: str
-    status: str
-    rule: str
-    until: int
-    last: str
-    since: int = -1
-    past: str = ""
-
 
 FINISHED_OF = (
     jobs.c.queue == bindparam("of"),

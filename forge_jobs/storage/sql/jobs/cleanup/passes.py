@@ -7,9 +7,9 @@ from forge_jobs.clock import SystemClock
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.retention import Cleaned, Kept
 from forge_jobs.storage.sql.base.database import Database
+from forge_jobs.storage.sql.base.job_rows import Ended
 from forge_jobs.storage.sql.jobs.cleanup import retention
 from forge_jobs.storage.sql.jobs.cleanup.holds import Holds
-from forge_jobs.storage.sql.jobs.cleanup.overdue import Ended
 from forge_jobs.storage.sql.jobs.cleanup.retention import Refused, Rest
 
 _PASSED_BY_S = 3600.0

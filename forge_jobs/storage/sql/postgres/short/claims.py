@@ -11,10 +11,10 @@ from sqlalchemy import ARRAY, BigInteger, Boolean, Integer, Text, TextClause, bi
 
 from forge_jobs.model.processes import PodLease
 from forge_jobs.model.transitions import Demand
-from forge_jobs.storage.sql.base.job_rows import JobRow
+from forge_jobs.storage.sql.base.job_rows import JobRow, Picked
 from forge_jobs.storage.sql.base.tables import READY
 from forge_jobs.storage.sql.base.transaction import Tx
-from forge_jobs.storage.sql.jobs.claim import CLAIMED_COUNTER, Picked
+from forge_jobs.storage.sql.jobs.claim import CLAIMED_COUNTER
 from forge_jobs.storage.sql.jobs.strangers import put_strangers_aside
 
 COLUMNS = (
