@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 import click
 from msgspec import Struct
 
-from forge_jobs.cli.commands.pods import slots_text, standing
-from forge_jobs.demo.handlers import FILES
+from forge_jobs.cli.demo.handlers import FILES
 from forge_jobs.model.processes import PodState
 
 if TYPE_CHECKING:
@@ -54,7 +53,7 @@ class Observation(Struct, frozen=True, kw_only=True):
         return any(
             pod.slots[queue].grant
             for pod in self.pods
-            if standing(pod) == "live" and queue in pod.slots
+            if pod.standing == "live" and queue in pod.slots
         )
 
 
@@ -134,7 +133,7 @@ class PlainView(SilentView):
 
 def _pod_text(pod: PodState) -> str:
     grant = pod.slots[FILES].grant if FILES in pod.slots else 0
-    return f"{pod.pod.label} {grant} slots" if standing(pod) == "live" else f"{pod.pod.label} lost"
+    return f"{pod.pod.label} {grant} slots" if pod.standing == "live" else f"{pod.pod.label} lost"
 
 
 class LiveView:
@@ -195,10 +194,10 @@ def _pod_table(observation: Observation) -> "RenderableType":
     columns = ("pod", "process", "state", "slots", "in progress")
     table = Table(*columns, box=None, header_style="dim", pad_edge=False)
     for pod in observation.pods:
-        state = standing(pod)
+        state = pod.standing
         style = "green" if state == "live" else "red"
         held = str(sum(pod.in_progress.values()))
         process = str(pod.pod.process_id)
-        label, slots = Text(pod.pod.label), Text(slots_text(pod.slots))
+        label, slots = Text(pod.pod.label), Text(pod.slots_in_words)
         table.add_row(label, process, Text(state, style=style), slots, held)
     return table

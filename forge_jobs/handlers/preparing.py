@@ -5,20 +5,20 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from operator import attrgetter, is_
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from forge_jobs.errors import InvalidInput
 from forge_jobs.handlers.durations import check_duration
+from forge_jobs.handlers.handler import Handler
+from forge_jobs.handlers.option_checks import check_attempts, check_priority, check_tags
 from forge_jobs.handlers.options import HandlerOptions
+from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.handlers.requests import CheckedJson, EnqueueRequest
 from forge_jobs.model.ids import check_job_id, new_job_id
 from forge_jobs.model.jobs import (
-    MAX_MAX_ATTEMPTS,
-    MAX_PRIORITY,
-    MIN_PRIORITY,
     After,
     NewJob,
     Unique,
@@ -26,23 +26,16 @@ from forge_jobs.model.jobs import (
 from forge_jobs.model.names import check_name, check_queue
 from forge_jobs.model.payloads import check_json_text, encode_json
 
-if TYPE_CHECKING:
-    from forge_jobs.handlers.handler import Handler
-    from forge_jobs.handlers.registry import HandlerRegistry
-
 Router = Callable[[str], str | None]
 """Chooses the queue of a kind; None leaves it to the default."""
 
 DEFAULT_QUEUE = "default"
-MAX_TAGS = 32
 MAX_METADATA_BYTES = 64 * 1024
 MAX_PARENTS = 1000
 
 _NO_DEFAULTS = HandlerOptions()
 _MODES = ("keep", "error")
 _ON_FAILURE = ("cancel", "continue", "hold")
-_PRIORITY_FIX = f"give an integer from {MIN_PRIORITY} to {MAX_PRIORITY}, lower first"
-_ATTEMPTS_FIX = f"give 1 to {MAX_MAX_ATTEMPTS}, or None for no bound"
 
 T = TypeVar("T")
 
@@ -81,7 +74,7 @@ _asked = attrgetter(
 
 def prepare(
     request: EnqueueRequest,
-    registry: "HandlerRegistry | None" = None,
+    registry: HandlerRegistry | None = None,
     router: Router | None = None,
     elsewhere: Elsewhere | None = None,
 ) -> NewJob:
@@ -131,7 +124,7 @@ def prepare(
 
 def prepare_many(
     requests: Iterable[EnqueueRequest],
-    registry: "HandlerRegistry | None" = None,
+    registry: HandlerRegistry | None = None,
     router: Router | None = None,
     elsewhere: Elsewhere | None = None,
 ) -> tuple[NewJob, ...]:
@@ -257,46 +250,6 @@ def _queue(
     if elsewhere is not None:
         elsewhere.note_default(kind, DEFAULT_QUEUE)
     return DEFAULT_QUEUE
-
-
-def check_priority(value: object) -> int:
-    """``value`` as a priority, lower first.
-
-    :raises InvalidInput: it is no integer, or out of bounds
-    """
-    if type(value) is not int:
-        raise InvalidInput("priority", f"is a {type(value).__name__}", _PRIORITY_FIX)
-    if not MIN_PRIORITY <= value <= MAX_PRIORITY:
-        raise InvalidInput("priority", f"is {value}", _PRIORITY_FIX)
-    return value
-
-
-def check_attempts(value: object) -> int | None:
-    """``value`` as a bound of attempts, None for no bound.
-
-    :raises InvalidInput: it is no integer, or out of bounds
-    """
-    if value is None:
-        return None
-    if type(value) is not int:
-        raise InvalidInput("max_attempts", f"is a {type(value).__name__}", _ATTEMPTS_FIX)
-    if not 1 <= value <= MAX_MAX_ATTEMPTS:
-        raise InvalidInput("max_attempts", f"is {value}", _ATTEMPTS_FIX)
-    return value
-
-
-def check_tags(value: object) -> tuple[str, ...]:
-    """``value`` as tags, each once, in the order given.
-
-    :raises InvalidInput: they are too many, or one is no name
-    """
-    fix = f"give a sequence of at most {MAX_TAGS} names"
-    if isinstance(value, str) or not isinstance(value, Iterable):
-        raise InvalidInput("tags", f"is a {type(value).__name__}", fix)
-    tags = tuple(dict.fromkeys(check_name("tags", tag) for tag in value))
-    if len(tags) > MAX_TAGS:
-        raise InvalidInput("tags", f"holds {len(tags)} tags", fix)
-    return tags
 
 
 def _due(

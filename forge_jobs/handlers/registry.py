@@ -10,8 +10,8 @@ from forge_jobs.errors import ConfigError, InvalidInput, RegistrationError
 from forge_jobs.handlers.context import JobContext
 from forge_jobs.handlers.durations import check_duration
 from forge_jobs.handlers.handler import Handler
+from forge_jobs.handlers.option_checks import check_attempts, check_priority, check_tags
 from forge_jobs.handlers.options import HandlerOptions
-from forge_jobs.handlers.preparing import check_attempts, check_priority, check_tags
 from forge_jobs.handlers.recurring import Recurring
 from forge_jobs.model.jobs import DEFAULT_MAX_ATTEMPTS
 from forge_jobs.model.names import check_name, check_queue

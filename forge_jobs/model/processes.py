@@ -92,6 +92,21 @@ class PodState(Struct, frozen=True, kw_only=True):
     gauges: PodGauges | None
     unreadable: str = ""
 
+    @property
+    def standing(self) -> str:
+        """``live``, ``draining``, or ``lost`` once the lease ran out."""
+        if self.lease_remaining <= timedelta(0):
+            return "lost"
+        return "draining" if self.draining else "live"
+
+    @property
+    def slots_in_words(self) -> str:
+        """Granted slots per queue, with the target where they differ: ``gh 2, slack 1 of 3``."""
+        return ", ".join(
+            f"{queue} {each.grant}" + (f" of {each.target}" if each.target != each.grant else "")
+            for queue, each in sorted(self.slots.items())
+        )
+
 
 class Slots(Struct, frozen=True):
     """One queue's slots on one pod.

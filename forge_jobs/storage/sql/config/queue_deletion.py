@@ -5,7 +5,7 @@ from sqlalchemy import Select, bindparam, delete, exists, func, select
 from forge_jobs.storage.deleting import MOST_COUNTED, in_use, unknown_queue
 from forge_jobs.storage.sql.base.tables import jobs, pods, queues, slots
 from forge_jobs.storage.sql.base.transaction import Tx
-from forge_jobs.storage.sql.config.store import declare_queues
+from forge_jobs.storage.sql.config.queues import declare_queues
 
 _LOCKED = select(queues.c.name).where(queues.c.name == bindparam("of")).with_for_update()
 _JOBS = select(func.count()).select_from(

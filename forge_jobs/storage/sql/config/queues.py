@@ -1,5 +1,6 @@
 """Rows of queues: their settings and state, each read so that a spoilt one harms no other."""
 
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from datetime import timedelta
 from functools import lru_cache
@@ -15,7 +16,10 @@ from forge_jobs.model.retries import Retry
 from forge_jobs.storage.queue_records import salvaged_queue
 from forge_jobs.storage.salvage import UNREADABLE, Fields, truth
 from forge_jobs.storage.sql.base.tables import queues
+from forge_jobs.storage.sql.base.transaction import Tx
 from forge_jobs.storage.sql.base.unreadable import Shapes
+
+_DEFAULTS = QueueSettings()
 
 STATE_COLUMNS: tuple[ColumnElement[Any], ...] = (
     queues.c.name,
@@ -125,3 +129,22 @@ def workers_of(stored: object) -> int:
 
 def _workers(stored: Any) -> int:
     return QueueSettings(max_workers=stored).max_workers
+
+
+def declare_queues(tx: Tx, names: Iterable[str], settings: QueueSettings = _DEFAULTS) -> None:
+    """Create those of the queues that are not there; the others stay as they are."""
+    fields = settings_columns(msgspec.structs.asdict(settings))
+    if rows := [{"name": name, **fields} for name in sorted(set(names))]:
+        # Of a queue that was deleted before, no version comes back, nor does the fleet's sum. In
+        # milliseconds, so that the sum over any number of queues is within 64 bits.
+        first = tx.now // 1_000
+        rows = [{"allocation_version": first, **row} for row in rows]
+        tx.execute(tx.flavor.insert_ignore(queues), rows)
+
+
+def settings_columns(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings as they are stored: durations as ISO 8601, exact to the microsecond."""
+    return {
+        name: value if isinstance(value, int) else msgspec.json.encode(value).decode()
+        for name, value in fields.items()
+    }

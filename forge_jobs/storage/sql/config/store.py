@@ -1,6 +1,6 @@
 """Queue settings, pauses and cool-downs; the rate limits are next door."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -20,34 +20,19 @@ from forge_jobs.storage.sql.base.database import Database
 from forge_jobs.storage.sql.base.tables import queues
 from forge_jobs.storage.sql.base.transaction import Tx
 from forge_jobs.storage.sql.config import rate_limits
-from forge_jobs.storage.sql.config.queues import STATE_COLUMNS, queue_state
-
-_DEFAULTS = QueueSettings()
+from forge_jobs.storage.sql.config.queue_deletion import delete_queue
+from forge_jobs.storage.sql.config.queues import (
+    STATE_COLUMNS,
+    declare_queues,
+    queue_state,
+    settings_columns,
+)
 
 _ONE = select(*STATE_COLUMNS).where(queues.c.name == bindparam("queue"))
 _ONE_LOCKED = _ONE.with_for_update(key_share=True)
 _ALL = select(*STATE_COLUMNS)
 _BY_NAME = update(queues).where(queues.c.name == bindparam("queue"))
 _MOVE_ALLOCATION = _BY_NAME.values(allocation_version=queues.c.allocation_version + 1)
-
-
-def declare_queues(tx: Tx, names: Iterable[str], settings: QueueSettings = _DEFAULTS) -> None:
-    """Create those of the queues that are not there; the others stay as they are."""
-    fields = settings_columns(msgspec.structs.asdict(settings))
-    if rows := [{"name": name, **fields} for name in sorted(set(names))]:
-        # Of a queue that was deleted before, no version comes back, nor does the fleet's sum. In
-        # milliseconds, so that the sum over any number of queues is within 64 bits.
-        first = tx.now // 1_000
-        rows = [{"allocation_version": first, **row} for row in rows]
-        tx.execute(tx.flavor.insert_ignore(queues), rows)
-
-
-def settings_columns(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings as they are stored: durations as ISO 8601, exact to the microsecond."""
-    return {
-        name: value if isinstance(value, int) else msgspec.json.encode(value).decode()
-        for name, value in fields.items()
-    }
 
 
 def _set_fields(tx: Tx, before: QueueState, wished: Mapping[str, Any]) -> None:
@@ -136,9 +121,6 @@ class SqlConfigStore:
         return await self._database.write(lambda tx: _change_known(tx, name, ended))
 
     async def delete_queue(self, name: str) -> None:
-        # Here, because that module needs this one.
-        from forge_jobs.storage.sql.config.queue_deletion import delete_queue
-
         await self._database.write(lambda tx: delete_queue(tx, name))
 
     async def queues(self) -> list[QueueState]:

@@ -51,8 +51,7 @@ from forge_jobs.storage.sql.base.tables import (
     slots,
 )
 from forge_jobs.storage.sql.base.transaction import KINDS, Tx
-from forge_jobs.storage.sql.config.queues import STATE_COLUMNS, queue_state
-from forge_jobs.storage.sql.config.store import declare_queues
+from forge_jobs.storage.sql.config.queues import STATE_COLUMNS, declare_queues, queue_state
 from forge_jobs.storage.sql.fleet import allocations
 from forge_jobs.storage.sql.fleet.allocations import slots_of
 from forge_jobs.storage.sql.fleet.due_kinds import due_kinds

@@ -12,7 +12,7 @@ from forge_jobs.storage.sql.base.job_rows import due_at, new_job_values
 from forge_jobs.storage.sql.base.lists import one_of
 from forge_jobs.storage.sql.base.tables import edges, handovers, jobs
 from forge_jobs.storage.sql.base.transaction import Again, Often, Tx
-from forge_jobs.storage.sql.config.store import declare_queues
+from forge_jobs.storage.sql.config.queues import declare_queues
 from forge_jobs.storage.sql.jobs.children import LIVE, TOLD
 from forge_jobs.storage.sql.jobs.unique_keys import key_holders
 

@@ -21,7 +21,7 @@ from forge_jobs.model.jobs import TERMINAL, EnqueueOutcome, NewJob
 from forge_jobs.model.queues import QueueSettings
 from forge_jobs.storage.notices import HANDOVER, QUEUE
 from forge_jobs.storage.sql.base.transaction import Tx
-from forge_jobs.storage.sql.config.store import settings_columns
+from forge_jobs.storage.sql.config.queues import settings_columns
 from forge_jobs.storage.sql.jobs.children import LIVE, TOLD
 from forge_jobs.storage.sql.jobs.enqueue import answer_alone
 from forge_jobs.storage.sql.postgres.direct import COUNT, MOMENT

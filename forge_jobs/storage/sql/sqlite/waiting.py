@@ -1,17 +1,19 @@
 """Waits for work: wake-ups of all processes, and a look at the file for what nobody told."""
 
+from collections.abc import Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import Protocol, TypeVar
 
 from forge_jobs.clock import SystemClock
 from forge_jobs.errors import Unavailable
 from forge_jobs.model.queues import Wake
-from forge_jobs.storage.notices import until_set
+from forge_jobs.storage.notices import Inboxes, Notices, until_set
+from forge_jobs.storage.sql.base.transaction import Tx
 from forge_jobs.storage.sql.sqlite.flavor import known_signals
 from forge_jobs.storage.sql.sqlite.wake_sockets import WakeSocket
 
-if TYPE_CHECKING:
-    from forge_jobs.storage.sql.sqlite.database import SqliteDatabase
+R = TypeVar("R")
 
 _LOOK_EVERY_S = 0.025
 """Between two looks at the file where other processes cannot wake this one: what they commit is
@@ -23,6 +25,18 @@ _RUNG_LOOK_EVERY_S = 0.1
 _elapsed = SystemClock().elapsed
 
 
+class Watched(Protocol):
+    """The database file as ``Looker`` needs it."""
+
+    path: Path
+    notices: Notices
+    inboxes: Inboxes
+
+    async def data_version(self) -> tuple[str, int]: ...
+
+    async def read(self, script: Callable[[Tx], R]) -> R: ...
+
+
 class Looker:
     """``wait_for_work`` of one bundle, for all its waiters.
 
@@ -32,7 +46,7 @@ class Looker:
     :param shared: other processes may use the file
     """
 
-    def __init__(self, database: "SqliteDatabase", *, shared: bool) -> None:
+    def __init__(self, database: Watched, *, shared: bool) -> None:
         self._database = database
         self._shared = shared
         self._socket: WakeSocket | None = None

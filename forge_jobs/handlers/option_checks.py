@@ -1,0 +1,51 @@
+"""Options that requests and handlers share, checked the same way."""
+
+from collections.abc import Iterable
+
+from forge_jobs.errors import InvalidInput
+from forge_jobs.model.jobs import MAX_MAX_ATTEMPTS, MAX_PRIORITY, MIN_PRIORITY
+from forge_jobs.model.names import check_name
+
+MAX_TAGS = 32
+_PRIORITY_FIX = f"give an integer from {MIN_PRIORITY} to {MAX_PRIORITY}, lower first"
+_ATTEMPTS_FIX = f"give 1 to {MAX_MAX_ATTEMPTS}, or None for no bound"
+
+
+def check_priority(value: object) -> int:
+    """``value`` as a priority, lower first.
+
+    :raises InvalidInput: it is no integer, or out of bounds
+    """
+    if type(value) is not int:
+        raise InvalidInput("priority", f"is a {type(value).__name__}", _PRIORITY_FIX)
+    if not MIN_PRIORITY <= value <= MAX_PRIORITY:
+        raise InvalidInput("priority", f"is {value}", _PRIORITY_FIX)
+    return value
+
+
+def check_attempts(value: object) -> int | None:
+    """``value`` as a bound of attempts, None for no bound.
+
+    :raises InvalidInput: it is no integer, or out of bounds
+    """
+    if value is None:
+        return None
+    if type(value) is not int:
+        raise InvalidInput("max_attempts", f"is a {type(value).__name__}", _ATTEMPTS_FIX)
+    if not 1 <= value <= MAX_MAX_ATTEMPTS:
+        raise InvalidInput("max_attempts", f"is {value}", _ATTEMPTS_FIX)
+    return value
+
+
+def check_tags(value: object) -> tuple[str, ...]:
+    """``value`` as tags, each once, in the order given.
+
+    :raises InvalidInput: they are too many, or one is no name
+    """
+    fix = f"give a sequence of at most {MAX_TAGS} names"
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        raise InvalidInput("tags", f"is a {type(value).__name__}", fix)
+    tags = tuple(dict.fromkeys(check_name("tags", tag) for tag in value))
+    if len(tags) > MAX_TAGS:
+        raise InvalidInput("tags", f"holds {len(tags)} tags", fix)
+    return tags
