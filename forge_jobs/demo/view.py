@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 import click
 from msgspec import Struct
 
-from forge_jobs.cli.demo.handlers import FILES
+from forge_jobs.demo.handlers import FILES
 from forge_jobs.model.processes import PodState
 
 if TYPE_CHECKING:
