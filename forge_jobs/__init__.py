@@ -6,8 +6,8 @@ Everything public is here; what is not in ``__all__`` may change.
 from typing import TYPE_CHECKING
 
 from forge_jobs.clients.blocking import SyncJobClient as SyncJobClient
-from forge_jobs.clients.calls import BulkTotals as BulkTotals
-from forge_jobs.clients.calls import JobClient as JobClient
+from forge_jobs.clients.bulk import BulkTotals as BulkTotals
+from forge_jobs.clients.client import JobClient as JobClient
 from forge_jobs.config import RuntimeSettings as RuntimeSettings
 from forge_jobs.errors import ConfigError as ConfigError
 from forge_jobs.errors import Conflict as Conflict

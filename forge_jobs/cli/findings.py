@@ -8,7 +8,7 @@ from typing import Literal
 from msgspec import Struct
 
 from forge_jobs.cli.output import duration, instant
-from forge_jobs.clients.calls import JobClient
+from forge_jobs.clients.client import JobClient
 from forge_jobs.model.filters import JobFilter, JobSummary
 from forge_jobs.model.jobs import ACTIVE, Hold, Job, JobStatus
 from forge_jobs.model.processes import Allocation, PodState

@@ -9,8 +9,10 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import Future
 from datetime import timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
+from forge_jobs.clients.bulk import BulkTotals
+from forge_jobs.clients.calls import ClientCalls
 from forge_jobs.clients.routes import NotLookedUp
 from forge_jobs.errors import InvalidInput, StorageError
 from forge_jobs.handlers.preparing import Router, check_request, check_requests
@@ -20,9 +22,6 @@ from forge_jobs.model.filters import JobFilter, Page
 from forge_jobs.model.jobs import EnqueueOutcome, Job
 from forge_jobs.policy.admission import Explanation
 from forge_jobs.storage.protocols import Storage, check_storage
-
-if TYPE_CHECKING:
-    from forge_jobs.clients.calls import BulkTotals, JobClient
 
 T = TypeVar("T")
 
@@ -123,23 +122,23 @@ class SyncJobClient:
         """See ``JobClient.explain``."""
         return self._call(lambda client: client.explain(job_id))
 
-    def cancel(self, which: str | Iterable[str] | JobFilter) -> "BulkTotals":
+    def cancel(self, which: str | Iterable[str] | JobFilter) -> BulkTotals:
         """See ``JobClient.cancel``."""
         return self._call(lambda client: client.cancel(which))
 
-    def requeue(self, which: str | Iterable[str] | JobFilter) -> "BulkTotals":
+    def requeue(self, which: str | Iterable[str] | JobFilter) -> BulkTotals:
         """See ``JobClient.requeue``."""
         return self._call(lambda client: client.requeue(which))
 
-    def release_held(self, which: str | Iterable[str] | JobFilter) -> "BulkTotals":
+    def release_held(self, which: str | Iterable[str] | JobFilter) -> BulkTotals:
         """See ``JobClient.release_held``."""
         return self._call(lambda client: client.release_held(which))
 
-    def run_now(self, which: str | Iterable[str] | JobFilter) -> "BulkTotals":
+    def run_now(self, which: str | Iterable[str] | JobFilter) -> BulkTotals:
         """See ``JobClient.run_now``."""
         return self._call(lambda client: client.run_now(which))
 
-    def delete(self, which: str | Iterable[str] | JobFilter) -> "BulkTotals":
+    def delete(self, which: str | Iterable[str] | JobFilter) -> BulkTotals:
         """See ``JobClient.delete``."""
         return self._call(lambda client: client.delete(which))
 
@@ -163,7 +162,7 @@ class SyncJobClient:
     ) -> None:
         self.close()
 
-    def _call(self, method: Callable[["JobClient"], Coroutine[Any, Any, T]]) -> T:
+    def _call(self, method: Callable[[ClientCalls], Coroutine[Any, Any, T]]) -> T:
         return self._started().call(method)
 
     def _started(self) -> "_LoopThread":
@@ -176,10 +175,8 @@ class SyncJobClient:
                 atexit.register(self.close)
             return self._loop
 
-    async def _open_client(self) -> "JobClient":
-        from forge_jobs.clients.calls import JobClient
-
-        return JobClient(
+    async def _open_client(self) -> ClientCalls:
+        return ClientCalls(
             check_storage(await self._open_storage()),
             self._handlers,
             router=self._router,
@@ -213,9 +210,9 @@ class SyncJobClient:
 class _LoopThread:
     """A thread with an event loop, and the client that lives in it."""
 
-    def __init__(self, open_client: Callable[[], Awaitable["JobClient"]]) -> None:
+    def __init__(self, open_client: Callable[[], Awaitable[ClientCalls]]) -> None:
         self._open_client = open_client
-        self._ready: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event, JobClient]] = Future()
+        self._ready: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event, ClientCalls]] = Future()
         # A daemon, so that a program that forgets to close can end; atexit closes it then.
         self._thread = threading.Thread(target=self._run, name="forge-jobs-client", daemon=True)
         self._thread.start()
@@ -226,7 +223,7 @@ class _LoopThread:
             self._thread.join()
             raise
 
-    def call(self, method: Callable[["JobClient"], Coroutine[Any, Any, T]]) -> T:
+    def call(self, method: Callable[[ClientCalls], Coroutine[Any, Any, T]]) -> T:
         """Run a method of the client there, wait for it here."""
         if threading.current_thread() is self._thread:
             raise RuntimeError("a blocking call inside its own event loop would wait for itself")

@@ -1,14 +1,11 @@
 """Enqueue and look up from anywhere, without running anything."""
 
-import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from operator import attrgetter
-from types import TracebackType
 from typing import Any
 
 from forge_jobs import stop_points
-from forge_jobs.clients.blocking import SyncJobClient
 from forge_jobs.clients.bulk import BulkTotals, in_batches
 from forge_jobs.clients.results import AwaitedJobs, read_result
 from forge_jobs.clients.routes import NotLookedUp, PublishedRoutes
@@ -44,21 +41,8 @@ _ROW_BYTES = 400
 _Unit = tuple[NewJob, ...]
 
 
-class JobClient:
-    """Enqueues jobs, waits for them and changes them.
-
-    Belongs to the event loop of its first use: calls from another raise ``WrongEventLoop``.
-    :attr:`sync` is its blocking twin, for any thread. Closing it
-    waits for what is being enqueued; the storage stays open.
-
-    :param handlers: payloads of their kinds are checked against their signatures, and their
-        defaults hold also for requests made by kind
-    :param router: chooses the queue where neither request nor handler names one, see
-        ``prefix_router``. Of a kind whose handler is not in ``handlers`` the queue that pods
-        publish counts first. Where nothing names a queue, it is ``default``
-    :param repeat_for: how long an enqueue is repeated while the store is unavailable, or somebody's
-        open transaction holds the unique key
-    """
+class ClientCalls:
+    """What every client does, in the event loop of its first use. See ``JobClient``."""
 
     def __init__(
         self,
@@ -93,7 +77,6 @@ class JobClient:
         )
         self._home = HomeLoop("this client")
         self._is_closed = False
-        self._sync: SyncJobClient | None = None
 
     def _lane(self, sort_key: Callable[[_Unit], Any] | None) -> Lane[_Unit, list[EnqueueOutcome]]:
         return Lane(
@@ -298,22 +281,6 @@ class JobClient:
 
     # -- end ---------------------------------------------------------------------------------
 
-    @property
-    def sync(self) -> SyncJobClient:
-        """The same in blocking calls, usable from any thread; closed with this client.
-
-        Works on an event loop, a thread and connections of its own, opened at the first call.
-        """
-        if self._sync is None:
-            self._check_open()
-            self._sync = SyncJobClient(
-                self.storage.reopen,
-                self._handlers,
-                router=self._router,
-                repeat_for=self._repeat_for,
-            )
-        return self._sync
-
     async def flush(self) -> None:
         """Wait until everything handed to :meth:`enqueue` so far is stored, or has failed."""
         for lane in (*self._plain, self._keyed, *self._of_queues.values()):
@@ -325,19 +292,6 @@ class JobClient:
         self._is_closed = True
         self._awaited.end(StorageError(_CLOSED))
         await self.flush()
-        if self._sync is not None:
-            await asyncio.to_thread(self._sync.close)
-
-    async def __aenter__(self) -> "JobClient":
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.aclose()
 
     def _check_open(self) -> None:
         if self._is_closed:
@@ -372,6 +326,3 @@ def _size_of(unit: _Unit) -> int:
 
 def _least_key(unit: _Unit) -> tuple[str, str]:
     return min((job.queue, job.unique.key) for job in unit if job.unique is not None)
-
-
-__all__ = ["ATOMIC_JOBS", "BulkTotals", "JobClient", "prepare"]

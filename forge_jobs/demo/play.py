@@ -8,7 +8,7 @@ from pathlib import Path
 import anyio
 from msgspec import Struct
 
-from forge_jobs.clients.calls import JobClient
+from forge_jobs.clients.client import JobClient
 from forge_jobs.clock import SystemClock
 from forge_jobs.demo import handlers as acts
 from forge_jobs.demo.crew import Member

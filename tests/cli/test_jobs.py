@@ -6,7 +6,7 @@ from collections.abc import Callable
 import anyio
 import pytest
 
-from forge_jobs.clients.calls import JobClient
+from forge_jobs.clients.client import JobClient
 from forge_jobs.handlers.requests import EnqueueRequest
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import After

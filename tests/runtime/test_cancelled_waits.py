@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from forge_jobs.clients.calls import JobClient
+from forge_jobs.clients.client import JobClient
 from forge_jobs.errors import StorageError
 from forge_jobs.handlers.outcomes import RateLimited
 from forge_jobs.handlers.registry import HandlerRegistry

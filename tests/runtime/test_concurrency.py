@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 import anyio
 import pytest
 
-from forge_jobs.clients.calls import JobClient
+from forge_jobs.clients.client import JobClient
 from forge_jobs.errors import InvalidInput
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.runtime.pod.handle import QueueHandle

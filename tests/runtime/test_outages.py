@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import anyio
 import pytest
 
-from forge_jobs.clients.calls import JobClient
+from forge_jobs.clients.client import JobClient
 from forge_jobs.errors import InvalidInput, StorageError
 from forge_jobs.handlers.context import JobContext
 from forge_jobs.handlers.registry import HandlerRegistry

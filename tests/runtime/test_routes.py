@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from forge_jobs.clients.blocking import SyncJobClient
-from forge_jobs.clients.calls import JobClient
+from forge_jobs.clients.client import JobClient
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.handlers.requests import EnqueueRequest
 from forge_jobs.handlers.routing import Router, prefix_router

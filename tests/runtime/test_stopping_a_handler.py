@@ -8,7 +8,7 @@ from typing import Any
 import anyio
 import pytest
 
-from forge_jobs.clients.calls import JobClient
+from forge_jobs.clients.client import JobClient
 from forge_jobs.handlers.context import JobContext
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.model.jobs import Cause, Job, JobStatus

@@ -142,7 +142,7 @@ async def test_a_run_that_is_cancelled_takes_its_pod_down(storage: Storage) -> N
     runtime = a_runtime(storage, handlers, settings=quick_settings(grace=seconds(0.01)))
     run = asyncio.ensure_future(runtime.run())
     await wait_until(lambda: has_pods(storage, 1), description="the pod is there")
-    from forge_jobs.clients.calls import JobClient
+    from forge_jobs.clients.client import JobClient
 
     async with JobClient(storage, handlers) as client:
         await client.enqueue(waits.request())

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import anyio
 import pytest
 
-from forge_jobs.clients.calls import JobClient
+from forge_jobs.clients.client import JobClient
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import JobStatus

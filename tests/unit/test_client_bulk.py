@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from forge_jobs.clients.calls import JobClient
+from forge_jobs.clients.client import JobClient
 from forge_jobs.errors import InvalidInput
 from forge_jobs.handlers.preparing import Router, prepare_many
 from forge_jobs.handlers.registry import HandlerRegistry

@@ -7,7 +7,7 @@ from typing import Any
 import anyio
 import pytest
 
-from forge_jobs.clients.calls import JobClient
+from forge_jobs.clients.client import JobClient
 from forge_jobs.errors import ForgeJobsError, WrongEventLoop
 from forge_jobs.handlers.requests import EnqueueRequest
 from forge_jobs.lanes import Lane

@@ -5,7 +5,8 @@ from datetime import timedelta
 
 import pytest
 
-from forge_jobs.clients.calls import BulkTotals, JobClient
+from forge_jobs.clients.bulk import BulkTotals
+from forge_jobs.clients.client import JobClient
 from forge_jobs.errors import InvalidInput
 from forge_jobs.handlers.requests import EnqueueRequest
 from forge_jobs.model.filters import JobFilter, Refusal

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from forge_jobs.clients.calls import JobClient
+from forge_jobs.clients.client import JobClient
 from forge_jobs.handlers.requests import EnqueueRequest
 from forge_jobs.model.filters import JobFilter
 from forge_jobs.storage.protocols import Storage

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from forge_jobs.clients.calls import JobClient
+from forge_jobs.clients.client import JobClient
 from forge_jobs.clock import ManualClock
 from forge_jobs.errors import (
     InvalidInput,

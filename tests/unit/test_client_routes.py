@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Mapping
 
 import pytest
 
-from forge_jobs.clients.calls import JobClient
+from forge_jobs.clients.client import JobClient
 from forge_jobs.clients.routes import KNOWN_FOR_S, UNKNOWN_FOR_S
 from forge_jobs.clock import ManualClock
 from forge_jobs.errors import InvalidInput

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from forge_jobs.clients.blocking import SyncJobClient
-from forge_jobs.clients.calls import BulkTotals, JobClient
+from forge_jobs.clients.bulk import BulkTotals
+from forge_jobs.clients.client import JobClient
 from forge_jobs.errors import InvalidInput, JobCancelled, ResultTimeout, StorageError, Unavailable
 from forge_jobs.handlers.requests import EnqueueRequest
 from forge_jobs.model.filters import JobFilter, Refusal

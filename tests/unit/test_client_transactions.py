@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import (
 )
 from sqlalchemy.orm import Session
 
-from forge_jobs.clients.calls import JobClient
+from forge_jobs.clients.client import JobClient
 from forge_jobs.errors import InvalidInput
 from forge_jobs.handlers.requests import EnqueueRequest
 from forge_jobs.storage.opening import open_storage

@@ -9,7 +9,7 @@ import msgspec
 from forge_jobs.cli.loading import load_router
 from forge_jobs.cli.options import ATTEMPTS, DURATION, deployment_options, json_option, with_store
 from forge_jobs.cli.output import emit_json, emit_table, instant, plain, talk
-from forge_jobs.clients.calls import JobClient
+from forge_jobs.clients.client import JobClient
 from forge_jobs.config import Deployment
 from forge_jobs.errors import Conflict, InvalidInput, NotFound
 from forge_jobs.handlers.requests import EnqueueRequest

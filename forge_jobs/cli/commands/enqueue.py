@@ -15,7 +15,7 @@ from forge_jobs.cli.options import (
     with_store,
 )
 from forge_jobs.cli.output import emit_json, talk
-from forge_jobs.clients.calls import JobClient
+from forge_jobs.clients.client import JobClient
 from forge_jobs.config import Deployment
 from forge_jobs.errors import InvalidInput
 from forge_jobs.handlers.requests import EnqueueRequest

@@ -4,7 +4,7 @@ import click
 
 from forge_jobs.cli.options import deployment_options, json_option, with_store
 from forge_jobs.cli.output import emit_fields, emit_json, instant, plain
-from forge_jobs.clients.calls import JobClient
+from forge_jobs.clients.client import JobClient
 from forge_jobs.config import Deployment
 from forge_jobs.model.ids import check_job_id
 from forge_jobs.policy.admission import Explanation

@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import Any
 
-from forge_jobs.clients.calls import BulkTotals, JobClient
+from forge_jobs.clients.bulk import BulkTotals
+from forge_jobs.clients.client import JobClient
 from forge_jobs.handlers.durations import check_duration
 from forge_jobs.handlers.requests import EnqueueRequest
 from forge_jobs.model.filters import JobFilter

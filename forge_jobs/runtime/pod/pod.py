@@ -7,7 +7,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from forge_jobs.clients.calls import JobClient
+from forge_jobs.clients.client import JobClient
 from forge_jobs.errors import StorageClosed, Unavailable
 from forge_jobs.model.events import EventKind
 from forge_jobs.model.ids import HostId, new_host_id

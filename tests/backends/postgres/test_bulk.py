@@ -7,7 +7,7 @@ import anyio
 import pytest
 from asyncpg import Connection
 
-from forge_jobs.clients.calls import JobClient
+from forge_jobs.clients.client import JobClient
 from forge_jobs.errors import Locked
 from forge_jobs.handlers.requests import EnqueueRequest
 from forge_jobs.model.queues import Wake

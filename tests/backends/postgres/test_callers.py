@@ -12,7 +12,7 @@ from sqlalchemy import Connection, text
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.orm import Session
 
-from forge_jobs.clients.calls import JobClient
+from forge_jobs.clients.client import JobClient
 from forge_jobs.errors import Conflict, InvalidInput, NotFound, StorageError, Unavailable
 from forge_jobs.handlers.requests import EnqueueRequest
 from forge_jobs.model.jobs import After, Unique

@@ -222,7 +222,7 @@ async def test_a_full_queue_of_notices_is_no_error_of_an_enqueue(
 
 _PROGRAM = """
 import asyncio, os, signal, sys
-from forge_jobs.clients.calls import JobClient
+from forge_jobs.clients.client import JobClient
 from forge_jobs.handlers.requests import EnqueueRequest
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.sql.postgres.announcing import Announcer

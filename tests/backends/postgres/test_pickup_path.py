@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 import pytest
 
-from forge_jobs.clients.calls import JobClient
+from forge_jobs.clients.client import JobClient
 from forge_jobs.config import RuntimeSettings
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.handlers.requests import EnqueueRequest

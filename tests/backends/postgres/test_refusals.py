@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from forge_jobs.clients.calls import JobClient
+from forge_jobs.clients.client import JobClient
 from forge_jobs.errors import StorageRefused
 from forge_jobs.handlers.requests import EnqueueRequest
 from forge_jobs.model.ids import JobId

@@ -9,7 +9,7 @@ import anyio
 import pytest
 from msgspec import structs
 
-from forge_jobs.clients.calls import JobClient
+from forge_jobs.clients.client import JobClient
 from forge_jobs.config import RuntimeSettings
 from forge_jobs.errors import Unavailable
 from forge_jobs.handlers.registry import HandlerRegistry

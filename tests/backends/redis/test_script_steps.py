@@ -8,7 +8,7 @@ import pytest
 from redis.asyncio import Redis
 
 from forge_jobs.clients.bulk import in_batches
-from forge_jobs.clients.calls import JobClient
+from forge_jobs.clients.client import JobClient
 from forge_jobs.clock import ManualClock
 from forge_jobs.handlers.requests import EnqueueRequest
 from forge_jobs.model.events import EventKind, TimelineEvent

@@ -7,7 +7,7 @@ from datetime import timedelta
 import anyio
 import pytest
 
-from forge_jobs.clients.calls import JobClient
+from forge_jobs.clients.client import JobClient
 from forge_jobs.clock import SystemClock
 from forge_jobs.config import RuntimeSettings
 from forge_jobs.errors import JobCancelled, SchemaMismatch, Unavailable
