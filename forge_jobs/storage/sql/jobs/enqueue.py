@@ -1,8 +1,9 @@
 """Stores requests: ids first, then unique keys, then parents, then the rows."""
 
+from collections import defaultdict
 from collections.abc import Container, Iterable, Mapping, Sequence
 
-from sqlalchemy import Row, insert, select, update
+from sqlalchemy import Row, bindparam, insert, select, text, update
 
 from forge_jobs.errors import Conflict, NotFound
 from forge_jobs.model.ids import JobId
@@ -10,11 +11,10 @@ from forge_jobs.model.jobs import TERMINAL, Cause, EnqueueOutcome, JobStatus, Ne
 from forge_jobs.storage.sql.base.chunks import portions
 from forge_jobs.storage.sql.base.job_rows import due_at, new_job_values
 from forge_jobs.storage.sql.base.lists import one_of
-from forge_jobs.storage.sql.base.tables import edges, handovers, jobs
+from forge_jobs.storage.sql.base.tables import ACTIVE, edges, handovers, jobs
 from forge_jobs.storage.sql.base.transaction import Again, Often, Tx
 from forge_jobs.storage.sql.config.queues import declare_queues
 from forge_jobs.storage.sql.jobs.children import LIVE, TOLD
-from forge_jobs.storage.sql.jobs.unique_keys import key_holders
 
 DEDUPLICATED = "deduplicated"
 
@@ -257,3 +257,25 @@ def _wake(tx: Tx, accepted: Iterable[NewJob]) -> None:
     for request in accepted:
         if not request.after and due_at(request, tx.now) <= tx.now:
             tx.wake_queue(request.queue)
+
+
+# Queue by queue: SQLite looks up a list of pairs by scanning. And without IS NOT NULL, which it
+# would take for a range to scan; the list of keys implies it.
+_HOLDERS = select(jobs.c.unique_key, jobs.c.id).where(
+    jobs.c.queue == bindparam("queue"),
+    one_of(jobs.c.unique_key, "keys"),
+    text(ACTIVE),
+)
+
+
+def key_holders(tx: Tx, pairs: Iterable[tuple[str, str]]) -> dict[tuple[str, str], JobId]:
+    """The holders of those (queue, key) that are held."""
+    by_queue: defaultdict[str, set[str]] = defaultdict(set)
+    for queue, key in pairs:
+        by_queue[queue].add(key)
+    return {
+        (queue, key): JobId(job_id)
+        for queue, keys in sorted(by_queue.items())
+        for portion in portions(sorted(keys))
+        for key, job_id in tx.execute(_HOLDERS, {"queue": queue, "keys": portion})
+    }

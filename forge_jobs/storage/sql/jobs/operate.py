@@ -22,9 +22,9 @@ from forge_jobs.storage.sql.base.transaction import Tx
 from forge_jobs.storage.sql.jobs.children import CUT, forget_edges, tell_children, unsettled_parents
 from forge_jobs.storage.sql.jobs.deliveries import unblock_settled
 from forge_jobs.storage.sql.jobs.endings import end_waiting
+from forge_jobs.storage.sql.jobs.enqueue import key_holders
 from forge_jobs.storage.sql.jobs.filters import conditions, oldest_ids
 from forge_jobs.storage.sql.jobs.requeue import Relinking, write_requeued
-from forge_jobs.storage.sql.jobs.unique_keys import key_holders
 
 _VISITED = select(
     jobs.c.id,
