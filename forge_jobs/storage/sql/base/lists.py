@@ -5,8 +5,9 @@ So the list is one value: an array on Postgres, a JSON text on SQLite.
 """
 
 import json
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any, TypeVar
 
 from sqlalchemy import ARRAY, ColumnElement, Dialect, Text, bindparam, func, select
 from sqlalchemy.ext.compiler import compiles
@@ -49,3 +50,15 @@ def _as_json(element: _OneOf, compiler: SQLCompiler, **options: Any) -> str:
 def _as_array(element: _OneOf, compiler: SQLCompiler, **options: Any) -> str:
     _, as_array = element.clauses
     return compiler.process(as_array, **options)
+
+
+T = TypeVar("T")
+
+_PORTION = 1000
+
+
+def portions(values: Iterable[T]) -> Iterator[Sequence[T]]:
+    """The values in lists that are short enough for one ``IN (...)``."""
+    iterator = iter(values)
+    while portion := list(islice(iterator, _PORTION)):
+        yield portion

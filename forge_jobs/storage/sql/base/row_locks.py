@@ -10,8 +10,8 @@ from typing import Any
 
 from sqlalchemy import Select, text
 
-from forge_jobs.storage.sql.base.chunks import portions
 from forge_jobs.storage.sql.base.job_rows import JobRow
+from forge_jobs.storage.sql.base.lists import portions
 from forge_jobs.storage.sql.base.transaction import Tx
 
 PAUSES_S = (0.002, 0.004, 0.008, 0.016, 0.032)

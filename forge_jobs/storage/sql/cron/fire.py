@@ -14,8 +14,7 @@ from forge_jobs.clock import to_us
 from forge_jobs.model.jobs import EnqueueOutcome, NewJob
 from forge_jobs.model.schedules import Firing
 from forge_jobs.storage.salvage import tally
-from forge_jobs.storage.sql.base.chunks import portions
-from forge_jobs.storage.sql.base.lists import one_of
+from forge_jobs.storage.sql.base.lists import one_of, portions
 from forge_jobs.storage.sql.base.tables import jobs, schedules
 from forge_jobs.storage.sql.base.transaction import Tx
 from forge_jobs.storage.sql.jobs.enqueue import enqueue

@@ -29,8 +29,7 @@ from forge_jobs.model.ids import HostId
 from forge_jobs.model.processes import Allocation, AllocationChange, PodLease, Slots
 from forge_jobs.model.queues import MAX_WORKERS_LIMIT
 from forge_jobs.storage.salvage import number_or
-from forge_jobs.storage.sql.base.chunks import portions
-from forge_jobs.storage.sql.base.lists import one_of
+from forge_jobs.storage.sql.base.lists import one_of, portions
 from forge_jobs.storage.sql.base.tables import WAITING, jobs, pods, queues, slots
 from forge_jobs.storage.sql.base.transaction import Tx
 from forge_jobs.storage.sql.config.queues import workers_of

@@ -12,8 +12,7 @@ from forge_jobs.model.edges import EdgeState
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import JobStatus
 from forge_jobs.model.transitions import Handover
-from forge_jobs.storage.sql.base.chunks import portions
-from forge_jobs.storage.sql.base.lists import one_of
+from forge_jobs.storage.sql.base.lists import one_of, portions
 from forge_jobs.storage.sql.base.tables import LINKED, edges, handovers
 from forge_jobs.storage.sql.base.transaction import Tx
 

@@ -7,8 +7,7 @@ from sqlalchemy import bindparam, select, update
 
 from forge_jobs.model.jobs import Cause, JobStatus
 from forge_jobs.model.queues import Retention
-from forge_jobs.storage.sql.base.chunks import portions
-from forge_jobs.storage.sql.base.lists import one_of
+from forge_jobs.storage.sql.base.lists import one_of, portions
 from forge_jobs.storage.sql.base.tables import jobs, queues
 from forge_jobs.storage.sql.base.transaction import Tx
 from forge_jobs.storage.sql.config.queues import retention_of

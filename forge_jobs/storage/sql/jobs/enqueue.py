@@ -8,9 +8,8 @@ from sqlalchemy import Row, bindparam, insert, select, text, update
 from forge_jobs.errors import Conflict, NotFound
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import TERMINAL, Cause, EnqueueOutcome, JobStatus, NewJob
-from forge_jobs.storage.sql.base.chunks import portions
 from forge_jobs.storage.sql.base.job_rows import due_at, new_job_values
-from forge_jobs.storage.sql.base.lists import one_of
+from forge_jobs.storage.sql.base.lists import one_of, portions
 from forge_jobs.storage.sql.base.tables import ACTIVE, edges, handovers, jobs
 from forge_jobs.storage.sql.base.transaction import Again, Often, Tx
 from forge_jobs.storage.sql.config.queues import declare_queues

@@ -13,9 +13,8 @@ from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import TERMINAL, Cause, Hold, JobStatus
 from forge_jobs.storage.cursors import check_cursor, check_limit
 from forge_jobs.storage.sql.base.bookkeeping import append_events
-from forge_jobs.storage.sql.base.chunks import portions
 from forge_jobs.storage.sql.base.job_rows import JobRow
-from forge_jobs.storage.sql.base.lists import one_of
+from forge_jobs.storage.sql.base.lists import one_of, portions
 from forge_jobs.storage.sql.base.row_locks import LONGER_PAUSES_S, Lockable
 from forge_jobs.storage.sql.base.tables import WAITING, edges, jobs
 from forge_jobs.storage.sql.base.transaction import Tx

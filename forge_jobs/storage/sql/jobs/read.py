@@ -11,9 +11,8 @@ from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import Job, JobStatus
 from forge_jobs.model.queues import QueueCounts
 from forge_jobs.storage.cursors import check_cursor, check_limit
-from forge_jobs.storage.sql.base.chunks import portions
 from forge_jobs.storage.sql.base.job_rows import job, job_summary
-from forge_jobs.storage.sql.base.lists import one_of
+from forge_jobs.storage.sql.base.lists import one_of, portions
 from forge_jobs.storage.sql.base.tables import CLAIMED, READY, jobs, queues
 from forge_jobs.storage.sql.base.transaction import Tx
 from forge_jobs.storage.sql.jobs.children import unsettled_parents

@@ -8,9 +8,8 @@ from sqlalchemy import Row, bindparam, delete, select, update
 from forge_jobs.model.edges import EdgeState, edge_of_requeued
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import Cause, JobStatus
-from forge_jobs.storage.sql.base.chunks import portions
 from forge_jobs.storage.sql.base.job_rows import JobRow
-from forge_jobs.storage.sql.base.lists import one_of
+from forge_jobs.storage.sql.base.lists import one_of, portions
 from forge_jobs.storage.sql.base.tables import edges, handovers, jobs
 from forge_jobs.storage.sql.base.transaction import Tx
 from forge_jobs.storage.sql.jobs.children import CUT, LEFT, LIVE, TOLD, edges_of, withdraw_news
