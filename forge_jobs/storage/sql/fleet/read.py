@@ -16,8 +16,7 @@ from forge_jobs.storage.sql.base.tables import CLAIMED, jobs, pods, slots
 from forge_jobs.storage.sql.base.transaction import Tx
 from forge_jobs.storage.sql.fleet.allocations import slots_of
 from forge_jobs.storage.sql.fleet.gauges import decode_gauges
-from forge_jobs.storage.sql.fleet.live_pods import pod_of
-from forge_jobs.storage.sql.fleet.routes import decode_routes
+from forge_jobs.storage.sql.fleet.live_pods import decode_routes, pod_of
 
 _PODS = select(pods)
 _SLOTS = select(slots).join_from(
