@@ -55,8 +55,7 @@ from forge_jobs.storage.sql.fleet import allocations
 from forge_jobs.storage.sql.fleet.allocations import slots_of
 from forge_jobs.storage.sql.fleet.due_kinds import due_kinds
 from forge_jobs.storage.sql.fleet.gauges import read_gauges, record_gauges
-from forge_jobs.storage.sql.fleet.live_pods import live_pods, read_routes
-from forge_jobs.storage.sql.fleet.read import list_pods, list_workers
+from forge_jobs.storage.sql.fleet.read import list_pods, list_workers, live_pods, read_routes
 from forge_jobs.storage.sql.fleet.set_back import bring_back_leases
 
 FREED_AT_ONCE = 1000
