@@ -84,7 +84,7 @@ TOKENS = (
     *(
         _tokens(
             "one pod's name for the ends of all",
-            f"{_SQL}jobs/successes.py",
+            f"{_SQL}jobs/endings.py",
             " and len(owners) <= 1",
             "",
             backend,

@@ -28,8 +28,12 @@ from forge_jobs.storage.sql.base.transaction import REVIVALS, Tx
 from forge_jobs.storage.sql.config.cooldowns import start_cooldown
 from forge_jobs.storage.sql.fleet.noted_beats import is_noted, noted_since
 from forge_jobs.storage.sql.jobs.children import tell_children
-from forge_jobs.storage.sql.jobs.endings import keeps_payload, retentions
-from forge_jobs.storage.sql.jobs.successes import are_plain_successes, is_plain_success
+from forge_jobs.storage.sql.jobs.endings import (
+    are_plain_successes,
+    is_plain_success,
+    keeps_payload,
+    retentions,
+)
 
 _NOW: Any = bindparam("now", type_=BigInteger)
 _SILENT_US: Any = bindparam("silent_us", type_=BigInteger)

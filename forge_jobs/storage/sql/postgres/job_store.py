@@ -16,9 +16,9 @@ from forge_jobs.storage.elsewhere import KnownElsewhere
 from forge_jobs.storage.notices import QUEUE
 from forge_jobs.storage.sql.base.job_rows import Picked, claimed_jobs
 from forge_jobs.storage.sql.base.transaction import Tx
+from forge_jobs.storage.sql.jobs.endings import are_plain_successes
 from forge_jobs.storage.sql.jobs.enqueue import enqueue
 from forge_jobs.storage.sql.jobs.store import SqlJobStore
-from forge_jobs.storage.sql.jobs.successes import are_plain_successes
 from forge_jobs.storage.sql.postgres import idle, lent
 from forge_jobs.storage.sql.postgres.database import PostgresDatabase
 from forge_jobs.storage.sql.postgres.short import bulk, claims, enqueues, exchanges

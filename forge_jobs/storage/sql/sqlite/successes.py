@@ -10,7 +10,7 @@ from forge_jobs.model.transitions import Transition
 from forge_jobs.storage.sql.base.job_rows import Succeeded
 from forge_jobs.storage.sql.base.tables import CLAIMED
 from forge_jobs.storage.sql.base.transaction import Often, Tx
-from forge_jobs.storage.sql.jobs.successes import SUCCEED, columns, owner_of
+from forge_jobs.storage.sql.jobs.endings import SUCCEED, columns, owner_of
 
 # The plus keeps the planner from the index of a pod's claims, which it would go through once for
 # each item.

@@ -13,7 +13,7 @@ from forge_jobs.model.processes import PodLease
 from forge_jobs.model.transitions import Demand, Finalization
 from forge_jobs.storage.sql.base.job_rows import Unreadable, claimed_jobs, duration
 from forge_jobs.storage.sql.base.tables import READY
-from forge_jobs.storage.sql.jobs.successes import columns, owner_of
+from forge_jobs.storage.sql.jobs.endings import columns, owner_of
 from forge_jobs.storage.sql.postgres.direct import COUNT, MOMENT, NOW, Direct
 from forge_jobs.storage.sql.postgres.short.claims import COLUMNS, claim_steps
 from forge_jobs.storage.sql.postgres.short.fronts import EVERYTHING, Place

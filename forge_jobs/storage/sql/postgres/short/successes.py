@@ -8,7 +8,7 @@ from forge_jobs.model.jobs import Claim
 from forge_jobs.model.transitions import Transition
 from forge_jobs.storage.sql.base.job_rows import Succeeded
 from forge_jobs.storage.sql.base.transaction import Tx
-from forge_jobs.storage.sql.jobs.successes import SUCCEED, columns, owner_of
+from forge_jobs.storage.sql.jobs.endings import SUCCEED, columns, owner_of
 
 # kept:  not read as JSON, which would refuse the ends of all queues for one that is none
 # item:  the claims that hold their jobs, each looked up and locked by itself, in id order, which
