@@ -15,7 +15,7 @@ from forge_jobs.storage.sql.base.levels import levels_of
 from forge_jobs.storage.sql.base.lists import one_of
 from forge_jobs.storage.sql.base.tables import CLAIMED, READY, counters, jobs, leader, pods, queues
 from forge_jobs.storage.sql.base.transaction import Tx
-from forge_jobs.storage.sql.config.cooldowns import shorten_cooldowns
+from forge_jobs.storage.sql.config.queues import shorten_cooldowns
 from forge_jobs.storage.sql.fleet.noted_beats import bring_back_notes
 
 _NOW: Any = bindparam("now", type_=BigInteger)

@@ -25,7 +25,7 @@ from forge_jobs.storage.sql.base.lists import one_of
 from forge_jobs.storage.sql.base.row_locks import PAUSES_S, Lockable, pause
 from forge_jobs.storage.sql.base.tables import CLAIMED, jobs
 from forge_jobs.storage.sql.base.transaction import REVIVALS, Tx
-from forge_jobs.storage.sql.config.cooldowns import start_cooldown
+from forge_jobs.storage.sql.config.queues import start_cooldown
 from forge_jobs.storage.sql.fleet.noted_beats import is_noted, noted_since
 from forge_jobs.storage.sql.jobs.children import tell_children
 from forge_jobs.storage.sql.jobs.endings import (
