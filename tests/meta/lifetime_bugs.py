@@ -90,14 +90,14 @@ LIFETIME_BUGS = [
     _bug(
         "a queue with jobs is deleted",
         "deleting",
-        f"{_SQL}config/queue_deletion.py",
+        f"{_SQL}config/queues.py",
         "    if found or served:",
         "    if served:",
     ),
     _bug(
         "a queue that a live pod declares is deleted",
         "deleting",
-        f"{_SQL}config/queue_deletion.py",
+        f"{_SQL}config/queues.py",
         "    if found or served:",
         "    if found:",
     ),

@@ -1,4 +1,4 @@
-"""Rows of queues: their settings and state, each read so that a spoilt one harms no other."""
+"""Queues: their rows, of which a spoilt one harms no other, their cool-downs and their end."""
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -8,16 +8,17 @@ from operator import attrgetter
 from typing import Any
 
 import msgspec
-from sqlalchemy import ColumnElement, Row, bindparam, select, update
+from sqlalchemy import ColumnElement, Row, Select, bindparam, delete, exists, func, select, update
 
 from forge_jobs.clock import duration_us, from_us
 from forge_jobs.model.queues import CooldownPolicy, QueueSettings, QueueState, Retention
 from forge_jobs.model.retries import Retry
 from forge_jobs.model.transitions import Cooldown
+from forge_jobs.storage.deleting import MOST_COUNTED, in_use, unknown_queue
 from forge_jobs.storage.queue_records import salvaged_queue
 from forge_jobs.storage.salvage import UNREADABLE, Fields, number_or, truth
 from forge_jobs.storage.set_back import TOLERANCE_US
-from forge_jobs.storage.sql.base.tables import queues
+from forge_jobs.storage.sql.base.tables import jobs, pods, queues, slots
 from forge_jobs.storage.sql.base.transaction import Tx
 from forge_jobs.storage.sql.base.unreadable import Shapes
 
@@ -195,3 +196,66 @@ def shorten_cooldowns(tx: Tx) -> None:
         until = tx.now + longest
         if number_or(row.cooldown_until, 2 * until) > until + TOLERANCE_US:
             tx.execute(_WRITE, {"queue": row.name, "until": until, "level": row.cooldown_level})
+
+
+_LOCKED = select(queues.c.name).where(queues.c.name == bindparam("of")).with_for_update()
+_JOBS = select(func.count()).select_from(
+    select(jobs.c.id).where(jobs.c.queue == bindparam("of")).limit(MOST_COUNTED + 1).subquery()
+)
+_PODS = (
+    select(func.count())
+    .select_from(slots)
+    .where(
+        slots.c.queue == bindparam("of"),
+        exists().where(
+            pods.c.host_id == slots.c.host_id,
+            pods.c.epoch == slots.c.epoch,
+            pods.c.lease_until > bindparam("now"),
+        ),
+    )
+)
+_DELETE_SLOTS = delete(slots).where(slots.c.queue == bindparam("of"))
+_DELETE = delete(queues).where(queues.c.name == bindparam("of"))
+
+
+def delete_queue(tx: Tx, name: str) -> None:
+    """See ``ConfigStore.delete_queue``."""
+    if tx.execute(_LOCKED, {"of": name}).first() is None:
+        raise unknown_queue(name)
+    found = tx.execute(_JOBS, {"of": name}).scalar_one()
+    served = tx.execute(_PODS, {"of": name, "now": tx.now}).scalar_one()
+    if found or served:
+        raise in_use(name, found, served)
+    tx.execute(_DELETE_SLOTS, {"of": name})
+    tx.execute(_DELETE, {"of": name})
+    tx.deleted_queues.add(name)
+    tx.wake_beats()
+    tx.wake_fleet()
+
+
+def _unlisted() -> Select[str]:
+    """Queues with jobs or pods and without a row: one step by the index for each queue."""
+    first = select(func.min(jobs.c.queue).label("name")).cte("names", recursive=True)
+    following = select(func.min(jobs.c.queue)).where(jobs.c.queue > first.c.name).scalar_subquery()
+    names = first.union_all(select(following).where(first.c.name.is_not(None)))
+    used = select(names.c.name).union(select(slots.c.queue)).subquery("used")
+    return (
+        select(used.c.name)
+        .where(used.c.name.is_not(None), ~exists().where(queues.c.name == used.c.name))
+        .order_by(used.c.name)
+    )
+
+
+_UNLISTED = _unlisted()
+
+
+def unlisted(tx: Tx) -> tuple[str, ...]:
+    """Queues that are used and have no row, as after a deletion beside a call under way."""
+    return tuple(row.name for row in tx.execute(_UNLISTED))
+
+
+def list_again(tx: Tx, names: tuple[str, ...]) -> None:
+    """Make their rows."""
+    declare_queues(tx, names)
+    tx.wake_beats()
+    tx.wake_fleet()

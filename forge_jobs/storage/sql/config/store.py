@@ -20,10 +20,10 @@ from forge_jobs.storage.sql.base.database import Database
 from forge_jobs.storage.sql.base.tables import queues
 from forge_jobs.storage.sql.base.transaction import Tx
 from forge_jobs.storage.sql.config import rate_limits
-from forge_jobs.storage.sql.config.queue_deletion import delete_queue
 from forge_jobs.storage.sql.config.queues import (
     STATE_COLUMNS,
     declare_queues,
+    delete_queue,
     queue_state,
     settings_columns,
 )

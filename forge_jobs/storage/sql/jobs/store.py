@@ -32,7 +32,7 @@ from forge_jobs.storage.sql.base.hours import metrics_of_hours
 from forge_jobs.storage.sql.base.job_rows import JobRow, Unreadable, claimed_jobs
 from forge_jobs.storage.sql.base.transaction import Tx
 from forge_jobs.storage.sql.base.unreadable import give_back
-from forge_jobs.storage.sql.config.queue_deletion import list_again, unlisted
+from forge_jobs.storage.sql.config.queues import list_again, unlisted
 from forge_jobs.storage.sql.fleet import set_back
 from forge_jobs.storage.sql.jobs import children, operate, read
 from forge_jobs.storage.sql.jobs import claim as claims
