@@ -35,8 +35,8 @@ from forge_jobs.model.processes import (
     WorkerState,
 )
 from forge_jobs.storage.set_back import UNBELIEVABLE_US
+from forge_jobs.storage.sql.base.bookkeeping import gauges_of_hours
 from forge_jobs.storage.sql.base.database import Database
-from forge_jobs.storage.sql.base.hours import gauges_of_hours
 from forge_jobs.storage.sql.base.job_rows import duration
 from forge_jobs.storage.sql.base.levels import levels_of
 from forge_jobs.storage.sql.base.lists import one_of, portions

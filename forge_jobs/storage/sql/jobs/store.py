@@ -27,8 +27,8 @@ from forge_jobs.model.transitions import (
 from forge_jobs.reports import reporter
 from forge_jobs.storage.salvage import log_set_aside
 from forge_jobs.storage.sql.base import bookkeeping
+from forge_jobs.storage.sql.base.bookkeeping import metrics_of_hours
 from forge_jobs.storage.sql.base.database import Database
-from forge_jobs.storage.sql.base.hours import metrics_of_hours
 from forge_jobs.storage.sql.base.job_rows import JobRow, Unreadable, claimed_jobs
 from forge_jobs.storage.sql.base.transaction import Tx
 from forge_jobs.storage.sql.base.unreadable import give_back

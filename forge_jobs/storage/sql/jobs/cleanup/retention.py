@@ -15,8 +15,13 @@ from sqlalchemy import Column, Table, bindparam, delete, select, text, tuple_, u
 from forge_jobs.clock import duration_us
 from forge_jobs.model.jobs import JobStatus
 from forge_jobs.model.retention import HISTORY_KEPT, Kept
-from forge_jobs.storage.sql.base.bookkeeping import delete_keys
-from forge_jobs.storage.sql.base.hours import fold_counters, fold_gauges, fold_latencies, hour_of
+from forge_jobs.storage.sql.base.bookkeeping import (
+    delete_keys,
+    fold_counters,
+    fold_gauges,
+    fold_latencies,
+    hour_of,
+)
 from forge_jobs.storage.sql.base.job_rows import Ended
 from forge_jobs.storage.sql.base.lists import one_of
 from forge_jobs.storage.sql.base.tables import (
