@@ -23,7 +23,7 @@ from forge_jobs.storage.redis.base.places import State
 from forge_jobs.storage.redis.base.queues import note_queues
 from forge_jobs.storage.redis.config.queues import DEFAULT_FIELDS
 from forge_jobs.storage.redis.driver.errors import WrongType
-from forge_jobs.storage.redis.jobs.edges import Edges, Link, Otherwise, missing
+from forge_jobs.storage.redis.jobs.children import Edges, Link, Otherwise, missing
 from forge_jobs.storage.redis.locators.locating import Ids, Locating
 from forge_jobs.storage.redis.locators.locators import locate
 from forge_jobs.storage.redis.locators.moving import look_again, refresh

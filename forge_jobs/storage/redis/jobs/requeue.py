@@ -18,7 +18,7 @@ from forge_jobs.model.jobs import JobStatus
 from forge_jobs.storage.redis.base.database import Database
 from forge_jobs.storage.redis.base.queues import queue_names
 from forge_jobs.storage.redis.base.steps import run_in_steps
-from forge_jobs.storage.redis.jobs.edges import Edge
+from forge_jobs.storage.redis.jobs.children import Edge
 from forge_jobs.storage.redis.keys import queue_of, queue_tag
 from forge_jobs.storage.redis.locators.locators import by_base, locate_some
 

@@ -20,7 +20,7 @@ from forge_jobs.model.ids import JobId
 from forge_jobs.model.sweeps import Mended, Swept
 from forge_jobs.storage.redis.base.database import Database
 from forge_jobs.storage.redis.base.queues import in_every_queue, note_queues, queue_names
-from forge_jobs.storage.redis.jobs.edges import Edge
+from forge_jobs.storage.redis.jobs.children import Edge
 from forge_jobs.storage.redis.jobs.filters import filter_parts
 from forge_jobs.storage.redis.keys import queue_of, queue_tag
 from forge_jobs.storage.redis.locators import late
