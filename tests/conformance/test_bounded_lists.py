@@ -21,7 +21,7 @@ WALKED, WALKED_ON_REDIS = 5_000, 2_000
 def many(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> int:
     """More jobs than one call looks at, in whichever index of a filter it walks along."""
     monkeypatch.setattr("forge_jobs.storage.sql.jobs.filters.WALKED", WALKED)
-    monkeypatch.setattr("forge_jobs.storage.redis.jobs.lists.WALKED_ON_REDIS", WALKED_ON_REDIS)
+    monkeypatch.setattr("forge_jobs.storage.redis.jobs.filters.WALKED_ON_REDIS", WALKED_ON_REDIS)
     return 2 * WALKED_ON_REDIS + 1_000 if "redis" in str(storage) else WALKED + 500
 
 

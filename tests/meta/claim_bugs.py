@@ -23,7 +23,7 @@ def _of_redis(name: str, tests: tuple[str, ...], file: str, old: str, new: str) 
 
 _LISTS = ("tests/conformance/test_bounded_lists.py",)
 _FILTERS = f"{_SQL}jobs/filters.py"
-_REDIS_LISTS = "forge_jobs/storage/redis/jobs/lists.py"
+_REDIS_LISTS = "forge_jobs/storage/redis/jobs/filters.py"
 
 CLAIM_BUGS = (
     Bug(

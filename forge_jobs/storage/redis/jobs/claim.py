@@ -25,7 +25,7 @@ from forge_jobs.model.transitions import (
 from forge_jobs.storage.redis.base.database import Database
 from forge_jobs.storage.redis.base.job_rows import StoredClaim, claimed_job, decode_doc, error_json
 from forge_jobs.storage.redis.base.queues import in_all_queues, unknown_kinds
-from forge_jobs.storage.redis.jobs.lists import portions
+from forge_jobs.storage.redis.jobs.filters import portions
 from forge_jobs.storage.salvage import UNREADABLE, log_set_aside
 
 CLAIMS_AT_ONCE = 500

@@ -14,7 +14,7 @@ from forge_jobs.model.queues import Retention
 from forge_jobs.model.retention import Cleaned, Kept
 from forge_jobs.storage.redis.base.database import Database
 from forge_jobs.storage.redis.base.queues import queue_names
-from forge_jobs.storage.redis.jobs.lists import PORTION
+from forge_jobs.storage.redis.jobs.filters import PORTION
 from forge_jobs.storage.redis.keys import queue_of
 from forge_jobs.storage.redis.locators.dangling import forget
 from forge_jobs.storage.salvage import UNREADABLE

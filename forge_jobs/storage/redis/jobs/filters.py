@@ -1,9 +1,25 @@
-"""Job filters as scripts take them."""
+"""Which jobs a filter means, in the order of their ids.
 
+A list is walked in steps, all queues at the same time: each looks at a bounded number of ids of its
+narrowest index. What the queues have found is merged here. A call ends when all of its steps have
+looked at enough; the next goes on there.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
+from typing import NamedTuple, TypeVar
+
+import msgspec
 
 from forge_jobs.clock import to_us
+from forge_jobs.errors import Unavailable
 from forge_jobs.model.filters import JobFilter
+from forge_jobs.model.ids import JobId
+from forge_jobs.storage.cursors import WALKED_ON_REDIS
+from forge_jobs.storage.redis.base.database import Database
+from forge_jobs.storage.redis.base.queues import queue_names
+from forge_jobs.storage.redis.keys import queue_of
+from forge_jobs.storage.redis.locators.locators import locate_by_queue
 
 FilterParts = tuple[object, ...]
 
@@ -28,3 +44,118 @@ def _or_false(text: str | None) -> object:
 
 def _instant(value: datetime | None) -> object:
     return False if value is None else to_us(value)
+
+
+Located = tuple[JobId, str]
+"""A job's id and the base of its queue."""
+
+PORTION = 1000
+"""How many ids one step takes at most."""
+
+_STEP = 1000
+"""How many ids the queues of one step look at together, at most."""
+
+_FEWEST, _USUAL = 10, 200
+"""How many ids one queue looks at in a step, with many queues and with few."""
+
+T = TypeVar("T")
+
+
+class _Step(msgspec.Struct, frozen=True, array_like=True):
+    """What ``find.lua`` answers.
+
+    :param position: where to go on; "" at the end of the list
+    """
+
+    ids: list[JobId]
+    position: str
+
+
+def portions(items: Sequence[T], size: int = PORTION) -> Iterator[Sequence[T]]:
+    """The items in runs of at most ``size``."""
+    return (items[start : start + size] for start in range(0, len(items), size))
+
+
+class Found(NamedTuple):
+    """The jobs that one call has found.
+
+    :ivar looked_at: the last one looked at, where there are more to look at; None: these are all,
+        or as many as were asked for
+    :ivar silent: queues that did not answer; always empty where queues were named
+    """
+
+    jobs: list[Located]
+    looked_at: JobId | None
+    silent: frozenset[str] = frozenset()
+
+
+async def oldest(db: Database, which: JobFilter, after: str, limit: int) -> Found:
+    """The first matching jobs beyond ``after``, ascending. ``which.ids`` is not looked at.
+
+    :raises Unavailable: also when a single queue does not answer
+    """
+    found = await _walk(db, which, after, limit, newest=False)
+    if found.silent:
+        raise Unavailable(f"queue {min(found.silent)} does not answer; name other queues")
+    return found
+
+
+async def newest(db: Database, which: JobFilter, before: str, limit: int) -> Found:
+    """The first matching jobs below ``before`` ("": all), descending."""
+    if which.ids is None:
+        return await _walk(db, which, before, limit, newest=True)
+    named = sorted({job_id for job_id in which.ids if not before or job_id < before}, reverse=True)
+    found: list[Located] = []
+    for portion in portions(named):
+        found += sorted(await _matching(db, which, portion), reverse=True)
+        if len(found) >= limit:
+            break
+    return Found(found[:limit], None)
+
+
+async def _walk(db: Database, which: JobFilter, beyond: str, limit: int, *, newest: bool) -> Found:
+    parts = filter_parts(which)
+    names = which.queues or await queue_names(db)
+    positions = {db.keys.queue(name): beyond for name in names}
+    found: list[Located] = []
+    silent: set[str] = set()
+    looked_at = 0
+    while positions:
+        if looked_at >= WALKED_ON_REDIS:
+            # Beyond the nearest position some queue may have jobs that were not looked at.
+            ends = map(JobId, positions.values())
+            end = max(ends) if newest else min(ends)
+            nearest = [one for one in found if one[0] == end or (one[0] > end) == newest]
+            given_up_at = end if len(nearest) < limit else None
+            return Found(nearest[:limit], given_up_at, frozenset(silent))
+        size = max(_FEWEST, min(_STEP // len(positions), max(limit, _USUAL)))
+        requests = {base: (parts, at, limit, size, newest) for base, at in positions.items()}
+        looked_at += size * len(positions)
+        positions = {}
+        steps = await db.run_some("find", requests, _Step)
+        if which.queues and steps.silent:
+            raise next(iter(steps.silent.values()))
+        silent.update(map(queue_of, steps.silent))
+        for base, step in steps.found.items():
+            found += ((job_id, base) for job_id in step.ids)
+            if step.position:
+                positions[base] = step.position
+        found.sort(reverse=newest)
+        if len(found) >= limit:
+            # A queue that is past the last one of the page has no more for it.
+            last = found[limit - 1][0]
+            positions = {
+                base: at for base, at in positions.items() if (at > last if newest else at < last)
+            }
+    return Found(found[:limit], None, frozenset(silent))
+
+
+async def _matching(db: Database, which: JobFilter, ids: Iterable[JobId]) -> list[Located]:
+    parts = filter_parts(which)
+    allowed = {db.keys.queue(name) for name in which.queues}
+    located = await locate_by_queue(db, ids)
+    requests = {
+        base: (parts, found) for base, found in located.items() if not allowed or base in allowed
+    }
+    answers = await db.run("match", requests, list[JobId])
+    return [(job_id, base) for base, matching in answers.items() for job_id in matching]

@@ -13,7 +13,7 @@ from forge_jobs.model.ids import HostId, JobId
 from forge_jobs.model.metrics import HOUR, MINUTE, Histogram, LatencySample, MetricBucket
 from forge_jobs.storage.redis.base.database import Database
 from forge_jobs.storage.redis.base.queues import in_all_queues, note_queues, queue_names
-from forge_jobs.storage.redis.jobs.lists import portions
+from forge_jobs.storage.redis.jobs.filters import portions
 from forge_jobs.storage.redis.keys import queue_of
 from forge_jobs.storage.salvage import Fields
 from forge_jobs.storage.salvaged_history import salvaged_event

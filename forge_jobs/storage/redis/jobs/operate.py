@@ -9,8 +9,7 @@ from forge_jobs.storage.cursors import check_cursor, check_limit
 from forge_jobs.storage.redis.base.database import Database
 from forge_jobs.storage.redis.base.queues import in_all_queues
 from forge_jobs.storage.redis.base.steps import ITEMS_AT_ONCE, run_in_steps
-from forge_jobs.storage.redis.jobs.filters import filter_parts
-from forge_jobs.storage.redis.jobs.lists import oldest
+from forge_jobs.storage.redis.jobs.filters import filter_parts, oldest
 from forge_jobs.storage.redis.jobs.requeue import requeue
 from forge_jobs.storage.redis.locators.locators import locate_by_queue
 

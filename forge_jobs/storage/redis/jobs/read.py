@@ -15,7 +15,7 @@ from forge_jobs.storage.cursors import check_cursor, check_limit
 from forge_jobs.storage.redis.base import job_rows
 from forge_jobs.storage.redis.base.database import Database
 from forge_jobs.storage.redis.base.queues import in_all_queues, in_each_queue
-from forge_jobs.storage.redis.jobs.lists import Located, newest, portions
+from forge_jobs.storage.redis.jobs.filters import Located, newest, portions
 from forge_jobs.storage.redis.keys import queue_of
 from forge_jobs.storage.redis.locators.locators import by_base, locate_some
 
