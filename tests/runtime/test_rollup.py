@@ -12,8 +12,8 @@ from forge_jobs.model.ids import HostId, new_host_id
 from forge_jobs.model.metrics import LatencySample
 from forge_jobs.policy.percentiles import percentile
 from forge_jobs.runtime.passes import gauges as gauges_module
+from forge_jobs.runtime.passes.cleanup import roll_up_once
 from forge_jobs.runtime.passes.gauges import PodMeter, gauges_once
-from forge_jobs.runtime.passes.rollup import roll_up_once
 from forge_jobs.runtime.shared.latencies import LatencyRecorder
 from forge_jobs.storage.protocols import Storage
 from tests.support.factories import DAY, QUEUE, counters, done, enqueue_one, register, run_one
