@@ -12,7 +12,7 @@ from forge_jobs.errors import StorageRefused
 from forge_jobs.model.jobs import After, JobStatus
 from forge_jobs.policy.liveness import ReaperGuard
 from forge_jobs.runtime.passes.apart import LONGEST_PAUSE_S, Apart
-from forge_jobs.runtime.passes.handover import hand_over_once
+from forge_jobs.runtime.passes.cleanup import hand_over_once
 from forge_jobs.runtime.passes.reaper import reap_once
 from forge_jobs.storage.protocols import Storage
 from tests.support.factories import claim, dead, enqueue_one, finish, get_job, register

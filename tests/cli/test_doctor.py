@@ -18,7 +18,7 @@ from forge_jobs.model.queues import RateLimit
 from forge_jobs.model.schedules import ScheduleSpec
 from forge_jobs.model.transitions import Cooldown, Transition
 from forge_jobs.policy import remedies
-from forge_jobs.runtime.passes.handover import hand_over_once
+from forge_jobs.runtime.passes.cleanup import hand_over_once
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
 from tests.cli.conftest import CommandLine

@@ -11,7 +11,7 @@ from forge_jobs.handlers.requests import EnqueueRequest
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import After
 from forge_jobs.model.processes import AllocationChange, Slots
-from forge_jobs.runtime.passes.handover import hand_over_once
+from forge_jobs.runtime.passes.cleanup import hand_over_once
 from forge_jobs.storage.opening import open_storage
 from tests.cli.conftest import CommandLine
 from tests.support.factories import KIND, QUEUE, claim_one, new_job, register

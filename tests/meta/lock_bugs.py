@@ -125,7 +125,7 @@ LOCK_BUGS = (
     ),
     _bug(
         "locked children hide those behind them",
-        "forge_jobs/runtime/passes/handover.py",
+        "forge_jobs/runtime/passes/cleanup.py",
         "limit = HANDOVER_BATCH + len(tried)",
         "limit = HANDOVER_BATCH",
         f"{_ROWS}news_for_a_locked_child_wait_and_all_others_are_told",

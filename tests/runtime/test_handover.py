@@ -8,8 +8,8 @@ import pytest
 from forge_jobs.model.ids import new_job_id
 from forge_jobs.model.jobs import After, Cause, JobStatus
 from forge_jobs.model.transitions import Delivery, Handover
-from forge_jobs.runtime.passes import handover
-from forge_jobs.runtime.passes.handover import hand_over_once
+from forge_jobs.runtime.passes import cleanup
+from forge_jobs.runtime.passes.cleanup import hand_over_once
 from forge_jobs.storage.protocols import JobStore, Storage
 from tests.support.factories import (
     dead,
@@ -75,7 +75,7 @@ async def test_ten_generations_of_ten_queues_are_settled_in_one_pass(
 async def test_more_children_than_a_batch_are_all_told(
     manual_storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(handover, "HANDOVER_BATCH", 3)
+    monkeypatch.setattr(cleanup, "HANDOVER_BATCH", 3)
     lease = await register(manual_storage)
     parent = await enqueue_one(manual_storage)
     children = [await enqueue_one(manual_storage, after=(After(parent),)) for _ in range(10)]

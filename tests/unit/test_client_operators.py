@@ -13,7 +13,7 @@ from forge_jobs.model.filters import JobFilter, Refusal
 from forge_jobs.model.ids import JobId, new_job_id
 from forge_jobs.model.jobs import After, JobStatus
 from forge_jobs.policy.explanations import Reason
-from forge_jobs.runtime.passes.handover import hand_over_once
+from forge_jobs.runtime.passes.cleanup import hand_over_once
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
 from tests.support.factories import KIND, claim_one, register

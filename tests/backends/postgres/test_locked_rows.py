@@ -16,8 +16,8 @@ from forge_jobs.model.jobs import After, Claim, ClaimedJob, JobStatus, Unique
 from forge_jobs.model.processes import PodLease
 from forge_jobs.model.queues import QueueSettings
 from forge_jobs.model.transitions import Demand, Exchange, Finalization, Transition
+from forge_jobs.runtime.passes.cleanup import hand_over_once
 from forge_jobs.runtime.passes.cron import fire_due_once
-from forge_jobs.runtime.passes.handover import hand_over_once
 from forge_jobs.storage.protocols import Storage
 from tests.support.asked import asked
 from tests.support.callers import drivers_own
@@ -176,7 +176,7 @@ async def test_a_row_with_a_foreign_key_to_a_job_is_in_no_ends_way(
 async def test_news_for_a_locked_child_wait_and_all_others_are_told(
     storage: Storage, lease: PodLease, caller: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("forge_jobs.runtime.passes.handover.HANDOVER_BATCH", 3)
+    monkeypatch.setattr("forge_jobs.runtime.passes.cleanup.HANDOVER_BATCH", 3)
     parent = await enqueue_one(storage)
     children = [await enqueue_one(storage, after=(After(parent),)) for _ in range(10)]
     await lock(caller, *children[:5])

@@ -13,7 +13,7 @@ from forge_jobs.model.jobs import After, JobStatus, Unique
 from forge_jobs.model.metrics import HOUR
 from forge_jobs.model.processes import PodLease
 from forge_jobs.model.transitions import Delivery
-from forge_jobs.runtime.passes.handover import hand_over_once
+from forge_jobs.runtime.passes.cleanup import hand_over_once
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.storage.redis.base.places import Places
 from forge_jobs.storage.redis.jobs import cleanup

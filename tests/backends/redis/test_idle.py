@@ -12,11 +12,10 @@ from forge_jobs.clock import ManualClock
 from forge_jobs.config import RuntimeSettings
 from forge_jobs.model.processes import PodLease
 from forge_jobs.policy.liveness import ReaperGuard
-from forge_jobs.runtime.passes.cleanup import roll_up_once
+from forge_jobs.runtime.passes.cleanup import hand_over_once, roll_up_once
 from forge_jobs.runtime.passes.coordinator import CoordinatorMemory, coordinate_once
 from forge_jobs.runtime.passes.cron import fire_due_once
 from forge_jobs.runtime.passes.gauges import PodMeter, gauges_once
-from forge_jobs.runtime.passes.handover import hand_over_once
 from forge_jobs.runtime.passes.reaper import reap_once, rest_of
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.storage.redis.base.listening import PING_AFTER_S

@@ -18,9 +18,8 @@ from forge_jobs.model.ids import new_job_id
 from forge_jobs.model.jobs import After
 from forge_jobs.model.metrics import Histogram, LatencySample
 from forge_jobs.policy.liveness import ReaperGuard
-from forge_jobs.runtime.passes.cleanup import Cleanup, roll_up_once
+from forge_jobs.runtime.passes.cleanup import Cleanup, hand_over_once, roll_up_once
 from forge_jobs.runtime.passes.coordinator import CoordinatorMemory, coordinate_once
-from forge_jobs.runtime.passes.handover import hand_over_once
 from forge_jobs.runtime.passes.reaper import reap_once
 from forge_jobs.runtime.shared.latencies import minute_start
 from forge_jobs.storage.opening import open_storage
