@@ -9,12 +9,11 @@ from forge_jobs.model.processes import PodLease
 from forge_jobs.model.retention import Kept
 from forge_jobs.policy.liveness import ReaperGuard
 from forge_jobs.runtime.passes.apart import Apart
-from forge_jobs.runtime.passes.cleanup import Cleanup, hand_over_once, roll_up_once
+from forge_jobs.runtime.passes.cleanup import Cleanup, hand_over_once, roll_up_once, sweep_once
 from forge_jobs.runtime.passes.coordinator import CoordinatorMemory, coordinate_once
 from forge_jobs.runtime.passes.cron import fire_due_once
 from forge_jobs.runtime.passes.gauges import PodMeter, gauges_once
 from forge_jobs.runtime.passes.reaper import reap_once, rest_of
-from forge_jobs.runtime.passes.sweep import sweep_once
 from forge_jobs.runtime.pod.startup import RuntimePlan
 from forge_jobs.runtime.shared.events import EventBuffer
 from forge_jobs.runtime.shared.latencies import LatencyRecorder

@@ -15,8 +15,7 @@ from forge_jobs.model.jobs import After, JobStatus
 from forge_jobs.model.processes import PodLease
 from forge_jobs.model.sweeps import Mended, Swept
 from forge_jobs.model.transitions import Transition
-from forge_jobs.runtime.passes.cleanup import hand_over_once
-from forge_jobs.runtime.passes.sweep import sweep_once
+from forge_jobs.runtime.passes.cleanup import hand_over_once, sweep_once
 from forge_jobs.runtime.shared.events import EventBuffer
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.storage.redis.base.database import Database
