@@ -1,6 +1,6 @@
-"""Removes what retention no longer keeps."""
+"""Housekeeping: retention, roll-up, hand-over and sweep, in short batches."""
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
 
 from msgspec import Struct
@@ -15,7 +15,6 @@ from forge_jobs.model.transitions import Handover
 from forge_jobs.policy.dependencies import delivery
 from forge_jobs.reports import reporter
 from forge_jobs.runtime.passes.apart import Apart
-from forge_jobs.runtime.passes.batches import BUDGET, BatchReport, in_batches
 from forge_jobs.runtime.shared.events import EventBuffer
 from forge_jobs.storage.protocols import JobStore
 
@@ -187,3 +186,34 @@ async def sweep_once(jobs: JobStore, *, events: EventBuffer) -> Swept:
     if swept.forgotten:
         logger.info("took away %d ids of jobs that are not stored", swept.forgotten)
     return swept
+
+
+BUDGET = timedelta(seconds=20)
+"""No further batch of a pass is begun after this long."""
+
+
+class BatchReport(Struct, frozen=True):
+    """What one pass did.
+
+    :param rows: over all batches
+    :param finished: False when the time budget ended the pass, so more waits for the next one
+    """
+
+    rows: int
+    finished: bool
+
+
+async def in_batches(
+    call: Callable[[int], Awaitable[int]], batch: int, budget: timedelta, clock: Clock | None
+) -> BatchReport:
+    """Repeat ``call(batch)``, which says how many rows it dealt with, until it finds fewer."""
+    clock = clock or SystemClock()
+    until = clock.elapsed() + budget.total_seconds()
+    rows = 0
+    while True:
+        count = await call(batch)
+        rows += count
+        if count < batch:
+            return BatchReport(rows, finished=True)
+        if clock.elapsed() >= until:
+            return BatchReport(rows, finished=False)

@@ -19,7 +19,7 @@ from forge_jobs.policy.liveness import ReaperGuard
 from forge_jobs.policy.transitions import stale_transition
 from forge_jobs.reports import reporter
 from forge_jobs.runtime.passes.apart import Apart
-from forge_jobs.runtime.passes.batches import BUDGET, BatchReport, in_batches
+from forge_jobs.runtime.passes.cleanup import BUDGET, BatchReport, in_batches
 from forge_jobs.runtime.shared.events import EventBuffer
 from forge_jobs.storage.protocols import JobStore, ProcStore
 
