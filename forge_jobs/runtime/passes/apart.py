@@ -7,7 +7,7 @@ from typing import NamedTuple, TypeVar
 from forge_jobs.clock import Clock, SystemClock
 from forge_jobs.errors import StorageRefused, Unavailable
 from forge_jobs.reports import reporter
-from forge_jobs.runtime.shared.reasons import by_reason
+from forge_jobs.runtime.shared.troubles import by_reason
 
 logger = reporter(__name__)
 

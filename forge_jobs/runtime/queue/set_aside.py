@@ -14,8 +14,8 @@ from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import Claim
 from forge_jobs.reports import reporter
 from forge_jobs.runtime.queue.services import PodServices
-from forge_jobs.runtime.shared.reasons import by_reason
 from forge_jobs.runtime.shared.service import Wakeup
+from forge_jobs.runtime.shared.troubles import by_reason
 
 logger = reporter(__name__)
 

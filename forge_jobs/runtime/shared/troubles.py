@@ -1,5 +1,7 @@
 """What the log and the health of a pod say of a store that does not do what it is asked."""
 
+from collections.abc import Iterable
+
 from forge_jobs.errors import StorageRefused
 
 
@@ -15,3 +17,20 @@ def trouble_of(error: Exception, of: str = "") -> str:
     """
     words = f"{deed_of(error)} {of}".rstrip()
     return f"{words}: {error}" if isinstance(error, StorageRefused) else words
+
+
+_MOST = 5
+
+
+def by_reason(kept: Iterable[tuple[str, str]]) -> tuple[str, ...]:
+    """A line for each of the first reasons, with the first thing kept for it and how many more.
+
+    :param kept: what is kept, and why
+    """
+    found: dict[str, list[str]] = {}
+    for what, reason in kept:
+        found.setdefault(reason, []).append(what)
+    return tuple(
+        whats[0] + (f" and {len(whats) - 1} more" if len(whats) > 1 else "") + f": {reason}"
+        for reason, whats in list(found.items())[:_MOST]
+    )
