@@ -27,7 +27,6 @@ from forge_jobs.model.processes import (
     Slots,
     WorkerState,
 )
-from forge_jobs.storage.pods import no_pod, salvaged_pod
 from forge_jobs.storage.redis.base.database import Database
 from forge_jobs.storage.redis.base.job_rows import StoredFields
 from forge_jobs.storage.redis.base.queues import (
@@ -41,7 +40,7 @@ from forge_jobs.storage.redis.config.queues import DEFAULT_FIELDS
 from forge_jobs.storage.redis.fleet import allocations
 from forge_jobs.storage.redis.fleet.gauges import decode_gauges, read_gauges, record_gauges
 from forge_jobs.storage.redis.fleet.set_back import bring_back_leases
-from forge_jobs.storage.salvage import UNREADABLE
+from forge_jobs.storage.salvage import UNREADABLE, no_pod, salvaged_pod
 
 FREED_AT_ONCE = 1000
 """How many held jobs one step frees, so that it stays short; and how many kinds it looks at."""

@@ -13,8 +13,14 @@ from forge_jobs.clock import EPOCH
 from forge_jobs.model.ids import HostId
 from forge_jobs.model.processes import Pod, PodState, Slots, WorkerState
 from forge_jobs.model.queues import check_concurrency
-from forge_jobs.storage.pods import log_spoilt_pod, salvaged_pod
-from forge_jobs.storage.salvage import UNREADABLE, Fields, instant_or, truth
+from forge_jobs.storage.salvage import (
+    UNREADABLE,
+    Fields,
+    instant_or,
+    log_spoilt_pod,
+    salvaged_pod,
+    truth,
+)
 from forge_jobs.storage.sql.base.tables import CLAIMED, jobs, pods, slots
 from forge_jobs.storage.sql.base.transaction import Tx
 from forge_jobs.storage.sql.fleet.allocations import slots_of
