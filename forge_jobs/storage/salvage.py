@@ -14,6 +14,7 @@ import msgspec
 from forge_jobs.clock import EPOCH, from_us
 from forge_jobs.model.ids import HostId
 from forge_jobs.model.processes import Pod, PodState
+from forge_jobs.model.queues import QueueState
 from forge_jobs.reports import reporter
 
 logger = reporter(__name__)
@@ -219,3 +220,15 @@ def log_spoilt_pod(host_id: str, problems: str) -> None:
     """Say once what cannot be read of a pod."""
     help = "the pod writes it anew when it registers, at its next start at the latest"
     log_unreadable("pod", host_id, problems, help)
+
+
+def salvaged_queue(found: QueueState, problems: str) -> QueueState:
+    """The state as callers see it; logged once when it cannot be read.
+
+    :param problems: what cannot be read of it, "" for nothing
+    """
+    if not problems:
+        return found
+    help = f"defaults stand for it; set it anew with 'forge-jobs queues set {found.name}'"
+    log_unreadable("queue", found.name, problems, help)
+    return msgspec.structs.replace(found, unreadable=problems)

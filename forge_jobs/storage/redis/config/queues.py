@@ -9,8 +9,8 @@ import msgspec
 from forge_jobs.clock import duration_us
 from forge_jobs.model.queues import CooldownPolicy, QueueSettings, QueueState, Retention
 from forge_jobs.model.retries import Retry
-from forge_jobs.storage.queue_records import salvaged_queue
 from forge_jobs.storage.redis.base.job_rows import StoredFields
+from forge_jobs.storage.salvage import salvaged_queue
 
 _cooldown = msgspec.json.Decoder(CooldownPolicy).decode
 _retention = msgspec.json.Decoder(Retention).decode

@@ -15,8 +15,7 @@ from forge_jobs.model.queues import CooldownPolicy, QueueSettings, QueueState, R
 from forge_jobs.model.retries import Retry
 from forge_jobs.model.transitions import Cooldown
 from forge_jobs.storage.deleting import MOST_COUNTED, in_use, unknown_queue
-from forge_jobs.storage.queue_records import salvaged_queue
-from forge_jobs.storage.salvage import UNREADABLE, Fields, number_or, truth
+from forge_jobs.storage.salvage import UNREADABLE, Fields, number_or, salvaged_queue, truth
 from forge_jobs.storage.set_back import TOLERANCE_US
 from forge_jobs.storage.sql.base.tables import jobs, pods, queues, slots
 from forge_jobs.storage.sql.base.transaction import Tx
