@@ -15,6 +15,7 @@ from forge_jobs.clock import EPOCH, from_us
 from forge_jobs.model.ids import HostId
 from forge_jobs.model.processes import Pod, PodState
 from forge_jobs.model.queues import QueueState
+from forge_jobs.model.schedules import Schedule, ScheduleSpec
 from forge_jobs.reports import reporter
 
 logger = reporter(__name__)
@@ -231,4 +232,21 @@ def salvaged_queue(found: QueueState, problems: str) -> QueueState:
         return found
     help = f"defaults stand for it; set it anew with 'forge-jobs queues set {found.name}'"
     log_unreadable("queue", found.name, problems, help)
+    return msgspec.structs.replace(found, unreadable=problems)
+
+
+def no_spec(name: str) -> ScheduleSpec:
+    """What stands for a specification that cannot be read."""
+    return ScheduleSpec(name=name, queue="", kind="", expression="")
+
+
+def salvaged_schedule(found: Schedule, problems: str) -> Schedule:
+    """The schedule as callers see it; logged once when it cannot be read.
+
+    :param problems: what cannot be read of it, "" for nothing
+    """
+    if not problems:
+        return found
+    help = "it does not fire; set it anew, or delete it with 'forge-jobs cron delete'"
+    log_unreadable("schedule", found.spec.name, problems, help)
     return msgspec.structs.replace(found, unreadable=problems)

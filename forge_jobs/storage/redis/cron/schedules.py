@@ -9,8 +9,7 @@ from forge_jobs.clock import from_us, to_us
 from forge_jobs.errors import NotFound
 from forge_jobs.model.schedules import DueSchedules, Schedule, ScheduleSpec
 from forge_jobs.storage.redis.base.database import Database
-from forge_jobs.storage.salvage import UNREADABLE, Fields
-from forge_jobs.storage.schedules import no_spec, salvaged_schedule
+from forge_jobs.storage.salvage import UNREADABLE, Fields, no_spec, salvaged_schedule
 
 _decode_spec = msgspec.json.Decoder(ScheduleSpec).decode
 

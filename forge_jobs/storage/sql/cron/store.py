@@ -14,8 +14,7 @@ from forge_jobs.model.jobs import EnqueueOutcome, NewJob
 from forge_jobs.model.processes import Leadership
 from forge_jobs.model.schedules import DueSchedules, Firing, Schedule, ScheduleSpec
 from forge_jobs.storage.batches import check_batch
-from forge_jobs.storage.salvage import Fields, number_or, tally, truth
-from forge_jobs.storage.schedules import no_spec, salvaged_schedule
+from forge_jobs.storage.salvage import Fields, no_spec, number_or, salvaged_schedule, tally, truth
 from forge_jobs.storage.set_back import UNBELIEVABLE_US
 from forge_jobs.storage.sql.base.database import Database
 from forge_jobs.storage.sql.base.tables import leader, schedules
