@@ -10,7 +10,7 @@ from forge_jobs.model.ids import HostId
 from forge_jobs.model.metrics import HOUR, MINUTE, PodMinute
 from forge_jobs.model.processes import PodGauges, PodLease
 from forge_jobs.storage.redis.base.database import Database
-from forge_jobs.storage.salvaged_history import gauges_of
+from forge_jobs.storage.salvage import gauges_of
 
 MINUTES_AT_ONCE = 500
 """How many minutes one step reads, so that it stays short."""

@@ -15,8 +15,7 @@ from forge_jobs.storage.redis.base.database import Database
 from forge_jobs.storage.redis.base.queues import in_all_queues, note_queues, queue_names
 from forge_jobs.storage.redis.jobs.filters import portions
 from forge_jobs.storage.redis.keys import queue_of
-from forge_jobs.storage.salvage import Fields
-from forge_jobs.storage.salvaged_history import salvaged_event
+from forge_jobs.storage.salvage import Fields, salvaged_event
 
 _EVENTS_AT_ONCE = 500
 _MINUTES_AT_ONCE = 200

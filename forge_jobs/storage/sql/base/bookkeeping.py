@@ -17,8 +17,7 @@ from forge_jobs.clock import from_us, to_us
 from forge_jobs.model.events import EventKind, TimelineEvent
 from forge_jobs.model.ids import HostId, JobId
 from forge_jobs.model.metrics import HOUR, Histogram, LatencySample, MetricBucket, PodMinute
-from forge_jobs.storage.salvage import Fields, tally
-from forge_jobs.storage.salvaged_history import counts_of, gauges_of, names_of, salvaged_event
+from forge_jobs.storage.salvage import Fields, counts_of, gauges_of, names_of, salvaged_event, tally
 from forge_jobs.storage.sql.base.tables import counters, events, gauges, hours, latencies, pod_hours
 from forge_jobs.storage.sql.base.transaction import MINUTE_US, Tx
 

@@ -8,7 +8,7 @@ from sqlalchemy import bindparam, exists, select, update
 from forge_jobs.clock import from_us, to_us
 from forge_jobs.model.metrics import PodMinute
 from forge_jobs.model.processes import PodGauges, PodLease
-from forge_jobs.storage.salvaged_history import gauges_of
+from forge_jobs.storage.salvage import gauges_of
 from forge_jobs.storage.sql.base.tables import gauges, pods
 from forge_jobs.storage.sql.base.transaction import Tx
 
