@@ -253,8 +253,6 @@ def salvaged_schedule(found: Schedule, problems: str) -> Schedule:
     return msgspec.structs.replace(found, unreadable=problems)
 
 
-T = TypeVar("T")
-
 _counts = msgspec.json.Decoder(dict[int, int]).decode
 _names = msgspec.json.Decoder(dict[str, int]).decode
 _gauges = msgspec.json.Decoder(PodGauges).decode

@@ -1,8 +1,8 @@
 """What the coordinator writes: targets per queue and pod, and the grants that follow them.
 
 Targets are equal shares (:mod:`forge_jobs.policy.slots.shares`), with two departures. A pod that
-runs only so many handlers at once gets no more slots than it can use. And due jobs of a kind get slots
-on pods that know the kind, when equal shares leave those pods without any.
+runs only so many handlers at once gets no more slots than it can use. And due jobs of a kind get
+slots on pods that know the kind, when equal shares leave those pods without any.
 """
 
 from collections.abc import Collection, Mapping, Sequence

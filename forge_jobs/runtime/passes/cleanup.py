@@ -20,6 +20,9 @@ from forge_jobs.storage.protocols import JobStore
 
 logger = reporter(__name__)
 
+BUDGET = timedelta(seconds=20)
+"""No further batch of a pass is begun after this long."""
+
 BATCH = 5_000
 
 _MOST_NAMED = 10
@@ -29,6 +32,33 @@ _OTHERS = 2
 """How much longer than a batch the pause after it is."""
 
 _elapsed = SystemClock().elapsed
+
+
+class BatchReport(Struct, frozen=True):
+    """What one pass did.
+
+    :param rows: over all batches
+    :param finished: False when the time budget ended the pass, so more waits for the next one
+    """
+
+    rows: int
+    finished: bool
+
+
+async def in_batches(
+    call: Callable[[int], Awaitable[int]], batch: int, budget: timedelta, clock: Clock | None
+) -> BatchReport:
+    """Repeat ``call(batch)``, which says how many rows it dealt with, until it finds fewer."""
+    clock = clock or SystemClock()
+    until = clock.elapsed() + budget.total_seconds()
+    rows = 0
+    while True:
+        count = await call(batch)
+        rows += count
+        if count < batch:
+            return BatchReport(rows, finished=True)
+        if clock.elapsed() >= until:
+            return BatchReport(rows, finished=False)
 
 
 class CleanupReport(Struct, frozen=True):
@@ -186,34 +216,3 @@ async def sweep_once(jobs: JobStore, *, events: EventBuffer) -> Swept:
     if swept.forgotten:
         logger.info("took away %d ids of jobs that are not stored", swept.forgotten)
     return swept
-
-
-BUDGET = timedelta(seconds=20)
-"""No further batch of a pass is begun after this long."""
-
-
-class BatchReport(Struct, frozen=True):
-    """What one pass did.
-
-    :param rows: over all batches
-    :param finished: False when the time budget ended the pass, so more waits for the next one
-    """
-
-    rows: int
-    finished: bool
-
-
-async def in_batches(
-    call: Callable[[int], Awaitable[int]], batch: int, budget: timedelta, clock: Clock | None
-) -> BatchReport:
-    """Repeat ``call(batch)``, which says how many rows it dealt with, until it finds fewer."""
-    clock = clock or SystemClock()
-    until = clock.elapsed() + budget.total_seconds()
-    rows = 0
-    while True:
-        count = await call(batch)
-        rows += count
-        if count < batch:
-            return BatchReport(rows, finished=True)
-        if clock.elapsed() >= until:
-            return BatchReport(rows, finished=False)
