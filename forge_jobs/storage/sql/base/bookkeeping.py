@@ -16,8 +16,8 @@ from sqlalchemy import Row, Table, bindparam, delete, func, insert, select, text
 from forge_jobs.clock import from_us, to_us
 from forge_jobs.model.events import EventKind, TimelineEvent
 from forge_jobs.model.ids import HostId, JobId
-from forge_jobs.model.metrics import HOUR, Histogram, LatencySample, MetricBucket, PodMinute
-from forge_jobs.storage.salvage import Fields, counts_of, gauges_of, names_of, salvaged_event, tally
+from forge_jobs.model.metrics import HOUR, Histogram, LatencySample, MetricBucket
+from forge_jobs.storage.salvage import Fields, counts_of, names_of, salvaged_event, tally
 from forge_jobs.storage.sql.base.tables import counters, events, gauges, hours, latencies, pod_hours
 from forge_jobs.storage.sql.base.transaction import MINUTE_US, Tx
 
@@ -247,11 +247,6 @@ _OF_QUEUE = (
     )
     .order_by(hours.c.hour)
 )
-_OF_PODS = (
-    select(pod_hours)
-    .where(pod_hours.c.hour >= bindparam("since"), pod_hours.c.hour < bindparam("until"))
-    .order_by(pod_hours.c.hour, pod_hours.c.host_id)
-)
 
 
 @dataclass
@@ -356,16 +351,4 @@ def metrics_of_hours(tx: Tx, queue: str, since: datetime, until: datetime) -> li
             length=HOUR,
         )
         for row in tx.execute(_OF_QUEUE, found)
-    ]
-
-
-def gauges_of_hours(tx: Tx, since: datetime, until: datetime) -> list[PodMinute]:
-    """The hours of pods that begin in the range."""
-    rows = tx.execute(_OF_PODS, {"since": to_us(since), "until": to_us(until)})
-    return [
-        PodMinute(
-            host_id=HostId(row.host_id), minute=from_us(row.hour), gauges=measured, length=HOUR
-        )
-        for row in rows
-        if (measured := gauges_of(row.host_id, row.gauges)) is not None
     ]

@@ -35,7 +35,6 @@ from forge_jobs.model.processes import (
     WorkerState,
 )
 from forge_jobs.storage.set_back import UNBELIEVABLE_US
-from forge_jobs.storage.sql.base.bookkeeping import gauges_of_hours
 from forge_jobs.storage.sql.base.database import Database
 from forge_jobs.storage.sql.base.job_rows import duration
 from forge_jobs.storage.sql.base.levels import levels_of
@@ -54,7 +53,7 @@ from forge_jobs.storage.sql.config.queues import STATE_COLUMNS, declare_queues, 
 from forge_jobs.storage.sql.fleet import allocations
 from forge_jobs.storage.sql.fleet.allocations import slots_of
 from forge_jobs.storage.sql.fleet.due_kinds import due_kinds
-from forge_jobs.storage.sql.fleet.gauges import read_gauges, record_gauges
+from forge_jobs.storage.sql.fleet.gauges import gauges_of_hours, read_gauges, record_gauges
 from forge_jobs.storage.sql.fleet.read import list_pods, list_workers, live_pods, read_routes
 from forge_jobs.storage.sql.fleet.set_back import bring_back_leases
 

@@ -13,7 +13,7 @@ from forge_jobs.model.processes import Beat, Leadership, PodLease
 from forge_jobs.model.schedules import DueSchedules
 from forge_jobs.model.transitions import StaleClaims
 from forge_jobs.storage.sql.base.tables import CLAIMED, jobs
-from forge_jobs.storage.sql.cron import store
+from forge_jobs.storage.sql.cron import schedules, store
 from forge_jobs.storage.sql.cron.store import SqlCronStore
 from forge_jobs.storage.sql.fleet import pods
 from forge_jobs.storage.sql.jobs import finalize
@@ -26,7 +26,7 @@ _QUEUE_BEATS = DirectScript(pods.QUEUE_BEATS)
 _STALE = DirectScript(finalize.STALE)
 _LEAD = DirectScript(store.LEAD)
 _STANDING = DirectScript(store.STANDING)
-_DUE = DirectScript(store.DUE)
+_DUE = DirectScript(schedules.DUE)
 
 
 async def beat(database: PostgresDatabase, lease: PodLease, lease_for: timedelta) -> Beat | None:
@@ -76,4 +76,6 @@ class PostgresCronStore(SqlCronStore):
 
     async def due_schedules(self, limit: int) -> DueSchedules:
         found = await self._postgres.ask(_DUE, {"at_most": limit + 1})
-        return await super().due_schedules(limit) if found is None else store.due_of(found, limit)
+        return (
+            await super().due_schedules(limit) if found is None else schedules.due_of(found, limit)
+        )
