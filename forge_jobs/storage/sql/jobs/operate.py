@@ -12,7 +12,6 @@ from forge_jobs.model.filters import BulkOutcome, JobFilter, Refusal
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import TERMINAL, Cause, Hold, JobStatus
 from forge_jobs.storage.cursors import check_cursor, check_limit
-from forge_jobs.storage.sql.base.bookkeeping import append_events
 from forge_jobs.storage.sql.base.job_rows import JobRow
 from forge_jobs.storage.sql.base.lists import one_of, portions
 from forge_jobs.storage.sql.base.row_locks import LONGER_PAUSES_S, Lockable
@@ -23,6 +22,7 @@ from forge_jobs.storage.sql.jobs.deliveries import unblock_settled
 from forge_jobs.storage.sql.jobs.endings import end_waiting
 from forge_jobs.storage.sql.jobs.enqueue import key_holders
 from forge_jobs.storage.sql.jobs.filters import conditions, oldest_ids
+from forge_jobs.storage.sql.jobs.metrics import append_events
 from forge_jobs.storage.sql.jobs.requeue import Relinking, write_requeued
 
 _VISITED = select(

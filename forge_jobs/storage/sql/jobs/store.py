@@ -26,8 +26,6 @@ from forge_jobs.model.transitions import (
 )
 from forge_jobs.reports import reporter
 from forge_jobs.storage.salvage import log_set_aside
-from forge_jobs.storage.sql.base import bookkeeping
-from forge_jobs.storage.sql.base.bookkeeping import metrics_of_hours
 from forge_jobs.storage.sql.base.database import Database
 from forge_jobs.storage.sql.base.job_rows import JobRow, Unreadable, claimed_jobs
 from forge_jobs.storage.sql.base.transaction import Tx
@@ -38,9 +36,11 @@ from forge_jobs.storage.sql.jobs import children, operate, read
 from forge_jobs.storage.sql.jobs import claim as claims
 from forge_jobs.storage.sql.jobs import finalize as settle
 from forge_jobs.storage.sql.jobs import heartbeat as beats
+from forge_jobs.storage.sql.jobs import metrics as bookkeeping
 from forge_jobs.storage.sql.jobs.cleanup.passes import Cleaner
 from forge_jobs.storage.sql.jobs.deliveries import deliver
 from forge_jobs.storage.sql.jobs.enqueue import enqueue
+from forge_jobs.storage.sql.jobs.metrics import metrics_of_hours
 
 R = TypeVar("R")
 

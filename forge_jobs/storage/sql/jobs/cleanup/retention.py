@@ -15,13 +15,6 @@ from sqlalchemy import Column, Table, bindparam, delete, select, text, tuple_, u
 from forge_jobs.clock import duration_us
 from forge_jobs.model.jobs import JobStatus
 from forge_jobs.model.retention import HISTORY_KEPT, Kept
-from forge_jobs.storage.sql.base.bookkeeping import (
-    delete_keys,
-    fold_counters,
-    fold_gauges,
-    fold_latencies,
-    hour_of,
-)
 from forge_jobs.storage.sql.base.job_rows import Ended
 from forge_jobs.storage.sql.base.lists import one_of
 from forge_jobs.storage.sql.base.tables import (
@@ -41,6 +34,13 @@ from forge_jobs.storage.sql.config.queues import retention_of
 from forge_jobs.storage.sql.jobs.children import children_kept, tell_children
 from forge_jobs.storage.sql.jobs.cleanup.holds import Holds, in_portions
 from forge_jobs.storage.sql.jobs.cleanup.overdue import FINISHED_OF
+from forge_jobs.storage.sql.jobs.metrics import (
+    delete_keys,
+    fold_counters,
+    fold_gauges,
+    fold_latencies,
+    hour_of,
+)
 
 KEPT_AT_LEAST = timedelta(minutes=1)
 """A job that has ended stays as a row this long, so that a repeat of its end is recognised."""
