@@ -158,7 +158,7 @@ CLAIM_BUGS = (
         ("tests/backends/redis/test_script_steps.py",),
         (
             Edit(
-                "forge_jobs/storage/redis/lua/stale.lua",
+                "forge_jobs/storage/redis/lua/jobs/claim/stale.lua",
                 "math.min(limit, at_once - read)",
                 "limit",
             ),

@@ -82,25 +82,25 @@ EDGE_BUGS = (
     ),
     _redis(
         "news of a requeued parent stand",
-        "lua/requeue.lua",
+        "lua/jobs/requeue/requeue.lua",
         "    withdraw_news(base, job.id)\n",
         "",
     ),
     _redis(
         "a held job hears of no later end",
-        "lua/told.lua",
+        "lua/jobs/children/told.lua",
         "if edge and waits and",
         "if false and",
     ),
     _redis(
         "a removed parent tells nobody",
-        "lua/lib/removal.lua",
+        "lua/lib/jobs/finalize/removal.lua",
         "  if job.kids then\n",
         "  if false then\n",
     ),
     _redis(
         "a requeued child is not noted with its parents",
-        "lua/relink.lua",
+        "lua/jobs/requeue/relink.lua",
         "  if #flat > 0 then\n",
         "  if false then\n",
     ),
@@ -112,7 +112,7 @@ EDGE_BUGS = (
     ),
     _redis(
         "a removed parent is still heard of under its id",
-        "lua/told.lua",
+        "lua/jobs/children/told.lua",
         "  return born and tonumber(born) <= ended\n",
         "  return true\n",
     ),

@@ -28,7 +28,7 @@ TOKENS = (
     ),
     _tokens(
         "a claim gets the number of one that was lost",
-        f"{_LUA}lib/taking.lua",
+        f"{_LUA}lib/jobs/claim/taking.lua",
         "local is_later = token < now",
         "local is_later = false",
         "redis",
@@ -45,7 +45,7 @@ TOKENS = (
     ),
     _tokens(
         "the pod of a claim is not compared",
-        f"{_LUA}lib/claims.lua",
+        f"{_LUA}lib/jobs/claim/claims.lua",
         " and job.host == host",
         "",
         "redis",
@@ -62,7 +62,7 @@ TOKENS = (
     ),
     _tokens(
         "the end of another pod's claim taken for a repeat",
-        f"{_LUA}lib/claims.lua",
+        f"{_LUA}lib/jobs/claim/claims.lua",
         " and (job.token ~= token or job.host == host)",
         "",
         "redis",
@@ -112,14 +112,14 @@ CHILDREN = (
     _own(
         "a parent that another call has stored does not hear of a child",
         "enqueue",
-        "lua/lib/storing.lua",
+        "lua/lib/jobs/enqueue/storing.lua",
         "  write_links(base, request[9])\n",
         "",
     ),
     _own(
         "a parent that has ended says nothing to a child that comes later",
         "enqueue",
-        "lua/lib/linking.lua",
+        "lua/lib/jobs/enqueue/linking.lua",
         "  elseif status or otherwise ~= 'left' then\n",
         "  elseif not status and otherwise ~= 'left' then\n",
     ),
@@ -133,7 +133,7 @@ CHILDREN = (
     _own(
         "a number of the outbox is all that tells a repeat",
         "lost_writes",
-        "lua/fire_jobs.lua",
+        "lua/cron/fire_jobs.lua",
         "    if by_id[fields[1]] then\n",
         "    if packed and fields then\n",
     ),
@@ -150,7 +150,7 @@ SWEEPS = (
     _own(
         "a sweep sends news that a child voids",
         "lost_writes",
-        "lua/tell_lost.lua",
+        "lua/jobs/sweep/tell_lost.lua",
         "if last < since then",
         "if last < 0 then",
     ),

@@ -6,7 +6,7 @@ _ALONE = ("tests/backends/redis/test_enqueue_one.py",)
 
 
 def _alone(name: str, old: str, new: str) -> Bug:
-    edit = Edit("forge_jobs/storage/redis/lua/enqueue_one.lua", old, new)
+    edit = Edit("forge_jobs/storage/redis/lua/jobs/enqueue/enqueue_one.lua", old, new)
     return Bug(f"redis: a job alone: {name}", _ALONE, (edit,), "redis")
 
 

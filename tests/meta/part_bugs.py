@@ -119,7 +119,7 @@ PART_BUGS: tuple[Bug, ...] = (
     ),
     _bug_of_moves(
         "an older program lowers what stands beside the locators",
-        f"{_REDIS}lua/move_end.lua",
+        f"{_REDIS}lua/locators/move_end.lua",
         "math.max(works_from, noted or 0)",
         "works_from",
     ),
@@ -143,7 +143,7 @@ PART_BUGS: tuple[Bug, ...] = (
     ),
     _bug_of_moves(
         "programs of before are not held off from a hash that is moved",
-        f"{_REDIS}lua/move_begin.lua",
+        f"{_REDIS}lua/locators/move_begin.lua",
         "    redis.call('SET', ids, size > 0 and 'moving' or 'moved')\n",
         "",
     ),

@@ -139,7 +139,7 @@ REDIS_BUGS: tuple[Bug, ...] = (
     _own_bug(
         "a page of running jobs that begins anew",
         "many_jobs",
-        "lua/find.lua",
+        "lua/jobs/operate/find.lua",
         "  return beyond ~= '' and (id == beyond or is_before(beyond, id) == is_descending)\n",
         "  return false\n",
     ),
@@ -305,9 +305,9 @@ REDIS_BUGS: tuple[Bug, ...] = (
         "redis: a cancel flag that survives a requeue",
         files_of("operators"),
         (
-            Edit(f"{_REDIS}lua/requeue.lua", "'snoozed', 'cancel', ", "'snoozed', "),
+            Edit(f"{_REDIS}lua/jobs/requeue/requeue.lua", "'snoozed', 'cancel', ", "'snoozed', "),
             Edit(
-                f"{_REDIS}lua/lib/endings.lua",
+                f"{_REDIS}lua/lib/jobs/finalize/endings.lua",
                 "    redis.call('HDEL', key, 'cancel')\n",
                 "    redis.call('EXISTS', key)\n",
             ),
@@ -478,14 +478,14 @@ REDIS_BUGS: tuple[Bug, ...] = (
     _own_bug(
         "a queue that renews a lease which the fleet has ended",
         "beats",
-        "lua/beat.lua",
+        "lua/jobs/heartbeat/beat.lua",
         "lease_for > 0 and is_pod_held",
         "lease_for > 0",
     ),
     _own_bug(
         "a beat that leaves out an own claim where nothing else waits",
         "beats",
-        "lua/beat.lua",
+        "lua/jobs/heartbeat/beat.lua",
         "base .. ':own:' .. host, base .. ':handovers'",
         "base .. ':handovers'",
     ),

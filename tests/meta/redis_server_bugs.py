@@ -63,14 +63,14 @@ REDIS_SERVER_BUGS: tuple[Bug, ...] = (
     _bug(
         "a claim that comes up short notes nothing",
         "wake",
-        "lua/exchange.lua",
+        "lua/jobs/claim/exchange.lua",
         "    note_waiting(base)\n",
         "",
     ),
     _bug(
         "published though nobody waits",
         "wake",
-        "lua/lib/wakes.lua",
+        "lua/lib/base/wakes.lua",
         "return waits and whole(waits, 0) > wall_time()",
         "return true",
     ),
@@ -98,14 +98,14 @@ REDIS_SERVER_BUGS: tuple[Bug, ...] = (
     _bug(
         "claims of one time compared as the server's locale does",
         "locales",
-        "lua/lib/reading.lua",
+        "lua/lib/jobs/claim/reading.lua",
         "return is_before(one.id, other.id)",
         "return one.id < other.id",
     ),
     _bug(
         "ids compared as the server's locale does",
         "locales",
-        "lua/lib/start.lua",
+        "lua/lib/base/start.lua",
         "if FOLLOWS_BYTES then",
         "if one then",
     ),

@@ -36,7 +36,7 @@ class Doc(msgspec.Struct, frozen=True, array_like=True):
 
 
 class StoredClaim(msgspec.Struct, frozen=True, array_like=True):
-    """A claim as ``lua/lib/claiming.lua`` gives it: a plain job's ends before ``attempt``."""
+    """A claim as ``claiming.lua`` gives it: a plain job's ends before ``attempt``."""
 
     id: str
     kind: str
@@ -67,7 +67,7 @@ class Templates:
     def __init__(self) -> None:
         self._numbers: dict[tuple[object, ...], int] = {}
         self.fields: list[tuple[object, ...]] = []
-        """As ``lua/lib/planning.lua`` takes them. Not set is False."""
+        """As ``planning.lua`` takes them. Not set is False."""
 
     def number_of(self, request: NewJob) -> int:
         """The number of its template."""
@@ -96,7 +96,7 @@ _shared = attrgetter(
 
 
 def new_job_fields(request: NewJob, template: int, parents: Collection[str]) -> tuple[object, ...]:
-    """A request as ``lua/lib/planning.lua`` takes it. Not set is False.
+    """A request as ``planning.lua`` takes it. Not set is False.
 
     :param template: the number of its own
     :param parents: the jobs it waits for, and its edges, in turn

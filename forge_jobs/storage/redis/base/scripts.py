@@ -2,7 +2,7 @@
 
 A script's file says ``-- uses: jobs claims``; the parts ``start``, ``writes``,
 ``tallies``, ``wakes`` and ``run`` go around every script. It defines ``handle(base, request)``; see
-``lua/lib/run.lua``. Of all parts only what it uses is sent, for every run of a script makes
+``run.lua``. Of all parts only what it uses is sent, for every run of a script makes
 each of its functions and tables anew. Its first line may be one of
 
 ``-- no-writes``

@@ -29,7 +29,7 @@ _decode_answers = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
 
 
 class WrongKey(msgspec.Struct, frozen=True, array_like=True):
-    """What ``lua/key_types.lua`` answers of a key.
+    """What ``key_types.lua`` answers of a key.
 
     :param name: what follows the base
     :param wanted: the type that must be there

@@ -1,7 +1,7 @@
 """Which queues this bundle waits for, as far as the store knows.
 
 Nothing is published for a queue for which nobody waits. A claim that finds too little notes in the
-same step that its caller waits (``lua/exchange.lua``), for a minute. Who waits and has not claimed
+same step that its caller waits (``exchange.lua``), for a minute. Who waits and has not claimed
 lately notes that by a call of its own.
 """
 
@@ -13,7 +13,7 @@ from forge_jobs.clock import SystemClock
 from forge_jobs.errors import StorageError
 
 NOTE_AFTER_S = 40.0
-"""Well before ``WAITED_FOR`` in ``lua/lib/wakes.lua`` less ``NOTED_AGAIN`` has passed."""
+"""Well before ``WAITED_FOR`` in ``wakes.lua`` less ``NOTED_AGAIN`` has passed."""
 
 _AT_MOST_S = 1.0
 

@@ -18,7 +18,7 @@ _retry = msgspec.json.Decoder(Retry | None).decode
 
 
 class QueueRecord(msgspec.Struct, frozen=True, array_like=True):
-    """What ``queue_state`` of ``lua/lib/queues.lua`` gives: texts, "" for what is not set.
+    """What ``queue_state`` of ``queues.lua`` gives: texts, "" for what is not set.
 
     :param now: the store's time of the reading
     """
@@ -114,4 +114,4 @@ def _span(microseconds: int) -> timedelta:
 DEFAULT_FIELDS = [
     part for _, fields in setting_fields(msgspec.structs.asdict(QueueSettings())) for part in fields
 ]
-"""What ``ensure_queue`` of ``lua/lib/queues.lua`` takes: a queue that nobody declared."""
+"""What ``ensure_queue`` of ``queues.lua`` takes: a queue that nobody declared."""

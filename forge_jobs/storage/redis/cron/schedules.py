@@ -15,7 +15,7 @@ _decode_spec = msgspec.json.Decoder(ScheduleSpec).decode
 
 
 class StoredSchedule(msgspec.Struct, frozen=True, array_like=True):
-    """A schedule as scripts know it; see ``lua/lib/schedules.lua``.
+    """A schedule as scripts know it; see ``schedules.lua``.
 
     :param next_at: False when unset, and ``last_fired_at`` too
     :param spoilt: fields that are not what is written there

@@ -18,7 +18,7 @@ from forge_jobs.storage.redis.base.queues import in_all_queues, in_some_queues
 
 
 class StoredAllocation(msgspec.Struct, frozen=True, array_like=True):
-    """What ``lua/lib/allocation.lua`` answers.
+    """What ``allocation.lua`` answers.
 
     :param has_waiting: jobs wait here
     :param pods: those with a live lease: host, target, grant, whether it drains

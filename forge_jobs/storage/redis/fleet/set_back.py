@@ -20,14 +20,14 @@ _AT_ONCE = 1000
 
 
 class _Lengths(msgspec.Struct, frozen=True, array_like=True):
-    """What ``lua/lease_lengths.lua`` answers."""
+    """What ``lease_lengths.lua`` answers."""
 
     queues: list[str]
     lengths: list[str | int]
 
 
 class _Leases(msgspec.Struct, frozen=True, array_like=True):
-    """What ``lua/bring_back_leases.lua`` answers."""
+    """What ``bring_back_leases.lua`` answers."""
 
     changed: int
     is_more: bool
@@ -35,7 +35,7 @@ class _Leases(msgspec.Struct, frozen=True, array_like=True):
 
 
 class _Jobs(msgspec.Struct, frozen=True, array_like=True):
-    """What ``lua/bring_back_jobs.lua`` answers."""
+    """What ``bring_back_jobs.lua`` answers."""
 
     moved: int
     is_more: bool

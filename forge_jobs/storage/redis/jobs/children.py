@@ -124,7 +124,7 @@ Link = tuple[JobId, Otherwise, list[tuple[JobId, str]]]
 
 
 class Edge(msgspec.Struct, frozen=True):
-    """An edge as the hash ``waits:<id>`` of its child holds it; see ``lua/lib/edges.lua``.
+    """An edge as the hash ``waits:<id>`` of its child holds it; see ``edges.lua``.
 
     :param seq: the number of the newest news that counted, in the parent's queue
     """
@@ -188,7 +188,7 @@ class Edges:
         ]
 
     def by_base(self, db: Database, otherwise: Otherwise) -> dict[str, list[Link]]:
-        """The links, as ``lua/lib/linking.lua`` takes them, by the base of the parent's queue.
+        """The links, as ``linking.lua`` takes them, by the base of the parent's queue.
 
         :param otherwise: what becomes of a link whose parent is not there
         """

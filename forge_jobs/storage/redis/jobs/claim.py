@@ -51,7 +51,7 @@ _NO_ENDS = ((), (), "")
 
 
 class _Answer(msgspec.Struct, frozen=True, array_like=True):
-    """What ``lua/exchange.lua`` answers. Times are microseconds."""
+    """What ``exchange.lua`` answers. Times are microseconds."""
 
     settled: list[bool]
     claims: list[StoredClaim]
@@ -63,7 +63,7 @@ class _Answer(msgspec.Struct, frozen=True, array_like=True):
 
 
 class _Stale(msgspec.Struct, frozen=True, array_like=True):
-    """What ``lua/stale.lua`` answers of one claim."""
+    """What ``stale.lua`` answers of one claim."""
 
     beat: int
     id: str
@@ -78,7 +78,7 @@ class _Stale(msgspec.Struct, frozen=True, array_like=True):
 
 
 class _StaleOfQueue(msgspec.Struct, frozen=True, array_like=True):
-    """What ``lua/stale.lua`` answers of a queue."""
+    """What ``stale.lua`` answers of a queue."""
 
     now: int
     claims: list[_Stale]
@@ -311,7 +311,7 @@ def _ends(pairs: _Pairs) -> tuple[object, object, str]:
 
 
 def _outcome(transition: Transition) -> tuple[object, ...]:
-    """As ``lua/lib/outcomes.lua`` takes it."""
+    """As ``outcomes.lua`` takes it."""
     cooldown, error = transition.cooldown, transition.error
     return (
         transition.status,

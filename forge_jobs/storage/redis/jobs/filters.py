@@ -25,7 +25,7 @@ FilterParts = tuple[object, ...]
 
 
 def filter_parts(which: JobFilter) -> FilterParts:
-    """What ``lua/lib/filters.lua`` takes: all but the ids and the queues."""
+    """What ``filters.lua`` takes: all but the ids and the queues."""
     return (
         which.kinds,
         tuple(status.value for status in which.statuses),

@@ -59,7 +59,7 @@ class _Declared(msgspec.Struct, frozen=True, array_like=True):
 
 
 class _Answer(msgspec.Struct, frozen=True, array_like=True):
-    """What ``lua/beat.lua`` answers of a queue.
+    """What ``beat.lua`` answers of a queue.
 
     :param declared: one, or none
     """

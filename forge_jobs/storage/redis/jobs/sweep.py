@@ -33,7 +33,7 @@ _MOST_SUSPECTS = 10_000
 
 
 class _Survey(msgspec.Struct, frozen=True, array_like=True):
-    """What ``lua/survey.lua`` answers of a queue."""
+    """What ``survey.lua`` answers of a queue."""
 
     blocked: list[tuple[JobId, list[str]]]
     last_blocked: str

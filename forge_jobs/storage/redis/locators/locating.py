@@ -31,7 +31,7 @@ class Ids(NamedTuple):
 
 
 class _Located(msgspec.Struct, frozen=True, array_like=True):
-    """What ``lua/locate.lua`` answers."""
+    """What ``locate.lua`` answers."""
 
     elsewhere: list[tuple[str, str]]
     marks: list[tuple[str, int]]

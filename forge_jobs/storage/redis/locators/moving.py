@@ -35,7 +35,7 @@ _WAITING = 4
 
 
 class Stage(msgspec.Struct, frozen=True, array_like=True):
-    """What ``lua/moves.lua`` answers of an old hash.
+    """What ``moves.lua`` answers of an old hash.
 
     :param text: what stands under its key
     :param left: how many locators are still to be moved
