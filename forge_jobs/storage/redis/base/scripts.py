@@ -16,11 +16,13 @@ each of its functions and tables anew. Its first line may be one of
 
 import hashlib
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 
-_LUA = files(__package__) / "lua"
+_LUA = files("forge_jobs.storage.redis") / "lua"
 _FLAGS = ("no-writes", "allow-oom")
 _LOCALS = re.compile(r"^local (?:function )?([\w, ]+)", re.MULTILINE)
 _NAME = re.compile(r"\w+")
@@ -42,8 +44,8 @@ class Script:
 
 @cache
 def script(name: str) -> Script:
-    """The script ``lua/<name>.lua``, ready to be sent."""
-    own = (_LUA / f"{name}.lua").read_text("utf-8")
+    """The script of that name, in whichever room of ``lua/`` it is, ready to be sent."""
+    own = _scripts()[name].read_text("utf-8")
     parts = ["start", "writes", "tallies", "wakes", *_uses(own)]
     first = own.partition("\n")[0].removeprefix("-- ")
     flags = f" flags={first}" if first in _FLAGS else ""
@@ -56,7 +58,26 @@ def script(name: str) -> Script:
 
 @cache
 def _part(name: str) -> str:
-    return (_LUA / "lib" / f"{name}.lua").read_text("utf-8")
+    return _parts()[name].read_text("utf-8")
+
+
+@cache
+def _scripts() -> Mapping[str, Traversable]:
+    return _files(each for each in _LUA.iterdir() if each.name != "lib")
+
+
+@cache
+def _parts() -> Mapping[str, Traversable]:
+    return _files([_LUA / "lib"])
+
+
+def _files(folders: Iterable[Traversable]) -> dict[str, Traversable]:
+    """The files below the folders, by their names without ``.lua``, of which each is used once."""
+    found: dict[str, Traversable] = {}
+    for folder in folders:
+        for each in folder.iterdir():
+            found |= _files([each]) if each.is_dir() else {each.name.removesuffix(".lua"): each}
+    return found
 
 
 def _used(parts: str, end: str) -> list[str]:
