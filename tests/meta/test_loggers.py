@@ -7,7 +7,7 @@ import forge_jobs
 _PACKAGE = Path(forge_jobs.__file__).parent
 _EXCEPTIONS = {
     "reports.py",  # is that way
-    "runtime/job_context.py",  # the log of handlers
+    "runtime/queue/job_context.py",  # the log of handlers
     "cli/logs.py",  # sets the levels of drivers
 }
 

@@ -40,7 +40,7 @@ def test_what_is_looked_at_is_what_scripts_and_modules_run() -> None:
     folder = Path(str(files("forge_jobs.storage.redis")))
     scripts = [path.read_text("utf-8") for path in folder.rglob("*.lua")]
     in_scripts = re.findall(r"\(\s*'([A-Z]{3,})'\s*[,)]", "".join(scripts))
-    modules = [path.read_text("utf-8") for path in folder.glob("*.py") if path.stem != "rights"]
+    modules = [path.read_text("utf-8") for path in folder.rglob("*.py") if path.stem != "rights"]
     in_modules = re.findall(r"""(?:\(|= )\(\s*"([A-Z]{3,})",""", "".join(modules))
     elsewhere = {"TIME", "PUBLISH", "EVAL", "EVALSHA", "SENTINEL", "CLUSTER", "CONFIG", "WAIT"}
     assert ({*in_scripts, *in_modules} - elsewhere) == ON_KEYS

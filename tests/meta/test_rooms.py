@@ -1,0 +1,55 @@
+"""The rooms of the house: the same in every store, none too full to be seen at a glance."""
+
+from pathlib import Path
+
+import pytest
+
+import forge_jobs
+
+_PACKAGE = Path(forge_jobs.__file__).parent
+_SQL, _REDIS = _PACKAGE / "storage" / "sql", _PACKAGE / "storage" / "redis"
+_FULL = 15
+"""Modules of a folder, at most; folders in it do not count."""
+
+_SQL_ALONE = {
+    "jobs": {
+        "deliveries": "a child's end needs what all ends have in common, which needs its edges",
+        "endings": "the functions that all statements of an end share; in Lua they are parts",
+        "finalize": "Redis ends claims and makes new ones in one script, see claim",
+        "strangers": "Redis keeps each kind's ready jobs apart and has nothing to put aside",
+    },
+    "fleet": {
+        "due_kinds": "one script on Redis, in allocations",
+        "noted_beats": "only SQL has transactions of callers that lock jobs",
+        "read": "Redis answers pods as they are stored, see pods",
+    },
+}
+_REDIS_ALONE = {
+    "jobs": {
+        "sweep": "SQL keeps a job and what leads to it in one transaction; nothing gets apart",
+    },
+}
+
+
+def _modules(folder: Path) -> set[str]:
+    """The modules and folders in it."""
+    found = {path.stem for path in folder.glob("*.py")} - {"__init__"}
+    return found | {path.parent.name for path in folder.glob("*/__init__.py")}
+
+
+@pytest.mark.parametrize("room", ["jobs", "fleet", "config", "cron"])
+def test_the_rooms_of_a_protocol_have_the_same_names_in_every_store(room: str) -> None:
+    sql, redis = _modules(_SQL / room), _modules(_REDIS / room)
+    assert sql - redis == {*_SQL_ALONE.get(room, ())}
+    assert redis - sql == {*_REDIS_ALONE.get(room, ())}
+
+
+def _folders() -> list[Path]:
+    packages = [path.parent for path in _PACKAGE.rglob("__init__.py")]
+    return packages + [path for path in (_REDIS / "lua").rglob("*") if path.is_dir()]
+
+
+@pytest.mark.parametrize("folder", _folders(), ids=lambda path: str(path.relative_to(_PACKAGE)))
+def test_no_folder_is_too_full(folder: Path) -> None:
+    modules = [*folder.glob("*.py"), *folder.glob("*.lua")]
+    assert len([path for path in modules if path.stem != "__init__"]) <= _FULL
