@@ -12,7 +12,7 @@ _REFUSED = "lanes_refused.py::test_"
 APART_BUGS: tuple[Bug, ...] = (
     in_runtime(
         "apart: an end whose row is locked counts as refused",
-        "outgoing",
+        "queue/outgoing",
         "            if answer is None:\n"
         "                self._aside.take(self, [item], None)\n"
         "                continue\n",
@@ -21,21 +21,21 @@ APART_BUGS: tuple[Bug, ...] = (
     ),
     in_runtime(
         "apart: an end that is refused alone is dropped",
-        "outgoing",
+        "queue/outgoing",
         "                self._aside.take(self, [item], why)\n",
         "                self._let_go([self.claim_of(item)])\n",
         _KEPT,
     ),
     in_runtime(
         "apart: an end that is refused alone stays in everybody's way",
-        "outgoing",
+        "queue/outgoing",
         "                del self.waiting[id(item)]\n                self._aside",
         "                break\n                self._aside",
         _KEPT,
     ),
     in_runtime(
         "apart: nobody beats for what is set aside",
-        "set_aside",
+        "queue/set_aside",
         "        because = LOCKED if error is None else reason_of(error)\n        for item",
         "        because = LOCKED if error is None else reason_of(error)\n"
         "        self._services.held.remove(way.claim_of(each) for each in items)\n"
@@ -44,21 +44,21 @@ APART_BUGS: tuple[Bug, ...] = (
     ),
     in_runtime(
         "apart: an error that is of no value condemns an end",
-        "outgoing",
+        "queue/outgoing",
         "        if not isinstance(error, OF_VALUES):\n            refused",
         "        if not isinstance(error, Exception):\n            refused",
         _KEPT,
     ),
     in_runtime(
         "apart: what is refused to all is set aside one by one",
-        "outgoing",
+        "queue/outgoing",
         "            if not await works():\n                raise error\n",
         "",
         _OF_ALL,
     ),
     in_runtime(
         "apart: what is refused to all is searched to its end",
-        "outgoing",
+        "queue/outgoing",
         "            takes = any([await self._try([items[n]], refused) for n in tried])\n",
         "            tried = range(len(items))\n"
         "            takes = any([await self._try([item], refused) for item in items])\n",
@@ -66,42 +66,42 @@ APART_BUGS: tuple[Bug, ...] = (
     ),
     in_runtime(
         "apart: beats that are answered raise no doubt about the ends",
-        "exchange",
+        "queue/exchange",
         "            self._doubts = self.failures >= _DOUBTS_AFTER\n",
         "",
         f"{_APART}an_end_that_alone_gets_no_answer_while_beats_do_is_set_aside",
     ),
     in_runtime(
         "apart: jobs start however many ends are set aside",
-        "exchange",
+        "queue/exchange",
         " or self.aside.count >= BACKLOG",
         "",
         f"{_APART}no_more_jobs_start_when_too_many_ends_are_set_aside",
     ),
     in_runtime(
         "apart: a stop does not tell of it",
-        "exchange",
+        "queue/exchange",
         "*self._releases.claims(), *self.aside.claims()]",
         "*self._releases.claims()]",
         f"{_APART}a_stop_says_which_ends_were_set_aside",
     ),
     in_runtime(
         "apart: a stop waits for what is refused again and again",
-        "set_aside",
+        "queue/set_aside",
         "entry.is_locked or entry.failures < _TRIES_AT_LAST",
         "True",
         f"{_APART}a_stop_does_not_wait_for_an_end_that_is_refused_again_and_again",
     ),
     in_runtime(
         "apart: a stop does not wait for a row that is locked",
-        "set_aside",
+        "queue/set_aside",
         "entry.is_locked or entry.failures < _TRIES_AT_LAST",
         "entry.failures < _TRIES_AT_LAST",
         f"{_APART}a_stop_takes_an_end_along_whose_row_is_unlocked_meanwhile",
     ),
     in_policy(
         "apart: pauses do not grow",
-        "runtime/set_aside",
+        "runtime/queue/set_aside",
         "_FIRST_PAUSE * 2 ** min(entry.failures, 20)",
         "_FIRST_PAUSE",
         "set_aside_pauses.py::test_pauses_grow_up_to_a_bound_that_a_lock_and_a_refusal_have_each",

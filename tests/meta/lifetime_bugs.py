@@ -65,7 +65,7 @@ LIFETIME_BUGS = [
     ),
     _steps(
         "a list looks at any number of jobs in one script",
-        "base/lists.py",
+        "jobs/filters.py",
         "_STEP = 1000",
         "_STEP = 9000",
     ),
@@ -111,7 +111,7 @@ LIFETIME_BUGS = [
     _bug(
         "a queue that comes back begins at the version at which it began before",
         "deleting",
-        f"{_SQL}config/store.py",
+        f"{_SQL}config/queues.py",
         "        first = tx.now // 1_000\n",
         "        first = 0\n",
     ),

@@ -48,7 +48,7 @@ PART_BUGS: tuple[Bug, ...] = (
     _bug(
         "the sweep writes no locators that were left",
         f"{_REDIS}jobs/sweep.py",
-        "            await late_locators.mend(self._db, queues)\n",
+        "            await late.mend(self._db, queues)\n",
         "            pass\n",
     ),
     _bug(

@@ -79,9 +79,9 @@ LIVENESS = [
     ),
 ]
 
-_SHARES = "policy/shares"
-_PLAN = "policy/slot_plan"
-_MOVES = "policy/slot_moves"
+_SHARES = "policy/slots/shares"
+_PLAN = "policy/slots/plan"
+_MOVES = "policy/slots/moves"
 _OF_MANY = "policy_shares.py::TestEqualSharesOfManyQueues::test_"
 _OF_ONE = "policy_slot_plan.py::TestPlanAllocation::test_"
 _LIMITED = "policy_slot_plan.py::TestPodsThatRunOnlySoMany::test_"

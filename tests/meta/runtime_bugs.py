@@ -17,28 +17,28 @@ _STOPPING = "stopping_a_handler.py::test_"
 FAR_STORES = [
     in_runtime(
         "far store: one trip is held ahead",
-        "supervisor",
+        "queue/supervisor",
         "            horizon = self._trip.horizon(horizon)\n",
         "            horizon = max(horizon, self._trip.horizon(horizon) / 2)\n",
         "far_stores.py::test_it_is_no_more_than_two_trips_of_work",
     ),
     in_runtime(
         "far store: the trip is not covered",
-        "supervisor",
+        "queue/supervisor",
         "        self._trip.record(services.clock.elapsed() - asked_at)\n",
         "",
         "far_stores.py::test_what_is_held_ahead_covers_the_trip",
     ),
     in_runtime(
         "far store: a trip is held ahead where a claim brings all",
-        "supervisor",
+        "queue/supervisor",
         "if self._has_backlog or to_keep:",
         "if True:",
         "far_stores.py::test_an_idle_pod_gets_what_comes_to_an_empty_queue",
     ),
     in_runtime(
         "far store: what covers the trip is given back at once",
-        "supervisor",
+        "queue/supervisor",
         "self._ahead_limit(0, to_keep=True)",
         "self._ahead_limit(0)",
         "far_stores.py::test_what_is_held_when_a_backlog_ends_is_run_here",
@@ -48,14 +48,14 @@ FAR_STORES = [
 GRANTS = [
     in_runtime(
         "grants: an older beat raises a lowered one",
-        "supervisor",
+        "queue/supervisor",
         "if self._must_lower or sent_at <= self._grant_known_at:",
         "if self._must_lower:",
         f"{RULES}a_beat_from_before_a_grant_was_lowered_does_not_raise_it",
     ),
     in_runtime(
         "grants: when the store knew the lower one is forgotten",
-        "supervisor",
+        "queue/supervisor",
         "        self._must_lower = False\n"
         "        self._grant_known_at = self._services.clock.elapsed()\n",
         "        self._must_lower = False\n",
@@ -63,28 +63,28 @@ GRANTS = [
     ),
     in_runtime(
         "grants: one that is being lowered is raised",
-        "supervisor",
+        "queue/supervisor",
         "if self._must_lower or sent_at <= self._grant_known_at:",
         "if sent_at <= self._grant_known_at:",
         f"{RULES}a_grant_that_is_being_lowered_is_raised_by_no_beat",
     ),
     in_runtime(
         "grants: given back while handlers run in it",
-        "supervisor",
+        "queue/supervisor",
         "still_needed = max(desired, self.running)",
         "still_needed = desired",
         f"{RULES}a_grant_is_given_back_when_its_handler_has_ended_and_not_before",
     ),
     in_runtime(
         "grants: kept by a pod whose lease ran out",
-        "supervisor",
+        "queue/supervisor",
         "        self.grant = 0\n        self._must_lower = False\n",
         "        self._must_lower = False\n",
         f"{RULES}a_grant_is_void_with_its_lease",
     ),
     in_runtime(
         "held: claims whose end or release is stored stay on the list",
-        "outgoing",
+        "queue/outgoing",
         "        self._services.held.remove(self.claims_of(items))\n",
         "",
         f"{RULES}claims_given_back_are_no_longer_held",
@@ -92,7 +92,7 @@ GRANTS = [
     ),
     in_runtime(
         "held: a claim is let go before the store has its end",
-        "supervisor",
+        "queue/supervisor",
         "        self.store_end(Finalization(job.claim, transition))\n        tell",
         "        self.store_end(Finalization(job.claim, transition))\n"
         "        services.held.remove([job.claim])\n        tell",
@@ -100,14 +100,14 @@ GRANTS = [
     ),
     in_runtime(
         "held: claims are not listed when they arrive",
-        "supervisor",
+        "queue/supervisor",
         "        services.held.add(job.claim for job in claimed)\n",
         "",
         f"{RULES}a_claim_is_held_from_its_arrival_until_the_store_has_its_end",
     ),
     in_runtime(
         "held: beats do not say that a handler runs",
-        "worker",
+        "queue/worker",
         "                services.held.start(run.job.claim, self.worker_id)\n",
         "",
         f"{RULES}a_claim_is_held_from_its_arrival_until_the_store_has_its_end",
@@ -117,7 +117,7 @@ GRANTS = [
 SUPERVISOR = [
     in_runtime(
         "supervisor: a hint that comes during a claim is forgotten",
-        "supervisor",
+        "queue/supervisor",
         "        self._ahead.extend(claimed)\n        if demand.limit:",
         "        self._ahead.extend(claimed)\n        self._may_have_work = False\n"
         "        if demand.limit:",
@@ -125,84 +125,84 @@ SUPERVISOR = [
     ),
     in_runtime(
         "supervisor: a claim without an answer is not repeated",
-        "supervisor",
+        "queue/supervisor",
         "            self._may_have_work = True\n            self._appetite.unanswered()",
         "            self._appetite.unanswered()",
         f"{_SUPERVISOR}a_claim_that_the_store_did_not_answer_is_asked_for_again",
     ),
     in_runtime(
         "supervisor: claims of a lease that ran out are started",
-        "supervisor",
+        "queue/supervisor",
         "if services.claims_lapsed(asked_at, lease):",
         "if False:",
         f"{_SUPERVISOR}claims_of_a_lease_that_ran_out_meanwhile_are_given_back",
     ),
     in_runtime(
         "supervisor: the fence is waited for and not asked",
-        "supervisor",
+        "queue/supervisor",
         "return now >= self._cooling_until and not self._services.fence.must_stop(now, self.queue)",
         "return now >= self._cooling_until",
         f"{RULES}a_pod_past_its_fence_accepts_nothing_before_it_is_told",
     ),
     in_runtime(
         "supervisor: a paused queue goes on with what it holds",
-        "supervisor",
+        "queue/supervisor",
         "        if self.state is None or self.state.paused:\n            return False\n",
         "        if self.state is None:\n            return False\n",
         f"{_STOPPING}a_pause_lets_running_jobs_finish_and_gives_claims_back",
     ),
     in_runtime(
         "supervisor: a queue is not looked at after its pause",
-        "supervisor",
+        "queue/supervisor",
         "passed = self._look_at is not None and self._look_at <= self._services.loop.time()",
         "passed = False",
         f"{_SUPERVISOR}a_queue_that_goes_on_after_a_pause_is_looked_at",
     ),
     in_runtime(
         "supervisor: when a cool-down ended is forgotten",
-        "supervisor",
+        "queue/supervisor",
         "else min(self._cooling_until, sent_at)",
         'else float("-inf")',
         f"{RULES}an_empty_claim_is_repeated_a_moment_after_a_cool_down_and_not_later",
     ),
     in_runtime(
         "supervisor: a throttled queue goes on until the next beat",
-        "supervisor",
+        "queue/supervisor",
         "            self._cooling_until = max(self._cooling_until, until)\n",
         "            pass\n",
         f"{_SUPERVISOR}a_worker_whose_handler_was_throttled_does_not_go_on",
     ),
     in_runtime(
         "supervisor: claims ahead are kept however many they have become",
-        "supervisor",
+        "queue/supervisor",
         "if held > 2 * keep:",
         "if not keep and held:",
         f"{_SUPERVISOR}claims_held_ahead_are_given_back_when_they_are_twice_too_many",
     ),
     in_runtime(
         "supervisor: each end asks for one more claim ahead",
-        "supervisor",
+        "queue/supervisor",
         "if limit <= 0 or (limit < len(self._ahead) and not piggyback):",
         "if limit <= 0:",
         f"{_SUPERVISOR}while_half_of_what_is_held_ahead_is_left_no_call_is_made_for_more",
     ),
     in_runtime(
         "supervisor: a worker without a slot goes on",
-        "supervisor",
+        "queue/supervisor",
         "or self.lane.is_full or len(self._workers) > self._desired:",
         "or self.lane.is_full:",
         f"{_SUPERVISOR}a_worker_whose_slot_was_taken_back_does_not_go_on",
     ),
     in_runtime(
         "supervisor: a worker goes on with a job that is to be cancelled",
-        "supervisor",
+        "queue/supervisor",
         "if job.cancel_requested or job.kind not in self._services.kinds or not",
         "if job.kind not in self._services.kinds or not",
         f"{_SUPERVISOR}a_job_to_be_cancelled_is_not_what_a_worker_goes_on_with",
     ),
     in_runtime(
         "supervisor: a pod that drains keeps what it holds ahead",
-        "supervisor",
+        "queue/supervisor",
         "if self._draining or self._fenced or self.lane.is_cut_off:\n            return False\n"
         "        if self.state is None",
         "if self._fenced or self.lane.is_cut_off:\n            return False\n"
@@ -211,14 +211,14 @@ SUPERVISOR = [
     ),
     in_runtime(
         "supervisor: what was hinted at during a fence is not looked at",
-        "supervisor",
+        "queue/supervisor",
         "        if self._may_have_work and self.accepts:\n            self.lane.wakeup.ring()\n",
         "        pass\n",
         f"{_SUPERVISOR}work_that_was_hinted_at_during_a_fence_is_claimed_after_it",
     ),
     in_runtime(
         "capacity: each queue may use the whole of it",
-        "capacity",
+        "shared/capacity",
         "left = self._most - sum(self._occupied(each) for each in self._members)",
         "left = self._most - self._occupied(member)",
         "concurrency.py::test_with_more_queues_than_that_they_take_turns",
@@ -231,7 +231,7 @@ _TROUBLE = "stopping_in_trouble.py::test_"
 EXCHANGE = [
     in_runtime(
         "exchange: ends of a call without an answer are dropped",
-        "exchange",
+        "queue/exchange",
         "            if not ends or self._is_of_all(error):\n                raise\n",
         "            if not ends or self._is_of_all(error):\n"
         "                self._ends.waiting.clear()\n                raise\n",
@@ -239,7 +239,7 @@ EXCHANGE = [
     ),
     in_runtime(
         "exchange: a guilty end takes its neighbours with it",
-        "outgoing",
+        "queue/outgoing",
         "                    parts += _halves(part)\n",
         "                    self._let_go(map(self.claim_of, part))\n"
         "                    for item in part:\n"
@@ -248,49 +248,49 @@ EXCHANGE = [
     ),
     in_runtime(
         "exchange: a guilty end is not stored without its texts",
-        "outgoing",
+        "queue/outgoing",
         "return None if bare == item else bare",
         "return None",
         f"{_OUTAGES}an_end_that_the_store_refuses_is_stored_without_its_texts",
     ),
     in_runtime(
         "exchange: results of any size travel together",
-        "outgoing",
+        "queue/outgoing",
         "        if sum(sizes) > BATCH_BYTES:\n",
         "        if False:\n",
         f"{_SUPERVISOR}ends_with_large_results_travel_in_several_calls",
     ),
     in_runtime(
         "exchange: jobs are started however many ends wait",
-        "exchange",
+        "queue/exchange",
         "return len(self._ends.waiting) >= BACKLOG or ",
         "return ",
         f"{_SUPERVISOR}a_worker_does_not_go_on_while_too_many_ends_wait",
     ),
     in_runtime(
         "exchange: closing leaves ends behind",
-        "exchange",
+        "queue/exchange",
         "while not self._gave_up and not (self._closing and self.is_idle):",
         "while not self._gave_up and not self._closing:",
         f"{_TROUBLE}an_outage_that_ends_within_the_grace_leaves_nothing_behind",
     ),
     in_runtime(
         "exchange: a closed storage keeps its claims beaten for",
-        "exchange",
+        "queue/exchange",
         "        self._let_go(self.waiting_claims())\n",
         "",
         f"{RULES}an_end_that_meets_a_closed_storage_is_beaten_for_no_longer",
     ),
     in_runtime(
         "exchange: the end of a job asks for no further one",
-        "exchange",
+        "queue/exchange",
         "demand = self._desk.demand(piggyback=bool(ends))",
         "demand = self._desk.demand(piggyback=False)",
         f"{RULES}the_call_that_brings_an_end_asks_for_the_next_claim",
     ),
     in_runtime(
         "beats: a claim on its way is given back",
-        "beats",
+        "heartbeat/receiver",
         "            if carrier is None:\n"
         "                seen[claim] = lane.calls_begun if lane.in_flight else 0\n            elif",
         "            if",
@@ -298,7 +298,7 @@ EXCHANGE = [
     ),
     in_runtime(
         "beats: a claim whose end no store takes is given back",
-        "beats",
+        "heartbeat/receiver",
         "if supervisor is None or claim in services.held or claim in services.given_up:",
         "if supervisor is None or claim in services.held:",
         "ends_that_fail.py::"
@@ -306,7 +306,7 @@ EXCHANGE = [
     ),
     in_runtime(
         "beats: an older one says that such a claim is gone",
-        "beats",
+        "heartbeat/receiver",
         "if claim in listed or at >= sent_at",
         "if claim in listed",
         "ends_that_fail.py::"
@@ -314,7 +314,7 @@ EXCHANGE = [
     ),
     in_runtime(
         "beats: handlers outlive the slots that they ran in",
-        "beats",
+        "heartbeat/receiver",
         "            self._fence(self._supervisors, True)\n            self._void_grants(",
         "            self._void_grants(",
         "lapsed_lease.py::test_handlers_end_with_the_slots_they_ran_in_and_their_jobs_lose_nothing",

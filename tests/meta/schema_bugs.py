@@ -82,7 +82,7 @@ SCHEMA_BUGS = (
     ),
     _bug(
         "redis: what a newer layout says of older programs is not read",
-        "redis/lua/schema.lua",
+        "redis/lua/base/schema.lua",
         "from = tonumber(from or number)",
         "from = number",
         f"{_OPENING}a_newer_layout_that_works_with_this_program_is_taken",
