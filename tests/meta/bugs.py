@@ -271,7 +271,7 @@ KEYS = [
     ),
     _bug(
         "the unique key looked at before the id",
-        "jobs/enqueue",
+        "enqueue",
         "jobs/enqueue",
         "        if self._is_repeat(request):\n",
         "        if self._holder(request) is None and self._is_repeat(request):\n",
@@ -324,7 +324,7 @@ OPERATORS = [
     ),
     _bug(
         "a running job deleted",
-        "jobs/operate",
+        "operators",
         "jobs/operate",
         "left = changes.sort(rows, {JobStatus.IN_PROGRESS: Refusal.RUNNING})",
         "left = changes.sort(rows, {})",
@@ -418,14 +418,14 @@ FLEET = [
     ),
     _bug(
         "grants above the queue's maximum",
-        "fleet/allocations",
+        "allocations",
         "fleet/allocations",
         "return sum(slots.grant for slots in after.values()) <= max_workers",
         "return True",
     ),
     _bug(
         "an allocation written over a newer one",
-        "fleet/allocations",
+        "allocations",
         "fleet/allocations",
         "if queue is None or number_or(queue.allocation_version, 0) != change.version:",
         "if queue is None:",
@@ -460,7 +460,7 @@ FLEET = [
     ),
     _bug(
         "a bucket that gives one token too many",
-        "config/rate_limits",
+        "rate_limits",
         "config/rate_limits",
         "if surplus <= 0:",
         "if surplus < row.period_us:",
