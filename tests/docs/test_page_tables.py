@@ -153,7 +153,7 @@ ENDS = {
     "`Snoozed` or `Throttled` once too often": _end(Cause.SNOOZED, snoozes=3, delay=_SECONDS),
     '`RateLimited("smtp")`': _end(Cause.RATE_LIMITED, delay=_SECONDS, rate_limit="smtp"),
     "the worker is stopped (deploy, scale-down, no contact to the store)": _end(Cause.INTERRUPTED),
-    "somebody cancelled the job": _end(Cause.CANCELLED),
+    "the job was cancelled while a handler ran": _end(Cause.CANCELLED),
     "the process died, first time": _crash(1),
     "the process died, second time": _crash(2),
     "the process died, third time (`max_crashes`)": _crash(3),
