@@ -1,0 +1,31 @@
+"""The programs pass the type checker at its strictest: they are what people copy."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.examples.running import ROOT
+
+PROGRAMS = [
+    *(ROOT / "examples" / name for name in ("deploy", "fastapi_shop", "flask_reports")),
+    *(ROOT / "examples" / name for name in ("notebook", "orders", "walkthrough")),
+    ROOT / "examples" / "coming_from_celery" / "after",
+]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("folder", PROGRAMS, ids=lambda folder: folder.name)
+def test_a_program_is_strictly_typed(folder: Path, tmp_path: Path) -> None:
+    options = ("--strict", "--config-file=", "--cache-dir", tmp_path)
+
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", *options, "."],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stdout
