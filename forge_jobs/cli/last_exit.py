@@ -49,6 +49,8 @@ class LastExit:
 
     :param grace: of a stop
     :param patience: what handlers have when a second signal ends the grace
+    :param is_armed: False: the process belongs to a program that goes on after the stop, as one
+        that calls the command line's functions does, and is never ended here
     :param exit_process: ends the process at once with an exit code
     """
 
@@ -57,6 +59,7 @@ class LastExit:
         grace: timedelta,
         patience: timedelta,
         *,
+        is_armed: bool = True,
         exit_process: Callable[[int], None] = os._exit,
     ) -> None:
         self.jobs_left: Callable[[], list[str]] = list
@@ -70,7 +73,8 @@ class LastExit:
         self._grace_until: float | None = None
         # Its put may be called in a signal handler that interrupts another put.
         self._orders: queue.SimpleQueue[_Order] = queue.SimpleQueue()
-        threading.Thread(target=self._run, name="forge-jobs-last-exit", daemon=True).start()
+        if is_armed:
+            threading.Thread(target=self._run, name="forge-jobs-last-exit", daemon=True).start()
 
     def stop_asked(self) -> None:
         """A stop signal has come. Called in a signal handler."""

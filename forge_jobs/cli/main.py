@@ -17,6 +17,7 @@ from forge_jobs.cli.commands.pods import pods
 from forge_jobs.cli.commands.queues import queues
 from forge_jobs.cli.commands.worker import worker
 from forge_jobs.cli.failures import CommandLine
+from forge_jobs.cli.options import OWN_PROCESS
 
 
 @click.group(
@@ -56,4 +57,4 @@ def cli(context: click.Context, traceback: bool) -> None:
 
 def main() -> None:
     """Run the command line; exits with 0, 1 or 2."""
-    cli(prog_name="forge-jobs")
+    cli(prog_name="forge-jobs", obj=OWN_PROCESS)

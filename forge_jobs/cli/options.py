@@ -19,6 +19,9 @@ from forge_jobs.storage.protocols import Storage
 P = ParamSpec("P")
 T = TypeVar("T")
 
+OWN_PROCESS = "own process"
+"""The object of the root context when the process is there for the command alone."""
+
 
 def _field(parameter: click.Parameter | None) -> str:
     if parameter is None:

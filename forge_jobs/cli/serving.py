@@ -51,18 +51,20 @@ def run_worker(
     registry: HandlerRegistry,
     mode: RunMode,
     *,
+    owns_process: bool = True,
     use_uvloop: bool = False,
     health_port: int | None = None,
 ) -> int:
     """Run a pod until a signal, or until ``mode`` says that it is done; the exit code.
 
-    The process is expected to end then, and is ended when something in it does not let it.
-
+    :param owns_process: the process is expected to end then, and is ended when something in it
+        does not let it; False: it goes on
     :param health_port: answer ``/healthz`` and ``/readyz`` there
     :raises Unavailable: the store was not ready for a minute
     """
     settings = deployment.runtime
-    last_exit = LastExit(settings.grace, settings.patience_within(settings.grace))
+    patience = settings.patience_within(settings.grace)
+    last_exit = LastExit(settings.grace, patience, is_armed=owns_process)
     worker = _Worker(deployment, registry, mode, last_exit)
     return run_on_loop(worker.serve(health_port), use_uvloop=use_uvloop)
 

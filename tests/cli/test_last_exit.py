@@ -1,9 +1,13 @@
 """What ends a worker process that does not end by itself."""
 
 import asyncio
+import os
 import queue
+import subprocess
+import sys
 from collections.abc import Iterator
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +15,7 @@ from forge_jobs.cli import last_exit
 from forge_jobs.cli.last_exit import LastExit
 
 GRACE = timedelta(milliseconds=10)
+ROOT = Path(__file__).parents[2]
 
 
 class Store:
@@ -86,3 +91,32 @@ def test_a_pod_that_has_stopped_gives_its_code(exits: "queue.SimpleQueue[int]") 
     last.stopped(0)
 
     assert exits.get(timeout=30) == 0
+
+
+_IN_PROCESS = """
+import sys, threading
+from click.testing import CliRunner
+from forge_jobs import HandlerRegistry
+from forge_jobs.cli.main import cli
+
+handlers = HandlerRegistry()
+done = CliRunner().invoke(cli, ["worker", "--until-empty", "--queues", "q"])
+print(done.exit_code, [each.name for each in threading.enumerate() if "exit" in each.name])
+"""
+
+
+def test_a_program_that_runs_the_worker_inside_is_not_ended(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(_IN_PROCESS)
+    told = {
+        "FORGE_STORAGE_URL": f"sqlite:///{tmp_path}/jobs.db",
+        "FORGE_HANDLERS": "__main__:handlers",
+    }
+    said = subprocess.run(
+        [sys.executable, "program.py"],
+        cwd=tmp_path,
+        env={**os.environ, **told, "PYTHONPATH": str(ROOT)},
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert said.stdout == "0 []\n"

@@ -11,7 +11,7 @@ import msgspec
 
 from forge_jobs.cli.loading import load_handlers
 from forge_jobs.cli.logs import configure_logging
-from forge_jobs.cli.options import QUEUES, deployment_options, storage_url
+from forge_jobs.cli.options import OWN_PROCESS, QUEUES, deployment_options, storage_url
 from forge_jobs.config import MAX_PROCESSES, Deployment, EventLoop, variable_of
 from forge_jobs.errors import ConfigError
 from forge_jobs.model.queues import MAX_WORKERS_LIMIT
@@ -86,6 +86,7 @@ def worker(
         deployment,
         registry,
         RunMode.ONCE if once else RunMode.UNTIL_EMPTY if until_empty else RunMode.FOREVER,
+        owns_process=click.get_current_context().find_root().obj is OWN_PROCESS,
         use_uvloop=_is_uvloop(deployment.event_loop),
         health_port=health_port,
     )
