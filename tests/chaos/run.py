@@ -139,6 +139,8 @@ class _Run:
         await self._drain()
         crew.look_after()
         await self._stop_all(crew)
+        # Runs that ended between the last look and the counts by which nothing was left.
+        self._ledger.refresh()
         self._producer.close()
         self._record.fenced = _fenced(pods.log.read_text())
         return Outcome(
