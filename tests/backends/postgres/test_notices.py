@@ -216,7 +216,7 @@ async def test_a_full_queue_of_notices_is_no_error_of_an_enqueue(
         async with talker.transaction():
             await storage.jobs.enqueue([new_job()], connection=talker)
         assert (await storage.jobs.counts([QUEUE]))[QUEUE].by_status["pending"] == 7
-    told = [each.getMessage() for each in caplog.records if "cannot be told" in each.getMessage()]
+    told = [each.getMessage() for each in caplog.records if "were not woken" in each.getMessage()]
     assert len(told) == 1
 
 

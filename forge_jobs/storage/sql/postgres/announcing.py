@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from forge_jobs.clock import SystemClock
 from forge_jobs.errors import StorageError
 from forge_jobs.reports import reporter
-from forge_jobs.storage.sql.postgres.driver.errors import DRIVER_ERRORS
+from forge_jobs.storage.sql.postgres.driver.errors import DRIVER_ERRORS, translate
 
 logger = reporter(__name__)
 
@@ -181,9 +181,9 @@ class Announcer:
         except _FAILURES as error:
             if not self._was_told:
                 logger.warning(
-                    "others cannot be told of new jobs (%s: %s); they find them by their beats",
-                    type(error).__name__,
-                    error if isinstance(error, StorageError) else "an error of the database",
+                    "other processes were not woken for new jobs, and find them at their next "
+                    "heartbeat: %s",
+                    error if isinstance(error, StorageError) else translate(error),
                 )
             self._was_told = True
         else:
