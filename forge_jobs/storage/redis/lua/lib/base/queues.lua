@@ -5,7 +5,7 @@
 -- handover_seq; cooldown, retention, retry are JSON, opaque here; set_<setting> ('1')
 -- marks a setting that an operator has set. waits: until when somebody waits for jobs, see wakes.
 
--- In the order of queue_records.py.
+-- In the order of config/queues.py.
 local STATE = {
   'max_workers', 'cooldown', 'retention', 'retry', 'paused', 'cooldown_until', 'cooldown_level',
   'set_max_workers', 'set_cooldown', 'set_retention', 'set_retry',

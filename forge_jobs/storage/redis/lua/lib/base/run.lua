@@ -1,5 +1,5 @@
 -- Ends every script: handle(base, request) for each base, all in one atomic step. With false for its
--- request the fleet's base just answers what queues there are; see fleet.py.
+-- request the fleet's base just answers what queues there are; see base/queues.py.
 --
 -- A script that writes under several bases, all or nothing, also sets check(base, request): its
 -- answer, when it has one, says why nothing may be written under any of them, and is then the

@@ -21,7 +21,7 @@ local function read_more(key)
   }
 end
 
--- Writes one claim; gives it in the order of codec.py, and what it was before. Nothing is written
+-- Writes one claim; gives it in the order of job_rows.py, and what it was before. Nothing is written
 -- for a job whose record cannot be read (nil), nor for a payload beyond `room` (false).
 local function take(base, entry, host, worker, room)
   local key, line = base .. ':j:' .. entry.id, entry.line

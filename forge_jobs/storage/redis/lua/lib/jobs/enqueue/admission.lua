@@ -1,6 +1,6 @@
 -- What is to become of a new job. Writes nothing.
 
--- In the order of codec.py; what is not set is nil.
+-- In the order of job_rows.py; what is not set is nil.
 local function to_template(fields)
   return {
     kind = fields[1], doc = fields[2], priority = fields[3], run_at = fields[4] or nil,

@@ -2,7 +2,7 @@
 -- planning and inserting.
 --
 -- A request: { queue, default settings (JSON), locators, jobs, duplicates, is_strict, names, marks,
--- links, templates }. What jobs have in common stands once, in their template; see codec.py.
+-- links, templates }. What jobs have in common stands once, in their template; see job_rows.py.
 -- locators is a list of { hash, ids, known }, empty when another step has written them; marks then
 -- has the mark of each job's, false for one whose locator is written later. names is the set of all
 -- queues; or, where that lies elsewhere, whether this one has been added. duplicates counts what was dropped before. A strict request stores each job it
