@@ -37,7 +37,6 @@ _BATCH = 500
 _LOOK_EVERY = 0.2
 _DEADLINE = 50.0
 _MINUTE = timedelta(minutes=1)
-_ACTIVE = ("blocked", "pending", "in_progress", "failed")
 
 
 class DemoFailed(ForgeJobsError):

@@ -81,7 +81,7 @@ LIFETIME_BUGS = [
         (
             Edit(
                 "forge_jobs/storage/redis/jobs/store.py",
-                "self.exchange_at_once = ownership.CLAIMS_AT_ONCE",
+                "self.exchange_at_once = claim.CLAIMS_AT_ONCE",
                 "self.exchange_at_once = 1_000",
             ),
         ),

@@ -198,8 +198,8 @@ POWER = (
     _unsynced(
         "a recorded start is not synced",
         "jobs/store.py",
-        "lambda tx: beats.record_start(tx, claims)",
-        "lambda tx: beats.record_start(tx, claims), synced=False",
+        "lambda tx: heartbeat.record_start(tx, claims)",
+        "lambda tx: heartbeat.record_start(tx, claims), synced=False",
     ),
     _unsynced(
         "the beat that records a start is not synced",

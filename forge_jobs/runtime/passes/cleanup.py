@@ -180,8 +180,6 @@ def _key(handover: Handover) -> str:
     return f"{handover.child_id} of its parent {handover.parent_id}"
 
 
-logger = reporter(__name__)
-
 SWEEP_LIMIT = 2_000
 """How many jobs one pass looks at."""
 

@@ -13,8 +13,7 @@ from forge_jobs.model.schedules import DueSchedules, Firing, Schedule, ScheduleS
 from forge_jobs.storage.batches import check_batch
 from forge_jobs.storage.redis.base.answers import Decoder
 from forge_jobs.storage.redis.base.database import Database
-from forge_jobs.storage.redis.cron import fire as firing
-from forge_jobs.storage.redis.cron import schedules
+from forge_jobs.storage.redis.cron import fire, schedules
 from forge_jobs.storage.redis.fleet.allocations import MaybeStored, fleet_version, read_queues
 
 _decode_allocation = Decoder(MaybeStored).decode
@@ -103,16 +102,16 @@ class RedisCronStore:
         due = await schedules.read_due(self._database, limit)
         if due.has_outbox:
             # A leader that died, or somebody who is about to do the same.
-            await firing.deliver_outbox(self._database)
+            await fire.deliver_outbox(self._database)
             due = await schedules.read_due(self._database, limit)
         return due.public()
 
     async def fire(self, firings: Sequence[Firing]) -> list[bool]:
         check_batch([job for one in firings for job in one.jobs])
-        return await firing.fire(self._database, firings)
+        return await fire.fire(self._database, firings)
 
     async def trigger(self, name: str, job: NewJob) -> EnqueueOutcome:
-        return await firing.trigger(self._database, name, job)
+        return await fire.trigger(self._database, name, job)
 
 
 def _leadership(standing: _Standing, version: str) -> Leadership:

@@ -25,11 +25,15 @@ from forge_jobs.model.transitions import (
 from forge_jobs.storage.batches import check_batch
 from forge_jobs.storage.redis.base.database import Database
 from forge_jobs.storage.redis.fleet import set_back
-from forge_jobs.storage.redis.jobs import children, operate, read
-from forge_jobs.storage.redis.jobs import claim as ownership
-from forge_jobs.storage.redis.jobs import cleanup as retention
-from forge_jobs.storage.redis.jobs import heartbeat as beats
-from forge_jobs.storage.redis.jobs import metrics as bookkeeping
+from forge_jobs.storage.redis.jobs import (
+    children,
+    claim,
+    cleanup,
+    heartbeat,
+    metrics,
+    operate,
+    read,
+)
 from forge_jobs.storage.redis.jobs.enqueue import enqueue
 from forge_jobs.storage.redis.jobs.sweep import Sweeper
 from forge_jobs.storage.redis.locators.late import LateLocators
@@ -42,12 +46,12 @@ class RedisJobStore:
         self.store_id = database.store_id
         # At 10 to 20 us each, and all other calls of the server wait as long.
         self.enqueue_at_once = 500
-        self.exchange_at_once = ownership.CLAIMS_AT_ONCE
+        self.exchange_at_once = claim.CLAIMS_AT_ONCE
         self._database = database
         self._late_locators = LateLocators(database)
         self._sweeper = Sweeper(database)
-        self._cleaner = retention.Cleaner(database)
-        self._beats = beats.Beats(database)
+        self._cleaner = cleanup.Cleaner(database)
+        self._beats = heartbeat.Beats(database)
 
     # -- in ----------------------------------------------------------------------------------
 
@@ -69,21 +73,21 @@ class RedisJobStore:
         lease: PodLease,
     ) -> list[ClaimedJob]:
         demand = Demand(worker_ids=tuple(worker_ids), limit=limit, kinds=kinds)
-        return await ownership.claim(self._database, queue, demand, lease)
+        return await claim.claim(self._database, queue, demand, lease)
 
     async def finalize(
         self, finalizations: Sequence[Finalization], *, connection: object | None = None
     ) -> list[bool]:
         _check_none(connection)
-        return await ownership.finalize(self._database, finalizations)
+        return await claim.finalize(self._database, finalizations)
 
     async def exchange(
         self, queue: str, finalizations: Sequence[Finalization], demand: Demand, lease: PodLease
     ) -> Exchange:
-        return await ownership.exchange(self._database, queue, finalizations, demand, lease)
+        return await claim.exchange(self._database, queue, finalizations, demand, lease)
 
     async def record_start(self, claims: Sequence[Claim]) -> list[bool]:
-        return await ownership.record_start(self._database, claims)
+        return await claim.record_start(self._database, claims)
 
     async def heartbeat(
         self, lease: PodLease, claims: Sequence[HeldClaim], lease_for: timedelta
@@ -91,13 +95,13 @@ class RedisJobStore:
         return await self._beats.heartbeat(lease, claims, lease_for)
 
     async def release(self, claims: Sequence[Claim]) -> list[bool]:
-        return await ownership.release(self._database, claims)
+        return await claim.release(self._database, claims)
 
     async def stale_claims(self, stale_after: timedelta, limit: int) -> StaleClaims:
-        return await ownership.stale_claims(self._database, stale_after, limit)
+        return await claim.stale_claims(self._database, stale_after, limit)
 
     async def revive(self, revivals: Sequence[Revival], stale_after: timedelta) -> list[bool]:
-        return await ownership.revive(self._database, revivals, stale_after)
+        return await claim.revive(self._database, revivals, stale_after)
 
     # -- operators ---------------------------------------------------------------------------
 
@@ -159,23 +163,23 @@ class RedisJobStore:
     # -- bookkeeping -------------------------------------------------------------------------
 
     async def append_events(self, events: Sequence[TimelineEvent]) -> list[TimelineEvent]:
-        return await bookkeeping.append_events(self._database, events)
+        return await metrics.append_events(self._database, events)
 
     async def events(
         self, *, job_id: JobId | None = None, queue: str | None = None, limit: int = 100
     ) -> list[TimelineEvent]:
-        return await bookkeeping.read_events(self._database, job_id, queue, limit)
+        return await metrics.read_events(self._database, job_id, queue, limit)
 
     async def add_latencies(
         self, host_id: HostId, samples: Sequence[LatencySample]
     ) -> list[LatencySample]:
-        return await bookkeeping.add_latencies(self._database, host_id, samples)
+        return await metrics.add_latencies(self._database, host_id, samples)
 
     async def metrics(self, queue: str, since: datetime, until: datetime) -> list[MetricBucket]:
-        return await bookkeeping.metrics(self._database, queue, since, until)
+        return await metrics.metrics(self._database, queue, since, until)
 
     async def roll_up(self, limit: int) -> int:
-        return await bookkeeping.roll_up(self._database, limit)
+        return await metrics.roll_up(self._database, limit)
 
     async def sweep(self, limit: int) -> Swept:
         return await self._sweeper.sweep(limit)

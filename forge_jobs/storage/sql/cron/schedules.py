@@ -14,7 +14,7 @@ from forge_jobs.model.schedules import DueSchedules, Schedule, ScheduleSpec
 from forge_jobs.storage.salvage import Fields, no_spec, salvaged_schedule, tally, truth
 from forge_jobs.storage.sql.base.tables import schedules
 from forge_jobs.storage.sql.base.transaction import Tx
-from forge_jobs.storage.sql.cron import fire as firing
+from forge_jobs.storage.sql.cron import fire
 
 _spec = msgspec.json.Decoder(ScheduleSpec)
 _NOW: Any = bindparam("now", type_=BigInteger)
@@ -197,7 +197,7 @@ def due_of(rows: Sequence[Any], limit: int) -> DueSchedules:
 
 def trigger(tx: Tx, name: str, job: NewJob) -> EnqueueOutcome:
     row = _known(tx, name)
-    [(outcome, is_new)] = firing.put_in(tx, [job])
+    [(outcome, is_new)] = fire.put_in(tx, [job])
     _write(
         tx, row, fired=tally(row.fired) + is_new, skipped=tally(row.skipped) + outcome.deduplicated
     )

@@ -18,8 +18,7 @@ from forge_jobs.storage.set_back import UNBELIEVABLE_US
 from forge_jobs.storage.sql.base.database import Database
 from forge_jobs.storage.sql.base.tables import leader
 from forge_jobs.storage.sql.base.transaction import Tx
-from forge_jobs.storage.sql.cron import fire as firing
-from forge_jobs.storage.sql.cron import schedules as rows
+from forge_jobs.storage.sql.cron import fire, schedules
 from forge_jobs.storage.sql.fleet.allocations import FLEET, fleet_version
 
 _ROW = "leader"
@@ -117,30 +116,30 @@ class SqlCronStore:
         return await self._database.read(lambda tx: from_us(tx.now))
 
     async def ensure_schedule(self, spec: ScheduleSpec, next_at: datetime | None) -> Schedule:
-        return await self._database.write(lambda tx: rows.ensure(tx, spec, next_at))
+        return await self._database.write(lambda tx: schedules.ensure(tx, spec, next_at))
 
     async def put_schedule(self, spec: ScheduleSpec, next_at: datetime | None) -> Schedule:
-        return await self._database.write(lambda tx: rows.put(tx, spec, next_at))
+        return await self._database.write(lambda tx: schedules.put(tx, spec, next_at))
 
     async def pause_schedule(self, name: str, paused: bool, next_at: datetime | None) -> Schedule:
-        return await self._database.write(lambda tx: rows.pause(tx, name, paused, next_at))
+        return await self._database.write(lambda tx: schedules.pause(tx, name, paused, next_at))
 
     async def delete_schedule(self, name: str) -> None:
-        await self._database.write(lambda tx: rows.remove(tx, name))
+        await self._database.write(lambda tx: schedules.remove(tx, name))
 
     async def schedules(self, *, with_deleted: bool = False) -> list[Schedule]:
-        return await self._database.read(lambda tx: rows.every(tx, with_deleted))
+        return await self._database.read(lambda tx: schedules.every(tx, with_deleted))
 
     async def get_schedule(self, name: str) -> Schedule | None:
-        return await self._database.read(lambda tx: rows.get(tx, name))
+        return await self._database.read(lambda tx: schedules.get(tx, name))
 
     async def due_schedules(self, limit: int) -> DueSchedules:
-        return await self._database.read(lambda tx: rows.due(tx, limit))
+        return await self._database.read(lambda tx: schedules.due(tx, limit))
 
     async def fire(self, firings: Sequence[Firing]) -> list[bool]:
         check_batch([job for one in firings for job in one.jobs])
         # Others share the call, and need not wait for what somebody's transaction holds of it.
-        return await self._database.write(lambda tx: firing.fire(tx, firings), patient=False)
+        return await self._database.write(lambda tx: fire.fire(tx, firings), patient=False)
 
     async def trigger(self, name: str, job: NewJob) -> EnqueueOutcome:
-        return await self._database.write(lambda tx: rows.trigger(tx, name, job))
+        return await self._database.write(lambda tx: schedules.trigger(tx, name, job))

@@ -32,11 +32,7 @@ from forge_jobs.storage.sql.base.transaction import Tx
 from forge_jobs.storage.sql.base.unreadable import give_back
 from forge_jobs.storage.sql.config.queues import list_again, unlisted
 from forge_jobs.storage.sql.fleet import set_back
-from forge_jobs.storage.sql.jobs import children, operate, read
-from forge_jobs.storage.sql.jobs import claim as claims
-from forge_jobs.storage.sql.jobs import finalize as settle
-from forge_jobs.storage.sql.jobs import heartbeat as beats
-from forge_jobs.storage.sql.jobs import metrics as bookkeeping
+from forge_jobs.storage.sql.jobs import children, claim, finalize, heartbeat, metrics, operate, read
 from forge_jobs.storage.sql.jobs.cleanup.passes import Cleaner
 from forge_jobs.storage.sql.jobs.deliveries import deliver
 from forge_jobs.storage.sql.jobs.enqueue import enqueue
@@ -108,24 +104,24 @@ class SqlJobStore:
             return
         for each in unreadable:
             log_set_aside(each.claim.queue, each.claim.job_id, each.reason)
-        claims = [each.claim for each in unreadable]
+        claim = [each.claim for each in unreadable]
         with suppress(StorageError):
-            await self._database.write(lambda tx: give_back(tx, claims))
+            await self._database.write(lambda tx: give_back(tx, claim))
 
     async def finalize(
         self, finalizations: Sequence[Finalization], *, connection: object | None = None
     ) -> list[bool | None]:
-        return await self._write(lambda tx: settle.finalize(tx, finalizations), connection)
+        return await self._write(lambda tx: finalize.finalize(tx, finalizations), connection)
 
     async def exchange(
         self, queue: str, finalizations: Sequence[Finalization], demand: Demand, lease: PodLease
     ) -> Exchange:
         def script(tx: Tx) -> tuple[list[bool | None], list[JobRow], timedelta | None]:
-            settled = settle.finalize(tx, finalizations)
+            settled = finalize.finalize(tx, finalizations)
             picked = tx.flavor.claim(tx, queue, demand, lease)
             next_due_in = timedelta(0) if picked.is_cut else None
             if len(picked.rows) < demand.limit and not picked.is_cut:
-                next_due_in = claims.next_due_in(tx, queue)
+                next_due_in = claim.next_due_in(tx, queue)
             return settled, picked.rows, next_due_in
 
         def answer(
@@ -144,21 +140,23 @@ class SqlJobStore:
         return exchange
 
     async def record_start(self, claims: Sequence[Claim]) -> list[bool]:
-        return await self._database.write(lambda tx: beats.record_start(tx, claims))
+        return await self._database.write(lambda tx: heartbeat.record_start(tx, claims))
 
     async def heartbeat(
         self, lease: PodLease, claims: Sequence[HeldClaim], lease_for: timedelta
     ) -> Beat:
-        return await self._database.write(lambda tx: beats.heartbeat(tx, lease, claims, lease_for))
+        return await self._database.write(
+            lambda tx: heartbeat.heartbeat(tx, lease, claims, lease_for)
+        )
 
     async def release(self, claims: Sequence[Claim]) -> list[bool | None]:
-        return await self._database.write(lambda tx: settle.release(tx, claims))
+        return await self._database.write(lambda tx: finalize.release(tx, claims))
 
     async def stale_claims(self, stale_after: timedelta, limit: int) -> StaleClaims:
-        return await self._database.read(lambda tx: settle.stale_claims(tx, stale_after, limit))
+        return await self._database.read(lambda tx: finalize.stale_claims(tx, stale_after, limit))
 
     async def revive(self, revivals: Sequence[Revival], stale_after: timedelta) -> list[bool]:
-        return await self._database.write(lambda tx: settle.revive(tx, revivals, stale_after))
+        return await self._database.write(lambda tx: finalize.revive(tx, revivals, stale_after))
 
     # -- operators ---------------------------------------------------------------------------
 
@@ -247,32 +245,30 @@ class SqlJobStore:
     # -- bookkeeping -------------------------------------------------------------------------
 
     async def append_events(self, events: Sequence[TimelineEvent]) -> list[TimelineEvent]:
-        await self._database.write(lambda tx: bookkeeping.append_events(tx, events))
+        await self._database.write(lambda tx: metrics.append_events(tx, events))
         return []
 
     async def events(
         self, *, job_id: JobId | None = None, queue: str | None = None, limit: int = 100
     ) -> list[TimelineEvent]:
-        return await self._database.read(
-            lambda tx: bookkeeping.read_events(tx, job_id, queue, limit)
-        )
+        return await self._database.read(lambda tx: metrics.read_events(tx, job_id, queue, limit))
 
     async def add_latencies(
         self, host_id: HostId, samples: Sequence[LatencySample]
     ) -> list[LatencySample]:
-        await self._database.write(lambda tx: bookkeeping.add_latencies(tx, host_id, samples))
+        await self._database.write(lambda tx: metrics.add_latencies(tx, host_id, samples))
         return []
 
     async def metrics(self, queue: str, since: datetime, until: datetime) -> list[MetricBucket]:
         def script(tx: Tx) -> list[MetricBucket]:
             found = metrics_of_hours(tx, queue, since, until)
-            found += bookkeeping.metrics(tx, queue, since, until)
+            found += metrics.metrics(tx, queue, since, until)
             return sorted(found, key=lambda bucket: bucket.minute)
 
         return await self._database.read(script)
 
     async def roll_up(self, limit: int) -> int:
-        return await self._database.write(lambda tx: bookkeeping.roll_up(tx, limit))
+        return await self._database.write(lambda tx: metrics.roll_up(tx, limit))
 
     async def sweep(self, limit: int) -> Swept:
         # An end and the news of it are one transaction, as is all else that belongs together, but

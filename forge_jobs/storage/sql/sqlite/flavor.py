@@ -29,7 +29,7 @@ from forge_jobs.storage.sql.base.job_rows import Ended, Picked, Succeeded
 from forge_jobs.storage.sql.base.tables import CLAIMED, FINISHED, jobs, schedules, signals
 from forge_jobs.storage.sql.base.transaction import Often, Tx
 from forge_jobs.storage.sql.base.upserts import Upserts
-from forge_jobs.storage.sql.jobs import claim as claims
+from forge_jobs.storage.sql.jobs import claim
 from forge_jobs.storage.sql.jobs.cleanup.overdue import next_ended
 from forge_jobs.storage.sql.sqlite.driver_errors import TRANSLATED, translate
 from forge_jobs.storage.sql.sqlite.successes import succeed
@@ -126,7 +126,7 @@ class SqliteFlavor(Upserts):
         connection.execute(_ADVANCE, named)
 
     def claim(self, tx: Tx, queue: str, demand: Demand, lease: PodLease) -> Picked:
-        return claims.claim(tx, queue, demand, lease)
+        return claim.claim(tx, queue, demand, lease)
 
     def succeed(self, tx: Tx, items: Sequence[tuple[Claim, Transition]]) -> list[Succeeded]:
         return succeed(tx, items)

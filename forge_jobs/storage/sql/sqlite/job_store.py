@@ -12,7 +12,7 @@ from forge_jobs.model.processes import Beat, HeldClaim, PodLease
 from forge_jobs.storage.batches import check_batch
 from forge_jobs.storage.sql.base.database import Database
 from forge_jobs.storage.sql.base.transaction import Again, Tx
-from forge_jobs.storage.sql.jobs import heartbeat as beats
+from forge_jobs.storage.sql.jobs import heartbeat
 from forge_jobs.storage.sql.jobs.enqueue import enqueue_new
 from forge_jobs.storage.sql.jobs.store import SqlJobStore
 
@@ -41,7 +41,7 @@ class SqliteJobStore(SqlJobStore):
     ) -> Beat:
         running = frozenset(held.claim for held in claims if held.worker_id)
         beat = await self._database.write(
-            lambda tx: beats.heartbeat(tx, lease, claims, lease_for),
+            lambda tx: heartbeat.heartbeat(tx, lease, claims, lease_for),
             # Only a job whose start is on record can be suspected of a loss of power.
             synced=not running <= self._on_record,
         )
