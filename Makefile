@@ -47,6 +47,7 @@ check: $(READY)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m tests.meta.module_sizes
+	$(BIN)/python -m tests.meta.prose
 
 planted-bugs: $(READY)
 	$(BIN)/python -m tests.meta.planted_bugs $(if $(OF),--of $(OF)) $(if $(BACKEND),--backend $(BACKEND)) $(if $(ONLY),--only "$(ONLY)")

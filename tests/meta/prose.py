@@ -1,0 +1,196 @@
+"""Refuses prose that is hard to follow: ``python -m tests.meta.prose``.
+
+Docstrings, comments and Markdown without its code are read. The bounds only sink: a change that
+improves a folder lowers the folder's line, and ``--table`` prints the lines of today. The aims are
+no banned word, no docstring that opens with a pronoun, no semicolon in a docstring or a page, and
+at most 10 "it" and "its" in 1,000 words.
+"""
+
+import ast
+import io
+import math
+import re
+import sys
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[2]
+
+# Words that leave out a noun, and private words.
+BANNED = re.compile(
+    "whoever|whomever|nobody|somebody|anybody|told|befalls?"  # whoever: which pod, which caller?
+    "|bells?|ears?|rung|news"  # a wake-up
+)
+# Class names that say nothing to a reader from outside.
+BANNED_CLASSES = frozenset({"Bell", "Desk", "Ear", "Fronts", "News", "Often", "Strangers"})
+
+OPENERS = re.compile(
+    "its?|ones?|each|every|those|that|these|who|whoever|what|whatever|which|whether|whose"
+)
+
+
+class Bounds(NamedTuple):
+    banned: int
+    openers: int
+    semicolons: int
+    it_per_thousand: int
+
+
+# A folder's line counts what no longer path of this table counts.
+BOUNDS = {
+    "CHANGELOG.md": Bounds(14, 0, 36, 30),
+    "README.md": Bounds(0, 0, 14, 39),
+    "SECURITY.md": Bounds(0, 0, 0, 0),
+    "adr": Bounds(175, 0, 318, 23),
+    "bench": Bounds(8, 52, 55, 35),
+    "docs": Bounds(37, 0, 123, 23),
+    "examples": Bounds(0, 1, 7, 29),
+    "forge_jobs": Bounds(12, 13, 44, 28),
+    "forge_jobs/cli": Bounds(9, 19, 54, 36),
+    "forge_jobs/clients": Bounds(4, 10, 18, 26),
+    "forge_jobs/demo": Bounds(2, 11, 12, 35),
+    "forge_jobs/handlers": Bounds(6, 18, 55, 24),
+    "forge_jobs/model": Bounds(10, 33, 81, 29),
+    "forge_jobs/policy": Bounds(4, 19, 45, 29),
+    "forge_jobs/runtime": Bounds(0, 0, 10, 26),
+    "forge_jobs/runtime/heartbeat": Bounds(10, 2, 12, 27),
+    "forge_jobs/runtime/passes": Bounds(15, 23, 34, 22),
+    "forge_jobs/runtime/pod": Bounds(13, 11, 31, 31),
+    "forge_jobs/runtime/queue": Bounds(26, 38, 40, 41),
+    "forge_jobs/runtime/shared": Bounds(13, 14, 46, 26),
+    "forge_jobs/storage": Bounds(13, 14, 31, 28),
+    "forge_jobs/storage/protocols": Bounds(22, 10, 72, 29),
+    "forge_jobs/storage/redis": Bounds(5, 0, 23, 24),
+    "forge_jobs/storage/redis/base": Bounds(8, 28, 38, 32),
+    "forge_jobs/storage/redis/config": Bounds(1, 4, 6, 35),
+    "forge_jobs/storage/redis/cron": Bounds(4, 7, 7, 23),
+    "forge_jobs/storage/redis/driver": Bounds(4, 26, 19, 32),
+    "forge_jobs/storage/redis/fleet": Bounds(2, 12, 4, 28),
+    "forge_jobs/storage/redis/jobs": Bounds(13, 39, 22, 25),
+    "forge_jobs/storage/redis/locators": Bounds(3, 6, 19, 17),
+    "forge_jobs/storage/sql": Bounds(0, 0, 0, 0),
+    "forge_jobs/storage/sql/base": Bounds(16, 19, 26, 25),
+    "forge_jobs/storage/sql/config": Bounds(0, 2, 8, 27),
+    "forge_jobs/storage/sql/cron": Bounds(2, 5, 4, 30),
+    "forge_jobs/storage/sql/fleet": Bounds(7, 5, 8, 23),
+    "forge_jobs/storage/sql/jobs": Bounds(21, 28, 31, 21),
+    "forge_jobs/storage/sql/migrations": Bounds(1, 5, 5, 34),
+    "forge_jobs/storage/sql/postgres": Bounds(66, 46, 40, 32),
+    "forge_jobs/storage/sql/sqlite": Bounds(16, 14, 16, 34),
+    "forge_jobs/testing": Bounds(4, 8, 26, 46),
+    "tests": Bounds(0, 3, 4, 24),
+    "tests/backends": Bounds(48, 63, 28, 35),
+    "tests/bench": Bounds(2, 4, 0, 29),
+    "tests/chaos": Bounds(8, 36, 24, 29),
+    "tests/cli": Bounds(4, 8, 13, 33),
+    "tests/cluster": Bounds(7, 10, 7, 26),
+    "tests/conformance": Bounds(37, 48, 37, 30),
+    "tests/debian": Bounds(1, 0, 0, 40),
+    "tests/docs": Bounds(0, 1, 0, 48),
+    "tests/examples": Bounds(1, 6, 5, 34),
+    "tests/meta": Bounds(0, 9, 9, 28),
+    "tests/migrations": Bounds(0, 4, 2, 23),
+    "tests/packaging": Bounds(0, 1, 0, 0),
+    "tests/runtime": Bounds(15, 22, 10, 33),
+    "tests/support": Bounds(9, 41, 46, 35),
+    "tests/unit": Bounds(5, 20, 5, 28),
+}
+
+
+class Prose(NamedTuple):
+    """The counts of one file."""
+
+    words: int
+    it: int
+    banned: int
+    openers: int
+    semicolons: int
+
+
+def of_python(source: str) -> Prose:
+    docstrings, classes = [], 0
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            if isinstance(node.value.value, str):
+                docstrings.append(node.value.value)
+        elif isinstance(node, ast.ClassDef):
+            classes += node.name.strip("_") in BANNED_CLASSES
+    comments = [
+        token.string.lstrip("#! ")
+        for token in tokenize.generate_tokens(io.StringIO(source).readline)
+        if token.type == tokenize.COMMENT
+    ]
+    counted = _counted("\n".join(docstrings + comments))
+    return counted._replace(
+        banned=counted.banned + classes,
+        openers=sum(_opens_with_a_pronoun(docstring) for docstring in docstrings),
+        semicolons=sum(docstring.count(";") for docstring in docstrings),
+    )
+
+
+def of_markdown(source: str) -> Prose:
+    text = re.sub(r"```.*?```", "", source, flags=re.DOTALL)
+    text = re.sub(r"`[^`]*`", "X", text)
+    text = re.sub(r"^\|.*$", "", text, flags=re.MULTILINE)
+    text = re.sub(r"\]\([^)]*\)", "]", text)
+    return _counted(text)._replace(semicolons=text.count(";"))
+
+
+def _counted(text: str) -> Prose:
+    words = re.findall(r"[a-z][a-z'-]*", text.lower())
+    it = sum(word in ("it", "its") for word in words)
+    return Prose(len(words), it, sum(bool(BANNED.fullmatch(word)) for word in words), 0, 0)
+
+
+def _opens_with_a_pronoun(docstring: str) -> bool:
+    first = re.match(r"\W*([A-Za-z']+)", docstring)
+    return bool(first and OPENERS.fullmatch(first.group(1).lower()))
+
+
+def measured() -> dict[str, Bounds]:
+    """The counts of today, one line per folder of BOUNDS."""
+    sums = {folder: [0] * len(Prose._fields) for folder in BOUNDS}
+    for folder, prose in _files():
+        sums[folder] = [a + b for a, b in zip(sums[folder], prose, strict=True)]
+    return {
+        folder: Bounds(banned, openers, semicolons, math.ceil(1000 * it / max(1, words)))
+        for folder, (words, it, banned, openers, semicolons) in sums.items()
+    }
+
+
+def _files() -> Iterator[tuple[str, Prose]]:
+    for top in sorted({folder.split("/")[0] for folder in BOUNDS}):
+        for path in [ROOT / top] if (ROOT / top).is_file() else sorted((ROOT / top).rglob("*")):
+            name = path.relative_to(ROOT).as_posix()
+            read = {".py": of_python, ".md": of_markdown}.get(path.suffix)
+            if read and path != Path(__file__):
+                folder = max((f for f in BOUNDS if f"{name}/".startswith(f"{f}/")), key=len)
+                yield folder, read(path.read_text(encoding="utf8"))
+
+
+def above() -> list[str]:
+    """One line per count above its bound."""
+    return [
+        f"{folder}: {value} {what.replace('_', ' ')}, at most {bound}"
+        for folder, counts in measured().items()
+        for what, value, bound in zip(Bounds._fields, counts, BOUNDS[folder], strict=True)
+        if value > bound
+    ]
+
+
+def table() -> str:
+    return "\n".join(
+        f'    "{folder}": Bounds({", ".join(map(str, counts))}),'
+        for folder, counts in measured().items()
+    )
+
+
+if __name__ == "__main__":
+    if "--table" in sys.argv:
+        print(table())
+        sys.exit()
+    problems = above()
+    print("\n".join(problems) or "the prose of every folder is within its bounds")
+    sys.exit(bool(problems))
