@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from forge_jobs.clock import SystemClock
 from forge_jobs.reports import reporter
-from forge_jobs.runtime.shared.last_words import say_and_flush
+from forge_jobs.runtime.shared.final_log import log_and_flush
 
 logger = reporter(__name__)
 
@@ -106,10 +106,10 @@ class LastExit:
         jobs, code = self.jobs_left(), order.code
         if order.look_at < order.at:
             # Said before: from the moment that others have the jobs, nothing may run here.
-            say_and_flush(partial(self._tell_blocked, jobs))
+            log_and_flush(partial(self._tell_blocked, jobs))
             code = 0 if self.hand_back(_TO_HAND_BACK) else 1
         else:
-            say_and_flush(partial(self._tell, jobs))
+            log_and_flush(partial(self._tell, jobs))
         self._exit_process(code)
 
     def _loop_turns(self) -> bool:

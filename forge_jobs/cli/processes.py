@@ -95,7 +95,7 @@ class Slot:
     def stop(self) -> None:
         """Ask the process to stop, and start no other. A second time: to hurry."""
         self._stopping = True
-        self._pause.ring()
+        self._pause.wake()
         self.send(signal.SIGTERM)
 
     def send(self, signum: signal.Signals) -> None:

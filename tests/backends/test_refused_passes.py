@@ -11,7 +11,7 @@ from forge_jobs.config import RuntimeSettings
 from forge_jobs.errors import StorageRefused
 from forge_jobs.model.jobs import After, JobStatus
 from forge_jobs.policy.liveness import ReaperGuard
-from forge_jobs.runtime.passes.apart import LONGEST_PAUSE_S, Apart
+from forge_jobs.runtime.passes.bisecting import LONGEST_PAUSE_S, BisectingSender
 from forge_jobs.runtime.passes.cleanup import hand_over_once
 from forge_jobs.runtime.passes.reaper import reap_once
 from forge_jobs.storage.protocols import Storage
@@ -55,11 +55,11 @@ async def test_a_revival(
     )
     clock = ManualClock()
     guard = ReaperGuard(timedelta(0), timedelta(0))
-    apart = Apart("the revival of job", clock=clock)
+    sender = BisectingSender("the revival of job", clock=clock)
 
     async def reap() -> int:
         report = await reap_once(
-            storage.jobs, storage.procs, settings, guard, clock=clock, sweep=False, apart=apart
+            storage.jobs, storage.procs, settings, guard, clock=clock, sweep=False, sender=sender
         )
         return len(report.revived)
 
@@ -69,13 +69,13 @@ async def test_a_revival(
     assert (await get_job(storage, refused.job_id)).status is JobStatus.IN_PROGRESS
     told = [each.getMessage() for each in caplog.records if "is refused by the store" in each.msg]
     assert len([each for each in caplog.records if refused.job_id in each.getMessage()]) == 1, told
-    [line] = apart.because
+    [line] = sender.refusals
     assert line.startswith(f"the revival of job {refused.job_id}: ")
     await execute(backend, tmp_path, _DROP[backend])
     assert await reap() == 0
     clock.advance(timedelta(seconds=LONGEST_PAUSE_S))
     assert await reap() == 1
-    assert apart.because == ()
+    assert sender.refusals == ()
 
 
 @pytest.mark.parametrize("backend", SQL)
@@ -90,19 +90,19 @@ async def test_news_for_a_child(
     await execute(backend, tmp_path, *(each.format(id=refused) for each in _TRIGGERS[backend]))
     assert await finish(storage, claimed, dead())
     clock = ManualClock()
-    apart = Apart("news for a child", clock=clock)
-    assert await hand_over_once(storage.jobs, apart) == 19
+    sender = BisectingSender("news for a child", clock=clock)
+    assert await hand_over_once(storage.jobs, sender) == 19
     found = await storage.jobs.get(children)
     assert [each for each in children if found[each].status is JobStatus.BLOCKED] == [refused]
-    assert await hand_over_once(storage.jobs, apart) == 0
+    assert await hand_over_once(storage.jobs, sender) == 0
     assert len([each for each in caplog.records if refused in each.getMessage()]) == 1
-    [line] = apart.because
+    [line] = sender.refusals
     assert line.startswith("news for a child ")
     assert refused in line
     await execute(backend, tmp_path, _DROP[backend])
     clock.advance(timedelta(seconds=LONGEST_PAUSE_S))
-    assert await hand_over_once(storage.jobs, apart) == 1
-    assert apart.because == ()
+    assert await hand_over_once(storage.jobs, sender) == 1
+    assert sender.refusals == ()
 
 
 @pytest.mark.parametrize("backend", SQL)
@@ -117,5 +117,5 @@ async def test_a_store_that_refuses_everything_is_not_asked_item_by_item(
         raise StorageRefused("the role lacks a privilege")
 
     with pytest.raises(StorageRefused):
-        await Apart("item").send(range(500), refuse, str)
+        await BisectingSender("item").send(range(500), refuse, str)
     assert calls <= 20

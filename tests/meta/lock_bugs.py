@@ -21,12 +21,12 @@ LOCK_BUGS = (
     Bug(
         "a revival that is refused takes its batch along",
         _PASSES,
-        (Edit("forge_jobs/runtime/passes/apart.py", "if len(part) > 1:", "if False:"),),
+        (Edit("forge_jobs/runtime/passes/bisecting.py", "if len(part) > 1:", "if False:"),),
     ),
     Bug(
         "news that is refused is sent with every batch",
         _PASSES,
-        (Edit("forge_jobs/runtime/passes/apart.py", "if each.due_at > now", "if False"),),
+        (Edit("forge_jobs/runtime/passes/bisecting.py", "if each.due_at > now", "if False"),),
     ),
     Bug(
         "retention on SQLite does not count its commits",

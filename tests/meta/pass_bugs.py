@@ -280,8 +280,8 @@ PASSES = [
     in_runtime(
         "passes: health does not name revivals that are refused",
         "pod/loops",
-        "return self._revivals.because + self._news.because",
-        "return self._news.because",
+        "return self._revivals.refusals + self._deliveries.refusals",
+        "return self._deliveries.refusals",
         "set_aside.py::test_health_names_revivals_and_news_that_are_refused",
     ),
     Bug(

@@ -100,16 +100,16 @@ HEARTBEAT = [
     in_runtime(
         "wake-ups: a ring before the wait is lost",
         "shared/service",
-        "        if not self._is_rung and (at_most is None or at_most > timedelta(0)):",
-        "        self._is_rung = False\n"
-        "        if not self._is_rung and (at_most is None or at_most > timedelta(0)):",
+        "        if not self._is_awake and (at_most is None or at_most > timedelta(0)):",
+        "        self._is_awake = False\n"
+        "        if not self._is_awake and (at_most is None or at_most > timedelta(0)):",
         f"{_ALONE}a_ring_before_the_wait_is_not_lost_and_counts_once",
     ),
     in_runtime(
         "wake-ups: a ring counts for ever",
         "shared/service",
-        "rung, self._is_rung = self._is_rung, False",
-        "rung = self._is_rung",
+        "woken, self._is_awake = self._is_awake, False",
+        "woken = self._is_awake",
         f"{_ALONE}a_ring_before_the_wait_is_not_lost_and_counts_once",
     ),
     in_runtime(
@@ -289,7 +289,7 @@ STOPS = [
     ),
     in_runtime(
         "stop: a cancelled caller leaves it",
-        "shared/steady",
+        "shared/uncancellable",
         "            cancelled = error\n            hurry()\n",
         "            cancelled = error\n            hurry()\n            break\n",
         f"{_TWICE}a_cancelled_call_of_stop_hurries_it_and_waits",
@@ -297,7 +297,7 @@ STOPS = [
     in_runtime(
         "stop: a job is given away while its thread goes on",
         "pod/stopping",
-        "            self._held_back.begin(pod.supervisors)\n",
+        "            self._deferred_ends.begin(pod.supervisors)\n",
         "            pass\n",
         "stopping_with_threads.py::test_the_claim_of_what_goes_on_is_released_by_the_last_call",
     ),
@@ -324,22 +324,22 @@ STOPS = [
     ),
     in_runtime(
         "parts: one that fails is not started again",
-        "pod/parts",
+        "pod/tasks",
         "        self._loop.call_later(pause * self._rng.uniform(0.5, 1.0), "
-        "self._begin_again, part)\n",
-        "        self._finish(part, part.trouble)\n",
+        "self._begin_again, pod_task)\n",
+        "        self._finish(pod_task, pod_task.problem)\n",
         f"{_PARTS}a_lane_that_fails_is_started_again",
     ),
     in_runtime(
         "parts: one that was cancelled from outside is not missed",
-        "pod/parts",
-        '        self.lose(f"the program has cancelled {part.name}")\n',
+        "pod/tasks",
+        '        self.lose(f"the program has cancelled {pod_task.name}")\n',
         "",
         f"{_PARTS}a_part_that_is_cancelled_ends_the_pod_in_good_order",
     ),
     in_runtime(
         "parts: the cancellation of all tasks is not noticed",
-        "pod/parts",
+        "pod/tasks",
         "            self._cancelled_from_outside()\n",
         "            pass\n",
         f"{_PARTS}a_pod_stops_in_good_order_at_the_end_of_asyncio_run",
@@ -347,15 +347,15 @@ STOPS = [
     ),
     in_runtime(
         "parts: a closed storage is a failure as any other",
-        "pod/parts",
+        "pod/tasks",
         "        elif isinstance(error, StorageClosed):\n",
         "        elif isinstance(error, ZeroDivisionError):\n",
         f"{_PARTS}a_pod_whose_storage_is_closed_gives_its_slots_up",
     ),
     in_runtime(
         "parts: one that waits for its next start is well",
-        "pod/parts",
-        "            if part.trouble:\n",
+        "pod/tasks",
+        "            if pod_task.problem:\n",
         "            if False:\n",
         f"{_PARTS}a_part_that_waits_for_its_next_start_is_named",
     ),

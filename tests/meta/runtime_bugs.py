@@ -212,7 +212,7 @@ SUPERVISOR = [
     in_runtime(
         "supervisor: what was hinted at during a fence is not looked at",
         "queue/supervisor",
-        "        if self._may_have_work and self.accepts:\n            self.lane.wakeup.ring()\n",
+        "        if self._may_have_work and self.accepts:\n            self.lane.wakeup.wake()\n",
         "        pass\n",
         f"{_SUPERVISOR}work_that_was_hinted_at_during_a_fence_is_claimed_after_it",
     ),

@@ -108,7 +108,7 @@ async def test_a_ring_shortens_the_pause_and_a_stop_ends_it() -> None:
     with anyio.fail_after(10):
         async with running(loop):
             await wait_until(lambda: passes.count == 1, description="a first pass")
-            loop.wakeup.ring()
+            loop.wakeup.wake()
             await wait_until(lambda: passes.count == 2, description="another one")
 
 

@@ -270,7 +270,7 @@ async def test_the_fence_counts_from_the_sending_of_a_beat_and_not_from_its_answ
         heart, fence = handle._pod.heartbeat, handle._pod.services.fence
         before = heart.last_success
         faults.hold_replies("heartbeat")
-        heart.ring()
+        heart.wake()
         await wait_until(lambda: faults.waiting["heartbeat"], description="a beat is on its way")
         sent_before = await _a_moment_later(handle)
         first = faults._gates["heartbeat"]
@@ -293,7 +293,7 @@ async def test_the_fence_counts_from_before_a_lease_was_asked_for_again(storage:
         lease = services.lease
         faults.hold_replies("register")
         await storage.procs.unregister(lease)
-        handle._pod.heartbeat.ring()
+        handle._pod.heartbeat.wake()
         await wait_until(lambda: faults.waiting["register"], description="it registers again")
         sent_before = await _a_moment_later(handle)
         faults.hold_replies("heartbeat")

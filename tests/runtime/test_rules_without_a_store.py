@@ -18,8 +18,8 @@ pytestmark = pytest.mark.anyio
 
 async def test_a_ring_before_the_wait_is_not_lost_and_counts_once() -> None:
     wakeup = Wakeup()
-    wakeup.ring()
-    wakeup.ring()
+    wakeup.wake()
+    wakeup.wake()
     assert await wakeup.wait(seconds(10))
     assert not await wakeup.wait(timedelta(0))
 

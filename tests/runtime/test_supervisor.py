@@ -102,7 +102,7 @@ class Bench:
         """The lane has seen every ring and waits for the next."""
         lane = self.supervisor.lane
         await wait_until(
-            lambda: lane.is_idle and not lane.wakeup._is_rung, description="the lane rests"
+            lambda: lane.is_idle and not lane.wakeup._is_awake, description="the lane rests"
         )
         for _ in range(5):
             await anyio.lowlevel.checkpoint()

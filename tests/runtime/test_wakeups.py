@@ -83,20 +83,20 @@ async def test_a_list_of_jobs_wakes_every_idle_worker_of_every_queue(storage: St
             assert (await ended(storage, outcome.job_id)).attempt == 1
 
 
-async def test_fifty_enqueues_ring_no_other_loop(
+async def test_fifty_enqueues_wake_no_other_loop(
     storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rung: list[str] = []
+    woken: list[str] = []
     handlers = noting_handlers()
 
-    def listen_to(bell: Any, name: str) -> None:
-        ring = bell.ring
+    def listen_to(wakeup: Any, name: str) -> None:
+        wake = wakeup.wake
 
         def heard() -> None:
-            rung.append(name)
-            ring()
+            woken.append(name)
+            wake()
 
-        monkeypatch.setattr(bell, "ring", heard)
+        monkeypatch.setattr(wakeup, "wake", heard)
 
     async with a_runtime(storage, handlers, 4, settings=RARE).start() as handle:
         await settled(handle, 4)
@@ -106,8 +106,8 @@ async def test_fifty_enqueues_ring_no_other_loop(
         for _ in range(50):
             outcome = await handle.enqueue(EnqueueRequest("nothing"))
         await ended(storage, outcome.job_id)
-        # The last steps of the start may ring once or twice; the enqueues would ring 50 times.
-        assert len(rung) <= 5, rung
+        # The last steps of the start may wake a loop once or twice.
+        assert len(woken) <= 5, woken
 
 
 async def statements_of_an_idle_pod(storage: Storage, workers: int) -> Counter[str]:

@@ -19,11 +19,11 @@ from forge_jobs.policy.liveness import Fence
 from forge_jobs.reports import AT_EXIT, defer_reports, flush_reports, reporter
 from forge_jobs.runtime.heartbeat.receiver import BeatListener
 from forge_jobs.runtime.heartbeat.watchdog import Watchdog
+from forge_jobs.runtime.shared.failure_texts import health_text_of
+from forge_jobs.runtime.shared.final_log import log_and_flush
 from forge_jobs.runtime.shared.handing_back import release_all
 from forge_jobs.runtime.shared.held_claims import HeldClaims
-from forge_jobs.runtime.shared.last_words import say_and_flush
 from forge_jobs.runtime.shared.service import Wakeup
-from forge_jobs.runtime.shared.troubles import trouble_of
 from forge_jobs.storage.protocols import Storage
 
 logger = reporter(__name__)
@@ -103,15 +103,15 @@ class Heartbeat:
         """Beats in a row that the store did not answer."""
         self._trouble = ""
         self._rng = random.Random()
-        self._fence_told = False
+        self._is_fenced = False
         self._turned_at = clock.elapsed()
         self._stopping = False
         self._leave_by: float | None = None
         self._handed_back: threading.Event | None = None
         self._beats_end = False
         self._ended = asyncio.Event()
-        self._bell: Wakeup | None = None
-        self._watch_bell: Wakeup | None = None
+        self._wakeup: Wakeup | None = None
+        self._watch_wakeup: Wakeup | None = None
         self._thread = EngineThread(
             "forge-jobs-heartbeat",
             self._main,
@@ -127,9 +127,9 @@ class Heartbeat:
         """Seconds since the thread last turned, whatever the store did meanwhile."""
         return max(0.0, self._clock.elapsed() - self._turned_at)
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         """Beat now rather than at the next turn; callable from any thread."""
-        self._ring(self._bell)
+        self._wake(self._wakeup)
 
     def leave(self) -> None:
         """Stop the handlers, end the beats and give the slots up, by the thread alone.
@@ -138,10 +138,10 @@ class Heartbeat:
         """
         if self._leave_by is None:
             self._leave_by = self._clock.elapsed() + self._settings.lease.total_seconds()
-            self._fence_told = True
+            self._is_fenced = True
             self._fence.close()
             self._tell(self._listener.fenced)
-            self.ring()
+            self.wake()
 
     def hand_back(self, at_most: float) -> bool:
         """Give all claims and the slots to others, by the thread alone; the process must end then.
@@ -149,10 +149,10 @@ class Heartbeat:
         For a process whose time is over and whose event loop does not turn. Callable from any
         thread. False: not done within ``at_most`` seconds.
         """
-        self._fence_told = True
+        self._is_fenced = True
         self._fence.close()
         self._handed_back = done = threading.Event()
-        self.ring()
+        self.wake()
         return done.wait(at_most)
 
     async def stop(self, at_most: timedelta) -> bool:
@@ -191,15 +191,15 @@ class Heartbeat:
 
     # -- in the thread -----------------------------------------------------------------------
 
-    def _ring(self, bell: Wakeup | None) -> None:
-        if bell is not None:
-            self._thread.call_soon(bell.ring)
+    def _wake(self, wakeup: Wakeup | None) -> None:
+        if wakeup is not None:
+            self._thread.call_soon(wakeup.wake)
 
     def _stop(self) -> None:
         self._stopping = True
         self._thread.over()
-        self._ring(self._bell)
-        self._ring(self._watch_bell)
+        self._wake(self._wakeup)
+        self._wake(self._watch_wakeup)
 
     def _tell(self, callback: Callable[..., None], *args: object) -> None:
         # The loop of the handlers may be closed already: nobody is left to be told.
@@ -207,7 +207,7 @@ class Heartbeat:
             self._home.call_soon_threadsafe(callback, *args)
 
     async def _main(self) -> None:
-        self._bell, self._watch_bell = Wakeup(), Wakeup()
+        self._wakeup, self._watch_wakeup = Wakeup(), Wakeup()
         self._beats_end = False
         watch = asyncio.ensure_future(self._keep_watch())
         try:
@@ -222,7 +222,7 @@ class Heartbeat:
                     await storage.aclose()
         finally:
             self._beats_end = True
-            self._watch_bell.ring()
+            self._watch_wakeup.wake()
             await watch
 
     async def _open(self) -> Storage | None:
@@ -239,7 +239,7 @@ class Heartbeat:
 
     async def _beat_on(self, storage: Storage) -> None:
         interval = self._settings.heartbeat_interval.total_seconds()
-        rung = Bursts(self._floor, _BEATS_AT_ONCE)
+        pace = Bursts(self._floor, _BEATS_AT_ONCE)
         while not (self._stopping or self._is_leaving or self._home.is_closed()):
             sent_at = self._clock.elapsed()
             try:
@@ -251,7 +251,7 @@ class Heartbeat:
             if not await self._pause(max(interval - took, self._floor)) or self._stopping:
                 continue
             # Rung: a beat at once, but in the long run not as many beats as rings.
-            await Wakeup().wait(timedelta(seconds=rung.delay(self._clock.elapsed())))
+            await Wakeup().wait(timedelta(seconds=pace.delay(self._clock.elapsed())))
 
     async def _depart(self, storage: Storage) -> None:
         """Give the slots up when nobody else is left to do it; claims go stale."""
@@ -301,7 +301,7 @@ class Heartbeat:
         self.silent = beat.silent
         if beat.lease_held:
             self._fence.renewed(sent_at, beat.silent)
-            self._fence_told = False
+            self._is_fenced = False
             self.last_success = sent_at
         self._tell(self._listener.beat_arrived, beat, sent_at)
         if not (beat.lease_held or self._stopping or self._is_leaving):
@@ -325,22 +325,22 @@ class Heartbeat:
         self.lease = lease
         self.lease_held = True
         self._fence.renewed(asked_at, self.silent)
-        self._fence_told = False
+        self._is_fenced = False
         self._tell(self._listener.registered_again, lease, self._clock.elapsed())
         if self.draining:
             await storage.procs.set_draining(lease)
-        self.ring()
+        self.wake()
 
     async def _pause(self, seconds: float) -> bool:
         """True when it was cut short by a ring."""
-        assert self._bell is not None
-        return await self._bell.wait(timedelta(seconds=seconds))
+        assert self._wakeup is not None
+        return await self._wakeup.wait(timedelta(seconds=seconds))
 
     def _failed(self, error: Exception) -> float:
         """Report a failed beat; how long until the next try."""
         self.failures += 1
-        if trouble_of(error, "the heartbeat") != self._trouble:
-            self._trouble = trouble_of(error, "the heartbeat")
+        if health_text_of(error, "the heartbeat") != self._trouble:
+            self._trouble = health_text_of(error, "the heartbeat")
             logger.warning(
                 "heartbeat: %s: %s; handlers are stopped in %s unless the store answers",
                 type(error).__name__,
@@ -354,14 +354,14 @@ class Heartbeat:
 
     async def _keep_watch(self) -> None:
         """Look after the fence and the other event loop, also while a beat gets no answer."""
-        assert self._watch_bell is not None
+        assert self._watch_wakeup is not None
         while not (self._stopping or self._beats_end):
             self._turned_at = self._clock.elapsed()
             try:
                 self._watch(self._turned_at)
             except Exception:  # without this the handlers would never be fenced
                 logger.exception("heartbeat: the watch failed and goes on")
-            await self._watch_bell.wait(timedelta(seconds=self._tick))
+            await self._watch_wakeup.wait(timedelta(seconds=self._tick))
 
     def _watch(self, elapsed: float) -> None:
         self._check_fence(elapsed)
@@ -373,9 +373,9 @@ class Heartbeat:
         if overdue - self._fenced_alone:
             self._tell(self._listener.fenced)
         self._fenced_alone = overdue
-        if self._fence_told or not self._fence.must_stop(elapsed):
+        if self._is_fenced or not self._fence.must_stop(elapsed):
             return
-        self._fence_told = True
+        self._is_fenced = True
         logger.error(
             "no beat has reached the store for %s: handlers are stopped before their jobs are "
             "given to others",
@@ -396,5 +396,5 @@ class Heartbeat:
         self._fence.close()
         self._tell(self._listener.fenced)
         # The log's handlers may have threads of their own, which have not written it yet.
-        say_and_flush(flush_reports, AT_EXIT)
+        log_and_flush(flush_reports, AT_EXIT)
         self._exit_process(HUNG_EXIT_CODE)

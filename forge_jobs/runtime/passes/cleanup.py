@@ -14,7 +14,7 @@ from forge_jobs.model.sweeps import Swept
 from forge_jobs.model.transitions import Handover
 from forge_jobs.policy.dependencies import delivery
 from forge_jobs.reports import reporter
-from forge_jobs.runtime.passes.apart import Apart
+from forge_jobs.runtime.passes.bisecting import BisectingSender
 from forge_jobs.runtime.shared.events import EventBuffer
 from forge_jobs.storage.protocols import JobStore
 
@@ -144,19 +144,19 @@ HANDOVER_BATCH = 500
 """Bounds how long one delivery holds the store's write lock."""
 
 
-async def hand_over_once(jobs: JobStore, apart: Apart | None = None) -> int:
+async def hand_over_once(jobs: JobStore, sender: BisectingSender | None = None) -> int:
     """Deliver all news that wait, and the news that arise from them; how many were applied.
 
     A chain of cancelled jobs, however deep, is settled by one pass. Any number of pods may do
     this at the same time: each piece of news is applied once.
 
-    :param apart: kept from pass to pass; what it has set aside keeps no other news waiting
+    :param sender: kept from pass to pass; what it has set aside keeps no other news waiting
     """
-    apart = Apart("news for a child") if apart is None else apart
+    sender = BisectingSender("news for a child") if sender is None else sender
     applied = 0
     tried: set[str] = set()
     while True:
-        aside = apart.waiting
+        aside = sender.waiting
         limit = HANDOVER_BATCH + len(tried) + len(aside)
         found = await jobs.handovers(limit)
         # What was delivered and is there again waits for somebody's transaction: look behind it.
@@ -169,7 +169,9 @@ async def hand_over_once(jobs: JobStore, apart: Apart | None = None) -> int:
         if stop_points.ARMED:
             await stop_points.reach("handover:read")
         deliveries = [delivery(handover) for handover in batch]
-        applied += sum(await apart.send(deliveries, jobs.deliver, lambda each: _key(each.handover)))
+        applied += sum(
+            await sender.send(deliveries, jobs.deliver, lambda each: _key(each.handover))
+        )
         if stop_points.ARMED:
             await stop_points.reach("handover:committed")
         tried = waiting.union(handover.id for handover in batch)

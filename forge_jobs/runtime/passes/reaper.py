@@ -18,7 +18,7 @@ from forge_jobs.model.transitions import Revival, StaleClaim
 from forge_jobs.policy.liveness import ReaperGuard
 from forge_jobs.policy.transitions import stale_transition
 from forge_jobs.reports import reporter
-from forge_jobs.runtime.passes.apart import Apart
+from forge_jobs.runtime.passes.bisecting import BisectingSender
 from forge_jobs.runtime.passes.cleanup import BUDGET, BatchReport, in_batches
 from forge_jobs.runtime.shared.events import EventBuffer
 from forge_jobs.storage.protocols import JobStore, ProcStore
@@ -70,7 +70,7 @@ async def reap_once(
     clock: Clock | None = None,
     events: EventBuffer | None = None,
     sweep: bool = True,
-    apart: Apart | None = None,
+    sender: BisectingSender | None = None,
 ) -> ReapReport:
     """Revive every stale claim, in bounded batches.
 
@@ -82,9 +82,9 @@ async def reap_once(
     :param clock: the guard's
     :param sweep: also expire waiting jobs, free held ones and forget dead pods, which can wait
         for a later pass
-    :param apart: kept from pass to pass; what it has set aside keeps no other claim waiting
+    :param sender: kept from pass to pass; what it has set aside keeps no other claim waiting
     """
-    apart = Apart("the revival of job") if apart is None else apart
+    sender = BisectingSender("the revival of job") if sender is None else sender
     clock = clock or SystemClock()
     rest = rest_of(settings)
     # A claim that has beaten this lately cannot go stale before the rest is over.
@@ -101,7 +101,14 @@ async def reap_once(
     left: set[Claim] = set()
     if not is_quiet:
         allowed = await _revive_all(
-            jobs, settings, guard, clock, registry=registry, revived=revived, left=left, apart=apart
+            jobs,
+            settings,
+            guard,
+            clock,
+            registry=registry,
+            revived=revived,
+            left=left,
+            sender=sender,
         )
     if sweep:
         await in_batches(procs.free_held_jobs, FREE_BATCH, BUDGET, clock)
@@ -134,7 +141,7 @@ async def _revive_all(
     clock: Clock,
     *,
     registry: HandlerRegistry | None,
-    apart: Apart,
+    sender: BisectingSender,
     revived: list[Claim],
     left: set[Claim],
 ) -> bool:
@@ -146,7 +153,7 @@ async def _revive_all(
     early: set[Claim] = set()
     while True:
         asked_at = clock.elapsed()
-        aside = apart.waiting
+        aside = sender.waiting
         limit = REAP_BATCH + len(left) + len(early) + len(aside)
         stale = await jobs.stale_claims(settings.lease, limit)
         # Asked after the reading: whatever this process slept through before the reading shows
@@ -165,7 +172,7 @@ async def _revive_all(
             return allowed
         if stop_points.ARMED:
             await stop_points.reach("reap:read")
-        applied = await _revive(jobs, batch, settings, registry, apart)
+        applied = await _revive(jobs, batch, settings, registry, sender)
         if stop_points.ARMED:
             await stop_points.reach("reap:committed")
         revived += applied
@@ -213,7 +220,7 @@ async def _revive(
     stale: list[StaleClaim],
     settings: RuntimeSettings,
     registry: HandlerRegistry | None,
-    apart: Apart,
+    sender: BisectingSender,
 ) -> list[Claim]:
     """The claims whose revival was applied."""
 
@@ -229,7 +236,7 @@ async def _revive(
         )
         for each in stale
     ]
-    answers = await apart.send(revivals, revive, lambda each: each.claim.job_id)
+    answers = await sender.send(revivals, revive, lambda each: each.claim.job_id)
     return [claim for answer in answers for claim in answer]
 
 

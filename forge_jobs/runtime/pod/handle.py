@@ -71,11 +71,11 @@ class QueueHandle:
 
         It does so when the program has cancelled its tasks, or closed its storage.
         """
-        return self._pod.parts.lost_because
+        return self._pod.tasks.lost_because
 
     def tell_when_lost(self, callback: Callable[[], object]) -> None:
         """Call ``callback``, on the event loop, when the pod begins to stop by itself."""
-        self._pod.parts.tell_when_lost(callback)
+        self._pod.tasks.tell_when_lost(callback)
 
     def health(self) -> PodHealth:
         """How the pod does: whether it is able to claim, and if not, why."""

@@ -24,7 +24,7 @@ _NAMED = 50
 _ANYIO_WORKER = "anyio/_backends/_asyncio.py"
 
 
-class HeldBack:
+class DeferredEnds:
     """Ends of handlers that a stop has interrupted, until it is known that nothing of them runs.
 
     A coroutine that waits for a thread (``asyncio.to_thread``, ``anyio.to_thread``) ends when it is

@@ -8,7 +8,7 @@ from forge_jobs.model.ids import HostId
 from forge_jobs.model.processes import PodLease
 from forge_jobs.model.retention import Kept
 from forge_jobs.policy.liveness import ReaperGuard
-from forge_jobs.runtime.passes.apart import Apart
+from forge_jobs.runtime.passes.bisecting import BisectingSender
 from forge_jobs.runtime.passes.cleanup import Cleanup, hand_over_once, roll_up_once, sweep_once
 from forge_jobs.runtime.passes.coordinator import CoordinatorMemory, coordinate_once
 from forge_jobs.runtime.passes.cron import fire_due_once
@@ -19,7 +19,7 @@ from forge_jobs.runtime.shared.events import EventBuffer
 from forge_jobs.runtime.shared.latencies import LatencyRecorder
 from forge_jobs.runtime.shared.service import PeriodicLoop
 
-_RUNG = timedelta(minutes=1)
+_WOKEN_PAUSE = timedelta(minutes=1)
 """Pause of a loop that is rung when it has something to do."""
 
 _SWEEP_EVERY = 5
@@ -70,8 +70,8 @@ class PodLoops:
             events=settings.keep_events, minutes=settings.keep_minutes, hours=settings.keep_hours
         )
         self._cleanup = Cleanup(plan.storage.jobs, kept=kept)
-        self._revivals = Apart("the revival of job", clock=plan.clock)
-        self._news = Apart("news for a child", clock=plan.clock)
+        self._revivals = BisectingSender("the revival of job", clock=plan.clock)
+        self._deliveries = BisectingSender("news for a child", clock=plan.clock)
         self.meter = PodMeter(clock=plan.clock)
         self.coordinator = self._loop("coordinator", self._coordinate, settings.coordinate_interval)
         self.handover = self._loop("handover", self._hand_over, settings.handover_interval)
@@ -94,7 +94,7 @@ class PodLoops:
     @property
     def set_aside(self) -> tuple[str, ...]:
         """Revivals and news that the store refuses while it takes others, a line a reason."""
-        return self._revivals.because + self._news.because
+        return self._revivals.refusals + self._deliveries.refusals
 
     async def flush(self) -> None:
         """Write buffered events and latencies.
@@ -111,13 +111,13 @@ class PodLoops:
             plan.storage, self._host_id, plan.settings, self.memory, events=self._events
         )
         if report.leading and not led:
-            self.cron.wakeup.ring()
+            self.cron.wakeup.wake()
         return report.next_in
 
     async def _hand_over(self) -> timedelta | None:
         # Ends of parents ring, and a beat tells of news whose ring was lost.
-        applied = await hand_over_once(self._plan.storage.jobs, self._news)
-        return None if applied else _RUNG
+        applied = await hand_over_once(self._plan.storage.jobs, self._deliveries)
+        return None if applied else _WOKEN_PAUSE
 
     async def _fire(self) -> timedelta | None:
         if not self.memory.is_leader():
@@ -140,7 +140,7 @@ class PodLoops:
             clock=plan.clock,
             events=self._events,
             sweep=sweep,
-            apart=self._revivals,
+            sender=self._revivals,
         )
         if sweep and report.is_swept:
             self._swept_at = now

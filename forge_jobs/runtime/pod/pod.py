@@ -18,8 +18,8 @@ from forge_jobs.reports import report_counts, reporter
 from forge_jobs.runtime.heartbeat.receiver import BeatReceiver
 from forge_jobs.runtime.heartbeat.thread import Heartbeat
 from forge_jobs.runtime.pod.loops import PodLoops
-from forge_jobs.runtime.pod.parts import Part, Parts
 from forge_jobs.runtime.pod.startup import RuntimePlan, declare, describe_pod, join, read_store_time
+from forge_jobs.runtime.pod.tasks import PodTask, PodTasks
 from forge_jobs.runtime.queue.context_calls import LoopThread
 from forge_jobs.runtime.queue.job_context import RunContext
 from forge_jobs.runtime.queue.job_log import JobLog
@@ -101,7 +101,7 @@ class RunningPod:
             lease=lambda: self.services.lease,
         )
         self.receiver = BeatReceiver(
-            self.services, self.supervisors, self.loops.handover.wakeup.ring
+            self.services, self.supervisors, self.loops.handover.wakeup.wake
         )
         self.heartbeat = Heartbeat(
             storage=plan.storage,
@@ -119,8 +119,8 @@ class RunningPod:
         self._eager_until = 0.0
         self._eager: asyncio.TimerHandle | None = None
         self._heard_all_at = 0.0
-        self.parts = Parts(plan.clock, self._lost)
-        self.listener: Part | None = None
+        self.tasks = PodTasks(plan.clock, self._lost)
+        self.listener: PodTask | None = None
         self.lanes: list[asyncio.Future[None]] = []
         """Done when a lane has ended for good, as in ``loop_tasks``."""
         self.loop_tasks: list[asyncio.Future[None]] = []
@@ -139,17 +139,19 @@ class RunningPod:
         for supervisor in self.supervisors.values():
             lane = supervisor.lane
             for name, work in (("exchange", lane.run), ("set aside", lane.aside.run)):
-                part = self.parts.start(f"{name} {supervisor.queue}", work, serves_the_stop=True)
-                self.lanes.append(part.over)
+                pod_task = self.tasks.start(
+                    f"{name} {supervisor.queue}", work, serves_the_stop=True
+                )
+                self.lanes.append(pod_task.over)
         for loop in self.loops.all:
-            self.loop_tasks.append(self.parts.start(loop.name, loop.run).over)
-        self.listener = self.parts.start("listener", self._listen)
-        self.parts.keep_guard()
+            self.loop_tasks.append(self.tasks.start(loop.name, loop.run).over)
+        self.listener = self.tasks.start("listener", self._listen)
+        self.tasks.keep_guard()
 
     # -- its end -----------------------------------------------------------------------------
 
     def _lost(self, _: str, storage_closed: bool) -> None:
-        """A part is gone that only the program can have ended: stop, as far as that is possible."""
+        """Stop, as far as possible: the program has ended one of the tasks of the pod."""
         for supervisor in self.supervisors.values():
             supervisor.drain()
         if storage_closed:
@@ -164,7 +166,7 @@ class RunningPod:
         except Exception:
             logger.exception("the stop of this pod failed: its heartbeat gives its slots up")
             self.heartbeat.leave()
-            self.parts.close()
+            self.tasks.close()
 
     def stop_ended(self, stop: "asyncio.Future[Any]") -> None:
         """The task that stopped the pod has ended."""
@@ -175,7 +177,7 @@ class RunningPod:
                 exc_info=None if stop.cancelled() else stop.exception(),
             )
             self.heartbeat.leave()
-        self.parts.close()
+        self.tasks.close()
 
     # -- what the heartbeat tells ------------------------------------------------------------
 
@@ -215,7 +217,7 @@ class RunningPod:
 
     def _be_eager(self) -> None:
         self._eager = None
-        self.heartbeat.ring()
+        self.heartbeat.wake()
 
     # -- wake-ups ----------------------------------------------------------------------------
 
@@ -254,11 +256,11 @@ class RunningPod:
             if supervisor := self.supervisors.get(queue):
                 supervisor.hint()
         if wake.handover:
-            self.loops.handover.wakeup.ring()
+            self.loops.handover.wakeup.wake()
         if wake.beat:
-            self.heartbeat.ring()
+            self.heartbeat.wake()
         if wake.fleet:
-            self.loops.coordinator.wakeup.ring()
+            self.loops.coordinator.wakeup.wake()
 
     # -- how it does -------------------------------------------------------------------------
 
@@ -303,10 +305,10 @@ class RunningPod:
         return [f"the heartbeat thread has not turned for {silent_for:.0f} s"]
 
     def _problems(self, now: float) -> Iterator[str]:
-        if self.parts.lost_because:
-            yield self.parts.lost_because
-        for part, trouble in self.parts.troubles():
-            yield f"{part.name}: {trouble}"
+        if self.tasks.lost_because:
+            yield self.tasks.lost_because
+        for pod_task, problem in self.tasks.problems():
+            yield f"{pod_task.name}: {problem}"
         if self.draining:
             yield "draining"
         if self.receiver.is_fenced or self.services.fence.must_stop(now):

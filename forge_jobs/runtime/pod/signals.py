@@ -41,14 +41,14 @@ class StopRequest:
 
     def __init__(self) -> None:
         self.is_asked = False
-        self._rung = Wakeup()
+        self._wakeup = Wakeup()
         self._hurries = 0
         self._hurry: Callable[[], None] | None = None
 
     def drain(self) -> None:
         """Ask."""
         self.is_asked = True
-        self._rung.ring()
+        self._wakeup.wake()
 
     def hurry(self) -> None:
         """Ask for a quicker end, and once more for a still quicker one."""
@@ -66,7 +66,7 @@ class StopRequest:
     async def wait(self, at_most: timedelta | None = None) -> None:
         """Wait until somebody asks; for one waiter at a time."""
         if not self.is_asked:
-            await self._rung.wait(at_most)
+            await self._wakeup.wait(at_most)
 
 
 @contextmanager

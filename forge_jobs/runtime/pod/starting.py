@@ -12,7 +12,7 @@ from forge_jobs.runtime.pod.pod import start_pod
 from forge_jobs.runtime.pod.signals import StopRequest
 from forge_jobs.runtime.pod.startup import RuntimePlan
 from forge_jobs.runtime.pod.stopping import PodStopper, StopReport
-from forge_jobs.runtime.shared.steady import SteadyTask, to_its_end
+from forge_jobs.runtime.shared.uncancellable import UncancellableTask, wait_to_its_end
 
 logger = reporter(__name__)
 
@@ -112,8 +112,8 @@ async def run_until(
         down = _take_down(
             start, starting, (lambda _: end_process(1)) if starting.exit_with_stuck else None
         )
-        await to_its_end(
-            SteadyTask(down, loop=asyncio.get_running_loop()),
+        await wait_to_its_end(
+            UncancellableTask(down, loop=asyncio.get_running_loop()),
             starting.hurry,
             shielded=True,
         )

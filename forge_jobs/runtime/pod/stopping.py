@@ -23,13 +23,13 @@ from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import Claim
 from forge_jobs.reports import reporter
 from forge_jobs.runtime.passes.coordinator import resign
-from forge_jobs.runtime.pod.leftovers import HeldBack, busy_threads, named, report_stuck
+from forge_jobs.runtime.pod.leftovers import DeferredEnds, busy_threads, named, report_stuck
 from forge_jobs.runtime.pod.pod import RunningPod
 from forge_jobs.runtime.queue.run import Run, StopReason
+from forge_jobs.runtime.shared.final_log import flush_log
 from forge_jobs.runtime.shared.handing_back import release_all
-from forge_jobs.runtime.shared.last_words import flush_log
 from forge_jobs.runtime.shared.service import Wakeup
-from forge_jobs.runtime.shared.steady import SteadyTask, to_its_end
+from forge_jobs.runtime.shared.uncancellable import UncancellableTask, wait_to_its_end
 
 logger = reporter(__name__)
 
@@ -98,7 +98,7 @@ class PodStopper:
         self._stopped: asyncio.Task[StopReport] | None = None
         self._background: set[asyncio.Future[Any]] = set()
         self._is_over = False
-        self._held_back = HeldBack()
+        self._deferred_ends = DeferredEnds()
         pod.when_lost = self.begin
 
     @property
@@ -112,7 +112,7 @@ class PodStopper:
         patience = min(self._patience, settings.patience_within(settings.grace)).total_seconds()
         allowed = patience if self._hurried == 1 else _TO_END
         self._hurried_until = min(self._hurried_until, self._loop.time() + allowed)
-        self._pod.services.run_ended.ring()
+        self._pod.services.run_ended.wake()
 
     async def drain(self, timeout: timedelta) -> bool:
         """Start nothing more; interrupt what still runs after ``timeout``. True: all has ended.
@@ -136,11 +136,11 @@ class PodStopper:
         gone silent. Cancelling the caller hurries the stop and does not end it.
 
         :param end_process: in place of what the stopper was made with
-        :param shielded: see :func:`to_its_end`
+        :param shielded: see :func:`wait_to_its_end`
         """
         self._end_process = end_process or self._end_process
         self._shorten_grace(timeout)
-        return await to_its_end(self._begun(), self.hurry, shielded=shielded)
+        return await wait_to_its_end(self._begun(), self.hurry, shielded=shielded)
 
     def begin(self) -> None:
         """Begin to stop, with the grace of the settings; nobody waits for it."""
@@ -149,20 +149,22 @@ class PodStopper:
 
     def _begun(self) -> asyncio.Task[StopReport]:
         if self._stopped is None:
-            self._stopped = SteadyTask(self._stop(), loop=self._loop, name="forge-jobs stop")
+            self._stopped = UncancellableTask(self._stop(), loop=self._loop, name="forge-jobs stop")
             self._stopped.add_done_callback(self._pod.stop_ended)
         return self._stopped
 
     def _shorten_grace(self, timeout: timedelta) -> None:
         self._grace_until = min(self._grace_until, self._loop.time() + timeout.total_seconds())
         self._patience = min(self._patience, self._pod.plan.settings.patience_within(timeout))
-        self._pod.services.run_ended.ring()
+        self._pod.services.run_ended.wake()
 
     # -- drain -------------------------------------------------------------------------------
 
     def _draining(self) -> asyncio.Task[None]:
         if self._drained is None:
-            self._drained = SteadyTask(self._drain(), loop=self._loop, name="forge-jobs drain")
+            self._drained = UncancellableTask(
+                self._drain(), loop=self._loop, name="forge-jobs drain"
+            )
         return self._drained
 
     def _start_nothing_more(self) -> None:
@@ -179,7 +181,7 @@ class PodStopper:
             self._spawn(lambda: pod.plan.storage.procs.set_draining(pod.services.lease))
         await self._runs_end(self._cancel_at)
         if self._end_process is not None:
-            self._held_back.begin(pod.supervisors)
+            self._deferred_ends.begin(pod.supervisors)
         interrupted = [run for run in pod.runs() if run.stop_reason is None]
         for supervisor in pod.supervisors.values():
             supervisor.stop_runs(StopReason.SHUTDOWN)
@@ -231,24 +233,24 @@ class PodStopper:
             await stop_points.reach("stop:drained")
         await self._threads_end()
         unstored, left = await self._leave()
-        claims = [run.job.claim for run in stuck] + self._held_back.claims()
+        claims = [run.job.claim for run in stuck] + self._deferred_ends.claims()
         if not claims or self._end_process is None:
             return self._made(stuck, unstored, left=left)
         unstored += await self._release_at_last(claims)
         report = self._made(stuck, unstored, left=left)
-        self._end_process(1 if self._pod.parts.lost_because else report.exit_code)
+        self._end_process(1 if self._pod.tasks.lost_because else report.exit_code)
         return report
 
     async def _threads_end(self) -> None:
         """Wait for threads of interrupted handlers while the grace lasts, then let the ends go."""
         at_least = self._loop.time() + _TO_END
-        while self._held_back and (threads := busy_threads()):
+        while self._deferred_ends and (threads := busy_threads()):
             left = max(self._handlers_until(), at_least) - self._loop.time()
             if left <= 0:
-                self._held_back.report(threads)
+                self._deferred_ends.report(threads)
                 return
             await Wakeup().wait(timedelta(seconds=min(left, _LOOK_EVERY)))
-        self._held_back.let_go()
+        self._deferred_ends.let_go()
 
     def _made(self, stuck: Iterable[Run], unstored: list[JobId], *, left: bool) -> StopReport:
         return StopReport(
@@ -275,7 +277,7 @@ class PodStopper:
         for loop in pod.loops.all:
             loop.stop()
         if pod.listener is not None:
-            pod.parts.dismiss(pod.listener)
+            pod.tasks.dismiss(pod.listener)
         self._close_lanes()
         # Beats are for claims. Without any, a slow store has one call less to answer in turn.
         beats_end = None if len(pod.services.held) else self._end_beats()

@@ -13,8 +13,8 @@ from forge_jobs.reports import reporter
 from forge_jobs.runtime.queue.outgoing import Ends, Releases
 from forge_jobs.runtime.queue.services import PodServices
 from forge_jobs.runtime.queue.set_aside import SetAside
+from forge_jobs.runtime.shared.failure_texts import failure_of, health_text_of
 from forge_jobs.runtime.shared.service import Wakeup
-from forge_jobs.runtime.shared.troubles import deed_of, trouble_of
 
 logger = reporter(__name__)
 
@@ -114,7 +114,7 @@ class ExchangeLane:
         """Store the end of a claim, some time; the caller need not wait."""
         if not self._ends.waiting:
             # With others waiting, the lane has been rung or looks again by itself.
-            self.wakeup.ring()
+            self.wakeup.wake()
         self._ends.waiting[id(end)] = end
         if self.is_cut_off:
             self._let_go([end.claim])
@@ -123,7 +123,7 @@ class ExchangeLane:
         """Hand unstarted claims back, some time."""
         released = tuple(claims)
         self._releases.put(released)
-        self.wakeup.ring()
+        self.wakeup.wake()
         if self.is_cut_off:
             self._let_go(released)
 
@@ -131,13 +131,13 @@ class ExchangeLane:
         """Do not wait any longer before the next try."""
         if self.failures:
             self._doubts = self.failures >= _DOUBTS_AFTER
-            self._retry.ring()
+            self._retry.wake()
 
     def close(self) -> None:
         """End :meth:`run` once everything is stored."""
         self._closing = True
-        self.wakeup.ring()
-        self._retry.ring()
+        self.wakeup.wake()
+        self._retry.wake()
         self.aside.hurry()
 
     def give_up(self) -> None:
@@ -253,14 +253,14 @@ class ExchangeLane:
 
     def _failed(self, error: Exception) -> timedelta:
         self.failures += 1
-        self.trouble = trouble_of(error)
+        self.trouble = health_text_of(error)
         cause = f"{type(error).__qualname__}: {error}"
         if cause != self._logged:
             self._logged = cause
             logger.warning(
                 "queue %s: %s, trying again: %s",
                 self._queue,
-                deed_of(error),
+                failure_of(error),
                 cause,
                 exc_info=None if isinstance(error, Unavailable) else error,
                 extra={"queue": self._queue},

@@ -14,8 +14,8 @@ from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import Claim
 from forge_jobs.reports import reporter
 from forge_jobs.runtime.queue.services import PodServices
+from forge_jobs.runtime.shared.failure_texts import by_reason
 from forge_jobs.runtime.shared.service import Wakeup
-from forge_jobs.runtime.shared.troubles import by_reason
 
 logger = reporter(__name__)
 
@@ -107,7 +107,7 @@ class SetAside:
             self._put_off(entry)
             if error is not None:
                 self._say(entry, error)
-        self._news.ring()
+        self._news.wake()
 
     def hurry(self) -> None:
         """Send everything again now, and not with long pauses from here on."""
@@ -119,7 +119,7 @@ class SetAside:
     def close(self) -> None:
         """End :meth:`run` when nothing is left, or only what the store will not take."""
         self._closing = True
-        self._news.ring()
+        self._news.wake()
 
     def give_up(self) -> None:
         """End :meth:`run` after the call in flight."""
@@ -239,7 +239,7 @@ class SetAside:
         now = self._services.clock.elapsed()
         for entry in entries:
             entry.due = now
-        self._news.ring()
+        self._news.wake()
 
     def _put_off(self, entry: _Entry) -> None:
         longest = _LONGEST_LOCKED if entry.is_locked else _LONGEST_REFUSED

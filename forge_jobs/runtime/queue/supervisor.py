@@ -103,7 +103,7 @@ class Supervisor:
         """The queue may have work."""
         self._may_have_work = True
         self._fruitless = 0
-        self.lane.wakeup.ring()
+        self.lane.wakeup.wake()
 
     def apply(self, beat: QueueBeat, sent_at: float) -> None:
         """Take over what a beat that was sent at ``sent_at`` says of the queue."""
@@ -275,12 +275,12 @@ class Supervisor:
         passed = self._look_at is not None and self._look_at <= self._services.loop.time()
         if self._look_at is None or passed or look_at < self._look_at:
             self._look_at = look_at
-            self.lane.wakeup.ring()
+            self.lane.wakeup.wake()
 
     def _go_on(self) -> None:
         """Let the lane look, which may have gone to sleep while the queue was held up."""
         if self._may_have_work and self.accepts:
-            self.lane.wakeup.ring()
+            self.lane.wakeup.wake()
 
     def _fit(self) -> None:
         """Match workers to the slots, give back what is too much, start what can start."""
@@ -291,7 +291,7 @@ class Supervisor:
             self._workers.add(worker)
             self._free.append(worker)
             self._may_have_work = True
-            self.lane.wakeup.ring()
+            self.lane.wakeup.wake()
         while self._free and len(self._workers) > desired:
             self._retire(self._free.pop())
         self._dispatch()
@@ -300,7 +300,7 @@ class Supervisor:
         if still_needed < self.grant:
             self.grant = still_needed
             self._must_lower = True
-            self.lane.wakeup.ring()
+            self.lane.wakeup.wake()
 
     def _retire(self, worker: Worker) -> None:
         self._workers.discard(worker)
@@ -374,7 +374,7 @@ class Supervisor:
             services.capacity.has_room()
         if self._draining:
             self._fit()
-            services.run_ended.ring()
+            services.run_ended.wake()
         elif not self._fit_is_due:
             # Once for all runs that end in this turn of the event loop.
             self._fit_is_due = True

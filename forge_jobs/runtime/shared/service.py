@@ -26,16 +26,16 @@ class Wakeup:
     """A bell for one waiter. A ring while nobody waits is remembered; many count as one.
 
     To be rung on the event loop it is waited on. From elsewhere go through
-    ``loop.call_soon_threadsafe(wakeup.ring)``.
+    ``loop.call_soon_threadsafe(wakeup.wake)``.
     """
 
     def __init__(self) -> None:
-        self._is_rung = False
+        self._is_awake = False
         self._waiter: asyncio.Future[None] | None = None
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         """Let the current wait, or else the next one, return at once."""
-        self._is_rung = True
+        self._is_awake = True
         if self._waiter is not None:
             _wake(self._waiter)
 
@@ -44,13 +44,13 @@ class Wakeup:
 
         None waits without end. A wait of zero or less looks without waiting.
         """
-        if not self._is_rung and (at_most is None or at_most > timedelta(0)):
+        if not self._is_awake and (at_most is None or at_most > timedelta(0)):
             await self._wait(None if at_most is None else at_most.total_seconds())
-        rung, self._is_rung = self._is_rung, False
-        return rung
+        woken, self._is_awake = self._is_awake, False
+        return woken
 
     async def _wait(self, seconds: float | None) -> None:
-        # By hand, because asyncio.timeout cancels the task that waits: a SteadyTask goes on.
+        # By hand, because asyncio.timeout cancels the task that waits: a UncancellableTask goes on.
         loop = asyncio.get_running_loop()
         self._waiter = waiter = loop.create_future()
         timer = None if seconds is None else loop.call_later(seconds, _wake, waiter)
@@ -139,7 +139,7 @@ class PeriodicLoop:
     def stop(self) -> None:
         """Begin no further pass. :meth:`run` returns when the one in flight has ended."""
         self._stopping = True
-        self.wakeup.ring()
+        self.wakeup.wake()
 
     @property
     def is_overdue(self) -> bool:

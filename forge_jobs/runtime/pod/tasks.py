@@ -1,7 +1,7 @@
 """The long-lived tasks of a pod, and what follows when one of them ends.
 
 No task group: a group that cancels all when one raises would cut store calls of the others in
-half, and so would a scope that a cancellation from outside goes through. A part that raises is
+half, and so would a scope that a cancellation from outside goes through. A task that raises is
 started again by itself. What only the program can have done, a cancellation or a closed storage,
 ends the pod: in good order while its event loop turns, else by the heartbeat's thread.
 """
@@ -30,18 +30,18 @@ _CLOSED = (
 _Work = Callable[[], Coroutine[Any, Any, None]]
 
 
-class Part:
+class PodTask:
     """One of them.
 
     :ivar over: done when it has ended for good
-    :ivar trouble: why it does not run now; empty while it does
+    :ivar problem: why it does not run now; empty while it does
     """
 
     def __init__(self, name: str, work: _Work, *, serves_the_stop: bool) -> None:
         loop = asyncio.get_running_loop()
         self.name = name
         self.over: asyncio.Future[None] = loop.create_future()
-        self.trouble = ""
+        self.problem = ""
         self.work = work
         self.serves_the_stop = serves_the_stop
         self.failures = 0
@@ -50,7 +50,7 @@ class Part:
         self.task: asyncio.Task[None] | None = None
 
 
-class Parts:
+class PodTasks:
     """Owns the parts of one pod: starts them, and notices the end of each.
 
     :param lost: called once, on the event loop, when the pod can no longer be whole; with the
@@ -64,31 +64,31 @@ class Parts:
         self._lost = lost
         self._loop = asyncio.get_running_loop()
         self._rng = random.Random()
-        self._all: list[Part] = []
-        self._guard: _Guard | None = None
+        self._all: list[PodTask] = []
+        self._guard: _CancelGuard | None = None
         self._gone: asyncio.Future[None] = self._loop.create_future()
         self._to_tell: list[Callable[[], object]] = []
 
-    def start(self, name: str, work: _Work, *, serves_the_stop: bool = False) -> Part:
-        """Begin a part; to return from ``work`` is its end in good order.
+    def start(self, name: str, work: _Work, *, serves_the_stop: bool = False) -> PodTask:
+        """Begin a task; to return from ``work`` is its end in good order.
 
         :param serves_the_stop: the pod cannot stop in good order without it, so that it is
             started again also when it was cancelled from outside
         """
-        part = Part(name, work, serves_the_stop=serves_the_stop)
-        self._all.append(part)
-        self._begin(part)
-        return part
+        pod_task = PodTask(name, work, serves_the_stop=serves_the_stop)
+        self._all.append(pod_task)
+        self._begin(pod_task)
+        return pod_task
 
     def keep_guard(self) -> None:
         """Notice that all tasks of the loop are cancelled, and let who waits for them wait."""
-        self._guard = _Guard(self._until_gone(), self._loop, self._all_cancelled)
+        self._guard = _CancelGuard(self._until_gone(), self._loop, self._all_cancelled)
 
-    def dismiss(self, part: Part) -> None:
-        """Cancel a part that is of no use any more."""
-        part.is_dismissed = True
-        if part.task is not None:
-            part.task.cancel()
+    def dismiss(self, pod_task: PodTask) -> None:
+        """Cancel a task that is of no use any more."""
+        pod_task.is_dismissed = True
+        if pod_task.task is not None:
+            pod_task.task.cancel()
 
     def close(self) -> None:
         """The pod has stopped: whoever waits for all tasks of the loop need wait no longer."""
@@ -112,11 +112,11 @@ class Parts:
         else:
             self._to_tell.append(callback)
 
-    def troubles(self) -> Iterator[tuple[Part, str]]:
+    def problems(self) -> Iterator[tuple[PodTask, str]]:
         """The parts that do not run now, and why."""
-        for part in self._all:
-            if part.trouble:
-                yield part, part.trouble
+        for pod_task in self._all:
+            if pod_task.problem:
+                yield pod_task, pod_task.problem
 
     async def _until_gone(self) -> None:
         await self._gone
@@ -124,55 +124,55 @@ class Parts:
     def _all_cancelled(self) -> None:
         self.lose("the program has cancelled all tasks of its event loop")
 
-    def _begin(self, part: Part) -> None:
-        part.trouble = ""
-        part.began_at = self._clock.elapsed()
-        part.task = self._loop.create_task(part.work(), name=f"forge-jobs {part.name}")
-        part.task.add_done_callback(lambda task: self._ended(part, task))
+    def _begin(self, pod_task: PodTask) -> None:
+        pod_task.problem = ""
+        pod_task.began_at = self._clock.elapsed()
+        pod_task.task = self._loop.create_task(pod_task.work(), name=f"forge-jobs {pod_task.name}")
+        pod_task.task.add_done_callback(lambda task: self._ended(pod_task, task))
 
-    def _ended(self, part: Part, task: asyncio.Task[None]) -> None:
+    def _ended(self, pod_task: PodTask, task: asyncio.Task[None]) -> None:
         if task.cancelled():
-            self._was_cancelled(part)
+            self._was_cancelled(pod_task)
         elif (error := task.exception()) is None:
-            self._finish(part, "")
+            self._finish(pod_task, "")
         elif isinstance(error, StorageClosed):
-            self._finish(part, "the storage was closed")
+            self._finish(pod_task, "the storage was closed")
             self.lose(_CLOSED, storage_closed=True)
         else:
-            self._failed(part, error)
+            self._failed(pod_task, error)
 
-    def _was_cancelled(self, part: Part) -> None:
-        if part.is_dismissed:
-            self._finish(part, "")
+    def _was_cancelled(self, pod_task: PodTask) -> None:
+        if pod_task.is_dismissed:
+            self._finish(pod_task, "")
             return
-        if part.serves_the_stop:
-            self._begin(part)
+        if pod_task.serves_the_stop:
+            self._begin(pod_task)
         else:
-            self._finish(part, "it was cancelled from outside")
-        self.lose(f"the program has cancelled {part.name}")
+            self._finish(pod_task, "it was cancelled from outside")
+        self.lose(f"the program has cancelled {pod_task.name}")
 
-    def _finish(self, part: Part, trouble: str) -> None:
-        part.trouble = trouble
-        if not part.over.done():
-            part.over.set_result(None)
+    def _finish(self, pod_task: PodTask, problem: str) -> None:
+        pod_task.problem = problem
+        if not pod_task.over.done():
+            pod_task.over.set_result(None)
 
-    def _failed(self, part: Part, error: BaseException) -> None:
-        if self._clock.elapsed() - part.began_at > _WELL_AFTER:
-            part.failures = 0
-        pause = min(_FIRST_PAUSE * 2 ** min(part.failures, 20), _LONGEST_PAUSE)
-        part.failures += 1
-        part.trouble = f"it failed and is started again: {type(error).__name__}: {error}"
-        logger.error("%s has failed and is started again", part.name, exc_info=error)
-        self._loop.call_later(pause * self._rng.uniform(0.5, 1.0), self._begin_again, part)
+    def _failed(self, pod_task: PodTask, error: BaseException) -> None:
+        if self._clock.elapsed() - pod_task.began_at > _WELL_AFTER:
+            pod_task.failures = 0
+        pause = min(_FIRST_PAUSE * 2 ** min(pod_task.failures, 20), _LONGEST_PAUSE)
+        pod_task.failures += 1
+        pod_task.problem = f"it failed and is started again: {type(error).__name__}: {error}"
+        logger.error("%s has failed and is started again", pod_task.name, exc_info=error)
+        self._loop.call_later(pause * self._rng.uniform(0.5, 1.0), self._begin_again, pod_task)
 
-    def _begin_again(self, part: Part) -> None:
-        if part.is_dismissed:
-            self._finish(part, "")
+    def _begin_again(self, pod_task: PodTask) -> None:
+        if pod_task.is_dismissed:
+            self._finish(pod_task, "")
         else:
-            self._begin(part)
+            self._begin(pod_task)
 
 
-class _Guard(asyncio.Task[None]):
+class _CancelGuard(asyncio.Task[None]):
     """Tells of its cancellation, and goes on.
 
     ``asyncio.run`` cancels all tasks at its end and waits for them. It waits for this one until

@@ -9,7 +9,7 @@ import anyio
 T = TypeVar("T")
 
 
-class SteadyTask(asyncio.Task[T]):
+class UncancellableTask(asyncio.Task[T]):
     """A task that goes on when it is cancelled.
 
     For the end of a pod: a program that cancels all tasks of its loop, as ``asyncio.run`` does
@@ -23,7 +23,7 @@ class SteadyTask(asyncio.Task[T]):
         return False
 
 
-async def to_its_end(
+async def wait_to_its_end(
     task: "asyncio.Future[T]", hurry: Callable[[], None], *, shielded: bool = False
 ) -> T:
     """Wait for ``task`` whatever cancels the caller; each cancellation calls ``hurry``.

@@ -6,14 +6,14 @@ import pytest
 
 from forge_jobs.clock import ManualClock
 from forge_jobs.errors import StorageError
-from forge_jobs.runtime.passes.apart import LONGEST_PAUSE_S, Apart
+from forge_jobs.runtime.passes.bisecting import LONGEST_PAUSE_S, BisectingSender
 
 pytestmark = pytest.mark.anyio
 
 
 async def test_an_item_that_never_comes_again_is_forgotten() -> None:
     clock = ManualClock()
-    apart = Apart("item", clock=clock)
+    sender = BisectingSender("item", clock=clock)
     bad = {"first"}
 
     async def call(items: Sequence[str]) -> int:
@@ -21,11 +21,11 @@ async def test_an_item_that_never_comes_again_is_forgotten() -> None:
             raise StorageError("the test refuses it")
         return len(items)
 
-    await apart.send(["first", "good"], call, str)
-    assert apart.waiting == {"first"}
+    await sender.send(["first", "good"], call, str)
+    assert sender.waiting == {"first"}
     clock.advance(20 * LONGEST_PAUSE_S)
     bad.add("second")
-    await apart.send(["second", "good"], call, str)
+    await sender.send(["second", "good"], call, str)
 
-    assert apart.waiting == {"second"}
-    assert {*apart._aside} == {"second"}
+    assert sender.waiting == {"second"}
+    assert {*sender._aside} == {"second"}

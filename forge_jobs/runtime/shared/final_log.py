@@ -11,7 +11,7 @@ _AT_MOST = 0.5
 """Seconds. A log may block, and the process ends all the same."""
 
 
-def say_and_flush(say: Callable[[], object], at_most: float = _AT_MOST) -> bool:
+def log_and_flush(say: Callable[[], object], at_most: float = _AT_MOST) -> bool:
     """Call ``say``, then flush the log and both streams; False: not within ``at_most`` seconds."""
 
     def run() -> None:

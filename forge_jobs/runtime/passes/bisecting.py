@@ -7,7 +7,7 @@ from typing import NamedTuple, TypeVar
 from forge_jobs.clock import Clock, SystemClock
 from forge_jobs.errors import StorageRefused, Unavailable
 from forge_jobs.reports import reporter
-from forge_jobs.runtime.shared.troubles import by_reason
+from forge_jobs.runtime.shared.failure_texts import by_reason
 
 logger = reporter(__name__)
 
@@ -30,7 +30,7 @@ class _Aside(NamedTuple):
     reason: str
 
 
-class Apart:
+class BisectingSender:
     """Sends batches; an item at fault is found by halves, named, and sent again apart.
 
     :param what: what an item is, for the log
@@ -48,7 +48,7 @@ class Apart:
         return frozenset(key for key, each in self._aside.items() if each.due_at > now)
 
     @property
-    def because(self) -> tuple[str, ...]:
+    def refusals(self) -> tuple[str, ...]:
         """What is set aside and why: a line for each reason, with the first item of it."""
         kept = self._remembered(self._clock.elapsed())
         return by_reason((f"{self._what} {key}", each.reason) for key, each in kept.items())

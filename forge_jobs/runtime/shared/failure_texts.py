@@ -5,17 +5,17 @@ from collections.abc import Iterable
 from forge_jobs.errors import StorageRefused
 
 
-def deed_of(error: Exception) -> str:
+def failure_of(error: Exception) -> str:
     """What the store does."""
     return "the store refuses" if isinstance(error, StorageRefused) else "the store does not answer"
 
 
-def trouble_of(error: Exception, of: str = "") -> str:
+def health_text_of(error: Exception, of: str = "") -> str:
     """The same for health, which names what somebody has to mend.
 
     :param of: whose call it was
     """
-    words = f"{deed_of(error)} {of}".rstrip()
+    words = f"{failure_of(error)} {of}".rstrip()
     return f"{words}: {error}" if isinstance(error, StorageRefused) else words
 
 
