@@ -113,7 +113,7 @@ async def run_until(
             start, starting, (lambda _: end_process(1)) if starting.exit_with_stuck else None
         )
         await wait_to_its_end(
-            UncancellableTask(down, loop=asyncio.get_running_loop()),
+            UncancellableTask(down),
             starting.hurry,
             shielded=True,
         )

@@ -149,7 +149,7 @@ class PodStopper:
 
     def _begun(self) -> asyncio.Task[StopReport]:
         if self._stopped is None:
-            self._stopped = UncancellableTask(self._stop(), loop=self._loop, name="forge-jobs stop")
+            self._stopped = UncancellableTask(self._stop(), name="forge-jobs stop")
             self._stopped.add_done_callback(self._pod.stop_ended)
         return self._stopped
 
@@ -162,9 +162,7 @@ class PodStopper:
 
     def _draining(self) -> asyncio.Task[None]:
         if self._drained is None:
-            self._drained = UncancellableTask(
-                self._drain(), loop=self._loop, name="forge-jobs drain"
-            )
+            self._drained = UncancellableTask(self._drain(), name="forge-jobs drain")
         return self._drained
 
     def _start_nothing_more(self) -> None:
