@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from forge_jobs.durations import DURATION_FIX, parse_duration
-from forge_jobs.errors import ConfigError, InvalidInput
+from forge_jobs.errors import ConfigError, InvalidInput, a_type
 from forge_jobs.model.names import check_name, check_queue
 from forge_jobs.model.queues import MAX_WORKERS_LIMIT, RateLimit, check_concurrency
 from forge_jobs.model.retention import EVENTS_KEPT, HISTORY_KEPT
@@ -59,7 +59,8 @@ class RuntimeSettings(Struct, frozen=True, kw_only=True):
         turns claim-ahead off
     :param snooze_budget: how long a job may be handed back by snooze or throttle, from the first
         time on, before the next one makes it dead; for handlers without ``max_snoozes``
-    :param max_crashes: the crash that makes a job dead, for handlers that do not set their own
+    :param max_crashes: after this many crashes a job is dead, unless its handler sets another
+        limit
     :param hung_after: a loop blocked for this long counts as hung: the pod gives up
     :param blocked_after: a loop blocked for this long is reported with the handler's stack
     """
@@ -268,7 +269,7 @@ def _read(label: str, name: str, value: object) -> Any:
 
 def _as_duration(value: object) -> timedelta:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise ValueError(f"is a {type(value).__name__}; {DURATION_FIX}")
+        raise ValueError(f"is {a_type(value)}; {DURATION_FIX}")
     return parse_duration(value.strip() if isinstance(value, str) else f"{value}")
 
 
@@ -294,7 +295,7 @@ def _as_concurrency(value: object) -> int:
 
 def _as_text(value: object) -> str:
     if not isinstance(value, str):
-        raise ValueError(f"is a {type(value).__name__}; give a text")
+        raise ValueError(f"is {a_type(value)}; give a text")
     return value.strip()
 
 

@@ -30,6 +30,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 
+def a_type(value: object) -> str:
+    """Name the type of a wrong value, with the article that suits the name."""
+    name = type(value).__name__
+    return f"an {name}" if name[:1] in "AEIOUaeiou" else f"a {name}"
+
+
 class ForgeJobsError(Exception):
     """Base of everything above: ``except ForgeJobsError`` catches all of it."""
 
@@ -118,7 +124,7 @@ class StorageClosed(StorageError):
 
 
 CONCERNS_ALL = (Unavailable, SchemaMismatch, StorageClosed)
-"""What befalls a call whatever is in it: no smaller batch would fare better. But see
+"""Errors that do not depend on the items: splitting the batch cannot help. But see
 :class:`Locked` and :class:`StorageRefused`."""
 
 OF_VALUES = (InvalidInput, Conflict, NotFound)

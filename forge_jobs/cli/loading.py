@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from forge_jobs.config import PREFIX_ROUTER, Deployment, variable_of
-from forge_jobs.errors import ConfigError, ForgeJobsError
+from forge_jobs.errors import ConfigError, ForgeJobsError, a_type
 from forge_jobs.handlers.registry import HandlerRegistry, load_object, load_registry
 from forge_jobs.handlers.routing import Router, checked_router, prefix_router
 
@@ -42,7 +42,7 @@ def load_router(deployment: Deployment) -> Router | None:
     found = _imported(named, load_object)
     if not callable(found):
         raise ConfigError(
-            f"{variable_of('router')}: {named} is a {type(found).__name__}; name a function that "
+            f"{variable_of('router')}: {named} is {a_type(found)}; name a function that "
             "takes a kind and returns a queue, or None"
         )
     return checked_router(found)

@@ -1,4 +1,4 @@
-"""Which jobs a command means: ids, or a filter."""
+"""Options that select the jobs of a command: ids, or a filter."""
 
 import functools
 from collections.abc import Callable
@@ -17,6 +17,7 @@ from forge_jobs.model.names import check_name
 
 T = TypeVar("T")
 
+_BY_NAME = {name: each for each in JobStatus for name in (each.value, each.in_words)}
 _OPTIONS = (
     click.option("--queue", "queues", multiple=True, metavar="NAME", help="Of these queues."),
     click.option("--kind", "kinds", multiple=True, metavar="KIND", help="Of these kinds."),
@@ -24,8 +25,8 @@ _OPTIONS = (
         "--status",
         "statuses",
         multiple=True,
-        type=click.Choice([status.value for status in JobStatus]),
-        help="In these statuses.",
+        type=click.Choice([status.in_words for status in JobStatus] + [JobStatus.FAILED.value]),
+        help="In these statuses. Retrying and failed are the same.",
     ),
     click.option(
         "--cause",
@@ -33,7 +34,7 @@ _OPTIONS = (
         multiple=True,
         type=click.Choice([cause.value for cause in Cause]),
         metavar="CAUSE",
-        help="In their status for these causes, as timed_out or crashed.",
+        help="With these causes of their status, as timed_out or crashed.",
     ),
     click.option("--tag", help="With this tag."),
     click.option("--unique-key", help="With this unique key."),
@@ -44,7 +45,7 @@ _OPTIONS = (
 
 
 def filter_options(command: Callable[..., T]) -> Callable[..., T]:
-    """Add the parts of a filter as options; the command is given the ``which`` they make."""
+    """Add the parts of a filter as options, and pass the filter to the command as ``which``."""
 
     @functools.wraps(command)
     def with_filter(
@@ -63,7 +64,7 @@ def filter_options(command: Callable[..., T]) -> Callable[..., T]:
         which = JobFilter(
             queues=tuple(check_name("queue", name) for name in queues),
             kinds=tuple(check_name("kind", name) for name in kinds),
-            statuses=tuple(JobStatus(status) for status in statuses),
+            statuses=tuple(_BY_NAME[status] for status in statuses),
             causes=tuple(Cause(cause) for cause in causes),
             tag=tag and check_name("tag", tag),
             unique_key=unique_key and check_name("unique-key", unique_key),
@@ -84,7 +85,7 @@ def chosen(
 ) -> JobFilter:
     """The jobs that a bulk command was given: ids, a filter with ``--all-matching``, or ``--all``.
 
-    :raises InvalidInput: none of them, or several, or something that is not an id
+    :raises InvalidInput: none of the three is given, or several, or a bad id
     """
     is_filtered = which != JobFilter()
     if job_ids and (all_matching or every or is_filtered):

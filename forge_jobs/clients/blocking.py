@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from forge_jobs.clients.bulk import BulkTotals
 from forge_jobs.clients.calls import ClientCalls
 from forge_jobs.clients.routes import NotLookedUp
-from forge_jobs.errors import InvalidInput, StorageError
+from forge_jobs.errors import InvalidInput, StorageError, a_type
 from forge_jobs.handlers.preparing import Router, check_request, check_requests
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.handlers.requests import EnqueueRequest
@@ -40,7 +40,7 @@ def run_without_loop(connection: object, call: Callable[[], Coroutine[Any, Any, 
     if hasattr(connection, "run_sync") or hasattr(connection, "fetchrow"):
         raise InvalidInput(
             "connection",
-            f"is a {type(connection).__name__}, which waits",
+            f"is {a_type(connection)}",
             "give a Connection or Session, or use the asynchronous client",
         )
     coroutine = call()
@@ -73,7 +73,7 @@ class SyncJobClient:
         repeat_for: timedelta | float = 10.0,
     ) -> None:
         if not callable(open_storage):
-            problem = f"is a {type(open_storage).__name__}"
+            problem = f"is {a_type(open_storage)}"
             if inspect.iscoroutine(open_storage):
                 open_storage.close()
             fix = 'give a function that opens one, as lambda: open_storage("sqlite:///jobs.db")'

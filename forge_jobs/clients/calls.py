@@ -10,7 +10,7 @@ from forge_jobs.clients.bulk import BulkTotals, in_batches
 from forge_jobs.clients.results import AwaitedJobs, read_result
 from forge_jobs.clients.routes import NotLookedUp, PublishedRoutes
 from forge_jobs.clock import Clock, SystemClock
-from forge_jobs.errors import InvalidInput, NotFound, StorageError
+from forge_jobs.errors import InvalidInput, NotFound, StorageError, a_type
 from forge_jobs.handlers.durations import check_duration
 from forge_jobs.handlers.preparing import (
     Router,
@@ -313,7 +313,7 @@ class ClientCalls:
     ) -> Page:
         """A page of matching jobs, newest first."""
         if which is not None and not isinstance(which, JobFilter):
-            raise InvalidInput("which", f"is a {type(which).__name__}", "give JobFilter(...)")
+            raise InvalidInput("which", f"is {a_type(which)}", "give JobFilter(...)")
         return await self._jobs.list(which or JobFilter(), cursor=cursor, limit=limit)
 
 

@@ -186,7 +186,7 @@ class AwaitedJobs:
             wait.future.set_result(found)
         elif not self._goes_on(wait):
             status = found.status if isinstance(found, Job) else found
-            text = f"job {wait.job_id} is {status} after {wait.limit:g} seconds"
+            text = f"job {wait.job_id} is {status.in_words} after {wait.limit:g} seconds"
             wait.future.set_exception(ResultTimeout(text))
 
     def _goes_on(self, wait: _Wait) -> bool:

@@ -9,6 +9,7 @@ import click
 from msgspec import Struct
 
 from forge_jobs.demo.handlers import FILES
+from forge_jobs.model.jobs import JobStatus
 from forge_jobs.model.processes import PodState
 
 if TYPE_CHECKING:
@@ -123,7 +124,9 @@ class PlainView(SilentView):
             return
         self._next = observation.seconds + _LINE_EVERY
         files = observation.counts.get(FILES, {})
-        states = ", ".join(f"{files[name]} {name}" for name in _SHOWN if files.get(name))
+        states = ", ".join(
+            f"{files[name]} {JobStatus(name).in_words}" for name in _SHOWN if files.get(name)
+        )
         pods = " + ".join(_pod_text(pod) for pod in observation.pods) or "none yet"
         click.echo(f"{observation.seconds:5.1f} s  {rate:4.0f}/s  files: {states}; pods: {pods}")
 
@@ -181,7 +184,7 @@ def _queue_table(observation: Observation) -> "RenderableType":
 
     table = Table("queue", box=None, header_style="dim", pad_edge=False)
     for name in _SHOWN:
-        table.add_column(name, justify="right")
+        table.add_column(JobStatus(name).in_words, justify="right")
     for queue, by_status in observation.counts.items():
         table.add_row(queue, *(str(by_status.get(name, 0)) for name in _SHOWN))
     return table

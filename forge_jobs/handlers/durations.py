@@ -3,7 +3,7 @@
 import math
 from datetime import timedelta
 
-from forge_jobs.errors import InvalidInput
+from forge_jobs.errors import InvalidInput, a_type
 
 MAX_DURATION = timedelta(days=36_500)
 """Bounds what is added to a store's now: a century fits every store's instants."""
@@ -25,7 +25,7 @@ def check_duration(field: str, value: object, *, above_zero: bool = False) -> ti
             raise InvalidInput(field, f"is {value}", f"{fix}, at most a hundred years")
         duration = timedelta(seconds=value)
     else:
-        raise InvalidInput(field, f"is a {type(value).__name__}", fix)
+        raise InvalidInput(field, f"is {a_type(value)}", fix)
     if duration > MAX_DURATION:
         raise InvalidInput(field, f"is {duration}", f"{fix}, at most a hundred years")
     if duration < _ZERO or (above_zero and duration == _ZERO):

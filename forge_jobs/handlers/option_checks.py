@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from forge_jobs.errors import InvalidInput
+from forge_jobs.errors import InvalidInput, a_type
 from forge_jobs.model.jobs import MAX_MAX_ATTEMPTS, MAX_PRIORITY, MIN_PRIORITY
 from forge_jobs.model.names import check_name
 
@@ -17,7 +17,7 @@ def check_priority(value: object) -> int:
     :raises InvalidInput: it is no integer, or out of bounds
     """
     if type(value) is not int:
-        raise InvalidInput("priority", f"is a {type(value).__name__}", _PRIORITY_FIX)
+        raise InvalidInput("priority", f"is {a_type(value)}", _PRIORITY_FIX)
     if not MIN_PRIORITY <= value <= MAX_PRIORITY:
         raise InvalidInput("priority", f"is {value}", _PRIORITY_FIX)
     return value
@@ -31,7 +31,7 @@ def check_attempts(value: object) -> int | None:
     if value is None:
         return None
     if type(value) is not int:
-        raise InvalidInput("max_attempts", f"is a {type(value).__name__}", _ATTEMPTS_FIX)
+        raise InvalidInput("max_attempts", f"is {a_type(value)}", _ATTEMPTS_FIX)
     if not 1 <= value <= MAX_MAX_ATTEMPTS:
         raise InvalidInput("max_attempts", f"is {value}", _ATTEMPTS_FIX)
     return value
@@ -44,7 +44,7 @@ def check_tags(value: object) -> tuple[str, ...]:
     """
     fix = f"give a sequence of at most {MAX_TAGS} names"
     if isinstance(value, str) or not isinstance(value, Iterable):
-        raise InvalidInput("tags", f"is a {type(value).__name__}", fix)
+        raise InvalidInput("tags", f"is {a_type(value)}", fix)
     tags = tuple(dict.fromkeys(check_name("tags", tag) for tag in value))
     if len(tags) > MAX_TAGS:
         raise InvalidInput("tags", f"holds {len(tags)} tags", fix)

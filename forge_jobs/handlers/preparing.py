@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from forge_jobs.errors import InvalidInput
+from forge_jobs.errors import InvalidInput, a_type
 from forge_jobs.handlers.durations import check_duration
 from forge_jobs.handlers.handler import Handler
 from forge_jobs.handlers.option_checks import check_attempts, check_priority, check_tags
@@ -188,9 +188,7 @@ def _payload_text(payload: object) -> str:
             raise InvalidInput("payload", "is not a JSON object", "give the arguments by name")
         return payload
     if not isinstance(payload, Mapping):
-        raise InvalidInput(
-            "payload", f"is a {type(payload).__name__}", "give a mapping of argument names"
-        )
+        raise InvalidInput("payload", f"is {a_type(payload)}", "give a mapping of argument names")
     return encode_json("payload", payload)
 
 
@@ -201,7 +199,7 @@ def check_request(value: object) -> None:
     """
     if isinstance(value, EnqueueRequest):
         return
-    problem, fix = f"is a {type(value).__name__}", 'EnqueueRequest("kind", {...})'
+    problem, fix = f"is {a_type(value)}", 'EnqueueRequest("kind", {...})'
     name = getattr(value, "__name__", "handler")
     if inspect.iscoroutine(value):
         value.close()
@@ -222,7 +220,7 @@ def check_requests(requests: object) -> None:
     if isinstance(requests, EnqueueRequest | str | Mapping) or not isinstance(requests, Iterable):
         raise InvalidInput(
             "requests",
-            f"is a {type(requests).__name__}",
+            f"is {a_type(requests)}",
             "give a list of requests; enqueue takes a single one",
         )
 
@@ -269,7 +267,7 @@ def _aware(field: str, value: object) -> datetime | None:
         return None
     fix = "give an aware datetime, such as datetime(2030, 1, 31, tzinfo=UTC)"
     if not isinstance(value, datetime):
-        raise InvalidInput(field, f"is a {type(value).__name__}", fix)
+        raise InvalidInput(field, f"is {a_type(value)}", fix)
     if value.utcoffset() is None:
         raise InvalidInput(field, "is naive", fix)
     try:
@@ -284,7 +282,7 @@ def _positive(field: str, value: timedelta | float | None) -> timedelta | None:
 
 def _flag(field: str, value: object) -> bool:
     if not isinstance(value, bool):
-        raise InvalidInput(field, f"is a {type(value).__name__}", "give True or False")
+        raise InvalidInput(field, f"is {a_type(value)}", "give True or False")
     return value
 
 
@@ -296,7 +294,7 @@ def _unique(key: str | None, unique: Unique | None) -> Unique | None:
     if unique is None:
         return None
     if not isinstance(unique, Unique):
-        raise InvalidInput("unique", f"is a {type(unique).__name__}", "give Unique(key, mode=...)")
+        raise InvalidInput("unique", f"is {a_type(unique)}", "give Unique(key, mode=...)")
     check_name("unique", unique.key)
     if unique.mode not in _MODES:
         raise InvalidInput("unique", f"has mode {unique.mode!r}", f"give one of {_MODES}")
@@ -305,7 +303,7 @@ def _unique(key: str | None, unique: Unique | None) -> Unique | None:
 
 def _after(parents: Sequence[str | After]) -> tuple[After, ...]:
     if isinstance(parents, str | After) or not isinstance(parents, Iterable):
-        raise InvalidInput("after", f"is a {type(parents).__name__}", "give a list of job ids")
+        raise InvalidInput("after", f"is {a_type(parents)}", "give a list of job ids")
     edges: dict[str, After] = {}
     for parent in parents:
         edge = parent if isinstance(parent, After) else After(check_job_id(parent, "after"))
@@ -324,8 +322,8 @@ def _after(parents: Sequence[str | After]) -> tuple[After, ...]:
 def _strings(field: str, value: object) -> str:
     fix = "give a mapping of strings to strings"
     if not isinstance(value, Mapping):
-        raise InvalidInput(field, f"is a {type(value).__name__}", fix)
+        raise InvalidInput(field, f"is {a_type(value)}", fix)
     for key, text in value.items():
         if not isinstance(key, str) or not isinstance(text, str):
-            raise InvalidInput(f"{field}.{key}", f"is a {type(text).__name__}", fix)
+            raise InvalidInput(f"{field}.{key}", f"is {a_type(text)}", fix)
     return encode_json(field, value, MAX_METADATA_BYTES)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import timedelta
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, TypeVarTuple, cast, overload
 
-from forge_jobs.errors import ConfigError, InvalidInput, RegistrationError
+from forge_jobs.errors import ConfigError, InvalidInput, RegistrationError, a_type
 from forge_jobs.handlers.context import JobContext
 from forge_jobs.handlers.durations import check_duration
 from forge_jobs.handlers.handler import Handler
@@ -76,7 +76,7 @@ class HandlerRegistry:
             exponential with jitter
         :param retry_on: retry only these exceptions
         :param never_retry_on: a job that ends with one of these is dead at once
-        :param max_crashes: the crash of its process that makes a job dead
+        :param max_crashes: after this many crashes of its process a job is dead
         :param max_snoozes: hand-backs by ``Snoozed`` or ``Throttled`` before the next one makes a
             job dead; when left out they are bounded by time instead (``FORGE_SNOOZE_BUDGET``)
         :raises RegistrationError: at once for wrong options, when decorating for a function
@@ -236,7 +236,7 @@ def check_registry(value: object) -> HandlerRegistry:
         return value
     raise InvalidInput(
         "handlers",
-        f"is a {type(value).__name__}",
+        f"is {a_type(value)}",
         "give the HandlerRegistry whose job(...) decorates the functions",
     )
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from forge_jobs.errors import InvalidInput
+from forge_jobs.errors import InvalidInput, a_type
 from forge_jobs.handlers.preparing import Router
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.model.names import check_queue
@@ -47,7 +47,7 @@ def checked_router(router: Router) -> Router:
     """
     if not callable(router):
         fix = "give a function of the kind, such as prefix_router()"
-        raise InvalidInput("router", f"is a {type(router).__name__}", fix)
+        raise InvalidInput("router", f"is {a_type(router)}", fix)
 
     def route(kind: str) -> str | None:
         try:

@@ -10,7 +10,7 @@ from enum import StrEnum
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
-from forge_jobs.errors import InvalidInput
+from forge_jobs.errors import InvalidInput, a_type
 from forge_jobs.model.ids import HostId, JobId
 from forge_jobs.model.jobs import Cause, Hold, JobStatus
 
@@ -48,7 +48,7 @@ class JobFilter(Struct, frozen=True, kw_only=True):
                 force_setattr(self, name, _several(name, given, members))
         for name in ("tag", "unique_key", "schedule"):
             if not isinstance(text := getattr(self, name), str | None):
-                raise InvalidInput(name, f"is a {type(text).__name__}", "give a text")
+                raise InvalidInput(name, f"is {a_type(text)}", "give a text")
         for name in ("enqueued_before", "enqueued_after"):
             at = getattr(self, name)
             if at is not None and (not isinstance(at, datetime) or at.utcoffset() is None):
@@ -69,7 +69,7 @@ def _several(name: str, given: object, members: type[StrEnum] | None) -> tuple[s
     """The texts of one part of a filter, those of an enum as its members."""
     values = (given,) if isinstance(given, str) else given
     if not isinstance(values, Iterable):
-        raise InvalidInput(name, f"is a {type(values).__name__}", "give a tuple of texts")
+        raise InvalidInput(name, f"is {a_type(values)}", "give a tuple of texts")
     return tuple(_one(name, value, members) for value in values)
 
 

@@ -13,7 +13,7 @@ from typing import NewType
 
 from ulid import ULID, base32
 
-from forge_jobs.errors import InvalidInput
+from forge_jobs.errors import InvalidInput, a_type
 
 JobId = NewType("JobId", str)
 HostId = NewType("HostId", str)
@@ -99,8 +99,7 @@ def check_job_id(value: str, field: str = "id") -> JobId:
     :raises InvalidInput: it is not a ULID
     """
     if not isinstance(value, str):
-        kind = type(value).__name__
-        raise InvalidInput(field, f"is a {kind}", "give the id of a job, as outcome.job_id")
+        raise InvalidInput(field, f"is {a_type(value)}", "give the id of a job, as outcome.job_id")
     upper = value.upper()
     # The first character carries three bits only: 128 bits in 26 characters of five.
     if len(upper) != _ULID_LENGTH or not _CROCKFORD.issuperset(upper) or upper[0] > "7":

@@ -33,13 +33,18 @@ class JobStatus(StrEnum):
     IN_PROGRESS = "in_progress"
     """Claimed; a handler runs or is about to."""
     FAILED = "failed"
-    """The last attempt failed; waits for its retry."""
+    """The last attempt failed, and the job waits for its retry. People read "retrying"."""
     DONE = "done"
     """The handler succeeded."""
     DEAD = "dead"
     """Gave up."""
     CANCELLED = "cancelled"
-    """Stopped on request, expired before it ran, or given up with a job that it waited for."""
+    """Stopped on request, expired before a run, or given up with a job that this job waited for."""
+
+    @property
+    def in_words(self) -> str:
+        """The status as people read it: ``failed`` is "retrying"."""
+        return "retrying" if self is JobStatus.FAILED else self.value
 
 
 ACTIVE = frozenset({JobStatus.BLOCKED, JobStatus.PENDING, JobStatus.IN_PROGRESS, JobStatus.FAILED})

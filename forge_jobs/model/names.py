@@ -2,7 +2,7 @@
 
 import unicodedata
 
-from forge_jobs.errors import InvalidInput
+from forge_jobs.errors import InvalidInput, a_type
 
 MAX_NAME_LENGTH = 200
 _FIX = f"give 1 to {MAX_NAME_LENGTH} characters without control characters or commas"
@@ -33,7 +33,7 @@ def check_name(field: str, value: object) -> str:
     :raises InvalidInput: the value breaks a rule
     """
     if not isinstance(value, str):
-        raise InvalidInput(field, f"is a {type(value).__name__}, not a string", _FIX)
+        raise InvalidInput(field, f"is {a_type(value)}, not a string", _FIX)
     if not value:
         raise InvalidInput(field, "is empty", _FIX)
     if len(value) > MAX_NAME_LENGTH:

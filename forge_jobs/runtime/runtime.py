@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from forge_jobs.clock import Clock, SystemClock
 from forge_jobs.config import RuntimeSettings
-from forge_jobs.errors import ConfigError, InvalidInput
+from forge_jobs.errors import ConfigError, InvalidInput, a_type
 from forge_jobs.handlers.durations import check_duration
 from forge_jobs.handlers.registry import HandlerRegistry, check_registry
 from forge_jobs.handlers.routing import Router, checked_router
@@ -73,7 +73,7 @@ class QueueRuntime:
         self._settings = RuntimeSettings() if settings is None else settings
         if not isinstance(self._settings, RuntimeSettings):
             fix = "give RuntimeSettings(...)"
-            raise InvalidInput("settings", f"is a {type(settings).__name__}", fix)
+            raise InvalidInput("settings", f"is {a_type(settings)}", fix)
         self._rate_limits = dict(rate_limits or {})
         for scope, limit in self._rate_limits.items():
             check_name("rate_limits", scope)
@@ -108,7 +108,7 @@ class QueueRuntime:
         for name in names:
             if not isinstance(name, str):
                 fix = 'give names one by one, as with_queues("gh", slack=2) or with_queues(*names)'
-                raise InvalidInput("queue", f"is a {type(name).__name__}", fix)
+                raise InvalidInput("queue", f"is {a_type(name)}", fix)
         given = dict.fromkeys(names) | queues
         for name, wanted in given.items():
             check_queue("queue", name)

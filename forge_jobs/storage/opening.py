@@ -5,7 +5,7 @@ from importlib import import_module
 from pathlib import Path
 
 from forge_jobs.clock import Clock
-from forge_jobs.errors import InvalidInput
+from forge_jobs.errors import InvalidInput, a_type
 from forge_jobs.storage.backend import Backend, Migrator
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.storage.urls import unknown
@@ -116,7 +116,7 @@ async def back_up(url: str, target: Path) -> None:
 def _backend(url: str) -> Backend:
     if not isinstance(url, str):
         example = "give a text, for example sqlite:///jobs.db"
-        raise InvalidInput("url", f"is a {type(url).__name__}", example)
+        raise InvalidInput("url", f"is {a_type(url)}", example)
     scheme, separator, _ = url.partition("://")
     if not separator:
         raise InvalidInput("url", "has no scheme", "give for example sqlite:///jobs.db")

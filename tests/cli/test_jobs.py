@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from datetime import timedelta
 
 import anyio
 import pytest
@@ -14,7 +15,7 @@ from forge_jobs.model.processes import AllocationChange, Slots
 from forge_jobs.runtime.passes.cleanup import hand_over_once
 from forge_jobs.storage.opening import open_storage
 from tests.cli.conftest import CommandLine
-from tests.support.factories import KIND, QUEUE, claim_one, new_job, register
+from tests.support.factories import KIND, QUEUE, claim_one, failed, finish, new_job, register
 
 Enqueue = Callable[..., str]
 UNKNOWN_ID = "01J00000000000000000000000"
@@ -300,3 +301,21 @@ async def run_one_in_the_only_slot(url: str) -> None:
         assert await storage.procs.allocate([change]) == [True]
         claimed = await claim_one(storage, lease)
         assert await storage.jobs.record_start([claimed.claim]) == [True]
+
+
+def test_people_read_that_a_failed_job_is_retrying(forge: CommandLine, enqueue: Enqueue) -> None:
+    job_id = enqueue(KIND)
+    anyio.run(fail_once, forge.url)
+
+    for word in ("retrying", "failed"):
+        listed = forge("jobs", "list", "--status", word).stdout.splitlines()
+        assert [line.split()[:4] for line in listed[1:]] == [[job_id, QUEUE, KIND, "retrying"]]
+    assert "status:        retrying" in forge("jobs", "show", job_id).stdout
+    assert " retrying " in forge("queues", "list").stdout.splitlines()[0].lower()
+    assert forge.json("jobs", "show", job_id)["status"] == "failed"
+
+
+async def fail_once(url: str) -> None:
+    async with await open_storage(url) as storage:
+        job = await claim_one(storage, await register(storage))
+        assert await finish(storage, job, failed(timedelta(hours=1)))

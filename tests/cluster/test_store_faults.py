@@ -125,7 +125,7 @@ async def test_lost_replies_are_made_good_without_a_crash_or_a_second_job(
     assert len(done) == 22
     assert {(job.attempt, job.crashes) for job in done} == {(1, 0)}
     assert pod.exit_code is None
-    assert "its claim never arrived here" in pods.log.read_text(), "a reply was lost"
+    assert "but the reply was lost" in pods.log.read_text(), "a reply was lost"
 
 
 async def _has_jobs(storage: Storage, count: int) -> bool:

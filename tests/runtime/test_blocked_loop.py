@@ -79,7 +79,7 @@ async def test_a_loop_that_hangs_is_given_up(
         outcome = await handle.enqueue(hangs.request())
         assert await handle.result(outcome.job_id, timeout=20) is True
         problems = handle.health().problems
-        assert "the event loop hangs" in problems
+        assert any(problem.endswith("this pod is shutting down") for problem in problems)
         # Nobody beats any more, so nothing may run on either.
         assert any(problem.startswith("fenced") for problem in problems)
     assert codes == [HUNG_EXIT_CODE]

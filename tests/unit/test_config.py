@@ -246,8 +246,8 @@ def test_a_wrong_rate_limit_is_refused_by_its_variable(text: str, problem: str) 
         ("max_crashes = -1", "max_crashes: '-1' is not a whole number"),
         ("queues = 3", "queues: is neither a text nor a list"),
         ("rate_limits = 3", "rate_limits: is neither a text nor a table"),
-        ("rate_limits = { a = 3 }", "rate_limits: is a int; give a text"),
-        ("storage_url = 3", "storage_url: is a int; give a text"),
+        ("rate_limits = { a = 3 }", "rate_limits: is an int; give a text"),
+        ("storage_url = 3", "storage_url: is an int; give a text"),
         ("= nonsense", "settings file forge_jobs.toml: is not TOML"),
     ],
 )

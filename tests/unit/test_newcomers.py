@@ -95,7 +95,7 @@ async def test_what_is_enqueued_is_a_request(
 async def test_enqueue_many_takes_a_list(storage: Storage) -> None:
     async with JobClient(storage) as client:
         for given in (EnqueueRequest("a"), "a", 5, sync_issue):
-            with pytest.raises(InvalidInput, match=r"requests: is a .*; give a list of requests"):
+            with pytest.raises(InvalidInput, match=r"requests: is an? .*; give a list of requests"):
                 await client.enqueue_many(cast("Any", given))
 
 
@@ -191,7 +191,7 @@ def test_a_filter_takes_texts() -> None:
     [
         ({"statuses": ("finished",)}, "statuses: holds 'finished'; give any of blocked, pending,"),
         ({"causes": "bored"}, "causes: holds 'bored'; give any of enqueued,"),
-        ({"kinds": 5}, "kinds: is a int; give a tuple of texts"),
+        ({"kinds": 5}, "kinds: is an int; give a tuple of texts"),
         ({"kinds": (5,)}, "kinds: holds a int; give a tuple of texts"),
         ({"tag": ("a",)}, "tag: is a tuple; give a text"),
         ({"enqueued_before": datetime(2030, 1, 1)}, "enqueued_before: is datetime"),  # noqa: DTZ001
@@ -207,7 +207,7 @@ async def test_a_job_is_named_by_its_id(storage: Storage) -> None:
     async with JobClient(storage) as client:
         outcome: Any = await client.enqueue(EnqueueRequest("a", queue="q"))
         for call in (client.get, client.cancel, client.delete, lambda job: client.result(job, 0)):
-            with pytest.raises(InvalidInput, match=r"is a EnqueueOutcome; .* as outcome\.job_id"):
+            with pytest.raises(InvalidInput, match=r"is an EnqueueOutcome; .* as outcome\.job_id"):
                 await call(outcome)
 
 

@@ -39,13 +39,13 @@ _Operation = Callable[[JobFilter, str | None], Awaitable[BulkOutcome]]
 
 @click.group()
 def jobs() -> None:
-    """Look at jobs, and change their course."""
+    """Look at jobs and change them."""
 
 
 @jobs.command("list")
 @filter_options
 @click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True)
-@click.option("--cursor", help="Go on where an earlier page ended.")
+@click.option("--cursor", help="Continue where an earlier page ended.")
 @json_option
 @deployment_options
 def list_jobs(
@@ -59,7 +59,7 @@ def list_jobs(
     columns = ["id", "queue", "kind", "status", "cause", "attempt", "due", "last error"]
     emit_table(columns, [_line(job) for job in page.jobs], none=_NONE[page.looked_back_to is None])
     if page.looked_back_to:
-        talk(f"Looked back to {_made_at(page.looked_back_to)}; older jobs may match as well.")
+        talk(f"Looked back to {_made_at(page.looked_back_to)}; older jobs may match too.")
     if page.silent:
         talk(f"Left out, as their server does not answer: {', '.join(page.silent)}.")
     if page.cursor:
@@ -67,7 +67,7 @@ def list_jobs(
 
 
 def _made_at(job_id: JobId) -> str:
-    """When the id was made, if it says so, and the id."""
+    """The id, with its time of creation where the id is a ULID."""
     try:
         return f"{instant(ULID.from_str(job_id).datetime)} ({job_id})"
     except (ValueError, OverflowError):
@@ -79,7 +79,7 @@ _NONE = {True: "No job matches.", False: "No job matches among those looked at."
 
 def _line(job: JobSummary) -> list[object]:
     beside = "unreadable" if job.unreadable else job.hold
-    status = f"{job.status} ({beside})" if beside else job.status
+    status = f"{job.status.in_words} ({beside})" if beside else job.status.in_words
     attempt = f"{job.attempt}/{'-' if job.max_attempts is None else job.max_attempts}"
     due = "" if job.finished_at else instant(job.due_at)
     told = job.unreadable or job.last_error
@@ -91,7 +91,7 @@ def _line(job: JobSummary) -> list[object]:
 @json_option
 @deployment_options
 def show(deployment: Deployment, job_id: str, as_json: bool) -> None:
-    """Show one job whole: payload, result, errors and what happened when."""
+    """Show all of one job: payload, result, errors and its events."""
     wanted = check_job_id(job_id, "job-id")
 
     async def read(store: Storage) -> tuple[Job | None, list[TimelineEvent]]:
@@ -109,7 +109,7 @@ def show(deployment: Deployment, job_id: str, as_json: bool) -> None:
 
 
 def job_document(job: Job) -> dict[str, Any]:
-    """A job as its JSON document: what is stored as JSON text is shown as the value it is."""
+    """A job as a JSON document, with values in place of stored JSON texts."""
     document: dict[str, Any] = plain(job)
     for name in _JSON_TEXTS:
         text = document[name]
@@ -133,6 +133,8 @@ def _show(job: Job, events: list[TimelineEvent]) -> None:
 
 
 def _as_text(value: object) -> object:
+    if isinstance(value, JobStatus):
+        return value.in_words
     if isinstance(value, tuple):
         return ", ".join(str(item) for item in value)
     if isinstance(value, Mapping):
@@ -149,7 +151,7 @@ def _bulk_options(command: Callable[..., None]) -> Callable[..., None]:
         filter_options,
         click.option("--all-matching", is_flag=True, help="Every job that the filter matches."),
         click.option("--all", "every", is_flag=True, help="Every job of the store."),
-        click.option("--yes", is_flag=True, help="Do not ask before many are changed."),
+        click.option("--yes", is_flag=True, help="Do not ask before changing jobs by filter."),
         json_option,
         deployment_options,
     )
@@ -162,14 +164,14 @@ _COUNTS = ("enqueued", "succeeded", "failed", "timed_out", "crashed")
 
 
 @jobs.command()
-@click.option("--queue", "names", multiple=True, help="Of this queue; may be given again.")
+@click.option("--queue", "names", multiple=True, help="Of this queue. May be repeated.")
 @click.option(
     "--over", type=DURATION, default="1h", show_default=True, help="How far to look back."
 )
 @json_option
 @deployment_options
 def stats(deployment: Deployment, names: tuple[str, ...], over: timedelta, as_json: bool) -> None:
-    """Show what became of jobs of late and how long they took, per queue."""
+    """Show per queue how recent attempts ended and how long they took."""
     for name in names:
         check_name("queue", name)
 
@@ -203,21 +205,21 @@ def cancel(deployment: Deployment, **options: Any) -> None:
 @jobs.command()
 @_bulk_options
 def requeue(deployment: Deployment, **options: Any) -> None:
-    """Give failed, dead and cancelled jobs all their attempts again."""
+    """Give retrying, dead and cancelled jobs all their attempts again."""
     _change(deployment, "requeue", "requeued", **options)
 
 
 @jobs.command()
 @_bulk_options
 def delete(deployment: Deployment, **options: Any) -> None:
-    """Remove jobs for good; running ones are refused."""
+    """Remove jobs for good. Running jobs are refused."""
     _change(deployment, "delete", "deleted", **options)
 
 
 @jobs.command("release-held")
 @_bulk_options
 def release_held(deployment: Deployment, **options: Any) -> None:
-    """Let blocked jobs run without the failed jobs that hold them."""
+    """Let blocked jobs run without the unsuccessful jobs that hold them."""
     _change(deployment, "release_held", "released", **options)
 
 
@@ -277,7 +279,7 @@ def _change(
 
 
 def _confirm(deployment: Deployment, verb: str, which: JobFilter, *, yes: bool) -> None:
-    """Say how many jobs are meant, and ask whether they are."""
+    """Say how many jobs would change, and ask for consent."""
     number = with_store(deployment, lambda store: _count(store, which))
     jobs = f"{number} job" if number == "1" else f"{number} jobs"
     if yes:
@@ -287,7 +289,7 @@ def _confirm(deployment: Deployment, verb: str, which: JobFilter, *, yes: bool) 
 
 
 async def _count(store: Storage, which: JobFilter) -> str:
-    """How many jobs match now; so many are counted one by one at most."""
+    """Count the jobs that match now, one by one up to a limit."""
     if which == JobFilter(queues=which.queues, statuses=which.statuses):
         counts = await store.jobs.counts(which.queues or None)
         wanted = which.statuses or tuple(JobStatus)

@@ -30,7 +30,7 @@ from forge_jobs.storage.protocols import Storage
 
 _NO_COUNTS = QueueCounts(by_status={}, due=0, held=0, running=0, oldest_due_for=None)
 _LOOK_AGAIN = 0.2
-_COUNTED = ("blocked", "pending", "in_progress", "failed", "done", "dead", "cancelled")
+_COUNTED = tuple(JobStatus)
 
 
 @click.group()
@@ -65,7 +65,8 @@ def list_queues(deployment: Deployment, as_json: bool) -> None:
     if as_json:
         emit_json({"queues": documents})
         return
-    columns = ["queue", "state", "granted", "max", "due", "oldest", *_COUNTED]
+    columns = ["queue", "state", "granted", "max", "due", "oldest"]
+    columns += [status.in_words for status in _COUNTED]
     columns += ["run p50", "run p95", "total p95"]
     emit_table(columns, [_line(document) for document in documents], none="No queue is known.")
 
@@ -92,7 +93,7 @@ def _standing(state: QueueState, *, unserved: bool) -> str:
         return "paused"
     if state.cooldown_remaining > timedelta(0):
         return f"cooling down for {duration(state.cooldown_remaining)}"
-    return "unserved: no live pod declares it" if unserved else "open"
+    return "unserved: no live pod serves it" if unserved else "open"
 
 
 def _line(document: dict[str, Any]) -> list[object]:
@@ -239,7 +240,7 @@ def resume(deployment: Deployment, names: tuple[str, ...], every: bool) -> None:
 @click.option("--with-jobs", is_flag=True, help="Delete its jobs first; running ones are refused.")
 @deployment_options
 def delete(deployment: Deployment, name: str, with_jobs: bool) -> None:
-    """Delete a queue that has no jobs and that no live pod declares."""
+    """Delete a queue that has no jobs and that no live pod serves."""
     check_name("queue", name)
 
     async def forget(store: Storage) -> tuple[int, list[str]]:
@@ -263,7 +264,8 @@ def _is_of(schedule: Schedule, queue: str) -> bool:
 async def _chosen(store: Storage, names: tuple[str, ...], every: bool) -> list[str]:
     """The queues that are meant; each must exist before any is touched."""
     if every == bool(names):
-        raise InvalidInput("name", "is missing or beside the point", "give names, or else --all")
+        problem = "is given beside --all" if every else "is missing"
+        raise InvalidInput("name", problem, "give queue names, or --all")
     known = [state.name for state in await store.config.queues()]
     for name in names:
         check_name("queue", name)

@@ -144,7 +144,7 @@ class BeatReceiver:
 
     def _give_back(self, claim: Claim, lane: ExchangeLane) -> None:
         logger.warning(
-            "job %s: its claim never arrived here, it is given back",
+            "job %s is claimed for this pod, but the reply was lost; releasing the claim",
             claim.job_id,
             extra={"job_id": claim.job_id, "queue": claim.queue},
         )

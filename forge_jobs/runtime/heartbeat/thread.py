@@ -187,7 +187,7 @@ class Heartbeat:
         if self.watchdog.is_blocked:
             yield "the event loop is blocked"
         if self.is_hung:
-            yield "the event loop hangs"
+            yield "the event loop was blocked for too long: this pod is shutting down"
 
     # -- in the thread -----------------------------------------------------------------------
 

@@ -325,8 +325,8 @@ def _warn(allocations: Sequence[Allocation], memory: CoordinatorMemory) -> None:
     slotless = tuple(each.queue for each in allocations if each.pods and _without_slot(each))
     for queue in _new(unserved, memory.unserved):
         logger.warning(
-            "queue %r has jobs and no live pod declares it: start a worker with this queue, "
-            "or cancel its jobs",
+            "queue %r has jobs and no live pod serves it (FORGE_QUEUES): start a worker with this "
+            "queue, or cancel its jobs",
             queue,
             extra={"queue": queue},
         )
@@ -335,11 +335,11 @@ def _warn(allocations: Sequence[Allocation], memory: CoordinatorMemory) -> None:
         # The last pod's stop is no trouble; a maximum of zero under a pod that serves it may be.
         logger.log(
             logging.WARNING if queue in switched_off else logging.INFO,
-            "queue %r is declared and no pod has a slot of it: %s",
+            "no pod has a slot of queue %r: %s",
             queue,
             "its max_workers is 0"
             if queue in switched_off
-            else "every pod that declares it is stopping",
+            else "every pod that serves it is shutting down",
             extra={"queue": queue},
         )
     memory.unserved, memory.slotless = unserved, slotless

@@ -6,7 +6,7 @@ from typing import Any, cast, get_args
 
 from msgspec import UNSET
 
-from forge_jobs.errors import InvalidInput, NotFound
+from forge_jobs.errors import InvalidInput, NotFound, a_type
 from forge_jobs.handlers.durations import check_duration
 from forge_jobs.handlers.handler import Handler
 from forge_jobs.handlers.preparing import Router, prepare
@@ -159,7 +159,7 @@ def _request(what: EnqueueRequest | Handler[..., Any] | str) -> EnqueueRequest:
         return EnqueueRequest(what)
     if not isinstance(what, EnqueueRequest):
         fix = "give handler.request(...), a handler, or a kind"
-        raise InvalidInput("what", f"is a {type(what).__name__}", fix)
+        raise InvalidInput("what", f"is {a_type(what)}", fix)
     plain = EnqueueRequest(what.kind)
     for option in sorted(OPTION_NAMES - SCHEDULE_OPTIONS):
         given = getattr(what, option)
@@ -175,7 +175,7 @@ def _request(what: EnqueueRequest | Handler[..., Any] | str) -> EnqueueRequest:
 def _text(field: str, value: object) -> str:
     fix = f"give a string of 1 to {MAX_NAME_LENGTH} characters"
     if not isinstance(value, str):
-        raise InvalidInput(field, f"is a {type(value).__name__}", fix)
+        raise InvalidInput(field, f"is {a_type(value)}", fix)
     if not 0 < len(value) <= MAX_NAME_LENGTH:
         raise InvalidInput(field, f"has {len(value)} characters", fix)
     return value

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from msgspec import Struct
 
-from forge_jobs.errors import InvalidInput
+from forge_jobs.errors import InvalidInput, a_type
 from forge_jobs.storage.protocols.config import ConfigStore
 from forge_jobs.storage.protocols.cron import CronStore
 from forge_jobs.storage.protocols.jobs import JobStore
@@ -56,7 +56,7 @@ def check_storage(value: object) -> "Storage":
     """
     if isinstance(value, Storage):
         return value
-    problem, fix = f"is a {type(value).__name__}", "give what `await open_storage(url)` returns"
+    problem, fix = f"is {a_type(value)}", "give what `await open_storage(url)` returns"
     if inspect.iscoroutine(value):
         value.close()
         problem, fix = "is a coroutine: nobody awaited it", "write `await open_storage(url)`"

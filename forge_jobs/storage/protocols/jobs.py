@@ -24,7 +24,7 @@ from forge_jobs.storage.protocols.sweeps import SweptStore
 
 
 class JobStore(OperatedStore, BookkeepingStore, SweptStore, Protocol):
-    """Jobs: their whole life, what operators do to them, and what is told about it."""
+    """Jobs from enqueue to removal, with their events and metrics."""
 
     store_id: str
     """Equal for the views of one store; a bundle of different ones is refused."""

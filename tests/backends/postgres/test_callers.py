@@ -159,7 +159,7 @@ async def test_the_blocking_client_takes_no_connection_that_waits(
     client = JobClient(storage)
     for opener in (async_connection, drivers_own):
         async with opener(url) as (connection, end):
-            with pytest.raises(InvalidInput, match="which waits"):
+            with pytest.raises(InvalidInput, match="use the asynchronous client"):
                 client.sync.enqueue(EnqueueRequest(KIND), connection=connection)
             await end(True)
     await client.aclose()

@@ -12,8 +12,8 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 from sqlalchemy.orm import Session
 
-from forge_jobs.errors import InvalidInput, StorageError, Unavailable
-from forge_jobs.storage.sql.base.transaction import Again, Flavor, Tx
+from forge_jobs.errors import InvalidInput, StorageError, Unavailable, a_type
+from forge_jobs.storage.sql.base.transaction import OVERTAKEN, Again, Flavor, Tx
 
 R = TypeVar("R")
 Script = Callable[[Tx], R]
@@ -64,7 +64,7 @@ async def run_in_callers_transaction(
         raise StorageError(f"the transaction cannot be used ({type(error).__name__})") from None
     raise InvalidInput(
         "connection",
-        f"is a {type(connection).__name__}",
+        f"is {a_type(connection)}",
         "give an SQLAlchemy Connection, AsyncConnection, Session or AsyncSession",
     )
 
@@ -98,4 +98,4 @@ def _run(
                     return result
         except Again:
             continue
-    raise Unavailable("other transactions were faster all the time")
+    raise Unavailable(OVERTAKEN)

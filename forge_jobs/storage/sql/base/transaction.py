@@ -39,6 +39,10 @@ _BLOCK = 16
 _COUNTER_KEY = ("queue", "minute", "host_id", "part", "name")
 
 
+OVERTAKEN = "gave up: other transactions kept storing the same ids or keys"
+"""The text of the error, when a script was begun again until its time was up."""
+
+
 class Again(Exception):
     """Another transaction was faster. The script must run again, in a new transaction."""
 

@@ -27,7 +27,7 @@ from forge_jobs.errors import (
 )
 from forge_jobs.model.queues import Wake
 from forge_jobs.storage.sql.base.database import Script
-from forge_jobs.storage.sql.base.transaction import Again, Tx
+from forge_jobs.storage.sql.base.transaction import OVERTAKEN, Again, Tx
 from forge_jobs.storage.sql.postgres import rights
 from forge_jobs.storage.sql.postgres.announcing import Announcer
 from forge_jobs.storage.sql.postgres.direct import Direct, DirectScript
@@ -262,7 +262,7 @@ class PostgresDatabase:
                 await self._connections.forget_idle()
             except Again:
                 if _elapsed() >= deadline:
-                    raise Unavailable("other transactions were faster all the time") from None
+                    raise Unavailable(OVERTAKEN) from None
             except DRIVER_ERRORS as error:
                 if begin is self._begin_impatiently and sqlstate_of(error) == LOCK_TIMEOUT:
                     raise Locked("another transaction holds what the call needs") from None

@@ -68,7 +68,7 @@ def direct_of(value: str | None, wanted: str) -> Hosts | None:
         return None
     addresses = [_address(each, "") for each in value.split(",")]
     if not all(each.host and each.port for each in addresses):
-        problem = "has a direct address that is none"
+        problem = "`direct` is not host:port"
         raise InvalidInput("url", problem, "give direct=host:port, or several with commas between")
     return Hosts(addresses, READ_WRITE if len(addresses) > 1 and wanted == ANY else wanted)
 
@@ -86,7 +86,7 @@ def _port(digits: str) -> int | None:
     if not digits:
         return None
     if not digits.isdecimal() or not 0 < int(digits[:6]) < 2**16:
-        raise InvalidInput("url", "has a port that is none", "give a number from 1 to 65535")
+        raise InvalidInput("url", "has a bad port", "give a number from 1 to 65535")
     return int(digits)
 
 

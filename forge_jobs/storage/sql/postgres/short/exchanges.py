@@ -21,9 +21,9 @@ from forge_jobs.storage.sql.postgres.short.successes import success_steps
 
 # Jobs with children end by script: their children are told in the same transaction.
 _ENDS = success_steps(only="NOT has_children")
-# The claim locks nothing before the ends have all their locks. They are what a call may have to
-# wait for, and who waits must hold nothing that somebody else could be waiting for. It claims
-# nothing at all when the script has to end one of them: that may fail, and the claims be lost.
+# Lock the finished jobs before claiming. Only those locks can block, and a blocked call must not
+# hold locks that others need. Claim nothing when the script has to end one of the jobs: the script
+# may fail, and the claims would be lost.
 _GATE = "(SELECT count(*) FROM item) = cardinality(:ids) AND (SELECT walked FROM earlier) >= 0"
 _FROM_LEVEL = "(priority, run_at) >= (:from_level, :from_time)"
 _FROM_TIME = (
