@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 from forge_jobs.clock import SystemClock
+from forge_jobs.outages import Pauses
 from forge_jobs.reports import defer_reports, reporter
 
 logger = reporter(__name__)
@@ -42,7 +43,7 @@ class EngineThread:
         self._work = work
         self._on_failure = on_failure
         self._on_end = on_end
-        self._longest_pause = longest_pause
+        self._pauses = Pauses(_FIRST_PAUSE, longest_pause)
         self._over = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._elapsed = SystemClock().elapsed
@@ -94,8 +95,7 @@ class EngineThread:
                     )
                     with suppress(Exception):
                         self._on_failure(error)
-                pause = _FIRST_PAUSE * 2 ** min(self.failures - 1, 20)
-                self._over.wait(min(pause, self._longest_pause))
+                self._over.wait(self._pauses.after(self.failures))
         finally:
             self._loop = None
             self._on_end()

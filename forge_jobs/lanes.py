@@ -9,7 +9,6 @@ cancelled only stops waiting, and what it submitted is still sent.
 
 import asyncio
 import contextvars
-import random
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
@@ -18,6 +17,7 @@ from typing import Any, Generic, TypeVar
 from forge_jobs.clock import Clock, SystemClock
 from forge_jobs.errors import CONCERNS_ALL, Locked, StorageRefused, Unavailable
 from forge_jobs.home_loop import HomeLoop
+from forge_jobs.outages import Pauses
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -25,16 +25,13 @@ Result = TypeVar("Result")
 MAX_ITEMS = 1_000
 MAX_BYTES = 4 * 1024 * 1024
 
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
+_PAUSES = Pauses(0.05, 1.0)
 
 _REFUSED_ALONE = 2
 """So many items in a row, none of which the store takes alone: it refuses whatever comes."""
 
 _AGAIN = (Locked, StorageRefused)
 """What :meth:`Lane.submit` sends again later, while others have their calls."""
-
-# Not the generator that all modules of a program share, which a program may have seeded.
-_random = random.SystemRandom()
 
 
 class _Entry(Generic[Item, Result]):
@@ -146,11 +143,11 @@ class Lane(Generic[Item, Result]):
         """Send it now and then for ``repeat_for``; between its calls others have theirs."""
         over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._sent_again.add(over)
-        deadline, pause = self._clock.elapsed() + self._repeat_for, _FIRST_PAUSE
+        deadline, failures = self._clock.elapsed() + self._repeat_for, 0
         try:
             while (left := deadline - self._clock.elapsed()) > 0:
-                await _wait(min(_random.uniform(pause / 2, pause), left))
-                pause = min(2 * pause, _LONGEST_PAUSE)
+                failures += 1
+                await _wait(min(_PAUSES.after(failures), left))
                 try:
                     [result] = await self._accept((item,))
                 except _AGAIN as again:
@@ -276,12 +273,11 @@ class Lane(Generic[Item, Result]):
         for part in parts:
             self._settle_failed(part, error)
         self._finish_flushes()
-        pause = min(_FIRST_PAUSE * 2 ** min(self._refusals, 10), _LONGEST_PAUSE)
         self._refusals += 1
-        await _wait(_random.uniform(pause / 2, pause))
+        await _wait(_PAUSES.after(self._refusals))
 
     async def _repeated(self, items: Sequence[Item]) -> Sequence[Result]:
-        deadline, pause = None, _FIRST_PAUSE
+        deadline, failures = None, 0
         while True:
             try:
                 return await self._call(items)
@@ -292,8 +288,8 @@ class Lane(Generic[Item, Result]):
                 deadline = now + self._repeat_for if deadline is None else deadline
                 if now >= deadline:
                     raise
-            await _wait(min(_random.uniform(pause / 2, pause), max(deadline - now, 0.001)))
-            pause = min(2 * pause, _LONGEST_PAUSE)
+            failures += 1
+            await _wait(min(_PAUSES.after(failures), max(deadline - now, 0.001)))
 
     def _settle(self, part: _Batch[Item, Result], results: Sequence[Result]) -> None:
         position = 0

@@ -9,13 +9,14 @@ from typing import NamedTuple
 
 from forge_jobs.cli.failures import BAD_INPUT
 from forge_jobs.clock import SystemClock
+from forge_jobs.outages import Pauses
 from forge_jobs.reports import reporter
 from forge_jobs.runtime.pod.signals import on_stop_signals
 from forge_jobs.runtime.shared.service import Wakeup
 
 logger = reporter(__name__)
 
-_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 30.0
+_PAUSES = Pauses(1.0, 30.0, jitter=0)
 _SETTLED_AFTER = 60.0
 """Seconds; a process that lived so long starts the pauses from the first again."""
 
@@ -70,7 +71,7 @@ class Slot:
             if self.exit_code == 0 and not self._restart:
                 return
             failures = 0 if lived >= _SETTLED_AFTER else failures + 1
-            pause = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** max(failures - 1, 0))
+            pause = _PAUSES.after(failures)
             logger.warning(
                 "worker process %d ended with %s after %.1f s; it is started again in %.0f s",
                 self.number,

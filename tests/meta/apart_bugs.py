@@ -102,9 +102,23 @@ APART_BUGS: tuple[Bug, ...] = (
     in_policy(
         "apart: pauses do not grow",
         "runtime/queue/set_aside",
-        "_FIRST_PAUSE * 2 ** min(entry.failures, 20)",
-        "_FIRST_PAUSE",
+        "pauses.after(entry.failures, self._services.rng)",
+        "pauses.after(1, self._services.rng)",
         "set_aside_pauses.py::test_pauses_grow_up_to_a_bound_that_a_lock_and_a_refusal_have_each",
+    ),
+    in_policy(
+        "outages: pauses have no jitter",
+        "outages",
+        "(1 - self._jitter) * most",
+        "most",
+        "outages.py::test_jitter_is_the_part_of_a_pause_that_is_drawn",
+    ),
+    in_policy(
+        "outages: a cause is logged with each failure",
+        "outages",
+        "        self._causes.add(cause)\n",
+        "",
+        "outages.py::test_each_cause_is_logged_once_until_the_outage_is_over",
     ),
     in_policy(
         "lane: what is refused is raised at once",

@@ -143,8 +143,8 @@ HANDLERS = [
     in_runtime(
         "worker: a store that refuses a start fails the job",
         "queue/worker",
-        "            except StorageError as error:\n                if not failures:",
-        "            except ZeroDivisionError as error:\n                if not failures:",
+        "            except StorageError as error:\n                failures += 1\n",
+        "            except ZeroDivisionError as error:\n                failures += 1\n",
         f"{_OUTAGES}a_start_that_the_store_refuses_is_no_failure_of_its_job",
     ),
     in_runtime(
@@ -325,8 +325,7 @@ STOPS = [
     in_runtime(
         "parts: one that fails is not started again",
         "pod/tasks",
-        "        self._loop.call_later(pause * self._rng.uniform(0.5, 1.0), "
-        "self._begin_again, pod_task)\n",
+        "        self._loop.call_later(pause, self._begin_again, pod_task)\n",
         "        self._finish(pod_task, pod_task.problem)\n",
         f"{_PARTS}a_lane_that_fails_is_started_again",
     ),

@@ -9,6 +9,7 @@ import pytest
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.handlers.requests import EnqueueRequest
 from forge_jobs.model.jobs import Cause, JobStatus
+from forge_jobs.outages import Pauses
 from forge_jobs.runtime.passes import coordinator
 from forge_jobs.runtime.runtime import QueueRuntime
 from forge_jobs.runtime.shared import threads
@@ -38,7 +39,7 @@ class Refusals:
             start(thread)
 
         monkeypatch.setattr(threading.Thread, "start", refuse)
-        monkeypatch.setattr(threads, "_FIRST_PAUSE", 0.05)
+        monkeypatch.setattr(threads, "_PAUSES", Pauses(0.05, 30.0, jitter=0))
 
 
 @pytest.fixture

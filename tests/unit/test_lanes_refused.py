@@ -65,7 +65,7 @@ async def test_a_store_that_refuses_everything_is_not_searched_and_is_asked_ever
         await anyio.lowlevel.checkpoint()
 
     monkeypatch.setattr("forge_jobs.lanes._wait", no_pause)
-    monkeypatch.setattr("forge_jobs.lanes._random.uniform", lambda low, high: high)
+    monkeypatch.setattr("forge_jobs.outages._random.uniform", lambda low, high: high)
     monkeypatch.setattr(lane, "_submit_again", _told)
     for _ in range(4):
         before = len(store.calls)

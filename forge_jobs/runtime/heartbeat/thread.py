@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import os
-import random
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from datetime import timedelta
@@ -14,6 +13,7 @@ from forge_jobs.config import RuntimeSettings
 from forge_jobs.engine_threads import EngineThread
 from forge_jobs.errors import Unavailable
 from forge_jobs.model.processes import Pod, PodLease
+from forge_jobs.outages import Outage, Pauses
 from forge_jobs.policy.bursts import Bursts
 from forge_jobs.policy.liveness import Fence
 from forge_jobs.reports import AT_EXIT, defer_reports, flush_reports, reporter
@@ -33,7 +33,7 @@ _LONGEST_TICK = 0.25
 _BETWEEN_BEATS = 0.2
 _BEATS_AT_ONCE = 3
 """Beats that a start needs: for the news before it, for its pod, and for its slots."""
-_LONGEST_RETRY = 1.0
+_FIRST_RETRY, _LONGEST_RETRY = 0.05, 1.0
 _BEATS_MISSED = 3
 """Intervals after which a beat is overdue."""
 
@@ -102,7 +102,7 @@ class Heartbeat:
         self.failures = 0
         """Beats in a row that the store did not answer."""
         self._trouble = ""
-        self._rng = random.Random()
+        self._outage = Outage()
         self._is_fenced = False
         self._turned_at = clock.elapsed()
         self._stopping = False
@@ -311,7 +311,7 @@ class Heartbeat:
         elif self.draining and not self._stopping:
             # Each time: until the store knows it, no other pod gets the slots of this one.
             await storage.procs.set_draining(self.lease)
-        if self.failures:
+        if self._outage.is_over():
             logger.info("heartbeat: the store answers again")
         self.failures = 0
         self._trouble = ""
@@ -339,8 +339,8 @@ class Heartbeat:
     def _failed(self, error: Exception) -> float:
         """Report a failed beat; how long until the next try."""
         self.failures += 1
-        if health_text_of(error, "the heartbeat") != self._trouble:
-            self._trouble = health_text_of(error, "the heartbeat")
+        self._trouble = health_text_of(error, "the heartbeat")
+        if self._outage.is_new(self._trouble):
             logger.warning(
                 "heartbeat: %s: %s; handlers are stopped in %s unless the store answers",
                 type(error).__name__,
@@ -349,8 +349,7 @@ class Heartbeat:
                 exc_info=None if isinstance(error, Unavailable) else error,
             )
         longest = min(_LONGEST_RETRY, self._settings.heartbeat_interval.total_seconds())
-        pause: float = min(longest, 0.05 * 2 ** min(self.failures - 1, 10))
-        return pause * self._rng.uniform(0.5, 1.0)
+        return Pauses(_FIRST_RETRY, longest).after(self.failures)
 
     async def _keep_watch(self) -> None:
         """Look after the fence and the other event loop, also while a beat gets no answer."""

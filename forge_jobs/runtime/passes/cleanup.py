@@ -12,6 +12,7 @@ from forge_jobs.model.ids import JobId
 from forge_jobs.model.retention import KEPT, Kept
 from forge_jobs.model.sweeps import Swept
 from forge_jobs.model.transitions import Handover
+from forge_jobs.outages import Outage
 from forge_jobs.policy.dependencies import delivery
 from forge_jobs.reports import reporter
 from forge_jobs.runtime.passes.bisecting import BisectingSender
@@ -83,7 +84,7 @@ class Cleanup:
         self._batch = batch
         self._kept = kept
         self._rest: object | None = None
-        self._told: set[str] = set()
+        self._logged = Outage()
         self._in_the_way: dict[str, JobId] = {}
         self.in_the_way: tuple[str, ...] = ()
         """What did not let jobs go in the last whole pass, one line for each reason."""
@@ -111,8 +112,7 @@ class Cleanup:
         """Log what is in the way, each thing once."""
         for job_id, reason in held.items():
             self._in_the_way.setdefault(reason, job_id)
-            if reason not in self._told:
-                self._told.add(reason)
+            if self._logged.is_new(reason):
                 logger.warning(
                     "job %s is past its retention and stays: %s does not let it go. All others "
                     "were removed; delete what refers to it, or let the reference follow with "

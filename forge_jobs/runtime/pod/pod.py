@@ -13,6 +13,7 @@ from forge_jobs.model.events import EventKind
 from forge_jobs.model.ids import HostId, new_host_id
 from forge_jobs.model.processes import Beat, Pod, PodLease
 from forge_jobs.model.queues import Wake
+from forge_jobs.outages import Outage, Pauses
 from forge_jobs.policy.liveness import Fence
 from forge_jobs.reports import report_counts, reporter
 from forge_jobs.runtime.heartbeat.receiver import BeatReceiver
@@ -37,6 +38,7 @@ from forge_jobs.runtime.shared.store_time import StoreTime
 logger = reporter(__name__)
 
 _LISTEN_FOR = timedelta(seconds=1)
+_PAUSES = Pauses(0.2, 2.0)
 _EAGER_FOR, _EAGER_EVERY = 10.0, 0.5
 
 _AWAITED_FOR = 60.0
@@ -224,7 +226,7 @@ class RunningPod:
     async def _listen(self) -> None:
         """Distribute the store's hints; the only task whose store call may be cancelled."""
         queues = frozenset(self.supervisors)
-        failures = 0
+        failures, outage = 0, Outage()
         while True:
             try:
                 wake = await self.plan.storage.jobs.wait_for_work(queues, _LISTEN_FOR, self)
@@ -232,17 +234,17 @@ class RunningPod:
                 raise
             except Exception as error:  # polling goes on without hints
                 failures += 1
-                if failures == 1:
+                if outage.is_new():
                     logger.warning(
                         "no wake-ups: %s: %s",
                         type(error).__name__,
                         error,
                         exc_info=None if isinstance(error, Unavailable) else error,
                     )
-                await Wakeup().wait(timedelta(seconds=min(0.1 * 2 ** min(failures, 10), 2.0)))
+                await Wakeup().wait(timedelta(seconds=_PAUSES.after(failures)))
                 continue
-            if failures:
-                failures = 0
+            failures = 0
+            if outage.is_over():
                 logger.info("wake-ups arrive again")
                 wake = Wake(queues=queues, handover=True, beat=True, fleet=True)
             self._distribute(wake)

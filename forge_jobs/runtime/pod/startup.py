@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import os
-import random
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import TypeVar
@@ -21,6 +20,7 @@ from forge_jobs.model.ids import HostId
 from forge_jobs.model.processes import Pod, PodLease
 from forge_jobs.model.queues import QueueSettings, QueueState, RateLimit
 from forge_jobs.model.schedules import ScheduleSpec
+from forge_jobs.outages import Outage, Pauses
 from forge_jobs.reports import reporter
 from forge_jobs.runtime.shared.schedules import ensure_schedules
 from forge_jobs.runtime.shared.service import Wakeup
@@ -31,7 +31,7 @@ logger = reporter(__name__)
 
 _T = TypeVar("_T")
 
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0
+_PAUSES = Pauses(0.1, 2.0)
 _TO_UNDO = 1.0
 _NAMED = 50
 _DEFAULT_WORKERS = QueueSettings().max_workers
@@ -228,7 +228,7 @@ async def _undo(plan: RuntimePlan, registering: "asyncio.Future[PodLease]") -> N
 async def _patiently(plan: RuntimePlan, call: Callable[[], Awaitable[_T]]) -> _T:
     """Repeat ``call``, which may be repeated, while the store is not ready."""
     until = plan.clock.elapsed() + plan.start_limit.total_seconds()
-    rng, failures = random.Random(), 0
+    failures, outage = 0, Outage()
     while True:
         try:
             return await call()
@@ -236,10 +236,9 @@ async def _patiently(plan: RuntimePlan, call: Callable[[], Awaitable[_T]]) -> _T
             # Somebody has to mend it, and is told soonest by a program that ends.
             raise
         except Unavailable as error:
-            pause = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** min(failures, 10))
-            if plan.clock.elapsed() + pause > until:
-                raise
-            if not failures:
-                logger.warning("the store is not ready, waiting for it: %s", error)
             failures += 1
-            await Wakeup().wait(timedelta(seconds=pause * rng.uniform(0.5, 1.0)))
+            if plan.clock.elapsed() + _PAUSES.at_most(failures) > until:
+                raise
+            if outage.is_new():
+                logger.warning("the store is not ready, waiting for it: %s", error)
+            await Wakeup().wait(timedelta(seconds=_PAUSES.after(failures)))

@@ -7,18 +7,18 @@ ends the pod: in good order while its event loop turns, else by the heartbeat's 
 """
 
 import asyncio
-import random
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import suppress
 from typing import Any
 
 from forge_jobs.clock import Clock
 from forge_jobs.errors import StorageClosed
+from forge_jobs.outages import Pauses
 from forge_jobs.reports import reporter
 
 logger = reporter(__name__)
 
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 30.0
+_PAUSES = Pauses(0.1, 30.0)
 _WELL_AFTER = 60.0
 """Seconds of work after which an earlier failure counts no more."""
 
@@ -63,7 +63,6 @@ class PodTasks:
         self._clock = clock
         self._lost = lost
         self._loop = asyncio.get_running_loop()
-        self._rng = random.Random()
         self._all: list[PodTask] = []
         self._guard: _CancelGuard | None = None
         self._gone: asyncio.Future[None] = self._loop.create_future()
@@ -159,11 +158,11 @@ class PodTasks:
     def _failed(self, pod_task: PodTask, error: BaseException) -> None:
         if self._clock.elapsed() - pod_task.began_at > _WELL_AFTER:
             pod_task.failures = 0
-        pause = min(_FIRST_PAUSE * 2 ** min(pod_task.failures, 20), _LONGEST_PAUSE)
         pod_task.failures += 1
         pod_task.problem = f"it failed and is started again: {type(error).__name__}: {error}"
         logger.error("%s has failed and is started again", pod_task.name, exc_info=error)
-        self._loop.call_later(pause * self._rng.uniform(0.5, 1.0), self._begin_again, pod_task)
+        pause = _PAUSES.after(pod_task.failures)
+        self._loop.call_later(pause, self._begin_again, pod_task)
 
     def _begin_again(self, pod_task: PodTask) -> None:
         if pod_task.is_dismissed:

@@ -9,6 +9,7 @@ from forge_jobs.errors import CONCERNS_ALL, StorageClosed, StorageRefused, Unava
 from forge_jobs.model.jobs import Claim
 from forge_jobs.model.processes import PodLease
 from forge_jobs.model.transitions import Demand, Exchange, Finalization
+from forge_jobs.outages import Outage, Pauses
 from forge_jobs.reports import reporter
 from forge_jobs.runtime.queue.outgoing import Ends, Releases
 from forge_jobs.runtime.queue.services import PodServices
@@ -21,7 +22,7 @@ logger = reporter(__name__)
 BACKLOG = 1_000
 """Ends that may wait for the store before no further job is started."""
 
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
+_PAUSES = Pauses(0.05, 1.0)
 
 _DOUBTS_AFTER = 3
 """Failures in a row, while beats are answered, after which it may be the ends that are at fault."""
@@ -89,7 +90,7 @@ class ExchangeLane:
         self._doubts = False
         self._closing = False
         self._gave_up = False
-        self._logged = ""
+        self._outage = Outage()
 
     @property
     def in_flight(self) -> bool:
@@ -245,18 +246,17 @@ class ExchangeLane:
         self._services.held.remove(released)
 
     def _worked(self) -> None:
-        if self.failures:
+        if self._outage.is_over():
             logger.info("queue %s: the store answers again", self._queue)
         self.failures = 0
-        self.trouble = self._logged = ""
+        self.trouble = ""
         self._doubts = False
 
     def _failed(self, error: Exception) -> timedelta:
         self.failures += 1
         self.trouble = health_text_of(error)
         cause = f"{type(error).__qualname__}: {error}"
-        if cause != self._logged:
-            self._logged = cause
+        if self._outage.is_new(cause):
             logger.warning(
                 "queue %s: %s, trying again: %s",
                 self._queue,
@@ -265,8 +265,7 @@ class ExchangeLane:
                 exc_info=None if isinstance(error, Unavailable) else error,
                 extra={"queue": self._queue},
             )
-        pause = min(_FIRST_PAUSE * 2 ** min(self.failures - 1, 10), _LONGEST_PAUSE)
-        return timedelta(seconds=pause * self._services.rng.uniform(0.5, 1.0))
+        return timedelta(seconds=_PAUSES.after(self.failures, self._services.rng))
 
 
 async def _reach(moment: str, ends: Sequence[Finalization], demand: Demand) -> None:

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from forge_jobs.errors import CONCERNS_ALL, OF_VALUES, StorageClosed, StorageRefused
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import Claim
+from forge_jobs.outages import Pauses
 from forge_jobs.reports import reporter
 from forge_jobs.runtime.queue.services import PodServices
 from forge_jobs.runtime.shared.failure_texts import by_reason
@@ -22,8 +23,11 @@ logger = reporter(__name__)
 LOCKED = "somebody's open transaction holds a row that it needs"
 
 _FIRST_PAUSE = 0.05
-_LONGEST_LOCKED, _LONGEST_REFUSED = 2.0, 30.0
-_LONGEST_HURRYING = 0.25
+_LONGEST_LOCKED = 2.0
+_WHILE_LOCKED = Pauses(_FIRST_PAUSE, _LONGEST_LOCKED)
+_WHILE_REFUSED = Pauses(_FIRST_PAUSE, 30.0)
+_IN_A_HURRY = Pauses(_FIRST_PAUSE, 0.25)
+_WITH_ALL = Pauses(1.0, 1.0)
 _SAID_AFTER = 1.0
 """Seconds for which a lock is nothing to speak of."""
 
@@ -144,7 +148,7 @@ class SetAside:
             except CONCERNS_ALL:
                 # The lane says so, and knows best when the store is back.
                 for entry in due:
-                    entry.due = now + self._services.rng.uniform(0.5, 1.0)
+                    entry.due = now + _WITH_ALL.after(1, self._services.rng)
 
     async def _send(self, due: Sequence[_Entry], now: float) -> None:
         for way in dict.fromkeys(entry.way for entry in due if entry.is_locked):
@@ -242,12 +246,12 @@ class SetAside:
         self._news.wake()
 
     def _put_off(self, entry: _Entry) -> None:
-        longest = _LONGEST_LOCKED if entry.is_locked else _LONGEST_REFUSED
+        pauses = _WHILE_LOCKED if entry.is_locked else _WHILE_REFUSED
         if self._hurrying:
-            longest = _LONGEST_HURRYING
-        pause = min(_FIRST_PAUSE * 2 ** min(entry.failures, 20), longest)
+            pauses = _IN_A_HURRY
         entry.failures += 1
-        entry.due = self._services.clock.elapsed() + pause * self._services.rng.uniform(0.5, 1.0)
+        pause = pauses.after(entry.failures, self._services.rng)
+        entry.due = self._services.clock.elapsed() + pause
 
     def _is_hopeful(self) -> bool:
         """Something is left that may yet be stored."""

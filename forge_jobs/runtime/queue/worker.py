@@ -12,6 +12,7 @@ from forge_jobs.model.events import EventKind
 from forge_jobs.model.ids import WorkerId, new_worker_id
 from forge_jobs.model.jobs import Cause, ClaimedJob
 from forge_jobs.model.queues import QueueState
+from forge_jobs.outages import Outage, Pauses
 from forge_jobs.policy.transitions import AttemptEnd
 from forge_jobs.reports import reporter
 from forge_jobs.runtime.queue.execution import execute, not_started
@@ -24,7 +25,7 @@ from forge_jobs.runtime.shared.threads import HandlerThread
 
 logger = reporter(__name__)
 
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
+_PAUSES = Pauses(0.05, 1.0)
 
 Ended = Callable[["Worker", Run, AttemptEnd | None], None]
 """A run has ended; None: its claim was lost."""
@@ -155,25 +156,19 @@ class Worker:
             return True
 
     async def _store_start(self, run: Run) -> bool:
-        failures = 0
+        failures, outage = 0, Outage()
         while run.stop_reason is None:
             call = asyncio.ensure_future(self._services.jobs.record_start([run.job.claim]))
             try:
                 [held] = await asyncio.shield(call)
                 return held
             except StorageError as error:
-                if not failures:
+                failures += 1
+                if outage.is_new():
                     logger.warning(
                         "job %s waits: the store has not taken its start: %s",
                         run.job.claim.job_id,
                         error,
                     )
-                pause = min(_FIRST_PAUSE * 2 ** min(failures, 10), _LONGEST_PAUSE)
-                failures += 1
-                await Wakeup().wait(timedelta(seconds=pause * services_jitter(self._services)))
+                await Wakeup().wait(timedelta(seconds=_PAUSES.after(failures)))
         return True
-
-
-def services_jitter(services: PodServices) -> float:
-    """A factor that keeps the pods of a fleet from knocking at the store in step."""
-    return services.rng.uniform(0.5, 1.0)

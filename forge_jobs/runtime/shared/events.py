@@ -9,6 +9,7 @@ import anyio
 from forge_jobs.clock import Clock, SystemClock, from_us
 from forge_jobs.errors import CONCERNS_ALL, StorageError
 from forge_jobs.model.events import EventKind, TimelineEvent
+from forge_jobs.outages import Outage
 from forge_jobs.reports import reporter
 from forge_jobs.storage.protocols import JobStore
 
@@ -49,7 +50,7 @@ class EventBuffer:
         self._events: deque[TimelineEvent] = deque()
         self._lock = threading.Lock()
         self._flushing = anyio.Lock()
-        self._warned = False
+        self._overflow = Outage()
         self.dropped = 0
         """Events lost for want of room, or because the store refused them for good."""
 
@@ -101,7 +102,8 @@ class EventBuffer:
                     written += len(batch) - len(silent)
             finally:
                 self._put_back(left)
-        self._warned = bool(left) and self._warned
+        if not left:
+            self._overflow.is_over()
         return written
 
     async def _write(self, batch: Sequence[TimelineEvent]) -> Sequence[TimelineEvent]:
@@ -138,8 +140,7 @@ class EventBuffer:
 
     def _warn_once(self) -> None:
         """One line per outage, not one per event."""
-        if not self._warned:
-            self._warned = True
+        if self._overflow.is_new():
             logger.warning(
                 "timeline events: the buffer of %d is full, the oldest are dropped until "
                 "the store takes events again",

@@ -12,14 +12,13 @@ from msgspec import Struct
 
 from forge_jobs.clock import Clock
 from forge_jobs.errors import StorageClosed, Unavailable
+from forge_jobs.outages import Outage, Pauses
 from forge_jobs.reports import reporter
 
 logger = reporter(__name__)
 
 _FIRST_PAUSE = 0.1
 _SHORTEST_CAP, _LONGEST_CAP = 1.0, 30.0
-_CAUSES = 100
-"""Told apart while failures go on; texts with numbers in them have no end."""
 
 
 class Wakeup:
@@ -121,10 +120,11 @@ class PeriodicLoop:
         self._timeout = timeout
         self._patience = timeout.total_seconds()
         self._rng = rng or random.Random()
-        self._cap = min(_LONGEST_CAP, max(_SHORTEST_CAP, interval.total_seconds()))
+        longest = min(_LONGEST_CAP, max(_SHORTEST_CAP, interval.total_seconds()))
+        self._pauses = Pauses(_FIRST_PAUSE, longest)
         self._stopping = False
         self._last_error = ""
-        self._logged: set[str] = set()
+        self._outage = Outage()
         self._expected_by = clock.elapsed() + interval.total_seconds() + self._patience
         self._pass: asyncio.Task[timedelta | None] | None = None
 
@@ -182,7 +182,7 @@ class PeriodicLoop:
         return await self._run_once()
 
     def _succeeded(self, pause: timedelta) -> None:
-        if self.failures:
+        if self._outage.is_over():
             logger.info(
                 "%s works again after %d failed passes",
                 self.name,
@@ -190,7 +190,6 @@ class PeriodicLoop:
                 extra={"loop": self.name},
             )
         self.failures = 0
-        self._logged.clear()
         self.last_success = self._clock.elapsed()
         self._expected_by = self.last_success + pause.total_seconds() + self._patience
 
@@ -200,10 +199,7 @@ class PeriodicLoop:
         self.failures_total += 1
         self._last_error = f"{type(error).__name__}: {error}"
         cause = f"{type(error).__qualname__}:{str(error)[:200]}"
-        if cause not in self._logged:
-            if len(self._logged) >= _CAUSES:
-                self._logged.clear()
-            self._logged.add(cause)
+        if self._outage.is_new(cause):
             # An outage is told in one line; anything else is a defect and needs its traceback.
             logger.warning(
                 "%s: a pass failed, it will be repeated: %s",
@@ -212,5 +208,4 @@ class PeriodicLoop:
                 exc_info=None if isinstance(error, Unavailable) else error,
                 extra={"loop": self.name, "failures": self.failures},
             )
-        pause = min(self._cap, _FIRST_PAUSE * 2 ** min(self.failures - 1, 20))
-        return timedelta(seconds=pause * self._rng.uniform(0.5, 1.0))
+        return timedelta(seconds=self._pauses.after(self.failures, self._rng))

@@ -7,11 +7,12 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from forge_jobs.outages import Pauses
 from forge_jobs.reports import reporter
 
 logger = reporter(__name__)
 
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
+_PAUSES = Pauses(0.5, 30.0, jitter=0)
 _FORGOTTEN_AFTER = 120.0
 
 _Call = tuple[Callable[[], Any], contextvars.Context, "ThreadEnd"]
@@ -175,8 +176,8 @@ class ThreadSupply:
         self._changed(False)
 
     def _wait(self, error: NoThread) -> None:
-        pause = min(_FIRST_PAUSE * 2 ** min(self._refusals, 10), _LONGEST_PAUSE)
         self._refusals += 1
+        pause = _PAUSES.after(self._refusals)
         self._refused_at = self._loop.time()
         self.problem = f"the system starts no further thread: {error}"
         logger.warning(

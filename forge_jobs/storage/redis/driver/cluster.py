@@ -16,14 +16,14 @@ from redis.exceptions import (
 )
 
 from forge_jobs.errors import StorageError
+from forge_jobs.outages import Pauses
 from forge_jobs.storage.notices import until_set
 from forge_jobs.storage.redis.driver.address import Host, RedisUrl, in_words
 from forge_jobs.storage.redis.driver.connections import Pool, Turn, connect_to, drop
 from forge_jobs.storage.redis.driver.errors import TRANSLATED, SlotsDisputed, name_server
 from forge_jobs.storage.redis.driver.hosts import Hosts
 
-_FIRST_PAUSE_S = 0.02
-_LONGEST_PAUSE_S = 0.5
+_PAUSES = Pauses(0.02, 0.5)
 _MOST_MOVES = 8
 """So often in one call a server may name another one as the owner of a slot."""
 
@@ -49,8 +49,7 @@ class Cluster:
     async def take(self, turns: Sequence[Turn]) -> list[list[Any]]:
         replies: list[list[Any]] = [[] for _ in turns]
         waiting = list(range(len(turns)))
-        pause = _FIRST_PAUSE_S
-        moves = 0
+        failures = moves = 0
         while True:
             groups = await self._by_owner(turns, waiting)
             ended = await asyncio.gather(
@@ -69,8 +68,8 @@ class Cluster:
                 self._is_stale = True
                 raise SlotsDisputed("a slot has been moved on and on")
             if moves != 1 or not all(moved):
-                await until_set(asyncio.Event(), pause)
-                pause = min(pause * 2, _LONGEST_PAUSE_S)
+                failures += 1
+                await until_set(asyncio.Event(), _PAUSES.after(failures))
 
     async def take_some(self, turns: Sequence[Turn], *, wait: bool = True) -> list[list[Any]]:
         groups: dict[Host | None, list[int]] = {}

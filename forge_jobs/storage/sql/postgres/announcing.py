@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 
 from forge_jobs.clock import SystemClock
 from forge_jobs.errors import StorageError
+from forge_jobs.outages import Outage
 from forge_jobs.reports import reporter
 from forge_jobs.storage.sql.postgres.driver.errors import DRIVER_ERRORS, translate
 
@@ -122,7 +123,7 @@ class Announcer:
         self._waiting: dict[str, float] = {}
         self._sending: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._was_told = False
+        self._outage = Outage()
 
     def tell(self, topics: Iterable[str], heard: Collection[str] = ()) -> None:
         """These have news, which are committed.
@@ -179,15 +180,14 @@ class Announcer:
         try:
             took = await self._send(f"SELECT {', '.join(calls)}")
         except _FAILURES as error:
-            if not self._was_told:
+            if self._outage.is_new():
                 logger.warning(
                     "other processes were not woken for new jobs, and find them at their next "
                     "heartbeat: %s",
                     error if isinstance(error, StorageError) else translate(error),
                 )
-            self._was_told = True
         else:
-            self._was_told = False
+            self._outage.is_over()
             self._pace.note(took)
 
 

@@ -6,7 +6,6 @@ itself: cut off half way, a claim would go on in the server with nobody to know 
 
 import asyncio
 import contextlib
-import random
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import timedelta
 from types import SimpleNamespace
@@ -26,6 +25,7 @@ from forge_jobs.errors import (
     Unavailable,
 )
 from forge_jobs.model.queues import Wake
+from forge_jobs.outages import Pauses
 from forge_jobs.storage.sql.base.database import Script
 from forge_jobs.storage.sql.base.transaction import OVERTAKEN, Again, Tx
 from forge_jobs.storage.sql.postgres import rights
@@ -50,7 +50,7 @@ R = TypeVar("R")
 S = TypeVar("S")
 
 _elapsed = SystemClock().elapsed
-_LONGEST_PAUSE_S = 0.05
+_PAUSES = Pauses(0.001, 0.05, jitter=1)
 _TO_EXPLAIN_S = 2.0
 _TO_ANNOUNCE_S = 1.0
 _MORE_S = 2.0
@@ -249,8 +249,7 @@ class PostgresDatabase:
 
     async def _repeated(self, script: Script[R], begin: str, deadline: float) -> tuple[R, Tx]:
         """Run the script again while other transactions are in its way."""
-        pause = 0.001
-        fresh = False
+        failures, fresh = 0, False
         while True:
             try:
                 return await self._once(script, begin, deadline)
@@ -268,8 +267,8 @@ class PostgresDatabase:
                     raise Locked("another transaction holds what the call needs") from None
                 if not may_go_better(error) or _elapsed() >= deadline:
                     raise
-            await anyio.sleep(random.uniform(0, pause))
-            pause = min(2 * pause, _LONGEST_PAUSE_S)
+            failures += 1
+            await anyio.sleep(_PAUSES.after(failures))
 
     async def _once(self, script: Script[R], begin: str, deadline: float) -> tuple[R, Tx]:
         async with self._connections.one(deadline, once=False) as connection:

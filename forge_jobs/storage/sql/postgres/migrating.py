@@ -22,6 +22,7 @@ from sqlalchemy import text
 from forge_jobs import stop_points
 from forge_jobs.clock import SystemClock
 from forge_jobs.errors import Unavailable
+from forge_jobs.outages import Pauses
 from forge_jobs.reports import reporter
 from forge_jobs.storage.backend import MigrationStatus
 from forge_jobs.storage.sql.base.database import Script
@@ -47,7 +48,8 @@ PATIENCE_S = 60.0
 _LOCK_MS = 100
 """How long others may have to wait behind one of our waits."""
 
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 2.0
+_LOOK_EVERY_S = 0.2
+_PAUSES = Pauses(_LOOK_EVERY_S, 2.0)
 TELL_AFTER_S = 5.0
 """How often it is told what is waited for."""
 
@@ -171,7 +173,7 @@ async def _in_turn(database: PostgresDatabase, script: Script[R], tables: Sequen
             raise
 
     deadline = _elapsed() + PATIENCE_S
-    pause = _FIRST_PAUSE_S
+    failures = 0
     while True:
         try:
             return await database.write(guarded)
@@ -183,8 +185,8 @@ async def _in_turn(database: PostgresDatabase, script: Script[R], tables: Sequen
                     f"{users or 'nobody is left now'}. This step was undone; end what is in the "
                     "way, and run the command again"
                 ) from None
-        await anyio.sleep(pause)
-        pause = min(2 * pause, _LONGEST_PAUSE_S)
+        failures += 1
+        await anyio.sleep(_PAUSES.after(failures))
 
 
 # -- indexes -----------------------------------------------------------------------------------
@@ -225,7 +227,7 @@ async def _until_nobody_builds(
                 index.name,
                 users,
             )
-        await anyio.sleep(_FIRST_PAUSE_S)
+        await anyio.sleep(_LOOK_EVERY_S)
 
 
 async def _watched(
@@ -269,7 +271,7 @@ async def _alone(database: PostgresDatabase) -> AsyncGenerator[Any]:
                 if now >= begun + options.timeout:
                     raise Unavailable(f"another program migrates all the time: {holder}; end it")
                 logger.warning("another program migrates the schema; waiting for it: %s", holder)
-            await anyio.sleep(_FIRST_PAUSE_S)
+            await anyio.sleep(_LOOK_EVERY_S)
         yield connection
 
 

@@ -1,0 +1,63 @@
+"""Calls that fail and are made again: the pauses between them, and what the log says."""
+
+import random
+from collections.abc import Hashable
+
+_MOST_DOUBLINGS = 20
+_MOST_CAUSES = 100
+"""Causes told apart while an outage lasts. Texts with numbers in them have no end."""
+
+# Not the generator that all modules of a program share, which a program may have seeded.
+_random = random.SystemRandom()
+
+
+class Pauses:
+    """Pauses between the tries of a call, each twice as long as the one before.
+
+    Jitter keeps the processes of a fleet from knocking at the store in step.
+
+    :param first: seconds, the longest first pause
+    :param longest: no pause is longer
+    :param jitter: the part of a pause that is drawn. 0, where the log names the pause beforehand
+    """
+
+    __slots__ = ("_first", "_jitter", "_longest")
+
+    def __init__(self, first: float, longest: float, *, jitter: float = 0.5) -> None:
+        self._first = first
+        self._longest = longest
+        self._jitter = jitter
+
+    def at_most(self, failures: int) -> float:
+        """Return the longest pause after so many failures in a row, in seconds."""
+        doublings = min(max(failures - 1, 0), _MOST_DOUBLINGS)
+        return min(self._first * 2.0**doublings, self._longest)
+
+    def after(self, failures: int, rng: random.Random = _random) -> float:
+        """Draw the pause after so many failures in a row, in seconds."""
+        most = self.at_most(failures)
+        return rng.uniform((1 - self._jitter) * most, most) if self._jitter else most
+
+
+class Outage:
+    """Keeps the log short in an outage: names each cause once, and the end."""
+
+    __slots__ = ("_causes",)
+
+    def __init__(self) -> None:
+        self._causes: set[Hashable] = set()
+
+    def is_new(self, cause: Hashable = "") -> bool:
+        """Take note of a failure. True: log it, because nothing was logged of this cause yet."""
+        if cause in self._causes:
+            return False
+        if len(self._causes) >= _MOST_CAUSES:
+            self._causes.clear()
+        self._causes.add(cause)
+        return True
+
+    def is_over(self) -> bool:
+        """Take note of a success. True: log the end of an outage, because the log knows of it."""
+        was_logged = bool(self._causes)
+        self._causes.clear()
+        return was_logged
