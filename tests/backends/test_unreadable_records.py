@@ -21,20 +21,12 @@ from forge_jobs.model.queues import CooldownPolicy, QueueChange, QueueSettings, 
 from forge_jobs.model.retries import Exponential
 from forge_jobs.model.schedules import Firing, ScheduleSpec
 from forge_jobs.model.transitions import Finalization
+from forge_jobs.reports import flush_reports
 from forge_jobs.runtime.passes.cron import fire_due_once
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.storage.sql.base import tables
 from tests.support import factories
-from tests.support.factories import (
-    KIND,
-    SECOND,
-    a_pod,
-    claim,
-    cleaned_up,
-    done,
-    new_job,
-    only,
-)
+from tests.support.factories import KIND, SECOND, a_pod, claim, cleaned_up, done, new_job, only
 from tests.support.spoiling import (
     each_wrong_entry,
     each_wrong_field,
@@ -188,10 +180,15 @@ async def test_a_pod(storage: Storage, backend: str, tmp_path: Path) -> None:
             assert spoilt.host_id in slots
 
     if backend == "redis":
-        await each_wrong_field(backend, tmp_path, "", f"pod:{spoilt.host_id}", use, mend)
+        record = f"pod:{spoilt.host_id}"
+        await each_wrong_field(backend, tmp_path, "", record, use, mend)
+        await redis_commands(backend, tmp_path, "", ("DEL", record), ("SET", record, "spoilt"))
+        await use()
+        await mend()
     else:
-        key = {"host_id": spoilt.host_id}
-        await each_wrong_value(backend, tmp_path, tables.pods, key, use, mend)
+        await each_wrong_value(
+            backend, tmp_path, tables.pods, {"host_id": spoilt.host_id}, use, mend
+        )
 
 
 @pytest.mark.parametrize("backend", ALL)
@@ -446,6 +443,7 @@ async def test_what_is_said_of_them(
     assert limit.unreadable
     with pytest.raises(NotFound, match=f"rate limit '{r}' cannot be read: .*; set it anew"):
         await storage.config.take_tokens(r, 1)
+    assert flush_reports(10)
     told = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
     assert sorted(text.split(" cannot be read")[0] for text in told) == [
         f"the record of pod {str(lease.host_id)!r}",

@@ -56,6 +56,30 @@ _SPOILT_KEYS = [
         "",
     ),
     _of_a_key(
+        "news of one parent that cannot be read keep all others from being told",
+        "lua/jobs/children/handovers.lua",
+        "read_record('HSCAN'",
+        "redis.call('HSCAN'",
+    ),
+    _of_a_key(
+        "children that their parent cannot name are told by nobody",
+        "lua/lib/jobs/children/standing.lua",
+        "if read_record('HEXISTS'",
+        "if redis.call('HEXISTS'",
+    ),
+    _of_a_key(
+        "a job whose parents cannot be read is requeued without them",
+        "lua/jobs/requeue/requeue.lua",
+        "return not read_record('HLEN', waits) and { 'silent', {} } or nil",
+        "return { false, {} }",
+    ),
+    _of_a_key(
+        "a job whose errors cannot be read hides its queue from lists",
+        "lua/jobs/read/lines.lua",
+        "read_record('LINDEX'",
+        "redis.call('LINDEX'",
+    ),
+    _of_a_key(
         "a queue that cannot be worked is asked on and on",
         "base/spoilt.py",
         "            if any(key.is_needed for key in keys):",

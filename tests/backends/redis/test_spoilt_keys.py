@@ -14,8 +14,9 @@ from forge_jobs.errors import StorageRefused, Unavailable
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.model.filters import JobFilter
 from forge_jobs.model.ids import JobId
-from forge_jobs.model.jobs import ClaimedJob, JobStatus, NewJob, Unique
+from forge_jobs.model.jobs import After, ClaimedJob, JobStatus, NewJob, Unique
 from forge_jobs.model.transitions import Demand, Finalization
+from forge_jobs.runtime.passes.cleanup import hand_over_once
 from forge_jobs.runtime.runtime import QueueRuntime
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
@@ -26,9 +27,13 @@ from tests.support.factories import (
     LEASE,
     SECOND,
     claim,
+    dead,
     done,
     enqueue_one,
+    error,
+    finish,
     new_job,
+    only,
     register,
     revive,
 )
@@ -231,6 +236,53 @@ async def test_the_rest_of_the_fleet_goes_on_without_the_names_of_its_queues(
     assert f"{names} does not hold a set" in storage.health().unreadable[""]
     await store.client.delete(names)
     await store.client.rename(f"{store.keys.fleet}:aside", names)
+
+
+@pytest.mark.parametrize("part", ["err", "waits", "kids", "told"])
+async def test_a_key_of_one_job_harms_that_job_alone(
+    store: Store, clock: ManualClock, part: str
+) -> None:
+    storage, jobs = store.storage, store.storage.jobs
+    lease = await register(storage, queues=("a",), lease_for=LONG)
+    parents = [new_job(queue="a") for _ in range(4)]
+    children = [new_job(queue="a", after=(After(one.id),)) for one in parents]
+    await jobs.enqueue([*parents, *children])
+    ids = [one.id for one in (*parents, *children)]
+    claimed = await claim(storage, lease, queue="a", limit=4)
+    [second] = [one for one in claimed if one.claim.job_id == parents[1].id]
+    if part == "err":
+        assert await finish(storage, second, dead(error=error()))
+    elif part == "told":
+        assert await finish(storage, second, done())
+    whose = children[1].id if part == "waits" else parents[1].id
+    # Entries are "number, parent, status".
+    handed = await store.client.zrange(store.key_of("handovers"), 0, -1)
+    name = f"{part}:{handed[0].split()[0].decode() if part == 'told' else whose}"
+    assert await store.client.exists(store.key_of(name))
+    await store.spoil(name)
+    assert all(await jobs.finalize(ends(claimed)))
+
+    # All children but one hear at once. The sweep finds the one that only the spoilt key names.
+    assert await hand_over_once(jobs) == (4 if part == "err" else 3)
+    for _ in range(3):
+        await jobs.sweep(1_000)
+        clock.advance(61)
+    await hand_over_once(jobs)
+    found = await jobs.get(ids)
+    told = {each.id for each in children if found[each.id].status is not JobStatus.BLOCKED}
+    assert told == {each.id for each in children if part != "waits" or each is not children[1]}
+    listed = {line.id: line for line in (await jobs.list(JobFilter())).jobs}
+    assert listed.keys() == found.keys() == {*ids}
+    spoilt = {job_id for job_id, job in found.items() if job.unreadable}
+    assert spoilt == ({whose} if part in ("err", "waits") else set())
+    assert bool(listed[whose].unreadable) is (part == "err")
+    await jobs.cancel(only(*(each.id for each in children)))
+    again = await jobs.requeue(only(*(each.id for each in children)))
+    assert again.refused == ({whose: "silent"} if part == "waits" else {})
+    assert {*again.changed, *again.refused} == {each.id for each in children}
+    await store.mend(name)
+    await hand_over_once(jobs)
+    assert {*(await jobs.delete(only(*ids))).changed} == {*ids}
 
 
 async def test_it_is_logged_once_and_a_look_at_all_keys_finds_it(

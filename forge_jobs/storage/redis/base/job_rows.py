@@ -219,6 +219,8 @@ def job(
     read = StoredFields(fields)
     doc = read.read("doc", decode_doc, NO_DOC)
     cause = read.member("cause", Cause.ENQUEUED)
+    if "waits" in fields:
+        read.count("waits")
     parents = sorted(waits_for)
     found = Job(
         id=JobId(job_id),

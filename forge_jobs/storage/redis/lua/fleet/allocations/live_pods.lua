@@ -5,7 +5,7 @@ local function handle(base)
   local hosts = redis.call('ZRANGEBYSCORE', base .. ':pods', '(' .. text(now), '+inf')
   local docs = {}
   for index, host in ipairs(hosts) do
-    docs[index] = redis.call('HGET', pod_key(base, host), 'doc') or ''
+    docs[index] = read_record('HGET', pod_key(base, host), 'doc') or ''
   end
   return docs
 end

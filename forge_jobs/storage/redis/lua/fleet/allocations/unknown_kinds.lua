@@ -19,7 +19,7 @@ end
 
 local function handle(base, kinds)
   for _, host in ipairs(redis.call('ZRANGEBYSCORE', base .. ':pods', '(' .. text(now), '+inf')) do
-    local doc, left = redis.call('HGET', pod_key(base, host), 'doc'), {}
+    local doc, left = read_record('HGET', pod_key(base, host), 'doc'), {}
     for _, kind in ipairs(kinds) do
       if not knows(doc, kind) then
         left[#left + 1] = kind

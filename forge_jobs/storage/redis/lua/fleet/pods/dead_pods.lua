@@ -9,7 +9,7 @@ local function handle(base, request)
   )
   local found = {}
   for index, host in ipairs(hosts) do
-    found[index] = { host, redis.call('HGET', pod_key(base, host), 'epoch') or '' }
+    found[index] = { host, read_record('HGET', pod_key(base, host), 'epoch') or '' }
   end
   return { all_queues(base), found }
 end

@@ -4,7 +4,7 @@
 -- uses: pods
 local function is_due(base, host, dead_for)
   return not dead_for
-    or whole(redis.call('HGET', pod_key(base, host), 'lease_until'), 0) <= now - dead_for
+    or whole(read_record('HGET', pod_key(base, host), 'lease_until'), 0) <= now - dead_for
 end
 
 local function handle(base, request)

@@ -6,7 +6,7 @@ local FIELDS = { 'epoch', 'doc', 'started', 'beat', 'lease_until', 'draining', '
 local function handle(base)
   local pods = {}
   for index, host in ipairs(redis.call('ZRANGE', base .. ':pods', 0, 9999)) do
-    local pod = redis.call('HMGET', pod_key(base, host), unpack(FIELDS))
+    local pod = read_fields(pod_key(base, host), unpack(FIELDS))
     for field in ipairs(FIELDS) do
       pod[field] = pod[field] or ''
     end

@@ -7,7 +7,10 @@ local function handle(base, request)
     redis.call('SADD', base .. ':queues', name)
   end
   local key = pod_key(base, host)
-  redis.call('HSETNX', key, 'started', now)
+  if read_record('HSETNX', key, 'started', now) == nil then
+    redis.call('DEL', key)
+    redis.call('HSET', key, 'started', now)
+  end
   redis.call(
     'HSET', key, 'epoch', epoch, 'doc', doc, 'published', published, 'beat', now,
     'lease_until', now + lease_for

@@ -8,7 +8,7 @@ local function handle(base)
   local found, places = {}, {}
   for _, host in ipairs(redis.call('ZRANGE', base .. ':pods', 0, 9999)) do
     local published, started, lease_until =
-      unpack(redis.call('HMGET', pod_key(base, host), unpack(FIELDS)))
+      unpack(read_fields(pod_key(base, host), unpack(FIELDS)))
     if published then
       local lives = whole(lease_until, 0) > now
       local name = (lives and '+' or '-') .. published

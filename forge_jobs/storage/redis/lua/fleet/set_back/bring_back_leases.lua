@@ -9,7 +9,7 @@ local function bring_pods(base, ahead)
   local changed = 0
   for _, host in ipairs(redis.call('ZRANGE', base .. ':pods', 0, 9999)) do
     local key = pod_key(base, host)
-    local beat, ends = unpack(redis.call('HMGET', key, 'beat', 'lease_until'))
+    local beat, ends = unpack(read_fields(key, 'beat', 'lease_until'))
     beat, ends = whole(beat, 0), whole(ends, 0)
     if beat > ahead then
       redis.call('HSET', key, 'beat', now, 'lease_until', now + ends - beat)

@@ -4,8 +4,9 @@
 local function add(base, news, seq, at, parent, status, most)
   local cursor, children = '0', nil
   repeat
-    cursor, children =
-      unpack(redis.call('HSCAN', base .. ':told:' .. seq, cursor, 'COUNT', most))
+    -- The sweep tells those whose names cannot be read.
+    local read = read_record('HSCAN', base .. ':told:' .. seq, cursor, 'COUNT', most)
+    cursor, children = unpack(read or { '0', {} })
     for index = 1, #children, 2 do
       if #news < most then
         news[#news + 1] = { seq, at, parent, status, children[index], children[index + 1] }

@@ -3,7 +3,7 @@
 local function handle(base, news)
   local answers = {}
   for index, each in ipairs(news) do
-    answers[index] = redis.call('HEXISTS', base .. ':told:' .. each[1], each[2]) == 1
+    answers[index] = read_record('HEXISTS', base .. ':told:' .. each[1], each[2]) == 1
   end
   return answers
 end

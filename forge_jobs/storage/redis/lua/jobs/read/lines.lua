@@ -11,7 +11,8 @@ local function line(base, id)
   if not values[1] and redis.call('EXISTS', key) == 0 then
     return false
   end
-  values[#SHOWN + 1] = redis.call('LINDEX', base .. ':err:' .. id, -1)
+  local error = read_record('LINDEX', base .. ':err:' .. id, -1)
+  values[#SHOWN + 1] = error == nil and 'of another type' or error
   for index = 1, #SHOWN + 1 do
     values[index] = values[index] or ''
   end

@@ -5,7 +5,7 @@ local function handle(base, pairs)
   local found = {}
   for _, pair in ipairs(pairs) do
     for _, record in ipairs(news_of(base, pair[1])) do
-      if redis.call('HEXISTS', base .. ':told:' .. record[1], pair[2]) == 1 then
+      if read_record('HEXISTS', base .. ':told:' .. record[1], pair[2]) == 1 then
         found[#found + 1] = pair
       end
     end

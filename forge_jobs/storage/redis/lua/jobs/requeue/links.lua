@@ -4,7 +4,7 @@
 -- uses: jobs filters visits requeueing
 local function link(base, job)
   local refused = refusal(base, job) or is_key_taken(base, job) and 'key_taken'
-  return refused or false, job.key or '', redis.call('HGETALL', base .. ':waits:' .. job.id)
+  return refused or false, job.key or '', read_record('HGETALL', base .. ':waits:' .. job.id) or {}
 end
 
 local function handle(base, request)

@@ -8,8 +8,8 @@ local plans
 -- The plan for a job, nil when there is none for how it is now.
 local function plan_of(base, job)
   local waits, plan = base .. ':waits:' .. job.id, plans[job.id] or { false, {} }
-  if redis.call('HLEN', waits) ~= #plan[2] then
-    return nil
+  if read_record('HLEN', waits) ~= #plan[2] then
+    return not read_record('HLEN', waits) and { 'silent', {} } or nil
   end
   for _, edge in ipairs(plan[2]) do
     if redis.call('HGET', waits, edge[1]) ~= edge[2] then

@@ -19,7 +19,7 @@ local function handle(base, request)
   for _, ids in ipairs({ listed, named }) do
     for _, id in ipairs(ids) do
       if redis.call('HGET', base .. ':j:' .. id, 'status') == 'blocked' then
-        found[#found + 1] = { id, redis.call('HGETALL', base .. ':waits:' .. id) }
+        found[#found + 1] = { id, read_record('HGETALL', base .. ':waits:' .. id) or {} }
       end
     end
   end

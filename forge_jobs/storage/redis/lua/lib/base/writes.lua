@@ -30,6 +30,14 @@ local function is_wrong_type(error)
   return type(words) == 'string' and string.find(words, 'WRONGTYPE', 1, true) ~= nil
 end
 
+-- The answer of a command on a key of one record; nil when the key holds something else.
+local function read_record(...)
+  local answer = redis.pcall(...)
+  if type(answer) ~= 'table' or not answer.err then
+    return answer
+  end
+end
+
 -- How many commands a script that reads many bases has run, as far as it says so.
 local spent = 0
 

@@ -12,14 +12,14 @@ end
 
 -- Whether the pod has the lease of this epoch, run out or not.
 local function is_of(base, host, epoch)
-  return redis.call('HGET', pod_key(base, host), 'epoch') == epoch
+  return (read_record('HGET', pod_key(base, host), 'epoch') or '') == epoch
 end
 
 -- Renews the lease of a pod: whether it is held, not when it ran out or is of another epoch; and what
 -- the pod says of itself, '' for one of another epoch.
 local function renew_pod(base, host, epoch, lease_for, lives)
   local key = pod_key(base, host)
-  local found, lease_until, doc = unpack(redis.call('HMGET', key, 'epoch', 'lease_until', 'doc'))
+  local found, lease_until, doc = unpack(read_fields(key, 'epoch', 'lease_until', 'doc'))
   if found ~= epoch then
     return false, ''
   elseif whole(lease_until, 0) <= now and not lives then

@@ -10,7 +10,7 @@ local function parse_edge(value)
 end
 
 local function read_edge(base, id, parent)
-  return parse_edge(redis.call('HGET', base .. ':waits:' .. id, parent))
+  return parse_edge(read_record('HGET', base .. ':waits:' .. id, parent))
 end
 
 local function write_edge(base, id, parent, state, policy, seq)
@@ -19,7 +19,7 @@ end
 
 -- Parents and states in turn of the edges that have not settled.
 local function unsettled(base, id)
-  local flat, found = redis.call('HGETALL', base .. ':waits:' .. id), {}
+  local flat, found = read_record('HGETALL', base .. ':waits:' .. id) or {}, {}
   for index = 1, #flat, 2 do
     local state = parse_edge(flat[index + 1])
     if state ~= 'settled' then

@@ -25,7 +25,7 @@ local function withdraw_news(base, parent)
     local seq, member, at = unpack(record)
     if at >= born then
       local told = base .. ':told:' .. seq
-      call_many('HSET', base .. ':kids:' .. parent, redis.call('HGETALL', told))
+      call_many('HSET', base .. ':kids:' .. parent, read_record('HGETALL', told) or {})
       redis.call('DEL', told)
       redis.call('ZREM', base .. ':handovers', member)
     end
@@ -36,7 +36,7 @@ end
 local function drop_news(base, parent, child)
   for _, record in ipairs(news_of(base, parent)) do
     local told = base .. ':told:' .. record[1]
-    if redis.call('HDEL', told, child) == 1 and redis.call('EXISTS', told) == 0 then
+    if read_record('HDEL', told, child) == 1 and redis.call('EXISTS', told) == 0 then
       redis.call('ZREM', base .. ':handovers', record[2])
     end
   end

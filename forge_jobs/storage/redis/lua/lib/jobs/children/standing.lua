@@ -2,7 +2,7 @@
 
 local function is_told(base, parent, child)
   for _, record in ipairs(news_of(base, parent)) do
-    if redis.call('HEXISTS', base .. ':told:' .. record[1], child) == 1 then
+    if read_record('HEXISTS', base .. ':told:' .. record[1], child) == 1 then
       return true
     end
   end
@@ -20,5 +20,5 @@ local function is_lost(base, parent, child, state)
   elseif ENDED[status] and (state == 'open' or status == 'done') then
     return true
   end
-  return redis.call('HEXISTS', base .. ':kids:' .. parent, child) == 0
+  return read_record('HEXISTS', base .. ':kids:' .. parent, child) == 0
 end

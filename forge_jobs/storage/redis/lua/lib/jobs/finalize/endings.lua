@@ -26,7 +26,8 @@ end
 -- Hands the end over to the children that wait for it, however many they are.
 local function tell_children(base, id, status)
   local kids = base .. ':kids:' .. id
-  if redis.call('EXISTS', kids) == 0 then
+  -- When its children cannot be read, the sweep tells them.
+  if (read_record('HLEN', kids) or 0) == 0 then
     return
   end
   local told = add_news(base, id, status)
