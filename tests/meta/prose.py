@@ -61,7 +61,7 @@ BOUNDS = {
     "forge_jobs/runtime/queue": Bounds(26, 38, 40, 41),
     "forge_jobs/runtime/shared": Bounds(13, 14, 46, 26),
     "forge_jobs/storage": Bounds(13, 14, 31, 28),
-    "forge_jobs/storage/protocols": Bounds(22, 10, 72, 29),
+    "forge_jobs/storage/protocols": Bounds(1, 0, 3, 9),
     "forge_jobs/storage/redis": Bounds(5, 0, 23, 24),
     "forge_jobs/storage/redis/base": Bounds(8, 28, 38, 32),
     "forge_jobs/storage/redis/config": Bounds(1, 4, 6, 35),

@@ -11,7 +11,7 @@ from forge_jobs.model.retention import KEPT, Cleaned, Kept
 
 
 class BookkeepingStore(Protocol):
-    """What is told about jobs, and for how long it and they are kept."""
+    """Timeline and metrics of jobs, and the removal of what is past its retention."""
 
     async def append_events(self, events: Sequence[TimelineEvent]) -> list[TimelineEvent]:
         """Append to the timeline.
@@ -24,7 +24,7 @@ class BookkeepingStore(Protocol):
     async def events(
         self, *, job_id: JobId | None = None, queue: str | None = None, limit: int = 100
     ) -> list[TimelineEvent]:
-        """The newest events of a job, of a queue or of all, newest first.
+        """Return the newest events of a job, of a queue or of all, newest first.
 
         A store where events are dear may keep as few as the newest 100,000 of a queue.
         """
@@ -40,35 +40,39 @@ class BookkeepingStore(Protocol):
         ...
 
     async def metrics(self, queue: str, since: datetime, until: datetime) -> list[MetricBucket]:
-        """Minutes of one queue with anything in them, from ``since`` to before ``until``.
+        """Return the minutes of one queue that counted anything, from ``since`` to before
+        ``until``.
 
-        Oldest first, summed over pods; the same before and after a roll-up. What is past its
-        minutes comes as hours (see ``Kept.minutes``), each with the sums of its minutes.
+        Oldest first, summed over pods, the same before and after a roll-up. Minutes past their
+        retention come as hours (see ``Kept.minutes``), each with the sums of its minutes.
         """
         ...
 
     async def roll_up(self, limit: int) -> int:
         """Fold per-pod counters and histograms of closed minutes into one row per queue and minute.
 
-        Oldest first, at most ``limit`` rows folded; how many. The sums that :meth:`metrics` answers
-        never change by it.
+        A roll-up never changes the sums that :meth:`metrics` answers. Oldest minutes first.
+
+        :param limit: rows to fold at most
+        :returns: how many rows were folded
         """
         ...
 
     async def cleanup(
         self, limit: int, rest: object | None = None, *, kept: Kept = KEPT
     ) -> Cleaned:
-        """One batch of a pass of retention; pass ``Cleaned.rest`` on until it is None.
+        """Run one batch of a pass of retention. Pass ``Cleaned.rest`` on until ``rest`` is None.
 
-        Removes ended jobs by the age and count that their queues keep, results past their own
-        time, and history past ``kept``, of which minutes become hours first. At most ``limit`` jobs
-        a batch, and no more than a store removes in a moment, so that others need not wait: 30 ms
-        on SQLite, 200 on Postgres, one script on Redis.
+        Removes ended jobs by the age and count that their queues keep, results past their own time,
+        and history past ``kept``, of which minutes become hours first. A batch has at most
+        ``limit`` jobs, and no more than a store removes in a moment, so that others need not wait:
+        30 ms on SQLite, 200 on Postgres, one script on Redis.
 
-        In the order of the names of queues; in each done, dead, then cancelled jobs; of these the
-        oldest first. A job that ended less than a minute ago stays, whatever the rules say. A job
-        that the database refuses to remove is passed by, and named in ``Cleaned.held``.
+        Queues go in the order of their names. Within a queue, done jobs go first, then dead ones,
+        then cancelled ones, and of these the oldest first. A job that ended less than a minute ago
+        stays under any rule. A job that the database refuses to remove is skipped and named in
+        ``Cleaned.held``.
 
-        :param rest: what the call before has left of its pass; None begins a new pass
+        :param rest: ``Cleaned.rest`` of the batch before, None to begin a new pass
         """
         ...

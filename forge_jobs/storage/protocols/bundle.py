@@ -14,19 +14,20 @@ from forge_jobs.storage.protocols.procs import ProcStore
 
 
 class StoreHealth(Struct, frozen=True, kw_only=True):
-    """How the connections of one bundle do; read without asking the store.
+    """The state of a bundle's connections, read without asking the store.
 
-    :param wakes: hints of other processes arrive at once; False: they are found by polling,
-        because listening was not asked for, is not possible, or has just been interrupted
+    :param wakes: wake-ups of other processes arrive at once. False: polling finds them, because
+        listening was not asked for, is not possible, or has just been interrupted
     :param silences: how often listening was found interrupted, since the bundle was opened
     :param unreplicated: writes that fewer replicas confirmed in time than were asked for
-    :param silent: queues whose part of the store did not answer when they were last asked with
-        others; "" stands for pods, the leader, schedules and rate limits
-    :param unreadable: queues of which some part was found spoilt when it was last used, and what
-        to do; "" as above. Those that cannot be worked at all are among ``silent`` too
-    :param layout: how far the store is on its way to the newest layout, in a line, and what helps;
-        "" when it has it
-    :param problem: why the store must not be used any more, and what to do; "" when it may
+    :param silent: queues whose part of the store did not answer the last call that asked several
+        parts. "" stands for pods, the leader, schedules and rate limits
+    :param unreadable: queues of which some part was found unreadable at the last use, and what to
+        do. "" as above. Queues that cannot be worked at all are among ``silent`` too
+    :param layout: how far the store is on the way to the newest layout, in a line, and what helps.
+        "" when the store has the newest layout
+    :param problem: why the store must not be used any more, and what to do. "" when the store is
+        fine
     """
 
     wakes: bool = True
@@ -39,10 +40,10 @@ class StoreHealth(Struct, frozen=True, kw_only=True):
 
 
 class OpenTransactions(Struct, frozen=True, kw_only=True):
-    """What keeps a store from removing rows that nobody needs any more, whoever began it.
+    """Open transactions, of any program, that keep a store from removing obsolete rows.
 
-    :param oldest: how long the oldest such transaction has been open; zero when none is
-    :param hidden: how many more there are of whose age this role is told nothing
+    :param oldest: how long the oldest such transaction has been open. Zero when none is open
+    :param hidden: how many more are open whose age this role may not see
     """
 
     oldest: timedelta = timedelta(0)
@@ -50,9 +51,9 @@ class OpenTransactions(Struct, frozen=True, kw_only=True):
 
 
 def check_storage(value: object) -> "Storage":
-    """``value``, held to be a storage that is open.
+    """Return ``value`` when it is an open storage.
 
-    :raises InvalidInput: says what it is, and what to give
+    :raises InvalidInput: the text says what was given instead, and what to give
     """
     if isinstance(value, Storage):
         return value
@@ -67,21 +68,20 @@ class Storage:
     """The four views of one store.
 
     :param reopen: opens an independent bundle on the same store, for another event loop
-    :param close: ends the bundle; calls in flight finish first
-    :param name: the backend and what of its address may be shown, without credentials
-    :param server: product and version of what keeps the data, as it says itself; '' if it may
-        not be asked
-    :param durability: one line for people: what a commit survives, and what it does not
-    :param is_durable: a commit survives a loss of power, as far as the disk keeps its word. Claims,
-        beats and grants need not, where every pod loses its power too: they then are as before
-    :param health: the state of its connections; callable from any thread
-    :param open_transactions: asks the store what is open now; None: it cannot tell
-    :param unreadable: asks the store which queues have parts that cannot be read, and what to do;
-        "" stands for pods, the leader, schedules and rate limits. None: only records can be spoilt,
-        and each says so itself
-    :param is_parted: queues may lie on different servers: calls for the queues of one go on while
-        another is down, and a call for both does not
-    :param pool_size: how many calls can be under way at once, others wait; None: enough
+    :param close: ends the bundle. Calls in flight finish first
+    :param name: the backend, and the part of the address that may be shown, without credentials
+    :param server: product and version of the server, '' if the server may not be asked
+    :param durability: one line for people: which failures a commit survives, and which not
+    :param is_durable: a commit survives a loss of power, if the disk does what it reports. Claims,
+        beats and grants need not survive where every pod loses power too: they then are as before
+    :param health: reads the state of the connections, callable from any thread
+    :param open_transactions: asks the store what is open now. None: the store cannot tell
+    :param unreadable: asks the store which queues have unreadable parts, and what to do. "" stands
+        for pods, the leader, schedules and rate limits. None: only single records can be
+        unreadable, and each record says so
+    :param is_parted: queues may lie on different servers. Calls for the queues of one server go on
+        while another is down, and a call for both does not
+    :param pool_size: how many calls can be under way at once while others wait. None: no limit
     :raises InvalidInput: the views belong to different stores
     """
 
@@ -127,7 +127,7 @@ class Storage:
         self._close = close
 
     async def reopen(self) -> "Storage":
-        """An independent bundle on the same store, for use in another event loop."""
+        """Open an independent bundle on the same store, for use in another event loop."""
         return await self._reopen()
 
     async def aclose(self) -> None:

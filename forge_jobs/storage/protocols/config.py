@@ -20,17 +20,18 @@ class ConfigStore(Protocol):
     store_id: str
 
     async def ensure_queue(self, name: str, settings: QueueSettings) -> QueueState:
-        """Declare a queue from code: settings an operator has set stay as they are."""
+        """Declare a queue from code. Settings that an operator has set stay as they are."""
         ...
 
     async def set_queue(self, name: str, change: QueueChange) -> QueueState:
-        """An operator's edit; creates the queue. Wakes beats and the coordinator."""
+        """Store an operator's edit, and create the queue if unknown. Wakes beats and the
+        coordinator."""
         ...
 
     async def set_paused(self, name: str, paused: bool) -> QueueState:
         """Pause or resume: running jobs finish, nothing new is claimed. Wakes beats.
 
-        To pause a paused queue again must not change since when it is paused.
+        Pausing a paused queue again must not change the time since when the queue is paused.
 
         :raises NotFound: no such queue
         """
@@ -44,45 +45,48 @@ class ConfigStore(Protocol):
         ...
 
     async def delete_queue(self, name: str) -> None:
-        """Forget a queue: its settings, its pause and its cool-down.
+        """Forget a queue: settings, pause and cool-down.
 
-        What was counted and told of it stays for its time. Whatever names the queue later, an
-        enqueue, a pod or a schedule, creates it with default settings. So does a call that was
-        under way, or a program that had enqueued there before: then ``queues`` may leave it out
-        until the next sweep, and its jobs run all the same.
+        Counters and events of the queue stay until their retention ends. An enqueue, a pod or a
+        schedule that names the queue later creates the queue again with default settings. So does a
+        call that was under way, or a program that had enqueued there before: then ``queues`` may
+        leave the queue out until the next sweep, while its jobs run all the same.
 
         :raises NotFound: no such queue
-        :raises Conflict: it has jobs, whatever their status, or a live pod declares it. Nothing has
-            changed then. The text says how many
+        :raises Conflict: the queue has jobs of any status, or a live pod declares the queue.
+            Nothing has changed then. The text says how many
         """
         ...
 
     async def queues(self) -> list[QueueState]:
-        """Every known queue, by name."""
+        """Return every known queue, by name."""
         ...
 
     async def ensure_rate_limit(self, scope: str, limit: RateLimit) -> None:
-        """Declare a bucket from code; one that an operator has set stays as it is. Another size
-        than before counts like an operator's edit.
+        """Declare a bucket from code. A bucket that an operator has set stays as it is.
+
+        Another size than before counts like an operator's edit.
         """
         ...
 
     async def set_rate_limit(self, scope: str, limit: RateLimit) -> None:
-        """An operator's edit. What is missing from the bucket stays missing, in tokens, rounded
-        up to the smallest step in which a token and what a microsecond brings are both whole.
+        """Store an operator's edit of a bucket.
+
+        Tokens that are missing from the bucket stay missing, rounded up to the smallest step in
+        which a token and the gain of a microsecond are both whole.
         """
         ...
 
     async def delete_rate_limit(self, scope: str) -> None:
-        """Remove a bucket. Who takes tokens from it is told that there is none; a program that
-        declares it brings it back, full.
+        """Remove a bucket. Taking tokens from it is ``NotFound`` until a program declares it again,
+        full.
 
         :raises NotFound: no such bucket
         """
         ...
 
     async def rate_limits(self) -> list[RateLimitState]:
-        """Every bucket, by scope."""
+        """Return every bucket, by scope."""
         ...
 
     async def take_tokens(self, scope: str, count: int) -> TokenGrant:
@@ -99,19 +103,20 @@ class ConfigStore(Protocol):
     async def take_turns(
         self, scope: str, counts: Sequence[int], within: timedelta
     ) -> list[timedelta | None]:
-        """Give requests that found too few tokens their turns: how long each has to wait.
+        """Give turns to requests that found too few tokens: how long each has to wait.
 
-        Turns are given in the order of ``counts`` and of the calls, in the pace at which tokens
-        come, so that each finds its tokens at its turn while nobody else takes them. A turn takes
-        no token and keeps none back. No turn is later than ``within``: None where the line is
-        longer, and then no place in it is taken.
+        Turns are given in the order of ``counts`` and of the calls, at the pace at which tokens
+        come, so that each request finds tokens at its turn if no other caller takes them. A turn
+        takes no token and reserves none.
 
-        Must give each place once for any number of concurrent callers. No turn is later than
-        ``within`` after the store's clock stepped back either. A change of the bucket's size
-        forgets the line.
+        Must give each turn once for any number of concurrent callers. No turn is later than
+        ``within``, also after the store's clock stepped back. A change of the bucket's size forgets
+        all turns.
 
+        :returns: None for a request whose turn would be later than ``within``. Such a request takes
+            no place among the turns
         :raises NotFound: no such bucket
-        :raises InvalidInput: a count below 1 or above the capacity; no turn is given then
+        :raises InvalidInput: a count below 1 or above the capacity. No turn is given then
         """
         ...
 

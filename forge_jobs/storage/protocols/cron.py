@@ -21,38 +21,43 @@ class CronStore(Protocol):
     store_id: str
 
     async def lead(self, host_id: HostId, lease_for: timedelta) -> Leadership:
-        """Take the leader lease when it is free or has run out, renew it when held, and say how
-        it stands. The term grows with every change of holder, also back to an earlier one and
-        also when the old holder's lease simply ran out and it takes it again."""
+        """Take the leader lease when it is free or has run out, renew the lease when held, and
+        return its state.
+
+        The term grows with every change of holder, also back to an earlier holder, and also when a
+        holder takes again a lease that ran out.
+        """
         ...
 
     async def resign(self, host_id: HostId, term: int) -> None:
-        """Give the lease up; no-op for another holder or term. Wakes coordinators elsewhere."""
+        """Give the lease up. No-op for another holder or term. Wakes coordinators elsewhere."""
         ...
 
     async def leader(self) -> Leadership | None:
-        """The lease as it stands; None before anyone led."""
+        """Return the lease as stored, None before any pod led."""
         ...
 
     async def now(self) -> datetime:
-        """The store's time."""
+        """Return the store's time."""
         ...
 
     async def ensure_schedule(self, spec: ScheduleSpec, next_at: datetime | None) -> Schedule:
-        """Declare a schedule from code. One that an operator edited or deleted stays as it is;
-        one that is there with the same spec too, its next occurrence included.
+        """Declare a schedule from code.
+
+        A schedule that an operator edited or deleted stays as it is. So does a stored schedule with
+        the same spec, next occurrence included.
 
         Where the spec differs but expression and time zone do not, the stored next occurrence must
-        stay: it may have been missed, and is for the catch-up policy to judge. With other times
-        ``next_at`` replaces it.
+        stay: it may have been missed, and the catch-up policy decides about missed ones. With other
+        times ``next_at`` replaces the stored one.
         """
         ...
 
     async def put_schedule(self, spec: ScheduleSpec, next_at: datetime | None) -> Schedule:
-        """An operator's edit: create or replace; un-pauses nothing, clears ``error``.
+        """Store an operator's edit: create or replace. Un-pauses nothing, clears ``error``.
 
-        The next occurrence stays as in :meth:`ensure_schedule`. One that was deleted or disabled
-        has none, and takes ``next_at``.
+        The next occurrence stays as in :meth:`ensure_schedule`. A schedule that was deleted or
+        disabled has none, and takes ``next_at``.
         """
         ...
 
@@ -64,42 +69,46 @@ class CronStore(Protocol):
         ...
 
     async def delete_schedule(self, name: str) -> None:
-        """Remove it; a later :meth:`ensure_schedule` does not bring it back, an edit does.
+        """Remove a schedule. :meth:`ensure_schedule` does not bring the schedule back, an edit
+        does.
 
         :raises NotFound: no such schedule
         """
         ...
 
     async def schedules(self, *, with_deleted: bool = False) -> list[Schedule]:
-        """All schedules by name, those that were deleted only ``with_deleted``."""
+        """Return all schedules by name, deleted ones only ``with_deleted``."""
         ...
 
     async def get_schedule(self, name: str) -> Schedule | None:
-        """One schedule, None when there is none or it was deleted."""
+        """Return one schedule, None when there is none or it was deleted."""
         ...
 
     async def due_schedules(self, limit: int) -> DueSchedules:
-        """Schedules whose next occurrence has come."""
+        """Return schedules whose next occurrence has come."""
         ...
 
     async def fire(self, firings: Sequence[Firing]) -> list[bool]:
-        """Advance schedules and enqueue their jobs, each in one step; many cost hardly more than
-        one. Per item False, and nothing written of it, when its version has moved on: also by an
-        item before it in the same call.
+        """Advance schedules and enqueue their jobs, each in one step. Many cost hardly more than
+        one.
 
-        Jobs go in as by ``JobStore.enqueue``: a duplicate of a unique key counts as skipped,
-        a repeat of an id as neither.
+        Per item False, and nothing of the item written, when the schedule's version has moved on,
+        also by an earlier item of the same call.
 
-        :raises StorageError: a job is refused (Conflict: its id is taken). Then no item of the
-            call is written, so that the others can be fired without the one it belongs to. The
-            same when it is Locked, because somebody's open transaction holds the unique key of a
-            job. After any other Unavailable each item may have been written or not
+        Jobs are stored as by ``JobStore.enqueue``: a duplicate of a unique key counts as skipped, a
+        repeat of an id as neither.
+
+        :raises StorageError: a job is refused (Conflict: its id is taken). Then no item of the call
+            is written, so that the others can be fired without the refused one. The same when the
+            error is Locked, because a caller's open transaction holds the unique key of a job.
+            After any other Unavailable each item may have been written or not
         """
         ...
 
     async def trigger(self, name: str, job: NewJob) -> EnqueueOutcome:
-        """Enqueue a job of the schedule out of turn; the next occurrence stays. Counts as
-        fired or skipped like any other.
+        """Enqueue a job of the schedule out of turn. The next occurrence stays.
+
+        Counts as fired or skipped like any other.
 
         :raises NotFound: no such schedule
         """

@@ -6,29 +6,29 @@ from forge_jobs.model.filters import BulkOutcome, JobFilter
 
 
 class OperatedStore(Protocol):
-    """Verbs for people: each changes the jobs that a filter means."""
+    """Operators' verbs: each changes the jobs that a filter means."""
 
     async def cancel(
         self, which: JobFilter, *, cursor: str | None = None, limit: int = 500
     ) -> BulkOutcome:
-        """Cancel waiting jobs; ask the owners of running ones (``requested``).
+        """Cancel waiting jobs, and ask the owners of running ones (``requested``).
 
-        Refuses what has ended (``finished``). The flag of a running job is durable, reaches its
-        owner by wake-up or beat, and never outlives that life: a requeue clears it. A request
-        is put on the job's timeline in the same step.
+        Refuses ended jobs (``finished``). The flag of a running job is durable, reaches the owner
+        by wake-up or beat, and never outlives that life: a requeue clears the flag. A request is
+        put on the job's timeline in the same step.
 
         Visits matching jobs in id order, at most ``limit`` per call, and looks at no more of them
         than ``JobStore.list`` does. Going on with ``cursor`` ends, although every visited job was
         refused. Ids in ``which.ids`` that do not exist are refused as ``not_found``.
 
         A store may look for matching jobs before the atomic step, so as not to keep others waiting,
-        but must check in it that they still match. It must not wait for a caller's open
-        transaction: jobs that one has locked are refused as ``locked``.
+        but must check in that step that they still match. The call must not wait for a caller's
+        open transaction: jobs locked by such a transaction are refused as ``locked``.
 
-        :param cursor: of the call before; None for the first one
+        :param cursor: of the call before. None for the first one
         :param limit: 1 to 1,000
-        :raises Unavailable: a queue that the filter means is silent, so nobody can say that every
-            matching job was visited
+        :raises Unavailable: a queue that the filter means is silent, so the call cannot visit every
+            matching job
         """
         ...
 
@@ -37,10 +37,10 @@ class OperatedStore(Protocol):
     ) -> BulkOutcome:
         """Remove jobs for good. Bounded as :meth:`cancel`.
 
-        Refuses running ones, and those that a foreign key or a trigger of the user's holds
-        (``referenced``); the rest goes. Children that still wait for a deleted job are told how it
-        ended, and that it was cancelled when it had not ended. Nothing of it stays: its id may be
-        stored again.
+        Refuses running jobs, and jobs that a foreign key or a trigger of the user's holds
+        (``referenced``). The other jobs are removed. Children that still wait for a deleted job get
+        a handover of its end, and of a cancellation when the job had not ended. Nothing of the job
+        stays: its id may be stored again.
         """
         ...
 
@@ -49,19 +49,19 @@ class OperatedStore(Protocol):
     ) -> BulkOutcome:
         """Give failed, dead and cancelled jobs their whole budget again, due now.
 
-        Attempt, crashes and snoozes from zero, cancel flag cleared; the token goes on; an event
-        on the timeline. Refuses done (``finished``), running, and waiting ones. The unique key is
-        checked again: of two jobs with one key, one is requeued and the other refused
-        (``key_taken``). The result is cleared, and an ``expires_at`` that has passed. A job whose
-        payload was not kept is refused (``finished``).
+        Attempt, crashes and snoozes begin from zero, and the cancel flag is cleared. The token goes
+        on. The timeline gets an event. Refuses done jobs (``finished``), running and waiting ones.
+        The unique key is checked again: of two jobs with one key, one is requeued and the other
+        refused (``key_taken``). The result is cleared, and an ``expires_at`` that has passed. A job
+        whose payload was not kept is refused (``finished``).
 
-        A job that comes after others is blocked again until all of these have settled: parents
-        that have yet to end, also those that the same call requeues, are waited for; done ones have
-        settled; one that ended without success settles an edge that says ``continue`` and holds
-        the job otherwise (see ``JobStore.deliver``), unless the edge was settled before. A parent
-        that is gone counts as it ended. If that was without success, ``continue`` settles, ``hold``
-        holds, and with ``cancel`` the job is refused (``parent_failed``). News of a requeued parent
-        that are still to be delivered must be void.
+        A job that comes after others is blocked again until all of these have settled. Parents that
+        have yet to end are waited for, also parents that the same call requeues. Done parents have
+        settled. A parent that ended without success settles an edge that says ``continue`` and
+        holds the job otherwise (see ``JobStore.deliver``), unless the edge was settled before. A
+        parent that is gone counts by how it ended. If it ended without success, ``continue``
+        settles, ``hold`` holds, and with ``cancel`` the job is refused (``parent_failed``).
+        Handovers of a requeued parent that are still to be delivered must be void.
         """
         ...
 
@@ -78,8 +78,8 @@ class OperatedStore(Protocol):
     async def run_now(
         self, which: JobFilter, *, cursor: str | None = None, limit: int = 500
     ) -> BulkOutcome:
-        """Make pending and failed jobs due now; attempts stay. Refuses all others.
+        """Make pending and failed jobs due now. Attempts stay. Refuses all others.
 
-        One that is due already keeps its place in the order, and counts as changed.
+        A job that is due already keeps its place in the order, and counts as changed.
         """
         ...

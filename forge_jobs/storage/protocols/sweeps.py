@@ -6,19 +6,19 @@ from forge_jobs.model.sweeps import Swept
 
 
 class SweptStore(Protocol):
-    """A store which may lose some of its last writes and keep others."""
+    """Repair, for a store which may lose some of its last writes and keep others."""
 
     async def sweep(self, limit: int) -> Swept:
-        """Mend what lost writes have left: blocked jobs that nobody will tell of a parent's end,
-        and what else the store keeps in two places.
+        """Mend what lost writes have left.
 
-        A part of a store that lies on a server of its own may lose its last writes by a
-        failover, while the other parts keep theirs. A store that changes all in one transaction
-        has nothing to mend: it loses them whole.
+        That is blocked jobs for which the handover of a parent's end is missing, and whatever else
+        the store keeps in two places. A part of a store that lies on a server of its own may lose
+        the last writes by a failover, while the other parts keep theirs. A store that changes all
+        in one transaction has nothing to mend: the transaction is lost whole.
 
-        Must take only what has stood so for a minute at two looks of the same bundle, since a call
-        that is under way looks the same; must look again in the step that mends. What an edge says
-        of failures, and that a job is held, stays. Looks at about ``limit`` jobs a call and goes on
-        behind them with the next one.
+        Must take only what two looks of the same bundle have found unchanged for a minute, since a
+        call that is under way looks the same. Must look again in the step that mends. The failure
+        rule of an edge, and the hold of a job, stay. Looks at about ``limit`` jobs a call and goes
+        on behind them with the next one.
         """
         ...
