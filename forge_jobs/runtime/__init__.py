@@ -1,1 +1,1 @@
-"""Runs jobs. Import from the module that defines a name, or the public ones from the package."""
+"""Run jobs. Import from the module that defines a name, or the public names from the package."""

@@ -1,4 +1,4 @@
-"""QueueRuntime: what a program says about the pod it wants to be."""
+"""QueueRuntime: what a program declares about a pod."""
 
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -28,26 +28,27 @@ logger = reporter(__name__)
 class QueueRuntime:
     """Runs the jobs of some queues: ``QueueRuntime(storage, handlers).with_queues("gh", slack=2)``.
 
-    Nothing happens before :meth:`start` or :meth:`run`. What is declared at the start is declared
-    again whenever the pod finds its lease gone, because the store may have been emptied.
+    Nothing happens before :meth:`start` or :meth:`run`. Queues, rate limits and schedules are
+    declared at the start. When the pod finds its lease gone, it declares them again, because the
+    store may have been emptied.
 
     :param rate_limits: named token buckets, declared at the start
-    :param router: the queue of a kind where neither request nor handler names one, see
-        ``prefix_router``; ``default`` where no router was given, or the router names none
-    :param label: what people call the pod; a callable gets the pod's id
+    :param router: chooses the queue of a kind where neither request nor handler names one, see
+        ``prefix_router``. Without a router, or where the router names no queue: ``default``
+    :param label: the name of the pod for people. A callable gets the pod's id
     :param version: the deployed version, shown with the pod
     :param ensure_schedules: recurring jobs, declared at the start
-    :param start_limit: how long a store that is not ready is waited for, timedelta or seconds
-    :param concurrency: how many handlers run at once in this process, over all its queues; the
-        fleet gives it no more slots than that. None: as many as it gets slots. With fewer than
-        it has queues, they take turns
-    :param exit_abandons_threads: a stop that leaves handlers behind which cannot be stopped ends
-        the process: its last call gives their claims to others, then it calls ``exit_process``.
-        :meth:`run` always does so when a signal has asked for the stop
-    :param logs_every_job: log a line at INFO for every job that ends, and counts where more than
-        20 end in a second; failures are logged either way
-    :param exit_process: ends the process at once with an exit code, for the above and when its
-        event loop hangs
+    :param start_limit: how long the start waits for a store that is not ready, timedelta or seconds
+    :param concurrency: how many handlers run at once in this process, over all queues. The
+        fleet grants the pod no more slots than that. None: no limit but the slots. A pod with fewer
+        than it has queues serves its queues in turn
+    :param exit_abandons_threads: a stop ends the process when handlers are left that cannot be
+        stopped. The last call of the stop gives their claims to other pods, then the stop calls
+        ``exit_process``. :meth:`run` always does so when a signal has asked for the stop
+    :param logs_every_job: log a line at INFO for every job that ends, and counts where more than 20
+        jobs end in a second. Failures are logged either way
+    :param exit_process: ends the process at once with an exit code: after a stop as above, and when
+        the event loop hangs
     """
 
     def __init__(
@@ -95,12 +96,12 @@ class QueueRuntime:
         self._is_started = False
 
     def with_queues(self, /, *names: str, **queues: QueueSettings | int | None) -> "QueueRuntime":
-        """Serve these queues too; returns the runtime itself.
+        """Serve these queues too, and return the runtime.
 
-        :param names: with the settings the store has, else the defaults (one worker)
-        :param queues: name -> the whole cluster's ``max_workers``, or all settings; None as for
-            ``names``. What an operator has set in the store wins, and what :meth:`ensure_queue`
-            said holds where no number and no settings are given
+        :param names: queues with the settings of the store, else the defaults (one worker)
+        :param queues: name -> the ``max_workers`` of the whole cluster, or all settings. None as
+            for ``names``. What an operator has set in the store wins. Settings given to
+            :meth:`ensure_queue` hold where no number and no settings are given here
         :raises InvalidInput: a name or a number is wrong
         :raises ConfigError: the runtime has been started
         """
@@ -117,9 +118,10 @@ class QueueRuntime:
         return self
 
     def ensure_queue(self, name: str, settings: QueueSettings | None = None) -> "QueueRuntime":
-        """Declare a queue at the start without serving it, unless it is served anyway.
+        """Declare a queue at the start without serving it, unless :meth:`with_queues` names it.
 
-        :param settings: left out: those that are declared elsewhere or in the store, else defaults
+        :param settings: None: settings that are declared elsewhere or in the store, else the
+            defaults
         :raises ConfigError: the runtime has been started
         """
         self._refuse_once_started("ensure_queue")
@@ -129,7 +131,7 @@ class QueueRuntime:
         return self
 
     def ensure_schedules(self, specs: Sequence[ScheduleSpec]) -> "QueueRuntime":
-        """Declare recurring jobs at the start; what an operator edited or deleted stays so.
+        """Declare recurring jobs at the start. Edits of operators stay.
 
         :raises ConfigError: the runtime has been started
         """
@@ -138,9 +140,9 @@ class QueueRuntime:
         return self
 
     def start(self) -> "Starting":
-        """``async with runtime.start() as handle:`` or ``handle = await runtime.start()``.
+        """Start a pod: ``async with runtime.start() as handle:``, or ``await runtime.start()``.
 
-        The latter runs in the background until ``handle.stop()``.
+        After the latter the pod runs in the background until ``handle.stop()``.
 
         :raises ConfigError: no queue was declared
         :raises Unavailable: the store was not ready within ``start_limit``
@@ -148,15 +150,15 @@ class QueueRuntime:
         return Starting(self._plan(), exit_with_stuck=self._exit_abandons_threads)
 
     async def run(self) -> int:
-        """Run until SIGTERM, SIGINT, SIGHUP or SIGQUIT; the exit code of the process.
+        """Run until SIGTERM, SIGINT, SIGHUP or SIGQUIT, and return the exit code of the process.
 
-        The first signal drains with the grace of the settings, a second one ends the grace, a
-        third one the patience with handlers that were cancelled. The process is expected to end
-        then. It is ended here and now when handlers are left that cannot be stopped: threads,
-        and coroutines that swallow their cancellation.
+        The first signal drains with the grace of the settings. A second signal ends the grace, a
+        third ends the patience with handlers that were cancelled. The process is expected to end
+        after the return. When handlers are left that cannot be stopped, threads or coroutines that
+        swallow their cancellation, this call ends the process.
 
-        :returns: 0; 1 when something of the pod is left in the store, or when it stopped by itself
-            because its tasks were cancelled or its storage was closed
+        :returns: 0. 1 when something of the pod is left in the store, or when the pod stopped by
+            itself because its tasks were cancelled or its storage was closed
         """
         request = StopRequest()
         with on_stop_signals(request.drain, request.hurry):
@@ -168,9 +170,9 @@ class QueueRuntime:
         is_done: Callable[[], Awaitable[bool]] | None = None,
         started: Callable[[QueueHandle], None] | None = None,
     ) -> int:
-        """:meth:`run` for a program that hears of signals itself.
+        """Run as :meth:`run` does, for a program that handles signals itself.
 
-        :param is_done: asked ten times a second; True ends the run as a signal does
+        :param is_done: asked ten times a second. True ends the run as a signal does
         :param started: called with the handle once the pod runs
         """
         starting = Starting(self._plan(), exit_with_stuck=self._exit_abandons_threads)

@@ -90,14 +90,14 @@ async def test_news_for_a_child(
     await execute(backend, tmp_path, *(each.format(id=refused) for each in _TRIGGERS[backend]))
     assert await finish(storage, claimed, dead())
     clock = ManualClock()
-    sender = BisectingSender("news for a child", clock=clock)
+    sender = BisectingSender("the handover to child", clock=clock)
     assert await hand_over_once(storage.jobs, sender) == 19
     found = await storage.jobs.get(children)
     assert [each for each in children if found[each].status is JobStatus.BLOCKED] == [refused]
     assert await hand_over_once(storage.jobs, sender) == 0
     assert len([each for each in caplog.records if refused in each.getMessage()]) == 1
     [line] = sender.refusals
-    assert line.startswith("news for a child ")
+    assert line.startswith("the handover to child ")
     assert refused in line
     await execute(backend, tmp_path, _DROP[backend])
     clock.advance(timedelta(seconds=LONGEST_PAUSE_S))

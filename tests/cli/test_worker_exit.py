@@ -169,7 +169,10 @@ def test_a_worker_ends_after_its_grace_whatever_its_handlers_do(worker: Worker) 
         job = worker.job(ids[kind])
         assert (job["status"], job["attempt"], job["crashes"]) == ("pending", 0, 0), kind
     assert worker.forge.json("pods")["pods"] == []
-    assert f"job {ids['swallow']} (t.swallow) has not ended: it swallows CancelledError" in log
+    assert (
+        f"job {ids['swallow']} (t.swallow) has not ended: the handler swallows CancelledError"
+        in log
+    )
 
 
 def test_a_thread_that_no_job_knows_of_does_not_keep_the_process(worker: Worker) -> None:

@@ -11,8 +11,8 @@ REAPER = [
         "reaper: does not ask its guard after reading",
         "passes/reaper",
         "        allowed = guard.may_revive(clock, asked_at=asked_at, read_at=stale.read_at)\n"
-        "        # Some that",
-        "        # Some that",
+        "        # Claims in use stay",
+        "        # Claims in use stay",
         f"{_REAPER}a_step_of_the_stores_clock_within_a_pass_is_no_crash_either",
     ),
     in_runtime(

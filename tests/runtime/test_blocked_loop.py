@@ -54,7 +54,7 @@ async def test_blocking_for_three_leases_keeps_the_claim_and_is_reported(
         assert handle.health().lost_claims == 0
         assert handle.health().blocked_count >= 1
     assert flush_reports(10)
-    reports = [each for each in caplog.records if "is blocked since" in each.getMessage()]
+    reports = [each for each in caplog.records if "has been blocked for" in each.getMessage()]
     assert block.__name__ in reports[0].getMessage()
 
 

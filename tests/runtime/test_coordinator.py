@@ -282,7 +282,7 @@ async def test_a_queue_with_jobs_that_no_pod_declares_is_warned_about_once(
     assert report.unserved == ("orphans",)
     warnings = [each.getMessage() for each in caplog.records]
     assert sum("orphans" in text for text in warnings) == 1
-    assert "no live pod serves it (FORGE_QUEUES)" in caplog.text
+    assert "no live pod serves the queue (FORGE_QUEUES)" in caplog.text
 
     await register(a_coordinator.storage, queues=["orphans"])
     assert (await a_coordinator.once()).unserved == ()

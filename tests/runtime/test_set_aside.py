@@ -291,7 +291,7 @@ async def test_health_names_revivals_and_news_that_are_refused(storage: Storage)
         await wait_until(lambda: len(named()) == 2, description="health names both")
         [revival, news] = named()
         assert revival.startswith(f"the revival of job {stale}: StorageRefused: ")
-        assert news.startswith(f"news for a child {children[0]} of its parent {parent}: ")
+        assert news.startswith(f"the handover to child {children[0]} of parent {parent}: ")
         assert handle.health().able_to_claim
 
         faults.refused = {}

@@ -1,1 +1,1 @@
-"""The heartbeat: its thread, what a beat brings, and the watch over the event loop."""
+"""The heartbeat: the thread, the effects of a beat, and the watch over the event loop."""

@@ -1,4 +1,4 @@
-"""Hands what a beat brought to those it concerns."""
+"""Applies the answers of beats to the queues of a pod."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
@@ -14,25 +14,25 @@ logger = reporter(__name__)
 
 
 class BeatListener(Protocol):
-    """Who is told what the beats bring; called on the event loop of the handlers."""
+    """Gets the answers of beats. Called on the event loop of the handlers."""
 
     def beat_arrived(self, beat: Beat, sent_at: float) -> None:
-        """An answer; ``sent_at`` is ``Clock.elapsed`` before the question."""
+        """Handle an answer. ``sent_at`` is ``Clock.elapsed`` before the question."""
         ...
 
     def registered_again(self, lease: PodLease, at: float) -> None:
-        """The old lease had run out; this one replaces it, without grants."""
+        """Handle a new lease without grants, which replaces the expired one."""
         ...
 
     def fenced(self) -> None:
-        """The pod could not beat for too long: stop the handlers."""
+        """Stop the handlers, because no beat has succeeded for too long."""
         ...
 
 
 class BeatReceiver:
     """The event loop's side of the heartbeat.
 
-    :param handover: rings the hand-over loop
+    :param handover: wakes the hand-over loop
     """
 
     def __init__(
@@ -46,19 +46,19 @@ class BeatReceiver:
         self._handover = handover
         self._fenced: set[str] = set()
         self._unknown: dict[Claim, int] = {}
-        """Claims the store says are ours -> the call that may still bring them (0: none)."""
+        """Claims of this pod in the store -> the call that may still bring them (0: none)."""
 
     @property
     def is_fenced(self) -> bool:
-        """All handlers were stopped because the store could not be reached for too long."""
+        """Return whether all handlers were stopped after an outage that was too long."""
         return bool(self._fenced) and self._fenced == self._supervisors.keys()
 
     def beat_arrived(self, beat: Beat, sent_at: float) -> None:
-        """Pass a beat on: claims first, so that nothing new starts on outdated news."""
+        """Apply a beat: claims first, so that no run starts on outdated grants."""
         held = self._services.held
         for claim, state in beat.claims.items():
-            # Of those that have ended since the beat was sent there is nothing to stop, and a busy
-            # pod ends hundreds meanwhile.
+            # A claim that has ended since the beat was sent has no run to stop. A busy pod ends
+            # hundreds meanwhile.
             if state is ClaimState.HELD or claim not in held:
                 continue
             if supervisor := self._supervisors.get(claim.queue):
@@ -66,7 +66,7 @@ class BeatReceiver:
         if beat.lease_held:
             self._apply(beat, sent_at)
         else:
-            # The slots of this pod may be others' by now, and with them the right to run.
+            # The slots of this pod may belong to other pods by now, and so may the right to run.
             self._fence(self._supervisors, True)
             self._void_grants(self._services.clock.elapsed())
         self._reconcile(beat, sent_at)
@@ -83,7 +83,7 @@ class BeatReceiver:
         self._judge()
 
     def fenced(self) -> None:
-        """Stop the handlers; the claims are ended or given back once the store answers."""
+        """Stop the handlers. Their claims are ended or given back once the store answers."""
         fence, now = self._services.fence, self._services.clock.elapsed()
         self._fence([name for name in self._supervisors if fence.must_stop(now, name)], True)
 
@@ -115,14 +115,14 @@ class BeatReceiver:
     def _reconcile(self, beat: Beat, sent_at: float) -> None:
         """Give back claims whose reply was lost.
 
-        A claim unknown here may still be on its way in the reply to a call. It is given back
-        when a second beat finds it too and no call that could bring it is under way any more.
+        A claim unknown here may still be on the way in the reply to a call. The claim is given back
+        when a second beat lists it too, and no call that could bring it is under way any more.
         """
         seen: dict[Claim, int] = {}
         services = self._services
         if services.given_up and beat.lease_held:
             listed = {*beat.unknown, *beat.claims}
-            # A beat sent before a claim was given up may say nothing of it.
+            # A beat sent before a claim was given up may not list the claim.
             services.given_up = {
                 claim: at
                 for claim, at in services.given_up.items()

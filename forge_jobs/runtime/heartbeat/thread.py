@@ -32,23 +32,23 @@ HUNG_EXIT_CODE = 70
 _LONGEST_TICK = 0.25
 _BETWEEN_BEATS = 0.2
 _BEATS_AT_ONCE = 3
-"""Beats that a start needs: for the news before it, for its pod, and for its slots."""
+"""Beats that a start needs: for wake-ups before it, for its pod, and for its slots."""
 _FIRST_RETRY, _LONGEST_RETRY = 0.05, 1.0
 _BEATS_MISSED = 3
 """Intervals after which a beat is overdue."""
 
 
 class Heartbeat:
-    """Beats for the pod and all its claims, whatever the event loop of the handlers does.
+    """Beats for the pod and all claims, whatever the event loop of the handlers does.
 
-    It goes on while the pod drains and stops last. A loop that hangs is given up on: the beats
-    end, so that the jobs go elsewhere, and ``exit_process`` is called.
+    The heartbeat goes on while the pod drains and stops last. When the loop of the handlers hangs,
+    the beats end, so that other pods get the jobs, and ``exit_process`` is called.
 
     Nothing here waits for the log, whose handlers may block: see :mod:`forge_jobs.reports`.
 
-    :param storage: where an independent bundle is opened from
-    :param declare: says what the pod's code declares, at each registration after the first: the
-        store may have been emptied. Not while the pod drains: code of a later deploy has spoken
+    :param storage: an independent bundle is opened from this one
+    :param declare: declares queues, rate limits and schedules at each registration after the first:
+        the store may have been emptied. Not while the pod drains: a later deploy may have declared
     :param exit_process: ends the process at once with the given code
     """
 
@@ -77,7 +77,7 @@ class Heartbeat:
         self.is_hung = False
         self.draining = False
         self.has_left = False
-        """The thread itself has told the store that the pod is gone."""
+        """The thread itself has unregistered the pod."""
         self._storage = storage
         self._pod = pod
         self._held = held
@@ -120,21 +120,21 @@ class Heartbeat:
         )
 
     def start(self) -> None:
-        """Begin; the first beat goes out at once."""
+        """Start the thread. The first beat goes out at once."""
         self._thread.start()
 
     def silent_for(self) -> float:
-        """Seconds since the thread last turned, whatever the store did meanwhile."""
+        """Return the seconds since the thread last turned, whatever the store did meanwhile."""
         return max(0.0, self._clock.elapsed() - self._turned_at)
 
     def wake(self) -> None:
-        """Beat now rather than at the next turn; callable from any thread."""
+        """Beat now rather than at the next turn. Callable from any thread."""
         self._wake(self._wakeup)
 
     def leave(self) -> None:
-        """Stop the handlers, end the beats and give the slots up, by the thread alone.
+        """Let the thread stop the handlers, end the beats and give up the slots.
 
-        For a pod that cannot work any more and has nothing else that could do it.
+        For a pod that cannot work any more and has no other task that could do this.
         """
         if self._leave_by is None:
             self._leave_by = self._clock.elapsed() + self._settings.lease.total_seconds()
@@ -144,7 +144,7 @@ class Heartbeat:
             self.wake()
 
     def hand_back(self, at_most: float) -> bool:
-        """Give all claims and the slots to others, by the thread alone; the process must end then.
+        """Let the thread give all claims and slots to other pods. The process must end then.
 
         For a process whose time is over and whose event loop does not turn. Callable from any
         thread. False: not done within ``at_most`` seconds.
@@ -156,10 +156,10 @@ class Heartbeat:
         return done.wait(at_most)
 
     async def stop(self, at_most: timedelta) -> bool:
-        """Send no further beat; False when the thread has not ended within ``at_most``.
+        """Send no further beat. False: the thread has not ended within ``at_most``.
 
-        A beat in flight is not cancelled: with a store that does not answer, the thread ends
-        later, by the store's own time limit.
+        A beat in flight is not cancelled: with a store that does not answer, the thread ends later,
+        by the store's own time limit.
         """
         if self._leave_by is None:
             self._stop()
@@ -171,7 +171,7 @@ class Heartbeat:
         return False
 
     def problems(self, now: float) -> Iterator[str]:
-        """What keeps the pod from claiming, as far as it shows here."""
+        """Yield what keeps the pod from claiming, as far as the heartbeat knows."""
         if not self.lease_held:
             yield "the lease ran out"
         if self._leave_by is not None:
@@ -202,7 +202,7 @@ class Heartbeat:
         self._wake(self._watch_wakeup)
 
     def _tell(self, callback: Callable[..., None], *args: object) -> None:
-        # The loop of the handlers may be closed already: nobody is left to be told.
+        # The loop of the handlers may be closed already.
         with contextlib.suppress(RuntimeError):
             self._home.call_soon_threadsafe(callback, *args)
 
@@ -233,7 +233,7 @@ class Heartbeat:
                 storage = await self._storage.reopen()
                 defer_reports()  # the driver may have made loggers
                 return storage
-            except Exception as error:  # without beats the pod is of no use to anybody
+            except Exception as error:  # a pod without beats is of no use
                 await self._pause(self._failed(error))
         return None
 
@@ -250,14 +250,14 @@ class Heartbeat:
             took = self._clock.elapsed() - sent_at
             if not await self._pause(max(interval - took, self._floor)) or self._stopping:
                 continue
-            # Rung: a beat at once, but in the long run not as many beats as rings.
+            # A wake-up sends a beat at once, but in the long run fewer beats than wake-ups.
             await Wakeup().wait(timedelta(seconds=pace.delay(self._clock.elapsed())))
 
     async def _depart(self, storage: Storage) -> None:
-        """Give the slots up when nobody else is left to do it; claims go stale."""
+        """Give the slots up when no other task can. The claims go stale."""
         if self._handed_back is not None:
             await storage.procs.unregister(self.lease)
-            # Last: others may run these jobs from now on.
+            # Last: other pods may run these jobs from now on.
             left = [each.claim for each in self._held.snapshot()]
             await release_all(storage.jobs, left, lambda: self._pause(self._tick))
             self._handed_back.set()
@@ -269,14 +269,14 @@ class Heartbeat:
         while not self._stopping and not self._is_late():
             try:
                 await storage.procs.unregister(self.lease)
-            except Exception as error:  # others wait for these slots
+            except Exception as error:  # other pods wait for these slots
                 await self._pause(self._failed(error))
             else:
                 self.has_left = True
                 return
 
     async def _handlers_end(self) -> None:
-        """Wait until no handler runs in a slot that is about to be others', for the margin."""
+        """Wait until no handler runs in a slot that is about to be given up, for the margin."""
         until = self._clock.elapsed() + self._settings.fence_margin.total_seconds()
         while self._held.any_started() and not self._home.is_closed():
             if self._stopping or self._clock.elapsed() >= until:
@@ -288,7 +288,7 @@ class Heartbeat:
         return self._leave_by is not None or self._handed_back is not None
 
     def _is_late(self) -> bool:
-        """Others have found out by themselves that the pod is gone."""
+        """Return whether other pods have found out by themselves that the pod is gone."""
         return self._leave_by is not None and self._clock.elapsed() >= self._leave_by
 
     async def _beat(self, storage: Storage, sent_at: float) -> None:
@@ -307,9 +307,9 @@ class Heartbeat:
         if not (beat.lease_held or self._stopping or self._is_leaving):
             await self._register_again(storage)
         elif beat.admitted and not self.draining:
-            await self._declare(storage)  # it may never have come there
+            await self._declare(storage)  # the store may never have had the declarations
         elif self.draining and not self._stopping:
-            # Each time: until the store knows it, no other pod gets the slots of this one.
+            # At each beat: until the store knows, no other pod gets the slots of this pod.
             await storage.procs.set_draining(self.lease)
         if self._outage.is_over():
             logger.info("heartbeat: the store answers again")
@@ -332,12 +332,12 @@ class Heartbeat:
         self.wake()
 
     async def _pause(self, seconds: float) -> bool:
-        """True when it was cut short by a ring."""
+        """Return True when a wake-up cut the pause short."""
         assert self._wakeup is not None
         return await self._wakeup.wait(timedelta(seconds=seconds))
 
     def _failed(self, error: Exception) -> float:
-        """Report a failed beat; how long until the next try."""
+        """Report a failed beat, and return how long to wait for the next try."""
         self.failures += 1
         self._trouble = health_text_of(error, "the heartbeat")
         if self._outage.is_new(self._trouble):
@@ -391,9 +391,9 @@ class Heartbeat:
             self._settings.hung_after,
             self.watchdog.stack(),
         )
-        # Should the process go on nevertheless, then without handlers that nobody beats for.
+        # Should the process go on nevertheless, no handler may run without beats.
         self._fence.close()
         self._tell(self._listener.fenced)
-        # The log's handlers may have threads of their own, which have not written it yet.
+        # The log's handlers may have threads of their own, which have not written the line yet.
         log_and_flush(flush_reports, AT_EXIT)
         self._exit_process(HUNG_EXIT_CODE)

@@ -11,12 +11,12 @@ logger = reporter(__name__)
 
 
 class Watchdog:
-    """Pings an event loop from another thread and reports when the answer stays away.
+    """Pings an event loop from another thread and reports a missing answer.
 
     ``check`` belongs to the watching thread. Only time in which the watcher itself was running
     counts: a machine that slept, or a process that was stopped, has not blocked its loop.
 
-    :param loop: the loop that is watched; the watchdog is made on its thread
+    :param loop: the loop that is watched. The watchdog is made on the thread of the loop
     :param blocked_after: report once, with the stack of the loop's thread
     :param hung_after: :meth:`check` says that the process is beyond help
     :param tick: how often ``check`` is meant to be called
@@ -46,11 +46,11 @@ class Watchdog:
 
     @property
     def is_blocked(self) -> bool:
-        """The loop has not answered for ``blocked_after``."""
+        """Return whether the loop has not answered for ``blocked_after``."""
         return self._reported
 
     def check(self, elapsed: float) -> bool:
-        """Ping, or judge the ping that is out; True when the loop counts as hung."""
+        """Ping, or judge the ping in flight. True: the loop counts as hung."""
         step = 0.0
         if self._last_check is not None:
             step = min(elapsed - self._last_check, self._longest_step)
@@ -71,7 +71,7 @@ class Watchdog:
         try:
             self._loop.call_soon_threadsafe(self._answer)
         except RuntimeError:
-            # The loop is closed, so nothing is left that it could block.
+            # The loop is closed, so nothing is left to block.
             self._answered = True
 
     def _answer(self) -> None:
@@ -87,12 +87,12 @@ class Watchdog:
         self._reported = True
         self.blocked_count += 1
         logger.error(
-            "the event loop is blocked since %.1f s: a handler computes or waits without "
-            "awaiting; make it a plain def, or move the work to a thread. Stack of the loop:\n%s",
+            "the event loop has been blocked for %.1f s: a handler computes or waits without "
+            "awaiting. Make it a plain def, or move the work to a thread. Stack of the loop:\n%s",
             self._silent_for,
             self.stack(),
         )
 
     def stack(self) -> Stack:
-        """Where the loop's thread is now."""
+        """Return where the loop's thread is now."""
         return Stack(sys._current_frames().get(self._thread_id))

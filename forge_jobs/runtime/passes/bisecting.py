@@ -1,4 +1,4 @@
-"""What the reaper and the hand-over do about an item that the store alone refuses."""
+"""Batches of the reaper and the hand-over in which the store refuses single items."""
 
 import random
 from collections.abc import Awaitable, Callable, Hashable, Sequence
@@ -15,13 +15,13 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
-"""Before an item that was refused is sent again, alone."""
+"""Pauses before an item that was refused is sent again, alone."""
 
 _FORGOTTEN_AFTER_S = 10 * LONGEST_PAUSE_S
-"""What has not come again by then is gone: somebody has deleted it, or another pod was faster."""
+"""An item that has not come again by then is gone: deleted, or dealt with by another pod."""
 
 _REFUSED_ALONE = 2
-"""After so many without any that was taken the store is taken to refuse everything."""
+"""After so many refusals without any success, the store counts as refusing everything."""
 
 
 class _Aside(NamedTuple):
@@ -31,7 +31,7 @@ class _Aside(NamedTuple):
 
 
 class BisectingSender:
-    """Sends batches; an item at fault is found by halves, named, and sent again apart.
+    """Sends batches. An item at fault is found by halves, logged, and sent again alone.
 
     :param what: what an item is, for the log
     """
@@ -49,7 +49,7 @@ class BisectingSender:
 
     @property
     def refusals(self) -> tuple[str, ...]:
-        """What is set aside and why: a line for each reason, with the first item of it."""
+        """Items set aside: a line for each reason, with the first item."""
         kept = self._remembered(self._clock.elapsed())
         return by_reason((f"{self._what} {key}", each.reason) for key, each in kept.items())
 
@@ -64,13 +64,13 @@ class BisectingSender:
         call: Callable[[Sequence[T]], Awaitable[R]],
         key: Callable[[T], Hashable],
     ) -> list[R]:
-        """The answers of the calls that were taken.
+        """Send the items, and return the answers of the calls that succeeded.
 
         :raises StorageError: the store is away, or refuses everything
         """
         together = [each for each in items if key(each) not in self._aside]
         alone = [each for each in items if key(each) in self._aside]
-        # Drawn at random, so that several at fault do not always come first.
+        # In random order, so that items at fault do not always come first.
         parts = [[each] for each in random.sample(alone, len(alone))]
         if together:
             parts.append(together)
@@ -105,8 +105,8 @@ class BisectingSender:
         self._aside[key] = _Aside(now + pause, pause, reason)
         if before is None or before.reason != reason:
             logger.error(
-                "%s %s is refused by the store, which takes others; it is tried again, with "
-                "growing pauses: %s",
+                "the store refuses %s %s, and takes others. The call is repeated with growing "
+                "pauses: %s",
                 self._what,
                 key,
                 reason,

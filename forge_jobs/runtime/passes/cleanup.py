@@ -27,19 +27,19 @@ BUDGET = timedelta(seconds=20)
 BATCH = 5_000
 
 _MOST_NAMED = 10
-"""Reasons, in the gauges of a pod."""
+"""Reasons named in the gauges of a pod."""
 
 _OTHERS = 2
-"""How much longer than a batch the pause after it is."""
+"""The pause after a batch is this many times as long as the batch."""
 
 _elapsed = SystemClock().elapsed
 
 
 class BatchReport(Struct, frozen=True):
-    """What one pass did.
+    """The result of one pass.
 
     :param rows: over all batches
-    :param finished: False when the time budget ended the pass, so more waits for the next one
+    :param finished: False when the time budget ended the pass, so that rows wait for the next pass
     """
 
     rows: int
@@ -49,7 +49,7 @@ class BatchReport(Struct, frozen=True):
 async def in_batches(
     call: Callable[[int], Awaitable[int]], batch: int, budget: timedelta, clock: Clock | None
 ) -> BatchReport:
-    """Repeat ``call(batch)``, which says how many rows it dealt with, until it finds fewer."""
+    """Repeat ``call(batch)``, which returns the number of rows, until there are fewer."""
     clock = clock or SystemClock()
     until = clock.elapsed() + budget.total_seconds()
     rows = 0
@@ -63,10 +63,10 @@ async def in_batches(
 
 
 class CleanupReport(Struct, frozen=True):
-    """What one batch did.
+    """The result of one batch.
 
-    :param rows: that went
-    :param next_in: until the next batch of this pass; None: the pass has ended
+    :param rows: removed rows
+    :param next_in: until the next batch of this pass. None: the pass has ended
     """
 
     rows: int
@@ -74,7 +74,7 @@ class CleanupReport(Struct, frozen=True):
 
 
 class Cleanup:
-    """Passes of retention, batch by batch, until nothing is left that has to go.
+    """Passes of retention, batch by batch, until nothing is left to remove.
 
     :param kept: how long the history stays
     """
@@ -87,10 +87,10 @@ class Cleanup:
         self._logged = Outage()
         self._in_the_way: dict[str, JobId] = {}
         self.in_the_way: tuple[str, ...] = ()
-        """What did not let jobs go in the last whole pass, one line for each reason."""
+        """References that kept jobs from removal in the last whole pass, a line for each reason."""
 
     async def go_on(self) -> CleanupReport:
-        """One batch. Before the next one others go first, for twice as long as this one took."""
+        """Remove one batch. The pause after it, twice as long, is for other callers."""
         began = _elapsed()
         cleaned = await self._jobs.cleanup(self._batch, self._rest, kept=self._kept)
         took = timedelta(seconds=_elapsed() - began)
@@ -104,12 +104,12 @@ class Cleanup:
         return CleanupReport(cleaned.removed, None if self._rest is None else _OTHERS * took)
 
     def give_up(self) -> None:
-        """Another pod's pass goes on in place of this one."""
+        """End the pass here, because another pod cleans up now."""
         self._rest = None
         self._in_the_way, self.in_the_way = {}, ()
 
     def _tell(self, held: Mapping[JobId, str]) -> None:
-        """Log what is in the way, each thing once."""
+        """Log each reference that keeps jobs from removal, once."""
         for job_id, reason in held.items():
             self._in_the_way.setdefault(reason, job_id)
             if self._logged.is_new(reason):
@@ -134,8 +134,8 @@ async def roll_up_once(
 ) -> BatchReport:
     """Fold closed minutes in bounded batches, oldest first, until none is left.
 
-    A gap without a coordinator, however long, is made up for by the first passes after it.
-    Sums are right also where the budget ends a pass early.
+    The first passes after a time without a coordinator, however long, make up for that time. Sums
+    are right also where the budget ends a pass early.
     """
     return await in_batches(jobs.roll_up, batch, budget, clock)
 
@@ -145,21 +145,21 @@ HANDOVER_BATCH = 500
 
 
 async def hand_over_once(jobs: JobStore, sender: BisectingSender | None = None) -> int:
-    """Deliver all news that wait, and the news that arise from them; how many were applied.
+    """Deliver all handovers, and those that arise from them. Return how many were applied.
 
-    A chain of cancelled jobs, however deep, is settled by one pass. Any number of pods may do
-    this at the same time: each piece of news is applied once.
+    One pass settles a chain of cancelled jobs, however deep. Any number of pods may do this at the
+    same time: each handover is applied once.
 
-    :param sender: kept from pass to pass; what it has set aside keeps no other news waiting
+    :param sender: kept from pass to pass. Handovers that it has set aside delay no others
     """
-    sender = BisectingSender("news for a child") if sender is None else sender
+    sender = BisectingSender("the handover to child") if sender is None else sender
     applied = 0
     tried: set[str] = set()
     while True:
         aside = sender.waiting
         limit = HANDOVER_BATCH + len(tried) + len(aside)
         found = await jobs.handovers(limit)
-        # What was delivered and is there again waits for somebody's transaction: look behind it.
+        # A handover that was delivered and is there again waits for a caller's transaction.
         waiting = {
             handover.id for handover in found if handover.id in tried or _key(handover) in aside
         }
@@ -178,23 +178,23 @@ async def hand_over_once(jobs: JobStore, sender: BisectingSender | None = None) 
 
 
 def _key(handover: Handover) -> str:
-    """What names the news in the log too."""
-    return f"{handover.child_id} of its parent {handover.parent_id}"
+    """Return the key of a handover, which is also its name in the log."""
+    return f"{handover.child_id} of parent {handover.parent_id}"
 
 
 SWEEP_LIMIT = 2_000
-"""How many jobs one pass looks at."""
+"""Jobs that one pass looks at."""
 
 _NAMED = 10
-"""How many jobs a line of the log names."""
+"""Jobs that a line of the log names."""
 
 
 async def sweep_once(jobs: JobStore, *, events: EventBuffer) -> Swept:
-    """One pass; what it has mended is logged, and told on the timelines of the jobs."""
+    """Make one pass. Mended jobs are logged and get an entry in their timelines."""
     swept = await jobs.sweep(SWEEP_LIMIT)
     for found, what in (
-        (swept.told, "nobody would have told it how a parent ended"),
-        (swept.located, "it could not be found by its id"),
+        (swept.told, "the end of a parent had not been delivered"),
+        (swept.located, "the id led to no job"),
     ):
         for one in found:
             events.record(EventKind.MENDED, queue=one.queue, job_id=one.job_id, detail=what)
@@ -209,10 +209,10 @@ async def sweep_once(jobs: JobStore, *, events: EventBuffer) -> Swept:
             )
     if swept.queues:
         logger.warning(
-            "listed again: the queues %s. They are used and were missing, after lost writes or as "
-            "they were deleted beside a call under way",
+            "queues in use were missing from the list and are listed again: %s. The store has lost "
+            "writes, or the queues were deleted during a call",
             ", ".join(swept.queues),
         )
     if swept.forgotten:
-        logger.info("took away %d ids of jobs that are not stored", swept.forgotten)
+        logger.info("removed %d ids that led to no stored job", swept.forgotten)
     return swept

@@ -1,4 +1,4 @@
-"""Holds or takes the leader lease; the holder shares the slots out over the pods."""
+"""Holds or takes the leader lease. The holder shares the slots out over the pods."""
 
 import contextvars
 import logging
@@ -24,26 +24,26 @@ from forge_jobs.storage.protocols import CronStore, ProcStore, Storage
 logger = reporter(__name__)
 
 LOOK_EVERY = timedelta(seconds=60)
-"""The slots are looked at this often although nothing seems to have changed."""
+"""The leader reads the slots this often although nothing seems to have changed."""
 
 _TRIES = 3
 """How often one pass plans again because a pod changed the record in between."""
 
 _SLOTS_ON_THE_LOOP = 2_000
-"""A plan of more shares than this, some 5 ms of work, is made on a thread of its own."""
+"""A plan of more shares than this, some 5 ms of work, is made on another thread."""
 
 
 class CoordinateReport(Struct, frozen=True, kw_only=True):
-    """What one pass found and did.
+    """The result of one pass.
 
-    :param term: of the leader lease as it stands, whoever holds it
-    :param looked: the allocations were read; False in most passes of a steady fleet
+    :param term: of the leader lease as it stands, whichever pod holds it
+    :param looked: the allocations were read. False in most passes of a steady fleet
     :param changed: queues whose slots were written
     :param starved: queue and kind whose due jobs had no slot, and get some from now on
-    :param refused: writes that lost a race to the end; the next pass plans them again
+    :param refused: writes that lost a race. The next pass plans them again
     :param unserved: queues with jobs that no live pod declares
     :param slotless: queues that live pods declare, and none of them has or gets a slot
-    :param next_in: until the next pass, unless somebody rings
+    :param next_in: until the next pass, unless a wake-up comes
     """
 
     leading: bool
@@ -58,9 +58,9 @@ class CoordinateReport(Struct, frozen=True, kw_only=True):
 
 
 class CoordinatorMemory:
-    """What one pod remembers between its coordinator passes.
+    """The state of one pod between its coordinator passes.
 
-    :param clock: only its elapsed reading is used
+    :param clock: only the elapsed reading is used
     :param starved_after: due jobs of a kind without any slot get slots after this
     """
 
@@ -73,32 +73,32 @@ class CoordinatorMemory:
         self._looked_at = float("-inf")
         self.starved = StarvedKinds(starved_after)
         self.term: int | None = None
-        """The term this pod leads or last led; None when it never did or has resigned."""
+        """The term this pod leads or last led. None before the first and after a resignation."""
         self.unserved: tuple[str, ...] = ()
         self.slotless: tuple[str, ...] = ()
         self.is_alone = False
         """No pod but this one had a live lease when the allocations were last read."""
 
     def elapsed(self) -> float:
-        """The clock this memory counts on."""
+        """Return the clock on which this memory counts."""
         return self._clock.elapsed()
 
     def is_leader(self) -> bool:
-        """This pod may act as leader at this instant.
+        """Return whether this pod may act as leader at this instant.
 
-        Cautious: counted from before the lease was asked for and less a margin, on a clock that
-        goes on while the machine sleeps, so that it ends before another pod can lead.
+        Cautious: the term counts from before the request for the lease, less a margin, on a clock
+        that goes on while the machine sleeps. So the term ends here before another pod can lead.
         """
         return self._clock.elapsed() < self._trusted_until
 
     def learn(self, leadership: Leadership, host_id: HostId, trusted_until: float) -> bool:
-        """Take note of how the lease stands; True when this pod has just begun a term."""
+        """Take note of how the lease stands. True: this pod has just begun a term."""
         if leadership.host_id != host_id:
             self.forget()
             return False
         begins = leadership.term != self.term
         if begins:
-            # Another leader may have acted since this one last looked.
+            # Another leader may have acted since this pod last looked.
             self.look_again()
         self.term = leadership.term
         self._trusted_until = trusted_until
@@ -117,12 +117,12 @@ class CoordinatorMemory:
         self._fleet_version = None
 
     def must_look(self, fleet_version: str) -> bool:
-        """The allocations may differ from what was last seen."""
+        """Return whether the allocations may differ from those last seen."""
         overdue = self._clock.elapsed() - self._looked_at >= LOOK_EVERY.total_seconds()
         return overdue or fleet_version != self._fleet_version
 
     def looked(self, fleet_version: str | None) -> None:
-        """The allocations of this version are as they should be; None: look again soon."""
+        """Note that the allocations of this version are right. None: look again soon."""
         self._fleet_version = fleet_version
         self._looked_at = self._clock.elapsed()
 
@@ -135,17 +135,17 @@ async def coordinate_once(
     *,
     events: EventBuffer | None = None,
 ) -> CoordinateReport:
-    """Hold the leader lease, or take it when it is free; as leader share the slots out.
+    """Hold the leader lease, or take a free one. As leader share the slots out.
 
-    A steady fleet costs one call per pass and no write but the lease's own renewal. A leader
-    that slept past its term writes nothing: it must first be given the lease again, and each
-    write holds only for the version of the record that was read.
+    A steady fleet costs one call per pass, and no write but the renewal of the lease. A leader that
+    slept past its term writes nothing: the lease must be renewed first, and each write holds only
+    for the version of the record that was read.
     """
     lease = settings.leader_lease
     trusted_until = memory.elapsed() + (lease - _margin(settings)).total_seconds()
     leadership = await storage.cron.lead(host_id, lease)
     if memory.learn(leadership, host_id, trusted_until):
-        logger.info("this pod coordinates from now on (term %d)", leadership.term)
+        logger.info("this pod leads the fleet from now on (term %d)", leadership.term)
         if events is not None:
             events.record(EventKind.LEADER, detail=f"term {leadership.term}")
     if not memory.is_leader():
@@ -178,7 +178,7 @@ async def coordinate_once(
 async def resign(cron: CronStore, host_id: HostId, memory: CoordinatorMemory) -> None:
     """Give the leader lease up at a clean stop, so that another pod leads at once.
 
-    To be called when no pass is running any more. No-op when this pod does not lead.
+    To be called when no pass is running any more. Does nothing when this pod does not lead.
     """
     term = memory.term
     memory.forget()
@@ -187,7 +187,7 @@ async def resign(cron: CronStore, host_id: HostId, memory: CoordinatorMemory) ->
 
 
 def _margin(settings: RuntimeSettings) -> timedelta:
-    """How much earlier than the store a leader believes its lease to end.
+    """Return how much earlier than the store a leader believes its lease to end.
 
     A fifth: two passes still fit into the rest, as ``leader_lease`` allows for two at least.
     """
@@ -195,21 +195,22 @@ def _margin(settings: RuntimeSettings) -> timedelta:
 
 
 def _until_renewal(memory: CoordinatorMemory, settings: RuntimeSettings) -> timedelta:
-    """How long a leader may rest: a pass renews its lease and notices pods that died.
+    """Return how long a leader may rest. A pass renews the lease and notices pods that died.
 
-    With nobody else there, only the lease has to be renewed, and whoever joins rings.
+    A pod alone has only the lease to renew, and a pod that joins wakes the leader.
     """
     if not memory.is_alone:
         return settings.coordinate_interval
-    # So that, as otherwise, two passes fit into the time that a leader trusts its lease.
+    # Two passes must fit into the time that a leader trusts its lease.
     least = (settings.leader_lease - _margin(settings)) / 2
     return max(min(2 * settings.coordinate_interval, least), settings.coordinate_interval)
 
 
 def _until_free(leadership: Leadership, host_id: HostId, settings: RuntimeSettings) -> timedelta:
-    """How long a pod that does not lead may rest: trying sooner than the lease ends is in vain.
+    """Return how long a pod that does not lead may rest: no try succeeds before the lease ends.
 
-    Not as long as that, though: a leader that resigns rings, and a ring may be lost.
+    The rest is shorter than the lease, though: a leader that resigns wakes the others, and a
+    wake-up may be lost.
     """
     interval = settings.coordinate_interval
     if leadership.host_id == host_id:
@@ -219,9 +220,9 @@ def _until_free(leadership: Leadership, host_id: HostId, settings: RuntimeSettin
 
 
 class _Done:
-    """What a pass has read and written.
+    """The reads and writes of a pass.
 
-    :ivar allocations: as last read, with what was written since; None: not read
+    :ivar allocations: as last read, with what was written since. None: not read
     :ivar refused: writes of the last try that lost a race
     """
 
@@ -259,8 +260,9 @@ async def _written(procs: ProcStore, changes: Sequence[AllocationChange]) -> lis
 
 
 class _Plan(Struct, frozen=True):
-    """:param outcome: the allocations once ``changes`` are written
+    """A plan of the slots.
 
+    :param outcome: the allocations once ``changes`` are written
     :param unserved: kinds per queue that no slot serves then
     """
 
@@ -270,12 +272,12 @@ class _Plan(Struct, frozen=True):
 
 
 async def _planned(allocations: Sequence[Allocation], pods: Sequence[Pod], needs: Needs) -> _Plan:
-    """Make the plan, on another thread when handlers would feel it."""
+    """Make the plan, on another thread when handlers would notice."""
     make = partial(_plan, allocations, pods, needs)
     if sum(len(each.pods) for each in allocations) <= _SLOTS_ON_THE_LOOP:
         return make()
     try:
-        # Not one of the loop's own pool: handlers may keep all of those busy.
+        # Not a thread of the loop's own pool: handlers may keep all of those busy.
         thread = HandlerThread("forge-jobs slot plan")
     except RuntimeError:  # there are no threads left
         return make()
@@ -302,7 +304,7 @@ def _plan(allocations: Sequence[Allocation], pods: Sequence[Pod], needs: Needs) 
 
 
 async def _newly_starved(procs: ProcStore, memory: CoordinatorMemory) -> Sequence[tuple[str, str]]:
-    """Kinds that must get slots now; asks the store only when a known kind has no slot."""
+    """Return the kinds that must get slots now. Asks the store only for kinds without slots."""
     queues = memory.starved.queues()
     if not queues or not memory.is_leader():
         return ()
@@ -320,33 +322,33 @@ async def _newly_starved(procs: ProcStore, memory: CoordinatorMemory) -> Sequenc
 
 
 def _warn(allocations: Sequence[Allocation], memory: CoordinatorMemory) -> None:
-    """One line per queue when its trouble begins, not one per pass."""
+    """Log one line per queue when the trouble begins, not one per pass."""
     unserved = tuple(each.queue for each in allocations if not each.pods)
     slotless = tuple(each.queue for each in allocations if each.pods and _without_slot(each))
     for queue in _new(unserved, memory.unserved):
         logger.warning(
-            "queue %r has jobs and no live pod serves it (FORGE_QUEUES): start a worker with this "
-            "queue, or cancel its jobs",
+            "queue %r has jobs and no live pod serves the queue (FORGE_QUEUES): start a worker "
+            "with this queue, or cancel its jobs",
             queue,
             extra={"queue": queue},
         )
     switched_off = {each.queue for each in allocations if each.max_workers == 0}
     for queue in _new(slotless, memory.slotless):
-        # The last pod's stop is no trouble; a maximum of zero under a pod that serves it may be.
+        # The stop of the last pod is no trouble. A maximum of zero under a serving pod may be.
         logger.log(
             logging.WARNING if queue in switched_off else logging.INFO,
             "no pod has a slot of queue %r: %s",
             queue,
-            "its max_workers is 0"
+            "max_workers is 0"
             if queue in switched_off
-            else "every pod that serves it is shutting down",
+            else "each pod of the queue is shutting down",
             extra={"queue": queue},
         )
     memory.unserved, memory.slotless = unserved, slotless
 
 
 def _without_slot(allocation: Allocation) -> bool:
-    """No pod has a slot, and the plan gives none: grants are only shared out to pods that stay."""
+    """Return whether no pod has a slot, and the plan gives none: stopping pods get no grants."""
     if any(slots.grant for slots in allocation.pods.values()):
         return False
     return allocation.max_workers == 0 or allocation.draining.issuperset(allocation.pods)

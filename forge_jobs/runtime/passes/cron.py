@@ -1,4 +1,4 @@
-"""Fires schedules whose time has come."""
+"""Fires due schedules."""
 
 import random
 from collections.abc import Sequence
@@ -32,26 +32,28 @@ logger = reporter(__name__)
 
 FIRE_BATCH = 100
 """Bounds how many schedules one call fires: a call that a busy store cannot finish within its time
-limit would be repeated for ever."""
+limit would be repeated for ever.
+"""
 
 PLANNED_AT_ONCE = 1_000
 """Bounds how many occurrences a call fires or skips, give or take a schedule: catching up, each
-schedule may have hundreds, and they are computed on the event loop."""
+schedule may have hundreds, and they are computed on the event loop.
+"""
 
 MOST_FAILURES = 200
-"""Ends a pass on a store that refuses everything, which is asked about each schedule by itself."""
+"""Ends a pass on a store that refuses each schedule."""
 
 MAX_BATCHES = 1_000
-"""Ends a pass that intervals shorter than itself would keep busy for ever."""
+"""Ends a pass that would never end because intervals are shorter than the pass."""
 
 SHORTEST_PAUSE = timedelta(milliseconds=5)
-"""A timer that ends a moment early must not turn the loop into a busy one."""
+"""A timer that ends a moment early must not make the loop spin."""
 
 
 class FireReport(Struct, frozen=True, kw_only=True):
-    """What one pass did.
+    """The result of one pass.
 
-    :param fired: jobs handed to the store; those an overlap rule dropped there are among them
+    :param fired: jobs handed to the store, including those that an overlap rule dropped there
     :param skipped: occurrences that the catch-up rules dropped
     :param disabled: schedules whose stored expression is wrong
     :param next_in: until the next occurrence, at most the loop's interval
@@ -64,14 +66,14 @@ class FireReport(Struct, frozen=True, kw_only=True):
 
 
 class _Planned(Struct, frozen=True):
-    """A firing, and the occurrences its jobs stand for."""
+    """A firing, and the occurrences of its jobs."""
 
     firing: Firing
     occurrences: tuple[datetime, ...]
 
 
 class _Pass:
-    """Adds up what the batches of one pass did."""
+    """Adds up the results of the batches of one pass."""
 
     def __init__(self, events: EventBuffer | None) -> None:
         self.fired = 0
@@ -83,15 +85,15 @@ class _Pass:
 
     @property
     def passed_by(self) -> int:
-        """How many schedules stay due, whatever this pass does."""
+        """Return how many schedules stay due, whatever this pass does."""
         return len(self.failures) + len(self.unreadable)
 
     def has_passed_by(self, name: str) -> bool:
-        """Whether it is one of them."""
+        """Return whether this pass leaves the schedule due."""
         return name in self.failures or name in self.unreadable
 
     def note(self, firing: Firing) -> None:
-        """A firing that the store applied."""
+        """Add a firing that the store applied."""
         self.fired += len(firing.jobs)
         self.skipped += firing.skipped
         if firing.error:
@@ -111,7 +113,7 @@ class _Pass:
             self._events.record(kind, queue=queue, job_id=job_id, detail=detail)
 
     def raise_failures(self) -> None:
-        """One error that names every schedule that could not be fired."""
+        """Raise one error that names every schedule that could not be fired."""
         if self.failures:
             texts = [f"{name!r} ({error})" for name, error in sorted(self.failures.items())]
             raise StorageError(
@@ -126,15 +128,15 @@ async def fire_due_once(
     *,
     events: EventBuffer | None = None,
 ) -> FireReport:
-    """Fire all schedules that are due, each in a step that advances it and enqueues its jobs.
+    """Fire all due schedules, each in a step that advances the schedule and enqueues the jobs.
 
-    A job's id derives from schedule and occurrence, and each write holds only for the version
-    that was read: however many pods do this, and wherever one is killed, each occurrence is
-    fired once. A stored expression that is wrong disables its own schedule, with the error.
+    A job's id derives from schedule and occurrence, and each write holds only for the version that
+    was read. However many pods do this, and wherever a pod is killed, each occurrence is fired
+    once. A stored expression that is wrong disables its own schedule, with the error.
 
-    :raises StorageError: after all others were fired: some could not be. They stay enabled and
-        due, so that the next pass tries them again. With :data:`MOST_FAILURES` of them the pass
-        ends before the others
+    :raises StorageError: some schedules could not be fired, after all others were. They stay
+        enabled and due, so that the next pass tries them again. With :data:`MOST_FAILURES` of them
+        the pass ends before the others
     """
     this_pass = _Pass(events)
     next_in: timedelta | None = SHORTEST_PAUSE
@@ -142,12 +144,12 @@ async def fire_due_once(
         failed, passed_by = len(this_pass.failures), this_pass.passed_by
         if failed >= MOST_FAILURES:
             break
-        # Those that failed are due still, and mostly the first: the others are behind them.
+        # Schedules that failed are due still, and mostly the first: the others are behind them.
         due = await cron.due_schedules(FIRE_BATCH + passed_by)
         if stop_points.ARMED:
             await stop_points.reach("cron:read")
         moved = await _fire(cron, _plan_some(due, rng, this_pass), this_pass)
-        # Whatever was fired may be due again: a long catch-up, or a very short interval.
+        # A fired schedule may be due again: a long catch-up, or a very short interval.
         if not moved and this_pass.passed_by == passed_by:
             next_in = due.next_in
             break
@@ -163,9 +165,9 @@ async def fire_due_once(
 
 
 async def trigger_now(storage: Storage, name: str) -> EnqueueOutcome:
-    """Enqueue a schedule's job out of turn, by the same rules as a fire; its next time stays.
+    """Enqueue a schedule's job out of turn, by the same rules as a fire. The next time stays.
 
-    With ``overlap="skip"`` and a job of it still active the outcome names that job.
+    With ``overlap="skip"`` and an active job of the schedule, the outcome names that job.
 
     :raises NotFound: no such schedule
     """
@@ -176,7 +178,7 @@ async def trigger_now(storage: Storage, name: str) -> EnqueueOutcome:
 
 
 def _plan_some(due: DueSchedules, rng: random.Random, this_pass: _Pass) -> list[_Planned]:
-    """What to write for the first of them; the rest stays due."""
+    """Return the writes for the first schedules. The rest stays due."""
     planned: list[_Planned] = []
     occurrences = 0
     for schedule in due.schedules:
@@ -194,7 +196,7 @@ def _plan_some(due: DueSchedules, rng: random.Random, this_pass: _Pass) -> list[
 def _plan(
     schedule: Schedule, now: datetime, rng: random.Random, this_pass: _Pass
 ) -> _Planned | None:
-    """What to write for a due schedule; None when it cannot be told, which is noted."""
+    """Return the write for a due schedule. None, and a note: no plan is possible."""
     name = schedule.spec.name
     if schedule.unreadable:
         this_pass.unreadable.add(name)  # The store has logged it.
@@ -230,7 +232,7 @@ def _plan(
 
 
 def _new_job(spec: ScheduleSpec) -> NewJob:
-    """A job of the schedule that is due now."""
+    """Make a job of the schedule that is due now."""
     unique = Unique(f"cron:{spec.name}") if spec.overlap == "skip" else None
     return NewJob(
         id=new_job_id(),
@@ -250,7 +252,7 @@ def _new_job(spec: ScheduleSpec) -> NewJob:
 
 
 async def _fire(cron: CronStore, planned: Sequence[_Planned], this_pass: _Pass) -> bool:
-    """Write the firings; True when any schedule has moved on, by this pod or another."""
+    """Write the firings. True: a schedule has moved on, by this pod or another."""
     if not planned:
         return False
     try:
@@ -262,7 +264,7 @@ async def _fire(cron: CronStore, planned: Sequence[_Planned], this_pass: _Pass) 
             raise
         if len(planned) == 1:
             return await _fire_guilty(cron, planned[0], error, this_pass)
-        # By halves, so that the schedule that cannot be fired keeps no other from it.
+        # By halves, so that a schedule that cannot be fired delays no other.
         middle = len(planned) // 2
         halves = (planned[:middle], planned[middle:])
         return any([await _fire(cron, half, this_pass) for half in halves])
@@ -275,11 +277,11 @@ async def _fire(cron: CronStore, planned: Sequence[_Planned], this_pass: _Pass) 
 async def _fire_guilty(
     cron: CronStore, planned: _Planned, error: StorageError, this_pass: _Pass
 ) -> bool:
-    """Deal with a firing that failed alone; True when its schedule has moved on.
+    """Deal with a firing that failed alone. True: its schedule has moved on.
 
-    A Conflict means that the id of an occurrence is taken: it has fired before, with what the
-    schedule said then (an edit since, and a clock that stepped back). That will never change, so
-    the schedule goes past it, one occurrence at a time to lose none of the others.
+    A Conflict means that the id of an occurrence is taken: the occurrence has fired before, with
+    what the schedule said then (an edit since, and a clock that stepped back). That will never
+    change, so the schedule goes past this occurrence, and loses none of the others.
     """
     name = planned.firing.name
     if not isinstance(error, Conflict) or not planned.occurrences:

@@ -1,4 +1,4 @@
-"""What a pod measures of itself: processor, memory, disk, store round trips, loop lag."""
+"""Measurements of a pod: processor, memory, disk, store round trips, loop lag."""
 
 import os
 import shutil
@@ -17,7 +17,7 @@ _ALL_WELL = StoreHealth()
 
 
 class _Mean:
-    """Mean of what was added since it was last taken; callable from any thread."""
+    """The mean of the values added since :meth:`take`. Callable from any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -40,11 +40,11 @@ class _Process(Protocol):
     """Readings of this process."""
 
     def cpu_seconds(self) -> float:
-        """Processor time used since it began."""
+        """Return the processor time used since the process began."""
         ...
 
     def memory_bytes(self) -> int:
-        """Resident memory; 0 where the system does not say."""
+        """Return the resident memory, 0 where the system does not say."""
         ...
 
 
@@ -91,15 +91,15 @@ class PodMeter:
 
     The two ``observe`` methods may be called from any thread.
 
-    :param disk_path: a path on the disk whose free space is told
+    :param disk_path: a path on the disk whose free space is measured
     """
 
     def __init__(self, *, clock: Clock | None = None, disk_path: str | Path = ".") -> None:
         self.clock = clock or SystemClock()
         self.overruns = 0
-        """Of the pod, since its start."""
+        """Handlers of the pod that went on past their timeout, since the start."""
         self.kept: tuple[str, ...] = ()
-        """What retention has met; see :class:`PodGauges`."""
+        """References that retention has met. See :class:`PodGauges`."""
         self._disk_path = disk_path
         self._process = _this_process()
         self._store_latency = _Mean()
@@ -108,15 +108,15 @@ class PodMeter:
         self._cpu_seconds = self._process.cpu_seconds()
 
     def observe_store_call(self, seconds: float) -> None:
-        """One round trip to the store took so long."""
+        """Add the seconds of one round trip to the store."""
         self._store_latency.add(seconds)
 
     def observe_loop_lag(self, seconds: float) -> None:
-        """The event loop came back to a task so much later than it was asked to."""
+        """Add how much later than asked the event loop came back to a task."""
         self._loop_lag.add(seconds)
 
     def measure(self, running: int, store: StoreHealth = _ALL_WELL) -> PodGauges:
-        """The gauges since the last call; a reading that fails is zero, and none raises."""
+        """Return the gauges since the last call. A reading that fails is zero, and none raises."""
         return PodGauges(
             cpu_percent=self._cpu_percent(),
             memory_bytes=self._memory_bytes(),
@@ -158,10 +158,10 @@ class PodMeter:
 async def gauges_once(
     storage: Storage, lease: PodLease, meter: PodMeter, *, running: int
 ) -> PodGauges:
-    """Measure, and record it for the minute that the store is in.
+    """Measure, and record the gauges for the present minute of the store.
 
     :param running: handlers that run on this pod now
-    :raises StorageError: the store did not take them
+    :raises StorageError: the store did not take the gauges
     """
     before = meter.clock.elapsed()
     await anyio.lowlevel.checkpoint()

@@ -1,4 +1,4 @@
-"""Gives the jobs of dead processes to others, and clears away what nobody will come back for."""
+"""Revives the jobs of dead processes, and clears away what those processes left behind."""
 
 import contextlib
 from collections.abc import Sequence
@@ -29,21 +29,21 @@ REAP_BATCH = 500
 """Bounds how long one call holds the store's write lock."""
 
 FREE_BATCH = 1_000
-"""The same for jobs on hold."""
+"""Bounds the same for jobs on hold."""
 
 BRING_BACK_BATCH = 2_000
-"""The same for jobs dated ahead, which may be as many as were ever stored at once."""
+"""Bounds the same for jobs dated ahead: as many as were ever stored at once."""
 
 
 class ReapReport(Struct, frozen=True, kw_only=True):
-    """What one pass did.
+    """The result of one pass.
 
-    :param allowed: the guard trusted this pod's own clocks; without it nothing is revived and
-        no pod is dropped
-    :param revived: claims that were ended, of jobs that wait again, are dead or cancelled now
+    :param allowed: the guard trusted this pod's own clocks. Otherwise nothing is revived and no pod
+        is dropped
+    :param revived: claims that were ended. Their jobs wait again, are dead or cancelled
     :param brought_back: jobs that were due before the store's clock was set back, and are due again
     :param came_back: claims that beat, ended or were revived elsewhere after they were read, or
-        whose jobs somebody's transaction holds
+        whose jobs a caller's transaction holds
     :param expired: waiting jobs cancelled because their ``expires_at`` came
     :param is_swept: no waiting job is left whose ``expires_at`` has come
     :param dropped: pods forgotten
@@ -74,27 +74,27 @@ async def reap_once(
 ) -> ReapReport:
     """Revive every stale claim, in bounded batches.
 
-    A claim is judged by its own silence, never by its age. Reading and writing are two steps;
-    the write checks again, so of a reaper and a beat, an end, or another reaper one wins.
+    A claim is judged by its own silence, never by its age. Reading and writing are two steps. The
+    write checks again, so that of a reaper and a beat, an end, or another reaper one wins.
 
-    :param guard: kept from pass to pass; asked once the store has answered
+    :param guard: kept from pass to pass, and asked once the store has answered
     :param registry: knows how many crashes a kind may have, else ``settings.max_crashes``
     :param clock: the guard's
-    :param sweep: also expire waiting jobs, free held ones and forget dead pods, which can wait
-        for a later pass
-    :param sender: kept from pass to pass; what it has set aside keeps no other claim waiting
+    :param sweep: also expire waiting jobs, free held ones and forget dead pods, which can wait for
+        a later pass
+    :param sender: kept from pass to pass. Claims that it has set aside delay no others
     """
     sender = BisectingSender("the revival of job") if sender is None else sender
     clock = clock or SystemClock()
     rest = rest_of(settings)
-    # A claim that has beaten this lately cannot go stale before the rest is over.
+    # A claim with a beat newer than this cannot go stale before the rest is over.
     asked_at = clock.elapsed()
     silent = await jobs.stale_claims(settings.lease - rest, 1)
     is_quiet = not silent
     allowed = guard.may_revive(clock, asked_at=asked_at, read_at=silent.read_at)
     brought_back = 0
     if guard.must_look:
-        # While a part of the store is silent, what it holds stays as it is, and is looked at later.
+        # While a part of the store is silent, its jobs stay as they are, for a later pass.
         with contextlib.suppress(Unavailable):
             brought_back = await _bring_back(jobs, procs, clock, guard)
     revived: list[Claim] = []
@@ -117,8 +117,8 @@ async def reap_once(
         with contextlib.suppress(Unavailable):
             dropped = await procs.drop_dead_pods(settings.lease, REAP_BATCH)
     _tell(revived, dropped, events)
-    # Last, and not to its end: claims that go silent meanwhile must not wait for it. It needs no
-    # guard: ``expires_at`` is an instant, and nothing is concluded from silence.
+    # Last, and not to the end: claims that go silent meanwhile must not wait for this. No guard is
+    # needed: ``expires_at`` is an instant, and nothing is concluded from silence.
     swept = BatchReport(0, finished=True)
     if sweep:
         swept = await in_batches(jobs.expire, REAP_BATCH, settings.reap_interval / 2, clock)
@@ -145,10 +145,10 @@ async def _revive_all(
     revived: list[Claim],
     left: set[Claim],
 ) -> bool:
-    """Revive batch after batch; whether the guard allowed it.
+    """Revive batch after batch, and return whether the guard allowed it.
 
     :param revived: gets the claims that were ended
-    :param left: gets those that are in use after all
+    :param left: gets the claims that are in use after all
     """
     early: set[Claim] = set()
     while True:
@@ -156,12 +156,12 @@ async def _revive_all(
         aside = sender.waiting
         limit = REAP_BATCH + len(left) + len(early) + len(aside)
         stale = await jobs.stale_claims(settings.lease, limit)
-        # Asked after the reading: whatever this process slept through before the reading shows
-        # now, and so does a step of the store's clock. After the reading, the write looks at the
+        # Asked after the reading: whatever this process slept through before the reading shows now,
+        # and so does a step of the store's clock. After the reading, the write looks at the
         # staleness of these claims alone.
         allowed = guard.may_revive(clock, asked_at=asked_at, read_at=stale.read_at)
-        # Some that are in use stay: others stand behind them. So do those of a queue to which
-        # nobody could beat until lately, and those that the store refuses.
+        # Claims in use stay, and others stand behind them. So do claims of a queue to which no pod
+        # could beat until lately, and claims that the store refuses.
         early = {
             each.claim
             for each in stale
@@ -182,9 +182,9 @@ async def _revive_all(
 
 
 def rest_of(settings: RuntimeSettings) -> timedelta:
-    """How long a reaper may rest after a pass that found every claim beating.
+    """Return how long a reaper may rest after a pass that found every claim beating.
 
-    Twice its interval, where the lease leaves room for that: even after the longest gap that a
+    Twice the interval, where the lease leaves room for that: even after the longest gap that a
     guard of this interval passes over, the claims of a living pod are younger than a lease.
     """
     rest = 2 * settings.reap_interval
@@ -193,12 +193,12 @@ def rest_of(settings: RuntimeSettings) -> timedelta:
 
 
 async def _bring_back(jobs: JobStore, procs: ProcStore, clock: Clock, guard: ReaperGuard) -> int:
-    """Put right what a clock of the store that has been set back has left dated ahead.
+    """Mend leases and jobs that are dated ahead because the store's clock has been set back.
 
-    Until the guard has seen a whole lease go by after this, no claim is revived. So whatever
-    still lives has beaten again.
+    Until the guard has seen a whole lease go by after this, no claim is revived. So all live pods
+    have beaten again by then.
 
-    :returns: how many jobs are due again; the next pass goes on where there are too many for one
+    :returns: how many jobs are due again. The next pass goes on where there are too many for one
     """
     found = await procs.bring_back_leases()
     report = BatchReport(0, finished=True)
@@ -222,7 +222,7 @@ async def _revive(
     registry: HandlerRegistry | None,
     sender: BisectingSender,
 ) -> list[Claim]:
-    """The claims whose revival was applied."""
+    """Revive the claims, and return those whose revival was applied."""
 
     async def revive(revivals: Sequence[Revival]) -> list[Claim]:
         applied = await jobs.revive(revivals, settings.lease)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from forge_jobs.policy.slots.plan import Needs
 
 ASKED_AT_ONCE = 100
-"""Queues that one pass asks about; with more, they take turns."""
+"""Queues that one pass asks about. With more, they take turns."""
 
 KEPT_FOR = timedelta(seconds=60)
 """Slots stay with a kind for this long after its last due job, so that a trickle of jobs does not
@@ -16,7 +16,11 @@ wait for slots again and again."""
 
 
 class _Need(NamedTuple):
-    """:param slots: wanted; :param due_at: when the kind was last seen to have due jobs"""
+    """Slots of a kind.
+
+    :param slots: wanted
+    :param due_at: when the kind was last seen to have due jobs
+    """
 
     slots: int
     due_at: float
@@ -48,14 +52,14 @@ class StarvedKinds:
         }
 
     def forget(self) -> None:
-        """Start anew: this pod leads no longer."""
+        """Start anew, because this pod leads no longer."""
         self._unserved = {}
         self._since.clear()
         self._needs.clear()
         self._due.clear()
 
     def queues(self) -> list[str]:
-        """The queues whose due jobs matter now; none in a steady fleet of equal pods."""
+        """Return the queues whose due jobs matter now. None in a steady fleet of equal pods."""
         every = sorted({*self._unserved, *self._needs})
         if len(every) <= ASKED_AT_ONCE:
             return every
@@ -66,10 +70,10 @@ class StarvedKinds:
     def learn(
         self, asked: list[str], due: Mapping[str, Mapping[str, int]], now: float
     ) -> list[tuple[str, str]]:
-        """Take note of the due jobs of these queues; which kinds must get slots now.
+        """Take note of the due jobs of these queues, and return the kinds that must get slots now.
 
-        The slots of a kind that needs them no longer are shared out again when the fleet
-        changes, or when the leader looks at it anyway.
+        Slots that a kind no longer needs are shared out again when the fleet changes, or when the
+        leader looks anyway.
         """
         starved: list[tuple[str, str]] = []
         for queue in asked:
@@ -91,10 +95,10 @@ class StarvedKinds:
         return starved
 
     def needs(self) -> Needs:
-        """What the plan must see to, the most urgent kind of a queue first.
+        """Return the needs that the plan must meet, the most urgent kind of a queue first.
 
-        Behind the kinds that starved come all others with due jobs: they keep one slot if there
-        are enough, and do not starve in turn.
+        Behind the kinds that starved come all others with due jobs: they keep one slot if there are
+        enough, and do not starve in turn.
         """
         return {
             queue: {kind: need.slots for kind, need in needs.items()}

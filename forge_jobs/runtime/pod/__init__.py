@@ -1,1 +1,1 @@
-"""A pod from its start to its stop, and the owner of each of its tasks and threads."""
+"""A pod from start to stop, and the owner of each task and thread of the pod."""

@@ -1,4 +1,4 @@
-"""A running runtime in the hands of its program."""
+"""A running pod, as a program sees one."""
 
 from collections.abc import Callable, Iterable
 from datetime import timedelta
@@ -19,7 +19,7 @@ from forge_jobs.storage.protocols import Storage
 
 
 class QueueHandle:
-    """What ``await runtime.start()`` gives. It keeps the runtime alive until :meth:`stop`."""
+    """A running pod, from ``await runtime.start()`` until :meth:`stop`."""
 
     def __init__(self, pod: RunningPod, stopper: PodStopper) -> None:
         self._pod = pod
@@ -32,12 +32,12 @@ class QueueHandle:
 
     @property
     def storage(self) -> Storage:
-        """The store it works on; it stays open when the runtime stops."""
+        """The store of the pod, which stays open when the runtime stops."""
         return self._pod.plan.storage
 
     @property
     def client(self) -> JobClient:
-        """The client that the methods below use; closed by :meth:`stop`."""
+        """The client of the methods below, closed by :meth:`stop`."""
         return self._pod.client
 
     @property
@@ -67,9 +67,9 @@ class QueueHandle:
 
     @property
     def lost_because(self) -> str:
-        """Why the pod stops or has stopped by itself; empty when it does not.
+        """Why the pod stops or has stopped by itself, else "".
 
-        It does so when the program has cancelled its tasks, or closed its storage.
+        A pod does so when the program has cancelled the tasks of the pod, or closed the storage.
         """
         return self._pod.tasks.lost_because
 
@@ -78,32 +78,32 @@ class QueueHandle:
         self._pod.tasks.tell_when_lost(callback)
 
     def health(self) -> PodHealth:
-        """How the pod does: whether it is able to claim, and if not, why."""
+        """Return whether the pod is able to claim, and if not, why."""
         return self._pod.health()
 
     def ailments(self) -> list[str]:
-        """What only a new process can mend; the store's trouble is none of it."""
+        """Return problems that only a new process can mend. Outages of the store are left out."""
         return self._pod.ailments()
 
     def jobs_held(self) -> list[str]:
-        """Ids of the jobs that are in progress here, by any thread."""
+        """Return the ids of the jobs that are in progress in this pod. Callable from any thread."""
         return [held.claim.job_id for held in self._pod.services.held.snapshot()]
 
     def hand_back(self, at_most: float) -> bool:
-        """Give all claims to others although handlers go on, because the process ends now.
+        """Give all claims to other pods although handlers go on, because the process ends now.
 
         Called by any thread, when the event loop does not turn.
 
-        :returns: False: the store has not taken it within ``at_most`` seconds
+        :returns: False: the store has not taken the claims within ``at_most`` seconds
         """
         return self._pod.heartbeat.hand_back(at_most)
 
     async def drain(self, timeout: timedelta | float | None = None) -> bool:
         """Claim nothing more and let running handlers finish. There is no way back.
 
-        What still runs after ``timeout`` is interrupted and its attempt handed back.
+        Handlers that still run after ``timeout`` are interrupted, and their attempts handed back.
 
-        :param timeout: the grace, a timedelta or seconds; the setting ``grace`` when left out
+        :param timeout: the grace, a timedelta or seconds. None: the setting ``grace``
         :returns: no handler runs any more
         """
         return await self._stopper.drain(self._grace(timeout))
@@ -112,12 +112,12 @@ class QueueHandle:
         """Drain, then leave the fleet: nothing of this pod stays in the store.
 
         Handlers are cancelled before ``timeout`` is over, by the setting ``patience``, and may
-        clean up until then. Takes at most a second longer than ``timeout``, also when the store
-        is known to be down. One that is slow, or has just gone silent, has three seconds more to
-        take the last ends. Stopping twice is fine. A cancellation hurries the stop, which goes on
-        to its end before the cancellation is raised.
+        clean up until then. The stop takes at most a second longer than ``timeout``, also when the
+        store is known to be down. A store that is slow, or has just gone silent, has three seconds
+        more to take the last ends. Stopping twice is fine. A cancellation hurries the stop, which
+        goes on to its end before the cancellation is raised.
 
-        Plain functions run in threads, which cannot be stopped: those that still run are
+        Plain functions run in threads, which cannot be stopped: threads that still run are
         reported, and keep their claims until they end.
 
         :param timeout: as for :meth:`drain`

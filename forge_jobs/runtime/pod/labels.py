@@ -1,4 +1,4 @@
-"""What a pod is called by people."""
+"""Labels: the names of pods for people."""
 
 from ulid import ULID
 
@@ -9,12 +9,12 @@ _HEX_DIGITS = 4
 
 
 def pod_label(host_id: HostId, *, prefix: str = "", version: str = "", worker_id: str = "") -> str:
-    """The label ``{prefix}-worker-{version}-{id}`` of a pod, "" without a prefix and an id.
+    """Return the label ``{prefix}-worker-{version}-{id}`` of a pod, "" without a prefix and an id.
 
-    A label is for people only and need not be unique; pods are told apart by ``host_id``.
+    A label is for people only and need not be unique. A ``host_id`` is.
 
     :param prefix, version: left out of the label when empty
-    :param worker_id: the last part; the last four hex digits of ``host_id`` when empty
+    :param worker_id: the last part, by default the last four hex digits of ``host_id``
     :raises InvalidInput: the label would not be a name, see :mod:`forge_jobs.model.names`
     """
     if not prefix and not worker_id:

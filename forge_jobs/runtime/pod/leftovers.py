@@ -1,4 +1,4 @@
-"""What handlers leave running when a process ends: threads, and coroutines that do not stop."""
+"""Handlers that go on when a process ends: threads, and coroutines that do not stop."""
 
 import concurrent.futures.thread as pool
 import queue
@@ -25,11 +25,11 @@ _ANYIO_WORKER = "anyio/_backends/_asyncio.py"
 
 
 class DeferredEnds:
-    """Ends of handlers that a stop has interrupted, until it is known that nothing of them runs.
+    """Holds the ends of handlers that a stop has interrupted, until no thread of them can run.
 
-    A coroutine that waits for a thread (``asyncio.to_thread``, ``anyio.to_thread``) ends when it is
-    cancelled, and the thread goes on. Were its job given to others then, it would run twice at
-    once. To whom a thread belongs cannot be told, so all interrupted ends wait.
+    A coroutine that waits for a thread (``asyncio.to_thread``, ``anyio.to_thread``) ends when
+    cancelled, and the thread goes on. If another pod got the job then, the job would run twice at
+    once. Python does not say which handler a thread works for, so all interrupted ends wait.
     """
 
     def __init__(self) -> None:
@@ -56,15 +56,15 @@ class DeferredEnds:
         self._ends.clear()
 
     def claims(self) -> list[Claim]:
-        """Their claims."""
+        """Return the claims of the held ends."""
         return [end.claim for _, end in self._ends]
 
     def report(self, threads: Iterable[str]) -> None:
-        """Say that they stay until the process ends, and why."""
+        """Log that these ends wait until the process ends, and why."""
         ids = [claim.job_id for claim in self.claims()]
         logger.error(
-            "handlers were interrupted and threads go on (%s): the process ends, and with its last "
-            "call the claims of these jobs are released: %s",
+            "handlers were interrupted, but threads go on (%s). This process ends, and other pods "
+            "get the jobs: %s",
             ", ".join(threads),
             named(ids),
             extra={"job_ids": ids},
@@ -72,30 +72,32 @@ class DeferredEnds:
 
 
 def report_stuck(stuck: Iterable[Run], *, process_ends: bool) -> None:
-    """Say of each handler that has not ended what becomes of its claim."""
+    """Log each handler that has not ended, and what happens to the claim."""
     for run in stuck:
         logger.error(
-            "job %s (%s) has not ended: %s; %s",
+            "job %s (%s) has not ended: %s. %s",
             run.job.claim.job_id,
             run.job.kind,
-            "its thread cannot be stopped" if run.in_thread else "it swallows CancelledError",
-            "the process ends, and its claim is released with the last call"
+            "a thread cannot be stopped"
+            if run.in_thread
+            else "the handler swallows CancelledError",
+            "This process ends, and another pod gets the job"
             if process_ends
-            else "its claim is kept",
+            else "This pod keeps the claim until the handler ends",
             extra={"job_id": run.job.claim.job_id, "kind": run.job.kind},
         )
 
 
 def named(job_ids: Sequence[JobId]) -> str:
-    """The ids for a line of the log, which has an end."""
+    """Return the first ids, for a line of the log."""
     more = len(job_ids) - _NAMED
     return ", ".join(job_ids[:_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def busy_threads() -> list[str]:
-    """Names of the threads that keep the process from ending and are at work.
+    """Return the names of the busy threads that keep the process from ending.
 
-    Daemons are not among them, and neither are threads of a pool that wait for work.
+    Daemon threads are left out, and so are threads of a pool that wait for work.
     """
     frames = sys._current_frames()
     return [

@@ -1,4 +1,4 @@
-"""The periodic loops of a pod: which pass runs how often, and who runs it."""
+"""The periodic loops of a pod: which pass runs how often, and on which pod."""
 
 import random
 from collections.abc import Awaitable, Callable
@@ -20,7 +20,7 @@ from forge_jobs.runtime.shared.latencies import LatencyRecorder
 from forge_jobs.runtime.shared.service import PeriodicLoop
 
 _WOKEN_PAUSE = timedelta(minutes=1)
-"""Pause of a loop that is rung when it has something to do."""
+"""The pause of a loop that wake-ups run when there is work."""
 
 _SWEEP_EVERY = 5
 """Reaper intervals between two passes that also look for expired jobs and dead pods."""
@@ -71,7 +71,7 @@ class PodLoops:
         )
         self._cleanup = Cleanup(plan.storage.jobs, kept=kept)
         self._revivals = BisectingSender("the revival of job", clock=plan.clock)
-        self._deliveries = BisectingSender("news for a child", clock=plan.clock)
+        self._deliveries = BisectingSender("the handover to child", clock=plan.clock)
         self.meter = PodMeter(clock=plan.clock)
         self.coordinator = self._loop("coordinator", self._coordinate, settings.coordinate_interval)
         self.handover = self._loop("handover", self._hand_over, settings.handover_interval)
@@ -93,7 +93,7 @@ class PodLoops:
 
     @property
     def set_aside(self) -> tuple[str, ...]:
-        """Revivals and news that the store refuses while it takes others, a line a reason."""
+        """Revivals and deliveries that the store alone refuses, a line per reason."""
         return self._revivals.refusals + self._deliveries.refusals
 
     async def flush(self) -> None:
@@ -115,7 +115,7 @@ class PodLoops:
         return report.next_in
 
     async def _hand_over(self) -> timedelta | None:
-        # Ends of parents ring, and a beat tells of news whose ring was lost.
+        # The end of a parent wakes this loop, and a beat finds handovers whose wake-up was lost.
         applied = await hand_over_once(self._plan.storage.jobs, self._deliveries)
         return None if applied else _WOKEN_PAUSE
 
@@ -160,7 +160,7 @@ class PodLoops:
             self._cleanup.give_up()
             self.meter.kept = ()
             return None
-        # A step back and forth between two passes of the reaper leaves no other trace.
+        # A clock step back and forth between two passes of the reaper leaves no other trace.
         self.guard.must_look = True
         report = await self._cleanup.go_on()
         self.meter.kept = self._cleanup.in_the_way

@@ -1,4 +1,4 @@
-"""One running pod: its parts put together, started in order, and taken apart again."""
+"""A running pod: objects put together, started in order, and closed again."""
 
 import asyncio
 import contextlib
@@ -42,14 +42,14 @@ _PAUSES = Pauses(0.2, 2.0)
 _EAGER_FOR, _EAGER_EVERY = 10.0, 0.5
 
 _AWAITED_FOR = 60.0
-"""Seconds within which another server is likely to take the place of one that is silent."""
+"""Seconds within which another server is likely to replace a silent one."""
 
 _SILENT_TOO_LONG = 5.0
 """Seconds without a turn of the heartbeat's thread, which makes several a second."""
 
 
 class RunningPod:
-    """A registered pod with its loops. Made by :func:`start_pod`."""
+    """A registered pod with loops. Made by :func:`start_pod`."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class RunningPod:
             jobs,
             host_id=pod.host_id,
             clock=store_time,
-            # None are written that would go at once.
+            # Events that would be removed at once are not written.
             capacity=EVENT_CAPACITY if plan.settings.keep_events else 0,
         )
         latencies = LatencyRecorder(jobs, pod.host_id, clock=store_time)
@@ -127,7 +127,7 @@ class RunningPod:
         """Done when a lane has ended for good, as in ``loop_tasks``."""
         self.loop_tasks: list[asyncio.Future[None]] = []
         self.when_lost: Callable[[], object] = self.heartbeat.leave
-        """Called when the pod can no longer be whole: begins its stop."""
+        """Called when a task of the pod has ended for good. Begins the stop of the pod."""
 
     def _job_context(self, run: Run) -> RunContext:
         return RunContext(run, self.client, self.plan.storage.jobs, self.rate_limit, self._home)
@@ -150,14 +150,14 @@ class RunningPod:
         self.listener = self.tasks.start("listener", self._listen)
         self.tasks.keep_guard()
 
-    # -- its end -----------------------------------------------------------------------------
+    # -- the end -----------------------------------------------------------------------------
 
     def _lost(self, _: str, storage_closed: bool) -> None:
         """Stop, as far as possible: the program has ended one of the tasks of the pod."""
         for supervisor in self.supervisors.values():
             supervisor.drain()
         if storage_closed:
-            # The thread has connections of its own.
+            # The heartbeat thread has connections of its own.
             self.heartbeat.leave()
         # Later: asyncio.run cancels while its loop stands still.
         self._home.loop.call_soon(self._begin_stop)
@@ -171,9 +171,9 @@ class RunningPod:
             self.tasks.close()
 
     def stop_ended(self, stop: "asyncio.Future[Any]") -> None:
-        """The task that stopped the pod has ended."""
+        """Close up after the task that stopped the pod."""
         if stop.cancelled() or stop.exception() is not None:
-            # Nothing is left on this loop that would give the slots up.
+            # No task is left on this loop that would give the slots up.
             logger.error(
                 "the stop of this pod was cut short: its heartbeat gives its slots up",
                 exc_info=None if stop.cancelled() else stop.exception(),
@@ -181,11 +181,14 @@ class RunningPod:
             self.heartbeat.leave()
         self.tasks.close()
 
-    # -- what the heartbeat tells ------------------------------------------------------------
+    # -- calls from the heartbeat ------------------------------------------------------------
 
     def beat_arrived(self, beat: Beat, sent_at: float) -> None:
-        """Pass the beat on; look again soon while slots are still being shared out, and while a
-        part of the store is silent that may soon be back."""
+        """Apply a beat.
+
+        The next beat follows soon while slots are still being shared out, and while a part of the
+        store is silent that may soon be back.
+        """
         grants = {queue: supervisor.grant for queue, supervisor in self.supervisors.items()}
         self.receiver.beat_arrived(beat, sent_at)
         now = self.plan.clock.elapsed()
@@ -208,13 +211,13 @@ class RunningPod:
     def registered_again(self, lease: PodLease, at: float) -> None:
         """Go on under the new lease."""
         self._eager_until = self.plan.clock.elapsed() + _EAGER_FOR
-        # This pod was cut off, and so may others have been: their claims are not stale yet.
+        # This pod was cut off. Others may have been cut off too: their claims are not stale yet.
         self.loops.guard.reset()
         self.loops.memory.look_again()
         self.receiver.registered_again(lease, at)
 
     def fenced(self) -> None:
-        """Stop the handlers while their claims are still ours."""
+        """Stop the handlers while their claims still belong to this pod."""
         self.receiver.fenced()
 
     def _be_eager(self) -> None:
@@ -224,7 +227,7 @@ class RunningPod:
     # -- wake-ups ----------------------------------------------------------------------------
 
     async def _listen(self) -> None:
-        """Distribute the store's hints; the only task whose store call may be cancelled."""
+        """Distribute the store's wake-ups. No other task has a store call that may be cancelled."""
         queues = frozenset(self.supervisors)
         failures, outage = 0, Outage()
         while True:
@@ -232,11 +235,11 @@ class RunningPod:
                 wake = await self.plan.storage.jobs.wait_for_work(queues, _LISTEN_FOR, self)
             except StorageClosed:
                 raise
-            except Exception as error:  # polling goes on without hints
+            except Exception as error:  # polling goes on without wake-ups
                 failures += 1
                 if outage.is_new():
                     logger.warning(
-                        "no wake-ups: %s: %s",
+                        "no wake-ups arrive, so work of other pods is found by polling: %s: %s",
                         type(error).__name__,
                         error,
                         exc_info=None if isinstance(error, Unavailable) else error,
@@ -264,19 +267,19 @@ class RunningPod:
         if wake.fleet:
             self.loops.coordinator.wakeup.wake()
 
-    # -- how it does -------------------------------------------------------------------------
+    # -- health ------------------------------------------------------------------------------
 
     def runs(self) -> Iterator[Run]:
-        """All runs of all queues."""
+        """Return all runs of all queues."""
         for supervisor in self.supervisors.values():
             yield from supervisor.runs()
 
     def running(self) -> int:
-        """Handlers that run now."""
+        """Return how many handlers run now."""
         return sum(supervisor.running for supervisor in self.supervisors.values())
 
     def health(self) -> PodHealth:
-        """How the pod does now."""
+        """Return the health of the pod."""
         beat, store = self.heartbeat, self.plan.storage.health()
         now = self.plan.clock.elapsed()
         return PodHealth(
@@ -300,7 +303,7 @@ class RunningPod:
         )
 
     def ailments(self) -> list[str]:
-        """What only a new process can mend; the store's trouble is none of it."""
+        """Return problems that only a new process can mend. Outages of the store are left out."""
         silent_for = self.heartbeat.silent_for()
         if self.draining or silent_for < _SILENT_TOO_LONG:
             return []  # a pod that leaves ends its beats
@@ -325,9 +328,9 @@ class RunningPod:
             yield self.services.threads.problem
         silent = self.heartbeat.silent
         if self.supervisors and silent.issuperset(self.supervisors):
-            yield "no queue of this pod answers"
+            yield "the store answers for no queue of this pod"
         for name, each in self.supervisors.items():
-            # One that is silent by itself keeps the pod from nothing else, and says so itself.
+            # A queue whose part alone is silent does not hinder the others. See its health.
             if name not in silent and (each.lane.failures or each.lane.is_overdue(now)):
                 yield f"queue {name}: {each.lane.trouble or 'the store does not answer'}"
 

@@ -1,4 +1,4 @@
-"""First signal: drain. Second signal: end the grace. Third: end the patience."""
+"""Signals of a process. First signal: drain. Second: end the grace. Third: end the patience."""
 
 import asyncio
 import os
@@ -16,15 +16,16 @@ logger = reporter(__name__)
 
 _ALWAYS = ("SIGTERM", "SIGINT")
 _UNLESS_TAKEN = ("SIGHUP", "SIGQUIT")
-"""They end a process by default, and its jobs with it. Some programs give them another meaning,
-and ``nohup`` ignores the first."""
+"""By default these signals end a process, and its jobs with it. Some programs give them another
+meaning, and ``nohup`` ignores the first.
+"""
 
 _installed: set[int] = set()
 
 
 def _forget_in_child() -> None:
-    # A forked child shares the pipe by which signals reach the parent's loop: without this,
-    # a signal to the child would stop the parent and leave the child alive.
+    # A forked child shares the pipe by which signals reach the parent's loop. Without this, a
+    # signal to the child would stop the parent and leave the child alive.
     if _installed:
         signal.set_wakeup_fd(-1)
         for signum in _installed:
@@ -37,7 +38,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class StopRequest:
-    """That a process was asked to stop. It may be made before what is to be stopped."""
+    """The request to stop a process. The request may come before the pod has started."""
 
     def __init__(self) -> None:
         self.is_asked = False
@@ -46,25 +47,25 @@ class StopRequest:
         self._hurry: Callable[[], None] | None = None
 
     def drain(self) -> None:
-        """Ask."""
+        """Ask for a stop."""
         self.is_asked = True
         self._wakeup.wake()
 
     def hurry(self) -> None:
-        """Ask for a quicker end, and once more for a still quicker one."""
+        """Ask for a quicker end, and at the next call for a still quicker one."""
         self.drain()
         self._hurries += 1
         if self._hurry is not None:
             self._hurry()
 
     def on_hurry(self, hurry: Callable[[], None]) -> None:
-        """Call ``hurry`` each time, the times that have been included."""
+        """Call ``hurry`` at each further :meth:`hurry`, and now for each earlier one."""
         self._hurry = hurry
         for _ in range(self._hurries):
             hurry()
 
     async def wait(self, at_most: timedelta | None = None) -> None:
-        """Wait until somebody asks; for one waiter at a time."""
+        """Wait until a stop is asked for. For one waiter at a time."""
         if not self.is_asked:
             await self._wakeup.wait(at_most)
 
@@ -77,11 +78,11 @@ def on_stop_signals(
 ) -> Iterator[None]:
     """Call ``drain`` at the first stop signal and ``hurry`` at every later one, on the event loop.
 
-    What was installed before comes back at the end. Outside the main thread, where Python
-    delivers no signals, this does nothing.
+    The earlier handlers come back at the end. Outside the main thread, where Python delivers no
+    signals, nothing is installed.
 
-    :param heard: called in the signal handler itself, so even while the event loop is blocked; it
-        may be interrupting anything, and must not take a lock
+    :param heard: called in the signal handler itself, also while the event loop is blocked. The
+        call may interrupt any code, and must not take a lock
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -118,7 +119,7 @@ def on_stop_signals(
 
 
 def _to_take() -> list[int]:
-    """The stop signals of this system that are not in use for something else."""
+    """Return the stop signals of this system that are not in use for something else."""
     wanted = [signum for name in _ALWAYS if (signum := getattr(signal, name, None))]
     optional = [signum for name in _UNLESS_TAKEN if (signum := getattr(signal, name, None))]
     return wanted + [each for each in optional if signal.getsignal(each) is signal.SIG_DFL]

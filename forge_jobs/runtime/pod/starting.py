@@ -1,4 +1,4 @@
-"""From the start of a pod to its stop, whatever comes in between."""
+"""A pod from start to stop, whatever comes in between."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Generator
@@ -20,7 +20,7 @@ _LOOK_EVERY = timedelta(milliseconds=100)
 
 
 class Starting:
-    """A start that has not happened yet: await it, or enter it.
+    """A start that has not happened yet: await the object, or enter it.
 
     :param exit_with_stuck: a stop with handlers that cannot be stopped ends the process
     """
@@ -36,7 +36,7 @@ class Starting:
         return self.open().__await__()
 
     async def open(self) -> QueueHandle:
-        """Start, once."""
+        """Start the pod at the first call."""
         if self._handle is None:
             pod = await start_pod(self._plan)
             end_process = self._plan.exit_process if self.exit_with_stuck else None
@@ -48,7 +48,7 @@ class Starting:
 
     @property
     def has_begun(self) -> bool:
-        """There is a pod."""
+        """Return whether there is a pod."""
         return self._handle is not None
 
     def hurry(self) -> None:
@@ -58,7 +58,7 @@ class Starting:
             self._handle.hurry()
 
     async def stop(self, *, end_process: Callable[[int], None] | None = None) -> StopReport | None:
-        """Stop what was started, if anything was; no cancellation cuts that short.
+        """Stop the pod, if one was started. A cancellation does not cut the stop short.
 
         :param end_process: see :class:`PodStopper`
         """
@@ -87,14 +87,14 @@ async def run_until(
     is_done: Callable[[], Awaitable[bool]] | None = None,
     started: Callable[[QueueHandle], None] | None = None,
 ) -> int:
-    """Start a pod, and stop it when that is asked for, ``is_done``, or something fails.
+    """Start a pod and stop it on request, when ``is_done``, or when something fails.
 
     When something fails, and handlers are left that cannot be stopped, the process goes on unless
     ``starting`` says otherwise: the caller may be a part of a program that can do without.
 
     :param end_process: see :class:`PodStopper`
-    :param started: called with what was started
-    :returns: the exit code of the process; 1 when the pod has stopped by itself
+    :param started: called with the handle of the pod
+    :returns: the exit code of the process, 1 when the pod has stopped by itself
     """
     request.on_hurry(starting.hurry)
     start = asyncio.ensure_future(starting.open())
@@ -125,7 +125,7 @@ async def run_until(
 
 
 async def _begun(start: "asyncio.Future[QueueHandle]", request: StopRequest) -> bool:
-    """Wait for the start; False: a stop was asked for before."""
+    """Wait for the start. False: a stop was asked for before."""
     asked = asyncio.ensure_future(request.wait())
     waited_for: set[asyncio.Future[Any]] = {asked, start}
     try:
@@ -146,14 +146,14 @@ async def _take_down(
     starting: Starting,
     end_process: Callable[[int], None] | None,
 ) -> None:
-    """Stop what ``start`` has made or will have made."""
+    """Stop the pod that ``start`` has made or will have made."""
     start.cancel()
     await asyncio.wait({start})
     await starting.stop(end_process=end_process)
 
 
 def _tell_why(error: BaseException) -> None:
-    """Say it before the stop: once its last call has given jobs to others, nothing may run here."""
+    """Log the cause before the stop: after its last call other pods may have the jobs."""
     if isinstance(error, asyncio.CancelledError):
         logger.error("the pod stops, because the program cancelled the task that ran it")
     else:

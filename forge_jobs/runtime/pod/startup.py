@@ -1,4 +1,4 @@
-"""Joining the fleet: declare what code declares, register the pod, with patience."""
+"""Joining the fleet: declare queues, rate limits and schedules, then register the pod."""
 
 import asyncio
 import contextlib
@@ -40,12 +40,12 @@ _DEFAULT_WORKERS = QueueSettings().max_workers
 class RuntimePlan(Struct, frozen=True, kw_only=True):
     """Everything a pod is made from.
 
-    :param queues: queues to serve; None: with the settings the store has, else the defaults
+    :param queues: queues to serve. None: with the settings of the store, else the defaults
     :param other_queues: declared, but not served here
-    :param start_limit: how long an unavailable store is waited for at the start
-    :param concurrency: handlers at once over all queues; None: as many as there are slots
+    :param start_limit: how long the start waits for a store that is unavailable
+    :param concurrency: handlers at once over all queues. None: as many as there are slots
     :param logs_every_job: a line for every job that ends, see ``JobLog``
-    :param exit_process: ends the process at once, when its event loop hangs
+    :param exit_process: ends the process at once, when the event loop hangs
     """
 
     storage: Storage
@@ -66,7 +66,7 @@ class RuntimePlan(Struct, frozen=True, kw_only=True):
 
 
 def describe_pod(plan: RuntimePlan, host_id: HostId) -> Pod:
-    """What the pod says of itself."""
+    """Return the record of the pod for the store."""
     return Pod(
         host_id=host_id,
         label=plan.label if isinstance(plan.label, str) else plan.label(host_id),
@@ -80,7 +80,7 @@ def describe_pod(plan: RuntimePlan, host_id: HostId) -> Pod:
 
 
 async def join(plan: RuntimePlan, pod: Pod) -> tuple[PodLease, float]:
-    """Declare and register; the lease, and ``Clock.elapsed`` before it was asked for.
+    """Declare and register. Return the lease, and ``Clock.elapsed`` before the registration.
 
     :raises Unavailable: the store was not ready within ``plan.start_limit``
     """
@@ -106,7 +106,7 @@ async def join(plan: RuntimePlan, pod: Pod) -> tuple[PodLease, float]:
 
 
 def _announce(plan: RuntimePlan, pod: Pod, stored: Sequence[QueueState]) -> None:
-    """Say who serves what, with the limits that are in force: operators may have set them."""
+    """Log which queues the pod serves, with the limits in force: operators may have set them."""
     limits = {state.name: state.settings.max_workers for state in stored}
     queues = [
         f"{name} ({limits.get(name, _DEFAULT_WORKERS)} at a time in the cluster)"
@@ -129,7 +129,7 @@ def _first(names: Sequence[str]) -> str:
 
 
 async def read_store_time(plan: RuntimePlan) -> StoreTime:
-    """What the store's clock says, so that the first event of the pod has the right time too.
+    """Read the store's clock, so that the first event of the pod has the right time too.
 
     :raises Unavailable: the store was not ready within ``plan.start_limit``
     """
@@ -144,10 +144,10 @@ async def read_store_time(plan: RuntimePlan) -> StoreTime:
 
 
 async def declare(plan: RuntimePlan, storage: Storage) -> None:
-    """Say what code says of queues, rate limits and schedules; what operators have set stays.
+    """Declare the queues, rate limits and schedules of the code. Settings of operators stay.
 
-    Before each registration: a pod that is admitted finds its limits in force. A queue whose part
-    of the store is silent hears it when the pod is admitted there.
+    Called before each registration: a pod that is admitted finds the limits in force. A queue whose
+    part of the store is silent is declared when the pod is admitted there.
     """
     declared = {**plan.other_queues, **plan.queues}
     silent: list[Unavailable] = []
@@ -166,16 +166,16 @@ async def declare(plan: RuntimePlan, storage: Storage) -> None:
 
 
 def connections_wanted(queues: int) -> int:
-    """How many connections let no call of a pod wait for another.
+    """Return how many connections let no call of a pod wait for another.
 
-    All workers of a queue share its calls, so a pod needs no connection per worker: one per queue,
-    one for what handlers enqueue and one for its loops.
+    The workers of a queue share calls, so a pod needs no connection per worker: one per queue,
+    one for handlers that enqueue and one for its loops.
     """
     return queues + 2
 
 
 def _check_pool(plan: RuntimePlan) -> None:
-    """Say so when the workers' calls would wait for each other."""
+    """Warn when calls of the workers would wait for each other's connections."""
     size, wanted = plan.storage.pool_size, connections_wanted(len(plan.queues))
     if size is not None and size < wanted:
         logger.warning(
@@ -188,7 +188,7 @@ def _check_pool(plan: RuntimePlan) -> None:
 
 
 def _check_handlers(plan: RuntimePlan) -> None:
-    """Say so when no job can reach a handler of this pod by itself."""
+    """Warn when no job can reach a handler of this pod by default."""
     kinds = sorted(plan.handlers.kinds())
     if not kinds:
         logger.warning(
@@ -210,14 +210,14 @@ def _check_handlers(plan: RuntimePlan) -> None:
 
 
 def _names(names: Iterable[str], most: int = 5) -> str:
-    """The first few of the names, for people."""
+    """Return the first few of the names, for people."""
     given = list(names)
     more = [f"{len(given) - most} more"] if len(given) > most else []
     return ", ".join(given[:most] + more)
 
 
 async def _undo(plan: RuntimePlan, registering: "asyncio.Future[PodLease]") -> None:
-    """Unregister a pod that nobody waits for, which would keep its slots for a lease."""
+    """Unregister a pod whose start was cancelled, which would keep the slots for a lease."""
     with anyio.CancelScope(shield=True):
         await asyncio.wait({registering}, timeout=_TO_UNDO)
         if registering.done() and not registering.cancelled() and not registering.exception():
@@ -226,19 +226,19 @@ async def _undo(plan: RuntimePlan, registering: "asyncio.Future[PodLease]") -> N
 
 
 async def _patiently(plan: RuntimePlan, call: Callable[[], Awaitable[_T]]) -> _T:
-    """Repeat ``call``, which may be repeated, while the store is not ready."""
+    """Repeat ``call``, which must be repeatable, while the store is not ready."""
     until = plan.clock.elapsed() + plan.start_limit.total_seconds()
     failures, outage = 0, Outage()
     while True:
         try:
             return await call()
         except StorageRefused:
-            # Somebody has to mend it, and is told soonest by a program that ends.
+            # An operator has to mend this, and learns of it soonest when the program ends.
             raise
         except Unavailable as error:
             failures += 1
             if plan.clock.elapsed() + _PAUSES.at_most(failures) > until:
                 raise
             if outage.is_new():
-                logger.warning("the store is not ready, waiting for it: %s", error)
+                logger.warning("the store is not ready, the start waits: %s", error)
             await Wakeup().wait(timedelta(seconds=_PAUSES.after(failures)))

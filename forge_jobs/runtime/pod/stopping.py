@@ -1,11 +1,10 @@
 """Taking a pod down: drain, interrupt, store, leave. Bounded, also when the store is gone.
 
-The grace is for handlers and their clean-up: they are cancelled before its end, by the patience
-of the settings. The store has what they leave of the grace, and at least three seconds after the
-last of them while it answers: when it is merely slow it takes their ends then, and no job runs
-again for want of a moment. One that is away when they end has a moment. Ends go first, then
-events, the leader lease and the pod itself. Claims of handlers that cannot be stopped come last
-of all, and only when the process ends with that call.
+The grace is for handlers and their clean-up. They are cancelled before its end, by the patience of
+the settings. The store has the rest of the grace, and at least three seconds after the last handler
+while it answers: a store that is merely slow takes the ends in that time, and no job runs again. A
+store that is away has a moment. Ends go first, then events, the leader lease and the pod itself.
+Claims of handlers that cannot be stopped come last, and only when the process ends with that call.
 """
 
 import asyncio
@@ -40,23 +39,23 @@ _TO_STORE, _TO_STORE_AWAY = 3.2, 0.3
 """Seconds that a store has after the handlers, at least: one that answers, one that does not."""
 
 _TO_LEAVE, _MOST_TO_LEAVE = 0.15, 5.0
-"""Seconds for each of the last steps: when that time is over, and at most."""
+"""Seconds for each of the last steps: when the store's time is over, and at most."""
 
 _FOR_LOOPS = 0.3
 
 _LOOK_EVERY = 0.1
 
 _AGAIN = 5
-"""How often a call is begun at most that is cancelled from outside."""
+"""How often a call is begun at most when the program cancels it."""
 
 
 class StopReport(Struct, frozen=True, kw_only=True):
-    """How a pod stopped.
+    """The result of a stop.
 
     :param interrupted: jobs whose handlers were stopped and whose attempts were handed back
-    :param abandoned: jobs whose handlers have not ended: threads, and coroutines that swallow
-        their cancellation
-    :param unstored: claims whose end the store has not taken; they are revived as crashed
+    :param abandoned: jobs whose handlers have not ended: threads, and coroutines that swallow their
+        cancellation
+    :param unstored: claims whose end the store has not taken. Their jobs are revived as crashed
     :param left: the pod is unregistered
     """
 
@@ -67,21 +66,21 @@ class StopReport(Struct, frozen=True, kw_only=True):
 
     @property
     def is_clean(self) -> bool:
-        """Nothing of the pod is left in the store."""
+        """Return whether nothing of the pod is left in the store."""
         return self.left and not self.unstored
 
     @property
     def exit_code(self) -> int:
-        """Of a process that ends with its pod: 1 when something is left."""
+        """Return the exit code of a process that ends with the pod: 1 when something is left."""
         return 0 if self.is_clean else 1
 
 
 class PodStopper:
-    """Drains and stops one pod, once, however often it is asked.
+    """Drains and stops one pod, once, however often the caller asks.
 
-    :param end_process: ends the process at once with an exit code. A stop that leaves handlers
-        behind which cannot be stopped gives their claims to others by its last call, and then
-        calls this. None: the process goes on, and such claims are kept and beaten for
+    :param end_process: ends the process at once with an exit code. When handlers are left that
+        cannot be stopped, the last call of the stop gives their claims to other pods, and then
+        calls this. None: the process goes on, keeps such claims and beats for them
     """
 
     def __init__(self, pod: RunningPod, *, end_process: Callable[[int], None] | None) -> None:
@@ -106,7 +105,7 @@ class PodStopper:
         return asyncio.get_running_loop()
 
     def hurry(self) -> None:
-        """End the grace now: handlers have their patience. The next call ends that, too."""
+        """End the grace now: handlers have their patience. The next call ends the patience, too."""
         self._hurried += 1
         settings = self._pod.plan.settings
         patience = min(self._patience, settings.patience_within(settings.grace)).total_seconds()
@@ -115,7 +114,7 @@ class PodStopper:
         self._pod.services.run_ended.wake()
 
     async def drain(self, timeout: timedelta) -> bool:
-        """Start nothing more; interrupt what still runs after ``timeout``. True: all has ended.
+        """Start nothing more, and interrupt handlers after ``timeout``. True: all have ended.
 
         A later, shorter ``timeout`` shortens the grace of an earlier call.
         """
@@ -132,10 +131,10 @@ class PodStopper:
     ) -> StopReport:
         """Drain, then leave the fleet.
 
-        At most a second longer than ``timeout``, or four with a store that is slow or has just
-        gone silent. Cancelling the caller hurries the stop and does not end it.
+        Takes at most a second longer than ``timeout``, or four with a store that is slow or has
+        just gone silent. Cancelling the caller hurries the stop and does not end it.
 
-        :param end_process: in place of what the stopper was made with
+        :param end_process: replaces the ``end_process`` of the stopper
         :param shielded: see :func:`wait_to_its_end`
         """
         self._end_process = end_process or self._end_process
@@ -143,7 +142,7 @@ class PodStopper:
         return await wait_to_its_end(self._begun(), self.hurry, shielded=shielded)
 
     def begin(self) -> None:
-        """Begin to stop, with the grace of the settings; nobody waits for it."""
+        """Begin to stop, with the grace of the settings, without waiting."""
         self._shorten_grace(self._pod.plan.settings.grace)
         self._begun()
 
@@ -175,7 +174,7 @@ class PodStopper:
         pod = self._pod
         self._start_nothing_more()
         if any(True for _ in pod.runs()):
-            # Others get the slots now. Each beat says it again, should this call fail.
+            # Other pods get the slots now. Should this call fail, each beat says the same.
             self._spawn(lambda: pod.plan.storage.procs.set_draining(pod.services.lease))
         await self._runs_end(self._cancel_at)
         if self._end_process is not None:
@@ -188,12 +187,12 @@ class PodStopper:
         self._interrupted += [run.job.claim.job_id for run in interrupted if run.ended]
 
     def _cancel_at(self) -> float:
-        """When handlers are cancelled."""
+        """Return when handlers are cancelled."""
         patience = self._patience.total_seconds()
         return float("-inf") if self._hurried else self._grace_until - patience
 
     def _handlers_until(self) -> float:
-        """When handlers that were cancelled count as stuck."""
+        """Return when handlers that were cancelled count as stuck."""
         return min(self._grace_until, self._hurried_until)
 
     async def _runs_end(self, until: Callable[[], float]) -> None:
@@ -213,10 +212,10 @@ class PodStopper:
             self._is_over = True
 
     async def _stop_and_leave(self) -> StopReport:
-        # First: a claim that arrives after its lane was closed must not start a handler any more.
+        # First: a claim that arrives after the lane was closed must not start a handler any more.
         self._start_nothing_more()
         if not any(True for _ in self._pod.runs()):
-            # Before they begin to lower grants that the pod is about to take with it.
+            # Before the lanes begin to lower grants that leave with the pod anyway.
             self._close_lanes()
         await self._draining()
         stuck = list(self._pod.runs())
@@ -240,7 +239,7 @@ class PodStopper:
         return report
 
     async def _threads_end(self) -> None:
-        """Wait for threads of interrupted handlers while the grace lasts, then let the ends go."""
+        """Wait for threads of interrupted handlers while the grace lasts, then store the ends."""
         at_least = self._loop.time() + _TO_END
         while self._deferred_ends and (threads := busy_threads()):
             left = max(self._handlers_until(), at_least) - self._loop.time()
@@ -264,8 +263,7 @@ class PodStopper:
         await self._leave()
 
     async def _leave(self) -> tuple[list[JobId], bool]:
-        """Store what is to be stored and unregister; what could not be stored, and whether the
-        store knows that the pod is gone."""
+        """Store ends and unregister. Return jobs not stored, and whether the pod has left."""
         pod = self._pod
         pod.events.record(EventKind.POD_STOPPED)
         pod.services.job_log.close()
@@ -277,7 +275,7 @@ class PodStopper:
         if pod.listener is not None:
             pod.tasks.dismiss(pod.listener)
         self._close_lanes()
-        # Beats are for claims. Without any, a slow store has one call less to answer in turn.
+        # Beats are for claims. Without claims, a slow store has one call less to answer.
         beats_end = None if len(pod.services.held) else self._end_beats()
         await self._lanes_end()
         unstored = self._give_up_lanes()
@@ -286,7 +284,7 @@ class PodStopper:
             self._spawn(lambda: self._after_loops(loops_until, pod.loops.flush)),
             self._spawn(lambda: self._after_loops(loops_until, self._resign)),
         ]
-        # A beat after the pod has left would bring it back. Nothing else is waited for.
+        # A beat after the pod has left would bring the pod back.
         await self._within(self._to_leave(), [beats_end or self._end_beats()])
         lease = pod.heartbeat.lease
         if stop_points.ARMED:
@@ -304,14 +302,14 @@ class PodStopper:
         return self._spawn(lambda: beat.stop(at_most))
 
     def _give_up_lanes(self) -> list[JobId]:
-        """End the lanes; the jobs whose ends they could not store."""
+        """End the lanes, and return the jobs whose ends they could not store."""
         unstored: list[JobId] = []
         for supervisor in self._pod.supervisors.values():
             supervisor.lane.give_up()
             unstored += [claim.job_id for claim in supervisor.lane.waiting_claims()]
         if unstored:
             logger.error(
-                "the store has not taken the ends of %d jobs; they are revived as crashed: %s",
+                "the store has not taken the ends of %d jobs. They will be revived as crashed: %s",
                 len(unstored),
                 named(unstored),
                 extra={"job_ids": unstored},
@@ -319,7 +317,7 @@ class PodStopper:
         return unstored
 
     async def _after_loops(self, until: float, call: Callable[[], Awaitable[Any]]) -> None:
-        """Call it when the loops' passes that are under way have ended, or at ``until``."""
+        """Make ``call`` when the passes under way have ended, or at ``until``."""
         await self._within(until - self._loop.time(), self._pod.loop_tasks)
         await call()
 
@@ -328,8 +326,7 @@ class PodStopper:
         await resign(pod.plan.storage.cron, pod.host_id, pod.loops.memory)
 
     async def _release_at_last(self, claims: Sequence[Claim]) -> list[JobId]:
-        """Give claims to others although their handlers go on, because the process ends with this
-        call; those that the store has not taken."""
+        """Release claims although handlers go on: the process ends now. Return what is left."""
         await flush_log()
         left = list(claims)
         look = partial(Wakeup().wait, timedelta(seconds=_LOOK_EVERY))
@@ -338,7 +335,7 @@ class PodStopper:
         return [claim.job_id for claim in left]
 
     def _time_for_store(self) -> float:
-        """Seconds that it has at least, by what beats and lanes know of it."""
+        """Return the seconds that the store has at least, by the failures of beats and lanes."""
         pod, beat = self._pod, self._pod.heartbeat
         silence = 0.0
         if beat.last_success is not None:
@@ -348,16 +345,16 @@ class PodStopper:
         return _TO_STORE_AWAY if failures or silence > _TO_STORE else _TO_STORE
 
     def _left(self) -> float:
-        """Seconds that the store still has."""
+        """Return the seconds that the store still has."""
         grace_until = float("-inf") if self._hurried else self._grace_until
         return max(grace_until, self._handlers_ended_at) + self._for_store - self._loop.time()
 
     def _to_leave(self) -> float:
-        """Seconds for one of the last steps."""
+        """Return the seconds for one of the last steps."""
         return max(_TO_LEAVE, min(self._left(), _MOST_TO_LEAVE))
 
     async def _lanes_end(self) -> None:
-        """Wait until all ends are stored, while the store has time for it."""
+        """Wait until all ends are stored, while the store has time left."""
         while not all(lane.done() for lane in self._pod.lanes):
             left = self._left()
             if left <= 0:
@@ -365,26 +362,26 @@ class PodStopper:
             await self._within(min(left, _LOOK_EVERY), self._pod.lanes)
 
     def _spawn(self, call: Callable[[], Awaitable[Any]]) -> "asyncio.Task[bool]":
-        """Begin a call that is repeatable, and that nobody may have to wait for."""
+        """Begin a call that is repeatable, and that the stop may leave behind."""
         task = self._loop.create_task(self._quietly(call))
         self._background.add(task)
         task.add_done_callback(self._background.discard)
         return task
 
     async def _quietly(self, call: Callable[[], Awaitable[Any]]) -> bool:
-        """Whether ``call`` went well; what it raised is logged, because the way out goes on."""
+        """Return whether ``call`` succeeded. An error is logged, because the stop goes on."""
         for _ in range(_AGAIN):
             try:
                 await call()
             except asyncio.CancelledError:
-                # With all tasks of the loop. The stop goes on, and needs what the call was for.
+                # Cancelled with all tasks of the loop. The stop goes on, and needs this call.
                 if self._is_over:
                     raise
             except StorageError as error:
-                logger.warning("while stopping: %s: %s", type(error).__name__, error)
+                logger.warning("a call of the stop failed: %s: %s", type(error).__name__, error)
                 return False
             except Exception:
-                logger.exception("while stopping")
+                logger.exception("a call of the stop failed")
                 return False
             else:
                 return True

@@ -1,9 +1,9 @@
 """The long-lived tasks of a pod, and what follows when one of them ends.
 
-No task group: a group that cancels all when one raises would cut store calls of the others in
-half, and so would a scope that a cancellation from outside goes through. A task that raises is
-started again by itself. What only the program can have done, a cancellation or a closed storage,
-ends the pod: in good order while its event loop turns, else by the heartbeat's thread.
+No task group: a group that cancels all tasks when one raises would cut their store calls in half,
+and so would a scope that a cancellation from outside goes through. A task that raises is started
+again. A cancellation or a closed storage comes from the program and ends the pod: in good order
+while the event loop turns, else by the heartbeat's thread.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ logger = reporter(__name__)
 
 _PAUSES = Pauses(0.1, 30.0)
 _WELL_AFTER = 60.0
-"""Seconds of work after which an earlier failure counts no more."""
+"""Seconds of work after which an earlier failure no longer counts."""
 
 _CLOSED = (
     "the storage was closed under the pod, which can neither claim nor end jobs any more; those "
@@ -31,10 +31,10 @@ _Work = Callable[[], Coroutine[Any, Any, None]]
 
 
 class PodTask:
-    """One of them.
+    """A long-lived task.
 
-    :ivar over: done when it has ended for good
-    :ivar problem: why it does not run now; empty while it does
+    :ivar over: done when the task has ended for good
+    :ivar problem: why the task does not run now, empty while it does
     """
 
     def __init__(self, name: str, work: _Work, *, serves_the_stop: bool) -> None:
@@ -51,15 +51,15 @@ class PodTask:
 
 
 class PodTasks:
-    """Owns the parts of one pod: starts them, and notices the end of each.
+    """Owns the long-lived tasks of one pod: starts them, and notices the end of each.
 
-    :param lost: called once, on the event loop, when the pod can no longer be whole; with the
-        reason, and whether the storage was closed
+    :param lost: called once, on the event loop, when the pod has lost a task for good. Called with
+        the reason, and whether the storage was closed
     """
 
     def __init__(self, clock: Clock, lost: Callable[[str, bool], None]) -> None:
         self.lost_because = ""
-        """Why the pod ends by itself; empty while it does not."""
+        """Why the pod ends by itself, else ""."""
         self._clock = clock
         self._lost = lost
         self._loop = asyncio.get_running_loop()
@@ -69,10 +69,10 @@ class PodTasks:
         self._to_tell: list[Callable[[], object]] = []
 
     def start(self, name: str, work: _Work, *, serves_the_stop: bool = False) -> PodTask:
-        """Begin a task; to return from ``work`` is its end in good order.
+        """Begin a task. A return from ``work`` ends the task in good order.
 
-        :param serves_the_stop: the pod cannot stop in good order without it, so that it is
-            started again also when it was cancelled from outside
+        :param serves_the_stop: the pod cannot stop in good order without this task, which is
+            started again also after a cancellation from outside
         """
         pod_task = PodTask(name, work, serves_the_stop=serves_the_stop)
         self._all.append(pod_task)
@@ -80,7 +80,7 @@ class PodTasks:
         return pod_task
 
     def keep_guard(self) -> None:
-        """Notice that all tasks of the loop are cancelled, and let who waits for them wait."""
+        """Notice a cancellation of all tasks of the loop, and delay the end of the loop."""
         self._guard = _CancelGuard(self._until_gone(), self._loop, self._all_cancelled)
 
     def dismiss(self, pod_task: PodTask) -> None:
@@ -90,12 +90,12 @@ class PodTasks:
             pod_task.task.cancel()
 
     def close(self) -> None:
-        """The pod has stopped: whoever waits for all tasks of the loop need wait no longer."""
+        """Let go of a program that waits for all tasks of the loop: the pod has stopped."""
         if not self._gone.done():
             self._gone.set_result(None)
 
     def lose(self, reason: str, *, storage_closed: bool = False) -> None:
-        """End the pod; only the first reason counts."""
+        """End the pod. Only the first reason counts."""
         if self.lost_because or self._gone.done():
             return
         self.lost_because = reason
@@ -112,7 +112,7 @@ class PodTasks:
             self._to_tell.append(callback)
 
     def problems(self) -> Iterator[tuple[PodTask, str]]:
-        """The parts that do not run now, and why."""
+        """Yield the tasks that do not run now, and why."""
         for pod_task in self._all:
             if pod_task.problem:
                 yield pod_task, pod_task.problem
@@ -147,7 +147,7 @@ class PodTasks:
         if pod_task.serves_the_stop:
             self._begin(pod_task)
         else:
-            self._finish(pod_task, "it was cancelled from outside")
+            self._finish(pod_task, "cancelled from outside")
         self.lose(f"the program has cancelled {pod_task.name}")
 
     def _finish(self, pod_task: PodTask, problem: str) -> None:
@@ -159,8 +159,8 @@ class PodTasks:
         if self._clock.elapsed() - pod_task.began_at > _WELL_AFTER:
             pod_task.failures = 0
         pod_task.failures += 1
-        pod_task.problem = f"it failed and is started again: {type(error).__name__}: {error}"
-        logger.error("%s has failed and is started again", pod_task.name, exc_info=error)
+        pod_task.problem = f"failed and is started again: {type(error).__name__}: {error}"
+        logger.error("task %s failed and is started again", pod_task.name, exc_info=error)
         pause = _PAUSES.after(pod_task.failures)
         self._loop.call_later(pause, self._begin_again, pod_task)
 
@@ -172,10 +172,10 @@ class PodTasks:
 
 
 class _CancelGuard(asyncio.Task[None]):
-    """Tells of its cancellation, and goes on.
+    """Reports a cancellation, and goes on.
 
-    ``asyncio.run`` cancels all tasks at its end and waits for them. It waits for this one until
-    the pod has stopped.
+    ``asyncio.run`` cancels all tasks at its end and waits for them, and so for this task until the
+    pod has stopped.
     """
 
     def __init__(
@@ -188,7 +188,7 @@ class _CancelGuard(asyncio.Task[None]):
         self._cancelled_from_outside = cancelled
 
     def cancel(self, msg: Any | None = None) -> bool:
-        """Tell, and be cancelled by nobody."""
+        """Report the cancellation and go on."""
         with suppress(Exception):
             self._cancelled_from_outside()
         return False

@@ -1,1 +1,1 @@
-"""What several parts of the runtime use."""
+"""Modules that several parts of the runtime use."""

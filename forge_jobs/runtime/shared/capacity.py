@@ -1,8 +1,8 @@
-"""How many handlers a process runs at once, over all its queues.
+"""The limit of handlers that run at once in a process, over all its queues.
 
-Mostly the coordinator sees to it: it grants a pod no more slots than its limit. But a pod with more
-queues than its limit has a slot of each, and another coordinator may not know of the limit yet.
-Then the queues take turns here.
+Mostly the coordinator keeps the limit: a pod is granted no more slots than that. But a pod with
+more queues than its limit has a slot of each queue, and a coordinator of an older version may not
+know of the limit. Then the queues take turns here.
 """
 
 from collections.abc import Iterable
@@ -10,7 +10,7 @@ from typing import Protocol
 
 
 class Member(Protocol):
-    """One queue of the pod; see ``Supervisor``."""
+    """A queue of the pod. See ``Supervisor``."""
 
     grant: int
     target: int
@@ -23,7 +23,7 @@ class Member(Protocol):
 
     @property
     def waits_for_room(self) -> bool:
-        """It would claim at once, given room."""
+        """Return whether the queue would claim at once, given room."""
         ...
 
     def hint(self) -> None:
@@ -32,7 +32,7 @@ class Member(Protocol):
 
 
 class Capacity:
-    """Room for ``most`` handlers; queues that find none get it in the order in which they asked."""
+    """Room for ``most`` handlers. Queues that find none get some in the order of asking."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -41,14 +41,14 @@ class Capacity:
         self._waiting: dict[Member, None] = {}
 
     def share(self, members: Iterable[Member]) -> None:
-        """Room is for these queues together."""
+        """Share the room among these queues."""
         self._members = tuple(members)
 
     def room(self, member: Member, wanted: int, free: int) -> int:
-        """How many of ``wanted`` claims may be asked for now; :meth:`answered` ends the asking.
+        """Return how many of ``wanted`` claims may be asked for, until :meth:`answered`.
 
-        :param free: workers without a job. Where the slots of all queues are more than may be
-            used, nothing is claimed ahead of them: such a claim would keep another queue out
+        :param free: workers without a job. Where the slots of all queues exceed the limit, nothing
+            is claimed ahead of them: such a claim would keep another queue out
         """
         if sum(_usable(each) for each in self._members) > self._most:
             wanted = self._turn_of(member, min(wanted, free))
@@ -57,12 +57,12 @@ class Capacity:
         return wanted
 
     def answered(self, member: Member) -> None:
-        """What was asked for is now held, or was not there."""
+        """Note that the store has answered: the claims are now held, or were not there."""
         self._asked.pop(member, None)
         self.has_room()
 
     def has_room(self) -> None:
-        """Some claims have ended: who waits may ask again."""
+        """Let the waiting queues ask again, because some claims have ended."""
         for member in tuple(self._waiting):
             member.hint()
 
@@ -84,5 +84,5 @@ class Capacity:
 
 
 def _usable(member: Member) -> int:
-    """Handlers that the slots allow, or that still run beyond them."""
+    """Return how many handlers the slots allow, or still run beyond them."""
     return max(min(member.grant, member.target), member.running)

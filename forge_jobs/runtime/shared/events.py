@@ -1,4 +1,4 @@
-"""Timeline events, buffered by the process they happened in."""
+"""Timeline events, buffered by the process in which they happened."""
 
 import threading
 from collections import deque
@@ -16,23 +16,23 @@ from forge_jobs.storage.protocols import JobStore
 logger = reporter(__name__)
 
 EVENT_CAPACITY = 20_000
-"""A store that is down for a minute costs a busy pod nothing, and one for a day no memory."""
+"""Enough for a busy pod while a store is down for a minute, and a bound on memory for a day."""
 
 FLUSH_BATCH = 500
 
 
 class EventBuffer:
-    """Keeps events until the store has taken them; when full, the oldest make room.
+    """Keeps events until the store has taken them. When the buffer is full, the oldest are dropped.
 
-    Events are for people and never counted: a killed process loses those it had not flushed, and
-    a flush whose reply was lost writes its batch twice. Recording one costs no round trip: a pod
-    tells the store's time by its beats.
+    Events are for people and never counted. A killed process loses the events of its buffer, and a
+    flush whose reply was lost writes its batch twice. Recording an event costs no round trip: a pod
+    knows the store's time by its beats.
 
-    ``add`` and ``record`` may be called from any thread; flushing belongs to one event loop.
+    ``add`` and ``record`` may be called from any thread. Flushing belongs to one event loop.
 
     :param clock: shows the store's time
-    :param host_id: put on events that ``record`` makes; "" in a process that runs nothing
-    :param capacity: events kept at most; 0: none are recorded
+    :param host_id: put on events that ``record`` makes, "" in a process that runs nothing
+    :param capacity: events kept at most. 0: no event is recorded
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class EventBuffer:
         self._flushing = anyio.Lock()
         self._overflow = Outage()
         self.dropped = 0
-        """Events lost for want of room, or because the store refused them for good."""
+        """Events that were dropped for want of room, or because the store refused them for good."""
 
     def __len__(self) -> int:
         return len(self._events)
@@ -74,7 +74,7 @@ class EventBuffer:
         )
 
     def add(self, event: TimelineEvent) -> None:
-        """Add one event; never fails and never waits."""
+        """Add one event. Never fails and never waits."""
         if not self._capacity:
             return
         with self._lock:
@@ -84,13 +84,13 @@ class EventBuffer:
             self._warn_once()
 
     async def flush_once(self) -> int:
-        """Write everything that is buffered; how many events went.
+        """Write everything that is buffered, and return how many events were written.
 
-        Those of queues whose part of the store is silent stay.
-        After an error they stay buffered, in their order, except those of a batch that the
-        store refuses for good: repeating that would hold up all later ones.
+        Events of queues whose part of the store is silent stay buffered. After an error all events
+        stay buffered, in their order, except a batch that the store refuses for good: repeating
+        that batch would hold up all later ones.
 
-        :raises StorageError: the store did not take them
+        :raises StorageError: the store did not take the events
         """
         written = 0
         left: list[TimelineEvent] = []
@@ -139,7 +139,7 @@ class EventBuffer:
         return excess > 0
 
     def _warn_once(self) -> None:
-        """One line per outage, not one per event."""
+        """Log one line per outage, not one per event."""
         if self._overflow.is_new():
             logger.warning(
                 "timeline events: the buffer of %d is full, the oldest are dropped until "

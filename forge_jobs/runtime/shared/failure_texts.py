@@ -1,4 +1,4 @@
-"""What the log and the health of a pod say of a store that does not do what it is asked."""
+"""Texts of the log and of health about a store that fails a call."""
 
 from collections.abc import Iterable
 
@@ -6,14 +6,14 @@ from forge_jobs.errors import StorageRefused
 
 
 def failure_of(error: Exception) -> str:
-    """What the store does."""
+    """Name the failure: refused, or no answer."""
     return "the store refuses" if isinstance(error, StorageRefused) else "the store does not answer"
 
 
 def health_text_of(error: Exception, of: str = "") -> str:
-    """The same for health, which names what somebody has to mend.
+    """Name the failure for health, with the error that an operator has to mend.
 
-    :param of: whose call it was
+    :param of: the caller
     """
     words = f"{failure_of(error)} {of}".rstrip()
     return f"{words}: {error}" if isinstance(error, StorageRefused) else words
@@ -23,9 +23,9 @@ _MOST = 5
 
 
 def by_reason(kept: Iterable[tuple[str, str]]) -> tuple[str, ...]:
-    """A line for each of the first reasons, with the first thing kept for it and how many more.
+    """Return a line for each of the first reasons: the first item, how many more, and the reason.
 
-    :param kept: what is kept, and why
+    :param kept: items and reasons
     """
     found: dict[str, list[str]] = {}
     for what, reason in kept:

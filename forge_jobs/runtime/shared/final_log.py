@@ -1,4 +1,4 @@
-"""The log of a process that ends at once, without the interpreter's own end."""
+"""The log of a process that is about to end at once, without the interpreter's own shutdown."""
 
 import asyncio
 import contextlib
@@ -8,11 +8,11 @@ import threading
 from collections.abc import Callable
 
 _AT_MOST = 0.5
-"""Seconds. A log may block, and the process ends all the same."""
+"""Seconds. A log handler may block, and the process must end all the same."""
 
 
 def log_and_flush(say: Callable[[], object], at_most: float = _AT_MOST) -> bool:
-    """Call ``say``, then flush the log and both streams; False: not within ``at_most`` seconds."""
+    """Call ``say``, then flush the log and both streams. False: ``at_most`` seconds are over."""
 
     def run() -> None:
         with contextlib.suppress(Exception):
@@ -22,14 +22,14 @@ def log_and_flush(say: Callable[[], object], at_most: float = _AT_MOST) -> bool:
     thread = threading.Thread(target=run, name="forge-jobs-last-words", daemon=True)
     try:
         thread.start()
-    except RuntimeError:  # no thread can be started any more
+    except RuntimeError:  # no further thread can be started
         return False
     thread.join(at_most)
     return not thread.is_alive()
 
 
 async def flush_log(at_most: float = _AT_MOST) -> bool:
-    """Flush the log and both streams, while the event loop goes on."""
+    """Flush the log and both streams while the event loop goes on."""
     done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def tell() -> None:

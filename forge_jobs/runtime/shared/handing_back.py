@@ -1,4 +1,4 @@
-"""The last call of a process that ends: its claims become others'."""
+"""The last call of a process that ends: release its claims to other pods."""
 
 from collections.abc import Awaitable, Callable
 
@@ -9,9 +9,9 @@ from forge_jobs.storage.protocols import JobStore
 async def release_all(
     jobs: JobStore, left: list[Claim], pause: Callable[[], Awaitable[object]]
 ) -> None:
-    """Release the claims; those whose rows somebody's transaction holds again and again.
+    """Release the claims, again and again while other transactions hold their rows.
 
-    :param left: those still to be released; shortened as they are
+    :param left: claims still to be released. Released claims are removed from the list
     """
     while left:
         answers = await jobs.release(left)

@@ -1,4 +1,4 @@
-"""How a pod does: able to claim, not merely alive."""
+"""Health of a pod: whether the pod can claim, not merely whether the process lives."""
 
 from collections.abc import Mapping
 
@@ -9,16 +9,16 @@ from forge_jobs.runtime.shared.service import LoopHealth
 
 
 class QueueHealth(Struct, frozen=True, kw_only=True):
-    """One queue on this pod.
+    """A queue on this pod.
 
-    :param running: handlers, threads that outlived their time included
+    :param running: handlers, including threads that outlived their time
     :param held_ahead: claims not started yet
     :param waiting_ends: ends of claims that the store has not taken yet
-    :param set_aside: which of these it does not take while it takes others, a line for each reason
+    :param set_aside: ends that the store refuses while others are taken, a line for each reason
     :param store_failures: calls in a row that the store did not answer
-    :param silent: its part of the store does not answer beats, while other parts do
-    :param unreadable: what of the queue's record cannot be read, or on Redis which of the queue's
-        keys, "" for nothing
+    :param silent: the queue's part of the store does not answer beats, while other parts do
+    :param unreadable: what cannot be read of the queue's record, or on Redis of the queue's keys.
+        "" for nothing
     """
 
     grant: int
@@ -35,18 +35,18 @@ class QueueHealth(Struct, frozen=True, kw_only=True):
 class PodHealth(Struct, frozen=True, kw_only=True):
     """A pod at one moment.
 
-    :param problems: why it is not able to claim; empty when it is
-    :param last_beat_ago: seconds since the last beat that renewed the lease was sent; None
-        before the first
-    :param lost_claims: claims that turned out to be somebody else's, since the start
+    :param problems: why the pod is not able to claim. Empty when the pod is able
+    :param last_beat_ago: seconds since the last beat that renewed the lease was sent. None before
+        the first
+    :param lost_claims: claims that turned out to belong to another pod, since the start
     :param overruns: handlers that went on past the timeout of their job, since the start
     :param blocked_count: how often the event loop was found blocked
-    :param stuck: handlers that were told to stop and have not ended
-    :param unlogged: reports of this process that the log did not take, since its start
-    :param overdue: loops that have had no good pass for half a minute longer than they should
-    :param set_aside: revivals of jobs of dead pods, and news for children, that the store refuses
-        while it takes others, a line for each reason. Ends are set aside queue by queue
-    :param listening: hints of other pods arrive at once; False: they are found by polling
+    :param stuck: handlers that were asked to stop and have not ended
+    :param unlogged: reports of this process that the log did not take, since the start
+    :param overdue: loops whose last good pass is late by more than half a minute
+    :param set_aside: revivals of jobs of dead pods, and deliveries to children, that the store
+        refuses while others are taken. A line for each reason. Ends are set aside queue by queue
+    :param listening: wake-ups of other pods arrive at once. False: their work is found by polling
     """
 
     host_id: HostId
@@ -66,5 +66,5 @@ class PodHealth(Struct, frozen=True, kw_only=True):
 
     @property
     def able_to_claim(self) -> bool:
-        """It beats, holds its lease, reaches the store, and its event loop runs."""
+        """Return whether the pod beats, holds a lease, reaches the store, and its loop runs."""
         return not self.problems

@@ -1,4 +1,4 @@
-"""What this pod holds, as the heartbeat thread sees it."""
+"""The claims of this pod, as the heartbeat thread sees them."""
 
 import threading
 from collections.abc import Iterable
@@ -8,10 +8,10 @@ from forge_jobs.model.processes import HeldClaim
 
 
 class HeldClaims:
-    """Claims from their arrival until the store has answered for their end.
+    """Holds claims from their arrival until the store has answered for their end.
 
-    A claim whose end waits to be stored is still listed, so that nobody revives its job
-    meanwhile. Claims come and go on the event loop; reading is allowed from any thread.
+    A claim whose end waits to be stored is still listed, so that no reaper revives the job
+    meanwhile. Claims come and go on the event loop. Reading is allowed from any thread.
     """
 
     def __init__(self) -> None:
@@ -26,23 +26,23 @@ class HeldClaims:
 
     def start(self, claim: Claim, worker_id: str) -> None:
         """Note that a handler runs."""
-        # Without the lock: it moves nothing in the dict, and is done for every job.
+        # Without the lock: the dict keeps its size, and this runs for every job.
         if claim in self._workers:
             self._workers[claim] = worker_id
 
     def remove(self, claims: Iterable[Claim]) -> None:
-        """Hold claims no longer; unknown ones are passed over."""
+        """Drop claims. Unknown claims are passed over."""
         with self._lock:
             for claim in claims:
                 self._workers.pop(claim, None)
 
     def any_started(self) -> bool:
-        """A handler runs, or its end waits to be stored."""
+        """Return whether a handler runs, or the end of one waits to be stored."""
         with self._lock:
             return any(self._workers.values())
 
     def snapshot(self) -> list[HeldClaim]:
-        """All claims as a beat reports them."""
+        """Return all claims as a beat reports them."""
         with self._lock:
             return [HeldClaim(claim, worker) for claim, worker in self._workers.items()]
 

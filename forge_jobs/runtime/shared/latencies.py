@@ -1,4 +1,4 @@
-"""How long jobs took, counted per queue and minute until the store has taken it."""
+"""Durations of jobs, counted per queue and minute until the store has taken the counts."""
 
 from datetime import datetime
 
@@ -10,7 +10,7 @@ from forge_jobs.policy.percentiles import bucket_of
 from forge_jobs.storage.protocols import JobStore
 
 LATENCY_CAPACITY = 10_000
-"""Minutes of queues kept while the store is down; a hundred queues for more than an hour."""
+"""Pairs of queue and minute kept while the store is down: a hundred queues for over an hour."""
 
 FLUSH_BATCH = 500
 
@@ -19,13 +19,13 @@ _Counts = dict[int, int]
 
 
 class LatencyRecorder:
-    """Counts durations in logarithmic buckets; cheap enough for every job.
+    """Counts durations in logarithmic buckets. Cheap enough for every job.
 
-    Not exact, unlike the counters: a killed process loses what it had not flushed, and a flush
-    whose reply was lost counts twice. To be used on one event loop.
+    Not exact, unlike the counters: a killed process loses the counts of its buffer, and a flush
+    whose reply was lost counts twice. For use on one event loop.
 
     :param clock: shows the store's time, whose minutes count
-    :param capacity: pairs of queue and minute kept at most; the oldest make room
+    :param capacity: pairs of queue and minute kept at most. The oldest are dropped
     """
 
     def __init__(
@@ -64,11 +64,12 @@ class LatencyRecorder:
         of_total[bucket] = of_total.get(bucket, 0) + 1
 
     async def flush_once(self) -> int:
-        """Write everything counted so far; how many pairs of queue and minute went.
+        """Write all counts so far, and return how many pairs of queue and minute were written.
 
-        Kept for the next flush when the store, or its part with the queue, cannot be reached.
+        Counts are kept for the next flush when the store, or the part with the queue, is
+        unreachable.
 
-        :raises StorageError: the store did not take them
+        :raises StorageError: the store did not take the counts
         """
         written = 0
         left: dict[tuple[str, int], tuple[_Counts, _Counts]] = {}
@@ -117,5 +118,5 @@ def _sample(key: tuple[str, int], counts: tuple[_Counts, _Counts]) -> LatencySam
 
 
 def minute_start(time_us: int) -> datetime:
-    """The start of the minute in which ``time_us`` lies."""
+    """Return the start of the minute in which ``time_us`` lies."""
     return from_us(time_us // _MINUTE_US * _MINUTE_US)

@@ -19,13 +19,13 @@ from forge_jobs.storage.protocols import ConfigStore
 from forge_jobs.storage.set_back import LONGEST_TURN
 
 LONGEST_PAUSE = timedelta(seconds=5)
-"""A waiter asks again this often although the store said later: a limit may be raised."""
+"""A waiter asks again this often, whatever the store said: an operator may raise the limit."""
 
 SHORTEST_PAUSE = timedelta(milliseconds=1)
-"""A timer that ends a moment early must not turn a waiter into a busy one."""
+"""A timer that ends a moment early must not make a waiter spin."""
 
 REPEAT_FOR = timedelta(seconds=10)
-"""How long an unreachable store is tried again before ``Unavailable`` reaches the caller."""
+"""How long calls to an unreachable store are repeated before the caller gets ``Unavailable``."""
 
 _ZERO = timedelta(0)
 
@@ -33,7 +33,7 @@ Pause = Callable[[timedelta], Awaitable[None]]
 
 
 class _Answer(Struct, frozen=True):
-    """What one request of a batch got: a grant, or why there is none."""
+    """The answer to one request of a batch: a grant, or why there is none."""
 
     grant: TokenGrant | None
     error: StorageError | None = None
@@ -42,10 +42,10 @@ class _Answer(Struct, frozen=True):
 class RateLimiter:
     """Takes tokens from the store's buckets, for any number of callers of one event loop.
 
-    Callers of one scope share round trips: at most one call per scope is in flight, and what
-    arrives meanwhile is asked for together.
+    Callers of one scope share round trips: at most one call per scope is in flight. Requests that
+    arrive meanwhile go into the next call together.
 
-    :param pause: how to let time pass; tests give their own
+    :param pause: how to let time pass. Tests give their own
     """
 
     def __init__(
@@ -62,11 +62,11 @@ class RateLimiter:
     async def acquire(
         self, scope: str, count: int = 1, *, wait: timedelta | float | None = None
     ) -> bool:
-        """Take ``count`` tokens, all of them or none; False when they are not there.
+        """Take ``count`` tokens, all or none. False: too few tokens are there.
 
-        A caller that stops waiting while its call is in flight may leave tokens taken.
+        A caller that stops waiting while a call is in flight may leave tokens taken.
 
-        :param wait: for at most this long, a timedelta or seconds; None: not at all. Returns
+        :param wait: wait at most this long, a timedelta or seconds. None: do not wait. Returns
             False at once when the tokens cannot be there in time
         :raises NotFound: the scope is not declared
         :raises InvalidInput: ``count`` is below 1 or above the capacity
@@ -86,11 +86,11 @@ class RateLimiter:
             await self._pause(min(max(grant.retry_in, SHORTEST_PAUSE), LONGEST_PAUSE, left))
 
     async def turn(self, scope: str, count: int = 1) -> timedelta:
-        """When a job that found too few tokens may ask again.
+        """Return when a job that found too few tokens may ask again.
 
-        Turns come one after the other in the pace of the tokens, for the whole cluster. Where the
-        line is longer than ``LONGEST_TURN``, the answer is a random time in the second half of
-        that: the job asks for its turn again then.
+        Turns follow each other at the pace of the tokens, for the whole cluster. Where the line is
+        longer than ``LONGEST_TURN``, the answer is a random time in the second half of
+        ``LONGEST_TURN``. The job then asks for its turn again.
 
         :raises NotFound: the scope is not declared
         :raises InvalidInput: ``count`` is below 1 or above the capacity
@@ -125,7 +125,7 @@ class RateLimiter:
     async def _ask(self, scope: str, count: int) -> TokenGrant:
         answer = await self._lane(scope).submit(count)
         if isinstance(answer.error, NotFound):
-            # Names come from handlers, so those that lead nowhere must not pile up.
+            # Names come from handlers: lanes of names that lead nowhere must not pile up.
             self._lanes.pop(scope, None)
             raise _undeclared(scope) from None
         if answer.error is not None:
@@ -157,7 +157,7 @@ class RateLimiter:
         answers: list[_Answer] = []
         denied: dict[int, TokenGrant] = {}
         for count in counts:
-            # Who asks for as much as was just denied need not ask.
+            # A request for as much as was just denied need not be sent.
             known = next((denied[least] for least in denied if least <= count), None)
             answer = _Answer(known) if known else await self._take_alone(scope, count, answers)
             if answer.grant is not None and not answer.grant.granted:
@@ -169,7 +169,7 @@ class RateLimiter:
         try:
             return _Answer(await self._config.take_tokens(scope, count))
         except Unavailable as error:
-            # Repeating the batch would take the tokens of those already answered again.
+            # Repeating the batch would take the tokens of requests already answered again.
             if not earlier:
                 raise
             return _Answer(None, error)
@@ -179,7 +179,7 @@ class RateLimiter:
 
 def _undeclared(scope: str) -> NotFound:
     return NotFound(
-        f"the rate limit {scope!r} is not declared; declare it with "
+        f"the rate limit {scope!r} is not declared: declare "
         f"QueueRuntime(..., rate_limits={{{scope!r}: RateLimit(capacity, per=seconds)}})"
     )
 

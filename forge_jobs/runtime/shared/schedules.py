@@ -1,4 +1,4 @@
-"""Schedules as users and operators write them: checked at the border, then stored."""
+"""Schedules as users and operators write them: checked here, then stored."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -52,22 +52,22 @@ def schedule(
     registry: HandlerRegistry | None = None,
     router: Router | None = None,
 ) -> ScheduleSpec:
-    """A recurring job: ``schedule("nightly", report.request("octo/repo"), "30 2 * * *")``.
+    """Describe a recurring job: ``schedule("nightly", report.request("octo/repo"), "30 2 * * *")``.
 
-    :param name: unique in the store; to change a schedule, declare it again under its name
+    :param name: unique in the store. To change a schedule, declare the name again
     :param what: the request each occurrence enqueues, with the options queue, priority,
-        max_attempts, timeout, tags, metadata, keep_result and result_ttl; or a handler, or a
-        kind, without arguments
-    :param expression: five cron fields, six with seconds last, ``@daily`` and the like, or
-        ``@every 90s``
+        max_attempts, timeout, tags, metadata, keep_result and result_ttl. Or a handler, or a kind,
+        without arguments
+    :param expression: five cron fields, six with seconds last, ``@daily`` and the like, or ``@every
+        90s``
     :param timezone: IANA name
-    :param jitter: each job is due later by a random part of this; a timedelta or seconds
-    :param catch_up: what to do with occurrences missed while nothing ran: ``skip`` them, fire
-        the ``latest`` alone, or ``all`` of those within ``window``
+    :param jitter: each job is due later by a random part of this, a timedelta or seconds
+    :param catch_up: what to do with occurrences missed while nothing ran: ``skip`` them, fire the
+        ``latest`` alone, or ``all`` of those within ``window``
     :param overlap: ``skip`` an occurrence while a job of the schedule is active
-    :param registry: knows the handler of a kind: its defaults, and what its payload must be
+    :param registry: knows the handler of a kind: its defaults, and the form of its payload
     :param router: chooses the queue where neither request nor handler do
-    :raises InvalidInput: a value is wrong; names the field and the fix
+    :raises InvalidInput: a value is wrong. Names the field and the fix
     """
     check_name("name", name)
     if len(name) > _MAX_SCHEDULE_NAME:
@@ -98,9 +98,9 @@ def schedule(
 
 
 def declared_schedules(handlers: HandlerRegistry, router: Router | None) -> list[ScheduleSpec]:
-    """What the registry's ``cron`` decorators declare.
+    """Return the schedules that ``cron`` decorators of the registry declare.
 
-    :raises InvalidInput: an option or argument is wrong; names the field and the fix
+    :raises InvalidInput: an option or argument is wrong. Names the field and the fix
     """
     return [
         schedule(
@@ -117,22 +117,22 @@ def declared_schedules(handlers: HandlerRegistry, router: Router | None) -> list
 async def ensure_schedules(cron: CronStore, specs: Sequence[ScheduleSpec]) -> list[Schedule]:
     """Declare schedules from code, at every start of a process.
 
-    One that an operator edited or deleted stays as it is, and so does one that is there with
-    the same spec. A new one fires first at its next occurrence, never at once, and so does one
-    whose expression or time zone is another. Other changes keep the next occurrence: one that was
-    missed meanwhile is judged by the catch-up policy.
+    A schedule that an operator edited or deleted stays so. A schedule with the same spec in the
+    store stays as well. A new schedule first fires at its next occurrence, never at once, and so
+    does a schedule with a new expression or time zone. Other changes keep the next occurrence: the
+    catch-up policy judges an occurrence that was missed meanwhile.
     """
     now = await cron.now()
     return [await cron.ensure_schedule(spec, first_occurrence(spec, now)) for spec in specs]
 
 
 async def put_schedule(cron: CronStore, spec: ScheduleSpec) -> Schedule:
-    """An operator's edit: create or replace; stays over later deploys."""
+    """Create or replace a schedule as an operator's edit, which stays over later deploys."""
     return await cron.put_schedule(spec, first_occurrence(spec, await cron.now()))
 
 
 async def pause_schedule(cron: CronStore, name: str) -> Schedule:
-    """Fire no more until it is resumed.
+    """Fire the schedule no more until :func:`resume_schedule`.
 
     :raises NotFound: no such schedule
     """
@@ -140,10 +140,10 @@ async def pause_schedule(cron: CronStore, name: str) -> Schedule:
 
 
 async def resume_schedule(cron: CronStore, name: str) -> Schedule:
-    """Go on with the next occurrence from now; those of the pause are gone.
+    """Go on with the next occurrence from now. Occurrences of the pause are not made up for.
 
     :raises NotFound: no such schedule
-    :raises InvalidInput: its stored expression is wrong; edit it first
+    :raises InvalidInput: the stored expression is wrong. Edit the schedule first
     """
     stored = await cron.get_schedule(name)
     if stored is None:

@@ -1,6 +1,6 @@
-"""The frame of every loop of the runtime: wait, do one pass, survive what it raises.
+"""The frame of every loop of the runtime: wait, make one pass, survive an exception.
 
-What a loop does is a public ``*_once`` function somewhere else; this module only repeats it.
+The work of a loop is a public ``*_once`` function elsewhere. This module only repeats the function.
 """
 
 import asyncio
@@ -22,9 +22,9 @@ _SHORTEST_CAP, _LONGEST_CAP = 1.0, 30.0
 
 
 class Wakeup:
-    """A bell for one waiter. A ring while nobody waits is remembered; many count as one.
+    """A wake-up for one waiter. While nothing waits, wake-ups are remembered, as one.
 
-    To be rung on the event loop it is waited on. From elsewhere go through
+    Call :meth:`wake` on the event loop of the waiter. From elsewhere use
     ``loop.call_soon_threadsafe(wakeup.wake)``.
     """
 
@@ -39,7 +39,7 @@ class Wakeup:
             _wake(self._waiter)
 
     async def wait(self, at_most: timedelta | None = None) -> bool:
-        """Wait for a ring and forget it; False when none came within ``at_most``.
+        """Wait for a wake-up and forget it. False: no wake-up came within ``at_most``.
 
         None waits without end. A wait of zero or less looks without waiting.
         """
@@ -49,14 +49,14 @@ class Wakeup:
         return woken
 
     async def _wait(self, seconds: float | None) -> None:
-        # By hand, because asyncio.timeout cancels the task that waits: a UncancellableTask goes on.
+        # By hand: asyncio.timeout would cancel the waiting task, and an UncancellableTask goes on.
         loop = asyncio.get_running_loop()
         self._waiter = waiter = loop.create_future()
         timer = None if seconds is None else loop.call_later(seconds, _wake, waiter)
         try:
             await waiter
         finally:
-            if self._waiter is waiter:  # else it has a successor already
+            if self._waiter is waiter:  # else a successor waits already
                 self._waiter = None
             if timer is not None:
                 timer.cancel()
@@ -68,10 +68,10 @@ def _wake(waiter: "asyncio.Future[None]") -> None:
 
 
 class LoopHealth(Struct, frozen=True, kw_only=True):
-    """How a loop does.
+    """The state of one loop.
 
-    :param last_success_ago: seconds since a pass last ended well; None: never did
-    :param failures: failed passes in a row, zero after one that ended well
+    :param last_success_ago: seconds since a pass last ended well. None: no pass did
+    :param failures: failed passes in a row, zero after a good pass
     :param failures_total: failed passes since the start
     :param last_error: type and text of the newest failure while ``failures`` is above zero
     """
@@ -84,17 +84,17 @@ class LoopHealth(Struct, frozen=True, kw_only=True):
 
 
 class PeriodicLoop:
-    """Repeats ``run_once`` until it is stopped.
+    """Repeats ``run_once`` until :meth:`stop`.
 
-    A pass returns how long until the next one, None for ``interval``; a ring of ``wakeup``
-    shortens that pause. A failed pass is logged once per distinct cause until one succeeds,
-    counted, and repeated after a growing, jittered pause.
+    A pass returns how long until the next pass, None for ``interval``. A wake-up shortens that
+    pause. A failed pass is counted and repeated after a growing, jittered pause. Each distinct
+    cause is logged once until a pass succeeds.
 
-    A pass is never cancelled, because it may be in the middle of a store call: stopping means
-    that no further pass begins. Store calls have time limits of their own, so a pass ends.
+    A pass is never cancelled, because a store call may be under way: after a stop no further pass
+    begins. Store calls have time limits of their own, so a pass ends.
 
-    :param run_once: one pass; everything it raises except the end of the process is survived
-    :param timeout: a pass that takes longer counts as failed, is reported, and is waited for
+    :param run_once: one pass. Any exception is survived, except those that end the process
+    :param timeout: a pass that takes longer counts as failed and is reported. The loop waits for it
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class PeriodicLoop:
         self._pass: asyncio.Task[timedelta | None] | None = None
 
     async def run(self) -> None:
-        """Pass after pass until :meth:`stop`. Cancelling it leaves a pass in flight to end."""
+        """Make pass after pass until :meth:`stop`. A cancellation lets a pass in flight end."""
         while not self._stopping:
             pause = await self._pass_once()
             if self._stopping:
@@ -137,17 +137,17 @@ class PeriodicLoop:
             await self.wakeup.wait(pause)
 
     def stop(self) -> None:
-        """Begin no further pass. :meth:`run` returns when the one in flight has ended."""
+        """Begin no further pass. :meth:`run` returns when the pass in flight has ended."""
         self._stopping = True
         self.wakeup.wake()
 
     @property
     def is_overdue(self) -> bool:
-        """No pass has ended well when one should have, and for its time limit beyond that."""
+        """Return whether no pass has ended well when the next was due, plus the time limit."""
         return not self._stopping and self._clock.elapsed() > self._expected_by
 
     def health(self) -> LoopHealth:
-        """How the loop does now."""
+        """Return the state of the loop."""
         last = self.last_success
         return LoopHealth(
             name=self.name,
@@ -171,7 +171,7 @@ class PeriodicLoop:
                 raise
             return self._failed(RuntimeError("a pass was cancelled from inside"))
         except StorageClosed:
-            raise  # no pass can go well any more
+            raise  # no further pass can succeed
         except Exception as error:
             return self._failed(error)
         pause = self._interval if pause is None else pause
@@ -184,7 +184,7 @@ class PeriodicLoop:
     def _succeeded(self, pause: timedelta) -> None:
         if self._outage.is_over():
             logger.info(
-                "%s works again after %d failed passes",
+                "loop %s works again after %d failed passes",
                 self.name,
                 self.failures,
                 extra={"loop": self.name},
@@ -194,15 +194,15 @@ class PeriodicLoop:
         self._expected_by = self.last_success + pause.total_seconds() + self._patience
 
     def _failed(self, error: BaseException) -> timedelta:
-        """Count and report a failure; how long to pause after it."""
+        """Count and report a failure, and return how long to pause."""
         self.failures += 1
         self.failures_total += 1
         self._last_error = f"{type(error).__name__}: {error}"
         cause = f"{type(error).__qualname__}:{str(error)[:200]}"
         if self._outage.is_new(cause):
-            # An outage is told in one line; anything else is a defect and needs its traceback.
+            # An outage is one line. Any other error is a defect and needs its traceback.
             logger.warning(
-                "%s: a pass failed, it will be repeated: %s",
+                "loop %s: a pass failed and will be repeated: %s",
                 self.name,
                 self._last_error,
                 exc_info=None if isinstance(error, Unavailable) else error,

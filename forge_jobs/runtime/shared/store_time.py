@@ -1,4 +1,4 @@
-"""The store's time, as a pod tells it between two readings."""
+"""The store's time, as a pod reckons it between two readings."""
 
 from datetime import datetime
 
@@ -6,12 +6,12 @@ from forge_jobs.clock import Clock, to_us
 
 
 class StoreTime:
-    """A clock that shows the store's time, by what beats bring; see :class:`Clock`.
+    """A clock that shows the store's time by the readings of beats. See :class:`Clock`.
 
-    Until the first reading it shows the time of this process. The difference to the steady clock of
-    this process is known as far as the store's answer took: the store read its clock at some
-    instant in between. Readings that agree narrow it down, one that does not replaces it: a
-    clock has been set, or has drifted. May be read from any thread.
+    Before the first reading the time of this process is shown. The store read its clock at some
+    instant between question and answer, which bounds the difference to the steady clock of this
+    process. Readings that agree narrow the bounds. A reading that disagrees replaces them, because
+    a clock has been set or has drifted. May be read from any thread.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -32,12 +32,12 @@ class StoreTime:
         self._bounds = least, greatest
 
     def time_us(self) -> int:
-        """The store's time in microseconds since the epoch."""
+        """Return the store's time in microseconds since the epoch."""
         bounds = self._bounds
         if bounds is None:
             return self._clock.time_us()
         return round((self._clock.elapsed() + (bounds[0] + bounds[1]) / 2) * 1_000_000)
 
     def elapsed(self) -> float:
-        """The steady clock of this process."""
+        """Return the steady clock of this process."""
         return self._clock.elapsed()

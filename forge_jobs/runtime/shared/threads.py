@@ -17,7 +17,7 @@ _FORGOTTEN_AFTER = 120.0
 
 _Call = tuple[Callable[[], Any], contextvars.Context, "ThreadEnd"]
 Outcome = tuple[Any, BaseException | None]
-"""What a call returned, or what it raised."""
+"""The value that a call returned, and the exception that a call raised."""
 
 
 class NoThread(RuntimeError):
@@ -36,10 +36,10 @@ def start_thread(name: str, function: Callable[[], None]) -> None:
 
 
 class ThreadEnd(asyncio.Future[Outcome]):
-    """The outcome of a call. Nothing stops a thread, so a cancellation waits for it, too.
+    """The outcome of a call. A cancellation waits for the thread, which cannot be stopped.
 
-    ``asyncio.run`` cancels all tasks at its end and waits for them. Once the pod has stopped
-    without this thread, it need not wait for it: see :meth:`leave`.
+    ``asyncio.run`` cancels all tasks at its end and waits for them. After a pod has stopped without
+    this thread, :meth:`leave` lets ``asyncio.run`` go on.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -48,7 +48,7 @@ class ThreadEnd(asyncio.Future[Outcome]):
         self._was_cancelled = False
 
     def cancel(self, msg: Any | None = None) -> bool:
-        """Be cancelled only when nobody waits for the thread any more."""
+        """Cancel only after :meth:`leave`."""
         if self._is_left:
             return super().cancel(msg)
         self._was_cancelled = True
@@ -74,13 +74,13 @@ class HandlerThread:
 
     @property
     def is_free(self) -> bool:
-        """Its last call has ended, as far as the event loop knows."""
+        """Return whether the last call has ended, as far as the event loop knows."""
         return self._last is None or (self._last.done() and not self._last.cancelled())
 
     def call(self, function: Callable[[], Any], context: contextvars.Context) -> ThreadEnd:
-        """Start ``function``; the future gives its outcome and never an exception.
+        """Start ``function``. The future gives the outcome and never raises.
 
-        An exception is passed as a value because a future cannot carry every one of them.
+        An exception is passed as a value because a future cannot carry every exception.
         """
         future = ThreadEnd(asyncio.get_running_loop())
         self._last = future
@@ -101,15 +101,15 @@ class HandlerThread:
             try:
                 future.get_loop().call_soon_threadsafe(_deliver, future, outcome)
             except RuntimeError:
-                return  # the loop is closed, nobody waits any more
+                return  # the loop is closed and nothing waits any more
             del call, function, context, future, outcome
 
 
 class ThreadSupply:
     """The threads of a pod's handlers, lent for one run each: as many as have run at once.
 
-    After a refusal the threads that there are serve all queues in turn. Whether a further one
-    starts is tried after a pause, twice as long after each further refusal.
+    After the system has refused a thread, the existing threads serve all queues in turn. Another
+    start is tried after a pause, which doubles after each further refusal.
 
     :param changed: called with whether a handler that needs a thread may start, each time that
         changes
@@ -117,7 +117,7 @@ class ThreadSupply:
 
     def __init__(self, loop: asyncio.AbstractEventLoop, changed: Callable[[bool], None]) -> None:
         self.problem = ""
-        """Why no further thread starts; "" while they do."""
+        """Why no further thread starts, else ""."""
         self._loop = loop
         self._changed = changed
         self._idle: list[HandlerThread] = []
@@ -126,16 +126,16 @@ class ThreadSupply:
         self._refused_at = float("-inf")
 
     def room(self, wanted: int) -> int:
-        """How many of ``wanted`` jobs may be claimed: no more than threads wait for one, if any.
+        """Return how many of ``wanted`` jobs may be claimed: no more than idle threads, if any.
 
-        With none that waits, only jobs that need no thread are claimed, as many as wanted.
+        Without an idle thread only jobs that need no thread are claimed, as many as wanted.
         """
         return min(wanted, len(self._idle)) if self.problem and self._idle else wanted
 
     def take(self) -> HandlerThread:
-        """A thread for one run, one that has run before if there is one.
+        """Return an idle thread for one run, or start one.
 
-        :raises NoThread: there is none, and the system starts no further one
+        :raises NoThread: no thread is idle, and the system starts no further one
         """
         if self._idle:
             thread = self._idle.pop()
@@ -151,7 +151,7 @@ class ThreadSupply:
         return thread
 
     def give_back(self, thread: HandlerThread) -> None:
-        """Keep a thread for the next run; one whose handler goes on ends after it."""
+        """Keep a thread for the next run. A thread whose handler goes on ends after it."""
         if not thread.is_free:
             thread.close()
             return
@@ -160,7 +160,7 @@ class ThreadSupply:
             self._changed(True)
 
     def dismiss(self) -> None:
-        """A worker has been retired: end a thread that nobody uses, if there is one."""
+        """End an idle thread, if there is one, because a worker has been retired."""
         if self._idle:
             self._idle.pop(0).close()
             if self.problem and not self._idle:

@@ -1,4 +1,4 @@
-"""Work that a cancellation from outside hurries, and does not cut short."""
+"""Tasks that a cancellation from outside hurries, and does not cut short."""
 
 import asyncio
 from collections.abc import Callable
@@ -10,26 +10,26 @@ T = TypeVar("T")
 
 
 class UncancellableTask(asyncio.Task[T]):
-    """A task that goes on when it is cancelled.
+    """A task that goes on when cancelled.
 
-    For the end of a pod: a program that cancels all tasks of its loop, as ``asyncio.run`` does
-    at its end, waits for them, and what they have to store must reach the store. The work must
-    end by itself. It may wait for futures and other tasks, but must not use ``asyncio.timeout``
-    or a cancel scope, which work by cancelling the task that they are in.
+    For the end of a pod. A program that cancels all tasks of its loop, as ``asyncio.run`` does at
+    its end, waits for them, and the ends of jobs must reach the store. The work must end by itself.
+    It may wait for futures and other tasks, but must not use ``asyncio.timeout`` or a cancel scope:
+    those cancel the task in which they run.
     """
 
     def cancel(self, msg: Any | None = None) -> bool:
-        """Change nothing."""
+        """Ignore the cancellation."""
         return False
 
 
 async def wait_to_its_end(
     task: "asyncio.Future[T]", hurry: Callable[[], None], *, shielded: bool = False
 ) -> T:
-    """Wait for ``task`` whatever cancels the caller; each cancellation calls ``hurry``.
+    """Wait for ``task`` however often the caller is cancelled. Each cancellation calls ``hurry``.
 
     :param shielded: the caller's anyio scopes may be cancelled already, which hurries nothing
-    :raises asyncio.CancelledError: the caller was cancelled meanwhile; ``task`` is done
+    :raises asyncio.CancelledError: the caller was cancelled meanwhile, and ``task`` is done
     """
     cancelled: asyncio.CancelledError | None = None
     while not task.done():
