@@ -1,4 +1,4 @@
-"""A revival, or news for a child, that the database refuses keeps no other waiting."""
+"""A revival, news for a child or a removal that the database refuses keeps no other waiting."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -9,6 +9,8 @@ import pytest
 from forge_jobs.clock import ManualClock
 from forge_jobs.config import RuntimeSettings
 from forge_jobs.errors import StorageRefused
+from forge_jobs.model.filters import JobFilter, Refusal
+from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import After, JobStatus
 from forge_jobs.policy.liveness import ReaperGuard
 from forge_jobs.runtime.passes.bisecting import LONGEST_PAUSE_S, BisectingSender
@@ -103,6 +105,33 @@ async def test_news_for_a_child(
     clock.advance(timedelta(seconds=LONGEST_PAUSE_S))
     assert await hand_over_once(storage.jobs, sender) == 1
     assert sender.refusals == ()
+
+
+@pytest.mark.parametrize("backend", SQL)
+async def test_a_removal(storage: Storage, backend: str, tmp_path: Path) -> None:
+    ids = [await enqueue_one(storage) for _ in range(300)]
+    await storage.jobs.cancel(JobFilter(), limit=1_000)
+    refused = ids[7]
+    before_delete = (
+        each.replace("BEFORE UPDATE", "BEFORE DELETE")
+        .replace("NEW.", "OLD.")
+        .replace("ERRCODE = '54000'", "ERRCODE = 'P0001'")
+        .format(id=refused)
+        for each in _TRIGGERS[backend]
+    )
+    await execute(backend, tmp_path, *before_delete, "UPDATE forge_jobs SET finished_at = 1")
+    named: dict[JobId, str] = {}
+    rest: object | None = None
+    for _ in range(50):
+        cleaned = await storage.jobs.cleanup(1_000, rest)
+        named |= cleaned.held
+        if (rest := cleaned.rest) is None:
+            break
+    assert rest is None
+    assert named.keys() == {refused}
+    assert {line.id for line in (await storage.jobs.list(JobFilter())).jobs} == {refused}
+    outcome = await storage.jobs.delete(JobFilter())
+    assert outcome.refused == {refused: Refusal.REFERENCED}
 
 
 @pytest.mark.parametrize("backend", SQL)

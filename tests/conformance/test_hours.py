@@ -198,3 +198,17 @@ async def test_hours_are_of_their_queue(storage: Storage, clock: ManualClock) ->
     for queue, count in ((QUEUE, 1), ("b", 2)):
         [hour] = await storage.jobs.metrics(queue, start, start + DAY)
         assert (hour.queue, hour.length, hour.counts["succeeded"]) == (queue, HOUR, count)
+
+
+async def test_without_a_setting_minutes_stay_as_long_as_suits_the_store(
+    storage: Storage, clock: ManualClock
+) -> None:
+    start = await busy_hours(storage, clock, 1)
+    clock.advance(start + DAY + 2 * HOUR - clock.now())
+    await cleaned_up(storage)
+    lengths = {length for _, length in spans(await read(storage, start), start)}
+    # Redis keeps history in memory.
+    assert lengths == ({60} if "redis" in str(storage) else {1})
+    clock.advance(30 * DAY)
+    await cleaned_up(storage)
+    assert await read(storage, start) == []

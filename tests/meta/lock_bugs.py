@@ -24,6 +24,17 @@ LOCK_BUGS = (
         (Edit("forge_jobs/runtime/passes/bisecting.py", "if len(part) > 1:", "if False:"),),
     ),
     Bug(
+        "retention on SQLite ends at a row that a trigger keeps",
+        _PASSES,
+        (
+            Edit(
+                "forge_jobs/storage/sql/sqlite/flavor.py",
+                "isinstance(cause, sqlite3.IntegrityError) else None",
+                "False else None",
+            ),
+        ),
+    ),
+    Bug(
         "news that is refused is sent with every batch",
         _PASSES,
         (Edit("forge_jobs/runtime/passes/bisecting.py", "if each.due_at > now", "if False"),),

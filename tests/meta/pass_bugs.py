@@ -264,6 +264,20 @@ PASSES = [
         "rollup.py::test_a_roll_up_ends_when_its_time_is_used_up",
     ),
     in_runtime(
+        "cleanup: the settings of the history are not handed over",
+        "pod/loops",
+        "Cleanup(plan.storage.jobs, kept=kept)",
+        "Cleanup(plan.storage.jobs)",
+        "cleanup.py::test_a_pod_removes_the_history_by_its_settings_and_records_no_events_that_go_at_once",
+    ),
+    in_runtime(
+        "events are recorded although none are kept",
+        "pod/pod",
+        "EVENT_CAPACITY if plan.settings.keep_events else 0",
+        "EVENT_CAPACITY",
+        "cleanup.py::test_a_pod_removes_the_history_by_its_settings_and_records_no_events_that_go_at_once",
+    ),
+    in_runtime(
         "cleanup: every batch begins a new pass",
         "passes/cleanup",
         "self._rest = cleaned.rest",

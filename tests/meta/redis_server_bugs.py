@@ -19,6 +19,13 @@ REDIS_SERVER_BUGS: tuple[Bug, ...] = (
         "        return await asyncio.shield(answer)\n",
     ),
     _bug(
+        "a queue is published to after its last waiter has died",
+        "wake",
+        "lua/lib/base/wakes.lua",
+        "  return waits and whole(waits, 0) > wall_time()\n",
+        "  return waits and true\n",
+    ),
+    _bug(
         "hosts asked one after another",
         "silent_hosts",
         "driver/hosts.py",

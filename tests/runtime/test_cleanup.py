@@ -3,11 +3,14 @@
 import pytest
 
 from forge_jobs.clock import ManualClock
+from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.model.ids import new_job_id
-from forge_jobs.model.retention import Cleaned
+from forge_jobs.model.retention import Cleaned, Kept
 from forge_jobs.runtime.passes.cleanup import Cleanup
 from forge_jobs.storage.protocols import Storage
 from tests.support.factories import DAY, done, enqueue_one, register, run_one
+from tests.support.runtimes import a_runtime, ended, quick_settings, seconds
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
 
@@ -58,6 +61,34 @@ async def test_a_pass_goes_on_where_the_batch_before_ended(
     cleanup.give_up()
     await cleanup.go_on()
     assert endless.calls[3] is None
+
+
+async def test_a_pod_removes_the_history_by_its_settings_and_records_no_events_that_go_at_once(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handlers, kept = HandlerRegistry(), list[Kept]()
+
+    @handlers.job("fails", max_attempts=1)
+    async def fails() -> None:
+        raise RuntimeError
+
+    async def noted(limit: int, rest: object | None = None, **options: Kept) -> Cleaned:
+        kept.append(options["kept"])
+        return Cleaned(removed=0)
+
+    monkeypatch.setattr(storage.jobs, "cleanup", noted)
+    wanted = Kept(events=0 * DAY, minutes=DAY / 12, hours=3 * DAY)
+    settings = quick_settings(
+        cleanup_interval=seconds(0.1),
+        keep_events=wanted.events,
+        keep_minutes=wanted.minutes,
+        keep_hours=wanted.hours,
+    )
+    async with a_runtime(storage, handlers, settings=settings).start() as handle:
+        await ended(storage, (await handle.enqueue(fails.request())).job_id)
+        await wait_until(lambda: kept, description="the leading pod cleans up")
+    assert set(kept) == {wanted}
+    assert await storage.jobs.events() == []
 
 
 async def test_what_holds_jobs_is_told_once(

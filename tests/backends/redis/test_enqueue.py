@@ -15,6 +15,7 @@ from forge_jobs.model.ids import JobId, new_job_id
 from forge_jobs.model.jobs import After, JobStatus, NewJob
 from forge_jobs.model.processes import PodLease
 from forge_jobs.model.transitions import Delivery
+from forge_jobs.runtime.passes.cleanup import hand_over_once
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.storage.redis.base.database import Database
 from forge_jobs.storage.redis.jobs import enqueue
@@ -181,6 +182,22 @@ async def test_a_caller_that_dies_before_it_links_may_repeat(
         await run_one(storage, await register(storage), done())
     await tell(storage)
     assert (await get_job(storage, child.id)).status == JobStatus.PENDING
+
+
+@pytest.mark.parametrize("step", ["enqueue", "link"])
+async def test_five_hundred_children_of_a_call_that_died_hold_up_no_other_child(
+    storage: Storage, script: Script, step: str
+) -> None:
+    first, second = [await enqueue_one(storage) for _ in range(2)]
+    left = [new_job(queue=CHILDREN, after=(After(first),)) for _ in range(500)]
+    script.before(step, die)
+    with suppress(Died):
+        await storage.jobs.enqueue(left)
+    other = await enqueue_one(storage, queue=CHILDREN, after=(After(second),))
+    lease = await register(storage)
+    assert [await run_one(storage, lease, done()) for _ in range(2)] == [first, second]
+    await hand_over_once(storage.jobs)
+    assert (await get_job(storage, other)).status == JobStatus.PENDING
 
 
 async def test_many_producers_that_race_over_their_parents_strand_no_child(
