@@ -151,7 +151,9 @@ class Asked:
                 )
                 held += (await jobs.exchange(BIG, (), demand, lease)).claimed
         for _ in range(5):
-            await jobs.claim("q0003", ("w",) * 10, 10, frozenset(self.filled.kinds[:10]), lease)
+            kinds = frozenset(self.filled.kinds[:10])
+            demand = Demand(worker_ids=("w",) * 10, limit=10, kinds=kinds)
+            await jobs.exchange("q0003", (), demand, lease)
         await jobs.heartbeat(lease, [HeldClaim(each.claim, "w") for each in held], LONG)
         await jobs.record_start([each.claim for each in held[:200]])
         await jobs.finalize([Finalization(each.claim, _done()) for each in held[:1000]])

@@ -128,7 +128,7 @@ CLAIM_BYTES = 4 * 1024 * 1024
 
 
 class Demand(Struct, frozen=True, kw_only=True):
-    """What a supervisor asks of a queue: see ``JobStore.claim``.
+    """What a supervisor asks of a queue: see ``JobStore.exchange``.
 
     :param max_bytes: of all payloads together; the first job comes whatever its size
     """

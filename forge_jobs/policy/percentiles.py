@@ -24,12 +24,6 @@ def bucket_of(seconds: float) -> int:
     return bisect_right(_BOUNDS, seconds) if seconds >= _SMALLEST else 0
 
 
-def bucket_bounds(index: int) -> tuple[float, float]:
-    """Seconds from (inclusive) and to (exclusive); the last bucket has no end."""
-    lower = _BOUNDS[index - 1] if index > 0 else 0.0
-    return lower, _BOUNDS[index] if index < _BUCKETS else math.inf
-
-
 def add(histogram: Histogram, other: Histogram) -> Histogram:
     """Both together."""
     counts = dict(histogram.counts)

@@ -1,4 +1,4 @@
-"""JobStore.claim: what is due, in which order, and who may have it."""
+"""Claims by an exchange without ends: what is due, in which order, and who may have it."""
 
 from datetime import timedelta
 
@@ -18,6 +18,7 @@ from tests.support.factories import (
     QUEUE,
     SECOND,
     claim,
+    claim_for,
     claim_one,
     counters,
     crashed,
@@ -83,7 +84,7 @@ async def test_a_claimed_job_is_in_progress_with_its_owner_and_its_first_beat(
 ) -> None:
     job_id = await enqueue_one(storage)
     clock.advance(5)
-    await storage.jobs.claim(QUEUE, ["worker-1"], 1, frozenset({KIND}), lease)
+    await claim_for(storage, QUEUE, ["worker-1"], 1, frozenset({KIND}), lease)
     job = await get_job(storage, job_id)
     assert (job.status, job.host_id, job.worker_id) == (
         JobStatus.IN_PROGRESS,
@@ -297,7 +298,7 @@ async def test_claims_beyond_the_worker_ids_are_held_ahead(
     storage: Storage, lease: PodLease
 ) -> None:
     ids = [await enqueue_one(storage) for _ in range(4)]
-    claimed = await storage.jobs.claim(QUEUE, ["w1", "w2"], 4, frozenset({KIND}), lease)
+    claimed = await claim_for(storage, QUEUE, ["w1", "w2"], 4, frozenset({KIND}), lease)
     assert [c.claim.job_id for c in claimed] == ids
     stored = [await get_job(storage, job_id) for job_id in ids]
     assert [job.worker_id for job in stored] == ["w1", "w2", "", ""]
@@ -322,9 +323,9 @@ async def test_a_job_with_a_crash_is_claimed_for_a_worker_but_never_ahead(
     crashed_job = await with_a_crash(storage, clock)
     lease = await register(storage)
     plain = await enqueue_one(storage)
-    ahead = await storage.jobs.claim(QUEUE, [], 5, frozenset({KIND}), lease)
+    ahead = await claim_for(storage, QUEUE, [], 5, frozenset({KIND}), lease)
     assert [c.claim.job_id for c in ahead] == [plain]
-    [claimed] = await storage.jobs.claim(QUEUE, ["w1"], 5, frozenset({KIND}), lease)
+    [claimed] = await claim_for(storage, QUEUE, ["w1"], 5, frozenset({KIND}), lease)
     assert (claimed.claim.job_id, claimed.crashes, claimed.attempt) == (crashed_job, 1, 2)
 
 
@@ -334,10 +335,10 @@ async def test_a_crashed_job_behind_the_worker_ids_waits_for_a_worker(
     crashed_job = await with_a_crash(storage, clock, priority=1)
     lease = await register(storage)
     first, later = await enqueue_one(storage), await enqueue_one(storage, priority=2)
-    claimed = await storage.jobs.claim(QUEUE, ["w1"], 5, frozenset({KIND}), lease)
+    claimed = await claim_for(storage, QUEUE, ["w1"], 5, frozenset({KIND}), lease)
     assert [c.claim.job_id for c in claimed] == [first, later]
     assert (await get_job(storage, first)).worker_id == "w1"
-    [second] = await storage.jobs.claim(QUEUE, ["w2"], 5, frozenset({KIND}), lease)
+    [second] = await claim_for(storage, QUEUE, ["w2"], 5, frozenset({KIND}), lease)
     assert second.claim.job_id == crashed_job
 
 

@@ -18,6 +18,7 @@ from tests.support.factories import (
     QUEUE,
     SECOND,
     claim,
+    claim_for,
     claim_one,
     counters,
     dead,
@@ -246,11 +247,11 @@ async def test_the_same_worker_name_on_a_newer_claim_gives_the_old_one_no_right(
     storage: Storage, lease: PodLease, clock: ManualClock
 ) -> None:
     await enqueue_one(storage)
-    [old] = await storage.jobs.claim(QUEUE, ["same"], 1, frozenset({"tests.noop"}), lease)
+    [old] = await claim_for(storage, QUEUE, ["same"], 1, frozenset({"tests.noop"}), lease)
     clock.advance(LEASE)
     assert await revive(storage, old)
     lease = await register(storage, host_id=lease.host_id)
-    [new] = await storage.jobs.claim(QUEUE, ["same"], 1, frozenset({"tests.noop"}), lease)
+    [new] = await claim_for(storage, QUEUE, ["same"], 1, frozenset({"tests.noop"}), lease)
     assert not await finish(storage, old, done())
     assert (await get_job(storage, new.claim.job_id)).status is JobStatus.IN_PROGRESS
 

@@ -19,6 +19,7 @@ from tests.support.factories import (
     QUEUE,
     SECOND,
     claim,
+    claim_for,
     claim_one,
     counters,
     done,
@@ -264,7 +265,7 @@ async def test_a_job_held_for_its_kind_is_due_once_it_is_freed(
     other = await register(storage, kinds=(KIND, "strange"))
     assert [
         each.claim.job_id
-        for each in await storage.jobs.claim(QUEUE, ["w"], 1, frozenset({"strange"}), other)
+        for each in await claim_for(storage, QUEUE, ["w"], 1, frozenset({"strange"}), other)
     ] == [job_id]
 
 

@@ -16,6 +16,7 @@ from tests.support.factories import (
     DAY,
     LEASE,
     QUEUE,
+    claim_for,
     claim_one,
     counters,
     dead,
@@ -75,7 +76,7 @@ async def revived(storage: Storage, lease: PodLease, clock: ManualClock) -> JobI
 
 async def on_hold(storage: Storage, lease: PodLease, clock: ManualClock) -> JobId:
     job_id = await enqueue_one(storage, unique=KEY, kind="nobody.knows")
-    assert await storage.jobs.claim(QUEUE, ["w"], 1, frozenset({"tests.noop"}), lease) == []
+    assert await claim_for(storage, QUEUE, ["w"], 1, frozenset({"tests.noop"}), lease) == []
     assert (await get_job(storage, job_id)).hold is not None
     return job_id
 

@@ -140,9 +140,9 @@ SLOTS = [
     in_policy(
         "targets: a draining pod keeps its own",
         _PLAN,
-        "wanted = {pod: 0 if pod in leaving else targets.get(pod, 0)",
-        "wanted = {pod: targets.get(pod, 0)",
-        f"{_OF_ONE}a_pod_that_drains_gets_none_by_targets_from_elsewhere",
+        "for pod in sorted(allocation.pods) if pod not in allocation.draining]",
+        "for pod in sorted(allocation.pods)]",
+        f"{_OF_ONE}a_pod_that_drains_is_to_have_none",
     ),
     in_policy(
         "targets: a pod that cannot be served yet is written again and again",

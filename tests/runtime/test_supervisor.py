@@ -31,7 +31,7 @@ from forge_jobs.runtime.shared.events import EventBuffer
 from forge_jobs.runtime.shared.latencies import LatencyRecorder
 from forge_jobs.runtime.shared.rate_limits import RateLimiter
 from forge_jobs.storage.protocols import Storage
-from tests.support.factories import enqueue_one, get_job, register
+from tests.support.factories import claim_for, enqueue_one, get_job, register
 from tests.support.faulty import Faults, faulty
 from tests.support.runtimes import QUEUE, in_progress, quick_settings, seconds
 from tests.support.waiting import wait_until
@@ -90,7 +90,7 @@ class Bench:
             await enqueue_one(self.storage, kind="enters", payload=f'{{"n":{n}}}')
         workers = [new_worker_id() for _ in range(count)]
         kinds = frozenset({"enters"})
-        return await self.storage.jobs.claim(QUEUE, workers, count, kinds, self.services.lease)
+        return await claim_for(self.storage, QUEUE, workers, count, kinds, self.services.lease)
 
     def arrive(self, claimed: Sequence[ClaimedJob]) -> None:
         """The reply to a call that brings ``claimed``."""

@@ -20,7 +20,7 @@ from forge_jobs.model.jobs import (
 )
 from forge_jobs.model.processes import HeldClaim, Pod, PodLease
 from forge_jobs.model.retention import KEPT, Kept
-from forge_jobs.model.transitions import Finalization, Revival, Transition
+from forge_jobs.model.transitions import Demand, Finalization, Revival, Transition
 from forge_jobs.storage.protocols import Storage
 
 QUEUE = "default"
@@ -97,7 +97,20 @@ async def claim(
 ) -> list[ClaimedJob]:
     """Claim up to ``limit`` jobs, each for a worker of its own unless they are held ahead."""
     worker_ids = [] if ahead else [new_worker_id() for _ in range(limit)]
-    return await storage.jobs.claim(queue, worker_ids, limit, frozenset(kinds), lease)
+    return await claim_for(storage, queue, worker_ids, limit, frozenset(kinds), lease)
+
+
+async def claim_for(
+    storage: Storage,
+    queue: str,
+    worker_ids: Sequence[str],
+    limit: int,
+    kinds: frozenset[str],
+    lease: PodLease,
+) -> list[ClaimedJob]:
+    """Claim up to ``limit`` jobs, the first for these workers and the rest held ahead."""
+    demand = Demand(worker_ids=tuple(worker_ids), limit=limit, kinds=kinds)
+    return list((await storage.jobs.exchange(queue, (), demand, lease)).claimed)
 
 
 async def claim_one(

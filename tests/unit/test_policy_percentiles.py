@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from forge_jobs.model.metrics import Histogram
 from forge_jobs.policy.percentiles import (
     add,
-    bucket_bounds,
     bucket_of,
     percentile,
 )
@@ -24,24 +23,6 @@ def histogram(samples: list[float]) -> Histogram:
     return Histogram(counts=Counter(bucket_of(each) for each in samples))
 
 
-@given(st.floats(0, 1e12))
-def test_a_duration_lies_within_its_bucket(seconds: float) -> None:
-    lower, upper = bucket_bounds(bucket_of(seconds))
-
-    assert lower <= seconds < upper
-
-
-def test_buckets_meet_without_gap_or_overlap() -> None:
-    upper = 0.0
-    for index in range(363):
-        lower, next_upper = bucket_bounds(index)
-        assert lower == upper
-        assert bucket_of(lower) == index
-        assert bucket_of(math.nextafter(next_upper, 0)) == index or next_upper == math.inf
-        upper = next_upper
-    assert upper == math.inf
-
-
 @pytest.mark.parametrize("nothing", [0.0, -1.0, -math.inf, math.nan, 9e-7])
 def test_what_is_no_duration_counts_as_zero(nothing: float) -> None:
     assert bucket_of(nothing) == 0
@@ -49,7 +30,6 @@ def test_what_is_no_duration_counts_as_zero(nothing: float) -> None:
 
 
 def test_the_longest_duration_has_a_bucket() -> None:
-    assert bucket_bounds(bucket_of(math.inf))[1] == math.inf
     assert (percentile(histogram([math.inf]), 1) or 0) > 9e8
 
 

@@ -7,11 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forge_jobs.model.ids import HostId
-from forge_jobs.policy.slots.shares import equal_shares, equal_shares_for
+from forge_jobs.policy.slots.shares import equal_shares
 
 
 def pods(count: int) -> list[HostId]:
     return [HostId(f"pod-{n:02}") for n in range(count)]
+
+
+def of_one(queue: str, max_workers: int, members: Sequence[HostId]) -> Mapping[HostId, int]:
+    return equal_shares({queue: (max_workers, members)})[queue]
 
 
 POD_SETS = st.lists(st.sampled_from(pods(12)), unique=True)
@@ -26,7 +30,7 @@ class TestEqualShares:
     def test_they_add_up_and_differ_by_at_most_one(
         self, queue: str, max_workers: int, members: list[HostId]
     ) -> None:
-        shares = equal_shares(queue, max_workers, members)
+        shares = of_one(queue, max_workers, members)
 
         assert set(shares) == set(members)
         if members:
@@ -39,17 +43,15 @@ class TestEqualShares:
     ) -> None:
         backwards = [*reversed(members), *members[:1]]
 
-        assert equal_shares(queue, max_workers, members) == equal_shares(
-            queue, max_workers, backwards
-        )
+        assert of_one(queue, max_workers, members) == of_one(queue, max_workers, backwards)
 
     def test_ten_over_three_is_four_three_three(self) -> None:
-        assert sorted(equal_shares("gh", 10, pods(3)).values()) == [3, 3, 4]
+        assert sorted(of_one("gh", 10, pods(3)).values()) == [3, 3, 4]
 
     def test_the_remainder_goes_to_other_pods_for_other_queues(self) -> None:
         holders: set[HostId] = set()
         for n in range(60):
-            shares = equal_shares(f"queue-{n}", 1, pods(6))
+            shares = of_one(f"queue-{n}", 1, pods(6))
             holders |= {pod for pod, share in shares.items() if share}
 
         assert holders == set(pods(6))
@@ -61,26 +63,26 @@ class TestEqualShares:
         leaver, *others = members
         # Compared at equal bases: only who holds a remainder may differ.
         remainder = max_workers % len(members)
-        before = equal_shares(queue, remainder, members)
-        after = equal_shares(queue, min(remainder, len(others)), others)
+        before = of_one(queue, remainder, members)
+        after = of_one(queue, min(remainder, len(others)), others)
         moved = [pod for pod in others if before[pod] > after[pod]]
 
         assert not moved or remainder >= len(others)
         assert leaver not in after
 
     def test_a_maximum_below_zero_counts_as_zero(self) -> None:
-        assert set(equal_shares("gh", -3, pods(2)).values()) == {0}
+        assert set(of_one("gh", -3, pods(2)).values()) == {0}
 
 
 class TestEqualSharesOfManyQueues:
     def test_fifty_queues_of_one_worker_over_ten_pods_are_five_each(self) -> None:
         fleet = {f"queue-{n}": (1, pods(10)) for n in range(50)}
 
-        assert set(slots_per_pod(equal_shares_for(fleet)).values()) == {5}
+        assert set(slots_per_pod(equal_shares(fleet)).values()) == {5}
 
     @given(FLEETS)
     def test_each_queue_is_shared_equally(self, fleet: dict[str, tuple[int, list[HostId]]]) -> None:
-        shares = equal_shares_for(fleet)
+        shares = equal_shares(fleet)
 
         assert set(shares) == set(fleet)
         for name, (max_workers, members) in fleet.items():
@@ -98,7 +100,7 @@ class TestEqualSharesOfManyQueues:
     ) -> None:
         fleet = {name: (maximum, members) for name, maximum in maximums.items()}
 
-        remainders = remainders_per_pod(equal_shares_for(fleet), fleet)
+        remainders = remainders_per_pod(equal_shares(fleet), fleet)
 
         held = [remainders[pod] for pod in members]
         assert max(held) - min(held) <= 1
@@ -109,16 +111,16 @@ class TestEqualSharesOfManyQueues:
         before: dict[str, tuple[int, list[HostId]]],
         fleet: dict[str, tuple[int, list[HostId]]],
     ) -> None:
-        first = equal_shares_for(fleet, equal_shares_for(before))
+        first = equal_shares(fleet, equal_shares(before))
 
-        assert equal_shares_for(fleet, first) == first
+        assert equal_shares(fleet, first) == first
 
     def test_one_more_pod_takes_its_part_and_moves_no_other(self) -> None:
         before = {f"queue-{n:02}": (1, pods(9)) for n in range(50)}
         after = {name: (1, pods(10)) for name in before}
-        first = equal_shares_for(before)
+        first = equal_shares(before)
 
-        second = equal_shares_for(after, first)
+        second = equal_shares(after, first)
 
         assert slots_per_pod(second)[pods(10)[-1]] == 5
         assert changed_holders(first, second) == 5
@@ -126,25 +128,25 @@ class TestEqualSharesOfManyQueues:
     def test_one_pod_fewer_hands_out_its_part_and_moves_no_other(self) -> None:
         before = {f"queue-{n:02}": (1, pods(10)) for n in range(50)}
         after = {name: (1, pods(9)) for name in before}
-        first = equal_shares_for(before)
+        first = equal_shares(before)
 
-        second = equal_shares_for(after, first)
+        second = equal_shares(after, first)
 
         assert sorted(slots_per_pod(second).values()) == [5, 5, 5, 5, 6, 6, 6, 6, 6]
         assert changed_holders(first, second) == 5
 
     def test_one_more_queue_moves_nothing_of_the_others(self) -> None:
         before = {f"queue-{n:02}": (1, pods(10)) for n in range(50)}
-        first = equal_shares_for(before)
+        first = equal_shares(before)
 
-        second = equal_shares_for(before | {"queue-00a": (1, pods(10))}, first)
+        second = equal_shares(before | {"queue-00a": (1, pods(10))}, first)
 
         assert {name: second[name] for name in before} == first
 
     def test_the_work_stays_small_for_a_large_fleet(self) -> None:
         fleet = {f"queue-{n}": (7, pods(12)) for n in range(200)}
 
-        assert set(slots_per_pod(equal_shares_for(fleet)).values()) <= {116, 117}
+        assert set(slots_per_pod(equal_shares(fleet)).values()) <= {116, 117}
 
 
 def slots_per_pod(shares: Mapping[str, Mapping[HostId, int]]) -> Counter[HostId]:

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from forge_jobs.model.ids import HostId
 from forge_jobs.model.processes import Allocation, AllocationChange, Pod, Slots
 from forge_jobs.policy.slots.moves import Rooms, fit_into_rooms, serve
-from forge_jobs.policy.slots.shares import Shares, equal_shares, equal_shares_for
+from forge_jobs.policy.slots.shares import Shares, equal_shares
 
 _ROUNDS = 8
 """Plans that are made of a plan, at most, in search of one that stays."""
@@ -27,7 +27,7 @@ def plan_allocations(
     """The changes a round of the coordinator writes: none for queues that are as they should be.
 
     Pass the allocations of all queues, so that remainders can be spread (see
-    :func:`equal_shares_for`). How a queue's grants follow its targets: :func:`plan_allocation`.
+    :func:`equal_shares`).
 
     :param pods: the live pods as they describe themselves, for their kinds and limits
     :param needs: kinds to be served although equal shares would leave them out
@@ -36,14 +36,14 @@ def plan_allocations(
     targets = _Targets(allocations, limits, pods, needs or {}).settled()
     granted = Rooms(limits, {each.queue: _grants(each) for each in allocations} if limits else {})
     granted.widen(Rooms(limits, targets))
-    planned = (plan_allocation(each, targets[each.queue], granted) for each in allocations)
+    planned = (_plan_allocation(each, targets[each.queue], granted) for each in allocations)
     return [change for change in planned if change is not None]
 
 
-def plan_allocation(
+def _plan_allocation(
     allocation: Allocation,
-    targets: Mapping[HostId, int] | None = None,
-    rooms: Rooms | None = None,
+    targets: Mapping[HostId, int],
+    rooms: Rooms,
 ) -> AllocationChange | None:
     """New targets, and grants raised towards them as far as the maximum leaves room.
 
@@ -52,17 +52,13 @@ def plan_allocation(
     theirs, and their sum exceeds ``max_workers`` only while what was granted before the
     maximum was lowered has not been given back. None when nothing would change.
 
-    :param targets: shares per pod; :func:`equal_shares` when left out. Draining pods get 0
+    :param targets: shares of the pods that do not drain
     :param rooms: how many more slots each pod can use; what is granted is taken from it
     """
-    if targets is None:
-        takers = takers_of(allocation)
-        targets = equal_shares(allocation.queue, allocation.max_workers, takers)
-    leaving = allocation.draining
-    wanted = {pod: 0 if pod in leaving else targets.get(pod, 0) for pod in allocation.pods}
+    wanted = {pod: targets.get(pod, 0) for pod in allocation.pods}
     if all(wanted[pod] == slots.target == slots.grant for pod, slots in allocation.pods.items()):
         return None
-    grants = _raised(allocation, wanted, rooms or Rooms({}, {}))
+    grants = _raised(allocation, wanted, rooms)
     slots = {pod: Slots(wanted[pod], grants[pod]) for pod in allocation.pods}
     if slots == dict(allocation.pods):
         return None
@@ -130,7 +126,7 @@ class _Targets:
         return targets
 
     def _planned(self, current: Mapping[str, Shares]) -> dict[str, Shares]:
-        targets = equal_shares_for(self._queues, current)
+        targets = equal_shares(self._queues, current)
         rooms = Rooms(self._limits, targets)
         fit_into_rooms(targets, current, rooms)
         for queue, kinds in self._needs.items():

@@ -1,9 +1,8 @@
 """Equal shares: how the workers of queues are divided over pods.
 
-Two rules with different reach. :func:`equal_shares` looks at one queue. :func:`equal_shares_for`
-looks at all of them, because only then can the remainders (what is left of ``max_workers`` after
-an equal division) be spread evenly too: 50 queues of one worker over 10 pods are 50 remainders,
-and any hash of the queue name alone would give some pod none and another nine.
+All queues are divided together, because only then can the remainders (what is left of
+``max_workers`` after an equal division) be spread evenly too: 50 queues of one worker over 10 pods
+are 50 remainders, and any hash of the queue name alone would give some pod none and another nine.
 
 What departs from equal shares, and how grants follow: :mod:`forge_jobs.policy.slots.plan`.
 """
@@ -19,24 +18,16 @@ _MIX = 0x9E3779B97F4A7C15
 _MASK = (1 << 64) - 1
 
 
-def equal_shares(queue: str, max_workers: int, pods: Sequence[HostId]) -> Shares:
-    """Split ``max_workers`` over ``pods``: the shares differ by at most one.
-
-    Who gets the remainder is decided by a hash of queue and pod, so it differs from queue to
-    queue, does not depend on the order of ``pods``, and moves little when one joins or leaves.
-    """
-    return equal_shares_for({queue: (max_workers, pods)})[queue]
-
-
-def equal_shares_for(
+def equal_shares(
     queues: Mapping[str, tuple[int, Sequence[HostId]]],
     current: Mapping[str, Mapping[HostId, int]] | None = None,
 ) -> dict[str, Shares]:
-    """:func:`equal_shares` of many queues, with the remainders spread evenly over the pods.
+    """Split the ``max_workers`` of each queue over its pods, remainders evenly over all pods.
 
+    The shares of one queue differ by at most one, and do not depend on the order of its pods.
     Where all pods declare all queues, no two pods differ by more than one remainder. Remainders
     stay where ``current`` has them as far as that allows, so a pod or queue that comes or goes
-    moves only what it must; the rest is decided by hash. A result passed back in as
+    moves only what it must. The rest is decided by hash. A result passed back in as
     ``current`` comes out unchanged. The work grows with the number of shares, not faster.
 
     :param queues: name -> (max_workers, pods that may run it)

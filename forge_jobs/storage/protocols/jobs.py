@@ -6,7 +6,7 @@ from typing import Protocol
 
 from forge_jobs.model.filters import JobFilter, Page
 from forge_jobs.model.ids import JobId
-from forge_jobs.model.jobs import Claim, ClaimedJob, EnqueueOutcome, Job, NewJob
+from forge_jobs.model.jobs import Claim, EnqueueOutcome, Job, NewJob
 from forge_jobs.model.processes import Beat, HeldClaim, PodLease
 from forge_jobs.model.queues import QueueCounts, Wake
 from forge_jobs.model.transitions import (
@@ -81,50 +81,6 @@ class JobStore(OperatedStore, BookkeepingStore, SweptStore, Protocol):
 
     # -- claims ------------------------------------------------------------------------------
 
-    async def claim(
-        self,
-        queue: str,
-        worker_ids: Sequence[str],
-        limit: int,
-        kinds: frozenset[str],
-        lease: PodLease,
-    ) -> list[ClaimedJob]:
-        """Take up to ``limit`` due jobs of ``queue`` and mark them in_progress.
-
-        Lowest priority first, then due time, then id: no due job that could be claimed may
-        sort before one that was. Due: pending or failed, not held, ``run_at`` has come,
-        not expired. The attempt grows by one; the claim's heartbeat starts now. The token becomes
-        the store's time in microseconds, and at least one more than it was: from ``enqueued_at`` on
-        it never goes back, and a store that lost its last writes gives no token twice while its
-        clock goes on.
-
-        Gives nothing when the queue is paused or cooling down, and nothing when ``lease`` has run
-        out, its epoch is not the pod's, or the pod does not declare the queue. No job must go to
-        two callers.
-
-        A due job whose kind is not in ``kinds`` is passed over. When no pod with a live lease
-        publishes its kind it must be put on hold (``unknown_kind``), so that later claims do
-        not meet it again, until a pod that knows the kind registers. What pods published up to a
-        second ago may be taken for what they publish now. A job that has expired may be put on
-        hold as well: it is cancelled all the same.
-
-        The number of jobs that a claim reads must be bounded by its claims and its kinds, not by
-        the jobs that it may not take. Payloads of one claim are ``CLAIM_BYTES`` together at most,
-        or those of a single job that is larger.
-
-        The first claims carry ``worker_ids``, in order; claims beyond them are held ahead. A
-        job with a crash on record is only claimed for a worker id, never ahead.
-
-        A claim records no start, also not one for a worker: ``started_at`` is None until a
-        beat or :meth:`record_start` brings the news.
-
-        A job whose record cannot be read must not fail the call: it is put on hold
-        (``unreadable``), and the others are claimed.
-
-        :param limit: at least 1, at most 1,000; fewer come back when fewer are due
-        """
-        ...
-
     async def finalize(
         self, finalizations: Sequence[Finalization], *, connection: object | None = None
     ) -> Sequence[bool | None]:
@@ -170,13 +126,46 @@ class JobStore(OperatedStore, BookkeepingStore, SweptStore, Protocol):
     async def exchange(
         self, queue: str, finalizations: Sequence[Finalization], demand: Demand, lease: PodLease
     ) -> Exchange:
-        """:meth:`finalize`, then :meth:`claim`, in one round trip where the store can.
+        """End claims as :meth:`finalize` does, then claim jobs of ``queue``, in one round trip
+        where the store can.
 
         What the finalizations free may be claimed by the same call, and one that is answered None
         must not keep it from claiming. A repeat after ``Unavailable`` is safe: claims of the lost
         reply come up as ``Beat.unknown``.
 
-        :param demand: ``limit`` 0 asks for no claim
+        Takes up to ``demand.limit`` due jobs and marks them in_progress, the lowest priority
+        first, then by due time, then by id: no due job that could be claimed may
+        sort before one that was. Due: pending or failed, not held, ``run_at`` has come,
+        not expired. The attempt grows by one and the claim's heartbeat starts now. The token
+        becomes the store's time in microseconds, and at least one more than the job's last: from
+        ``enqueued_at`` on a job's token never goes back, and a store that lost its last writes
+        gives no token twice while its clock goes on.
+
+        Claims nothing when the queue is paused or cooling down, and nothing when ``lease`` has run
+        out, its epoch is not the pod's, or the pod does not declare the queue. No job must go to
+        two callers.
+
+        A due job whose kind is not in ``demand.kinds`` is passed over. When no pod with a live
+        lease publishes its kind it must be put on hold (``unknown_kind``), so that later claims do
+        not meet it again, until a pod that knows the kind registers. What pods published up to a
+        second ago may be taken for what they publish now. A job that has expired may be put on
+        hold as well: it is cancelled all the same.
+
+        The number of jobs that a claim reads must be bounded by its claims and its kinds, not by
+        the jobs that it may not take. Payloads of one call are ``demand.max_bytes`` together at
+        most, or those of a single job that is larger.
+
+        The first claims carry ``demand.worker_ids``, in order. Claims beyond them are held ahead. A
+        job with a crash on record is only claimed for a worker id, never ahead.
+
+        A claim records no start, also not one for a worker: ``started_at`` is None until a
+        beat or :meth:`record_start` brings the news.
+
+        A job whose record cannot be read must not fail the call: it is put on hold
+        (``unreadable``), and the others are claimed.
+
+        :param demand: ``limit`` at most 1,000, and 0 asks for no claim. Fewer jobs come back when
+            fewer are due
         """
         ...
 

@@ -15,7 +15,16 @@ from forge_jobs.storage.sql.postgres import flavor
 from forge_jobs.storage.sql.postgres.flavor import channel_of
 from tests.support.asked import asked
 from tests.support.callers import OPENERS, Opener, drivers_own
-from tests.support.factories import KIND, QUEUE, counters, done, enqueue_one, new_job, register
+from tests.support.factories import (
+    KIND,
+    QUEUE,
+    claim_for,
+    counters,
+    done,
+    enqueue_one,
+    new_job,
+    register,
+)
 from tests.support.postgres import raw
 from tests.support.waiting import wait_until
 
@@ -47,7 +56,7 @@ async def test_a_job_that_comes_after_others_is_one_statement_too(
     lease = await register(storage)
     ended = await enqueue_one(storage)
     running = await enqueue_one(storage)
-    claimed = await storage.jobs.claim(QUEUE, ["w", "x"], 2, frozenset({KIND}), lease)
+    claimed = await claim_for(storage, QUEUE, ["w", "x"], 2, frozenset({KIND}), lease)
     [theirs] = [each.claim for each in claimed if each.claim.job_id == ended]
     [left] = [each.claim for each in claimed if each.claim.job_id == running]
     await storage.jobs.finalize([Finalization(theirs, done())])

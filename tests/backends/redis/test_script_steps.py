@@ -25,6 +25,7 @@ from tests.support.factories import (
     LEASE,
     QUEUE,
     claim,
+    claim_for,
     cleaned_up,
     done,
     new_job,
@@ -71,7 +72,7 @@ async def stored(storage: Storage, clock: ManualClock, count: int = JOBS) -> Non
 
 async def claimed(storage: Storage, lease: PodLease) -> list[ClaimedJob]:
     taken: list[ClaimedJob] = []
-    while some := await storage.jobs.claim(QUEUE, [], 1_000, frozenset({KIND}), lease):
+    while some := await claim_for(storage, QUEUE, [], 1_000, frozenset({KIND}), lease):
         taken += some
     return taken
 
@@ -107,7 +108,7 @@ async def test_many_claims_and_their_ends(
 ) -> None:
     await stored(storage, clock)
     async with each_step_short(client):
-        some = await storage.jobs.claim(QUEUE, [], 1_000, frozenset({KIND}), lease)
+        some = await claim_for(storage, QUEUE, [], 1_000, frozenset({KIND}), lease)
     assert len(some) == 1_000
     assert [each.claim.job_id for each in some] == sorted(each.claim.job_id for each in some)
     async with each_step_short(client):
@@ -156,9 +157,9 @@ async def test_a_large_job_behind_as_many_small_ones_as_a_step_takes_comes_with_
     await storage.jobs.enqueue([new_job(priority=-1) for _ in range(CLAIMS_AT_ONCE)])
     large = '{"a":"' + "x" * CLAIM_BYTES + '"}'
     await storage.jobs.enqueue([new_job(payload=large)])
-    first = await storage.jobs.claim(QUEUE, [], 1_000, frozenset({KIND}), lease)
+    first = await claim_for(storage, QUEUE, [], 1_000, frozenset({KIND}), lease)
     assert [each.payload for each in first] == ["{}"] * CLAIMS_AT_ONCE
-    [last] = await storage.jobs.claim(QUEUE, [], 1_000, frozenset({KIND}), lease)
+    [last] = await claim_for(storage, QUEUE, [], 1_000, frozenset({KIND}), lease)
     assert last.payload == large
 
 

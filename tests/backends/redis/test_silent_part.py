@@ -25,7 +25,7 @@ from forge_jobs.runtime.shared.latencies import minute_start
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.redis.base.places import Places
 from forge_jobs.testing.servers import RedisCluster
-from tests.support.factories import LEASE, a_pod, new_job
+from tests.support.factories import LEASE, a_pod, claim_for, new_job
 from tests.support.shards import FAULTS, KEYS, NAMES, Shards, a_cluster, node_of, url_of
 from tests.support.waiting import wait_until
 
@@ -231,7 +231,7 @@ async def test_no_claim_is_revived_to_which_nobody_could_beat(shards: Shards) ->
     await reap_once(storage.jobs, storage.procs, settings, guard)
     queue = shards.lost[0]
     [job] = await storage.jobs.enqueue([new_job(queue=queue, kind="kind")])
-    await storage.jobs.claim(queue, ["worker"], 10, frozenset({"kind"}), held)
+    await claim_for(storage, queue, ["worker"], 10, frozenset({"kind"}), held)
 
     async def is_stale() -> bool:
         return bool(await storage.jobs.stale_claims(lease, 1))

@@ -16,7 +16,7 @@ from forge_jobs.runtime.runtime import QueueRuntime
 from forge_jobs.runtime.shared.service import Wakeup
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.testing.servers import RedisCluster
-from tests.support.factories import LEASE, a_pod, new_job
+from tests.support.factories import LEASE, a_pod, claim_for, new_job
 from tests.support.redis_databases import with_options
 from tests.support.replicated_cluster import ReplicatedCluster
 from tests.support.runtimes import ended, quick_settings, seconds
@@ -48,7 +48,7 @@ async def test_a_beat_says_which_queues_are_silent_and_renews_the_others(shards:
     await storage.jobs.enqueue([new_job(queue=name, kind="kind") for name in NAMES])
     claims = []
     for name in NAMES:
-        claims += await storage.jobs.claim(name, ["worker"], 1, frozenset({"kind"}), lease)
+        claims += await claim_for(storage, name, ["worker"], 1, frozenset({"kind"}), lease)
     held = [HeldClaim(job.claim, "worker") for job in claims]
     whole = await storage.jobs.heartbeat(lease, held, LEASE)
     assert whole.silent == whole.admitted == frozenset()

@@ -18,7 +18,7 @@ from forge_jobs.model.jobs import JobStatus
 from forge_jobs.model.transitions import Finalization
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
-from tests.support.factories import KIND, QUEUE, done, new_job, register
+from tests.support.factories import KIND, QUEUE, claim_for, done, new_job, register
 from tests.support.pods import forkserver
 from tests.support.waiting import wait_until
 
@@ -44,7 +44,7 @@ async def _churn(url: str, acknowledged: str, rounds: int) -> None:
             text = "".join(f"enqueued {outcome.job_id}\n" for outcome in outcomes)
             os.write(descriptor, text.encode())
             workers = [new_worker_id() for _ in range(2)]
-            claimed = await storage.jobs.claim(QUEUE, workers, 2, frozenset({KIND}), lease)
+            claimed = await claim_for(storage, QUEUE, workers, 2, frozenset({KIND}), lease)
             ends = [Finalization(job.claim, done()) for job in claimed]
             applied = await storage.jobs.finalize(ends)
             text = "".join(

@@ -14,7 +14,16 @@ from forge_jobs.handlers.requests import EnqueueRequest
 from forge_jobs.model.ids import new_worker_id
 from forge_jobs.model.jobs import Cause, JobStatus
 from forge_jobs.storage.opening import open_storage
-from tests.support.factories import KIND, LEASE, QUEUE, counters, enqueue_one, held, register
+from tests.support.factories import (
+    KIND,
+    LEASE,
+    QUEUE,
+    claim_for,
+    counters,
+    enqueue_one,
+    held,
+    register,
+)
 from tests.support.runtimes import a_runtime, ended, found_no_work, quick_settings, seconds
 from tests.support.waiting import wait_until
 
@@ -75,7 +84,7 @@ async def test_a_claim_whose_caller_gave_up_is_made_wholly_or_not_at_all_and_fou
         for number in range(30):
             with anyio.move_on_after(number * 0.0001):
                 workers = [new_worker_id() for _ in range(2)]
-                claimed = await storage.jobs.claim(QUEUE, workers, 2, frozenset({KIND}), lease)
+                claimed = await claim_for(storage, QUEUE, workers, 2, frozenset({KIND}), lease)
                 known |= {job.claim for job in claimed}
         beat = await storage.jobs.heartbeat(lease, [held(claim) for claim in known], LEASE)
         assert set(beat.claims) == known

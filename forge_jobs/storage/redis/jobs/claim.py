@@ -85,11 +85,6 @@ class _StaleOfQueue(msgspec.Struct, frozen=True, array_like=True):
     is_cut: bool
 
 
-async def claim(db: Database, queue: str, demand: Demand, lease: PodLease) -> list[ClaimedJob]:
-    """See ``JobStore.claim``."""
-    return list((await exchange(db, queue, (), demand, lease)).claimed)
-
-
 async def exchange(
     db: Database,
     queue: str,

@@ -7,7 +7,7 @@ from forge_jobs.errors import InvalidInput
 from forge_jobs.model.events import TimelineEvent
 from forge_jobs.model.filters import BulkOutcome, JobFilter, Page
 from forge_jobs.model.ids import HostId, JobId
-from forge_jobs.model.jobs import Claim, ClaimedJob, EnqueueOutcome, Job, NewJob
+from forge_jobs.model.jobs import Claim, EnqueueOutcome, Job, NewJob
 from forge_jobs.model.metrics import LatencySample, MetricBucket
 from forge_jobs.model.processes import Beat, HeldClaim, PodLease
 from forge_jobs.model.queues import QueueCounts, Wake
@@ -63,17 +63,6 @@ class RedisJobStore:
         return await enqueue(self._database, requests, late=self._late_locators.add)
 
     # -- claims ------------------------------------------------------------------------------
-
-    async def claim(
-        self,
-        queue: str,
-        worker_ids: Sequence[str],
-        limit: int,
-        kinds: frozenset[str],
-        lease: PodLease,
-    ) -> list[ClaimedJob]:
-        demand = Demand(worker_ids=tuple(worker_ids), limit=limit, kinds=kinds)
-        return await claim.claim(self._database, queue, demand, lease)
 
     async def finalize(
         self, finalizations: Sequence[Finalization], *, connection: object | None = None

@@ -272,7 +272,7 @@ class Flavor(Protocol):
         ...
 
     def claim(self, tx: Tx, queue: str, demand: Demand, lease: PodLease) -> Picked:
-        """See ``JobStore.claim``; the rows are those of which ``claimed_job`` makes the claims."""
+        """Claim as ``JobStore.exchange`` does. ``claimed_job`` makes the claims of the rows."""
         ...
 
     def succeed(self, tx: Tx, items: Sequence[tuple[Claim, Transition]]) -> Sequence[Succeeded]:

@@ -9,7 +9,7 @@ from forge_jobs.errors import Locked, StorageError
 from forge_jobs.model.events import TimelineEvent
 from forge_jobs.model.filters import BulkOutcome, JobFilter, Page, Refusal
 from forge_jobs.model.ids import HostId, JobId
-from forge_jobs.model.jobs import Claim, ClaimedJob, EnqueueOutcome, Job, NewJob
+from forge_jobs.model.jobs import Claim, EnqueueOutcome, Job, NewJob
 from forge_jobs.model.metrics import LatencySample, MetricBucket
 from forge_jobs.model.processes import Beat, HeldClaim, PodLease
 from forge_jobs.model.queues import QueueCounts, Wake
@@ -76,23 +76,6 @@ class SqlJobStore:
         )
 
     # -- claims ------------------------------------------------------------------------------
-
-    async def claim(
-        self,
-        queue: str,
-        worker_ids: Sequence[str],
-        limit: int,
-        kinds: frozenset[str],
-        lease: PodLease,
-    ) -> list[ClaimedJob]:
-        demand = Demand(worker_ids=tuple(worker_ids), limit=limit, kinds=kinds)
-        claimed, unreadable = await self._database.write_then(
-            lambda tx: tx.flavor.claim(tx, queue, demand, lease),
-            lambda picked: claimed_jobs(picked.rows, lease.host_id),
-            synced=False,
-        )
-        await self._set_aside(unreadable)
-        return claimed
 
     async def _set_aside(self, unreadable: Sequence[Unreadable]) -> None:
         """Put claimed jobs on hold that cannot be read.

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from forge_jobs.model.events import TimelineEvent
 from forge_jobs.model.filters import BulkOutcome, JobFilter, Page
 from forge_jobs.model.ids import HostId, JobId
-from forge_jobs.model.jobs import Claim, ClaimedJob, EnqueueOutcome, Job, NewJob
+from forge_jobs.model.jobs import Claim, EnqueueOutcome, Job, NewJob
 from forge_jobs.model.metrics import Histogram, LatencySample, MetricBucket
 from forge_jobs.model.processes import Beat, HeldClaim, PodLease
 from forge_jobs.model.queues import QueueCounts
@@ -33,17 +33,6 @@ class ReferenceJobs:
 
     def enqueue(self, requests: Sequence[NewJob]) -> list[EnqueueOutcome]:
         return enqueue(self._world, requests)
-
-    def claim(
-        self,
-        queue: str,
-        worker_ids: Sequence[str],
-        limit: int,
-        kinds: frozenset[str],
-        lease: PodLease,
-    ) -> list[ClaimedJob]:
-        demand = Demand(worker_ids=tuple(worker_ids), limit=limit, kinds=kinds)
-        return claims.claim(self._world, queue, demand, lease)
 
     def finalize(self, finalizations: Sequence[Finalization]) -> list[bool]:
         return ends.finalize(self._world, finalizations)

@@ -7,6 +7,7 @@ from hypothesis.stateful import initialize, precondition, rule
 
 from forge_jobs.model.ids import HostId
 from forge_jobs.model.processes import Pod, PodLease
+from forge_jobs.model.transitions import Demand
 from tests.conformance.model.program import COMMON, KINDS, LEASE, QUEUES, SECOND, Program, index
 
 _TICKS = (
@@ -86,5 +87,6 @@ class Pods(Program):
         self.do("jobs.heartbeat", former, [], LEASE)
         self.clock.advance(SECOND)
         for each in (former, lease):
-            self.do("jobs.claim", QUEUES[0], ["w"], 1, frozenset({COMMON}), each)
+            asked = Demand(worker_ids=("w",), limit=1, kinds=frozenset({COMMON}))
+            self.do("jobs.exchange", QUEUES[0], [], asked, each)
         self.do("jobs.heartbeat", lease, [], LEASE)

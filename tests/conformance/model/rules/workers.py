@@ -26,9 +26,7 @@ class Workers(Program):
 
     def take(self, name: str, lease: PodLease, limit: int, workers: int) -> list[Claim]:
         asked = self.demand(limit, workers, lease)
-        worker_ids = list(asked.worker_ids)
-        claimed = self.do("jobs.claim", name, worker_ids, limit, asked.kinds, lease)
-        return self._hold(claimed)
+        return self._hold(self.do("jobs.exchange", name, [], asked, lease).claimed)
 
     def _hold(self, claimed: Any) -> list[Claim]:
         taken: list[ClaimedJob] = list(claimed)
@@ -59,7 +57,7 @@ class Workers(Program):
         """Nobody knows of these claims but the store; a beat brings them up, and they go back."""
         lease = self.pick(self.leases, which)
         asked = self.demand(2, 2, lease)
-        self.do("jobs.claim", name, list(asked.worker_ids), 2, asked.kinds, lease)
+        self.do("jobs.exchange", name, [], asked, lease)
         known = [each for each in self.claims if each.host_id == lease.host_id]
         held = [HeldClaim(each, "worker") for each in known]
         beat = self.do("jobs.heartbeat", lease, held, LEASE)
