@@ -1,6 +1,6 @@
 """A job queue runtime for Python services, on the store they already have.
 
-Everything public is here; what is not in ``__all__`` may change.
+Everything public is here. What is not in ``__all__`` may change.
 """
 
 from typing import TYPE_CHECKING

@@ -1,8 +1,8 @@
-"""Where time comes from.
+"""The sources of time.
 
 Two readings, never mixed: wall time says *when* (it may step), elapsed time says *how long*
-(it never steps and goes on while the machine sleeps). Everything outside this module asks a
-:class:`Clock`; lint forbids the other sources.
+(never steps, goes on while the machine sleeps). Everything outside this module asks a
+:class:`Clock`. Lint forbids the other sources.
 """
 
 import time
@@ -19,7 +19,7 @@ def to_us(instant: datetime) -> int:
 
 
 def from_us(microseconds: int) -> datetime:
-    """The aware UTC instant, exact; the inverse of :func:`to_us`."""
+    """The aware UTC instant, exact. The inverse of :func:`to_us`."""
     return EPOCH + timedelta(microseconds=microseconds)
 
 
@@ -32,11 +32,11 @@ class Clock(Protocol):
     """A source of both readings."""
 
     def time_us(self) -> int:
-        """Wall time in microseconds since the epoch; may step either way."""
+        """Wall time in microseconds since the epoch. May step either way."""
         ...
 
     def elapsed(self) -> float:
-        """Seconds since an arbitrary start; never steps, includes time spent suspended."""
+        """Seconds since an arbitrary start. Never steps, includes time spent suspended."""
         ...
 
 
@@ -46,7 +46,7 @@ class SystemClock:
     def time_us(self) -> int:
         return time.time_ns() // 1000
 
-    # CLOCK_MONOTONIC stops while Linux sleeps, and a lease does not; CLOCK_BOOTTIME goes on.
+    # CLOCK_MONOTONIC stops while Linux sleeps, and a lease does not. CLOCK_BOOTTIME goes on.
     # Elsewhere (macOS) the monotonic clock already includes suspend or nothing better exists.
     if hasattr(time, "CLOCK_BOOTTIME"):
 
@@ -60,9 +60,9 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock that only moves when told to, for tests.
+    """A clock that moves on request only, for tests.
 
-    :param start: the first wall time; 2026-01-01 00:00 UTC when left out
+    :param start: the first wall time. 2026-01-01 00:00 UTC when left out
     """
 
     def __init__(self, start: datetime | None = None) -> None:
@@ -86,6 +86,6 @@ class ManualClock:
         self._elapsed += step.total_seconds()
 
     def step_wall(self, duration: timedelta | float) -> None:
-        """Set the wall clock by ``duration``, as an administrator or NTP would; no time passes."""
+        """Set the wall clock by ``duration``, as an administrator or NTP would. No time passes."""
         step = duration if isinstance(duration, timedelta) else timedelta(seconds=duration)
         self._time_us += duration_us(step)

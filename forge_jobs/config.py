@@ -39,26 +39,26 @@ def _seconds(value: float) -> timedelta:
 
 
 class RuntimeSettings(Struct, frozen=True, kw_only=True):
-    """What an operator may tune of a runtime; tests shrink it.
+    """The settings of a runtime that an operator may tune. Tests shrink them.
 
     :param heartbeat_interval: between two beats of a pod
     :param lease: a claim or a pod without a beat for this long counts as dead
-    :param fence_margin: a pod that could not beat for ``lease - fence_margin`` stops its own
+    :param fence_margin: a pod that could not beat for ``lease - fence_margin`` stops all its
         handlers, before anyone else may revive their jobs
     :param leader_lease: a silent coordinator is replaced after this
     :param grace: how long handlers may go on after a stop was asked for, clean-up included
     :param patience: between two cancellations of a handler, and before the end of the grace: time
-        for its clean-up. None: a quarter of the grace, which is the most, but at most 5 seconds
+        for clean-up. None: a quarter of the grace, which is the most, but at most 5 seconds
     :param reap_interval: pause between two passes, as the other ``..._interval``
-    :param keep_events: how long timeline events stay; zero: none are written. That of the leader
+    :param keep_events: how long timeline events stay. Zero: none are written. That of the leader
         counts for what is removed, so give all pods of a store the same
     :param keep_minutes: after this the minutes of queues and pods are folded into hours. None: one
         day on Redis and Valkey, 30 days elsewhere. Likewise the leader's counts
     :param keep_hours: how long minutes and hours stay in all
-    :param claim_ahead: work held beyond the free workers, in time at the measured pace; zero
+    :param claim_ahead: work held beyond the free workers, in time at the measured pace. Zero
         turns claim-ahead off
     :param snooze_budget: how long a job may be handed back by snooze or throttle, from the first
-        time on, before the next one makes it dead; for handlers without ``max_snoozes``
+        hand-back on, before the next one makes the job dead. For handlers without ``max_snoozes``
     :param max_crashes: after this many crashes a job is dead, unless its handler sets another
         limit
     :param hung_after: a loop blocked for this long counts as hung: the pod gives up
@@ -123,7 +123,7 @@ class RuntimeSettings(Struct, frozen=True, kw_only=True):
         _require(self.max_crashes >= 1, "max_crashes", self.max_crashes, "at least 1")
 
     def patience_within(self, grace: timedelta) -> timedelta:
-        """How long a handler has for its clean-up in a stop with this grace."""
+        """The time that a handler has for clean-up in a stop with this grace."""
         return min(self.patience or _LONGEST_PATIENCE, grace / 4)
 
 
@@ -147,24 +147,24 @@ EventLoop = Literal["auto", "asyncio", "uvloop"]
 
 
 class Deployment(Struct, frozen=True, kw_only=True):
-    """Everything a deployment says from outside the code; each field has its variable.
+    """The settings that a deployment gives from outside the code. Each field has its variable.
 
     :param queues: queues to serve, and their ``max_workers`` where one was given (None: as
-        stored, else the default). ``FORGE_QUEUES=gh,slack=2``; a name that holds ``=`` needs
-        its number
-    :param storage_url: may hold a password, so it is left out of ``repr``
+        stored, else the default). ``FORGE_QUEUES=gh,slack=2``. A name that holds ``=`` needs
+        a number
+    :param storage_url: may hold a password, so ``repr`` leaves it out
     :param rate_limits: token buckets by name: ``FORGE_RATE_LIMITS=smtp=100/1m,gh=5000/1h``
     :param handlers: ``module:attribute`` of the registry
     :param router: names the queue of a kind where neither request nor handler does: ``prefix``,
-        or ``module:attribute`` of a function; "" for none
+        or ``module:attribute`` of a function. "" for none
     :param worker_prefix, worker_version, worker_id: parts of the pod's label
     :param processes: worker processes that the ``worker`` command keeps alive, 1 to 1,000
-    :param concurrency: handlers that one worker process runs at once over all its queues; None:
-        as many as it has slots
-    :param event_loop: of the ``worker`` command; ``auto`` is uvloop where it is installed
+    :param concurrency: handlers that one worker process runs at once over all its queues. None:
+        as many as the process has slots
+    :param event_loop: of the ``worker`` command. ``auto`` is uvloop where uvloop is installed
     :param log: ``FORGE_LOG``
     :param log_jobs: a line for every job that the ``worker`` command ends
-    :param runtime: each of its fields has a variable of its own, as ``FORGE_LEASE=15s``
+    :param runtime: each field has a variable of its own, as ``FORGE_LEASE=15s``
     """
 
     queues: Mapping[str, int | None] = {}
@@ -195,10 +195,10 @@ class Deployment(Struct, frozen=True, kw_only=True):
 
         The file is TOML with the variables' names in lower case without the prefix. The
         environment wins. An empty variable counts as not set. Every unknown key of the file
-        is refused; of the environment only what looks like a known name misspelt, because
+        is refused. Of the environment only what looks like a known name misspelt, because
         other programs use the prefix too.
 
-        :param file: the settings file; None: the one that ``FORGE_SETTINGS`` names, if any
+        :param file: the settings file. None: the one that ``FORGE_SETTINGS`` names, if any
         :raises ConfigError: names the variable or key, what is wrong and what to give
         """
         named = environ.get(SETTINGS_VARIABLE, "")

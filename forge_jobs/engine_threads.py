@@ -18,12 +18,13 @@ _WELL_AFTER = 60.0
 
 
 class EngineThread:
-    """Runs ``work`` on its own event loop, and again after a growing pause when it raises.
+    """Runs ``work`` on an event loop in a thread, and again after a growing pause when ``work``
+    raises.
 
-    It waits for no log, and neither does anything that runs on its loop. A daemon: a program
-    that forgets to close what owns it ends all the same.
+    The thread waits for no log, and neither does anything on the thread's loop. A daemon: a
+    program that forgets to close the thread's owner ends all the same.
 
-    :param work: one run; to return is to end the thread
+    :param work: one run. To return is to end the thread
     :param on_failure: called on the thread after each failure, before the pause
     :param on_end: called on the thread as its last step
     :param longest_pause: seconds between a failure and the next run at most
@@ -61,16 +62,16 @@ class EngineThread:
 
     def start(self) -> None:
         """Begin."""
-        # Here too: libraries may log while the thread is on its way.
+        # Here too: libraries may log while the thread starts.
         defer_reports(self._thread)
         self._thread.start()
 
     def over(self) -> None:
-        """Begin no further run. ``work`` has to be told by itself; callable from any thread."""
+        """Begin no further run. End ``work`` by other means. Callable from any thread."""
         self._over.set()
 
     def call_soon(self, callback: Callable[[], object]) -> None:
-        """Call ``callback`` on the loop of the thread; nothing when that has ended."""
+        """Call ``callback`` on the loop of the thread. Nothing when that has ended."""
         if self._loop is not None:
             with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(callback)

@@ -1,26 +1,26 @@
-"""Every exception forge_jobs raises, except the outcomes a handler raises itself.
+"""All exceptions of forge_jobs, except the outcomes that a handler raises.
 
 ::
 
     ForgeJobsError
-    ├── StorageError              the store refused or failed; never carries driver text
-    │   ├── InvalidInput          a value is wrong; names the field, the problem and the fix
+    ├── StorageError              the store refused or failed. Never carries driver text
+    │   ├── InvalidInput          a value is wrong. Names the field, the problem and the fix
     │   ├── Conflict              the value is fine, but contradicts what is stored
     │   ├── NotFound              no such job, queue, schedule or rate-limit scope
-    │   ├── Unavailable           the store cannot be reached or is busy; repeating may help
+    │   ├── Unavailable           the store cannot be reached or is busy. Repeating may help
     │   │   ├── PartlyUnavailable of some of what was asked for nothing is known
-    │   │   ├── Locked            somebody's open transaction holds what this call needs
-    │   │   └── StorageRefused    a login, a right, a table, or what nobody has named yet
+    │   │   ├── Locked            an open transaction holds what this call needs
+    │   │   └── StorageRefused    a login, a right or a table is missing, or an unknown error
     │   ├── SchemaMismatch        the store's schema is older or newer than this program
     │   └── StorageClosed         this program has closed the storage
     ├── ConfigError               settings, environment or a settings file are wrong
     ├── RegistrationError         a handler cannot be registered as written
-    ├── UndecodablePayload        a stored payload does not fit its handler's annotations
+    ├── UndecodablePayload        a stored payload does not fit the handler's annotations
     ├── WrongEventLoop            an asynchronous object is used in a second event loop
     ├── ResultTimeout             the job had not ended when the caller stopped waiting
     └── JobNotSuccessful          the awaited job ended without a result
-        ├── JobDead               it gave up; carries its last error and remote traceback
-        └── JobCancelled          it was cancelled, or expired before it ran
+        ├── JobDead               the job gave up. Carries the last error and remote traceback
+        └── JobCancelled          the job was cancelled, or expired before a run
 
 ``RateLimited``, ``Throttled``, ``Snoozed``, ``Failed`` and ``Dead`` are outcomes, not errors: a
 handler raises or returns them (:mod:`forge_jobs.handlers.outcomes`).
@@ -37,7 +37,7 @@ def a_type(value: object) -> str:
 
 
 class ForgeJobsError(Exception):
-    """Base of everything above: ``except ForgeJobsError`` catches all of it."""
+    """Base of the classes above: ``except ForgeJobsError`` catches all of them."""
 
 
 class StorageError(ForgeJobsError):
@@ -50,7 +50,7 @@ class StorageError(ForgeJobsError):
 class InvalidInput(StorageError, ValueError):
     """A value that no store accepts.
 
-    :param field: the name of the parameter or option, as the caller wrote it
+    :param field: the name of the parameter or option, as the caller wrote the name
     :param problem: what is wrong with the value
     :param fix: what would be accepted
     """
@@ -70,14 +70,14 @@ class Conflict(StorageError):
 
 
 class NotFound(StorageError, LookupError):
-    """What the caller named does not exist in the store."""
+    """The store has no record that the caller named."""
 
 
 class Unavailable(StorageError):
     """The store cannot be reached, is starting, is full, or stayed locked too long.
 
-    The outcome of the call is unknown: it may have been applied although no answer came.
-    Every method of the storage protocols can be repeated after it.
+    The outcome of the call is unknown: the store may have applied the call although no answer
+    came. Every method of the storage protocols can be repeated afterwards.
     """
 
 
@@ -97,30 +97,30 @@ class PartlyUnavailable(Unavailable):
 
 
 class Locked(Unavailable):
-    """Somebody's open transaction holds what the call needs, a unique key for example.
+    """An open transaction holds a record or key that the call needs, a unique key for example.
 
-    Nothing of the call was applied. It may go well as soon as that transaction has ended; calls
-    that need something else go well now.
+    Nothing of the call was applied. The call may go well as soon as that transaction has ended.
+    Calls that do not need the record go well now.
     """
 
 
 class StorageRefused(Unavailable):
     """The store answers, and refuses, for a reason that no value of the call explains.
 
-    A login or a right is missing, a table, or it is an error that nobody has named. Nothing of the
-    call was applied. Somebody has to mend it; the very same call goes well then. Nobody can tell
-    from such an error alone whether it befalls every call or a single item of this one: a trigger
-    that raises for one row looks like a right that is missing. So calls of many items are looked
-    into, and what opens a store or starts a worker does not wait for it.
+    A login, a right or a table is missing, or the error is an unknown one. Nothing of the call
+    was applied. Once an operator has removed the cause, the same call goes well. Such an error
+    alone does not tell whether all calls are concerned or a single item of this one: a trigger
+    that raises for one row looks like a missing right. So calls of many items are bisected, and
+    the opening of a store and the start of a worker do not wait for an end of such errors.
     """
 
 
 class SchemaMismatch(StorageError):
-    """The schema in the store is not one this program can work with; the text names the fix."""
+    """The schema in the store is not one this program can work with. The text names the fix."""
 
 
 class StorageClosed(StorageError):
-    """This program has closed the storage: no call of it can go well any more."""
+    """This program has closed the storage: all later calls fail."""
 
 
 CONCERNS_ALL = (Unavailable, SchemaMismatch, StorageClosed)
@@ -128,7 +128,7 @@ CONCERNS_ALL = (Unavailable, SchemaMismatch, StorageClosed)
 :class:`Locked` and :class:`StorageRefused`."""
 
 OF_VALUES = (InvalidInput, Conflict, NotFound)
-"""What lies in the item itself: sent again, it would be refused again."""
+"""Errors of the item itself: sent again, the item would be refused again."""
 
 
 class ConfigError(ForgeJobsError, ValueError):
@@ -136,14 +136,14 @@ class ConfigError(ForgeJobsError, ValueError):
 
 
 class RegistrationError(ForgeJobsError, TypeError):
-    """A handler cannot be registered: bad signature, or its kind belongs to another one."""
+    """A handler cannot be registered: bad signature, or the kind belongs to another handler."""
 
 
 class UndecodablePayload(ForgeJobsError, ValueError):
-    """A stored payload does not fit its handler's annotations: that job's failure alone.
+    """A stored payload does not fit the handler's annotations: that job's failure alone.
 
     :param field: the path of the offending part, as ``sync_issue.items[0].quantity``
-    :param problem: what is wrong with it
+    :param problem: what is wrong with that part
     """
 
     def __init__(self, field: str, problem: str) -> None:
@@ -167,8 +167,8 @@ class JobNotSuccessful(ForgeJobsError):
     """The job a caller waited for ended without success.
 
     :param job_id: the job
-    :param message: why it ended
-    :param remote_traceback: the traceback text of its last error, empty when there was none
+    :param message: why the job ended
+    :param remote_traceback: the traceback text of the last error, empty without one
     """
 
     def __init__(self, job_id: str, message: str, remote_traceback: str = "") -> None:
@@ -183,8 +183,8 @@ class JobNotSuccessful(ForgeJobsError):
 
 
 class JobDead(JobNotSuccessful):
-    """The job gave up: its attempts are used up, or the handler said so."""
+    """The job gave up: the attempts are used up, or the handler said so."""
 
 
 class JobCancelled(JobNotSuccessful):
-    """The job was cancelled, or expired before it ran."""
+    """The job was cancelled, or expired before a run."""

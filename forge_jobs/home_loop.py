@@ -20,7 +20,7 @@ class HomeLoop:
     def here(self) -> asyncio.AbstractEventLoop:
         """The running loop.
 
-        :raises WrongEventLoop: the object belongs to another one; there a caller would wait for
+        :raises WrongEventLoop: the object belongs to another one. There a caller would wait for
             answers that arrive elsewhere
         """
         loop = asyncio.get_running_loop()

@@ -1,10 +1,10 @@
 """Batching without delay: calls of a store that share one round trip.
 
-A lane has at most one call in flight; whatever arrives meanwhile forms the next batch. Idle, a
-batch is one item and waits for nothing; under load batches grow by themselves.
+A lane has at most one call in flight. Whatever arrives meanwhile forms the next batch. Idle, a
+batch is one item and waits for nothing. Under load batches grow by themselves.
 
 The call is made by the lane's own task and is never cancelled half way: a caller that is
-cancelled only stops waiting, and what it submitted is still sent.
+cancelled only stops waiting, and its items are still sent.
 """
 
 import asyncio
@@ -28,14 +28,14 @@ MAX_BYTES = 4 * 1024 * 1024
 _PAUSES = Pauses(0.05, 1.0)
 
 _REFUSED_ALONE = 2
-"""So many items in a row, none of which the store takes alone: it refuses whatever comes."""
+"""So many items in a row, each refused alone: then the store refuses all of them."""
 
 _AGAIN = (Locked, StorageRefused)
-"""What :meth:`Lane.submit` sends again later, while others have their calls."""
+"""Errors after which :meth:`Lane.submit` sends again later, while others have their calls."""
 
 
 class _Entry(Generic[Item, Result]):
-    """One caller's items. ``taken`` of them have gone into a batch, ``left`` have no end yet."""
+    """A caller's items. ``taken`` of them have gone into a batch, ``left`` have no end yet."""
 
     __slots__ = ("error", "future", "items", "left", "results", "taken")
 
@@ -49,7 +49,7 @@ class _Entry(Generic[Item, Result]):
 
 
 class _Slice(Generic[Item, Result]):
-    """Items ``start`` to ``stop`` of an entry: what one batch holds of it."""
+    """Items ``start`` to ``stop`` of an entry, as one batch holds them."""
 
     __slots__ = ("entry", "start", "stop")
 
@@ -65,25 +65,25 @@ _Batch = list[_Slice[Item, Result]]
 class Lane(Generic[Item, Result]):
     """Items of many callers, sent by one call at a time, in the order they came.
 
-    A call is all or nothing, or independent per item; it answers one result per item, in order.
-    When it fails, other than by :class:`Unavailable`, the batch is halved until the item at
-    fault stands alone, so that no caller sees another's error: at most
+    A call is all or nothing, or independent per item. The call answers one result per item, in
+    order. When a call fails, other than by :class:`Unavailable`, the batch is halved until the item
+    at fault stands alone, so that no caller sees another's error: at most
     ``2 x ceil(log2 n) + 1`` calls for one such item among ``n``. :class:`SchemaMismatch` and
     :class:`StorageClosed` concern all alike and are not searched for. :class:`Unavailable` is
     repeated with growing, jittered pauses for ``repeat_for``, then raised to all callers of the
     batch. :class:`Locked` and :class:`StorageRefused` are not repeated at once, which others would
     have to wait for: the item is searched for, and :meth:`submit` sends it again later, for
-    ``repeat_for`` too. A store that takes none of the first items alone refuses whatever comes: the
+    ``repeat_for`` too. A store that takes none of the first items alone refuses all of them: the
     search ends, and the next call is made after a growing pause.
 
     Belongs to the event loop of its first use.
 
     :param max_items: of one call, counted by ``count_of``. An item that exceeds a limit alone is
         sent alone
-    :param max_bytes: of one call, measured by ``size_of``; unlimited without it
+    :param max_bytes: of one call, measured by ``size_of``. Unlimited without it
     :param count_of: how much an item counts, 1 when left out
-    :param sort_key: order of the items within a call; the order they came in when left out
-    :param repeat_for: how long a call is repeated, from its first failure
+    :param sort_key: order of the items within a call. The order they came in when left out
+    :param repeat_for: how long a call is repeated, from the first failure
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class Lane(Generic[Item, Result]):
 
     @property
     def in_flight(self) -> int:
-        """Items of the call that is under way; 0 between calls."""
+        """Items of the call that is under way. 0 between calls."""
         return self._in_flight
 
     @property
@@ -132,7 +132,7 @@ class Lane(Generic[Item, Result]):
         return self._accepted - self._settled
 
     async def submit(self, item: Item) -> Result:
-        """Send one item; its own result, or its own error."""
+        """Send an item. Return its result, or raise its error."""
         try:
             [result] = await self._accept((item,))
         except _AGAIN as error:
@@ -140,7 +140,7 @@ class Lane(Generic[Item, Result]):
         return result
 
     async def _submit_again(self, item: Item, error: Unavailable) -> Result:
-        """Send it now and then for ``repeat_for``; between its calls others have theirs."""
+        """Send the item now and then for ``repeat_for``. Between its calls others have theirs."""
         over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._sent_again.add(over)
         deadline, failures = self._clock.elapsed() + self._repeat_for, 0
@@ -162,7 +162,7 @@ class Lane(Generic[Item, Result]):
     async def submit_many(self, items: Sequence[Item]) -> list[Result]:
         """Send several, results in their order. They may be spread over calls.
 
-        Raises the error of the first item that has one, once all have ended; the others have
+        Raises the error of the first item that has one, once all have ended. The others have
         been applied nevertheless.
         """
         if not items:
@@ -185,7 +185,7 @@ class Lane(Generic[Item, Result]):
         self._waiting.append(entry)
         if self._task is None:
             # Without a context of its own the task would carry the first caller's, and traces
-            # of everybody's calls would hang below that caller.
+            # of all callers would hang below that caller.
             self._task = loop.create_task(self._run(), context=contextvars.Context())
         return entry.future
 
@@ -198,7 +198,7 @@ class Lane(Generic[Item, Result]):
                 # Only now: within a batch a later item may end before an earlier one.
                 self._finish_flushes()
         except BaseException as error:
-            # Only the end of the event loop comes here: nobody may be left waiting.
+            # Only the end of the event loop comes here: no caller may be left waiting.
             for entry in (*(part.entry for part in batch), *self._waiting):
                 if not entry.future.done():
                     entry.future.set_exception(
@@ -237,7 +237,7 @@ class Lane(Generic[Item, Result]):
         return batch
 
     async def _send(self, batch: _Batch[Item, Result]) -> None:
-        """Send a batch, in parts if need be, until every item of it has ended."""
+        """Send a batch, in parts if need be, until all of its items have ended."""
         parts = [batch]
         refused_alone = 0
         while parts:

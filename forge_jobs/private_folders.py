@@ -2,7 +2,7 @@
 
 Each holds a file that its program keeps locked. The system gives the lock back however the
 program ends, and sees through process ids that mean nothing in another container, so a folder
-whose lock is free belongs to nobody.
+with a free lock has no program any more.
 """
 
 import os
@@ -20,20 +20,20 @@ _LOCK = "in-use"
 
 
 class PrivateFolder:
-    """A fresh folder ``forge-jobs-<kind>-...`` in ``parent``, this program's until it removes it.
+    """A fresh folder ``forge-jobs-<kind>-...`` in ``parent``, of this program until removed.
 
-    :raises OSError: it cannot be made
+    :raises OSError: the folder cannot be made
     """
 
     def __init__(self, kind: str, parent: Path) -> None:
         unfinished = Path(tempfile.mkdtemp(prefix=f".{_prefix(kind)}", dir=parent))
         self._lock = os.open(unfinished / _LOCK, os.O_CREAT | os.O_RDWR, 0o600)
         _lock(self._lock)
-        # Named only once it is locked, so that nobody takes it for abandoned before.
+        # Named only once locked, so that no other program takes the folder for abandoned before.
         self.path = unfinished.rename(parent / unfinished.name.removeprefix("."))
 
     def remove(self) -> None:
-        """Remove the folder with all that is in it."""
+        """Remove the folder with the content."""
         shutil.rmtree(self.path, ignore_errors=True)
         os.close(self._lock)
 
@@ -43,7 +43,7 @@ def remove_abandoned(
 ) -> None:
     """Remove the folders of programs that have ended without doing so.
 
-    :param before: called with each, just before it is removed
+    :param before: called with each folder, just before the folder is removed
     """
     for folder in parent.glob(f"{_prefix(kind)}*"):
         with suppress(OSError):
@@ -61,7 +61,7 @@ def _prefix(kind: str) -> str:
 
 
 def _lock(descriptor: int) -> bool:
-    """Whether the lock was free. Where there are no such locks it never is."""
+    """True when the lock was free. Never true where there are no such locks."""
     if sys.platform == "win32":
         return False
     try:

@@ -1,9 +1,9 @@
-"""What the engine logs, without waiting for the log where it must not wait.
+"""The log of the engine, without waiting for the log where a thread must not wait.
 
 A log handler may block (a full pipe, a slow log server) or raise, and its lock is shared by all
 threads. So the threads on which others' jobs depend, that of the heartbeat above all, never call
-it: they hand their reports to a thread that does nothing else. All other threads log at once, as
-long as no report waits: else theirs come after it. What a handler raises stays in the handler.
+the log: they hand their reports to a thread that does nothing else. All other threads log at
+once, unless reports wait: then theirs follow. An exception of the handler stays in the handler.
 
 ::
 
@@ -41,7 +41,7 @@ _DRIVERS = ("asyncio", "aiosqlite", "asyncpg", "concurrent", "py", "redis", "sql
 
 
 class ReportCounts(Struct, frozen=True, kw_only=True):
-    """What became of the reports of this process.
+    """Counts of the reports of this process.
 
     :param waiting: handed over and not logged yet, the one included that is being logged
     :param dropped: too many were waiting
@@ -59,7 +59,7 @@ class ReportCounts(Struct, frozen=True, kw_only=True):
 
 
 class Stack:
-    """Where a thread is, read without touching a file. The text is made when it is logged."""
+    """The place of a thread, read without touching a file. Formatted when logged."""
 
     def __init__(self, frame: FrameType | None) -> None:
         self._frames: list[tuple[str, int, str]] = []
@@ -113,8 +113,8 @@ class _Report(Struct, frozen=True):
 _Waiting = _Report | logging.LogRecord | threading.Event
 
 
-class _Desk:
-    """The queue of this process, and the thread that empties it."""
+class _ReportQueue:
+    """The report queue of this process, and the thread that logs them."""
 
     def __init__(self) -> None:
         self.dropped = 0
@@ -188,7 +188,7 @@ class _Desk:
             )
 
 
-_desk = _Desk()
+_queue = _ReportQueue()
 _deferring: "weakref.WeakSet[threading.Thread]" = weakref.WeakSet()
 
 
@@ -202,7 +202,7 @@ class _Divert(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         if not _is_deferring():
             return True
-        _desk.put(record)
+        _queue.put(record)
         return False
 
 
@@ -210,11 +210,12 @@ _divert = _Divert()
 
 
 class Reporter(logging.LoggerAdapter[logging.Logger]):
-    """A logger for the engine's own modules: never raises, and waits only where it may."""
+    """A logger for the engine's own modules: never raises, and waits only where waiting is
+    allowed."""
 
     def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
         """Log, or hand over what is to be logged."""
-        if _desk.waiting or _is_deferring():
+        if _queue.waiting or _is_deferring():
             # Also where earlier reports wait: the log may block, and the order is kept.
             self._defer(level, str(msg), args, kwargs)
             return
@@ -222,7 +223,7 @@ class Reporter(logging.LoggerAdapter[logging.Logger]):
             kwargs["stacklevel"] = kwargs.get("stacklevel", 1) + 1
             self.logger.log(level, msg, *args, **kwargs)
         except Exception:  # a handler of the log is the program's code
-            _desk.failed += 1
+            _queue.failed += 1
 
     def _defer(
         self, level: int, message: str, args: tuple[object, ...], kwargs: dict[str, Any]
@@ -239,7 +240,7 @@ class Reporter(logging.LoggerAdapter[logging.Logger]):
             _clock.time_us() / 1_000_000,
             (thread.ident or 0, thread.name),
         )
-        _desk.put(report)
+        _queue.put(report)
 
 
 def _exc_info(given: Any) -> Any:
@@ -268,30 +269,30 @@ def reporter(name: str) -> Reporter:
 def defer_reports(thread: threading.Thread | None = None) -> None:
     """Let this thread, or the one that is given, never wait for the log.
 
-    What libraries log on it goes the same way. To be called again when one of them has made
+    Records of libraries on that thread go the same way. Call this again when a library has made
     loggers meanwhile.
     """
     _deferring.add(threading.current_thread() if thread is None else thread)
-    _desk.start()
+    _queue.start()
     for name, logger in list(logging.root.manager.loggerDict.items()):
         if isinstance(logger, logging.Logger) and name.partition(".")[0] in _DRIVERS:
             logger.addFilter(_divert)
 
 
 def flush_reports(at_most: float = AT_EXIT) -> bool:
-    """Wait until all reports handed over so far are logged; False: not within ``at_most``."""
-    return _desk.flush(at_most)
+    """Wait until all reports handed over so far are logged. False: not within ``at_most``."""
+    return _queue.flush(at_most)
 
 
 def report_counts() -> ReportCounts:
-    """What became of the reports of this process."""
-    return ReportCounts(waiting=_desk.waiting, dropped=_desk.dropped, failed=_desk.failed)
+    """Counts of the reports of this process."""
+    return ReportCounts(waiting=_queue.waiting, dropped=_queue.dropped, failed=_queue.failed)
 
 
 def _start_over() -> None:
-    """In a forked child: its parent's threads are gone, and so is what they were to log."""
-    global _desk, _deferring
-    _desk, _deferring = _Desk(), weakref.WeakSet()
+    """Start over in a forked child: the parent's threads are gone, and so are their reports."""
+    global _queue, _deferring
+    _queue, _deferring = _ReportQueue(), weakref.WeakSet()
 
 
 if hasattr(os, "register_at_fork"):

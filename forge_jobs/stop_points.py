@@ -1,7 +1,7 @@
-"""Places where a test stops a process: to pause it there, to kill it there, or to fail there.
+"""Named places where a test pauses, kills or fails a process.
 
 A test of crashes that kills at a random moment seldom hits the moment that matters. A stop point
-has a name and stands at such a moment, for example between the commit of a claim and its arrival.
+has a name and stands at such a moment, for example between the commit and the arrival of a claim.
 Product code arms no point. An unarmed point costs a look at an empty dict.
 """
 
@@ -34,21 +34,21 @@ STOP_POINTS = frozenset(
         "migrate:step",
     }
 )
-"""``before``: the store has not been asked. ``read``: it has answered, and the write that rests on
-the answer has not begun. ``committed``: it has taken the write, and the process has not seen that
-yet. ``run:start`` and ``run:end`` are before and after a handler; ``stop:drained`` is after the
-last handler of a stop, ``stop:leaving`` before the pod is unregistered. ``migrate:step`` is within
-the transaction of a migration, after one of its statements."""
+"""``before``: the store has not been asked. ``read``: the store has answered, and the write that
+rests on the answer has not begun. ``committed``: the store has taken the write, and the process has
+not seen that yet. ``run:start`` and ``run:end`` are before and after a handler. ``stop:drained`` is
+after the last handler of a stop, ``stop:leaving`` before the pod is unregistered. ``migrate:step``
+is within transaction of a migration, after one of its statements."""
 
 ARMED: dict[str, Action] = {}
-"""What to do at which point. Look at it before calling :func:`reach`."""
+"""Point -> its action. Look here before calling :func:`reach`."""
 
 
 def arm(name: str, action: Action) -> None:
     """Let ``action`` run whenever a task or thread of this process reaches the point.
 
-    :param action: what it raises is raised at the point. An awaitable that it returns is awaited
-        there; at ``migrate:step``, which is in a thread, it must return None
+    :param action: its exception is raised at the point. An awaitable that it returns is awaited
+        there. At ``migrate:step``, which is in a thread, it must return None
     :raises ValueError: no point has this name
     """
     if name not in STOP_POINTS:

@@ -1,4 +1,4 @@
-"""A shop on FastAPI. An order and its receipt are one transaction; the job is asked for over HTTP.
+"""A shop on FastAPI. An order and the receipt are one transaction. The job is asked for over HTTP.
 
 The application and the jobs share one database, on SQLite or PostgreSQL:
 
@@ -65,7 +65,8 @@ app = FastAPI(lifespan=lifespan)
 
 
 async def transaction() -> AsyncIterator[AsyncSession]:
-    """Commit the request's session when the endpoint returns, roll it back when it raises."""
+    """Commit the request's session when the endpoint returns, roll back when the endpoint
+    raises."""
     async with AsyncSession(engine) as session, session.begin():
         yield session
 
@@ -87,7 +88,7 @@ class NewOrder(BaseModel):
 
 @app.post("/orders", status_code=202)
 async def place_order(new: NewOrder, session: Transaction, client: Client) -> dict[str, Any]:
-    """Store the order, and its receipt as a job in the same transaction."""
+    """Store the order, and the receipt as a job in the same transaction."""
     order = Order(address=new.address)
     session.add(order)
     await session.flush()
@@ -101,7 +102,7 @@ async def place_order(new: NewOrder, session: Transaction, client: Client) -> di
 async def look_at_job(
     job_id: str, client: Client, wait: Annotated[float, Query(ge=0, le=30)] = 0
 ) -> dict[str, Any]:
-    """Answer the status of a job, with its result or its error once it has ended.
+    """Answer the status of a job, with the result or the error once the job has ended.
 
     ``?wait=10`` answers as soon as the job has ended, after ten seconds at the latest.
     """

@@ -4,7 +4,7 @@
     flask --app app run                          # or gunicorn --workers 4 app:app
     forge-jobs worker jobs:handlers --queues reports=2
 
-One client serves all threads. A forked worker of gunicorn opens a connection of its own at its
+One client serves all threads. A forked worker of gunicorn opens another connection at the
 first call.
 """
 
@@ -37,14 +37,15 @@ def refuse(error: InvalidInput) -> Answer:
 
 @app.post("/reports/<day>")
 def order_report(day: str) -> Answer:
-    """Order the report of a day. While one is on its way, a second request gets the same job."""
+    """Order the report of a day. While a report is on the way, a second request gets the same
+    job."""
     outcome = client.enqueue(build_report.request(day), unique_key=f"report-{day}")
     return {"job": outcome.job_id, "new": not outcome.deduplicated}, 202
 
 
 @app.get("/jobs/<job_id>")
 def look_at_job(job_id: str) -> Answer:
-    """Answer the result of a job; ``?wait=10`` waits for it for ten seconds at the longest."""
+    """Answer the result of a job. ``?wait=10`` waits for ten seconds at most."""
     wait = min(max(request.args.get("wait", 0.0, type=float), 0.0), 30.0)
     try:
         return {"result": client.result(job_id, timeout=wait)}, 200

@@ -43,7 +43,7 @@ Row = tuple[int, int | None, str]
 
 
 async def collect(handle: QueueHandle, count: int) -> list[Row]:
-    """Run the numbers from 0 on as jobs; a row per number, with its steps or its error."""
+    """Run the numbers from 0 on as jobs. Return a row per number, with the steps or the error."""
     rows: list[Row] = []
     numbers = range(count)
     outcomes = await handle.enqueue_many(count_steps.request(number) for number in numbers)

@@ -1,4 +1,5 @@
-"""A small service. FORGE_STORAGE_URL says where its jobs live; nothing else depends on it:
+"""A small service. FORGE_STORAGE_URL names the store of the jobs. Nothing else depends on the
+store:
 
 FORGE_STORAGE_URL=postgresql://user:password@localhost/shop python orders.py
 FORGE_STORAGE_URL=redis://localhost python orders.py
@@ -18,7 +19,7 @@ looked = anyio.Event()
 
 @handlers.job("order.charge", queue="payments", max_attempts=3, retry=Fixed(timedelta(seconds=0.1)))
 async def charge(ctx: JobContext, order: int, cents: int) -> str:
-    """Charge a card. The bank is busy at first; the job's id keeps it from charging twice."""
+    """Charge a card. The bank is busy at first. The job's id prevents a second charge."""
     if ctx.attempt == 1:
         raise ConnectionError("the bank is busy")
     return f"order {order}: {cents} cents charged in attempt {ctx.attempt}"
@@ -26,7 +27,7 @@ async def charge(ctx: JobContext, order: int, cents: int) -> str:
 
 @handlers.job("order.ship", queue="warehouse")
 def ship(order: int) -> str:
-    """A plain function runs in a thread. Enqueued together with the charge, it waits for it."""
+    """Ship an order. A plain function runs in a thread. Enqueued to wait for the charge."""
     return f"order {order}: shipped"
 
 

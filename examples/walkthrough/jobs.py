@@ -16,5 +16,5 @@ async def send_receipt(ctx: JobContext, order: int, address: str) -> str:
 
 @handlers.job("report.daily", queue="reports")
 def build_report(day: str = "yesterday") -> dict[str, str]:
-    """A plain function runs in a thread; there the context's methods are under ctx.sync."""
+    """A plain function runs in a thread. There the context's methods are under ctx.sync."""
     return {"report": day}

@@ -1,4 +1,4 @@
-"""The order and its receipt are one transaction: both are there, or neither is."""
+"""The order and the receipt are one transaction: both are there, or neither is."""
 
 import anyio
 from jobs import send_receipt
@@ -11,7 +11,7 @@ engine = create_async_engine("sqlite+aiosqlite:///shop.db")
 
 
 async def place_order(client: JobClient, address: str, *, stock: int) -> int:
-    """What a request handler of your web framework would call."""
+    """Handle an order, as a request handler of your web framework would."""
     async with AsyncSession(engine) as session, session.begin():
         order = await session.scalar(
             text("INSERT INTO orders (address) VALUES (:address) RETURNING id"),
@@ -20,7 +20,7 @@ async def place_order(client: JobClient, address: str, *, stock: int) -> int:
         request = send_receipt.request(order, address)
         await client.enqueue(request, connection=session)
         if stock == 0:
-            raise LookupError("sold out")  # rolls back the order, and its receipt with it
+            raise LookupError("sold out")  # rolls back the order and the receipt
         return int(order)
 
 

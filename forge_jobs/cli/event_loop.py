@@ -13,10 +13,10 @@ T = TypeVar("T")
 
 
 def run_on_loop(work: Coroutine[Any, Any, T], *, use_uvloop: bool) -> T:
-    """Run ``work`` to its end, although handlers call ``sys.exit()`` or stop the loop meanwhile.
+    """Run ``work`` to the end, although handlers call ``sys.exit()`` or stop the loop meanwhile.
 
     asyncio carries ``SystemExit`` and ``KeyboardInterrupt`` of any task out of the loop. Nothing
-    is lost by that: the loop goes on where it was, and who waits for the task has its exception.
+    is lost by that: the loop goes on, and a task that waits for the raising one gets the exception.
     """
     factory = None
     if use_uvloop:

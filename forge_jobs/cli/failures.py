@@ -47,7 +47,7 @@ class CommandLine(click.Group):
         except click.Abort:
             click.echo("Stopped.", err=True)
             sys.exit(FAILED)
-        except Exception as error:  # whatever it is, people get one line
+        except Exception as error:  # for any error, people get one line
             if self.shows_traceback:
                 raise
             text, code = describe(error)
@@ -60,7 +60,7 @@ _OF_OUTPUT = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EBADF)
 
 
 def _drop_output() -> None:
-    # What is still buffered would fail once more when the interpreter ends, with a code of its own.
+    # Text that is still buffered would fail once more at the interpreter's end, with another code.
     with open(os.devnull, "w") as nothing:
         os.dup2(nothing.fileno(), sys.stdout.fileno())
 

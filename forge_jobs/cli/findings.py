@@ -1,4 +1,4 @@
-"""What the doctor finds, and what it finds of queues and their jobs."""
+"""The doctor's findings, and the checks of queues and their jobs."""
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
@@ -28,10 +28,10 @@ _ZERO = timedelta(0)
 
 
 class Finding(Struct, frozen=True, kw_only=True):
-    """The outcome of one check, or of one queue in it.
+    """The outcome of a check, or of one queue in a check.
 
-    :param state: ``fail`` is what must be put right; ``warn`` may be meant so
-    :param help: the command that helps; "" when nothing has to be done
+    :param state: ``fail`` is what must be put right. ``warn`` may be meant so
+    :param help: the command that helps. "" when nothing has to be done
     """
 
     check: str
@@ -41,7 +41,7 @@ class Finding(Struct, frozen=True, kw_only=True):
 
 
 class _Queue(Struct, frozen=True, kw_only=True):
-    """One queue as it stands."""
+    """The readings of one queue."""
 
     state: QueueState
     counts: QueueCounts
@@ -57,7 +57,7 @@ class _Queue(Struct, frozen=True, kw_only=True):
 
     @property
     def grants(self) -> int:
-        """Its slots, on all pods."""
+        """The queue's slots, on all pods."""
         slots = self.allocation.pods.values() if self.allocation else ()
         return sum(each.grant for each in slots)
 
@@ -69,20 +69,20 @@ class _Queue(Struct, frozen=True, kw_only=True):
 
     @property
     def is_open(self) -> bool:
-        """Nothing but slots keeps its jobs from running."""
+        """True when nothing but slots keeps the queue's jobs from running."""
         state = self.state
         closed = state.paused or state.cooldown_remaining > _ZERO or not state.settings.max_workers
         return self.is_served and not closed
 
     def backlog(self) -> str:
-        """What waits in it, in a few words."""
+        """The waiting jobs in a few words."""
         jobs = f"{count(self.waits, 'job')} wait{'s' if self.waits == 1 else ''}"
         oldest = self.counts.oldest_due_for
         return jobs if oldest is None else f"{jobs}, the oldest due for {duration(oldest)}"
 
 
 class _Fleet(Struct, frozen=True, kw_only=True):
-    """What a check may ask beside a queue."""
+    """The readings that a check may use beside a queue."""
 
     storage: Storage
     has_pods: bool
@@ -93,11 +93,11 @@ _Result = tuple[State, str, str]
 
 
 class _Check(Struct, frozen=True, kw_only=True):
-    """One thing that may be wrong with a queue.
+    """A check of queues.
 
-    :param concerns: whether it is
-    :param describe: of a queue that it may concern; None: it does not, on a closer look
-    :param well: said when it concerns none
+    :param concerns: whether the check concerns a queue
+    :param describe: of a queue that may be concerned. None: all is well, on a closer look
+    :param well: said when no queue is concerned
     """
 
     name: str
@@ -107,7 +107,7 @@ class _Check(Struct, frozen=True, kw_only=True):
 
 
 async def examine_queues(storage: Storage) -> list[Finding]:
-    """Look at every queue: served, open, and its jobs on their way.
+    """Examine all queues: served, open, and their jobs on their way.
 
     The worst of many are described, by how long a job in them has been due.
     """
@@ -146,7 +146,7 @@ async def _unserved(fleet: _Fleet, queue: _Queue) -> _Result:
     if queue.is_served:
         text = f"no pod has a slot of {queue.name!r} yet: {queue.backlog()}"
         return "warn", text, remedies.LOOK_AT_PODS
-    # Without any pod this is nothing new: the check of pods has said it.
+    # Without any pod this is nothing new: the check of pods has said so.
     state: State = "fail" if fleet.has_pods else "warn"
     text = f"no live pod serves {queue.name!r} (FORGE_QUEUES): {queue.backlog()}"
     return state, text, remedies.start_worker(queue.name)
@@ -199,12 +199,12 @@ async def _held(fleet: _Fleet, queue: _Queue) -> _Result:
 
 
 async def _blocked(fleet: _Fleet, queue: _Queue) -> _Result | None:
-    """Children that a parent without success has left to an operator; of the newest."""
+    """Children that a parent without success has left to an operator. Of the newest."""
     listed = await _jobs(fleet.storage, queue.name, JobStatus.BLOCKED, pages=1)
     children = await fleet.storage.jobs.get([job.id for job in listed[:_LOOKED_INTO]])
     parents = {parent for child in children.values() for parent in child.held_by}
     found = await fleet.storage.jobs.get(sorted(parents))
-    # A parent that was requeued holds nothing more; one that is gone still does.
+    # A parent that was requeued holds nothing more. A parent that is gone still does.
     freeing = {one.id for one in found.values() if one.status in ACTIVE | {JobStatus.DONE}}
     held = [child for child in children.values() if set(child.held_by) - freeing]
     if not held:
@@ -304,7 +304,7 @@ _CHECKS = (
 async def _jobs(
     storage: Storage, queue: str, *statuses: JobStatus, pages: int = _PAGES
 ) -> list[JobSummary]:
-    """The newest jobs of a queue in these statuses; enough to say what they are."""
+    """The newest jobs of a queue in these statuses. Enough to say what they are."""
     which, cursor = JobFilter(queues=(queue,), statuses=statuses), None
     found: list[JobSummary] = []
     for _ in range(pages):

@@ -1,4 +1,4 @@
-"""``/healthz`` and ``/readyz`` of a worker process, for those who start and stop it."""
+"""``/healthz`` and ``/readyz`` of a worker process, for its supervisor."""
 
 import asyncio
 from collections.abc import Callable
@@ -7,22 +7,22 @@ from types import TracebackType
 from forge_jobs.errors import ConfigError
 
 _CONNECTIONS = 32
-"""At once; a further one is closed unanswered."""
+"""At once. A further one is closed unanswered."""
 
 _SECONDS = 5.0
-"""For a whole request and its answer."""
+"""The limit for a whole request and the answer."""
 
 _REQUEST_BYTES = 8 * 1024
 
 _REASONS = {200: "OK", 404: "Not Found", 405: "Method Not Allowed", 503: "Service Unavailable"}
 
 Probe = Callable[[], list[str]]
-"""What is wrong; nothing when all is well."""
+"""A function that lists problems. Empty when all is well."""
 
 
 class HealthServer:
-    """Answers HTTP requests on the event loop of the handlers, so that an answer proves that it
-    turns. A slow client costs one of few connections for some seconds, and nothing else.
+    """Answers HTTP requests on the event loop of the handlers, so that an answer proves a turning
+    loop. A slow client costs one of few connections for some seconds, and nothing else.
 
     :param probes: path -> probe: 200 when nothing is wrong, else 503 with one problem per line
     """

@@ -1,4 +1,4 @@
-"""The end of a worker process, at the latest when it was promised."""
+"""The end of a worker process, no later than promised."""
 
 import asyncio
 import math
@@ -18,7 +18,7 @@ from forge_jobs.runtime.shared.final_log import log_and_flush
 logger = reporter(__name__)
 
 BEYOND_GRACE = 4.0
-"""Seconds that a stop takes beyond its grace at the longest: with a store that is slow, or has just
+"""Seconds that a stop takes beyond the grace at the longest: with a store that is slow, or has just
 gone silent."""
 
 _AFTER_STOP, _AFTER_GRACE, _LEAST = 2.0, 0.5, 0.3
@@ -27,13 +27,13 @@ after the stop, after the end of the grace, and at least."""
 
 _TO_TURN, _TO_HAND_BACK = 0.4, 0.4
 """Seconds, in the second after the grace: an event loop that does not turn in that time is blocked,
-and this long others' access to its jobs is waited for."""
+and so long other programs' access to its jobs is waited for."""
 
 _elapsed = SystemClock().elapsed
 
 
 class _Order(Struct, frozen=True):
-    """End the process at ``at``, with ``code``; at ``look_at`` already if the loop is blocked."""
+    """End the process at ``at``, with ``code``. At ``look_at`` already if the loop is blocked."""
 
     at: float
     code: int
@@ -41,11 +41,10 @@ class _Order(Struct, frozen=True):
 
 
 class LastExit:
-    """Ends this process when it does not end by itself.
+    """Ends this process when the process does not end by itself.
 
-    A thread of a handler, a task that swallows its cancellation, an exit hook or a blocked event
-    loop keep a process alive for as long as they like. The time is watched by a thread that
-    needs none of them.
+    A thread of a handler, a task that swallows cancellation, an exit hook or a blocked event
+    loop can keep a process alive without end. A thread that needs none of them watches the time.
 
     :param grace: of a stop
     :param patience: what handlers have when a second signal ends the grace
@@ -65,13 +64,13 @@ class LastExit:
         self.jobs_left: Callable[[], list[str]] = list
         """Ids of the jobs that the process still holds."""
         self.loop: asyncio.AbstractEventLoop | None = None
-        """That of the handlers."""
+        """The event loop of the handlers."""
         self.hand_back: Callable[[float], bool] = lambda seconds: False
         """Gives those jobs to others within so many seconds, without the loop."""
         self._grace, self._patience = grace.total_seconds(), patience.total_seconds()
         self._exit_process = exit_process
         self._grace_until: float | None = None
-        # Its put may be called in a signal handler that interrupts another put.
+        # ``put`` may be called in a signal handler that interrupts another ``put``.
         self._orders: queue.SimpleQueue[_Order] = queue.SimpleQueue()
         if is_armed:
             threading.Thread(target=self._run, name="forge-jobs-last-exit", daemon=True).start()
@@ -86,7 +85,8 @@ class LastExit:
         self._orders.put(_Order(until + BEYOND_GRACE, 1, look_at=until))
 
     def stopped(self, code: int) -> None:
-        """The pod has stopped; what is left of the process has a moment, in the grace if it can."""
+        """Note that the pod has stopped. The rest of the process has a moment, in the grace if
+        possible."""
         now = _elapsed()
         left = _AFTER_STOP
         if self._grace_until is not None:
@@ -117,7 +117,7 @@ class LastExit:
         if self.loop is not None:
             try:
                 self.loop.call_soon_threadsafe(turned.set)
-            except RuntimeError:  # closed: nothing in it holds up the process
+            except RuntimeError:  # closed, so the loop does not hold up the process
                 return True
         return turned.wait(_TO_TURN)
 

@@ -17,7 +17,7 @@ _NONE = Histogram({})
 
 
 class Percentiles(Struct, frozen=True):
-    """Seconds, each at most 5 % off; None without a sample."""
+    """Seconds, each at most 5 % off. None without a sample."""
 
     p50: float | None
     p95: float | None
@@ -25,10 +25,10 @@ class Percentiles(Struct, frozen=True):
 
 
 class QueueStats(Struct, frozen=True, kw_only=True):
-    """What happened to the jobs of one queue in a span of time.
+    """The attempts of one queue in a span of time.
 
     :param counts: by the names of the counters
-    :param run: from the handler's start to its end
+    :param run: from the start of the handler to its end
     :param total: from due to the end of the run
     """
 
@@ -61,5 +61,5 @@ def _percentiles(histogram: Histogram) -> Percentiles:
 
 
 def shown(seconds: float | None) -> str:
-    """A percentile for people; "-" for none."""
+    """A percentile for people. "-" for none."""
     return duration(None if seconds is None else timedelta(seconds=seconds))

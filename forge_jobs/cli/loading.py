@@ -19,7 +19,7 @@ def load_handlers(reference: str | None, deployment: Deployment) -> HandlerRegis
 
     Modules of the working directory are found, as with ``python -m``.
 
-    :raises ConfigError: neither names one, there is none at that place, or importing it failed
+    :raises ConfigError: neither names a registry, none is at that place, or the import failed
     """
     named = reference or deployment.handlers
     if not named:
@@ -30,9 +30,9 @@ def load_handlers(reference: str | None, deployment: Deployment) -> HandlerRegis
 
 
 def load_router(deployment: Deployment) -> Router | None:
-    """The router that ``FORGE_ROUTER`` names; None when it names none.
+    """The router that ``FORGE_ROUTER`` names, or None.
 
-    :raises ConfigError: there is none at that place, or importing it failed
+    :raises ConfigError: no router is at that place, or the import failed
     """
     named = deployment.router
     if not named:
@@ -57,7 +57,7 @@ def _imported(named: str, load: Callable[[str], _T]) -> _T:
     except ForgeJobsError:
         raise
     except (Exception, SystemExit) as error:  # a script without a main guard may exit
-        # Where, not what: the text of a stranger's exception may hold anything.
+        # Say where, not what: the text of a foreign exception may hold anything.
         file, line = _place(error)
         raise ConfigError(
             f"importing {named} failed: {type(error).__name__} in {Path(file).name} "
@@ -67,6 +67,6 @@ def _imported(named: str, load: Callable[[str], _T]) -> _T:
 
 def _place(error: BaseException) -> tuple[str, int | None]:
     if isinstance(error, SyntaxError) and error.filename:
-        return error.filename, error.lineno  # its traceback ends in the importer
+        return error.filename, error.lineno  # the traceback ends in the importer
     [*_, frame] = traceback.extract_tb(error.__traceback__)
     return frame.filename, frame.lineno

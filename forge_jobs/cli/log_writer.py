@@ -1,4 +1,4 @@
-"""Writes the log of a worker process from a thread of its own."""
+"""Writes the log of a worker process in a separate thread."""
 
 import logging
 import os
@@ -7,17 +7,18 @@ import select
 import threading
 
 WAITING_MOST = 10_000
-"""Lines that wait to be written at most. What comes on top is dropped, counted and told."""
+"""The most lines that wait to be written. Further lines are dropped and counted, and a line says
+so."""
 
 _TO_FLUSH = 1.0
 """Seconds. Nothing waits for longer for a log that is not read."""
 
 
 class LogWriter(logging.Handler):
-    """A handler that never waits: a full pipe or a slow terminal holds up its lines, and no job.
+    """A handler that never waits: a full pipe or a slow terminal holds up log lines, and no job.
 
     :param descriptor: written to directly. A buffered stream would be flushed once more when the
-        interpreter ends, which a line that is stuck in it would keep from ending
+        interpreter ends, and a stuck line in the buffer would delay that end
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -32,7 +33,7 @@ class LogWriter(logging.Handler):
         self._thread: threading.Thread | None = None
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Have a line written, if there is room for it."""
+        """Pass on a line for writing, if there is room."""
         try:
             line = self.format(record) + "\n"
         except Exception:  # filters and arguments are the program's code
@@ -48,7 +49,7 @@ class LogWriter(logging.Handler):
 
     def _put(self, line: str | threading.Event) -> None:
         if self._process != os.getpid():
-            self._begin()  # a forked child has no thread of its parent's
+            self._begin()  # a forked child lacks the parent's threads
         if isinstance(line, str) and self._lines.qsize() >= WAITING_MOST:
             self._dropped += 1
             return
@@ -82,9 +83,9 @@ class LogWriter(logging.Handler):
             while rest:
                 try:
                     rest = rest[os.write(self._descriptor, rest) :]
-                except BlockingIOError:  # whoever shares the descriptor has made it non-blocking
+                except BlockingIOError:  # another user of the descriptor has made it non-blocking
                     poller = select.poll()
                     poller.register(self._descriptor, select.POLLOUT)
                     poller.poll()
-        except OSError:  # it is closed, or its reader has gone
+        except OSError:  # the descriptor is closed, or the reader has gone
             return

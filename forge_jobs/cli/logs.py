@@ -17,7 +17,7 @@ _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", 
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object per line; what a call gave as ``extra`` becomes fields."""
+    """Formats a record as one JSON object per line. The fields of ``extra`` become keys."""
 
     def format(self, record: logging.LogRecord) -> str:
         entry: dict[str, Any] = {
@@ -49,7 +49,7 @@ def _handler() -> logging.Handler:
 
 
 def configure_logging(deployment: Deployment) -> None:
-    """Log to stderr as the deployment says; handlers that a program has set up stay."""
+    """Log to stderr as the deployment says. Handlers that a program has set up stay."""
     handler = _handler()
     if deployment.log_format == "json":
         handler.setFormatter(JsonFormatter())

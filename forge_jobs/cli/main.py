@@ -49,12 +49,12 @@ from forge_jobs.cli.options import OWN_PROCESS
 def cli(context: click.Context, traceback: bool) -> None:
     """Run, watch and steer a job queue.
 
-    Every command finds its store by FORGE_STORAGE_URL or --storage.
+    Give the store by FORGE_STORAGE_URL or --storage.
     """
     assert isinstance(context.command, CommandLine)
     context.command.shows_traceback = traceback
 
 
 def main() -> None:
-    """Run the command line; exits with 0, 1 or 2."""
+    """Run the command line. Exits with 0, 1 or 2."""
     cli(prog_name="forge-jobs", obj=OWN_PROCESS)

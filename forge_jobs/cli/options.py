@@ -26,7 +26,7 @@ OWN_PROCESS = "own process"
 def _field(parameter: click.Parameter | None) -> str:
     if parameter is None:
         return "value"
-    # As it is typed: --keep-done is stored under the shorter name of a setting.
+    # As typed: --keep-done is stored under the shorter name of a setting.
     return max(parameter.opts, key=len).lstrip("-").replace("_", "-")
 
 
@@ -48,7 +48,7 @@ class DurationType(click.ParamType):  # type: ignore[type-arg] # generic only in
 
 
 class InstantType(click.ParamType):  # type: ignore[type-arg] # as above
-    """An ISO 8601 instant with its offset."""
+    """An ISO 8601 instant with an offset."""
 
     name = "instant"
 
@@ -139,7 +139,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print one JS
 
 
 def deployment_options(command: Callable[..., T]) -> Callable[..., T]:
-    """Add ``--storage`` and ``--settings``; the command is given the ``deployment`` they make."""
+    """Add ``--storage`` and ``--settings``. The command is given the ``deployment`` they make."""
 
     @click.option("--storage", "storage_url", metavar="URL", help="The store (FORGE_STORAGE_URL).")
     @click.option(
@@ -166,9 +166,9 @@ def with_store(
     *,
     create: bool = False,
 ) -> T:
-    """Run ``work`` on the deployment's store, opened for it and closed after it.
+    """Run ``work`` on the deployment's store, opened before and closed afterwards.
 
-    :param create: a store that is not there yet is made; else a mistyped URL is told as such
+    :param create: make a store that is not there yet. Else a mistyped URL is reported
     :raises ConfigError: the deployment names no store
     :raises NotFound: there is no such store
     """

@@ -1,4 +1,4 @@
-"""What commands print: JSON documents, tables, and talk."""
+"""The output of commands: JSON documents, tables, and remarks."""
 
 import sys
 import unicodedata
@@ -16,7 +16,7 @@ _UNPRINTABLE = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
 
 
 def printable(text: str) -> str:
-    """``text`` on one line, with nothing in it that a terminal would obey."""
+    """``text`` on one line, without control sequences for a terminal."""
     if text.isascii() and text.isprintable():
         return text
     return "".join(
@@ -52,7 +52,7 @@ def plain(value: object) -> Any:
 
 
 def is_terminal() -> bool:
-    """Whether people watch stdout; a closed one is no terminal."""
+    """True when people watch stdout. A closed one is no terminal."""
     return sys.stdout is not None and sys.stdout.isatty()
 
 
@@ -82,7 +82,7 @@ def emit_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, none
 
 
 def emit_fields(fields: Sequence[tuple[str, object]]) -> None:
-    """Print named values, one per line; empty ones are left out."""
+    """Print named values, one per line. Empty ones are left out."""
     given = [(name, printable(str(value))) for name, value in fields if value not in ("", None)]
     _print_aligned([[f"{name}:", value] for name, value in given])
 
@@ -108,7 +108,7 @@ def _print_rich(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     for column, width in zip(columns, widths, strict=True):
         table.add_column(column, min_width=width)
     for row in rows:
-        # Text, not str: a payload with [brackets] is shown as it is, not read as markup.
+        # Text, not str: a payload with [brackets] must not be read as markup.
         table.add_row(*(Text(cell) for cell in row))
     console.print(table)
 
@@ -126,12 +126,12 @@ def _print_records(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Non
 
 
 def instant(value: datetime | None) -> str:
-    """An instant for people: UTC, whole seconds; "" for none."""
+    """An instant for people: UTC, whole seconds. "" for none."""
     return value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%SZ") if value else ""
 
 
 def duration(value: timedelta | None) -> str:
-    """A duration for people: whole seconds from ten seconds on; "-" for none."""
+    """A duration for people: whole seconds from ten seconds on. "-" for none."""
     if value is None:
         return "-"
     whole = timedelta(seconds=1) if value >= timedelta(seconds=10) else timedelta(milliseconds=1)

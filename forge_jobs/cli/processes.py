@@ -18,16 +18,16 @@ logger = reporter(__name__)
 
 _PAUSES = Pauses(1.0, 30.0, jitter=0)
 _SETTLED_AFTER = 60.0
-"""Seconds; a process that lived so long starts the pauses from the first again."""
+"""Seconds. A process that lived so long starts the pauses from the first again."""
 
 _BEYOND_GRACE = timedelta(seconds=8)
-"""Twice what a stop takes beyond its grace at the longest."""
+"""Twice the longest time of a stop beyond the grace."""
 
 
 class Child(NamedTuple):
-    """What is started: a command, and its environment.
+    """The start of a process: a command and an environment.
 
-    The command is to stop when its stdin closes, so that no worker outlives a parent that was
+    The command is to stop when stdin closes, so that no worker outlives a parent that was
     killed.
     """
 
@@ -36,16 +36,16 @@ class Child(NamedTuple):
 
 
 class Slot:
-    """One of the processes, and its successors.
+    """The processes of one number: the first, and the successors.
 
     :param child: started anew each time
-    :param restart: start it again when it ends by itself with 0, too
+    :param restart: start the process again also after an end with 0
     """
 
     def __init__(self, number: int, child: Child, *, restart: bool) -> None:
         self.number = number
         self.exit_code: int | None = None
-        """Of the last process; None before one has ended."""
+        """Of the last process. None before one has ended."""
         self.refused = False
         """The first process has ended for bad input."""
         self._child = child
@@ -55,14 +55,14 @@ class Slot:
         self._pause = Wakeup()
 
     async def run(self) -> None:
-        """Start the process, again whenever it dies, until it is stopped or done."""
+        """Start the process, again whenever the process dies, until stopped or done."""
         clock, failures, has_run = SystemClock(), 0, False
         while not self._stopping:
             started_at = clock.elapsed()
             self.exit_code = await self._run_once()
             lived = clock.elapsed() - started_at
             if self._stopping and self.exit_code == -signal.SIGTERM:
-                # Stopped before it could listen to signals, and so before it held anything.
+                # Stopped before the process listened to signals, and so before it held anything.
                 self.exit_code = 0
             self.refused = self.exit_code == BAD_INPUT and not has_run
             if self._stopping or self.refused:
@@ -86,7 +86,7 @@ class Slot:
             *self._child.command,
             stdin=asyncio.subprocess.PIPE,
             env=self._child.environ,
-            # Ctrl-C in a terminal goes to all its processes; ours hear of it from the parent.
+            # Ctrl-C in a terminal goes to all processes there. Ours hear of it from the parent.
             start_new_session=True,
         )
         if self._stopping:
@@ -100,7 +100,7 @@ class Slot:
         self.send(signal.SIGTERM)
 
     def send(self, signum: signal.Signals) -> None:
-        """Send a signal to the process, if it runs."""
+        """Send a signal to the process, if the process runs."""
         if self._process is not None and self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 self._process.send_signal(signum)
@@ -115,12 +115,13 @@ async def run_processes(
     """Keep one process per child until a stop signal, or until all are done.
 
     A process that dies is started again, after a pause that doubles from 1 s to 30 s. The first
-    signal stops all at once, a second one hurries them; who still runs a little after ``grace``
-    is killed. A process that ends for bad input ends all: starting it again would not help. One
-    that has run with that input before is started again: its port is still held, for example.
+    signal stops all at once, a second one hurries them. A process that still runs a little after
+    ``grace`` is killed. A process that ends for bad input ends all: another start would not help.
+    A process that has run with that input before is started again: the port is still held, for
+    example.
 
     :param grace: what the processes themselves give their handlers
-    :returns: 0 when the last of each ended with 0; 2 for bad input; else 1
+    :returns: 0 when the last of each ended with 0. 2 for bad input. Else 1
     """
     slots = [Slot(number, child, restart=restart) for number, child in enumerate(children, start=1)]
     asked = asyncio.Event()

@@ -1,4 +1,4 @@
-"""A worker process: opens the store, runs a pod on it, and ends when it is time."""
+"""A worker process: opens the store, runs a pod on it, and ends in time."""
 
 import asyncio
 import contextlib
@@ -41,9 +41,10 @@ class RunMode(Enum):
 
     FOREVER = "forever"
     ONCE = "once"
-    """When nothing of its queues is due or running."""
+    """Ends when nothing of the worker's queues is due or running."""
     UNTIL_EMPTY = "until_empty"
-    """When nothing of its queues waits any more, retries and scheduled jobs included."""
+    """Ends when nothing of the worker's queues waits any more, retries and scheduled jobs
+    included."""
 
 
 def run_worker(
@@ -55,10 +56,10 @@ def run_worker(
     use_uvloop: bool = False,
     health_port: int | None = None,
 ) -> int:
-    """Run a pod until a signal, or until ``mode`` says that it is done; the exit code.
+    """Run a pod until a signal, or until ``mode`` says that the work is done. Return the exit code.
 
-    :param owns_process: the process is expected to end then, and is ended when something in it
-        does not let it; False: it goes on
+    :param owns_process: the process is expected to end then, and is ended when something in the
+        process does not let it. False: the process goes on
     :param health_port: answer ``/healthz`` and ``/readyz`` there
     :raises Unavailable: the store was not ready for a minute
     """
@@ -70,7 +71,7 @@ def run_worker(
 
 
 class _Worker:
-    """One worker process, from the first signal it may hear to its exit code."""
+    """A worker process, from the first signal to the exit code."""
 
     def __init__(
         self,
@@ -87,7 +88,7 @@ class _Worker:
         self._handle: QueueHandle | None = None
 
     async def serve(self, health_port: int | None) -> int:
-        """Run until it is time to end; the exit code."""
+        """Run until the end. Return the exit code."""
         request, code = self._request, 1
         self._last_exit.loop = asyncio.get_running_loop()
         with on_stop_signals(request.drain, request.hurry, self._last_exit.stop_asked):
@@ -98,7 +99,7 @@ class _Worker:
                         await stack.enter_async_context(HealthServer(health_port, probes))
                     code = await self._work()
             except asyncio.CancelledError:
-                # The signals are heard of elsewhere, so this came from within, and was told.
+                # Signals are caught elsewhere, so this came from within, and was logged.
                 code = 1
             finally:
                 self._last_exit.stopped(code)
@@ -110,8 +111,8 @@ class _Worker:
             return 0
         try:
             runtime = _runtime(self._deployment, self._registry, storage)
-            # What has been made so far stays for good. Each full collection would look through
-            # all of it, and meanwhile no handler runs.
+            # Objects made so far stay for good. Each full collection would look through
+            # all of them, and meanwhile no handler runs.
             gc.collect()
             gc.freeze()
             _tell_limits(self._deployment.runtime)
@@ -128,7 +129,7 @@ class _Worker:
         self._last_exit.hand_back = handle.hand_back
 
     def _ailments(self) -> list[str]:
-        """What only a new process can mend. The store's trouble is none of it."""
+        """Problems that only a new process can mend. Trouble of the store is none of them."""
         return [] if self._handle is None else self._handle.ailments()
 
     def _obstacles(self) -> list[str]:
@@ -139,7 +140,8 @@ class _Worker:
 
 
 def _tell_limits(settings: RuntimeSettings) -> None:
-    """Say what the starter must allow: killed before its time, a worker's jobs count a crash."""
+    """Log the limits that the starter must allow: killed too early, a worker's jobs count a
+    crash."""
     longest = math.ceil(settings.grace.total_seconds() + BEYOND_GRACE)
     logger.info(
         "a stop takes up to %d s: docker stop -t %d (default 10), "
@@ -152,7 +154,7 @@ def _tell_limits(settings: RuntimeSettings) -> None:
 
 
 async def _close(storage: Storage) -> None:
-    """Close, within a time that whoever waits for the process can bear."""
+    """Close, within a time that the process's supervisor can bear."""
     closing = asyncio.ensure_future(storage.aclose())
     done, _ = await asyncio.wait({closing}, timeout=_CLOSED_WITHIN)
     for each in done:
@@ -161,9 +163,9 @@ async def _close(storage: Storage) -> None:
 
 
 async def _open_patiently(url: str, request: StopRequest) -> Storage | None:
-    """The store, also when it starts at the same time as this process.
+    """Open the store, also when the store starts at the same time as this process.
 
-    None: a stop was asked for before it was there.
+    None: a stop was asked for before the store was there.
     """
     clock = SystemClock()
     until = clock.elapsed() + _READY_WITHIN.total_seconds()
@@ -219,9 +221,9 @@ def _runtime(deployment: Deployment, registry: HandlerRegistry, storage: Storage
 
 
 class _Done:
-    """Tells when a worker that ends by itself has done its work.
+    """Decides when a worker that ends by itself has done all work.
 
-    Jobs of paused queues and of kinds that nobody knows are left: they will not run.
+    Jobs of paused queues and of unknown kinds are left: they will not run.
     """
 
     def __init__(self, storage: Storage, queues: frozenset[str], mode: RunMode) -> None:

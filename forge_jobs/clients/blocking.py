@@ -30,13 +30,13 @@ def run_without_loop(connection: object, call: Callable[[], Coroutine[Any, Any, 
     """Run a coroutine of a store that works on ``connection`` in the calling thread, by hand.
 
     A store does all work on a synchronous connection in plain calls and awaits nothing, so the
-    coroutine ends at its first step and needs no event loop. The statements must run in this
+    coroutine ends at the first step and needs no event loop. The statements must run in this
     thread: the connection belongs to it.
 
     :raises InvalidInput: the connection is an asynchronous one
     """
     # Asynchronous connections and sessions have one of these, SQLAlchemy's synchronous have not.
-    # Told beforehand: a statement that waits cannot be abandoned in the middle.
+    # Refused beforehand: a statement that waits cannot be abandoned in the middle.
     if hasattr(connection, "run_sync") or hasattr(connection, "fetchrow"):
         raise InvalidInput(
             "connection",
@@ -55,13 +55,13 @@ def run_without_loop(connection: object, call: Callable[[], Coroutine[Any, Any, 
 
 
 class SyncJobClient:
-    """``JobClient`` in blocking calls, from any thread; the same names, errors and meanings.
+    """``JobClient`` in blocking calls, from any thread. The same names, errors and meanings.
 
-    Its calls run on an event loop in a thread of its own, started by the first of them. It is
-    closed at the latest when the program ends.
+    Calls run on an event loop in a separate thread, started by the first call and closed at the
+    latest when the program ends.
 
     :param open_storage: opens the storage inside that loop, for example
-        ``lambda: open_storage("sqlite:///jobs.db")``; closed with the client
+        ``lambda: open_storage("sqlite:///jobs.db")``. Closed with the client
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class SyncJobClient:
     ) -> EnqueueOutcome:
         """See ``JobClient.enqueue``.
 
-        :param connection: a synchronous SQLAlchemy connection or session; its statements run in
+        :param connection: a synchronous SQLAlchemy connection or session. Its statements run in
             the calling thread
         """
         check_request(request)
@@ -169,7 +169,8 @@ class SyncJobClient:
         with self._lock:
             if self._is_closed:
                 raise StorageError("this client is closed")
-            # A forked child has the object but not the thread, and would wait for it for good.
+            # A forked child has the object but not the thread, and would wait for the thread for
+            # good.
             if self._loop is None or self._loop.process_id != os.getpid():
                 self._loop = _LoopThread(self._open_client)
                 atexit.register(self.close)
@@ -198,7 +199,7 @@ class SyncJobClient:
         store = client.storage.jobs
         return run_without_loop(connection, lambda: store.enqueue(jobs, connection=connection))
 
-    # Last, because the name hides the builtin from the annotations below it.
+    # Last, because the name hides the builtin from the annotations below.
 
     def list(
         self, which: JobFilter | None = None, *, cursor: str | None = None, limit: int = 50
@@ -208,12 +209,12 @@ class SyncJobClient:
 
 
 class _LoopThread:
-    """A thread with an event loop, and the client that lives in it."""
+    """A thread with an event loop, and the client in that thread."""
 
     def __init__(self, open_client: Callable[[], Awaitable[ClientCalls]]) -> None:
         self._open_client = open_client
         self._ready: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event, ClientCalls]] = Future()
-        # A daemon, so that a program that forgets to close can end; atexit closes it then.
+        # A daemon, so that a program that forgets to close can end. Then atexit closes the client.
         self._thread = threading.Thread(target=self._run, name="forge-jobs-client", daemon=True)
         self._thread.start()
         self.process_id = os.getpid()
@@ -224,7 +225,7 @@ class _LoopThread:
             raise
 
     def call(self, method: Callable[[ClientCalls], Coroutine[Any, Any, T]]) -> T:
-        """Run a method of the client there, wait for it here."""
+        """Run a method of the client in the thread, and wait here for its result."""
         if threading.current_thread() is self._thread:
             raise RuntimeError("a blocking call inside its own event loop would wait for itself")
         return asyncio.run_coroutine_threadsafe(method(self.client), self.loop).result()

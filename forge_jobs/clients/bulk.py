@@ -1,4 +1,4 @@
-"""Operations on many jobs, in batches that keep nobody else waiting."""
+"""Operations on many jobs, in batches that keep no other call waiting."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 
@@ -11,7 +11,7 @@ _BULK_IDS = 500
 
 
 class BulkTotals(Struct, frozen=True):
-    """What a bulk operation did to all jobs it was asked for.
+    """The sums of a bulk operation over all jobs that it was asked for.
 
     :param changed: jobs that were changed
     :param requested: running jobs whose owner was asked to stop (cancel only)
@@ -49,7 +49,7 @@ def _parts(which: str | Iterable[str] | JobFilter) -> Iterable[JobFilter]:
     if not isinstance(which, Iterable):
         which = check_job_id(which, "which")
     ids = [which] if isinstance(which, str) else which
-    # An empty tuple in a filter means any job; a caller who lists no job means none.
+    # An empty tuple in a filter means any job. A caller who lists no job means none.
     wanted: list[JobId] = list(dict.fromkeys(check_job_id(each, "job_id") for each in ids))
     return [
         JobFilter(ids=tuple(wanted[start : start + _BULK_IDS]))

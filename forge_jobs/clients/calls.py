@@ -36,13 +36,13 @@ ATOMIC_JOBS = 500
 
 _CLOSED = "this client is closed"
 _ROW_BYTES = 400
-"""What a job takes beside its payload, roughly: bounds the size of one store call."""
+"""The size of a stored job beside its payload, roughly: bounds the size of one store call."""
 
 _Unit = tuple[NewJob, ...]
 
 
 class ClientCalls:
-    """What every client does, in the event loop of its first use. See ``JobClient``."""
+    """The methods of every client, in the event loop of its first use. See ``JobClient``."""
 
     def __init__(
         self,
@@ -64,10 +64,11 @@ class ClientCalls:
         # Two where no call waits for a disk: while one's call is under way, callers of the other
         # prepare theirs. Where calls do wait, one for all of them is worth more.
         self._plain = [self._lane(None) for _ in range(1 if storage.is_durable else 2)]
-        # Apart from the others: a key held by somebody's open transaction stalls only those
+        # Apart from the others: a key held by an open transaction stalls only those
         # who ask for keys. Sorted, so that two processes take their keys in one order.
         self._keyed = self._lane(_least_key)
-        # Of a store in several parts each queue has its own, so that none waits for another's part.
+        # In a store of several parts each queue has its own lane, so that none waits for another's
+        # part.
         self._of_queues: dict[str, Lane[_Unit, list[EnqueueOutcome]]] = {}
         self._awaited = AwaitedJobs(
             storage.jobs,
@@ -94,15 +95,15 @@ class ClientCalls:
     async def enqueue(
         self, request: EnqueueRequest, *, connection: object | None = None, **options: Any
     ) -> EnqueueOutcome:
-        """Store one job; when it returns the job is durable by the store's own rules.
+        """Store one job. At the return the job is durable by the store's own rules.
 
-        Cancelled while it waits, the job may be stored nevertheless. Repeated while the
-        store is unavailable, it stores one job: the id is chosen before.
+        When the wait is cancelled, the job may be stored nevertheless. Repeats while the store is
+        unavailable store one job: the id is chosen before.
 
         :param connection: an SQLAlchemy connection or session of the same database, or one of
-            asyncpg's own: the job commits and rolls back with it
+            asyncpg's own: the job commits and rolls back with that transaction
         :param options: put on the request, see ``EnqueueOptions``
-        :raises InvalidInput: a value is wrong; names the option and the fix
+        :raises InvalidInput: a value is wrong. Names the option and the fix
         :raises Conflict: the id is stored with other content, or the key of a
             ``Unique(mode="error")`` is held
         :raises NotFound: a job named in ``after`` does not exist
@@ -125,7 +126,7 @@ class ClientCalls:
     ) -> list[EnqueueOutcome]:
         """Store many, outcomes in their order.
 
-        All or none for up to ``ATOMIC_JOBS``; more may be stored in steps of at least that many, in
+        All or none for up to ``ATOMIC_JOBS``. More may be stored in steps of at least that many, in
         order, and an error leaves the earlier steps stored. Every request is checked before
         anything is stored. Errors and ``connection`` as in :meth:`enqueue`.
         """
@@ -137,9 +138,9 @@ class ClientCalls:
         return outcomes
 
     def prepare(self, request: EnqueueRequest, **options: Any) -> NewJob:
-        """What :meth:`enqueue` would store: defaults filled in, every value checked.
+        """The job that :meth:`enqueue` would store: defaults filled in, every value checked.
 
-        The store is not asked: what pods publish counts as far as this client has read it.
+        The store is not asked: published queues count as far as this client has read them.
 
         :raises InvalidInput: a value is wrong
         """
@@ -148,9 +149,9 @@ class ClientCalls:
         return prepare(request, self._handlers, self._router, self._routes.as_known)
 
     def prepare_many(self, requests: Sequence[EnqueueRequest]) -> tuple[NewJob, ...]:
-        """What :meth:`enqueue_many` would store.
+        """The jobs that :meth:`enqueue_many` would store.
 
-        :raises NotLookedUp: what pods publish has to be read first, see :meth:`prepared`
+        :raises NotLookedUp: the published queues have to be read first, see :meth:`prepared`
         """
         return prepare_many(requests, self._handlers, self._router, self._routes.asked)
 
@@ -185,7 +186,7 @@ class ClientCalls:
         return await min(self._plain, key=_callers).submit(unit)
 
     def _lane_of(self, unit: _Unit) -> Lane[_Unit, list[EnqueueOutcome]]:
-        """Of its queue, or queues."""
+        """The lane of the unit's queue, or queues."""
         queues = " ".join(sorted({job.queue for job in unit}))
         lane = self._of_queues.get(queues)
         if lane is None:
@@ -211,17 +212,17 @@ class ClientCalls:
         return (await self._jobs.get([wanted])).get(wanted)
 
     async def result(self, job_id: str, timeout: timedelta | float) -> Any:
-        """Wait until the job has ended; what its handler returned, as JSON types.
+        """Wait until the job has ended. Return the handler's result, as JSON types.
 
         None for a job that keeps no result. All callers of this client share their looks at the
         store: after 20 ms, then ever more rarely, at last once a second.
 
-        :param timeout: a timedelta or seconds; zero looks once
-        :raises JobDead: it gave up; with the remote traceback
-        :raises JobCancelled: it was cancelled or expired
-        :raises NotFound: there is no such job (any more), or its result is no longer kept, or was
-            nothing that JSON can carry
-        :raises ResultTimeout: it had not ended in time
+        :param timeout: a timedelta or seconds. Zero looks once
+        :raises JobDead: the job gave up. With the remote traceback
+        :raises JobCancelled: the job was cancelled or expired
+        :raises NotFound: there is no such job (any more), or the result is no longer kept, or was
+            not JSON
+        :raises ResultTimeout: the job had not ended in time
         """
         self._check_open()
         wanted = check_job_id(job_id, "job_id")
@@ -230,7 +231,7 @@ class ClientCalls:
         return read_result(await self._awaited.ended(wanted, limit))
 
     async def explain(self, job_id: str) -> Explanation:
-        """Why the job is where it is.
+        """Explain why the job does not run, or how it runs.
 
         :raises NotFound: there is no such job
         """
@@ -254,7 +255,7 @@ class ClientCalls:
     # -- changes -----------------------------------------------------------------------------
 
     async def cancel(self, which: str | Iterable[str] | JobFilter) -> BulkTotals:
-        """Cancel waiting jobs and ask running ones to stop; see ``JobStore.cancel``.
+        """Cancel waiting jobs and ask running ones to stop. See ``JobStore.cancel``.
 
         :param which: one id, several, or all that match, in bounded batches
         """
@@ -276,7 +277,7 @@ class ClientCalls:
         return await in_batches(self._jobs.run_now, which)
 
     async def delete(self, which: str | Iterable[str] | JobFilter) -> BulkTotals:
-        """Remove jobs for good; running ones are refused."""
+        """Remove jobs for good. Running ones are refused."""
         return await in_batches(self._jobs.delete, which)
 
     # -- end ---------------------------------------------------------------------------------
@@ -306,7 +307,7 @@ class ClientCalls:
         self._home.here()
         return self.storage.jobs
 
-    # Last, because the name hides the builtin from the annotations below it.
+    # Last, because the name hides the builtin from the annotations below.
 
     async def list(
         self, which: JobFilter | None = None, *, cursor: str | None = None, limit: int = 50

@@ -11,15 +11,15 @@ class JobClient(ClientCalls):
     """Enqueues jobs, waits for them and changes them.
 
     Belongs to the event loop of its first use: calls from another raise ``WrongEventLoop``.
-    :attr:`sync` is its blocking twin, for any thread. Closing it
-    waits for what is being enqueued; the storage stays open.
+    :attr:`sync` is its blocking twin, for any thread. :meth:`aclose`
+    waits for jobs that are being enqueued. The storage stays open.
 
     :param handlers: payloads of their kinds are checked against their signatures, and their
         defaults hold also for requests made by kind
     :param router: chooses the queue where neither request nor handler names one, see
         ``prefix_router``. Of a kind whose handler is not in ``handlers`` the queue that pods
-        publish counts first. Where nothing names a queue, it is ``default``
-    :param repeat_for: how long an enqueue is repeated while the store is unavailable, or somebody's
+        publish counts first. Where nothing names a queue, the queue is ``default``
+    :param repeat_for: how long an enqueue is repeated while the store is unavailable, or an
         open transaction holds the unique key
     """
 
@@ -27,7 +27,7 @@ class JobClient(ClientCalls):
 
     @property
     def sync(self) -> SyncJobClient:
-        """The same in blocking calls, usable from any thread; closed with this client.
+        """The same in blocking calls, usable from any thread. Closed with this client.
 
         Works on an event loop, a thread and connections of its own, opened at the first call.
         """

@@ -34,10 +34,10 @@ _WHOLE_AT_ONCE = 50
 
 
 class _Wait:
-    """One caller that waits for one job.
+    """A caller that waits for one job.
 
-    :param limit: seconds; of the whole wait
-    :param until: ``Clock.elapsed`` at its end
+    :param limit: seconds. Of the whole wait
+    :param until: ``Clock.elapsed`` at the end of the wait
     """
 
     __slots__ = ("at", "future", "job_id", "limit", "pause", "until")
@@ -58,7 +58,7 @@ class AwaitedJobs:
 
     One task looks for all callers: after 20 ms, then ever more rarely, at last once a second.
     Waits that are due at nearly the same time share a look, and no two looks are under way at
-    once. The payload and the result of a job are read when it has ended, unless few are waited
+    once. The payload and the result of a job are read after the end, unless few are waited
     for.
 
     Belongs to the event loop of its first use.
@@ -82,21 +82,21 @@ class AwaitedJobs:
     async def ended(self, job_id: JobId, limit: float) -> Job:
         """The job, once it has ended.
 
-        :param limit: seconds; zero looks once
+        :param limit: seconds. Zero looks once
         :raises NotFound: there is no such job (any more)
-        :raises ResultTimeout: it had not ended in time
+        :raises ResultTimeout: the job had not ended in time
         """
         loop = asyncio.get_running_loop()
         wait = _Wait(job_id, limit, self._clock.elapsed() + limit, loop.create_future())
         self._waits.append(wait)
         self._news.set()
         if self._task is None:
-            # As a lane's task: one with the context of its first caller would be that caller's.
+            # As a lane's task: a context copied from the first caller would be that caller's.
             self._task = loop.create_task(self._run(), context=contextvars.Context())
         return await wait.future
 
     def end(self, error: StorageError) -> None:
-        """Raise this error to whoever waits."""
+        """Raise this error in all waiting callers."""
         waits, self._waits = self._waits, []
         for wait in waits:
             _fail(wait, error)
@@ -127,7 +127,7 @@ class AwaitedJobs:
         try:
             found = await self._states(list({wait.job_id: None for wait in due}))
         except PartlyUnavailable as error:
-            # Ends of other jobs are told all the same.
+            # Ends of other jobs are delivered all the same.
             self._put_off([wait for wait in due if wait.job_id in error.unknown], error)
             for wait in due:
                 if wait.job_id not in error.unknown:
@@ -155,7 +155,7 @@ class AwaitedJobs:
                 _fail(wait, error)
 
     async def _states(self, ids: Sequence[JobId]) -> Mapping[JobId, Job | JobStatus]:
-        """The whole job of those that have ended, of others its status at least."""
+        """Read jobs that have ended whole, of others at least the status."""
         if len(ids) <= _FEW:
             return await self._jobs.get(ids)
         found: dict[JobId, Job | JobStatus] = {}
@@ -190,7 +190,7 @@ class AwaitedJobs:
             wait.future.set_exception(ResultTimeout(text))
 
     def _goes_on(self, wait: _Wait) -> bool:
-        """Set the time of the next look; False when the caller's time is up."""
+        """Set the time of the next look. False when the caller's time is up."""
         left = wait.until - self._clock.elapsed()
         wait.at = _now() + min(wait.pause, left)
         wait.pause = min(2 * wait.pause, _LONGEST_POLL_S)
@@ -219,7 +219,7 @@ def _parts(ids: Sequence[JobId], size: int) -> Iterator[tuple[JobId, ...]]:
 
 
 def read_result(job: Job) -> Any:
-    """What the handler of an ended job returned, or its error; see ``JobClient.result``."""
+    """Return the result of an ended job, or raise the error. See ``JobClient.result``."""
     return _READ[job.status](job)
 
 

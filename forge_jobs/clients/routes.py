@@ -1,4 +1,5 @@
-"""The queues of kinds whose handler is not at hand: what pods publish, as one client knows it."""
+"""The queues of kinds whose handler is not at hand, as pods publish them and a client knows
+them."""
 
 import difflib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -25,17 +26,17 @@ _MOST_NOTED = 1_000
 
 
 class NotLookedUp(Exception):
-    """What pods publish of a kind has to be read first."""
+    """The published queue of a kind has to be read first."""
 
 
 class PublishedRoutes:
-    """What the pods publish of kinds and their queues, read from the store when it is needed.
+    """The published kinds and queues of the pods, read from the store when needed.
 
-    A client reads at most once in ``UNKNOWN_FOR_S``. It keeps what it has read when the pods have
+    A client reads at most once in ``UNKNOWN_FOR_S``. The client keeps the answer when the pods have
     gone, so that jobs go to the right queue while a fleet is down.
 
     :param read: asks the store
-    :param registry: the handlers at hand; a kind that is nearly one of theirs may be misspelt
+    :param registry: the handlers at hand. A kind that is nearly one of theirs may be misspelt
     """
 
     def __init__(
@@ -71,7 +72,7 @@ class PublishedRoutes:
         return self._queues.get(kind)
 
     def is_known(self, kind: str) -> bool:
-        """Whether a pod has published the kind."""
+        """True when a pod has published the kind."""
         return kind in self._queues
 
     def misspelt(self, kind: str) -> str | None:
@@ -117,7 +118,7 @@ class KnownRoutes:
     def queue_of(self, kind: str) -> str | None:
         """The queue that pods name for the kind.
 
-        :raises NotLookedUp: it has to be read first
+        :raises NotLookedUp: the published queues have to be read first
         :raises InvalidInput: no pod knows the kind, and a handler at hand is called nearly so
         """
         if not self._may_answer(kind):
@@ -131,9 +132,9 @@ class KnownRoutes:
         return self._routes.queue_of(kind)
 
     def note_named(self, kind: str, queue: str) -> None:
-        """A request names its queue: warn when the kind seems misspelt all the same.
+        """Note that a request names its queue, and warn when the kind seems misspelt all the same.
 
-        :raises NotLookedUp: it has to be read first
+        :raises NotLookedUp: the published queues have to be read first
         """
         near = self._routes.misspelt(kind)
         if near is None:

@@ -32,7 +32,7 @@ _SETTINGS = {
     "grace": "3s",
 }
 
-# Waits for the end of the demo, which closes the pipe however it ends, then removes the folder.
+# Waits for the end of the demo, which closes the pipe in any case, then removes the folder.
 _JANITOR = """
 import os, shutil, sys, time
 sys.stdin.buffer.read()
@@ -45,7 +45,7 @@ for _ in range(100):
 
 
 class Member:
-    """One worker process."""
+    """A worker process."""
 
     def __init__(self, name: str, url: str, folder: Path) -> None:
         self.name = name
@@ -54,11 +54,11 @@ class Member:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "forge_jobs", "worker", "--stop-on-eof"],
                 env=child_environment({**_SETTINGS, "storage_url": url, "worker_id": name}),
-                # The worker stops when this pipe closes, so it cannot outlive the demo.
+                # The worker stops when this pipe closes, so no worker outlives the demo.
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
-                # Ctrl-C is for the demo, which then stops its workers in order.
+                # Ctrl-C is for the demo, which then stops the workers in order.
                 start_new_session=True,
             )
 
@@ -71,14 +71,14 @@ class Member:
         return self._process.poll() is None
 
     def freeze(self) -> None:
-        """Stop it where it stands; nothing of it moves until it is thawed or killed."""
+        """Stop the worker in the middle. Nothing moves until it is thawed or killed."""
         self._process.send_signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
         self._process.send_signal(signal.SIGCONT)
 
     def kill(self) -> None:
-        """SIGKILL: it cannot finish, clean up or say goodbye."""
+        """SIGKILL: the worker cannot finish, clean up or say goodbye."""
         self._process.kill()
         self._process.wait()
 
@@ -87,7 +87,7 @@ class Member:
             self._process.terminate()
 
     def reap(self, timeout: float) -> None:
-        """Wait for its end, and bring it about after ``timeout`` seconds."""
+        """Wait for the worker's end, and bring it about after ``timeout`` seconds."""
         try:
             self._process.wait(timeout)
         except subprocess.TimeoutExpired:
@@ -97,14 +97,14 @@ class Member:
                 self._process.stdin.close()
 
     def last_words(self) -> str:
-        """The last line of its log, for a worker that ended by itself."""
+        """The last line of the log, for a worker that ended by itself."""
         lines = self._log.read_text(errors="replace").splitlines()
         return lines[-1] if lines else "it said nothing"
 
 
 @contextmanager
 def two_workers(url: str, folder: Path) -> Iterator[tuple[Member, Member]]:
-    """Two workers on the store; both are gone afterwards."""
+    """Two workers on the store. Both are gone afterwards."""
     members = []
     try:
         for name in ("1", "2"):

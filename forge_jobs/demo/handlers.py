@@ -1,4 +1,4 @@
-"""The demo's handlers, loaded by its worker processes as any user's handlers are."""
+"""The demo's handlers, loaded by the worker processes as any user's handlers are."""
 
 import hashlib
 import os
@@ -23,7 +23,7 @@ handlers = HandlerRegistry()
 
 
 class FileFacts(Struct, frozen=True):
-    """What was found out about one file."""
+    """The size and the counts of one file."""
 
     sha256: str
     lines: int
@@ -31,7 +31,7 @@ class FileFacts(Struct, frozen=True):
 
 
 def measure(path: Path) -> FileFacts:
-    """Hash a file and count its lines and words."""
+    """Hash a file and count the lines and words."""
     digest, lines, words, in_word = hashlib.sha256(), 0, 0, False
     with path.open("rb") as stream:
         while chunk := stream.read(_CHUNK):
@@ -53,7 +53,7 @@ def _seen(ctx: JobContext, **fields: object) -> Seen:
     return Seen(**(entry | fields))  # type: ignore[arg-type]
 
 
-# Without jitter, so that the demo's end can be foreseen; a real handler should keep it.
+# Without jitter, so that the demo's end can be foreseen. A real handler should keep the jitter.
 @handlers.job(
     "demo.count_file", queue=FILES, max_attempts=4, retry=Fixed(timedelta(seconds=1), jitter=False)
 )
@@ -76,7 +76,7 @@ async def count_file(ctx: JobContext, path: str, ledger: str, pace: float) -> Fi
 
 @handlers.job("demo.report", queue=REPORTS)
 def report(ctx: JobContext, ledger: str, name: str) -> dict[str, int]:
-    """Sum up the ledger as it stands, once the jobs it waits for have settled."""
+    """Sum up the ledger, once the jobs before this one have settled."""
     folder = Path(ledger)
     books = balance(read_handed_out(folder), read_seen(folder))
     text = f"{books.files} files, {books.lines} lines, {books.words} words\n"
@@ -87,7 +87,7 @@ def report(ctx: JobContext, ledger: str, name: str) -> dict[str, int]:
 
 @handlers.job("demo.ping", queue=PINGS)
 async def ping(ctx: JobContext, ledger: str) -> None:
-    """Note when it was picked up."""
+    """Note the time of the pickup."""
     append(Path(ledger) / SEEN, [_seen(ctx)])
 
 

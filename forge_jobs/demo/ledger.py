@@ -1,4 +1,4 @@
-"""What was handed out and what was done, in append-only files outside the store.
+"""Jobs handed out and jobs done, in append-only files outside the store.
 
 The demo's claim that nothing was lost is counted from these alone. Each line is one ``write`` to
 a file opened with O_APPEND, so lines of several processes do not mix, and a killed process
@@ -21,7 +21,7 @@ SEEN = "seen.jsonl"
 class HandedOut(Struct, frozen=True):
     """A job that ``enqueue`` accepted.
 
-    :param path: its file; "" for other jobs
+    :param path: the job's file. "" for other jobs
     """
 
     job_id: str
@@ -30,10 +30,10 @@ class HandedOut(Struct, frozen=True):
 
 
 class Seen(Struct, frozen=True, kw_only=True):
-    """What a handler says of one run.
+    """A handler's note of one run.
 
     :param at_us: microseconds since the epoch
-    :param outcome: ``missing``: there is no such file, so the run failed; ``gave_up``: the same
+    :param outcome: ``missing``: there is no such file, so the run failed. ``gave_up``: the same
         in the last attempt
     """
 
@@ -74,7 +74,7 @@ def append(file: Path, entries: Sequence[Struct]) -> None:
 
 
 def read_handed_out(folder: Path) -> list[HandedOut]:
-    """Every job that was handed out, in order."""
+    """The jobs that were handed out, in order."""
     return [msgspec.json.decode(line, type=HandedOut) for line in _lines(folder / HANDED_OUT)]
 
 

@@ -1,4 +1,4 @@
-"""What happens in the demo, and when."""
+"""The course of the demo."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -44,7 +44,7 @@ class DemoFailed(ForgeJobsError):
 
 
 class Plan(Struct, frozen=True, kw_only=True):
-    """What to play.
+    """The plan of a demo.
 
     :param files: one job for each
     :param folder: of the ledger, and of the files that appear late
@@ -57,9 +57,9 @@ class Plan(Struct, frozen=True, kw_only=True):
 
 
 class Play:
-    """One run of the demo, seen and steered from outside the workers.
+    """A run of the demo, seen and steered from outside the workers.
 
-    :param members: the worker processes; one of them is killed
+    :param members: the worker processes. One of them is killed
     """
 
     def __init__(self, storage: Storage, plan: Plan, members: Sequence[Member], view: View) -> None:
@@ -138,7 +138,7 @@ class Play:
     # -- watching ------------------------------------------------------------------------------
 
     async def _watch(self, stopped: anyio.Event) -> bool:
-        """True when all has settled; False when the time was up or somebody stopped it."""
+        """True when all has settled. False when the time was up or the demo was stopped."""
         while self._elapsed() < _DEADLINE and not stopped.is_set():
             observation = await self._observe()
             self._view.show(observation)
@@ -182,7 +182,7 @@ class Play:
                 raise DemoFailed(f"worker {member.name} ended by itself: {member.last_words()}")
 
     async def _kill_one(self) -> None:
-        """Kill the worker that leads, at a moment when it holds jobs."""
+        """Kill the leading worker, at a moment when it holds jobs."""
         victim = await self._leading_member()
         victim.freeze()
         held = 0
@@ -274,7 +274,7 @@ class Play:
 
 
 async def clear(storage: Storage) -> None:
-    """Remove what a demo leaves in a store: its schedule and its jobs."""
+    """Remove the demo's schedule and jobs from a store."""
     if await storage.cron.get_schedule(SCHEDULE):
         await storage.cron.delete_schedule(SCHEDULE)
     which = JobFilter(queues=QUEUES)

@@ -1,4 +1,4 @@
-"""Where the demo keeps its jobs: in a part of the store that is its own."""
+"""The store of the demo: a part of its own in a given store, a file, or a server."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,13 +21,13 @@ ServerKind = Literal["postgres", "redis"]
 
 
 class StoreInUse(ForgeJobsError):
-    """Other pods work on the store; the demo's short leases and its kills are not for them."""
+    """Other pods work on the store. The demo's short leases and its kills are not for them."""
 
 
 class Stage(Struct, frozen=True):
     """A store to play on.
 
-    :param leaves: what stays in it afterwards, for people
+    :param leaves: what stays in the store afterwards, for people
     """
 
     url: str
@@ -35,12 +35,12 @@ class Stage(Struct, frozen=True):
 
 
 def in_folder(folder: Path) -> Stage:
-    """A file that goes with its folder."""
+    """A file in the demo's folder, removed together."""
     return Stage(f"sqlite:///{quote(str(folder / 'jobs.db'))}")
 
 
 def in_store(url: str) -> Stage:
-    """A part of somebody's store, apart from what else is there; the URL may choose which.
+    """A part of a given store, apart from what else is there. The URL may choose the part.
 
     :raises InvalidInput: only one process could use such a store
     """
@@ -64,7 +64,7 @@ def in_store(url: str) -> Stage:
 
 
 def _with_option(url: str, name: str, value: str) -> str:
-    """The URL, in which an option that it does not name has this value."""
+    """The URL with this value for an option that is not named there."""
     _, _, query = url.partition("?")
     if name in dict(parse_qsl(query)):
         return url
@@ -73,9 +73,9 @@ def _with_option(url: str, name: str, value: str) -> str:
 
 @contextmanager
 def on_a_server(kind: ServerKind) -> Iterator[Stage]:
-    """A server that syncs each commit to the disk, and is gone afterwards with all its data.
+    """A server that syncs each commit to the disk, and is gone afterwards with its data.
 
-    :raises ServerError: its programs are not installed, or do not start
+    :raises ServerError: the programs are not installed, or do not start
     """
     from forge_jobs.testing.servers import PostgresServer, RedisServer
 

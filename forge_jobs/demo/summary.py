@@ -1,4 +1,4 @@
-"""What the demo has to say at its end."""
+"""The report at the end of the demo."""
 
 import math
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from forge_jobs.demo.ledger import Balance, Seen
 
 
 class Pickup(Struct, frozen=True):
-    """Percentiles in milliseconds; None when nothing was measured."""
+    """Percentiles in milliseconds. None when nothing was measured."""
 
     p50: float | None
     p95: float | None
@@ -25,8 +25,8 @@ class Summary(Struct, frozen=True, kw_only=True):
     :param throughput: files per second, from the first to the last
     :param pickup_ms: from enqueue to the handler's start, on a queue with free workers,
         measured while the files were worked on
-    :param takeover_seconds: from the kill until the last of its jobs was free again; None:
-        nobody was killed
+    :param takeover_seconds: from the kill until the last job of the killed worker was free again.
+        None: no worker was killed
     """
 
     jobs: int
@@ -62,7 +62,7 @@ def throughput(seen: Sequence[Seen], books: Balance) -> float:
 
 
 def percentile(values: Sequence[float], share: float) -> float | None:
-    """The nearest-rank percentile; None of nothing."""
+    """The nearest-rank percentile. None of nothing."""
     ordered = sorted(values)
     return ordered[max(math.ceil(share * len(ordered)) - 1, 0)] if ordered else None
 

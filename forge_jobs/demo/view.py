@@ -41,7 +41,7 @@ class Observation(Struct, frozen=True, kw_only=True):
         return self.counts.get(queue, {}).get("done", 0)
 
     def active(self, *queues: str) -> int:
-        """How many jobs have not ended yet; of all queues when none is named."""
+        """How many jobs have not ended yet. Of all queues when none is named."""
         return sum(
             by_status.get(status, 0)
             for queue, by_status in self.counts.items()
@@ -50,7 +50,7 @@ class Observation(Struct, frozen=True, kw_only=True):
         )
 
     def is_served(self, queue: str) -> bool:
-        """Whether a live pod has a slot for a queue."""
+        """True when a live pod has a slot for a queue."""
         return any(
             pod.slots[queue].grant
             for pod in self.pods
@@ -59,7 +59,7 @@ class Observation(Struct, frozen=True, kw_only=True):
 
 
 class View(Protocol):
-    """Where the demo is shown. A context manager: it is open while the demo runs."""
+    """A display of the demo. A context manager: open while the demo runs."""
 
     def __enter__(self) -> "View": ...
 
@@ -110,7 +110,7 @@ class SilentView:
 
 
 class PlainView(SilentView):
-    """One line a second, and one for each thing that happens."""
+    """A line per second, and a line per event."""
 
     def __init__(self) -> None:
         self._pace = _Pace()

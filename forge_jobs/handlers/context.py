@@ -1,4 +1,4 @@
-"""What a handler sees of its job: a Protocol, so that tests can pass anything of that shape."""
+"""The handler's view of its job: a Protocol, so that tests can pass anything of that shape."""
 
 import logging
 from collections.abc import Iterable, Mapping
@@ -20,7 +20,7 @@ class RateLimits(Protocol):
     ) -> bool:
         """Take ``count`` tokens, or none: False when they are not there within ``wait``.
 
-        :param wait: how long to wait for them, a timedelta or seconds; None does not wait
+        :param wait: how long to wait for them, a timedelta or seconds. None does not wait
         :raises NotFound: no such scope was declared
         """
         ...
@@ -34,14 +34,14 @@ class RateLimits(Protocol):
 
 
 class SyncRateLimits(Protocol):
-    """:class:`RateLimits` for ``def`` handlers; blocks the calling thread."""
+    """:class:`RateLimits` for ``def`` handlers. Blocks the calling thread."""
 
     def acquire(self, scope: str, count: int = 1, *, wait: timedelta | float | None = None) -> bool:
         """See :meth:`RateLimits.acquire`.
 
         A stop of the run (cancel, timeout, shutdown, lost claim) ends the wait.
 
-        :raises asyncio.CancelledError: the run is being stopped; let it pass
+        :raises asyncio.CancelledError: the run is being stopped. Let it pass
         """
         ...
 
@@ -49,7 +49,7 @@ class SyncRateLimits(Protocol):
 
 
 class SyncJobContext(Protocol):
-    """What of :class:`JobContext` waits, for ``def`` handlers; blocks the calling thread."""
+    """The blocking side of :class:`JobContext`, for ``def`` handlers. Blocks the calling thread."""
 
     @property
     def rate_limit(self) -> SyncRateLimits: ...
@@ -64,9 +64,9 @@ class SyncJobContext(Protocol):
 class JobContext(Protocol):
     """The running job. A handler gets it by annotating one parameter with this class.
 
-    Put it first: ``async def sync(ctx: JobContext, repo: str)``. Then a type checker holds
-    ``sync.request(...)`` to the other parameters. Elsewhere it works the same, but a wrong
-    argument is refused only when the request is made.
+    Put the context first: ``async def sync(ctx: JobContext, repo: str)``. Then a type checker
+    holds ``sync.request(...)`` to the other parameters. Elsewhere the context works too, but a
+    wrong argument is refused only when the request is made.
     """
 
     @property
@@ -76,7 +76,7 @@ class JobContext(Protocol):
 
     @property
     def kind(self) -> str:
-        """As the job was stored; an alias when it was enqueued under one."""
+        """The kind of the stored job. An alias when the job was enqueued under one."""
         ...
 
     @property
@@ -86,7 +86,7 @@ class JobContext(Protocol):
 
     @property
     def attempt(self) -> int:
-        """Of this run, from 1; runs that were handed back do not count."""
+        """Of this run, from 1. Runs that were handed back do not count."""
         ...
 
     @property
@@ -98,10 +98,10 @@ class JobContext(Protocol):
     def token(self) -> int:
         """Grows with every claim of the job: a fencing token for systems that check one.
 
-        Microseconds since 1970 by the store's clock, or one more than the claim before; below 2^53.
-        Where a store loses its last writes, by a failover or a restored copy, it still grows as far
-        as the clocks of the two servers agree: behind a server whose clock is a second back it may
-        be up to that second lower than what a lost claim had.
+        Microseconds since 1970 by the store's clock, or one more than the claim before. Below 2^53.
+        Where a store loses its last writes, by a failover or a restored copy, the token still grows
+        as far as the clocks of the two servers agree: behind a server whose clock is a second back
+        the token may be up to that second lower than that of a lost claim.
         """
         ...
 
@@ -136,7 +136,7 @@ class JobContext(Protocol):
         a RuntimeError that says so.
 
         An ``async def`` handler that ends without having awaited a call of its context makes its
-        job dead at once: the call did nothing, and a retry would forget it again.
+        job dead at once: the call did nothing, and a retry would forget the await again.
         """
         ...
 
@@ -147,7 +147,7 @@ class JobContext(Protocol):
 
     @property
     def stop_reason(self) -> StopReason | None:
-        """Why the run is being stopped; None while it is not."""
+        """The reason why the run is being stopped. None while it is not."""
         ...
 
     def extend_timeout(self, by: timedelta | float) -> None:
@@ -157,26 +157,26 @@ class JobContext(Protocol):
     async def finish_in(self, connection: object, result: object = None) -> None:
         """End the job as done inside a transaction that the handler holds open.
 
-        What the handler has written and the end of its job are committed together, so that work
+        The writes of the handler and the end of the job are committed together, so that work
         is never done twice, nor counted as done and lost. The handler commits, and should return
         soon. Once committed, the job is done whatever the handler raises afterwards. After a
         rollback nothing has happened: the job ends as the handler does.
 
-        While the transaction is open nobody takes the job away, however long that is.
+        While the transaction is open no reaper takes the job away, however long that is.
 
         :param connection: an SQLAlchemy connection or session, or a raw asyncpg connection, of
             the store's own database
         :param result: stored in place of what the handler returns
-        :raises Conflict: the claim was lost: somebody else may run the job, so roll back
-        :raises InvalidInput: ``connection`` is of another database, or the store (Redis) has none;
-            or the job keeps its result and this one is not of the handler's return type
+        :raises Conflict: the claim was lost: another worker may run the job, so roll back
+        :raises InvalidInput: ``connection`` is of another database, or the store (Redis) has none.
+            Or the job keeps results and this result is not of the handler's return type
         """
         ...
 
     async def enqueue(self, request: EnqueueRequest, **options: object) -> EnqueueOutcome:
-        """Enqueue another job; see ``JobClient.enqueue``."""
+        """Enqueue another job. See ``JobClient.enqueue``."""
         ...
 
     async def enqueue_many(self, requests: Iterable[EnqueueRequest]) -> list[EnqueueOutcome]:
-        """Enqueue several; see ``JobClient.enqueue_many``."""
+        """Enqueue several. See ``JobClient.enqueue_many``."""
         ...

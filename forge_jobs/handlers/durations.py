@@ -12,10 +12,10 @@ _ZERO = timedelta(0)
 
 
 def check_duration(field: str, value: object, *, above_zero: bool = False) -> timedelta:
-    """``value`` as a timedelta; not negative, at most a hundred years.
+    """``value`` as a timedelta. Not negative, at most a hundred years.
 
     :param above_zero: refuse zero too
-    :raises InvalidInput: it is neither a timedelta nor a finite number, or out of bounds
+    :raises InvalidInput: neither a timedelta nor a finite number, or out of bounds
     """
     fix = f"give seconds or a timedelta, {'above zero' if above_zero else 'zero or more'}"
     if isinstance(value, timedelta):

@@ -35,11 +35,11 @@ R = TypeVar("R")
 
 
 class Handler(Generic[P, R]):
-    """The function of one kind. Calling it calls the plain function.
+    """The function of one kind. A call of the handler calls the plain function.
 
     :param function: called with the payload's fields as keyword arguments
-    :param kind: under which jobs are stored
-    :param aliases: further kinds it runs, so that a rename strands no stored job
+    :param kind: the name under which jobs are stored
+    :param aliases: further kinds of this handler, so that a rename strands no stored job
     :raises RegistrationError: the function cannot be a handler as written
     """
 
@@ -73,7 +73,7 @@ class Handler(Generic[P, R]):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> object:
-            # What other libraries call it.
+            # The name that other libraries use.
             hint = ""
             if name in _ENQUEUES:
                 hint = (
@@ -90,7 +90,7 @@ class Handler(Generic[P, R]):
     def request(self, *args: P.args, **kwargs: P.kwargs) -> EnqueueRequest:
         """A request to run this handler with these arguments, the context left out.
 
-        :raises InvalidInput: they do not fit the annotations; names the field, as
+        :raises InvalidInput: they do not fit the annotations. Names the field, as
             ``sync_issue.number``
         """
         payload = CheckedJson(self.signature.encode(args, kwargs))
@@ -114,10 +114,10 @@ class Handler(Generic[P, R]):
             raise UndecodablePayload(f"{self.name}{mismatch.path}", mismatch.problem) from None
 
     def encode_result(self, value: object) -> str | None:
-        """What the function returned, as JSON text. None is kept as ``null``, so that a result
-        of None can be told from one that is no longer there.
+        """Encode the return value as JSON text. None is kept as ``null``, so that a result
+        of None differs from a result that is no longer there.
 
-        :raises InvalidInput: it cannot be stored; the field is ``result``
+        :raises InvalidInput: the value cannot be stored. The field is ``result``
         """
         if value is None:
             return "null"
@@ -132,17 +132,17 @@ class Handler(Generic[P, R]):
             return encode_json("result", plain)
 
     def same_function(self, other: "Handler[..., Any]") -> bool:
-        """Whether both stand for one function, also after its module was reloaded."""
+        """True when both stand for one function, also after a reload of the module."""
         if self.function is other.function:
             return True
         if (self.__module__, self.__qualname__) != (other.__module__, other.__qualname__):
             return False
-        # Lambdas and local functions share their names; a reload leaves their code equal.
+        # Lambdas and local functions share their names. A reload leaves their code equal.
         return "<" not in self.__qualname__ or _code(self) == _code(other)
 
 
 def is_async(function: Callable[..., object]) -> bool:
-    """Whether calling it gives an awaitable; looks through partials and callable objects."""
+    """True when a call gives an awaitable. Looks through partials and callable objects."""
     while hasattr(function, "func"):
         function = function.func
     if inspect.iscoroutinefunction(function):

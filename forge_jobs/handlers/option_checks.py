@@ -14,7 +14,7 @@ _ATTEMPTS_FIX = f"give 1 to {MAX_MAX_ATTEMPTS}, or None for no bound"
 def check_priority(value: object) -> int:
     """``value`` as a priority, lower first.
 
-    :raises InvalidInput: it is no integer, or out of bounds
+    :raises InvalidInput: the value is no integer, or out of bounds
     """
     if type(value) is not int:
         raise InvalidInput("priority", f"is {a_type(value)}", _PRIORITY_FIX)
@@ -26,7 +26,7 @@ def check_priority(value: object) -> int:
 def check_attempts(value: object) -> int | None:
     """``value`` as a bound of attempts, None for no bound.
 
-    :raises InvalidInput: it is no integer, or out of bounds
+    :raises InvalidInput: the value is no integer, or out of bounds
     """
     if value is None:
         return None

@@ -9,16 +9,16 @@ from forge_jobs.policy.backoff import RetryPolicy
 
 
 class HandlerOptions(Struct, frozen=True, kw_only=True):
-    """What is used where a request says nothing.
+    """Options for jobs whose request names none.
 
     :param queue: None: the router chooses
     :param max_attempts: None means no bound
-    :param timeout: of one run; None means no limit
-    :param retry: how long to wait before the next attempt; None: as the queue's settings say
-    :param retry_on: only these exceptions are retried; None: all
+    :param timeout: of one run. None means no limit
+    :param retry: how long to wait before the next attempt. None: as the queue's settings say
+    :param retry_on: only these exceptions are retried. None: all
     :param never_retry_on: these make the job dead at once, also where ``retry_on`` lists them
-    :param max_crashes: the crash that makes the job dead; None: the runtime's setting
-    :param max_snoozes: hand-backs by snooze or throttle before the next one makes the job dead;
+    :param max_crashes: after this many crashes the job is dead. None: the runtime's setting
+    :param max_snoozes: hand-backs by snooze or throttle before the next one makes the job dead.
         None: they are bounded by the runtime's ``snooze_budget``, a time
     """
 
@@ -35,7 +35,7 @@ class HandlerOptions(Struct, frozen=True, kw_only=True):
     max_snoozes: int | None = None
 
     def is_retryable(self, error: BaseException) -> bool:
-        """Whether a run that raised ``error`` may be tried again, attempts permitting."""
+        """True when a run that raised ``error`` may be tried again, attempts permitting."""
         if isinstance(error, self.never_retry_on):
             return False
         return self.retry_on is None or isinstance(error, self.retry_on)

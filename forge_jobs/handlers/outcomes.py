@@ -1,6 +1,6 @@
-"""What a handler may raise, or return, to say how its run ended.
+"""Outcomes: exceptions that a handler raises, or returns, to say how the run ended.
 
-Anything else it raises is a failure, anything else it returns a success. The text of a failure
+Any other exception is a failure, any other return value a success. The text of a failure
 is stored with the job, so it should hold no secrets.
 """
 
@@ -29,7 +29,7 @@ def remaining(field: str, value: object) -> timedelta:
 class Throttled(Outcome):
     """The upstream asked for less: the attempt is handed back and the whole queue cools down.
 
-    :param retry_after: how long the upstream asked to wait, a timedelta or seconds; the queue's
+    :param retry_after: how long the upstream asked to wait, a timedelta or seconds. The queue's
         cool-down policy decides when left out. One that has passed already, and so is negative,
         counts as zero: the queue cools down for the shortest time there is
     """
@@ -45,7 +45,7 @@ class Throttled(Outcome):
 class Snoozed(Outcome):
     """Not now: the attempt is handed back and this job alone is due again after ``delay``.
 
-    :param delay: a timedelta or seconds; from the twentieth snooze of a job on it grows to a second
+    :param delay: a timedelta or seconds. From the twentieth snooze of a job on it grows to a second
         at least
     """
 
@@ -58,7 +58,7 @@ class Snoozed(Outcome):
 
 
 class RateLimited(Outcome):
-    """A limit of this cluster has no token left: this job alone waits for its turn.
+    """A limit of this cluster has no token left: this job alone waits for a turn.
 
     The attempt is handed back and counts toward nothing: no attempt, no snooze, no cool-down. The
     job is due again when the limit can have a token for it. Jobs that wait for one limit get their
@@ -80,7 +80,7 @@ class RateLimited(Outcome):
 def check_count(value: object) -> int:
     """``value`` as a number of tokens.
 
-    :raises InvalidInput: it is no whole number, or below 1
+    :raises InvalidInput: the number is not whole, or below 1
     """
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise InvalidInput("count", f"is {value!r:.80}", "give a whole number, at least 1")
@@ -88,7 +88,7 @@ def check_count(value: object) -> int:
 
 
 class Failed(Outcome):
-    """This attempt failed; it is retried while attempts are left.
+    """This attempt failed. The job is retried while attempts are left.
 
     :param retry_in: a timedelta or seconds, instead of what the retry policy would choose
     """

@@ -27,7 +27,7 @@ from forge_jobs.model.names import check_name, check_queue
 from forge_jobs.model.payloads import check_json_text, encode_json
 
 Router = Callable[[str], str | None]
-"""Chooses the queue of a kind; None leaves it to the default."""
+"""A function from a kind to its queue. None leaves the choice to the default."""
 
 DEFAULT_QUEUE = "default"
 MAX_METADATA_BYTES = 64 * 1024
@@ -41,17 +41,17 @@ T = TypeVar("T")
 
 
 class Elsewhere(Protocol):
-    """What is known of kinds whose handler is not at hand."""
+    """The queues of kinds whose handler is not at hand."""
 
     def queue_of(self, kind: str) -> str | None:
-        """The queue that pods name for the kind; None: they name none.
+        """The queue that pods name for the kind. None: they name none.
 
         :raises InvalidInput: the kind seems misspelt
         """
         ...
 
     def note_named(self, kind: str, queue: str) -> None:
-        """A request of such a kind names its queue itself."""
+        """Note that a request of such a kind names a queue."""
         ...
 
     def note_default(self, kind: str, queue: str) -> None:
@@ -59,8 +59,8 @@ class Elsewhere(Protocol):
         ...
 
 
-# What a request says beside its payload: its names; the rest, but for what is a new dictionary in
-# each of them.
+# The names of a request's fields beside its payload. Then the same without those that are a new
+# dictionary in each request.
 _NAMES = ("kind", "queue")
 _named = attrgetter(*_NAMES)
 _asked = attrgetter(
@@ -84,7 +84,7 @@ def prepare(
     request was made.
 
     :param elsewhere: asked for kinds whose handler is not at hand, before the router
-    :raises InvalidInput: a value is wrong; names the option and the fix
+    :raises InvalidInput: a value is wrong. Names the option and the fix
     """
     check_request(request)
     kind = check_name("kind", request.kind)
@@ -101,7 +101,7 @@ def prepare(
     own_id = request.id is not None
     job = NewJob(
         id=check_job_id(request.id) if request.id is not None else new_job_id(),
-        # An alias goes where its kind goes.
+        # An alias goes to the queue of its kind.
         queue=_queue(request, handler.kind if handler else kind, defaults, router, elsewhere),
         kind=kind,
         payload=payload,
@@ -128,15 +128,15 @@ def prepare_many(
     router: Router | None = None,
     elsewhere: Elsewhere | None = None,
 ) -> tuple[NewJob, ...]:
-    """Each as :func:`prepare` does it; of one that is like the last but for its payload, only the
-    payload is looked at."""
+    """Prepare several requests as :func:`prepare` does. Of a request that differs from the last
+    in the payload alone, only the payload is looked at."""
     jobs: list[NewJob] = []
     told: tuple[Any, ...] | None = None
     names = handler = None
     for request in requests:
         check_request(request)
         asked = _asked(request)
-        # The very same values, for True equals 1; and dictionaries may have changed meanwhile.
+        # The very same values, for True equals 1. And dictionaries may have changed meanwhile.
         is_like = told and _named(request) == names and all(map(is_, asked, told))
         if is_like and not (request.metadata or request.trace):
             payload = _payload(request, handler)
@@ -150,8 +150,8 @@ def prepare_many(
 
 
 def _is_simple(request: EnqueueRequest, router: Router | None) -> bool:
-    """Whether what was made of it holds for whoever asks for the same. A router may choose another
-    queue each time."""
+    """True when the result holds for each request with the same options. A router may choose
+    another queue each time."""
     is_routed = router is not None and isinstance(request.queue, UnsetType)
     return (
         not (request.id or request.after or request.tags or request.metadata or request.trace)
@@ -160,7 +160,7 @@ def _is_simple(request: EnqueueRequest, router: Router | None) -> bool:
 
 
 def fingerprint(job: NewJob) -> str:
-    """A hash of what was asked for. The trace is left out: a repeat has one of its own."""
+    """A hash of the request's content. The trace is left out: a repeat has one of its own."""
     content = msgspec.structs.replace(job, trace="", fingerprint="")
     return hashlib.blake2b(msgspec.json.encode(content), digest_size=16).hexdigest()
 

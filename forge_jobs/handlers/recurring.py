@@ -9,7 +9,7 @@ from forge_jobs.handlers.handler import Handler
 
 
 class Recurring(Struct, frozen=True, kw_only=True):
-    """A handler that runs by the clock, as its decorator says; checked by a runtime's start.
+    """A handler with a schedule, as its decorator says. Checked at the start of a runtime.
 
     :param name: of the schedule, unique in the store
     :param arguments: of the handler

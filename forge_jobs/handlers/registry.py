@@ -28,10 +28,10 @@ Errors = type[BaseException] | Iterable[type[BaseException]]
 
 class Registering(Protocol):
     """The decorator. With the context as first parameter, or with none, a type checker holds
-    ``request`` to the signature; elsewhere among the positional ones it is checked only when it
-    is called, and a keyword-only context is asked for by the type checker by mistake."""
+    ``request`` to the signature. With the context elsewhere among the positional parameters, a
+    wrong call is refused only when made, and a type checker asks for a keyword-only context."""
 
-    @overload  # Only a function of several contexts fits both, and registering refuses it.
+    @overload  # Only a function of several contexts fits both, and registering refuses that.
     def __call__(  # type: ignore[overload-overlap]
         self, function: Callable[Concatenate[JobContext, P], R], /
     ) -> Handler[P, R]: ...
@@ -44,8 +44,8 @@ class Registering(Protocol):
 
 
 class HandlerRegistry:
-    """Handlers by kind. Fill it while modules load; it is not meant to change once a runtime
-    has started."""
+    """Handlers by kind. Fill the registry while modules load. Do not change the registry once a
+    runtime has started."""
 
     def __init__(self) -> None:
         self._by_kind: dict[str, Handler[..., Any]] = {}
@@ -68,17 +68,17 @@ class HandlerRegistry:
         max_crashes: int | None = None,
         max_snoozes: int | None = None,
     ) -> Registering:
-        """Decorate a function as the handler of ``kind``; the options are its jobs' defaults.
+        """Decorate a function as the handler of ``kind``. The options are its jobs' defaults.
 
-        :param aliases: further kinds it runs, so that a rename strands no stored job
+        :param aliases: further kinds of this handler, so that a rename strands no stored job
         :param timeout: of one run, a timedelta or seconds
-        :param retry: pause before the next attempt; when left out as the queue's settings say, else
+        :param retry: pause before the next attempt. When left out as the queue's settings say, else
             exponential with jitter
         :param retry_on: retry only these exceptions
         :param never_retry_on: a job that ends with one of these is dead at once
         :param max_crashes: after this many crashes of its process a job is dead
         :param max_snoozes: hand-backs by ``Snoozed`` or ``Throttled`` before the next one makes a
-            job dead; when left out they are bounded by time instead (``FORGE_SNOOZE_BUDGET``)
+            job dead. When left out they are bounded by time instead (``FORGE_SNOOZE_BUDGET``)
         :raises RegistrationError: at once for wrong options, when decorating for a function
             that cannot be a handler or a kind that belongs to another function
         """
@@ -110,7 +110,7 @@ class HandlerRegistry:
         return cast("Registering", decorate)
 
     def register(self, function: Callable[..., R], kind: str, **options: Any) -> Handler[..., R]:
-        """The plain form of :meth:`job`, for functions defined elsewhere; same options."""
+        """The plain form of :meth:`job`, for functions defined elsewhere. Same options."""
         return self.job(kind, **options)(function)
 
     def cron(
@@ -127,13 +127,13 @@ class HandlerRegistry:
             @handlers.job("report.daily")
             def build_report() -> None: ...
 
-        The schedule is declared when a runtime with this registry starts; what an operator has
+        The schedule is declared when a runtime with this registry starts. What an operator has
         changed in the store stays.
 
         :param expression: five cron fields, six with seconds last, ``@daily``, ``@every 90s``
-        :param name: of the schedule; the handler's kind when left out
+        :param name: of the schedule. The handler's kind when left out
         :param arguments: of the handler
-        :param options: timezone, jitter, catch_up, window, overlap; see ``schedule``
+        :param options: timezone, jitter, catch_up, window, overlap. See ``schedule``
         :raises RegistrationError: what is decorated is no handler, or the name is taken
         :raises InvalidInput: the expression or the time zone is wrong
         """
@@ -168,11 +168,11 @@ class HandlerRegistry:
         self._recurring[recurring.name] = recurring
 
     def add(self, handler: Handler[P, R]) -> Handler[P, R]:
-        """Take a handler under its kind and aliases.
+        """Take a handler under the kind and the aliases.
 
         The same function again replaces itself: a module that is loaded twice is no conflict.
 
-        :raises RegistrationError: a kind belongs to another function; nothing is taken
+        :raises RegistrationError: a kind belongs to another function. Nothing is taken
         """
         if inspect.isgeneratorfunction(handler.function) or inspect.isasyncgenfunction(
             handler.function
@@ -210,11 +210,11 @@ class HandlerRegistry:
         return self._by_kind.get(kind)
 
     def kinds(self) -> frozenset[str]:
-        """Every kind it can run, aliases included."""
+        """All kinds of the registry, aliases included."""
         return frozenset(self._by_kind)
 
     def __iter__(self) -> Iterator[Handler[..., Any]]:
-        """Each handler once, in the order of registration."""
+        """Iterate over the handlers in the order of registration."""
         return iter({id(handler): handler for handler in self._by_kind.values()}.values())
 
     def __len__(self) -> int:
@@ -230,7 +230,7 @@ class HandlerRegistry:
 def check_registry(value: object) -> HandlerRegistry:
     """``value``, held to be a registry.
 
-    :raises InvalidInput: says what it is, and what to give
+    :raises InvalidInput: says what the value is, and what to give
     """
     if isinstance(value, HandlerRegistry):
         return value
@@ -246,7 +246,7 @@ def load_registry(target: str) -> HandlerRegistry:
 
     Errors raised by the module itself pass through unchanged.
 
-    :raises ConfigError: there is no such module or attribute, or it is no registry
+    :raises ConfigError: no such module or attribute, or the attribute is no registry
     """
     found = load_object(target)
     if not isinstance(found, HandlerRegistry):
@@ -255,7 +255,7 @@ def load_registry(target: str) -> HandlerRegistry:
 
 
 def load_object(target: str) -> Any:
-    """What is at ``package.module:attribute``; errors as for :func:`load_registry`."""
+    """The object at ``package.module:attribute``. Errors as for :func:`load_registry`."""
     module_name, _, path = target.partition(":")
     if not module_name or not path or not all(module_name.split(".")):
         raise ConfigError(f"{target!r} is not of the form package.module:attribute")

@@ -14,29 +14,29 @@ from forge_jobs.model.jobs import After, Unique
 
 
 class CheckedJson(str):
-    """JSON text that a handler has already checked against its own signature."""
+    """JSON text that a handler has already checked against the signature."""
 
     __slots__ = ()
 
 
 class EnqueueOptions(Struct, frozen=True, kw_only=True):
-    """The options of one job. What is left out falls back to the handler, then to the defaults;
-    what is given wins, also when it equals a default.
+    """The options of one job. What is left out falls back to the handler, then to the defaults.
+    A given value wins, also when it equals a default.
 
-    :param id: a ULID; makes a repeat of the same request store one job
+    :param id: a ULID. Makes a repeat of the same request store one job
     :param queue: else the handler's, else the router's choice, else "default"
     :param priority: lower first, -100 to 100
     :param run_at: due from this aware instant
-    :param delay: due this long after the store's now, a timedelta or seconds; not with ``run_at``
-    :param max_attempts: at least 1; None means no bound
+    :param delay: due this long after the store's now, a timedelta or seconds. Not with ``run_at``
+    :param max_attempts: at least 1. None means no bound
     :param unique_key: short for ``unique=Unique(key)``
     :param unique: at most one active job of the queue per key
     :param after: jobs that must end first, as ids or :class:`After`
-    :param timeout: of one run, a timedelta or seconds; None means no limit
-    :param metadata: strings, for people and tools; never interpreted
-    :param expires_at: aware; a job that has not started by then is cancelled
+    :param timeout: of one run, a timedelta or seconds. None means no limit
+    :param metadata: strings, for people and tools. Never interpreted
+    :param expires_at: aware. A job that has not started by then is cancelled
     :param keep_result: store what the handler returns
-    :param result_ttl: how long the result is kept; None: as long as the job
+    :param result_ttl: how long the result is kept. None: as long as the job
     :param trace: trace context headers, carried apart from the payload
     """
 
@@ -64,13 +64,13 @@ OPTION_NAMES = frozenset(EnqueueOptions.__struct_fields__)
 class EnqueueRequest(EnqueueOptions, frozen=True):
     """A job to be enqueued: ``EnqueueRequest("gh.sync_issue", {"number": 7}, priority=1)``.
 
-    Nothing is checked here; ``enqueue`` checks. ``handler.request(...)`` makes one whose payload
+    Nothing is checked here. ``enqueue`` checks. ``handler.request(...)`` makes one whose payload
     is already checked, and the only one a type checker can check.
 
     :param kind: names the handler
     :param payload: the handler's arguments by name, or the JSON text of such an object
     :param handler_options: defaults of the handler that made the request, so that they hold
-        also where its registry is not at hand
+        also where the registry is not at hand
     """
 
     kind: str
@@ -78,7 +78,7 @@ class EnqueueRequest(EnqueueOptions, frozen=True):
     handler_options: HandlerOptions | None = None
 
     def options(self, **options: Any) -> "EnqueueRequest":
-        """A copy with these options put on; the others stay.
+        """A copy with these options put on. The others stay.
 
         :raises InvalidInput: there is no such option
         """

@@ -1,4 +1,4 @@
-"""Which queue a kind goes to, when neither the request nor the handler says so."""
+"""Routers choose the queue of a kind, when neither the request nor the handler names one."""
 
 from collections.abc import Mapping
 
@@ -13,7 +13,7 @@ __all__ = ["Router", "checked_router", "named_queues", "prefix_router"]
 def prefix_router(queues: Mapping[str, str] | None = None) -> Router:
     """Routes by how a kind begins.
 
-    :param queues: prefix of a kind -> queue, the longest prefix wins; the prefix "" matches every
+    :param queues: prefix of a kind -> queue, the longest prefix wins. The prefix "" matches every
         kind. When left out, the part of the kind before its first dot is the queue:
         ``gh.sync_issue`` goes to ``gh``, and a kind without a dot nowhere
     :raises InvalidInput: a queue's name is not a name
@@ -38,10 +38,10 @@ def _before_the_dot(kind: str) -> str | None:
 
 
 def checked_router(router: Router) -> Router:
-    """``router``, held to its promise: what it returns is None or the name of a queue.
+    """``router``, held to the promise to return None or the name of a queue.
 
     The router raises InvalidInput for anything else, also when the function itself raises, so
-    that a mistake in it is told to the caller of ``enqueue`` in the terms of ``enqueue``.
+    that the caller of ``enqueue`` reads of the mistake in the terms of ``enqueue``.
 
     :raises InvalidInput: ``router`` is no function
     """
@@ -64,9 +64,9 @@ def checked_router(router: Router) -> Router:
 
 
 def named_queues(handlers: HandlerRegistry, router: Router | None) -> dict[str, str]:
-    """Per kind the queue that its handler, else the router, names; others are left out.
+    """Per kind the queue that its handler, else the router, names. Others are left out.
 
-    An alias goes where its kind goes.
+    An alias goes to the queue of its kind.
 
     :raises InvalidInput: the router is wrong
     """

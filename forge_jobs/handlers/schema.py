@@ -11,9 +11,9 @@ from forge_jobs.handlers.registry import HandlerRegistry
 
 
 class KindEntry(Struct, frozen=True, kw_only=True):
-    """One kind. Encodes to JSON as it stands.
+    """The entry of one kind. Encodes to JSON as it stands.
 
-    :param queue: the handler's own; None: the router chooses
+    :param queue: the handler's own. None: the router chooses
     :param description: first line of the docstring
     :param payload_schema: JSON Schema (2020-12) of the payload
     """
@@ -31,7 +31,7 @@ class KindEntry(Struct, frozen=True, kw_only=True):
 
 
 def manifest(registry: HandlerRegistry) -> list[KindEntry]:
-    """Every kind of ``registry``, by name; aliases are listed with their kind."""
+    """List all kinds of ``registry``, by name. Aliases are listed with their kind."""
     return sorted((_entry(handler) for handler in registry), key=lambda entry: entry.kind)
 
 

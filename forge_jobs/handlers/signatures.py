@@ -18,7 +18,7 @@ from forge_jobs.handlers.context import JobContext
 from forge_jobs.model.payloads import encode_json
 
 _VALIDATE, _DUMP, _SCHEMA = "model_validate", "model_dump", "model_json_schema"
-"""What makes a class a pydantic model here, without importing pydantic."""
+"""The methods by which a class counts as a pydantic model, without importing pydantic."""
 
 _PATH = re.compile(r" - at `\$(?P<path>.*)`$", re.DOTALL)
 _FIELD = re.compile(r"(?:missing required|contains unknown) field `(?P<name>[^`]*)`")
@@ -79,7 +79,7 @@ class Signature:
     def encode(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> str:
         """Call arguments as payload text that :meth:`decode` is known to accept.
 
-        :raises InvalidInput: they do not fit; the field is ``name.parameter``
+        :raises InvalidInput: they do not fit. The field is ``name.parameter``
         """
         try:
             arguments: object = self._plain.bind(*args, **kwargs).arguments
@@ -108,7 +108,7 @@ class Signature:
     def decode(self, text: str) -> dict[str, Any]:
         """The keyword arguments in ``text``, without the context.
 
-        :raises Mismatch: it does not fit
+        :raises Mismatch: the text does not fit
         """
         arguments = msgspec.structs.asdict(self._decode(text))
         for name in self._defaults:
@@ -126,7 +126,8 @@ class Signature:
             raise Mismatch("", f"is not valid JSON ({error})") from None
 
     def json_schema(self) -> dict[str, Any]:
-        """JSON Schema (2020-12) of the payload, with the components it refers to in ``$defs``."""
+        """JSON Schema (2020-12) of the payload, with the components that the schema uses in
+        ``$defs``."""
         (reference,), components = msgspec.json.schema_components(
             [self.struct], schema_hook=_model_schema
         )
@@ -140,7 +141,7 @@ class Signature:
 
 
 def decode_model(kind: type, value: object) -> object:
-    """msgspec's ``dec_hook``: pydantic models, told by ``model_validate``."""
+    """msgspec's ``dec_hook``: pydantic models, recognised by ``model_validate``."""
     validate = getattr(kind, _VALIDATE, None)
     if validate is None:
         raise NotImplementedError(f"{kind} cannot be read from JSON")
@@ -158,7 +159,7 @@ def decode_model(kind: type, value: object) -> object:
 def to_plain(value: object) -> Any:
     """``value`` as JSON types, pydantic models included.
 
-    :raises TypeError: some part of it has no JSON form
+    :raises TypeError: some part of the value has no JSON form
     """
     return msgspec.to_builtins(value, enc_hook=_encode_model, str_keys=True)
 
@@ -249,7 +250,7 @@ def _is_context(annotation: object) -> bool:
 
 
 def _check_types(types: Mapping[str, Any], name: str) -> bool:
-    """Refuse annotations that cannot be read from JSON; whether any is a pydantic model."""
+    """Refuse annotations that cannot be read from JSON. Whether any is a pydantic model."""
     has_models = False
     for parameter, annotation in types.items():
         try:

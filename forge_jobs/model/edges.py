@@ -1,4 +1,4 @@
-"""Edges: what a job knows of each job that it comes after."""
+"""Edges: the state of each parent, as a job that comes after the parent knows it."""
 
 from enum import StrEnum
 
@@ -6,7 +6,7 @@ from forge_jobs.model.jobs import ACTIVE, JobStatus
 
 
 class EdgeState(StrEnum):
-    """What a child makes of one parent. The stored text is the value."""
+    """The state of one parent for its child. The stored text is the value."""
 
     OPEN = "open"
     """The parent has to end first."""
@@ -20,13 +20,13 @@ class EdgeState(StrEnum):
 def edge_of_requeued(
     on_failure: str, state: EdgeState, parent: JobStatus | None
 ) -> EdgeState | None:
-    """What an edge is worth when its child is requeued.
+    """The state of an edge when its child is requeued.
 
-    The child waits for a parent that has yet to end. An edge that was settled stays so unless its
+    The child waits for a parent that has yet to end. A settled edge stays settled unless its
     parent runs again.
 
-    :param parent: where the parent is, None when it is gone
-    :return: None when the child must not run: its parent is gone without success, and the edge
+    :param parent: the parent's status, None when the parent is gone
+    :return: None when the child must not run: the parent is gone without success, and the edge
         says ``cancel``, or what this version does not know
     """
     if parent in ACTIVE:

@@ -11,7 +11,7 @@ from forge_jobs.model.jobs import Job
 
 class EventKind(StrEnum):
     ENQUEUED = "enqueued"
-    """Of no event: a timeline begins with it, see :func:`timeline_of`."""
+    """Of no event: the first line of a timeline, see :func:`timeline_of`."""
     STARTED = "started"
     FINISHED = "finished"
     RETRIED = "retried"
@@ -23,7 +23,7 @@ class EventKind(StrEnum):
     OVERRAN = "overran"
     """The handler went on although the job's time was up."""
     RELEASED_HELD = "released_held"
-    """An operator let a job run without parents that had held it."""
+    """An operator let a job run without the parents that had held the job."""
     MENDED = "mended"
     """A sweep has mended what a lost write had left."""
     THROTTLED = "throttled"
@@ -34,14 +34,14 @@ class EventKind(StrEnum):
     SCHEDULE_FIRED = "schedule_fired"
     SCHEDULE_DISABLED = "schedule_disabled"
     UNREADABLE = "unreadable"
-    """Of no writer: an event that is stored and cannot be read, its detail says what of it."""
+    """Of no writer: stands for a stored event that cannot be read. The detail says why."""
 
 
 class TimelineEvent(Struct, frozen=True, kw_only=True):
-    """One event. Buffered by the process it happened in, so a killed process loses its last ones.
+    """A timeline event. The process buffers its events, so a killed process loses the last ones.
 
-    :param queue: "" when it concerns no queue
-    :param job_id: "" when it concerns no job
+    :param queue: "" when the event concerns no queue
+    :param job_id: "" when the event concerns no job
     :param detail: one short line
     """
 
@@ -54,10 +54,10 @@ class TimelineEvent(Struct, frozen=True, kw_only=True):
 
 
 def timeline_of(job: Job, events: Sequence[TimelineEvent]) -> list[TimelineEvent]:
-    """What happened to a job, newest first, from its enqueue on.
+    """The events of a job, newest first, down to the enqueue.
 
-    The enqueue is told by the job's record: an event of its own would double what an enqueue
-    writes.
+    The job's record tells of the enqueue: an event of its own would double the writes of an
+    enqueue.
 
     :param events: of the job, newest first
     """

@@ -1,4 +1,4 @@
-"""Which jobs are meant: filters, the pages that list jobs, and what bulk operations answer.
+"""Filters that select jobs, pages that list them, and the answers of bulk operations.
 
 All records are frozen, as those of :mod:`forge_jobs.model.jobs`.
 """
@@ -16,7 +16,7 @@ from forge_jobs.model.jobs import Cause, Hold, JobStatus
 
 
 class JobFilter(Struct, frozen=True, kw_only=True):
-    """Which jobs are meant; every part that is set must match.
+    """Selects jobs. A job must match every part that is set.
 
     Of ``ids``, ``queues``, ``kinds``, ``statuses`` and ``causes`` a single text stands for a tuple
     of one, and any collection of texts for a tuple of them.
@@ -27,7 +27,7 @@ class JobFilter(Struct, frozen=True, kw_only=True):
     :param schedule: the name of the schedule that fired the job
     :param enqueued_before: strictly before this instant, an aware datetime
     :param enqueued_after: at or after this instant, an aware datetime
-    :raises InvalidInput: a part has another type, or names no status or cause that there is
+    :raises InvalidInput: a part has a wrong type, or an unknown status or cause
     """
 
     ids: tuple[JobId, ...] | None = None
@@ -66,7 +66,7 @@ _SEVERAL: Mapping[str, type[StrEnum] | None] = {
 
 
 def _several(name: str, given: object, members: type[StrEnum] | None) -> tuple[str, ...]:
-    """The texts of one part of a filter, those of an enum as its members."""
+    """The texts of a part of a filter, or the members of an enum."""
     values = (given,) if isinstance(given, str) else given
     if not isinstance(values, Iterable):
         raise InvalidInput(name, f"is {a_type(values)}", "give a tuple of texts")
@@ -86,10 +86,10 @@ def _one(name: str, value: object, members: type[StrEnum] | None) -> str:
 
 
 class JobSummary(Struct, frozen=True, kw_only=True):
-    """One line of a list: a job without its payload, result and tracebacks.
+    """A line of a list: a job without its payload, result and tracebacks.
 
     :param started_at: as in :class:`~forge_jobs.model.jobs.Job`
-    :param unreadable: which stored fields cannot be read, and why; "" when all can
+    :param unreadable: which stored fields cannot be read, and why. "" when all can
     """
 
     id: JobId
@@ -113,13 +113,13 @@ class JobSummary(Struct, frozen=True, kw_only=True):
 
 
 class Page(Struct, frozen=True):
-    """One page of jobs, newest id first.
+    """A page of jobs, newest id first.
 
-    A page may be short, or empty, and not be the last: go on for as long as there is a ``cursor``.
+    A page may be short, or even empty, before the last one: go on while there is a ``cursor``.
 
-    :param cursor: pass it to get the next page; None on the last page
-    :param looked_back_to: the last job that a call looked at before it gave up, since it looks at
-        a bounded number: older jobs may match. None when the page is full or complete
+    :param cursor: pass it to get the next page. None on the last page
+    :param looked_back_to: the last job that the call looked at when it reached the limit. Older
+        jobs may match. None when the page is full or complete
     :param silent: queues that did not answer, so that none of their jobs are on the page
     """
 
@@ -130,7 +130,7 @@ class Page(Struct, frozen=True):
 
 
 class Refusal(StrEnum):
-    """Why a bulk operation left a job as it was."""
+    """The reason why a bulk operation left a job unchanged."""
 
     NOT_FOUND = "not_found"
     RUNNING = "running"
@@ -138,27 +138,27 @@ class Refusal(StrEnum):
     FINISHED = "finished"
     """Cancelling or starting what has ended, requeueing what succeeded."""
     WAITING = "waiting"
-    """Requeueing what already waits for its turn, starting what waits for other jobs, releasing
-    what no parent holds."""
+    """Requeueing a job that already waits, starting a job that waits for others, releasing a job
+    that no parent holds."""
     KEY_TAKEN = "key_taken"
-    """Requeueing: another active job holds its unique key now."""
+    """Requeueing: another active job holds the unique key now."""
     PARENT_FAILED = "parent_failed"
     """Requeueing what comes after a job that is gone and had not succeeded."""
     LOCKED = "locked"
-    """Somebody's open transaction holds the job, or what it needs: ask again later."""
+    """An open transaction holds the job, or a record that the call needs: ask again later."""
     SILENT = "silent"
     """A part of the store that knows of what the job comes after does not answer: ask again."""
     REFERENCED = "referenced"
-    """Deleting: a foreign key or a trigger of the user's refuses it, and the log says which."""
+    """Deleting: a foreign key or a trigger of the user refuses. The log names the constraint."""
 
 
 class BulkOutcome(Struct, frozen=True):
-    """What one bounded batch of a bulk operation did.
+    """The result of one bounded batch of a bulk operation.
 
     :param changed: jobs that are now as was asked for
     :param requested: running jobs whose owner was asked (cancel only)
     :param refused: jobs left as they were, and why
-    :param cursor: pass it to go on; None when every matching job has been visited
+    :param cursor: pass it to continue. None when all matching jobs have been visited
     """
 
     changed: tuple[JobId, ...]

@@ -1,7 +1,7 @@
 """Identifiers. All are ULIDs: 26 characters that sort by creation time.
 
 Within one process ids strictly increase, also when the wall clock steps back and also after
-a fork; between processes their order within one millisecond is random.
+a fork. Between processes their order within one millisecond is random.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ _PAIRS = [high + low for high in base32.ENCODE for low in base32.ENCODE]
 
 
 class _Ids:
-    """One strictly increasing sequence of ULIDs: a random one per millisecond, then the next
+    """A strictly increasing sequence of ULIDs: a random one per millisecond, then the next
     number for each further id.
 
     Not python-ulid's generator, whose order a second thread or a clock that steps back breaks.
@@ -72,12 +72,12 @@ def new_job_id() -> JobId:
 
 
 def new_host_id() -> HostId:
-    """A fresh pod id; one per boot of a runtime, never a host name."""
+    """A fresh pod id. One per boot of a runtime, never a host name."""
     return HostId(_ids.next())
 
 
 def new_worker_id() -> WorkerId:
-    """A fresh worker id; one per incarnation of a worker, never reused."""
+    """A fresh worker id. One per incarnation of a worker, never reused."""
     return WorkerId(_ids.next())
 
 
@@ -96,7 +96,7 @@ def occurrence_job_id(schedule: str, occurrence_us: int) -> JobId:
 def check_job_id(value: str, field: str = "id") -> JobId:
     """``value`` as a job id, in upper case.
 
-    :raises InvalidInput: it is not a ULID
+    :raises InvalidInput: the value is not a ULID
     """
     if not isinstance(value, str):
         raise InvalidInput(field, f"is {a_type(value)}", "give the id of a job, as outcome.job_id")

@@ -1,6 +1,6 @@
 """Jobs: what is asked for, what is stored, what a worker holds.
 
-All records are frozen; instants are aware UTC datetimes with microseconds, durations are
+All records are frozen. Instants are aware UTC datetimes with microseconds, durations are
 timedeltas. Which jobs a list or a bulk operation means is in :mod:`forge_jobs.model.filters`.
 """
 
@@ -24,14 +24,14 @@ MAX_MAX_ATTEMPTS = 1_000_000
 
 
 class JobStatus(StrEnum):
-    """Where a job is in its life. The stored text is the value."""
+    """The stages in the life of a job. The stored text is the value."""
 
     BLOCKED = "blocked"
     """Waits for other jobs."""
     PENDING = "pending"
     """Due now, or scheduled."""
     IN_PROGRESS = "in_progress"
-    """Claimed; a handler runs or is about to."""
+    """Claimed. A handler runs or is about to."""
     FAILED = "failed"
     """The last attempt failed, and the job waits for its retry. People read "retrying"."""
     DONE = "done"
@@ -52,25 +52,25 @@ TERMINAL = frozenset(JobStatus) - ACTIVE
 
 
 class Cause(StrEnum):
-    """Why a job is in its status, and what a finished attempt is counted as."""
+    """Why a job is in its status. Finished attempts are counted by cause."""
 
     ENQUEUED = "enqueued"
     SUCCEEDED = "succeeded"
     FAILED = "failed"
-    """The handler raised, or its arguments could not be decoded."""
+    """The handler raised, or the arguments could not be decoded."""
     TIMED_OUT = "timed_out"
     REJECTED = "rejected"
     """The handler said ``Dead``."""
     THROTTLED = "throttled"
     SNOOZED = "snoozed"
     RATE_LIMITED = "rate_limited"
-    """The handler waits for a token of a named rate limit; the run counts toward nothing."""
+    """The handler waits for a token of a named rate limit. The run counts toward nothing."""
     INTERRUPTED = "interrupted"
-    """Stopped by shutdown, scale-down or self-fencing; the attempt was handed back."""
+    """Stopped by shutdown, scale-down or self-fencing. The attempt was handed back."""
     RELEASED = "released"
-    """Handed back before it started."""
+    """Handed back before the handler started."""
     CRASHED = "crashed"
-    """The claim went stale: its process died or lost the store."""
+    """The claim went stale: the process died or lost the store."""
     CANCELLED = "cancelled"
     EXPIRED = "expired"
     PARENT_FAILED = "parent_failed"
@@ -82,9 +82,9 @@ class Hold(StrEnum):
     """Why a waiting job is kept out of the ready index."""
 
     UNKNOWN_KIND = "unknown_kind"
-    """No live pod knows its kind."""
+    """No live pod knows the kind."""
     UNREADABLE = "unreadable"
-    """Its record could not be read when it was claimed."""
+    """The record could not be read at the claim."""
 
 
 class Unique(Struct, frozen=True):
@@ -99,10 +99,10 @@ class Unique(Struct, frozen=True):
 
 
 class After(Struct, frozen=True):
-    """An edge to a parent job, and what its failure means here.
+    """An edge to a parent job, and what the parent's failure means for this job.
 
     :param on_failure: when the parent ends dead or cancelled: ``cancel`` this job too,
-        ``continue`` as if it had succeeded, or ``hold`` this job blocked for an operator
+        ``continue`` as after a success, or ``hold`` this job blocked for an operator
     """
 
     job_id: JobId
@@ -112,20 +112,20 @@ class After(Struct, frozen=True):
 class NewJob(Struct, frozen=True, kw_only=True):
     """A request with every default filled in and every value checked: what a store takes.
 
-    :param payload: JSON text of an object, returned byte for byte; ``MAX_PAYLOAD_BYTES`` at most
-    :param priority: ``MIN_PRIORITY`` to ``MAX_PRIORITY``; the lowest is claimed first
-    :param run_at: due from this instant. At most one of ``run_at`` and ``delay`` is set; with
+    :param payload: JSON text of an object, returned byte for byte. ``MAX_PAYLOAD_BYTES`` at most
+    :param priority: ``MIN_PRIORITY`` to ``MAX_PRIORITY``. The lowest is claimed first
+    :param run_at: due from this instant. At most one of ``run_at`` and ``delay`` is set. With
         neither the job is due at once
     :param delay: due this long after the store's time of the call
-    :param max_attempts: 1 to ``MAX_MAX_ATTEMPTS``; None means no bound
-    :param timeout: how long one run of the handler may take; None means no bound
+    :param max_attempts: 1 to ``MAX_MAX_ATTEMPTS``. None means no bound
+    :param timeout: how long one run of the handler may take. None means no bound
     :param metadata: JSON text of an object of strings
     :param trace: JSON text of the trace context headers, "" for none
     :param keep_result: store what the handler returns
-    :param result_ttl: how long the result is kept; None: as long as the job
-    :param fingerprint: hash of the request's content, set when the caller gave the id; a repeat
+    :param result_ttl: how long the result is kept. None: as long as the job
+    :param fingerprint: hash of the request's content, set when the caller gave the id. A repeat
         with another fingerprint is a Conflict. "" for an id that was made for this request
-    :param schedule: the schedule that fired it, "" for none
+    :param schedule: the schedule that fired the job, "" for none
     """
 
     id: JobId
@@ -150,11 +150,11 @@ class NewJob(Struct, frozen=True, kw_only=True):
 
 
 class EnqueueOutcome(Struct, frozen=True):
-    """What became of one request.
+    """The answer to one request.
 
-    :param job_id: the stored job; the holder of the unique key when ``deduplicated``
+    :param job_id: the stored job. The holder of the unique key when ``deduplicated``
     :param deduplicated: the request was dropped in favour of another active job. A repeat
-        under the same id is not a duplicate: it reports the same outcome as the first time
+        under the same id is not a duplicate: the repeat gets the outcome of the first time
     """
 
     job_id: JobId
@@ -164,13 +164,13 @@ class EnqueueOutcome(Struct, frozen=True):
 class Claim(Struct, frozen=True):
     """Proof of ownership of one attempt, and the fence of every later write.
 
-    So a lost claim is worthless for good: to a worker of the same name, after a requeue, when the
-    job was deleted and its id stored again, and when the store lost the claim itself.
+    A lost claim stays worthless: for a worker of the same name, after a requeue, after the job
+    was deleted and stored again under the same id, and after the store lost the claim.
 
     :param token: the store's time of the claim in microseconds, and at least one more than the
-        job's token before. Where the store lost a claim and its clock went back, two claims may
+        job's token before. Where the store lost a claim and the clock went back, two claims may
         have one number
-    :param host_id: the pod that owns the claim. Stores compare it too, which tells such two apart
+    :param host_id: the pod that owns the claim. Stores compare it too, to tell such claims apart
     """
 
     queue: str
@@ -180,14 +180,14 @@ class Claim(Struct, frozen=True):
 
 
 class ClaimedJob(Struct, frozen=True, kw_only=True):
-    """A claim with what its handler needs.
+    """A claim with all that its handler needs.
 
-    :param attempt: of this run, from 1; handed-back runs do not count
-    :param crashes: how many times its process died under it
+    :param attempt: of this run, from 1. Handed-back runs do not count
+    :param crashes: how many times the process died during a run of the job
     :param snoozes: how many times a run was handed back by snooze or throttle
-    :param snoozed_since: when that happened first; None when it never has, or not since a requeue
-    :param timeout: how long this run may take; None means no bound
-    :param run_at: when it was due
+    :param snoozed_since: time of the first such hand-back. None before one, and after a requeue
+    :param timeout: how long this run may take. None means no bound
+    :param run_at: when the job was due
     :param cancel_requested: a cancel arrived between enqueue and this claim
     """
 
@@ -212,10 +212,10 @@ class ClaimedJob(Struct, frozen=True, kw_only=True):
 
 
 class ErrorRecord(Struct, frozen=True, kw_only=True):
-    """One failure of one attempt. Texts are already cleaned and cut to size.
+    """A failure of one attempt. Texts are already cleaned and cut to size.
 
     :param attempt: the run that failed, from 1
-    :param at: filled in by the store, with its time of the call; None before
+    :param at: the store's time of the call, filled in by the store. None before
     """
 
     attempt: int
@@ -231,22 +231,22 @@ class Job(Struct, frozen=True, kw_only=True):
     """A stored job, whole.
 
     :param cause: while in_progress that of the status before
-    :param due_at: when it may be claimed; for a failed job the time of its retry
-    :param token: of its last claim; of a job that was never claimed the value before the first,
+    :param due_at: when the job may be claimed. For a failed job the time of its retry
+    :param token: of the last claim. Of a job that was never claimed the value before the first,
         ``enqueued_at`` in microseconds
     :param claimed_at: of the last claim, as heartbeat_at, host_id and worker_id: all stay as they
         are when the claim ends
-    :param host_id: the pod that holds it, or held it last; "" before the first claim
-    :param started_at: when the last attempt is known to have started; None while its
-        claim is only held ahead, and until a beat or a recorded start brings the news
-    :param finished_at: when it became done, dead or cancelled; None before
-    :param timeout: how long one run may take; None means no bound
-    :param unique_key: None when it has none; no longer held once the job has ended
+    :param host_id: the pod that holds the job, or held it last. "" before the first claim
+    :param started_at: when the last attempt is known to have started. None while the
+        claim is held ahead, and until a heartbeat or a recorded start tells the store
+    :param finished_at: when the job became done, dead or cancelled. None before
+    :param timeout: how long one run may take. None means no bound
+    :param unique_key: None without one. No longer held once the job has ended
     :param errors: the newest ``ERROR_HISTORY``, oldest first
     :param result: JSON text, None when there is none (yet, any more, or not asked for)
     :param payload: "" once a job that is not to be kept has ended
-    :param rate_limit: the scope that it waits for when the cause is rate_limited, else None
-    :param unreadable: which stored fields cannot be read, and why; here they are as in a new job
+    :param rate_limit: the scope that the job waits for when the cause is rate_limited, else None
+    :param unreadable: which stored fields cannot be read, and why. Here they are as in a new job
     """
 
     id: JobId
@@ -284,7 +284,7 @@ class Job(Struct, frozen=True, kw_only=True):
     waits_for: tuple[JobId, ...]
     """While blocked: parents that have not settled yet, in id order."""
     held_by: tuple[JobId, ...] = ()
-    """Those of ``waits_for`` that ended without success and hold the job. They do so until they
-    succeed after a requeue, or until an operator releases the job."""
+    """Parents among ``waits_for`` that ended without success and hold the job, until they
+    succeed after a requeue or an operator releases the job."""
     rate_limit: str | None = None
     unreadable: str = ""

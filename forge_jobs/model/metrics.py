@@ -13,19 +13,19 @@ HOUR = timedelta(hours=1)
 
 
 class Histogram(Struct, frozen=True):
-    """Durations counted in logarithmic buckets; adding two adds their counts.
+    """Durations counted in logarithmic buckets. Adding two adds their counts.
 
-    :param counts: bucket index -> count; see ``policy.percentiles`` for the bounds
+    :param counts: bucket index -> count. See ``policy.percentiles`` for the bounds
     """
 
     counts: Mapping[int, int]
 
 
 class LatencySample(Struct, frozen=True, kw_only=True):
-    """What one pod measured on one queue in one minute.
+    """Durations that one pod measured on one queue in one minute.
 
     :param minute: start of the minute
-    :param processing: from the handler's start to its end
+    :param processing: from the start of the handler to its end
     :param total: from due to the end of the run
     """
 
@@ -36,11 +36,11 @@ class LatencySample(Struct, frozen=True, kw_only=True):
 
 
 class MetricBucket(Struct, frozen=True, kw_only=True):
-    """One minute of one queue over all pods, or one hour that is past its minutes.
+    """The counts of a queue over all pods, for a minute or, later, for a whole hour.
 
-    :param minute: when it begins
+    :param minute: start of the minute or hour
     :param length: a minute, or an hour
-    :param counts: exact; the keys are ``Cause`` values, ``deduplicated`` and ``claimed``
+    :param counts: exact. The keys are ``Cause`` values, ``deduplicated`` and ``claimed``
     :param processing: not exact: buffered by the pods, lost with a killed one
     :param total: as ``processing``
     """
@@ -54,9 +54,9 @@ class MetricBucket(Struct, frozen=True, kw_only=True):
 
 
 class PodMinute(Struct, frozen=True, kw_only=True):
-    """What a pod measured in one minute, or last in an hour that is past its minutes.
+    """The gauges of a pod in a minute or, later, the last ones of an hour.
 
-    :param minute: when that begins
+    :param minute: start of the minute or hour
     :param length: a minute, or an hour
     """
 

@@ -29,7 +29,7 @@ def check_name(field: str, value: object) -> str:
     The comma separates names in ``FORGE_QUEUES``. Everything else printable is allowed and
     means nothing: quotes, braces, percent signs and globs are plain characters.
 
-    :param field: what the caller calls the value; the error names it
+    :param field: what the caller calls the value. The error has that name
     :raises InvalidInput: the value breaks a rule
     """
     if not isinstance(value, str):
@@ -38,7 +38,7 @@ def check_name(field: str, value: object) -> str:
         raise InvalidInput(field, "is empty", _FIX)
     if len(value) > MAX_NAME_LENGTH:
         raise InvalidInput(field, f"has {len(value)} characters", _FIX)
-    # Plain printable ASCII is nearly every name there is; str.isprintable is one C call.
+    # Plain printable ASCII is nearly every name there is. str.isprintable is one C call.
     if value.isascii() and value.isprintable() and "," not in value:
         return value
     if "," in value:

@@ -1,4 +1,4 @@
-"""JSON as it is stored: checked once at the border, then an opaque text.
+"""Stored JSON: checked once at the border, then an opaque text.
 
 Refused, the same on every backend because some store refuses each of them: NUL characters,
 NaN and infinities, lone surrogates, integers beyond 64 bits, more than 100 levels, and texts
@@ -27,9 +27,9 @@ def encode_json(field: str, value: object, max_bytes: int = MAX_PAYLOAD_BYTES) -
     Takes what msgspec encodes: JSON types, dataclasses, Structs, datetimes, UUIDs, enums,
     decimals, bytes (as base64). Mapping keys become strings.
 
-    :param field: what the caller calls the value; the error names it and the path inside
+    :param field: what the caller calls the value. The error has that name and the path inside
     :param max_bytes: size limit of the text, in bytes of UTF-8
-    :raises InvalidInput: the value, or a part of it, cannot be stored
+    :raises InvalidInput: the value, or a part, cannot be stored
     """
     _check(field, value, 1)
     try:
@@ -50,9 +50,9 @@ def encode_json(field: str, value: object, max_bytes: int = MAX_PAYLOAD_BYTES) -
 
 
 def check_json_text(field: str, text: str, max_bytes: int = MAX_PAYLOAD_BYTES) -> str:
-    """``text`` unchanged, once it is known to be JSON that every store can keep.
+    """``text`` unchanged, once checked to be JSON that every store can keep.
 
-    :raises InvalidInput: it is not JSON, or holds what :func:`encode_json` refuses
+    :raises InvalidInput: the text is not JSON, or holds what :func:`encode_json` refuses
     """
     try:
         size = len(text.encode())
@@ -68,7 +68,7 @@ def check_json_text(field: str, text: str, max_bytes: int = MAX_PAYLOAD_BYTES) -
 
 
 def _check(path: str, value: Any, depth: int) -> None:
-    """Refuse what msgspec would encode although some store cannot keep it."""
+    """Refuse values that msgspec would encode although some store cannot keep them."""
     kind = type(value)
     if kind is bool or value is None:
         return

@@ -14,7 +14,7 @@ from forge_jobs.model.queues import QueueState
 class PodLease(Struct, frozen=True):
     """A pod's right to claim, given at registration.
 
-    Once it ran out it never comes back: the pod registers again and gets another ``epoch``,
+    A lease that ran out never comes back: the pod registers again and gets another ``epoch``,
     with no grants. So a pod that slept can never claim by slots that went to others.
     """
 
@@ -23,16 +23,16 @@ class PodLease(Struct, frozen=True):
 
 
 class Pod(Struct, frozen=True, kw_only=True):
-    """What a pod says of itself when it registers.
+    """The self-description of a pod at the registration.
 
-    :param label: for people, see ``FORGE_WORKER_PREFIX``; "" for none
-    :param queues: queues it declares
-    :param kinds: kinds it has handlers for, aliases included
+    :param label: for people, see ``FORGE_WORKER_PREFIX``. "" for none
+    :param queues: queues that the pod declares
+    :param kinds: kinds that the pod has handlers for, aliases included
     :param version: the deployed version, "" when unknown
-    :param concurrency: how many handlers it runs at once, over all queues; None: as many as it
-        has slots
-    :param routes: kind -> the queue that the pod's handler or router names for it; kinds for
-        which they name none are left out
+    :param concurrency: how many handlers the pod runs at once, over all queues. None: as many as
+        the pod has slots
+    :param routes: kind -> queue, as the pod's handler or router names it. Kinds without such a
+        queue are left out
     """
 
     host_id: HostId
@@ -46,10 +46,10 @@ class Pod(Struct, frozen=True, kw_only=True):
 
 
 class PodGauges(Struct, frozen=True, kw_only=True):
-    """A pod's own measurements, of the last minute; counts are since it opened its store.
+    """The pod's own measurements of the last minute. Counts are since it opened its store.
 
-    :param listening: hints of other pods arrive at once; False: it polls
-    :param silences: how often its listening was interrupted
+    :param listening: wake-ups of other pods arrive at once. False: the pod polls
+    :param silences: how often the listener was interrupted
     :param overruns: handlers that went on past the timeout of their job
     :param unreplicated: writes that fewer replicas confirmed in time than were asked for
     :param kept: one line for each reason for which the database did not let jobs go that are past
@@ -60,7 +60,7 @@ class PodGauges(Struct, frozen=True, kw_only=True):
     memory_bytes: int
     disk_free_bytes: int
     store_latency_ms: float
-    """Mean round trip of its store calls."""
+    """Mean round trip of the pod's store calls."""
     loop_lag_ms: float
     running: int
     listening: bool = True
@@ -71,15 +71,15 @@ class PodGauges(Struct, frozen=True, kw_only=True):
 
 
 class PodState(Struct, frozen=True, kw_only=True):
-    """A pod as the store knows it.
+    """A pod as the store knows the pod.
 
-    :param started_at: when it first registered
+    :param started_at: time of the first registration
     :param lease_remaining: zero once the lease ran out
-    :param draining: it takes no new work and gives its slots back
-    :param slots: per queue, what it may run and should run; zeros or nothing once the lease
+    :param draining: the pod takes no new work and gives its slots back
+    :param slots: per queue, the pod's grant and target. Zeros or nothing once the lease
         ran out
-    :param in_progress: claims it holds, per queue where it holds any
-    :param unreadable: which stored fields cannot be read, and why; "" when all can
+    :param in_progress: claims that the pod holds, per queue with any
+    :param unreadable: which stored fields cannot be read, and why. "" when all can
     """
 
     pod: Pod
@@ -109,10 +109,10 @@ class PodState(Struct, frozen=True, kw_only=True):
 
 
 class Slots(Struct, frozen=True):
-    """One queue's slots on one pod.
+    """The slots of one queue on one pod.
 
-    :param target: what the coordinator wants it to have
-    :param grant: what it may run
+    :param target: how many slots the coordinator wants the pod to have
+    :param grant: how many handlers the pod may run
     """
 
     target: int
@@ -122,7 +122,7 @@ class Slots(Struct, frozen=True):
 class Allocation(Struct, frozen=True, kw_only=True):
     """The slots of one queue over the pods with a live lease, at one version.
 
-    :param version: changes with every write of the allocation; compare-and-set on it
+    :param version: changes with every write of the allocation, for compare-and-set
     :param pods: every live pod that declares the queue, also those without slots
     :param draining: those of ``pods`` that give their slots back
     """
@@ -137,7 +137,7 @@ class Allocation(Struct, frozen=True, kw_only=True):
 class AllocationChange(Struct, frozen=True, kw_only=True):
     """The coordinator's wish for one queue.
 
-    :param slots: the new slots of every pod of the allocation that was read; a grant is never
+    :param slots: the new slots of every pod of the allocation that was read. A grant is never
         below the one read
     """
 
@@ -147,13 +147,13 @@ class AllocationChange(Struct, frozen=True, kw_only=True):
 
 
 class Leadership(Struct, frozen=True, kw_only=True):
-    """The leader lease as it stands.
+    """The current leader lease.
 
     :param term: grows by one with each change of holder, never goes back
-    :param remaining: zero once it ran out
-    :param fleet_version: differs whenever what ``ProcStore.allocations`` returns differs;
-        so a coordinator that has seen it need not read them again. "" in the answer of
-        ``CronStore.lead`` to a pod that does not lead, which has no use for it
+    :param remaining: zero once the lease ran out
+    :param fleet_version: differs whenever what ``ProcStore.allocations`` returns differs.
+        So a coordinator that has seen the version need not read them again. "" in the answer of
+        ``CronStore.lead`` to a pod that does not lead
     """
 
     host_id: HostId
@@ -163,9 +163,9 @@ class Leadership(Struct, frozen=True, kw_only=True):
 
 
 class HeldClaim(Struct, frozen=True):
-    """A claim as its pod reports it.
+    """A claim as its pod reports the claim.
 
-    :param worker_id: "" while it is held ahead and no handler runs
+    :param worker_id: "" while the claim is held ahead and no handler runs
     """
 
     claim: Claim
@@ -173,7 +173,7 @@ class HeldClaim(Struct, frozen=True):
 
 
 class ClaimState(StrEnum):
-    """What a beat found about one claim."""
+    """The state in which a heartbeat found a claim."""
 
     HELD = "held"
     CANCEL_REQUESTED = "cancel_requested"
@@ -182,7 +182,7 @@ class ClaimState(StrEnum):
 
 
 class QueueBeat(Struct, frozen=True, kw_only=True):
-    """What a pod needs to know of one of its queues.
+    """The state of one queue, for a pod that declares the queue.
 
     :param next_due_in: until the next waiting job falls due, zero when one is due now, None
         when none waits
@@ -197,12 +197,12 @@ class Beat(Struct, frozen=True, kw_only=True):
     """The answer to a heartbeat.
 
     :param lease_held: False: the lease had run out or the pod is unknown. Nothing was renewed,
-        the pod's grants are void, it must register again. Claims are reported all the same.
+        the pod's grants are void, the pod must register again. Claims are reported all the same.
     :param claims: per claim of the call
     :param unknown: claims the store holds for this pod that the call did not list
     :param queues: per queue the pod declares
-    :param handovers: news of parents in the queues the pod declares wait to be delivered; a store
-        may also tell of other queues. As ``queues`` it means nothing when the lease is not held
+    :param handovers: handovers wait in the queues that the pod declares. A store may also
+        report other queues. Without a held lease this means nothing, as ``queues``
     :param now: the store's time of the beat
     :param silent: queues for which this beat renews nothing: their part of the store is silent, or
         the lease ran out there, and who could give another is silent
@@ -221,11 +221,11 @@ class Beat(Struct, frozen=True, kw_only=True):
 
 
 class SetBack(Struct, frozen=True, kw_only=True):
-    """What a store's clock that has been set back had left behind.
+    """Records left behind by a store clock that has been set back.
 
     :param leases: leases and beats that lay ahead of the store's time, and count from now on
-    :param is_set_back: the clock was ahead of what it says now, by these leases or by a counter;
-        so jobs may be dated ahead too
+    :param is_set_back: the clock was ahead of its present time, by these leases or by a counter.
+        So jobs may be dated ahead too
     """
 
     leases: int

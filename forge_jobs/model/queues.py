@@ -15,7 +15,7 @@ MAX_WORKERS_LIMIT = 100_000
 def check_concurrency(count: int) -> int:
     """``count`` when a process can run so many handlers at once.
 
-    :raises InvalidInput: it is no whole number, or out of range
+    :raises InvalidInput: the count is no whole number, or out of range
     """
     fits = isinstance(count, int) and not isinstance(count, bool)
     if not fits or not 1 <= count <= MAX_WORKERS_LIMIT:
@@ -26,7 +26,7 @@ def check_concurrency(count: int) -> int:
 class CooldownPolicy(Struct, frozen=True, kw_only=True):
     """How long a queue pauses after a handler reported throttling.
 
-    ``flat``: always ``base``. ``exponential``: ``base`` x 2^(level-1) up to ``cap``; the level
+    ``flat``: always ``base``. ``exponential``: ``base`` x 2^(level-1) up to ``cap``. The level
     falls back to zero after ``quiet`` without a throttle, counted from the end of the pause.
     A ``retry_after`` of the upstream replaces the computed length, within [1 s, ``cap``].
     """
@@ -72,7 +72,7 @@ class QueueSettings(Struct, frozen=True, kw_only=True):
     """The settings of one queue.
 
     :param max_workers: running handlers in the whole cluster, 0 to 100,000
-    :param retry: for jobs whose handler brings no policy of its own; None: exponential
+    :param retry: for jobs whose handler has no policy. None: exponential
     """
 
     max_workers: int = 1
@@ -89,15 +89,15 @@ class QueueSettings(Struct, frozen=True, kw_only=True):
 
 
 class QueueState(Struct, frozen=True, kw_only=True):
-    """A queue as it stands: settings in force, and what pauses it.
+    """The current state of a queue: settings in force, and pauses.
 
-    :param overridden: names of the settings an operator has set; code does not change them
-    :param paused_since: when it was paused; None while it is not
-    :param cooldown_remaining: zero when it does not cool down
+    :param overridden: names of the settings an operator has set. Code does not change them
+    :param paused_since: when the queue was paused. None while it is not
+    :param cooldown_remaining: zero without a cool-down
     :param cooldown_level: throttles in a row, see :class:`CooldownPolicy`
-    :param cooldown_ended_for: how long ago the last pause ended; zero while it lasts, None
+    :param cooldown_ended_for: how long ago the last pause ended. Zero while it lasts, None
         when there was none
-    :param unreadable: which stored fields cannot be read, and why; here they are as in a new
+    :param unreadable: which stored fields cannot be read, and why. Here they are as in a new
         queue, but what cannot be read of a pause stands for a pause
     """
 
@@ -150,7 +150,7 @@ class RateLimit(Struct, frozen=True):
 class TokenGrant(Struct, frozen=True):
     """The answer to a request for tokens.
 
-    :param granted: all of the tokens were taken; else none was
+    :param granted: all of the tokens were taken. Else none was
     :param retry_in: when not granted: how long until that many could be there
     """
 
@@ -159,10 +159,10 @@ class TokenGrant(Struct, frozen=True):
 
 
 class RateLimitState(Struct, frozen=True, kw_only=True):
-    """A named bucket as it stands.
+    """The current state of a named bucket.
 
     :param available: whole tokens that could be taken now
-    :param unreadable: which stored fields cannot be read, and why; "" when all can
+    :param unreadable: which stored fields cannot be read, and why. "" when all can
     """
 
     scope: str
@@ -190,7 +190,7 @@ class QueueCounts(Struct, frozen=True, kw_only=True):
 
 
 class Wake(Struct, frozen=True, kw_only=True):
-    """What may have changed since the last wake; every part is a hint, none is a promise.
+    """Changes that are possible since the last wake-up. Every part is a hint, none is a promise.
 
     :param queues: queues that may have work that is due
     :param handover: some job with children has ended

@@ -19,7 +19,7 @@ class Kept(Struct, frozen=True, kw_only=True):
 
     :param events: of timeline events
     :param minutes: after this the minutes of queues and pods are folded into their hours, once the
-        whole hour is that old; None: what suits the store
+        whole hour is that old. None: what suits the store
     :param hours: after this minutes and hours go
     """
 
@@ -37,10 +37,10 @@ KEPT = Kept()
 
 
 class Cleaned(Struct, frozen=True, kw_only=True):
-    """One batch of a pass.
+    """The result of one batch of a pass.
 
-    :param removed: rows that went; minutes that became hours are not among them
-    :param rest: what the pass has still to do, for the next call; None: it has ended
+    :param removed: rows that went. Minutes that became hours are not among them
+    :param rest: what remains of the pass, for the next call. None: the pass has ended
     :param held: jobs that the database refuses to remove, for a foreign key of the user's for
         example, and what refuses it
     """

@@ -11,7 +11,7 @@ from msgspec import Struct
 from forge_jobs.errors import InvalidInput
 
 LONGEST_DELAY = timedelta(days=3650)
-"""No delay is longer, whatever asked for it: sums with any present time stay valid dates."""
+"""No delay is longer, also when a caller asks for more: sums with any present time stay valid."""
 
 _HOUR = timedelta(hours=1)
 
@@ -25,9 +25,9 @@ def _check(field: str, value: timedelta | float) -> None:
 class Exponential(Struct, frozen=True, kw_only=True, tag="exponential"):
     """``base`` x ``factor`` ^ (attempt - 1), up to ``cap``.
 
-    :param base: ceiling of the first delay; a number is seconds
+    :param base: ceiling of the first delay. A number is seconds
     :param factor: at least 1
-    :param jitter: draw from zero to the ceiling; else wait for the ceiling itself
+    :param jitter: draw from zero to the ceiling. Else wait for the ceiling itself
     """
 
     base: timedelta | float = timedelta(seconds=1)
@@ -65,7 +65,7 @@ class Fixed(Struct, frozen=True, tag="fixed"):
 
 
 class Delays(Struct, frozen=True, tag="delays"):
-    """One ceiling per attempt; the last repeats. Jitter as in :class:`Exponential`."""
+    """A ceiling per attempt. The last repeats. Jitter as in :class:`Exponential`."""
 
     delays: tuple[timedelta | float, ...]
     jitter: bool = True

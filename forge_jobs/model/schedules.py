@@ -12,7 +12,7 @@ Overlap = Literal["allow", "skip"]
 
 
 class ScheduleSpec(Struct, frozen=True, kw_only=True):
-    """What a schedule does and when. Already checked.
+    """The definition of a schedule. Already checked.
 
     :param name: unique in the store
     :param expression: five or six cron fields, ``@daily`` and friends, or ``@every 90s``
@@ -23,7 +23,7 @@ class ScheduleSpec(Struct, frozen=True, kw_only=True):
     :param overlap: ``skip`` an occurrence while a job of the schedule is active
     :param payload: JSON text
     :param metadata: JSON text
-    :param keep_result: as of a request; ``result_ttl`` too
+    :param keep_result: as of a request. ``result_ttl`` too
     """
 
     name: str
@@ -45,22 +45,23 @@ class ScheduleSpec(Struct, frozen=True, kw_only=True):
     result_ttl: timedelta | None = None
 
     def has_times_of(self, other: "ScheduleSpec") -> bool:
-        """Whether both mean the same occurrences, whatever they do with them."""
+        """True when both mean the same occurrences, even with different jobs."""
         return (self.expression, self.timezone) == (other.expression, other.timezone)
 
 
 class Schedule(Struct, frozen=True, kw_only=True):
     """A stored schedule.
 
-    :param version: changes with every write; compare-and-set on it
-    :param edited: an operator changed it, so deploys leave it alone
-    :param next_at: the next occurrence; None when paused, or when there is none
+    :param version: changes with every write, for compare-and-set
+    :param edited: an operator changed the schedule, so deploys leave it alone
+    :param next_at: the next occurrence. None when paused, or when there is none
     :param last_fired_at: the occurrence that last enqueued a job
-    :param fired: how many jobs it enqueued
+    :param fired: how many jobs the schedule has enqueued
     :param skipped: how many occurrences the overlap or catch-up policy dropped
-    :param error: why it is disabled; "" when it is not. Cleared by the next edit
-    :param deleted: an operator removed it: it never fires, and a deploy does not bring it back
-    :param unreadable: which stored fields cannot be read, and why; it does not fire meanwhile
+    :param error: why the schedule is disabled, "" otherwise. Cleared by the next edit
+    :param deleted: an operator removed the schedule: no occurrence fires, and no deploy restores
+        the schedule
+    :param unreadable: which stored fields cannot be read, and why. No occurrence fires meanwhile
     """
 
     spec: ScheduleSpec
@@ -79,8 +80,8 @@ class Schedule(Struct, frozen=True, kw_only=True):
 class DueSchedules(Struct, frozen=True):
     """Schedules whose next occurrence has come, earliest first.
 
-    :param now: the store's time of this reading; next times are computed from it
-    :param next_in: until the next occurrence after these; None when there is none
+    :param now: the store's time of this reading. Base for the next times
+    :param next_in: until the next occurrence after these. None when there is none
     """
 
     now: datetime
@@ -92,11 +93,11 @@ class Firing(Struct, frozen=True, kw_only=True):
     """Advance one schedule and enqueue its jobs, in one step.
 
     :param version: of the schedule that was read
-    :param jobs: one per occurrence that fires, oldest first; ids derive from the occurrence
+    :param jobs: one per occurrence that fires, oldest first. Ids derive from the occurrence
     :param next_at: None: there is no further occurrence
     :param skipped: occurrences the catch-up policy dropped
     :param fired_at: the newest occurrence among ``jobs``, None when ``jobs`` is empty
-    :param error: disables the schedule with this text; "" otherwise
+    :param error: disables the schedule with this text. "" otherwise
     """
 
     name: str

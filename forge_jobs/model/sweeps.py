@@ -1,4 +1,4 @@
-"""What a sweep has mended of that which lost writes had left."""
+"""Results of a sweep, which mends what lost writes have left."""
 
 from msgspec import Struct
 
@@ -13,18 +13,18 @@ class Mended(Struct, frozen=True):
 
 
 class Swept(Struct, frozen=True, kw_only=True):
-    """What one call of ``JobStore.sweep`` has mended.
+    """The repairs of one call of ``JobStore.sweep``.
 
-    :param told: blocked jobs that nobody would have told of the end of a parent; they are told
+    :param notified: blocked jobs that would never have learned of the end of a parent. They know
         now, or their parent notes them again
     :param located: jobs that were stored and could not be found by their ids
     :param queues: queues with jobs that were not listed as queues any more
     :param forgotten: how many ids were noted as stored whose jobs are not there
-    :param moved: how many records were looked at to bring them to the newest layout; while there
+    :param moved: how many records were looked at to bring them to the newest layout. While there
         are any the next call should come soon
     """
 
-    told: tuple[Mended, ...] = ()
+    notified: tuple[Mended, ...] = ()
     located: tuple[Mended, ...] = ()
     queues: tuple[str, ...] = ()
     forgotten: int = 0

@@ -1,4 +1,4 @@
-"""What happens to a claimed job next, as a value: computed by ``policy``, applied by a store."""
+"""The next step of a claimed job, as a value: computed by ``policy``, applied by a store."""
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
@@ -14,12 +14,12 @@ _ZERO = timedelta(0)
 class Cooldown(Struct, frozen=True):
     """A pause of a whole queue after its upstream throttled.
 
-    A store keeps the later end and the higher level of what it has and what it is given, so
+    Of the stored pause and the new one a store keeps the later end and the higher level, so
     workers that are throttled together raise the level once. A stored level counts until its
     pause has been over for the queue's ``quiet`` time.
 
     :param length: from the store's now
-    :param level: how many throttles in a row this one is, from 1; input of the next length
+    :param level: how many throttles in a row this one is, from 1. Input of the next length
     """
 
     length: timedelta
@@ -31,14 +31,14 @@ class Transition(Struct, frozen=True, kw_only=True):
 
     :param status: anything but in_progress and blocked
     :param delay: pending and failed: due again this long after the store's now. None: the job
-        keeps its due time, and so its place in the queue; now when that time lies ahead
+        keeps its due time, and so its place in the queue. Due now when that time lies ahead
     :param hand_back: the attempt did not count
     :param count_snooze: one more of the bounded hand-backs
     :param count_crash: one more crash
     :param error: appended to the history, of which the newest ``ERROR_HISTORY`` stay
-    :param result: JSON text of what the handler returned, replacing an older one; None: none
+    :param result: JSON text of what the handler returned, replacing an older one. None: none
     :param cooldown: pauses the queue
-    :param rate_limit: the scope that the job waits for, kept with it for explanations
+    :param rate_limit: the scope that the job waits for, kept for explanations
     """
 
     status: JobStatus
@@ -61,7 +61,7 @@ class Finalization(Struct, frozen=True):
 
 
 class StaleClaim(Struct, frozen=True, kw_only=True):
-    """A claim whose beats stopped, with what decides its job's fate.
+    """A claim without heartbeats, with all that decides the fate of the job.
 
     :param started: a start was recorded, so a handler may have run
     """
@@ -90,16 +90,16 @@ class StaleClaims(list[StaleClaim]):
 
 
 class Revival(Struct, frozen=True):
-    """What to do with a stale claim's job."""
+    """The transition of a job whose claim is stale."""
 
     claim: Claim
     transition: Transition
 
 
 class Handover(Struct, frozen=True, kw_only=True):
-    """News that one parent has ended, still to be told to one child.
+    """A notice of the end of one parent for one child, still to be delivered.
 
-    :param id: opaque; of all news that wait, only this has it
+    :param id: opaque. Unique among the handovers that wait
     :param parent_status: done, dead or cancelled
     """
 
@@ -113,7 +113,7 @@ class Handover(Struct, frozen=True, kw_only=True):
 
 
 class Delivery(Struct, frozen=True):
-    """What a handover means for its child.
+    """The effect of a handover on its child.
 
     :param action: ``settle`` the edge (the child becomes pending with its last one),
         ``cancel`` the child (cause parent_failed), or ``hold`` it blocked
@@ -128,9 +128,9 @@ CLAIM_BYTES = 4 * 1024 * 1024
 
 
 class Demand(Struct, frozen=True, kw_only=True):
-    """What a supervisor asks of a queue: see ``JobStore.exchange``.
+    """The request of a supervisor for jobs of a queue: see ``JobStore.exchange``.
 
-    :param max_bytes: of all payloads together; the first job comes whatever its size
+    :param max_bytes: of all payloads together. The first job comes whatever its size
     """
 
     worker_ids: tuple[str, ...]
@@ -142,7 +142,7 @@ class Demand(Struct, frozen=True, kw_only=True):
 class Exchange(Struct, frozen=True):
     """The answer to one round trip of a supervisor.
 
-    :param settled: per finalization, in order; None: send it again later. See
+    :param settled: per finalization, in order. None: send it again later. See
         ``JobStore.finalize``
     :param claimed: in the queue's order
     :param next_due_in: when fewer were claimed than asked for: how long until the next job

@@ -1,4 +1,4 @@
-"""Why a job is where it is: one exact reason for every status and condition."""
+"""Explanations of jobs: the one exact reason for every status and condition."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -25,18 +25,18 @@ def explain(  # noqa: PLR0917 - the readings it weighs, one parameter each
     parents: Mapping[JobId, JobStatus] | None = None,
     workers: Sequence[WorkerState] = (),
 ) -> Explanation:
-    """The one reason why ``job`` is where it is, from readings of one moment.
+    """Explain why ``job`` does not run or how it runs, from readings of one moment.
 
-    Of several reasons the one that must go away first is given: what concerns the job itself
-    (parents, expiry, unknown kind, due time) before its queue (paused, cooling down) before
+    Of several reasons the first that must go away is given: the job's own (parents, expiry,
+    unknown kind, due time) before those of the queue (paused, cooling down) before those of
     the fleet (no pod, no slots, slots busy).
 
     :param queue, allocation: of the job's queue, None when the store has none
     :param pods: all pods, also those whose lease ran out
     :param now: the store's time
-    :param parents: statuses of the jobs in ``job.waits_for``, as far as they were looked up;
-        only they tell a parent still to end from one that failed and is held for an operator
-    :param workers: of all pods; they tell who has the slots
+    :param parents: statuses of the jobs in ``job.waits_for``, as far as they were looked up.
+        Only they tell a parent still to end from one that failed and is held for an operator
+    :param workers: of all pods. They tell who has the slots
     """
     around = Situation(
         queue=queue,
@@ -145,7 +145,7 @@ def _with_expiry(job: Job, reason: Explanation) -> Explanation:
 
 
 def _blocked(job: Job, parents: Mapping[JobId, JobStatus], around: Situation) -> Explanation:
-    # A parent that was requeued holds the job no more, whatever its edge still says.
+    # A parent that was requeued holds the job no more, although the edge may still say so.
     failed = [one for one in job.held_by if parents.get(one) not in _NOT_FAILED]
     waits_for = failed or list(job.waits_for)
     names = ", ".join(waits_for[:3])

@@ -1,7 +1,7 @@
-"""How long a failed job waits for its next attempt.
+"""Delays between a failed attempt and the next.
 
 "Full jitter" after Marc Brooker, "Exponential Backoff And Jitter" (AWS Architecture Blog, 2015):
-a delay is drawn evenly from zero to the computed ceiling. Of the variants compared there it
+a delay is drawn evenly from zero to the computed ceiling. Of the variants compared there this one
 spreads jobs that failed together best and costs the upstream the fewest calls.
 """
 
@@ -35,7 +35,7 @@ def _duration(value: timedelta | float) -> timedelta:
 
 
 DelayFunction = Callable[[int, BaseException | None], timedelta | float]
-"""From the attempt that failed (from 1) and its exception, if known, to a delay or seconds."""
+"""A function of the failed attempt (from 1) and the exception, if known: a delay or seconds."""
 
 RetryPolicy = Retry | DelayFunction
 
@@ -59,13 +59,13 @@ def retry_delay(
     error: BaseException | None = None,
     rng: Randomness,
 ) -> timedelta:
-    """How long to wait after ``attempt`` failed, counted from now.
+    """The delay after ``attempt`` failed, counted from now.
 
-    Between zero and the policy's cap, and never above ``LONGEST_DELAY``. A callable is used
-    as it answers, without jitter; one that raises, or returns what is not a finite duration of
-    at least zero, is logged and the default policy takes its place.
+    Between zero and the policy's cap, and never above ``LONGEST_DELAY``. The answer of a callable
+    is used as given, without jitter. When a callable raises, or returns anything but a finite
+    duration of at least zero, the error is logged and the default policy takes over.
 
-    :param attempt: the attempt that failed, from 1; any size
+    :param attempt: the attempt that failed, from 1. Any size
     :param error: handed to a callable policy
     """
     if not isinstance(policy, Exponential | Linear | Fixed | Delays):
@@ -80,7 +80,7 @@ def retry_delay(
 
 
 def crash_delay(crashes: int, pause: timedelta) -> timedelta:
-    """How long a job waits after its second or a further crash.
+    """The delay of a job after its second or a further crash.
 
     Twice as long each time, up to ``LONGEST_CRASH_PAUSE``. Without jitter: each crash has been
     noticed at another moment.
@@ -101,7 +101,7 @@ def _ceiling(policy: Retry, attempt: int) -> timedelta:
         return _exponential(_duration(policy.base), policy.factor, _duration(policy.cap), attempt)
     if isinstance(policy, Linear):
         step, cap = _duration(policy.step), _duration(policy.cap)
-        # Compared before it is multiplied: the product of a late attempt is no timedelta.
+        # Compare before multiplying: the product of a late attempt is no timedelta.
         return cap if step > _ZERO and attempt > cap // step else min(step * attempt, cap)
     if isinstance(policy, Fixed):
         return _duration(policy.delay)

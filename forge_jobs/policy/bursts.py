@@ -4,7 +4,7 @@
 class Bursts:
     """Lets a few through at once, and in the long run one per ``every``.
 
-    The generic cell rate algorithm, in its virtual scheduling form (ITU-T I.371, annex A).
+    Implements the generic cell rate algorithm in virtual scheduling form (ITU-T I.371, annex A).
 
     :param every: seconds between two, once ``at_once`` have come without a pause
     :param at_once: how many after a long pause do not wait
@@ -16,7 +16,7 @@ class Bursts:
         self._paid_until = float("-inf")
 
     def delay(self, now: float) -> float:
-        """Seconds for which the one that is asked for now has to wait; it counts from then on.
+        """Admit one more, and answer the seconds to wait.
 
         :param now: on any clock that never goes back
         """

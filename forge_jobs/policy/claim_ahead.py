@@ -1,4 +1,4 @@
-"""How many claims a pod asks for and holds beyond its free workers, and at which pace it works."""
+"""The number of claims to ask for and to hold beyond the free workers, and the measured pace."""
 
 import math
 from collections import deque
@@ -46,7 +46,7 @@ class Pace:
 
     @property
     def mean(self) -> float | None:
-        """Seconds of a run; None while nothing was measured."""
+        """Seconds of a run. None while nothing was measured."""
         return self._seconds / self._runs if self._runs else None
 
 
@@ -69,20 +69,20 @@ class Trip:
     def horizon(self, claim_ahead: timedelta) -> timedelta:
         """How much work to hold ahead where the queue has enough: ``claim_ahead``, or two trips.
 
-        One call is under way at a time. What it brings must last until the next one is back, which
-        starts when it is back itself, and asked for what was missing then.
+        One call is under way at a time. Its jobs must last until the next call is back, which
+        starts when the first is back, and asks for the jobs that were missing then.
         """
         return self._two if self._two > claim_ahead > _ZERO else claim_ahead
 
 
 class Appetite:
-    """How much of what it could use a queue asks for in one call.
+    """The part of the possible demand that a queue asks for in one call.
 
-    A reply that is too large for the line to the store never arrives. So a call without an answer
-    halves what the next one asks for, in jobs and in bytes. An answer doubles it if it was as
-    large as it might be: a smaller one, as of a queue whose jobs are all claimed by replies that
-    were lost, says nothing of what the line lets pass. From the size on that was lost before, it
-    takes several such answers, as TCP feels its way after a loss (RFC 5681, 3.1).
+    A reply that is too large for the line to the store never arrives. So a call without an
+    answer halves the next request, in jobs and in bytes. An answer that was as large as possible
+    doubles the request. A smaller answer says nothing of what the line lets pass: all jobs of a
+    queue may be claimed by replies that were lost. From the size of the lost reply on, doubling
+    takes several full answers, as TCP feels its way after a loss (RFC 5681, 3.1).
     """
 
     def __init__(self) -> None:
@@ -117,7 +117,7 @@ class Appetite:
 
 
 def _fills(claimed: Sequence[ClaimedJob], demand: Demand) -> bool:
-    """These are as many as were asked for, or half of the bytes."""
+    """True when there are as many jobs as asked for, or half of the bytes."""
     if len(claimed) >= demand.limit:
         return True
     return 2 * sum(len(job.payload.encode()) for job in claimed) >= demand.max_bytes

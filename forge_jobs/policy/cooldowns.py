@@ -1,4 +1,4 @@
-"""How long a queue pauses after its upstream throttled."""
+"""Pauses of a queue after the upstream throttled."""
 
 from datetime import timedelta
 
@@ -21,11 +21,11 @@ def next_cooldown(
 
     The level falls back to zero once ``policy.quiet`` has passed since the end of the last
     pause, then grows by one. ``retry_after`` replaces the computed length, within
-    [1 s, ``policy.cap``]; the level grows all the same.
+    [1 s, ``policy.cap``]. The level grows all the same.
 
-    :param level: of the queue as it was known when the throttled run started, so that runs which
-        are throttled together raise it once; zero when there was no pause
-    :param ended_for: how long ago the last pause ended, zero while it lasts, None when there
+    :param level: of the queue as known when the throttled run started, so that runs which are
+        throttled together raise the level once. Zero when there was no pause
+    :param ended_for: how long ago the last pause ended, zero while the pause lasts, None when there
         was none
     """
     if ended_for is None or ended_for >= policy.quiet:

@@ -2,8 +2,8 @@
 
 An expression has five fields (minute, hour, day of month, month, day of week) or six, with the
 **seconds last**. ``@hourly``, ``@daily`` (``@midnight``), ``@weekly``, ``@monthly`` and ``@yearly``
-(``@annually``) stand for the usual ones; ``@every 90s`` or ``@every 1h30m`` is an interval, aligned
-to the epoch so that restarts do not shift it.
+(``@annually``) stand for the usual ones. ``@every 90s`` or ``@every 1h30m`` is an interval, aligned
+to the epoch, so a restart does not shift the interval.
 
 When clocks change: a time that is skipped in spring fires once, at the end of the gap. A time
 that comes twice in autumn fires the first time only, unless minute or hour start with ``*``: such
@@ -57,7 +57,7 @@ _RANGE = re.compile(r"(\w+)-(\w+)(?:/.*)?")
 
 
 class CronExpression(Protocol):
-    """A parsed expression in its time zone. Immutable and shared."""
+    """A cron expression in its time zone. Immutable and shared."""
 
     def next_after(self, instant: datetime) -> datetime | None:
         """The first occurrence later than ``instant``, in UTC.
@@ -68,13 +68,13 @@ class CronExpression(Protocol):
 
 
 class FiringPlan(Struct, frozen=True):
-    """What one due schedule does now.
+    """The next step of one due schedule.
 
-    :param occurrences: those that fire, oldest first; their jobs' ids derive from them
+    :param occurrences: those that fire, oldest first. Their jobs' ids derive from them
     :param skipped: occurrences dropped by the catch-up policy, counted up to ``MAX_PER_PLAN``
-    :param next_at: the next occurrence; in the past when a backlog goes on with the next plan,
+    :param next_at: the next occurrence. In the past when a backlog goes on with the next plan,
         None when there is none
-    :param run_at: when the job of each occurrence is due: the occurrence and its jitter
+    :param run_at: when the job of each occurrence is due: the occurrence and the jitter
     """
 
     occurrences: tuple[datetime, ...]
@@ -118,14 +118,14 @@ def first_occurrence(spec: ScheduleSpec, now: datetime) -> datetime | None:
 
 
 def plan_firing(schedule: Schedule, now: datetime, rng: Randomness) -> FiringPlan:
-    """Which occurrences up to ``now`` fire, and when the schedule comes up next.
+    """Choose the occurrences up to ``now`` that fire, and when the schedule comes up next.
 
-    ``skip`` fires the newest occurrence if it is at most ``ON_TIME`` late. ``latest`` fires the
+    ``skip`` fires the newest occurrence if at most ``ON_TIME`` late. ``latest`` fires the
     newest, however late. ``all`` fires those not older than the window, at most ``MAX_PER_PLAN``
-    per plan, the oldest first; then ``next_at`` has come already, and the next plan goes on.
+    per plan, the oldest first. Then ``next_at`` has come already, and the next plan goes on.
 
     The cost does not grow with the length of the downtime. A schedule that is paused, or not due
-    yet, plans nothing and keeps its ``next_at``.
+    yet, plans nothing and keeps ``next_at``.
 
     :raises InvalidInput: as :func:`parse_cron`
     """
@@ -175,7 +175,7 @@ def _newest(cron: CronExpression, first: datetime, now: datetime) -> datetime:
             newest = found
         else:
             end = middle
-    # A stored first occurrence need not fall on a whole second as those after it do.
+    # A stored first occurrence need not fall on a whole second. Later ones do.
     following = cron.next_after(newest)
     return newest if following is None or following > now else following
 
@@ -214,7 +214,7 @@ class _Fields:
         self._every_hour = every_hour
         try:
             # Looked for rather than asked of croniter's strict mode, which refuses the 31st of
-            # April also where a day of the week is given beside it.
+            # April also beside a day of the week.
             self._times(EPOCH).get_next(datetime)
         except CroniterBadDateError:
             raise InvalidInput("expression", "describes a date that never comes", _FIX) from None
@@ -243,7 +243,7 @@ class _Fields:
     def _second_pass(self, start: datetime) -> datetime | None:
         """The next occurrence in the second pass through the doubled hour, for a start inside it.
 
-        croniter loses it where the next date that matches is months away.
+        croniter loses that occurrence when the next matching date is months away.
         """
         overlap = _overlap(start)
         if not overlap:
@@ -251,7 +251,7 @@ class _Fields:
         wall = start.replace(tzinfo=None, fold=0)
         end = wall + overlap
         try:
-            # From the first pass, look from before the doubled hour; in the second, go on.
+            # From the first pass, look from before the doubled hour. In the second, go on.
             times = self._times(wall if start.fold else wall - overlap - _ONE_SECOND)
             while (upcoming := times.get_next(datetime)) < end:
                 again = upcoming.replace(tzinfo=self._zone, fold=1)
@@ -268,7 +268,7 @@ class _Fields:
 
 
 def _overlap(local: datetime) -> timedelta:
-    """How far the clock is set back at the end of the doubled hour that ``local`` is in; zero
+    """How far the clock is set back at the end of the doubled hour that ``local`` is in. Zero
     outside of one."""
     first, second = local.replace(fold=0).utcoffset(), local.replace(fold=1).utcoffset()
     assert first is not None
@@ -297,7 +297,7 @@ def _every(text: str) -> _Interval:
 
 
 def _check_field(field: str, name: str, width: int) -> None:
-    """Refuse what croniter takes and reads in another way than it looks."""
+    """Refuse fields that croniter takes and reads in another way than they look."""
     for part in field.split(","):
         if part in {"r", "h"} or part.startswith(("r(", "h(", "r/", "h/")):
             raise InvalidInput("expression", f"{name} {part!r} is not fixed", "give a number")

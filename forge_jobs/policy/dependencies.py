@@ -1,14 +1,14 @@
-"""What the end of a parent means for its child."""
+"""The effect of a parent's end on its child."""
 
 from forge_jobs.model.jobs import JobStatus
 from forge_jobs.model.transitions import Delivery, Handover
 
 
 def delivery(handover: Handover) -> Delivery:
-    """Settle the edge when the parent is done; else as the edge's ``on_failure`` says.
+    """Settle the edge when the parent is done. Else as the edge's ``on_failure`` says.
 
     ``continue`` settles, ``hold`` keeps the child blocked for an operator, and ``cancel``
-    cancels it, as does a value this version does not know: running a job whose
+    cancels, as does a value that this version does not know: running a job whose
     precondition failed is the one outcome that cannot be undone.
     """
     if handover.parent_status is JobStatus.DONE or handover.on_failure == "continue":

@@ -1,4 +1,4 @@
-"""What an explanation is made of: reasons, the readings they come from, and phrases."""
+"""The parts of an explanation: reasons, the readings they come from, and phrases."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -18,14 +18,14 @@ class Reason(StrEnum):
     BLOCKED_BY_PARENTS = "blocked_by_parents"
     BLOCKED_BY_FAILED_PARENT = "blocked_by_failed_parent"
     EXPIRED = "expired"
-    """Its time ran out; the next clean-up pass cancels it."""
+    """Past its ``expires_at``. The next clean-up pass cancels the job."""
     UNKNOWN_KIND = "unknown_kind"
     UNREADABLE = "unreadable"
-    """Its record cannot be read: it was spoilt, or another release has written it."""
+    """The record cannot be read: spoilt, or written by another release."""
     NOT_DUE = "not_due"
     WAITS_FOR_RETRY = "waits_for_retry"
     RATE_LIMITED = "rate_limited"
-    """Its handler found no token of a rate limit, and it has a turn there."""
+    """The handler found no token of a rate limit, and the job has a turn there."""
     QUEUE_UNKNOWN = "queue_unknown"
     PAUSED = "paused"
     COOLING_DOWN = "cooling_down"
@@ -41,12 +41,12 @@ class Reason(StrEnum):
     """The pods that have slots do not know the kind."""
     SLOTS_BUSY = "slots_busy"
     READY = "ready"
-    """Nothing holds it back: it is claimed in its turn, in moments."""
+    """Nothing holds the job back: a pod with a free slot is about to claim it."""
     CANCELLING = "cancelling"
     HELD_AHEAD = "held_ahead"
     RUNNING = "running"
     OVERRUNNING = "overrunning"
-    """It runs although its time is up."""
+    """The job runs past the timeout."""
     OWNER_SILENT = "owner_silent"
     DONE = "done"
     DEAD = "dead"
@@ -54,15 +54,15 @@ class Reason(StrEnum):
 
 
 class Explanation(Struct, frozen=True, kw_only=True):
-    """Why a job is where it is.
+    """The reason for the state of a job.
 
-    :param text: one line for people; names the kind and the queue
-    :param since: since when this is so; of a job that is due and does not run, its due time
+    :param text: one line for people. Names the kind and the queue
+    :param since: the begin of this state. Of a job that is due and does not run, its due time
         where nothing later is recorded. None when neither is known
-    :param forecast: when it changes by itself, None when that is not known
-    :param help: the command that helps; "" when nothing has to be done
-    :param blocked_by: ids of the jobs it waits for
-    :param held_by: who has the slots it waits for, the longest-running first
+    :param forecast: when the state changes by itself, None when that is not known
+    :param help: the command that helps. "" when nothing has to be done
+    :param blocked_by: ids of the jobs that this job waits for
+    :param held_by: holders of the slots that the job waits for, the longest-running first
     """
 
     reason: Reason
@@ -75,7 +75,7 @@ class Explanation(Struct, frozen=True, kw_only=True):
 
 
 class Situation(Struct, frozen=True, kw_only=True):
-    """What surrounds a job, read at one moment; parts that do not exist are None or empty."""
+    """The surroundings of a job at one moment. Parts that do not exist are None or empty."""
 
     queue: QueueState | None
     allocation: Allocation | None
@@ -91,7 +91,7 @@ class Situation(Struct, frozen=True, kw_only=True):
 
 
 def name_of(pod: PodState) -> str:
-    """What a pod is called by people: its label, or its id."""
+    """The name of a pod for people: the label, or the id."""
     return pod.pod.label or pod.pod.host_id
 
 

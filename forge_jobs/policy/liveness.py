@@ -12,10 +12,10 @@ _NO_TIMES: Mapping[str, datetime] = {}
 
 
 class Fence:
-    """Tells a pod when it can no longer prove that it owns its claims.
+    """Decides when a pod can no longer prove that it owns its claims.
 
     The store counts a lease from the moment it executed the beat, which is after the pod sent
-    it; counted here from the sending, the fence falls first, whatever the clocks' offset.
+    the beat. Counted here from the sending, the fence falls first, at any offset of the clocks.
     ``Clock.elapsed`` goes on during suspend, so a laptop that wakes up is fenced at once.
 
     Where a store has several parts, a queue whose part is silent is fenced by itself.
@@ -33,7 +33,7 @@ class Fence:
     def renewed(self, sent_at: float, silent: Iterable[str] = ()) -> None:
         """A beat (or registration) sent at ``sent_at`` succeeded. Late answers are harmless.
 
-        :param silent: queues for which it has not
+        :param silent: queues whose part of the store did not answer
         """
         # In this order: who reads in between trusts too little.
         behind = {queue: self._behind.get(queue, self._renewed_at) for queue in silent}
@@ -48,7 +48,7 @@ class Fence:
     def must_stop(self, elapsed: float, queue: str = "") -> bool:
         """True: cancel the handlers now, before anyone else may revive their jobs.
 
-        :param queue: whose handlers; "": all
+        :param queue: whose handlers. "": all
         """
         # Asked for every job, and hardly ever is a queue behind.
         behind = self._behind
@@ -60,17 +60,18 @@ class Fence:
         return frozenset(queue for queue in self._behind if self.must_stop(elapsed, queue))
 
     def remaining(self, elapsed: float) -> timedelta:
-        """How long until :meth:`must_stop`; zero when it is due."""
+        """The time until :meth:`must_stop`. Zero when that is due."""
         return timedelta(seconds=max(self._renewed_at + self._allowed - elapsed, 0.0))
 
 
 class ReaperGuard:
-    """Keeps a reaper from taking its own troubles, or the store's, for the crash of others.
+    """Keeps a reaper from taking the pod's own trouble, or the store's, for the crash of other
+    pods.
 
     After a suspend, an outage of the store, or a step of the store's clock, every claim looks
-    stale although nobody died. So nothing is revived until one full lease of undisturbed passes
-    lies behind, in which living pods have beaten again. The wall clock of the pod is watched
-    too: with SQLite it is the store's.
+    stale although no pod died. So nothing is revived until one full lease of undisturbed passes
+    has gone by, in which living pods have beaten again. The pod's wall clock is watched too:
+    with SQLite that is the store's clock.
 
     :param lease: of claims
     :param interval: between two passes
@@ -78,7 +79,7 @@ class ReaperGuard:
 
     def __init__(self, lease: timedelta, interval: timedelta) -> None:
         self._lease = lease.total_seconds()
-        # A third of a lease: less than what a claim's age may grow by before it looks stale.
+        # A third of a lease: claims whose age grows by less do not look stale yet.
         self._longest_gap = interval.total_seconds() + self._lease / 3
         self._largest_jump = self._lease / 6
         self._last: tuple[float, float] | None = None
@@ -92,12 +93,12 @@ class ReaperGuard:
     def may_revive(
         self, clock: Clock, *, asked_at: float = 0.0, read_at: Mapping[str, datetime] = _NO_TIMES
     ) -> bool:
-        """Call once per pass, and only when the store answered it. True: stale claims are stale.
+        """True when stale claims are stale. Call once per pass, and only when the store answered.
 
         A pass that failed is not reported, and so leaves a gap.
 
-        :param asked_at: ``Clock.elapsed`` before the store was asked for ``read_at``
-        :param read_at: the time of each clock of the store, as ``JobStore.stale_claims`` read it
+        :param asked_at: ``Clock.elapsed`` before the question for ``read_at``
+        :param read_at: the time of each clock of the store, as ``JobStore.stale_claims`` read them
         """
         wall, elapsed = clock.time_us() / 1_000_000, clock.elapsed()
         self._note_heard(read_at, elapsed)
@@ -109,8 +110,8 @@ class ReaperGuard:
         return elapsed - self._undisturbed_since >= self._lease
 
     def may_revive_in(self, queue: str) -> bool:
-        """The same of one queue, after :meth:`may_revive`: its part of the store may have been
-        silent, so that nobody could beat there."""
+        """True when stale claims of one queue are stale, after :meth:`may_revive`. The queue's part
+        of the store may have been silent, so that no pod could beat there."""
         if self._last is None:
             return False
         since = self._heard_since.get(queue, self._undisturbed_since)
@@ -127,7 +128,8 @@ class ReaperGuard:
         if self._last is not None and back:
             self.must_look = True
         for name in back:
-            # It may be that of another server, which took over. Claims of others are not in doubt.
+            # The clock may be that of a server which took over. Claims of other queues are not in
+            # doubt.
             self._offsets.pop(name, None)
         self._heard_since = {name: known.get(name, elapsed) for name in read_at}
 
@@ -138,7 +140,7 @@ class ReaperGuard:
     def _has_store_stepped(
         self, read_at: Mapping[str, datetime], asked_at: float, answered_at: float
     ) -> bool:
-        """Whether a clock of the store has moved against the steady clock of this process.
+        """True when a clock of the store has moved against the steady clock of this process.
 
         The store read its clock at some instant between the question and the answer, so each
         reading gives the least and the greatest difference of the two clocks. A slow answer is

@@ -1,7 +1,7 @@
 """Percentiles of durations from logarithmic buckets.
 
-Bucket 0 holds what is below a microsecond; from there each bucket is 10 % wider than the one
-before. A duration is answered by its bucket's geometric middle, so by at most 4.9 % off, for
+Bucket 0 holds what is below a microsecond. From there each bucket is 10 % wider than the one
+before. The answer for a duration is its bucket's geometric middle, so at most 4.9 % off, for
 any duration from a microsecond to 30 years. Adding two histograms adds their counts: the
 order of adding, and how the samples were spread over pods, change nothing.
 """
@@ -33,7 +33,7 @@ def add(histogram: Histogram, other: Histogram) -> Histogram:
 
 
 def percentile(histogram: Histogram, q: float) -> float | None:
-    """The nearest-rank ``q``-quantile in seconds, within 5 %; None when there is no sample.
+    """The nearest-rank ``q``-quantile in seconds, within 5 %. None when there is no sample.
 
     :param q: from 0 (the smallest) to 1 (the largest): 0.95 for p95
     :raises ValueError: ``q`` is outside

@@ -8,7 +8,7 @@ Randomness = random.Random | Callable[[], float]
 
 
 def draw(randomness: Randomness) -> float:
-    """One number from 0 to below 1."""
+    """A number from 0 to below 1."""
     if isinstance(randomness, random.Random):
         return randomness.random()
     return randomness()

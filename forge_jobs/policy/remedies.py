@@ -1,4 +1,4 @@
-"""Commands that help a job that does not run; explanations and the doctor name them."""
+"""Commands that help a job that does not run. Explanations and the doctor name them."""
 
 import shlex
 
@@ -14,7 +14,7 @@ def set_max_workers(queue: str, count: int) -> str:
 
 
 def set_anew(queue: str) -> str:
-    """Writes the settings of a queue that cannot be read; what they are to be is the reader's."""
+    """Writes the settings of a queue that cannot be read. What they are to be is the reader's."""
     return f"forge-jobs queues set {shlex.quote(queue)} --help"
 
 

@@ -1,4 +1,4 @@
-"""What happens to a job when an attempt ends: (how it ended, job, rules) -> Transition."""
+"""The end of an attempt: (how the attempt ended, job, rules) -> Transition."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -27,15 +27,15 @@ class AttemptEnd(Struct, frozen=True, kw_only=True):
 
     :param cause: succeeded, failed, timed_out, rejected, throttled, snoozed, rate_limited,
         interrupted, released or cancelled
-    :param error: of a failure; also of a success whose result could not be encoded
+    :param error: of a failure. Also of a success whose result could not be encoded
     :param result: JSON text of what the handler returned
     :param retryable: False: the handler's rules say that this error is final
-    :param delay: failed, timed_out: instead of the backoff; snoozed, rate_limited: until it is due
-        again
+    :param delay: failed, timed_out: instead of the backoff. Snoozed, rate_limited: until the job is
+        due again
     :param retry_after: throttled: how long the upstream asked to be left alone
     :param rate_limit: rate_limited: the scope that the job waits for
-    :param tokens: rate_limited: how many of them it needs at once
-    :param exception: what the handler raised, for retry policies that look at it
+    :param tokens: rate_limited: how many tokens the job needs at once
+    :param exception: raised by the handler, for retry policies
     """
 
     cause: Cause
@@ -54,11 +54,11 @@ SUCCESS = AttemptEnd(cause=Cause.SUCCEEDED)
 
 
 class Rules(Struct, frozen=True, kw_only=True):
-    """What decides beside the job itself.
+    """The rules of a decision, beside the job itself.
 
-    :param max_snoozes: hand-backs by snooze or throttle before the next one makes it dead; None:
-        ``snooze_budget`` decides
-    :param snooze_budget: how long after the first of them one more makes it dead
+    :param max_snoozes: hand-backs by snooze or throttle before the next one makes the job dead.
+        None: ``snooze_budget`` decides
+    :param snooze_budget: how long after the first hand-back one more makes the job dead
     :param cooldown_level: see ``cooldowns.next_cooldown``
     :param cooldown_ended_for: see ``cooldowns.next_cooldown``
     """
@@ -72,10 +72,10 @@ class Rules(Struct, frozen=True, kw_only=True):
 
 
 def next_transition(end: AttemptEnd, job: ClaimedJob, rules: Rules, rng: Randomness) -> Transition:
-    """Where the job goes after this end of its attempt.
+    """Decide where the job goes after this end of the attempt.
 
     A job has at most ``max_attempts`` runs that end by themselves, by timeout or by a crash.
-    Runs handed back do not count; those by snooze and throttle are bounded by
+    Runs handed back do not count. Those by snooze and throttle are bounded by
     ``rules.snooze_budget`` or ``rules.max_snoozes`` instead, others (interrupted, released, waiting
     for a rate limit) are not the job's doing.
 
@@ -90,17 +90,17 @@ def next_transition(end: AttemptEnd, job: ClaimedJob, rules: Rules, rng: Randomn
 
 
 def stale_transition(stale: StaleClaim, max_crashes: int, pause: timedelta) -> Transition:
-    """Where a job goes whose claim went stale, with one attempt and one crash used.
+    """Decide where a job with a stale claim goes, with one attempt and one crash used.
 
-    After its first crash the job keeps its due time, and so its place in the queue: the process
+    After the first crash the job keeps its due time and place in the queue: the process
     died, and that is mostly not the job's doing. From the second crash on the job waits for
     ``pause``, twice as long after each further one, so that others run between.
 
-    Dead at its ``max_crashes``-th crash, which stops a job that kills its processes, and when
-    its attempts are used up; cancelled when that was asked for.
+    Dead at crash number ``max_crashes``, which stops a job that kills processes, and when
+    the attempts are used up. Cancelled when that was asked for.
 
     The first crash counts whether or not a start is known, since starts are made known by beats
-    only. A job with a crash on record has its start recorded before it runs; so without such a
+    only. A job with a crash on record has its start recorded before it runs. So without such a
     record no handler ran: the attempt is handed back and no crash is counted.
 
     :param max_crashes: at least 1
@@ -169,7 +169,7 @@ def _throttled(end: AttemptEnd, job: ClaimedJob, rules: Rules, _rng: Randomness)
     spent = _spent_budget(end, job, rules)
     if spent is not None:
         return Transition(status=JobStatus.DEAD, cause=end.cause, error=spent, cooldown=cooldown)
-    # Due at once: the queue's pause holds it back, and an operator who ends the pause early
+    # Due at once: the queue's pause holds the job back, and an operator who ends the pause early
     # means this job too.
     return Transition(
         status=JobStatus.PENDING,
@@ -196,7 +196,7 @@ def _snoozed(end: AttemptEnd, job: ClaimedJob, rules: Rules, _rng: Randomness) -
 
 
 def _least_pause(snoozes: int) -> timedelta:
-    """What keeps a job that is snoozed for no time at all from running without a pause for days."""
+    """The least delay, which keeps a job with delays of zero from running without a pause."""
     if snoozes < _FREE_SNOOZES:
         return timedelta(0)
     doublings: int = min(snoozes - _FREE_SNOOZES, 20)
@@ -204,7 +204,7 @@ def _least_pause(snoozes: int) -> timedelta:
 
 
 def _spent_budget(end: AttemptEnd, job: ClaimedJob, rules: Rules) -> ErrorRecord | None:
-    """Why the job may not be handed back once more; None: it may."""
+    """The error of a job that may not be handed back once more. None when it may."""
     if rules.max_snoozes is not None:
         if job.snoozes < rules.max_snoozes:
             return None
@@ -237,7 +237,7 @@ def _rate_limited(end: AttemptEnd, _job: ClaimedJob, _rules: Rules, _rng: Random
 
 
 def _handed_back(end: AttemptEnd, _job: ClaimedJob, _rules: Rules, _rng: Randomness) -> Transition:
-    # The job gave no reason to wait, so it keeps its place in the queue.
+    # The job gave no reason to wait, so the place in the queue is kept.
     return Transition(
         status=JobStatus.PENDING, cause=end.cause, delay=None, hand_back=True, error=end.error
     )

@@ -1,1 +1,1 @@
-"""What tests, demos and experiments need besides the library: servers that start by themselves."""
+"""Aids for tests, demos and experiments: servers that start by themselves."""

@@ -1,4 +1,4 @@
-"""What all throw-away servers have in common: a process, a folder, a port and a log."""
+"""The common base of throw-away servers: a process, a folder, a port and a log."""
 
 import os
 import random
@@ -25,7 +25,7 @@ _TAIL_LINES = 20
 
 
 class Server(ABC):
-    """One server process with its folder and its port.
+    """A server process with a folder and a port.
 
     The port and the data stay the same over :meth:`stop`, :meth:`kill` and :meth:`start`, until
     :meth:`close` removes them.
@@ -33,10 +33,10 @@ class Server(ABC):
 
     name: ClassVar[str]
     _ready: ClassVar[bytes]
-    """What it prints when it takes connections."""
+    """A line that the server prints when ready for connections."""
     _stop_signal: ClassVar[signal.Signals]
     _end_signal: ClassVar[str]
-    """What it gets when the program that started it has gone."""
+    """A signal for the server when the program that started the server has gone."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self._parent = folder
@@ -55,11 +55,11 @@ class Server(ABC):
     @property
     @abstractmethod
     def url(self) -> str:
-        """Where clients connect, with the password; valid once started."""
+        """Where clients connect, with the password. Valid once started."""
 
     @property
     def folder(self) -> Path:
-        """Its private folder; valid once started."""
+        """The server's private folder. Valid once started."""
         assert self._folder is not None, "not started"
         return self._folder.path
 
@@ -70,9 +70,9 @@ class Server(ABC):
         return self._process.pid
 
     def start(self) -> Self:
-        """Start, or start again on the same data and port; returns when it takes connections.
+        """Start, or start again on the same data and port. Return when connections are taken.
 
-        :raises ServerError: it does not start; the message ends with the tail of its log
+        :raises ServerError: no start. The message ends with the tail of the server's log
         """
         if self._process is not None and self._process.poll() is None:
             return self
@@ -96,7 +96,7 @@ class Server(ABC):
         self._end(self._stop_signal)
 
     def kill(self) -> None:
-        """SIGKILL the server and all its child processes at once. The data stays as it is."""
+        """SIGKILL the server and all child processes at once. The data stays."""
         self._end(signal.SIGKILL)
 
     def restart(self) -> None:
@@ -105,7 +105,7 @@ class Server(ABC):
         self.start()
 
     def close(self) -> None:
-        """End it and remove its data. Closing twice is fine."""
+        """End the server and remove the data. Closing twice is fine."""
         if self._folder is not None:
             self.kill()
             self._folder.remove()
@@ -113,7 +113,7 @@ class Server(ABC):
             self.port = 0
 
     def log(self) -> str:
-        """What the server has printed since its first start."""
+        """The server's output since the first start."""
         return (self.folder / "log").read_text(errors="replace")
 
     @abstractmethod
@@ -140,7 +140,7 @@ class Server(ABC):
         return path
 
     def _is_up(self) -> bool:
-        """Wait for it; False when somebody else had taken the port."""
+        """Wait for the server. False when another process had taken the port."""
         assert self._process is not None
         deadline = time.monotonic() + _READY_SECONDS
         while time.monotonic() < deadline:
@@ -203,7 +203,7 @@ class Server(ABC):
 
 
 def free_port() -> int:
-    """A port of the loopback interface that nobody listens on at this moment."""
+    """A port of the loopback interface without a listener at this moment."""
     while True:
         port = random.SystemRandom().choice(_PORTS)
         with socket.socket() as probe:

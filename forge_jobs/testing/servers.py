@@ -7,7 +7,7 @@
 
 The programs come from the wheels of the extra ``dev`` unless others are named. Servers listen on
 a free port of the loopback interface under a password of their own, keep their data in a
-private folder, and end with this process however it ends. They run as root and as an
+private folder, and end with this process in any case. They run as root and as an
 ordinary user. Starting and stopping blocks: 0.4 s for PostgreSQL, milliseconds for Redis, 2.3 s
 for a cluster.
 """
@@ -35,13 +35,13 @@ _CLUSTER_LOOKS_S = 0.05
 
 
 class PostgresServer(Server):
-    """A PostgreSQL server. Its superuser is ``postgres``; ``url`` names the database of that name.
+    """A PostgreSQL server. The superuser is ``postgres``. ``url`` names the database of that name.
 
-    :param programs: the folder of ``postgres`` and ``initdb``; None: the wheel's
+    :param programs: the folder of ``postgres`` and ``initdb``. None: the wheel's
     :param durable: False: fast, and what is acknowledged survives the end of the server's
-        processes only when it stops in good order; True: PostgreSQL's own defaults
+        processes only when the server stops in good order. True: PostgreSQL's own defaults
     :param settings: further settings by name, as in ``postgresql.conf``
-    :param folder: where its private folder is made
+    :param folder: where the private folder is made
     """
 
     name = "PostgreSQL"
@@ -99,7 +99,7 @@ class PostgresServer(Server):
             "initdb",
             f"--pwfile={secret}",
             "--username=postgres",
-            # The quickest check of a password: it guards a moment of one machine.
+            # The quickest check of a password: the password guards a moment of one machine.
             "--auth=md5",
             "--encoding=UTF8",
             "--locale=C",
@@ -108,7 +108,7 @@ class PostgresServer(Server):
         )
 
     def _run_program(self, program: str, *arguments: str, what: str) -> None:
-        """Run one of PostgreSQL's programs on the data; ``what`` says what its failure means."""
+        """Run one of PostgreSQL's programs on the data. ``what`` names the deed in an error."""
         assert self._programs is not None
         data = f"--pgdata={self.folder / 'data'}"
         command = [str(self._programs / program), *arguments, data]
@@ -117,7 +117,7 @@ class PostgresServer(Server):
 
     def _launch(self, port: int) -> subprocess.Popen[bytes]:
         assert self._programs is not None
-        # Nothing of this server runs any more, and its process id may be somebody else's now.
+        # Nothing of this server runs any more, and the process id may belong to another by now.
         (self.folder / "data" / "postmaster.pid").unlink(missing_ok=True)
         settings = {**self._settings, "port": str(port)}
         options = [f"--{name}={value}" for name, value in settings.items()]
@@ -128,12 +128,12 @@ class PostgresServer(Server):
 class RedisServer(Server):
     """A Redis or Valkey server.
 
-    :param program: the server's program; None: Valkey from the wheel
-    :param durable: False: in memory, saved only when it stops in good order; True: an append-only
-        file that is synced before each reply
+    :param program: the server's program. None: Valkey from the wheel
+    :param durable: False: in memory, saved only when the server stops in good order. True: an
+        append-only file that is synced before each reply
     :param settings: further settings by name, as in ``redis.conf``
-    :param folder: where its private folder is made
-    :param password: what clients must give; None: a new one
+    :param folder: where the private folder is made
+    :param password: what clients must give. None: a new one
     """
 
     name = "Redis"
@@ -169,9 +169,9 @@ class RedisServer(Server):
         return f"redis://:{self.password}@{HOST}:{self.port}/0"
 
     def command(self, name: str, *arguments: str | int) -> Any:
-        """Run one command on a connection of its own; its reply as redis-py gives it.
+        """Run a command on a connection of its own. Return the reply as redis-py gives it.
 
-        :raises redis.exceptions.RedisError: it was refused, or the server is not there
+        :raises redis.exceptions.RedisError: refused, or the server is not there
         """
         import redis
 
@@ -190,12 +190,12 @@ class RedisServer(Server):
 
 
 class RedisCluster:
-    """Three Redis or Valkey servers that form a cluster; ``nodes`` can be killed one by one.
+    """Three Redis or Valkey servers that form a cluster. ``nodes`` can be killed one by one.
 
     A node takes writes two seconds after its start at the earliest: a constant in the server, not
     a setting. So start a cluster early, in a thread, when something else is to be done meanwhile.
 
-    :param program: the server's program; None: Valkey from the wheel
+    :param program: the server's program. None: Valkey from the wheel
     :param durable: as for :class:`RedisServer`
     :param settings: further settings of every node
     :param folder: where the nodes' private folders are made
@@ -233,12 +233,12 @@ class RedisCluster:
 
     @property
     def url(self) -> str:
-        """All three nodes and the password; valid once started."""
+        """All three nodes and the password. Valid once started."""
         addresses = ",".join(f"{HOST}:{node.port}" for node in self.nodes)
         return f"redis+cluster://:{self.nodes[0].password}@{addresses}"
 
     def start(self) -> Self:
-        """Start the nodes that do not run; returns when every node serves all slots.
+        """Start the nodes that do not run. Returns when every node serves all slots.
 
         :raises ServerError: they do not start, or do not find together
         """
@@ -272,7 +272,7 @@ class RedisCluster:
             node.stop()
 
     def kill(self) -> None:
-        """SIGKILL all nodes. The data stays as it is."""
+        """SIGKILL all nodes. The data stays."""
         for node in self.nodes:
             node.kill()
 
@@ -305,7 +305,7 @@ class RedisCluster:
 
 
 class ClusterNode(RedisServer):
-    """One server of a :class:`RedisCluster`."""
+    """A server of a :class:`RedisCluster`."""
 
     name = "The cluster node"
     bus_port = 0
@@ -318,10 +318,10 @@ class ClusterNode(RedisServer):
 
 
 class PgBouncer(Server):
-    """A PgBouncer in front of ``server``, for all its databases; found on the PATH.
+    """A PgBouncer in front of ``server``, for all databases there. Found on the PATH.
 
-    :param pool_mode: when it takes a server connection back from its client
-    :param users: passwords of further users by name; the superuser is known anyway
+    :param pool_mode: when PgBouncer takes a server connection back from its client
+    :param users: passwords of further users by name. The superuser is known anyway
     :param settings: further settings by name, as in ``pgbouncer.ini``
     """
 

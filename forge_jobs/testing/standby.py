@@ -14,13 +14,13 @@ from forge_jobs.testing.servers import PostgresServer
 
 
 class PostgresStandby(PostgresServer):
-    """A server that repeats what ``primary`` commits and takes reads, until it is promoted.
+    """A server that repeats the commits of ``primary`` and takes reads, until promoted.
 
-    It has the primary's programs, settings and password. Promoted, it stays a primary over
-    :meth:`stop` and :meth:`start`. Starting it blocks for about a second, promoting for less.
+    A standby has the primary's programs, settings and password. Promoted, it stays a primary over
+    :meth:`stop` and :meth:`start`. The start blocks for about a second, the promotion for less.
 
     :param primary: runs already
-    :param folder: where its private folder is made
+    :param folder: where the private folder is made
     """
 
     name = "The PostgreSQL standby"
@@ -37,9 +37,9 @@ class PostgresStandby(PostgresServer):
         self._primary = primary
 
     def promote(self) -> None:
-        """Make it a primary; returns when it takes writes.
+        """Make the standby a primary. Return when it takes writes.
 
-        :raises ServerError: it refuses
+        :raises ServerError: the standby refuses
         """
         self._run_program("pg_ctl", "promote", "--wait", what="did not become the primary")
 

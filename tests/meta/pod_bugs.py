@@ -468,14 +468,14 @@ LIMITS = [
     _other(
         "reports: later ones do not wait behind those of the heartbeat",
         "reports",
-        "if _desk.waiting or _is_deferring():",
+        "if _queue.waiting or _is_deferring():",
         "if _is_deferring():",
         f"{_REPORTS}other_threads_do_not_wait_behind_a_report_that_blocks",
     ),
     _other(
         "reports: the heartbeat waits for the log",
         "reports",
-        "if _desk.waiting or _is_deferring():",
+        "if _queue.waiting or _is_deferring():",
         "if False:",
         f"runtime/test_{_LOGS}a_loop_blocked_in_a_log_call_keeps_its_claims",
         f"{_REPORTS}a_report_says_where_and_when_it_was_made",

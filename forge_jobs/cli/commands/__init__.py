@@ -1,1 +1,1 @@
-"""One module per noun; each exports the command or group it is named after."""
+"""Commands: a module per noun exports the command or group of that name."""

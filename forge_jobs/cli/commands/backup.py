@@ -14,10 +14,10 @@ from forge_jobs.storage.opening import back_up
 @click.argument("target", type=click.Path(path_type=Path))
 @deployment_options
 def backup(deployment: Deployment, target: Path) -> None:
-    """Copy a SQLite store to the new file TARGET, while programs use it.
+    """Copy a SQLite store to the new file TARGET, while programs use the store.
 
-    TARGET holds everything committed before the copy began. Copying the file itself misses what is
-    still in its log. PostgreSQL and Redis have tools of their own.
+    TARGET holds everything committed before the copy began. A plain copy of the file misses its
+    log. PostgreSQL and Redis have tools of their own.
     """
     import anyio
 

@@ -11,9 +11,9 @@ _VARIABLE = "_FORGE_JOBS_COMPLETE"
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion(context: click.Context, shell: str) -> None:
-    """Print the completion script of a shell, to be sourced by it."""
+    """Print the completion script of a shell, to be sourced there."""
     completer = get_completion_class(shell)
     assert completer is not None, "the choices are the shells that click knows"
     script = completer(context.find_root().command, {}, _PROGRAM, _VARIABLE)
-    # Not .source(): for bash it runs the shell to look at its version.
+    # Not .source(): for bash that runs the shell to look at its version.
     click.echo(completer.source_template % script.source_vars())

@@ -140,7 +140,7 @@ def add(
 
 
 def _spec(name: str, *, kind: str, expression: str, **parts: Any) -> ScheduleSpec:
-    """The checked spec; what is left out of ``parts`` has its default."""
+    """The checked spec. Parts that are left out have their defaults."""
     payload = parts.pop("payload", "{}")
     options = {option: parts.pop(option) for option in SCHEDULE_OPTIONS & parts.keys()}
     return schedule(name, EnqueueRequest(kind, payload, **options), expression, **parts)
@@ -154,7 +154,7 @@ def _spec(name: str, *, kind: str, expression: str, **parts: Any) -> ScheduleSpe
 @json_option
 @deployment_options
 def set_schedule(deployment: Deployment, name: str, as_json: bool, **options: Any) -> None:
-    """Change a schedule; what is not given stays. Later deploys leave it alone."""
+    """Change a schedule. Options left out stay as they are. Later deploys leave all alone."""
     given = _given(options)
     if not given:
         raise InvalidInput("schedule", "is given no change", "give one, as --expression @daily")
@@ -192,7 +192,7 @@ def pause(deployment: Deployment, name: str) -> None:
 @click.argument("name")
 @deployment_options
 def resume(deployment: Deployment, name: str) -> None:
-    """Let a paused schedule fire again, from its next occurrence on."""
+    """Let a paused schedule fire again, from the next occurrence on."""
     _tell(with_store(deployment, lambda store: resume_schedule(store.cron, name)), False)
 
 
@@ -201,7 +201,7 @@ def resume(deployment: Deployment, name: str) -> None:
 @json_option
 @deployment_options
 def trigger(deployment: Deployment, name: str, as_json: bool) -> None:
-    """Enqueue the job of a schedule now, out of turn, and print its id."""
+    """Enqueue the job of a schedule now, and print the job's id."""
     outcome: EnqueueOutcome = with_store(deployment, lambda store: trigger_now(store, name))
     if as_json:
         emit_json(outcome)
@@ -215,6 +215,6 @@ def trigger(deployment: Deployment, name: str, as_json: bool) -> None:
 @click.argument("name")
 @deployment_options
 def delete(deployment: Deployment, name: str) -> None:
-    """Remove a schedule; a deploy does not bring it back."""
+    """Remove a schedule. A deploy does not bring it back."""
     with_store(deployment, lambda store: store.cron.delete_schedule(name))
     talk(f"{name}: deleted")

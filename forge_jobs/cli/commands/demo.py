@@ -1,4 +1,4 @@
-"""``forge-jobs demo``: see it work."""
+"""``forge-jobs demo``: a run with a killed worker, to watch."""
 
 import os
 import signal
@@ -49,14 +49,14 @@ def demo(
 ) -> None:
     """Work through the files of FOLDER while a worker is killed, and lose nothing.
 
-    One job per file hashes it and counts its lines and words; without FOLDER these are the
+    One job per file hashes the file and counts lines and words. Without FOLDER these are the
     files of Python's own library. Three files do not exist at first, and one never will. Two
     worker processes share the queue, and half way one of them is killed with SIGKILL. Each
-    handler rests for --pace seconds after its work: that is the only thing in it that is not
-    real. It ends by itself within a minute.
+    handler rests for --pace seconds after its work: nothing else is staged. The demo ends by itself
+    within a minute.
 
-    Without --storage it leaves nothing behind. In a store of yours it keeps apart, in the schema
-    forge_demo of a PostgreSQL database or under the prefix forge-demo of a Redis, removes its
+    Without --storage nothing stays behind. In a store of yours the demo keeps to the schema
+    forge_demo of a PostgreSQL database or the prefix forge-demo of a Redis, removes its
     jobs at the end, and says what stays.
     """
     import anyio
@@ -105,16 +105,16 @@ def _files(folder: Path | None) -> tuple[Path, ...]:
 
 
 def _is_passed_over(folder: str) -> bool:
-    # Installed packages differ from machine to machine; hidden folders are nobody's work.
+    # Installed packages differ from machine to machine. Hidden folders are left out.
     return folder.startswith(".") or folder in {"__pycache__", "site-packages", "dist-packages"}
 
 
 async def _perform(
     files: tuple[Path, ...], pace: float, stage: "Stage | ServerKind | None", view: "View"
 ) -> "Summary | None":
-    """Play the demo; None when a signal stopped it. Either way it has cleaned up.
+    """Play the demo, and clean up. None when a signal stopped it.
 
-    :param stage: a store; or a server to start; None: a file in the demo's own folder
+    :param stage: a store. Or a server to start. None: a file in the demo's own folder
     """
     import anyio
 

@@ -46,7 +46,7 @@ _ZERO = timedelta(0)
 @json_option
 @deployment_options
 def doctor(deployment: Deployment, as_json: bool) -> None:
-    """Check this installation and its store; exit code 1 when something must be put right."""
+    """Check this installation and its store. Exit code 1 when something must be put right."""
     findings = [_check_python(), _check_packages()]
     findings += anyio.run(_examine, deployment)
     if as_json:
@@ -109,7 +109,7 @@ async def _check_durability(storage: Storage) -> _Result:
 
 
 async def _check_wakeups(storage: Storage) -> _Result:
-    # Nobody listens before somebody waits.
+    # There is no listener before the first waiter.
     with anyio.move_on_after(_TO_LISTEN):
         while not storage.health().wakes:
             await storage.jobs.wait_for_work(frozenset(), _MOMENT)

@@ -49,7 +49,7 @@ def enqueue(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Enqueue a job of KIND and print its id."""
+    """Enqueue a job of KIND and print the id of the job."""
     given = {key: value for key, value in options.items() if value not in (None, ())}
     if given.get("max_attempts") == 0:
         given["max_attempts"] = None

@@ -1,4 +1,4 @@
-"""``forge-jobs explain``: why a job is where it is."""
+"""``forge-jobs explain``: the reason for the state of a job."""
 
 import click
 

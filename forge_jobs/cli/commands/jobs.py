@@ -67,7 +67,7 @@ def list_jobs(
 
 
 def _made_at(job_id: JobId) -> str:
-    """The id, with its time of creation where the id is a ULID."""
+    """The id, with the time of creation where the id is a ULID."""
     try:
         return f"{instant(ULID.from_str(job_id).datetime)} ({job_id})"
     except (ValueError, OverflowError):
@@ -91,7 +91,7 @@ def _line(job: JobSummary) -> list[object]:
 @json_option
 @deployment_options
 def show(deployment: Deployment, job_id: str, as_json: bool) -> None:
-    """Show all of one job: payload, result, errors and its events."""
+    """Show all of one job: payload, result, errors and events."""
     wanted = check_job_id(job_id, "job-id")
 
     async def read(store: Storage) -> tuple[Job | None, list[TimelineEvent]]:

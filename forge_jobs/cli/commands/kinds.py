@@ -14,9 +14,9 @@ from forge_jobs.handlers.schema import KindEntry, manifest
 @json_option
 @deployment_options
 def kinds(deployment: Deployment, handlers: str | None, as_json: bool) -> None:
-    """List the kinds of a registry; with --json the manifest with their JSON Schemas.
+    """List the kinds of a registry. With --json the manifest with their JSON Schemas.
 
-    MODULE:ATTR is the registry, as myapp.jobs:handlers; FORGE_HANDLERS when left out.
+    MODULE:ATTR is the registry, as myapp.jobs:handlers. FORGE_HANDLERS when left out.
     """
     entries = manifest(load_handlers(handlers, deployment))
     if as_json:

@@ -42,7 +42,7 @@ def _line(state: RateLimitState) -> list[object]:
 @click.argument("size", metavar="COUNT/DURATION")
 @deployment_options
 def set_limit(deployment: Deployment, name: str, size: str) -> None:
-    """Set a rate limit, as 100/1m; the size stays over later deploys."""
+    """Set a rate limit, as 100/1m. The size stays over later deploys."""
     check_name("name", name)
     try:
         [limit] = read_rate_limits({name: size}).values()
@@ -62,7 +62,7 @@ def set_limit(deployment: Deployment, name: str, size: str) -> None:
 @click.argument("name")
 @deployment_options
 def delete(deployment: Deployment, name: str) -> None:
-    """Delete a rate limit; a program that declares it brings it back."""
+    """Delete a rate limit. A program that declares it brings it back."""
     check_name("name", name)
     with_store(deployment, lambda store: store.config.delete_rate_limit(name))
     talk(f"{name}: deleted. Jobs of handlers that name it fail until it is declared again.")

@@ -22,7 +22,7 @@ def migrate() -> None:
 @migrate.command()
 @deployment_options
 def up(deployment: Deployment) -> None:
-    """Bring the schema up to date; any number may do that at once."""
+    """Bring the schema up to date. Any number may do that at once."""
     import anyio
 
     applied = anyio.run(open_migrator(storage_url(deployment)).up)
@@ -36,8 +36,8 @@ def up(deployment: Deployment) -> None:
 def down(deployment: Deployment, to: int) -> None:
     """Go back to an older schema, unless that loses data.
 
-    After a deployment was taken back this is seldom needed: 'status' says which programs work with
-    the schema as it is. Stop all workers first.
+    After a rollback of a deployment this is seldom needed: 'status' says which programs work with
+    the present schema. Stop all workers first.
     """
     import anyio
 
@@ -50,7 +50,7 @@ def down(deployment: Deployment, to: int) -> None:
 @json_option
 @deployment_options
 def status(deployment: Deployment, as_json: bool) -> None:
-    """List migrations; exit code 1 when some are missing."""
+    """List migrations. Exit code 1 when some are missing."""
     import anyio
 
     entries = anyio.run(open_migrator(storage_url(deployment)).status)

@@ -152,7 +152,7 @@ def _policy_options(command: Any) -> Any:
 @json_option
 @deployment_options
 def set_queue(deployment: Deployment, name: str, as_json: bool, **options: Any) -> None:
-    """Change settings of a queue; they stay over later deploys. Creates the queue."""
+    """Change settings of a queue. They stay over later deploys. Creates the queue."""
     check_queue("queue", name)
     given = {key: value for key, value in options.items() if value is not None}
     if not given:
@@ -204,7 +204,7 @@ def _which_queues(command: Any) -> Any:
 @click.option("--wait", is_flag=True, help="Return when their running jobs have finished.")
 @deployment_options
 def pause(deployment: Deployment, names: tuple[str, ...], every: bool, wait: bool) -> None:
-    """Stop claiming from queues; running jobs finish."""
+    """Stop claiming from queues. Running jobs finish."""
 
     async def stop_claims(store: Storage) -> list[str]:
         chosen = await _chosen(store, names, every)
@@ -222,7 +222,7 @@ def pause(deployment: Deployment, names: tuple[str, ...], every: bool, wait: boo
 @_which_queues
 @deployment_options
 def resume(deployment: Deployment, names: tuple[str, ...], every: bool) -> None:
-    """Claim from paused queues again; ends a cool-down too."""
+    """Claim from paused queues again. Ends a cool-down too."""
 
     async def reopen(store: Storage) -> list[str]:
         chosen = await _chosen(store, names, every)
@@ -262,7 +262,7 @@ def _is_of(schedule: Schedule, queue: str) -> bool:
 
 
 async def _chosen(store: Storage, names: tuple[str, ...], every: bool) -> list[str]:
-    """The queues that are meant; each must exist before any is touched."""
+    """The queues that are meant. Each must exist before any is touched."""
     if every == bool(names):
         problem = "is given beside --all" if every else "is missing"
         raise InvalidInput("name", problem, "give queue names, or --all")

@@ -60,8 +60,8 @@ def worker(
 
     The first signal drains, a second one hurries.
 
-    MODULE:ATTR is the registry, as myapp.jobs:handlers; FORGE_HANDLERS when left out. Each of
-    several processes is a pod of its own; one that dies is started again.
+    MODULE:ATTR is the registry, as myapp.jobs:handlers. FORGE_HANDLERS when left out. With several
+    processes each is a separate pod. A process that dies is started again.
     """
     if once and until_empty:
         raise click.UsageError("--once and --until-empty exclude each other.")
@@ -104,7 +104,7 @@ def _is_uvloop(wanted: EventLoop) -> bool:
 
 
 def _keep(count: int, deployment: Deployment, health_port: int | None, *, restart: bool) -> int:
-    """Run this very command line in ``count`` processes; the exit code."""
+    """Run this very command line in ``count`` processes. The exit code."""
     configure_logging(deployment)
     import anyio
 
@@ -129,7 +129,7 @@ def _keep(count: int, deployment: Deployment, health_port: int | None, *, restar
 
 
 def _check_ports(first: int | None, count: int) -> None:
-    """Each process has a port of its own, from the one that was given on."""
+    """Check that each process has a port, counted from the given one on."""
     last = (first or 1) + count - 1
     if last > _LAST_PORT:
         raise click.BadParameter(
@@ -139,7 +139,8 @@ def _check_ports(first: int | None, count: int) -> None:
 
 
 def _own_stdin() -> int:
-    """Take stdin for this process alone: what handlers start must find its end at once."""
+    """Take stdin for this process alone: programs that handlers start find the end of theirs at
+    once."""
     taken = os.dup(0)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
@@ -148,7 +149,7 @@ def _own_stdin() -> int:
 
 
 def _stop_on_eof(pipe: int) -> None:
-    """Ask this process to stop once whoever started it is gone."""
+    """Ask this process to stop once the parent process is gone."""
     # Not through sys.stdin: its lock, held by a thread that waits, aborts the interpreter's end.
     while os.read(pipe, 4096):
         pass

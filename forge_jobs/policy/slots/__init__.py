@@ -1,1 +1,1 @@
-"""How the slots of a queue are shared out over pods, and why a pod has as many as it has."""
+"""The slots of a queue: how they are shared out over pods, and the reasons for the shares."""

@@ -11,7 +11,7 @@ _ENDLESS = 1 << 60
 class Rooms:
     """How many slots more each pod can use, counted down as slots are given.
 
-    :param limits: pods that run only so many handlers at once; all others have room without end
+    :param limits: pods that run only so many handlers at once. All others have room without end
     :param shares: queue -> slots that the pods have already
     """
 
@@ -22,7 +22,7 @@ class Rooms:
                 self._left[pod] -= of_queue[pod]
 
     def of(self, pod: HostId) -> int:
-        """The room of one pod, below zero when it has more slots than it can use."""
+        """The room of one pod, below zero when the pod has too many slots."""
         return self._left.get(pod, _ENDLESS)
 
     def take(self, pod: HostId, slots: int) -> None:
@@ -43,13 +43,13 @@ class Rooms:
 def fit_into_rooms(
     targets: Mapping[str, Shares], current: Mapping[str, Shares], rooms: Rooms
 ) -> None:
-    """Take from each pod the slots that it cannot use, and give them to pods that can.
+    """Take the slots that a pod cannot use, and give them to pods that can.
 
-    A pod keeps a slot that would be the last one of its queue, even beyond its limit: it then
-    takes turns between its queues.
+    A pod keeps the last slot of a queue, even beyond the pod's limit. The pod then takes turns
+    between its queues.
 
     :param targets: changed in place
-    :param current: as the targets stand in the store; of equal choices the one that stands wins
+    :param current: as the targets stand in the store. Of equal choices the one that stands wins
     """
     for pod in rooms.overfull():
         freed = _shed(pod, targets, current, rooms)
@@ -63,7 +63,7 @@ def _shed(
     current: Mapping[str, Shares],
     rooms: Rooms,
 ) -> dict[str, int]:
-    """Lower the largest shares of the pod, to the same level; queue -> slots taken from it."""
+    """Lower the largest shares of the pod, to the same level. Answer queue -> slots taken."""
     mine = {queue: shares[pod] for queue, shares in targets.items() if shares.get(pod)}
     limit = sum(mine.values()) + rooms.of(pod)
     level = _level_of(mine.values(), limit)
@@ -73,7 +73,7 @@ def _shed(
     if level:
         more = [queue for queue in order if mine[queue] > level][: max(left, 0)]
     else:
-        # Fewer than one for each of its queues: the ones nobody else could run come first.
+        # Fewer than one for each queue of the pod: queues that no other pod could run come first.
         alone = {queue for queue in order if not _others_can(queue, pod, targets, rooms)}
         ranked = [*filter(alone.__contains__, order)]
         ranked += [queue for queue in order if queue not in alone]
@@ -88,7 +88,7 @@ def _shed(
 
 
 def _level_of(shares: Collection[int], limit: int) -> int:
-    """The highest level at which shares cut down to it add up to no more than ``limit``."""
+    """The highest level at which shares, cut down to that level, add up to at most ``limit``."""
     low, high = 0, max(shares, default=0)
     while low < high:
         middle = (low + high + 1) // 2
@@ -107,7 +107,7 @@ def _others_can(queue: str, pod: HostId, targets: Mapping[str, Shares], rooms: R
 
 
 def _hand_out(slots: int, shares: Shares, current: Shares, rooms: Rooms) -> None:
-    """Give slots of one queue to the pods with the fewest that have room; the rest to none."""
+    """Give slots of one queue to the pods with the fewest that have room. The rest to none."""
     while slots > 0:
         able = [pod for pod in shares if rooms.of(pod) > 0]
         if not able:
@@ -127,14 +127,14 @@ def serve(
     current: Mapping[HostId, int],
     rooms: Rooms,
 ) -> None:
-    """Move slots of one queue to pods that know the kinds of its due jobs.
+    """Move slots of one queue to pods that know the kinds of the due jobs.
 
-    First each kind gets one slot, in the order given, as far as there are slots; then as many as
-    it wants, as long as every kind keeps one.
+    First each kind gets one slot, in the order given, as far as there are slots. Then as many as
+    the kind wants, as long as every kind keeps one.
 
-    :param wants: per kind the pods that know it, and the slots wanted there
+    :param wants: per kind the pods that know the kind, and the slots wanted there
     :param shares: changed in place
-    :param current: as the targets stand in the store; of equal choices the one that stands wins
+    :param current: as the targets stand in the store. Of equal choices the one that stands wins
     """
     table = _Table(shares, max_workers, current, rooms, [knowers for knowers, _ in wants])
     for knowers, _ in wants:
@@ -147,7 +147,7 @@ def serve(
 
 
 class _Table:
-    """The slots of one queue while they are moved between its pods."""
+    """The slots of one queue during moves between the pods."""
 
     def __init__(
         self,
@@ -173,7 +173,7 @@ class _Table:
             self._protected.append(pods)
 
     def move(self, pods: frozenset[HostId], *, beyond_room: bool = False) -> bool:
-        """Give one of ``pods`` a slot that is free or of another pod; False when there is none."""
+        """Give one of ``pods`` a slot that is free or of another pod. False when there is none."""
         able = [pod for pod in pods if self._rooms.of(pod) > 0] or (pods if beyond_room else ())
         if not able:
             return False
@@ -194,7 +194,7 @@ class _Table:
         ]
         return max(
             givers,
-            # Of what a pod is about to get it has lost nothing yet.
+            # The pod has lost nothing yet of the slots that it is about to get.
             key=lambda pod: (
                 not self._is_last(pod, self._groups),
                 self._shares[pod] - self._stood(pod),

@@ -1,7 +1,7 @@
-"""What the coordinator writes: targets per queue and pod, and the grants that follow them.
+"""The coordinator's plan: targets per queue and pod, and the grants that follow them.
 
-Targets are equal shares (:mod:`forge_jobs.policy.slots.shares`), with two departures. A pod that
-runs only so many handlers at once gets no more slots than it can use. And due jobs of a kind get
+Targets are equal shares (:mod:`forge_jobs.policy.slots.shares`), with two departures. A pod with
+a limit of its own gets no more slots than it can use. And due jobs of a kind get
 slots on pods that know the kind, when equal shares leave those pods without any.
 """
 
@@ -16,7 +16,7 @@ _ROUNDS = 8
 """Plans that are made of a plan, at most, in search of one that stays."""
 
 Needs = Mapping[str, Mapping[str, int]]
-"""Queue -> kind with due jobs -> slots wanted on pods that know it, the most urgent first."""
+"""Queue -> kind with due jobs -> slots wanted on pods that know the kind, the most urgent first."""
 
 
 def plan_allocations(
@@ -53,7 +53,7 @@ def _plan_allocation(
     maximum was lowered has not been given back. None when nothing would change.
 
     :param targets: shares of the pods that do not drain
-    :param rooms: how many more slots each pod can use; what is granted is taken from it
+    :param rooms: how many more slots each pod can use. Granted slots are subtracted
     """
     wanted = {pod: targets.get(pod, 0) for pod in allocation.pods}
     if all(wanted[pod] == slots.target == slots.grant for pod, slots in allocation.pods.items()):
@@ -73,7 +73,7 @@ def takers_of(allocation: Allocation) -> list[HostId]:
 def unserved_kinds(
     allocation: Allocation, kinds: Mapping[HostId, frozenset[str]]
 ) -> frozenset[str]:
-    """Kinds that pods of the queue know, and none that has or is to have a slot of it.
+    """Kinds that pods of the queue know, while no such pod has or gets a slot.
 
     Such a kind gets nothing done here until slots move. Empty where all pods know the same kinds
     and one of them has a slot, as in a steady fleet.
@@ -113,7 +113,7 @@ class _Targets:
         """Targets that stay as they are when they are planned again.
 
         Equal shares do so at once. Where limits and needs move slots, the plan after this one
-        could find another place for a remainder: so it is made here, until nothing moves. Were
+        could find another place for a remainder: so plan here until nothing moves. Were
         plans to go round in a circle, whichever stands in the store would stay.
         """
         before, targets = self._stored, self._planned(self._stored)
@@ -155,7 +155,7 @@ def _raised(allocation: Allocation, wanted: Mapping[HostId, int], rooms: Rooms) 
     grants = _grants(allocation)
     free = allocation.max_workers - sum(grants.values())
     # One slot for every pod without any comes first, so that a newcomer works at once although
-    # the room for its whole share is still in use elsewhere.
+    # the room for the whole share is still in use elsewhere.
     for at_most in (1, allocation.max_workers):
         goals = {pod: min(wish, at_most) for pod, wish in wanted.items()}
         for has, pod in sorted((grants[pod], pod) for pod in goals if grants[pod] < goals[pod]):

@@ -1,4 +1,4 @@
-"""Why a job has no slot of its queue, or how it does in the one it has."""
+"""Reasons why a job has no slot of the queue, and the state of a job in a slot."""
 
 from collections.abc import Sequence
 
@@ -93,7 +93,7 @@ def _without_kind(
 
 
 def _by_slots(job: Job, around: Situation, able: Sequence[PodState], *, where: str) -> Explanation:
-    # What a pod has in progress includes claims held ahead, so it may exceed the slots.
+    # A pod's jobs in progress include claims held ahead, so they may exceed the slots.
     granted = sum(_grant(pod, job.queue, around) for pod in able)
     used = sum(min(_held(pod, job.queue), _grant(pod, job.queue, around)) for pod in able)
     slots = f"{used} of {count(granted, 'slot')}{where} in use"
@@ -125,7 +125,7 @@ def _for_more_slots(job: Job, around: Situation, granted: int, where: str) -> st
 
 
 def _holders(job: Job, around: Situation) -> tuple[str, ...]:
-    """Who runs jobs of the queue, the longest-running first; no more than a few."""
+    """The holders of the queue's slots, the longest-running first. No more than a few."""
     names = {pod.pod.host_id: name_of(pod) for pod in around.pods}
 
     def holder(worker: WorkerState) -> str:

@@ -27,10 +27,10 @@ def equal_shares(
     The shares of one queue differ by at most one, and do not depend on the order of its pods.
     Where all pods declare all queues, no two pods differ by more than one remainder. Remainders
     stay where ``current`` has them as far as that allows, so a pod or queue that comes or goes
-    moves only what it must. The rest is decided by hash. A result passed back in as
+    moves only what it must. A hash decides the rest. A result passed back in as
     ``current`` comes out unchanged. The work grows with the number of shares, not faster.
 
-    :param queues: name -> (max_workers, pods that may run it)
+    :param queues: name -> (max_workers, pods that may run jobs of the queue)
     :param current: name -> shares as they are
     """
     seeds = {pod: _seed(pod) for pod in set().union(*(pods for _, pods in queues.values()))}
@@ -45,7 +45,7 @@ def equal_shares(
 
 
 class _Split:
-    """One queue's share per pod, and which pods hold one of its remainders."""
+    """The share of a queue per pod, and which pods hold one of its remainders."""
 
     def __init__(
         self, queue: str, max_workers: int, pods: Sequence[HostId], *, seeds: Mapping[HostId, int]
@@ -67,7 +67,7 @@ class _Split:
         self._give(holders, held)
 
     def fill(self, held: dict[HostId, int]) -> None:
-        """Give the remainders that nobody holds to the pods with the fewest."""
+        """Give the remainders that no pod holds to the pods with the fewest."""
         missing = self.remainder - len(self.favoured)
         if missing <= 0:
             return

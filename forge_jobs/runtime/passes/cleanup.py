@@ -193,7 +193,7 @@ async def sweep_once(jobs: JobStore, *, events: EventBuffer) -> Swept:
     """Make one pass. Mended jobs are logged and get an entry in their timelines."""
     swept = await jobs.sweep(SWEEP_LIMIT)
     for found, what in (
-        (swept.told, "the end of a parent had not been delivered"),
+        (swept.notified, "the end of a parent had not been delivered"),
         (swept.located, "the id led to no job"),
     ):
         for one in found:

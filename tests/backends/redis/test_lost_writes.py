@@ -82,7 +82,7 @@ async def test_a_fleet_that_lost_a_firing_drops_no_occurrence(
 
 async def swept(storage: Storage, clock: ManualClock) -> Swept:
     """What a sweep mends of that which has stood for a minute."""
-    assert not (first := await storage.jobs.sweep(1_000)).told
+    assert not (first := await storage.jobs.sweep(1_000)).notified
     assert not first.located
     clock.advance(MINUTE / 2)
     assert await storage.jobs.sweep(1_000) == Swept()
@@ -91,7 +91,7 @@ async def swept(storage: Storage, clock: ManualClock) -> Swept:
     await hand_over_once(storage.jobs)
     clock.advance(MINUTE)
     again = await storage.jobs.sweep(1_000)
-    assert (again.told, again.located) == ((), ())
+    assert (again.notified, again.located) == ((), ())
     return mended
 
 
@@ -117,7 +117,7 @@ async def test_a_child_whose_parent_lost_the_note_of_it_is_noted_again(
     before = await remember()
     child = await enqueue_one(storage, queue=CHILDREN, after=(After(parent),))
     await before.come_back(under(QUEUE))
-    assert await swept(storage, clock) == Swept(told=(Mended(CHILDREN, child),))
+    assert await swept(storage, clock) == Swept(notified=(Mended(CHILDREN, child),))
     await storage.jobs.heartbeat(lease, [], timedelta(seconds=15))
     lease = await register(storage, queues=(QUEUE, CHILDREN))
     assert await run_one(storage, lease, done()) == parent
@@ -150,7 +150,7 @@ async def test_a_child_that_lost_what_it_was_told_is_told_again(
     assert await hand_over_once(storage.jobs) == 1
     await before.come_back(under(CHILDREN))
     assert await status_of(storage, child) == JobStatus.BLOCKED
-    assert await swept(storage, clock) == Swept(told=(Mended(CHILDREN, child),))
+    assert await swept(storage, clock) == Swept(notified=(Mended(CHILDREN, child),))
     job = await get_job(storage, child)
     assert job.status == expected
     assert bool(job.held_by) == (expected == JobStatus.BLOCKED)
@@ -171,7 +171,7 @@ async def test_a_held_child_hears_of_its_parent_again_although_the_numbers_of_ne
     await hand_over_once(storage.jobs)
     assert await status_of(storage, parent) == JobStatus.DONE
     if await status_of(storage, child) == JobStatus.BLOCKED:
-        assert await swept(storage, clock) == Swept(told=(Mended(CHILDREN, child),))
+        assert await swept(storage, clock) == Swept(notified=(Mended(CHILDREN, child),))
     assert await status_of(storage, child) == JobStatus.PENDING
 
 
@@ -181,7 +181,7 @@ async def test_a_child_of_a_parent_that_was_lost_is_treated_as_of_one_that_was_r
     before = await remember()
     _, child = await family(storage)
     await before.come_back(under(QUEUE))
-    assert await swept(storage, clock) == Swept(told=(Mended(CHILDREN, child),))
+    assert await swept(storage, clock) == Swept(notified=(Mended(CHILDREN, child),))
     assert await status_of(storage, child) == JobStatus.CANCELLED
 
 
@@ -240,7 +240,7 @@ async def test_a_caller_that_dies_before_it_links_leaves_its_child_to_the_sweep(
     await run_one(storage, lease, done())
     await hand_over_once(storage.jobs)
     if await status_of(storage, child.id) == JobStatus.BLOCKED:
-        assert await swept(storage, clock) == Swept(told=(Mended(CHILDREN, child.id),))
+        assert await swept(storage, clock) == Swept(notified=(Mended(CHILDREN, child.id),))
     assert await status_of(storage, child.id) == JobStatus.PENDING
 
 
@@ -256,7 +256,7 @@ async def test_a_sweep_is_bounded_and_goes_on_where_it_ended(
     await before.come_back(under(CHILDREN))
     told: set[JobId] = set()
     for _ in range(12):
-        found = (await storage.jobs.sweep(20)).told
+        found = (await storage.jobs.sweep(20)).notified
         assert len(found) <= 30
         told |= {one.job_id for one in found}
         clock.advance(MINUTE)

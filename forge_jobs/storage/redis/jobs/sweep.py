@@ -94,7 +94,7 @@ class Sweeper:
             await note_queues(self._db, strange)
         moved = await self._mover.go_on()
         return Swept(
-            told=told, located=located, queues=tuple(strange), forgotten=forgotten, moved=moved
+            notified=told, located=located, queues=tuple(strange), forgotten=forgotten, moved=moved
         )
 
     async def _survey(self, queues: Collection[str], each: int) -> tuple[list[_Wait], set[Mended]]:
