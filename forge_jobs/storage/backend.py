@@ -1,8 +1,8 @@
-"""What a backend gives the dispatcher: one module with ``parse``, and what that returns.
+"""The contract of a backend: one module with ``parse``, and the :class:`Backend` that it returns.
 
 ``parse(url)`` of a backend's module ``opening`` checks a whole URL, options included, connects to
-nothing and returns a :class:`Backend`. It raises ``InvalidInput`` (field ``url``) with a text
-that shows no password.
+nothing and returns a :class:`Backend`. ``parse`` raises ``InvalidInput`` (field ``url``) with a
+text that shows no password.
 """
 
 from collections.abc import Sequence
@@ -21,9 +21,9 @@ from forge_jobs.storage.protocols import Storage
 class MigrationStatus:
     """A migration this program knows, or one that a newer program has applied.
 
-    :param applied_at: None: not yet
-    :param known: False: the program that applied it is newer than this one
-    :param works_from: programs whose own last migration is this or later work with it
+    :param applied_at: None: not yet applied
+    :param known: False: the program that applied the migration is newer than this one
+    :param works_from: programs whose own last migration is this or later work with the migration
     """
 
     version: int
@@ -36,7 +36,7 @@ class MigrationStatus:
 def refuse_newer(entries: Sequence[MigrationStatus]) -> None:
     """Refuse a schema with migrations that are beyond this program.
 
-    :raises SchemaMismatch: one of them does not say that it works with programs like this
+    :raises SchemaMismatch: a migration does not declare that programs like this one work with it
     """
     mine = max(entry.version for entry in entries if entry.known)
     for entry in entries:
@@ -51,9 +51,9 @@ def refuse_newer(entries: Sequence[MigrationStatus]) -> None:
 def check_down(undone: Sequence[MigrationStatus], undoable: AbstractSet[int]) -> None:
     """Refuse to undo what cannot be undone.
 
-    :param undone: those that would be, newest first
+    :param undone: the migrations to undo, newest first
     :param undoable: versions that can be undone without losing data
-    :raises Conflict: one of them is not among those, or is of a newer program
+    :raises Conflict: a version is not among ``undoable``, or is of a newer program
     """
     for entry in undone:
         if not entry.known:
@@ -70,58 +70,59 @@ def check_down(undone: Sequence[MigrationStatus], undoable: AbstractSet[int]) ->
 
 
 class Migrator(Protocol):
-    """The schema of one store, apart from using it: for the command line.
+    """The schema of one store, for the command line.
 
     Each method connects, does one thing and disconnects.
     """
 
     async def status(self) -> list[MigrationStatus]:
-        """Every migration, oldest first, and when it was applied."""
+        """Return every migration, oldest first, with the time of application."""
         ...
 
     async def up(self) -> list[MigrationStatus]:
-        """Apply what is missing; the migrations that were applied now.
+        """Apply missing migrations, and return them.
 
         :raises SchemaMismatch: the schema is newer, and not one for this program
-        :raises Unavailable: others held what it needs all the time; the text names them
+        :raises Unavailable: other transactions kept the locks that a migration needs. The text
+            names them
         """
         ...
 
     async def down(self, to: int) -> list[MigrationStatus]:
-        """Undo every migration after version ``to``, all or none; those, newest first.
+        """Undo every migration after version ``to``, all or none, and return them, newest first.
 
-        :raises Conflict: that would lose data, or pods are at work
+        :raises Conflict: undoing would lose data, or pods are at work
         """
         ...
 
     async def sql(self) -> str:
-        """What :meth:`up` would run; empty when there is nothing to do. Changes nothing."""
+        """Return the SQL that :meth:`up` would run, empty when nothing is missing."""
         ...
 
 
 class Backend(Protocol):
-    """One store's address, checked but not yet connected to."""
+    """The address of one store, checked but not yet connected to."""
 
     async def open(self, *, clock: Clock | None, migrate: bool, create: bool) -> Storage:
         """Connect, create or check the schema, and wire the four views.
 
-        :param clock: the store's clock in place of its own, for tests
+        :param clock: a clock in place of the store's own, for tests
         :param migrate: True: bring an older schema up to date
         :param create: False: a store that does not exist is ``NotFound``, not a new one
         :raises NotFound: there is no such store
-        :raises SchemaMismatch: the schema is older (and ``migrate`` is False), or newer and not
-            one that works with this program
+        :raises SchemaMismatch: the schema is older (and ``migrate`` is False), or newer and not one
+            that works with this program
         :raises Unavailable: the store cannot be reached
         """
         ...
 
     def migrator(self, clock: Clock | None) -> Migrator:
-        """The schema of the store."""
+        """Return the migrator of the store's schema."""
         ...
 
     async def back_up(self, target: Path) -> None:
-        """Copy the store to a new file while programs use it.
+        """Copy the store to a new file while programs use the store.
 
-        :raises InvalidInput: it has tools of its own for that; the text names them
+        :raises InvalidInput: the store is backed up with tools of its own. The text names them
         """
         ...

@@ -6,19 +6,19 @@ from forge_jobs.errors import InvalidInput
 from forge_jobs.model.jobs import NewJob
 
 MAX_BATCH_BYTES = 256 * 1024 * 1024
-"""Of all requests of one call: half of what Redis takes in one piece, a quarter of what PostgreSQL
-does. A server that is sent more ends the connection, which looks like an outage."""
+"""Bytes of all requests of one call: half of what Redis takes in one piece, a quarter of what
+PostgreSQL does. A server that is sent more ends the connection, which looks like an outage."""
 
 _NEVER_TOO_MANY = 100
-"""Each takes far less than a hundredth of the limit, whatever is in it."""
+"""So many requests always fit: one takes far less than a hundredth of the limit."""
 
 _BYTES_OF_A_CHARACTER = 4
 
 
 def check_batch(requests: Sequence[NewJob]) -> None:
-    """Refuse, before it is sent, what no server would take.
+    """Refuse a batch that no server would take, before sending the batch.
 
-    :raises InvalidInput: says how much it is, and how much may be
+    :raises InvalidInput: the text says how large the batch is, and how large it may be
     """
     if len(requests) <= _NEVER_TOO_MANY:
         return

@@ -1,5 +1,4 @@
-"""The whole numbers that a rate limit is counted in, and which limits can be counted: the same
-for every backend."""
+"""The whole numbers in which every backend counts a rate limit, and which limits can be counted."""
 
 from math import lcm
 from typing import NamedTuple
@@ -18,14 +17,14 @@ _MAX_FULL = 2**52
 """The level of an empty bucket. Scripts of Redis know numbers up to 2^53 exactly."""
 
 _MAX_UNREDUCED = 2**62
-"""The same in units of 1/period of a token; twice as much still fits 64 bits."""
+"""The same in units of 1/period of a token. Twice as much still fits 64 bits."""
 
 
 class BucketUnits(NamedTuple):
     """The smallest whole numbers in the right proportion.
 
     :param token: what a token adds to the level
-    :param leak: what a microsecond takes away
+    :param leak: what the level loses in a microsecond
     """
 
     token: int
@@ -33,9 +32,9 @@ class BucketUnits(NamedTuple):
 
 
 def bucket_units(limit: RateLimit) -> BucketUnits:
-    """The units to count this limit in.
+    """Return the units in which to count this limit.
 
-    :raises InvalidInput: its tokens come in steps too fine to be counted
+    :raises InvalidInput: the steps of the limit's tokens are too fine to be counted
     """
     period = duration_us(limit.period)
     full = lcm(limit.capacity, period)
@@ -49,18 +48,18 @@ def bucket_units(limit: RateLimit) -> BucketUnits:
 
 
 def checked(limit: RateLimit) -> RateLimit:
-    """The limit.
+    """Return ``limit`` when it can be counted.
 
-    :raises InvalidInput: it cannot be counted
+    :raises InvalidInput: the limit cannot be counted
     """
     bucket_units(limit)
     return limit
 
 
 def salvaged_limit(found: RateLimitState, problems: str) -> RateLimitState:
-    """The bucket as callers see it; logged once when it cannot be read.
+    """Return the bucket as callers see it. An unreadable bucket is logged once.
 
-    :param problems: what cannot be read of it, "" for nothing
+    :param problems: what cannot be read of the bucket, "" for nothing
     """
     if not problems:
         return found
@@ -69,7 +68,7 @@ def salvaged_limit(found: RateLimitState, problems: str) -> RateLimitState:
 
 
 def unreadable_limit(scope: str, problems: str) -> NotFound:
-    """The error that nobody can tell how many tokens a bucket holds."""
+    """Return the error for a bucket whose tokens cannot be read."""
     return NotFound(f"rate limit {scope!r} cannot be read: {problems}; {_help(scope)}")
 
 

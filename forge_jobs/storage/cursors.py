@@ -8,22 +8,25 @@ MOST_AT_ONCE = 1000
 
 
 WALKED = 50_000
-"""Jobs that one call on SQL looks at, to find those that a filter means; about 50 ms."""
+"""Jobs that one call on SQL looks at, to find those that a filter means. They take about 50 ms."""
 
 WALKED_ON_REDIS = 5_000
 """The same on Redis, where all other calls wait meanwhile: many short steps."""
 
 
 def check_limit(limit: int) -> None:
-    """:raises InvalidInput: ``limit`` is out of range"""
+    """Check the limit of a page.
+
+    :raises InvalidInput: ``limit`` is out of range
+    """
     if not isinstance(limit, int) or not 1 <= limit <= MOST_AT_ONCE:
         raise InvalidInput("limit", f"is {limit!r}", f"give 1 to {MOST_AT_ONCE}")
 
 
 def check_cursor(cursor: str | None) -> JobId | None:
-    """The cursor, once it is known to be one that was given out.
+    """Return the cursor as a job id.
 
-    :raises InvalidInput: it is not
+    :raises InvalidInput: no page gave this cursor
     """
     if cursor is None:
         return None

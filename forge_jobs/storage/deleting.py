@@ -3,16 +3,16 @@
 from forge_jobs.errors import Conflict, NotFound
 
 MOST_COUNTED = 10_000
-"""Beyond so many jobs nobody waits for their number."""
+"""Counting stops here: an exact number beyond is not worth the wait."""
 
 
 def unknown_queue(name: str) -> NotFound:
-    """There is none of that name."""
+    """Return the error that there is no queue of that name."""
     return NotFound(f"there is no queue {name!r}")
 
 
 def in_use(name: str, jobs: int, pods: int) -> Conflict:
-    """What is in the way, and what to do.
+    """Return the error that names what prevents the deletion, and what to do.
 
     :param jobs: counted up to one more than :data:`MOST_COUNTED`
     """

@@ -1,5 +1,8 @@
-"""From a URL to a :class:`Storage`. The only importer of backends, and lazily: a program that
-uses one store does not load the drivers of the others."""
+"""Opens a :class:`Storage` by its URL.
+
+The only importer of backends, and lazily: a program that uses one store does not load the drivers
+of the others.
+"""
 
 from importlib import import_module
 from pathlib import Path
@@ -34,55 +37,56 @@ async def open_storage(
     ``sqlite:///:memory:``, a private temporary file that is removed at close.
 
     ``synchronous``
-        What "durable" means for a commit. ``full`` (default): it survives a crash of the process
-        and a loss of power. ``normal``: it survives a crash of the process, a loss of power may
-        undo the last ones; about twice as fast. ``extra`` and ``off`` as SQLite documents them.
+        What a commit survives. ``full`` (default): a crash of the process and a loss of power.
+        ``normal``: a crash of the process, while a loss of power may undo the last commits. About
+        twice as fast as ``full``. ``extra`` and ``off`` as SQLite documents them.
     ``timeout``
-        Seconds after which a call gives up with ``Unavailable``; 30 by default.
+        Seconds after which a call gives up with ``Unavailable``, 30 by default.
 
     **PostgreSQL** 15 or newer: ``postgresql://user:password@host:5432/database``. The database
-    must be there, the tables are made in it. Several hosts stand with commas between,
-    ``host1:5432,host2:5433``: the first that takes writes is used, and a silent one holds up
-    nobody.
+    must exist, the tables are created. Several hosts are separated by commas,
+    ``host1:5432,host2:5433``: the first that takes writes is used, and a silent one delays no
+    call.
 
     ``target_session_attrs``
         As libpq spells it: ``read-write`` (default with several hosts), ``primary`` or ``any``.
 
     ``schema``
-        Where the tables are, ``public`` by default; made when it is missing and the role may.
+        The schema of the tables, ``public`` by default. Created when missing, if the role may.
     ``pool_size``
         Connections of one bundle at most, 10 by default, opened as they are needed. A pod opens
-        two bundles (the heartbeat has its own) and one connection that listens. Calls are
+        two bundles (the heartbeat has one of its own) and one connection that listens. Calls are
         batched, so a pod of a hundred workers needs no more than one of ten.
     ``timeout``
-        As above, 5 by default; statements end by themselves in the server, too. Well below a pod's
-        lease, so that a call that gets no answer leaves time for another try.
+        As above, 5 by default. The server ends statements after this time, too. Keep the timeout
+        well below a pod's lease, so that a call without an answer leaves time for another try.
     ``wake``
-        ``listen`` (default): commits ring those who wait. ``poll``: they look once a second, and
-        nobody is told of what this program commits.
+        ``listen`` (default): commits wake waiters. ``poll``: waiters look once a second, and
+        commits of this program wake no other process.
     ``pgbouncer``
         ``true``: the URL leads to a pooler that gives each transaction to another session.
         Prepared statements are not kept, and without ``direct`` waiters will poll.
     ``direct``
-        ``host:port`` past the pooler, for the connection that listens; or several.
+        ``host:port`` past the pooler, for the connection that listens. Several are possible.
     ``sslmode``, ``sslrootcert``, ``sslcert``, ``host``, ``options``, ``connect_timeout``, ...
-        As libpq documents them; all that are known are in ``docs/settings.md``. ``connect_timeout``
-        is of one attempt at one host. The driver cannot do ``channel_binding=require``.
+        As libpq documents them. ``docs/settings.md`` lists all that are known.
+        ``connect_timeout`` limits one attempt at one host. The driver cannot do
+        ``channel_binding=require``.
 
     **Redis** 7.0, **Valkey** 7.2 or newer: ``redis://:password@host:6379/0``,
-    ``redis+sentinel://host,host/service/0``, ``redis+cluster://host,host``; with ``rediss`` by TLS.
+    ``redis+sentinel://host,host/service/0``, ``redis+cluster://host,host``. ``rediss`` means TLS.
     A server that drops keys when memory is short is refused. All options: ``docs/redis.md``.
 
     ``prefix``
-        What every key begins with, ``forge`` by default; two prefixes are two stores.
+        The beginning of every key, ``forge`` by default. Two prefixes are two stores.
     ``timeout``
         As above, 5 by default.
     ``wait_replicas``
         How many replicas each write waits for, 0 by default, at most ``wait_timeout`` seconds.
 
-    A new database gets its schema at once. Any number of processes may do that together.
+    A new database gets the schema at once. Any number of processes may do that together.
 
-    :param clock: the store's clock in place of the machine's own, for tests
+    :param clock: a clock in place of the store's own, for tests
     :param migrate: True: bring an older schema up to date
     :param create: False: a database that does not exist is ``NotFound``, not a new one
     :raises NotFound: there is no such database, and ``create`` is False
@@ -96,7 +100,7 @@ async def open_storage(
 
 
 def open_migrator(url: str, *, clock: Clock | None = None) -> Migrator:
-    """The schema of the store that ``url`` names: its state, its missing changes, its upgrade.
+    """Return the migrator of the store that ``url`` names.
 
     :raises InvalidInput: the URL is wrong (field ``url``)
     """
@@ -104,10 +108,10 @@ def open_migrator(url: str, *, clock: Clock | None = None) -> Migrator:
 
 
 async def back_up(url: str, target: Path) -> None:
-    """Copy the SQLite store that ``url`` names to a new file, while programs use it.
+    """Copy the SQLite store that ``url`` names to a new file, while programs use the store.
 
-    :raises InvalidInput: ``target`` is there already (field ``target``), or the URL is wrong, or of
-        a store with tools of its own (field ``url``)
+    :raises InvalidInput: ``target`` exists already (field ``target``), or the URL is wrong, or
+        names a store with tools of its own (field ``url``)
     :raises NotFound: there is no such store
     """
     await _backend(url).back_up(target)

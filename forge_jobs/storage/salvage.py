@@ -1,7 +1,7 @@
 """Stored records of which not every field can be read.
 
 A record may have been spoilt by hand or by a partial restore, or written by another release. Then
-its other fields still say which record it is, and it must harm no record but itself.
+the readable fields still say which record it is, and the damage must reach no other record.
 """
 
 from collections.abc import Callable, Mapping
@@ -26,21 +26,21 @@ T = TypeVar("T")
 E = TypeVar("E", bound=Enum)
 
 UNREADABLE = (msgspec.MsgspecError, ValueError, TypeError, ArithmeticError, LookupError)
-"""What reading a stored value raises when it is not what this release writes there."""
+"""Errors of reading a stored value that is not what this release writes there."""
 
 _SHOWN = 40
 _MOST_LOGGED = 1000
 _MOST_TALLIED = 2**62
 _logged: set[tuple[str, str, str]] = set()
-"""Records that the log has named, so that a beat a second does not repeat it."""
+"""Records that the log has named, so that each is logged once and not with every beat."""
 _MOST_TIMES = 2**31 - 1
-"""One more must fit the columns of counts."""
+"""The most that a column of counts may hold: one more must fit."""
 
 
 class Fields:
     """The fields of one stored record, read one by one.
 
-    A field that cannot be read is given as a default, and named by :attr:`problems`.
+    An unreadable field is given as a default and named by :attr:`problems`.
 
     :param stored: name -> value, as the driver gives it
     """
@@ -51,11 +51,11 @@ class Fields:
 
     @property
     def problems(self) -> str:
-        """The fields that could not be read, and why; "" when all could."""
+        """The unreadable fields, and why. "" when all could be read."""
         return "; ".join(self._problems)
 
     def read(self, name: str, decode: Callable[[Any], T], otherwise: T) -> T:
-        """What ``decode`` makes of the field."""
+        """Return the field as ``decode`` reads it."""
         try:
             stored = self._stored[name]
         except LookupError:
@@ -64,7 +64,7 @@ class Fields:
         return self.value(name, stored, decode, otherwise)
 
     def value(self, name: str, stored: S, decode: Callable[[S], T], otherwise: T) -> T:
-        """What ``decode`` makes of a part of the record that is no field by itself."""
+        """Return a part of the record that is no field by itself, as ``decode`` reads it."""
         try:
             return decode(stored)
         except UNREADABLE as error:
@@ -72,56 +72,56 @@ class Fields:
             return otherwise
 
     def text(self, name: str, otherwise: str = "") -> str:
-        """A text."""
+        """Return a text."""
         return self.read(name, _text, otherwise)
 
     def text_or_none(self, name: str) -> str | None:
-        """A text, or None."""
+        """Return a text, or None."""
         return self.read(name, _or_none(_text), None)
 
     def number(self, name: str, otherwise: int = 0) -> int:
-        """A whole number."""
+        """Return a whole number."""
         return self.read(name, whole, otherwise)
 
     def number_or_none(self, name: str) -> int | None:
-        """A whole number, or None."""
+        """Return a whole number, or None."""
         return self.read(name, _or_none(whole), None)
 
     def instant(self, name: str) -> datetime:
-        """An instant; the epoch where it cannot be read."""
+        """Return an instant, the epoch where unreadable."""
         return self.read(name, _instant, EPOCH)
 
     def instant_or_none(self, name: str) -> datetime | None:
-        """An instant, or None."""
+        """Return an instant, or None."""
         return self.read(name, _or_none(_instant), None)
 
     def duration_or_none(self, name: str) -> timedelta | None:
-        """A duration, or None."""
+        """Return a duration, or None."""
         return self.read(name, _or_none(_duration), None)
 
     def member(self, name: str, otherwise: E) -> E:
-        """A member of the enum of ``otherwise``, by its value."""
+        """Return the member of the enum of ``otherwise`` that has the stored value."""
         return self.read(name, type(otherwise), otherwise)
 
     def member_or_none(self, name: str, members: type[E]) -> E | None:
-        """A member of an enum, or None."""
+        """Return a member of an enum, or None."""
         return self.read(name, _or_none(members), None)
 
     def flag(self, name: str, otherwise: bool = False) -> bool:
-        """A truth value."""
+        """Return a truth value."""
         return self.read(name, bool, otherwise)
 
 
 def shown(stored: object) -> str:
-    """A stored value for people, cut to a few words."""
+    """Return a stored value for people, cut to a few words."""
     text = repr(stored)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
 def whole(stored: object) -> int:
-    """A stored whole number.
+    """Return a stored whole number.
 
-    :raises TypeError: it is something else
+    :raises TypeError: the value is something else
     """
     if type(stored) is not int:
         raise TypeError("not a whole number")
@@ -129,12 +129,12 @@ def whole(stored: object) -> int:
 
 
 def counted(stored: object) -> int:
-    """A stored number of times; zero where none can be read, or one that is out of bounds."""
+    """Return a stored number of times, zero where unreadable or out of bounds."""
     return stored if isinstance(stored, int) and 0 <= stored < _MOST_TIMES else 0
 
 
 def instant_or(stored: object, otherwise: datetime) -> datetime:
-    """A stored instant, ``otherwise`` where none can be read."""
+    """Return a stored instant, ``otherwise`` where unreadable."""
     try:
         return _instant(stored)
     except UNREADABLE:
@@ -160,19 +160,19 @@ def _or_none(decode: Callable[[Any], T]) -> Callable[[Any], T | None]:
 
 
 def number_or(stored: object, otherwise: int) -> int:
-    """A stored whole number, ``otherwise`` where none can be read."""
+    """Return a stored whole number, ``otherwise`` where unreadable."""
     return stored if type(stored) is int else otherwise
 
 
 def tally(stored: object) -> int:
-    """A stored total; zero where none can be read, or one that is out of bounds."""
+    """Return a stored total, zero where unreadable or out of bounds."""
     return stored if type(stored) is int and 0 <= stored < _MOST_TALLIED else 0
 
 
 def truth(stored: object) -> bool:
-    """A stored truth value.
+    """Return a stored truth value.
 
-    :raises TypeError: it is something else
+    :raises TypeError: the value is something else
     """
     if stored not in (0, 1):
         raise TypeError("not a truth value")
@@ -180,7 +180,7 @@ def truth(stored: object) -> bool:
 
 
 def log_unreadable(sort: str, name: str, problems: str, help: str) -> None:
-    """Say once in this process that a record cannot be read, and what stands for it."""
+    """Log once per process that a record is unreadable, and what stands for the record."""
     told = (sort, name, problems)
     if told in _logged:
         return
@@ -191,7 +191,7 @@ def log_unreadable(sort: str, name: str, problems: str, help: str) -> None:
 
 
 def log_set_aside(queue: str, job_id: str, reason: str) -> None:
-    """Say that a job was to be claimed, cannot be read and is on hold."""
+    """Log that an unreadable job was to be claimed and is on hold."""
     logger.error(
         "job %s of queue %r cannot be read and is put on hold: %s; look at it with 'forge-jobs "
         "jobs show %s', and requeue it once its record is mended or a release that reads it runs",
@@ -203,14 +203,14 @@ def log_set_aside(queue: str, job_id: str, reason: str) -> None:
 
 
 def no_pod(host_id: str) -> Pod:
-    """What stands for what a pod said of itself, where that cannot be read."""
+    """Return a pod in place of one whose description is unreadable."""
     return Pod(host_id=HostId(host_id), label="", queues=(), kinds=(), version="", process_id=0)
 
 
 def salvaged_pod(found: PodState, problems: str) -> PodState:
-    """The pod as callers see it; logged once when it cannot be read.
+    """Return the pod as callers see it. An unreadable pod is logged once.
 
-    :param problems: what cannot be read of it, "" for nothing
+    :param problems: what cannot be read of the pod, "" for nothing
     """
     if not problems:
         return found
@@ -219,15 +219,15 @@ def salvaged_pod(found: PodState, problems: str) -> PodState:
 
 
 def log_spoilt_pod(host_id: str, problems: str) -> None:
-    """Say once what cannot be read of a pod."""
+    """Log once what cannot be read of a pod."""
     help = "the pod writes it anew when it registers, at its next start at the latest"
     log_unreadable("pod", host_id, problems, help)
 
 
 def salvaged_queue(found: QueueState, problems: str) -> QueueState:
-    """The state as callers see it; logged once when it cannot be read.
+    """Return the state as callers see it. An unreadable queue is logged once.
 
-    :param problems: what cannot be read of it, "" for nothing
+    :param problems: what cannot be read of the queue, "" for nothing
     """
     if not problems:
         return found
@@ -237,14 +237,14 @@ def salvaged_queue(found: QueueState, problems: str) -> QueueState:
 
 
 def no_spec(name: str) -> ScheduleSpec:
-    """What stands for a specification that cannot be read."""
+    """Return a specification in place of one that is unreadable."""
     return ScheduleSpec(name=name, queue="", kind="", expression="")
 
 
 def salvaged_schedule(found: Schedule, problems: str) -> Schedule:
-    """The schedule as callers see it; logged once when it cannot be read.
+    """Return the schedule as callers see it. An unreadable schedule is logged once.
 
-    :param problems: what cannot be read of it, "" for nothing
+    :param problems: what cannot be read of the schedule, "" for nothing
     """
     if not problems:
         return found
@@ -259,9 +259,9 @@ _gauges = msgspec.json.Decoder(PodGauges).decode
 
 
 def salvaged_event(found: TimelineEvent, problems: str) -> TimelineEvent:
-    """The event as callers see it: one that cannot be read says so in its detail.
+    """Return the event as callers see it. The detail of an unreadable event names the problems.
 
-    :param problems: what cannot be read of it, "" for nothing
+    :param problems: what cannot be read of the event, "" for nothing
     """
     if not problems:
         return found
@@ -270,19 +270,19 @@ def salvaged_event(found: TimelineEvent, problems: str) -> TimelineEvent:
 
 
 def counts_of(queue: str, stored: Any) -> Mapping[int, int]:
-    """A stored histogram, an empty one where it cannot be read."""
+    """Return a stored histogram, an empty one where unreadable."""
     nothing: Mapping[int, int] = {}
     return _read("latencies of queue", queue, _counts, stored) or nothing
 
 
 def names_of(queue: str, stored: Any) -> Mapping[str, int]:
-    """Stored counters by name, none where they cannot be read."""
+    """Return stored counters by name, none where unreadable."""
     nothing: Mapping[str, int] = {}
     return _read("counters of queue", queue, _names, stored) or nothing
 
 
 def gauges_of(host_id: str, stored: Any) -> PodGauges | None:
-    """Stored measurements of a pod, None where they cannot be read."""
+    """Return stored measurements of a pod, None where unreadable."""
     return _read("gauges of pod", host_id, _gauges, stored)
 
 

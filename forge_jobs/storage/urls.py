@@ -11,9 +11,9 @@ _TRUE, _FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
 
 
 def options_of(query: str, known: Iterable[str]) -> dict[str, str]:
-    """The options of a query string.
+    """Return the options of a query string.
 
-    :raises InvalidInput: one is not among the ``known``
+    :raises InvalidInput: an option is not among the ``known``
     """
     names = tuple(known)
     options = dict(parse_qsl(query, keep_blank_values=True))
@@ -24,7 +24,7 @@ def options_of(query: str, known: Iterable[str]) -> dict[str, str]:
 
 
 def choice(options: Mapping[str, str], name: str, choices: tuple[str, ...], default: str) -> str:
-    """An option that is one of a few words, in any case."""
+    """Return an option that is one of a few words, in any case."""
     value = options.get(name, default).lower()
     if value not in choices:
         raise unknown(name, options[name], choices)
@@ -32,7 +32,7 @@ def choice(options: Mapping[str, str], name: str, choices: tuple[str, ...], defa
 
 
 def flag(options: Mapping[str, str], name: str, default: bool) -> bool:
-    """An option that is true or false."""
+    """Return an option that is true or false."""
     if name not in options:
         return default
     value = options[name].lower()
@@ -42,7 +42,7 @@ def flag(options: Mapping[str, str], name: str, default: bool) -> bool:
 
 
 def seconds(options: Mapping[str, str], name: str, default: float) -> float:
-    """An option that is a duration, above 0 and at most an hour."""
+    """Return an option that is a duration, above 0 and at most an hour."""
     if name not in options:
         return default
     value = options[name]
@@ -52,7 +52,7 @@ def seconds(options: Mapping[str, str], name: str, default: float) -> float:
 
 
 def count(options: Mapping[str, str], name: str, default: int, least: int, most: int) -> int:
-    """An option that is a whole number from ``least`` to ``most``."""
+    """Return an option that is a whole number from ``least`` to ``most``."""
     if name not in options:
         return default
     value = options[name]
@@ -62,7 +62,7 @@ def count(options: Mapping[str, str], name: str, default: int, least: int, most:
 
 
 def unknown(what: str, value: str, known: Iterable[str]) -> InvalidInput:
-    """The error for a word that is not among the known ones; it names the nearest."""
+    """Return the error for an unknown word. The text names the nearest known word."""
     names = list(known)
     nearest = difflib.get_close_matches(value, names, 1)
     fix = f"did you mean {nearest[0]}?" if nearest else f"give one of: {', '.join(names)}"

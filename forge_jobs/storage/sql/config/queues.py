@@ -1,4 +1,4 @@
-"""Queues: their rows, of which a spoilt one harms no other, their cool-downs and their end."""
+"""Queues: rows read so that a spoilt one harms no other, cool-downs and deletion."""
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -35,7 +35,7 @@ STATE_COLUMNS: tuple[ColumnElement[Any], ...] = (
     queues.c.cooldown_until,
     queues.c.cooldown_level,
 )
-"""What :func:`queue_state` reads."""
+"""Columns that :func:`queue_state` reads."""
 
 _ZERO = timedelta(0)
 _values = attrgetter(*(column.name for column in STATE_COLUMNS))
@@ -44,14 +44,14 @@ _cooldown = msgspec.json.Decoder(CooldownPolicy).decode
 _retention = msgspec.json.Decoder(Retention).decode
 _retry = msgspec.json.Decoder(Retry | None).decode
 _names = msgspec.json.Decoder(frozenset[str]).decode
-# An operator may have set any of them, and code must not overwrite it.
+# An operator may have set any of them, and code must not overwrite that setting.
 _ALL_SETTINGS = frozenset(QueueSettings.__struct_fields__)
 
 
 def queue_state(row: Row[Any], now: int) -> QueueState:
-    """The state in a row of :data:`STATE_COLUMNS` at the store's time ``now``.
+    """Return the state in a row of :data:`STATE_COLUMNS` at the store's time ``now``.
 
-    What cannot be read of it counts as a queue's default, an operator's pause as set.
+    An unreadable setting counts as a queue's default, an unreadable pause as set.
     """
     if _shapes.fits(_values(row)):
         with suppress(*UNREADABLE):
@@ -105,12 +105,12 @@ def _salvaged(row: Row[Any], now: int) -> QueueState:
 
 
 def cooldown_of(stored: object) -> CooldownPolicy:
-    """A stored policy, the default where it cannot be read."""
+    """Return a stored policy, the default where unreadable."""
     return Fields({"cooldown": stored}).read("cooldown", _cooldown, CooldownPolicy())
 
 
 def retention_of(stored: object) -> Retention | None:
-    """A stored retention, None where it cannot be read."""
+    """Return a stored retention, None where unreadable."""
     try:
         return _kept(stored)
     except UNREADABLE:
@@ -123,7 +123,7 @@ def _kept(stored: Any) -> Retention:
 
 
 def workers_of(stored: object) -> int:
-    """A stored maximum of workers, the default where it cannot be read."""
+    """Return a stored maximum of workers, the default where unreadable."""
     return Fields({"max_workers": stored}).read(
         "max_workers", _workers, QueueSettings().max_workers
     )
@@ -134,18 +134,18 @@ def _workers(stored: Any) -> int:
 
 
 def declare_queues(tx: Tx, names: Iterable[str], settings: QueueSettings = _DEFAULTS) -> None:
-    """Create those of the queues that are not there; the others stay as they are."""
+    """Create missing queues. Existing ones stay as they are."""
     fields = settings_columns(msgspec.structs.asdict(settings))
     if rows := [{"name": name, **fields} for name in sorted(set(names))]:
-        # Of a queue that was deleted before, no version comes back, nor does the fleet's sum. In
-        # milliseconds, so that the sum over any number of queues is within 64 bits.
+        # The version of a queue that was deleted before does not come back, nor does the fleet's
+        # sum. In milliseconds, so that the sum over any number of queues is within 64 bits.
         first = tx.now // 1_000
         rows = [{"allocation_version": first, **row} for row in rows]
         tx.execute(tx.flavor.insert_ignore(queues), rows)
 
 
 def settings_columns(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings as they are stored: durations as ISO 8601, exact to the microsecond."""
+    """Return settings as they are stored: durations as ISO 8601, exact to the microsecond."""
     return {
         name: value if isinstance(value, int) else msgspec.json.encode(value).decode()
         for name, value in fields.items()
@@ -171,9 +171,9 @@ _WRITE = (
 
 
 def start_cooldown(tx: Tx, queue: str, cooldown: Cooldown) -> None:
-    """Keep the later end and the higher level of what is there and what is given.
+    """Keep the later end and the higher level of the stored and the given cool-down.
 
-    A level that the queue's quiet time has outlived does not count any more.
+    A stored level no longer counts once the queue's quiet time has passed.
     """
     row = tx.execute(_READ, {"queue": queue}).first()
     if row is None:
@@ -188,7 +188,8 @@ def start_cooldown(tx: Tx, queue: str, cooldown: Cooldown) -> None:
 
 
 def shorten_cooldowns(tx: Tx) -> None:
-    """Let no pause last longer than the longest of its queue: the clock has been set back."""
+    """Let no cool-down last longer than the longest of its queue, after the clock has been set
+    back."""
     for row in tx.execute(_AHEAD, {"at": tx.now + TOLERANCE_US}).all():
         policy = cooldown_of(row.cooldown)
         longest = duration_us(max(policy.base, policy.cap))
@@ -233,7 +234,7 @@ def delete_queue(tx: Tx, name: str) -> None:
 
 
 def _unlisted() -> Select[str]:
-    """Queues with jobs or pods and without a row: one step by the index for each queue."""
+    """Select queues with jobs or pods and without a row: one index step for each queue."""
     first = select(func.min(jobs.c.queue).label("name")).cte("names", recursive=True)
     following = select(func.min(jobs.c.queue)).where(jobs.c.queue > first.c.name).scalar_subquery()
     names = first.union_all(select(following).where(first.c.name.is_not(None)))
@@ -249,12 +250,12 @@ _UNLISTED = _unlisted()
 
 
 def unlisted(tx: Tx) -> tuple[str, ...]:
-    """Queues that are used and have no row, as after a deletion beside a call under way."""
+    """Return queues in use that have no row, as after a deletion beside a call under way."""
     return tuple(row.name for row in tx.execute(_UNLISTED))
 
 
 def list_again(tx: Tx, names: tuple[str, ...]) -> None:
-    """Make their rows."""
+    """Create rows for these queues."""
     declare_queues(tx, names)
     tx.wake_beats()
     tx.wake_fleet()

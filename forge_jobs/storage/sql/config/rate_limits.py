@@ -1,20 +1,20 @@
 """Rate limits by the Generic Cell Rate Algorithm, exact in integers.
 
-The algorithm is that of ITU-T I.371 and the ATM Forum's Traffic Management 4.0, in its
-"continuous-state leaky bucket" form: a bucket has one level that leaks at a constant rate, each
-token adds to it, and a take that would overflow it is refused.
+The algorithm is that of ITU-T I.371 and the ATM Forum's Traffic Management 4.0, in the form of a
+"continuous-state leaky bucket": a bucket has one level that leaks at a constant rate. Each token
+adds to the level, and a take that would overflow the bucket is refused.
 
-The unit of the level is 1/``period_us`` of a token: a token adds ``period_us``, each
-microsecond takes ``capacity`` away, the bucket is empty of tokens at ``capacity * period_us``.
-All three are integers whatever the limit, so nothing is ever rounded, also when tokens come
-faster than the clock ticks. The equivalent single number, the theoretical arrival time in
-units of 1/``capacity`` microseconds since the epoch, would not fit 64 bits.
+The unit of the level is 1/``period_us`` of a token: a token adds ``period_us``, each microsecond
+takes ``capacity`` away, the bucket is empty of tokens at ``capacity * period_us``. All three are
+integers for any limit, so nothing is ever rounded, also when tokens come faster than the clock
+ticks. The equivalent single number, the theoretical arrival time in units of 1/``capacity``
+microseconds since the epoch, would not fit 64 bits.
 
-A clock that steps back would stop the leak until it has caught up. A level whose time lies in
-the future is therefore taken as of now: the bucket is full again one period later at most.
+A clock that steps back would stop the leak until the clock has caught up. A level whose time lies
+in the future is therefore taken as of now: the bucket is full again one period later at most.
 
-Turns are times: each is as long after the last one as its tokens take to come, and never before
-they can be there.
+Turns are times: each turn follows the last one after the time in which its tokens come, and never
+before they can be there.
 """
 
 from collections.abc import Sequence
@@ -52,7 +52,7 @@ _ONE_LOCKED = _ALL.where(_limits.scope == bindparam("of")).with_for_update(key_s
 
 
 def take(tx: Tx, scope: str, count: int) -> TokenGrant:
-    """Take ``count`` tokens or none; see ``ConfigStore.take_tokens``."""
+    """Take ``count`` tokens or none, see ``ConfigStore.take_tokens``."""
     # The clock is read under the lock, so that of two takers the later one has the later time.
     row = _locked_for(tx, scope, [count])
     now = tx.now
@@ -70,7 +70,7 @@ def take(tx: Tx, scope: str, count: int) -> TokenGrant:
 def take_turns(
     tx: Tx, scope: str, counts: Sequence[int], within: timedelta
 ) -> list[timedelta | None]:
-    """Give places in the line of the bucket; see ``ConfigStore.take_turns``."""
+    """Give turns, see ``ConfigStore.take_turns``."""
     row = _locked_for(tx, scope, counts)
     now, capacity, period_us = tx.now, int(row.capacity), int(row.period_us)
     level, latest = _level(row, now), now + duration_us(within)
@@ -117,7 +117,7 @@ def remove(tx: Tx, scope: str) -> None:
 
 
 def states(tx: Tx) -> list[RateLimitState]:
-    """Every bucket, by scope."""
+    """Return every bucket, by scope."""
     found = [_state(row, tx.now) for row in tx.execute(_ALL)]
     return sorted(found, key=lambda state: state.scope)
 
@@ -134,7 +134,7 @@ def _state(row: Row[Any], now: int) -> RateLimitState:
 
 
 def _limit(row: Row[Any]) -> tuple[RateLimit | None, str]:
-    """The size of a bucket, None where it cannot be read; and what cannot be read of the row."""
+    """Return the size of a bucket, None where unreadable, and the problems of the row."""
     read = Fields({**row._mapping})
     read.number("updated_at")
     read.number("last_turn_at")
@@ -150,8 +150,8 @@ def _limit(row: Row[Any]) -> tuple[RateLimit | None, str]:
 
 
 def _insert_or_lock(tx: Tx, scope: str, limit: RateLimit, *, overridden: bool) -> Row[Any] | None:
-    """The row that was there already, None when this made it."""
-    bucket_units(limit)  # raises where another backend could not count this limit
+    """Return the existing row, locked, or None when this call inserted the row."""
+    bucket_units(limit)  # raises when another backend could not count this limit
     period_us = duration_us(limit.period)
     row = _locked(tx, scope)
     if row is not None:
@@ -171,13 +171,13 @@ def _insert_or_lock(tx: Tx, scope: str, limit: RateLimit, *, overridden: bool) -
 
 
 def _change(tx: Tx, row: Row[Any], limit: RateLimit, *, overridden: bool) -> None:
-    """Give the bucket another size; what is missing from it stays missing, in tokens."""
+    """Give the bucket another size. Missing tokens stay missing."""
     period_us = duration_us(limit.period)
     before, problems = _limit(row)
     unchanged = (row.capacity, row.period_us, bool(row.overridden))
     if not problems and unchanged == (limit.capacity, period_us, overridden):
         return
-    # In steps in which both a token and what leaks in a microsecond are whole, rounded up.
+    # In steps in which a token and the leak of a microsecond are both whole, rounded up.
     token = bucket_units(limit).token
     steps = -(-_level(row, tx.now) * token // row.period_us) if before else limit.capacity * token
     tx.execute(
@@ -194,9 +194,9 @@ def _change(tx: Tx, row: Row[Any], limit: RateLimit, *, overridden: bool) -> Non
 
 
 def _level(row: Row[Any], now: int) -> int:
-    """The level of a row at ``now``; as it was written when that lies in the future."""
+    """Return the level of a row at ``now``, unchanged when the row was written in the future."""
     full: int = row.capacity * row.period_us
-    # A level that cannot be read is that of a bucket without tokens.
+    # An unreadable level counts as that of a bucket without tokens.
     level = row.level if type(row.level) is int and 0 <= row.level <= full else full
     elapsed: int = max(0, now - number_or(row.updated_at, now))
     left: int = level - elapsed * row.capacity
@@ -208,7 +208,7 @@ def _ceil(number: int, divisor: int) -> int:
 
 
 def _locked_for(tx: Tx, scope: str, counts: Sequence[int]) -> Row[Any]:
-    """The locked row of a bucket that can hold each of ``counts``."""
+    """Lock a bucket that can hold each of ``counts``, and return the row."""
     for count in counts:
         if count < 1:
             raise InvalidInput("count", f"is {count}", "give at least 1")

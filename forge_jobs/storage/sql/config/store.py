@@ -1,4 +1,4 @@
-"""Queue settings, pauses and cool-downs; the rate limits are next door."""
+"""Queue settings, pauses and cool-downs. Rate limits are in ``rate_limits``."""
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
@@ -36,8 +36,8 @@ _MOVE_ALLOCATION = _BY_NAME.values(allocation_version=queues.c.allocation_versio
 
 
 def _set_fields(tx: Tx, before: QueueState, wished: Mapping[str, Any]) -> None:
-    """Write the settings that differ; the slots of a queue hang on its maximum."""
-    # Of a record that cannot be read all are written: what is shown of it is not what it says.
+    """Write the settings that differ. A new maximum changes the allocation of the queue's slots."""
+    # Write all settings of an unreadable record: the shown defaults are not the stored values.
     changed = {
         name: value
         for name, value in wished.items()

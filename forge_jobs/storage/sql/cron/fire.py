@@ -1,7 +1,7 @@
-"""What schedules fire: many advance and enqueue together, in as many statements as one.
+"""Fires schedules: many advance and enqueue together, in as many statements as one.
 
-The rows are locked first, in the order of their names, and nothing is decided by what was read
-before: whoever fires the same schedules waits, and then finds them moved on.
+The rows are locked first, in the order of their names, and no earlier reading decides anything. A
+second transaction that fires the same schedules waits, and then finds them moved on.
 """
 
 from collections.abc import Iterable, Sequence
@@ -37,7 +37,7 @@ _STORED = select(jobs.c.id).where(one_of(jobs.c.id, "ids"))
 
 
 class _Standing(msgspec.Struct):
-    """What a firing changes of a schedule, by column."""
+    """The columns of a schedule that a firing changes."""
 
     name: str
     version: int
@@ -48,7 +48,7 @@ class _Standing(msgspec.Struct):
     error: str
 
     def advance(self, firing: Firing) -> bool:
-        """Whether the firing holds; then its schedule is the next version."""
+        """Move the schedule to the next version. False: the firing no longer holds."""
         if self.version != firing.version:
             return False
         self.version += 1
@@ -58,7 +58,7 @@ class _Standing(msgspec.Struct):
         return True
 
     def count(self, firing: Firing, stored: Sequence[tuple[EnqueueOutcome, bool]]) -> None:
-        """Add what became of the firing's jobs; see :func:`put_in`."""
+        """Count the outcomes of the firing's jobs, as :func:`put_in` returned them."""
         fired = sum(is_new for _, is_new in stored)
         self.fired += fired
         self.skipped += sum(outcome.deduplicated for outcome, _ in stored)
@@ -84,8 +84,10 @@ def fire(tx: Tx, firings: Sequence[Firing]) -> list[bool]:
 
 
 def put_in(tx: Tx, requests: Sequence[NewJob]) -> list[tuple[EnqueueOutcome, bool]]:
-    """Enqueue; per request its outcome, and whether it was stored now: a duplicate of a key was
-    not, nor was a repeat of an id."""
+    """Enqueue, and return the outcome of each request and whether it was stored now.
+
+    A duplicate of a key is not stored now, nor is a repeat of an id.
+    """
     known = _stored(tx, requests)
     answers = []
     for request, outcome in zip(requests, enqueue(tx, requests), strict=True):
@@ -104,13 +106,13 @@ def _lock(tx: Tx, names: Iterable[str]) -> dict[str, _Standing]:
 
 def _standing(row: Any) -> _Standing:
     found = _Standing(*row)
-    # Counts that cannot be read begin anew.
+    # Unreadable counts begin anew.
     found.fired, found.skipped = tally(found.fired), tally(found.skipped)
     return found
 
 
 def _stored(tx: Tx, requests: Iterable[NewJob]) -> set[str]:
-    """Those of the ids that are stored already: their requests are repeats."""
+    """Return the ids that are stored already: their requests are repeats."""
     ids = (request.id for request in requests)
     return {
         found

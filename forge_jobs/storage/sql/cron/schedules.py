@@ -31,13 +31,13 @@ _first = (
     .limit(bindparam("at_most", type_=BigInteger))
     .subquery("first")
 )
-# One row of the time alone when there are none.
+# One row with the time alone when no schedule is found.
 DUE = (
     select(_NOW.label("now"), *_first.c)
     .select_from(select(literal(1)).subquery("moment").outerjoin(_first, true()))
     .order_by(_first.c.next_at, _first.c.name)
 )
-"""Takes ``at_most`` and ``now``; for :func:`due_of`."""
+"""Takes ``at_most`` and ``now``, for :func:`due_of`."""
 _WRITE = update(schedules).where(schedules.c.name == bindparam("of"))
 
 
@@ -67,7 +67,7 @@ def _read(tx: Tx, name: str) -> Schedule:
 
 
 def _known(tx: Tx, name: str) -> Row[Any]:
-    """The row, locked.
+    """Lock and return the row.
 
     :raises NotFound: there is none, or it was deleted
     """
@@ -78,7 +78,7 @@ def _known(tx: Tx, name: str) -> Row[Any]:
 
 
 def _write(tx: Tx, row: Row[Any], **values: Any) -> None:
-    # Numbers that cannot be read begin anew with any write.
+    # Unreadable numbers begin anew with any write.
     for name in ("fired", "skipped", "next_at", "last_fired_at"):
         before = getattr(row, name)
         if name not in values and before is not None and type(before) is not int:
@@ -90,7 +90,7 @@ def _write(tx: Tx, row: Row[Any], **values: Any) -> None:
 def _create_or_lock(
     tx: Tx, spec: ScheduleSpec, next_at: datetime | None, *, edited: bool
 ) -> Row[Any] | None:
-    """The row that was there already, None when this made it."""
+    """Return the existing row, locked, or None when this call inserted the row."""
     made = tx.execute(
         tx.flavor.insert_ignore(schedules),
         {
@@ -151,7 +151,7 @@ def pause(tx: Tx, name: str, paused: bool, next_at: datetime | None) -> Schedule
 
 def remove(tx: Tx, name: str) -> None:
     row = _known(tx, name)
-    # The row stays, so that a deploy does not bring the schedule back; its history goes.
+    # The row stays, so that a deploy does not bring the schedule back. Counts and times are reset.
     _write(
         tx,
         row,
@@ -182,9 +182,9 @@ def due(tx: Tx, limit: int) -> DueSchedules:
 
 
 def due_of(rows: Sequence[Any], limit: int) -> DueSchedules:
-    """The rows of :data:`DUE`, of which one more than ``limit`` was asked for."""
+    """Return the schedules of the rows of :data:`DUE`, which were asked for ``limit`` + 1."""
     now = rows[0].now
-    # A time that is none never comes.
+    # An unreadable time never comes.
     found = [row for row in rows if row.name is not None and isinstance(row.next_at, int)]
     due = [row for row in found[:limit] if row.next_at <= now]
     later = found[len(due)].next_at if len(found) > len(due) else None

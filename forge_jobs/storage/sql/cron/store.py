@@ -28,12 +28,12 @@ _BY: Any = bindparam("by")
 
 _STANDS = (leader.c.host_id, leader.c.term, leader.c.lease_until, _NOW.label("now"), *FLEET)
 
-# No lease is so long: it has been spoilt.
+# No lease is so long: the row has been spoilt.
 _IS_FREE = (leader.c.lease_until <= _NOW) | (
     leader.c.lease_until > leader.c.renewed_at + UNBELIEVABLE_US
 )
-# One statement for all: renewing keeps the term; a new holder, and one whose own lease ran out,
-# starts another.
+# One statement for all cases. Renewing keeps the term. A new holder starts another term, and so
+# does a holder whose own lease ran out.
 LEAD = (
     update(leader)
     .where(_IS_FREE | (leader.c.host_id == _BY))
@@ -70,7 +70,8 @@ def _lead(tx: Tx, host_id: HostId, lease_for: timedelta) -> Leadership:
 
 
 def told_to(host_id: HostId, standing: Leadership) -> Leadership:
-    """What one that asked for the lease is told: how the fleet stands only when it leads."""
+    """Return the answer to a pod that asked for the lease. Only the leader gets the fleet's
+    version."""
     if standing.host_id != host_id:
         return msgspec.structs.replace(standing, fleet_version="")
     return standing
@@ -82,7 +83,7 @@ def _leader(tx: Tx) -> Leadership | None:
 
 
 def leadership_of(row: Any) -> Leadership:
-    """The row of :data:`LEAD` or :data:`STANDING`."""
+    """Return the lease in a row of :data:`LEAD` or :data:`STANDING`."""
     return Leadership(
         host_id=row.host_id,
         term=number_or(row.term, 0),
@@ -138,7 +139,7 @@ class SqlCronStore:
 
     async def fire(self, firings: Sequence[Firing]) -> list[bool]:
         check_batch([job for one in firings for job in one.jobs])
-        # Others share the call, and need not wait for what somebody's transaction holds of it.
+        # Other calls share the transaction, and need not wait for rows that a caller has locked.
         return await self._database.write(lambda tx: fire.fire(tx, firings), patient=False)
 
     async def trigger(self, name: str, job: NewJob) -> EnqueueOutcome:

@@ -1,10 +1,11 @@
 """Slots: targets and grants per queue and pod.
 
-A row of ``forge_slots`` is a pod's declaration of a queue, made at its registration. Its grant
-counts while the pod's lease is live and of the row's epoch; else it is void and never returns.
+A row of ``forge_slots`` is a pod's declaration of a queue, made when the pod registers. The grant
+in the row counts while the pod's lease is live and of the row's epoch. Otherwise the grant is void
+and never returns.
 
-``allocation_version`` of a queue grows with everything that changes its allocation except time,
-so the sum of all versions says whether any allocation was written.
+``allocation_version`` of a queue grows with everything that changes the allocation except time, so
+the sum of all versions says whether any allocation was written.
 """
 
 import hashlib
@@ -70,8 +71,8 @@ _MOVE = (
     .where(one_of(queues.c.name, "names"))
     .values(allocation_version=queues.c.allocation_version + 1)
 )
-# A beat that is about to renew such a lease is waited for, and one that comes later finds the
-# slots gone: so a void grant never comes back to life.
+# Wait for a beat that is about to renew such a lease. A later beat finds the slots gone, so a void
+# grant never comes back to life.
 _LOCK_LAPSED = (
     select(pods.c.host_id)
     .where(
@@ -112,30 +113,30 @@ FLEET: tuple[ColumnElement[Any], ...] = (
 
 
 def fleet_version(written: int | None, lapsed: str | None, orphaned: str | None) -> str:
-    """One opaque text of the three :data:`FLEET` columns."""
+    """Return one opaque text of the three :data:`FLEET` columns."""
     parts = [str(written or 0)]
-    # The database joins the names in any order; names hold no comma.
+    # The database joins the names in any order. Names hold no comma.
     parts += [",".join(sorted((names or "").split(","))) for names in (lapsed, orphaned)]
     return hashlib.blake2b("\n".join(parts).encode(), digest_size=12).hexdigest()
 
 
 def lock_queues(tx: Tx, names: Iterable[str]) -> None:
-    """Keep others from changing the allocations of these queues until the end.
+    """Lock the queues, so that no other transaction changes their allocations until the end.
 
-    Whoever changes slots comes here first: queues are locked before pods and slots.
+    Every change of slots begins here: queues are locked before pods and slots.
     """
     for portion in portions(sorted(set(names))):
         tx.execute(_LOCK_QUEUES, {"names": portion}).all()
 
 
 def move_versions(tx: Tx, names: Iterable[str]) -> None:
-    """Note that the allocations of these queues are being written."""
+    """Record that the allocations of these queues are being written."""
     for portion in portions(sorted(set(names))):
         tx.execute(_MOVE, {"names": portion})
 
 
 def read_allocations(tx: Tx) -> list[Allocation]:
-    """Every queue that a live pod declares or that has waiting jobs, by name."""
+    """Return every queue that a live pod declares or that has waiting jobs, by name."""
     by_queue: defaultdict[str, dict[HostId, Slots]] = defaultdict(dict)
     draining: defaultdict[str, set[HostId]] = defaultdict(set)
     for row in tx.execute(_LIVE_SLOTS, {"now": tx.now}):
@@ -156,7 +157,7 @@ def read_allocations(tx: Tx) -> list[Allocation]:
 
 
 def slots_of(row: Any) -> Slots:
-    """The slots in a row; a number that cannot be one counts as none."""
+    """Return the slots in a row. An impossible number counts as none."""
     return Slots(_number_of_slots(row.target), _number_of_slots(row.granted))
 
 
@@ -166,7 +167,7 @@ def _number_of_slots(stored: object) -> int:
 
 
 def allocate(tx: Tx, changes: Sequence[AllocationChange]) -> list[bool]:
-    """Write targets and raise grants; see ``ProcStore.allocate``."""
+    """Write targets and raise grants, see ``ProcStore.allocate``."""
     lock_queues(tx, (change.queue for change in changes))
     return [_allocate_one(tx, change) for change in changes]
 
@@ -212,7 +213,7 @@ def _is_allowed(
 
 
 def lower_grants(tx: Tx, lease: PodLease, grants: Mapping[str, int]) -> None:
-    """Lower a pod's own grants; see ``ProcStore.lower_grants``."""
+    """Lower a pod's own grants, see ``ProcStore.lower_grants``."""
     lock_queues(tx, grants)
     sunk = [
         queue

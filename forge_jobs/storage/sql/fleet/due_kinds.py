@@ -1,4 +1,4 @@
-"""Due jobs by kind: where a coordinator finds out that a kind waits for slots."""
+"""Counts due jobs by kind, by which the coordinator finds kinds that wait for slots."""
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ _COMMA: Any = literal_column("','")
 
 
 def _levels() -> Any:
-    """Due jobs by kind in each priority of each open queue: the ready index begins with these."""
+    """Select due jobs by kind in each priority of each open queue, as the ready index begins."""
     opened = (
         select(queues.c.name)
         .where(
@@ -39,7 +39,7 @@ def _levels() -> Any:
 
 
 def _kinds_of(levels: Any) -> Any:
-    """The first due jobs of a priority by kind, as one text: all levels are one statement."""
+    """Select the first due jobs of a priority by kind, as one text for all levels together."""
     first = (
         select(jobs.c.kind)
         .where(
@@ -54,12 +54,12 @@ def _kinds_of(levels: Any) -> Any:
         .subquery("first")
     )
     counted = (
-        select((cast(func.count(), Text) + "=" + first.c.kind).label("told"))
+        select((cast(func.count(), Text) + "=" + first.c.kind).label("count_of_kind"))
         .group_by(first.c.kind)
         .subquery("counted")
     )
     # Names hold no comma.
-    return select(func.aggregate_strings(counted.c.told, _COMMA)).scalar_subquery()
+    return select(func.aggregate_strings(counted.c.count_of_kind, _COMMA)).scalar_subquery()
 
 
 _LEVELS = _levels()
@@ -69,7 +69,7 @@ def due_kinds(tx: Tx, names: Sequence[str]) -> dict[str, dict[str, int]]:
     """See ``ProcStore.due_kinds``."""
     found: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for level in tx.execute(_LEVELS, {"names": list(names), "now": tx.now}):
-        for told in level.kinds.split(",") if level.kinds else ():
-            number, _, kind = told.partition("=")
+        for count_of_kind in level.kinds.split(",") if level.kinds else ():
+            number, _, kind = count_of_kind.partition("=")
             found[level.name][kind] += int(number)
     return {queue: dict(kinds) for queue, kinds in found.items()}

@@ -1,4 +1,4 @@
-"""What pods measured of themselves, minute by minute."""
+"""The pods' measurements of themselves, minute by minute."""
 
 from datetime import datetime
 
@@ -60,7 +60,7 @@ def read_gauges(tx: Tx, since: datetime, until: datetime) -> list[PodMinute]:
 
 
 def gauges_of_hours(tx: Tx, since: datetime, until: datetime) -> list[PodMinute]:
-    """The hours of pods that begin in the range."""
+    """Return the hours of pods that begin in the range."""
     rows = tx.execute(_OF_PODS, {"since": to_us(since), "until": to_us(until)})
     return [
         PodMinute(

@@ -1,8 +1,7 @@
-"""Beats for claims whose jobs somebody's transaction has locked.
+"""Beats for claims whose jobs a caller's transaction has locked.
 
-A beat renews a claim in its job, and waits for nobody: a locked job is passed by. What the beat
-would have written there is noted here, so that nobody takes the claim for silent when the lock is
-gone.
+A beat renews a claim in the row of the job and never waits: a locked row is skipped. Such a beat is
+recorded here instead, so that the claim does not count as silent once the lock is gone.
 """
 
 from collections.abc import Iterable
@@ -19,7 +18,7 @@ from forge_jobs.storage.sql.base.tables import jobs, noted_beats
 from forge_jobs.storage.sql.base.transaction import Tx
 
 _KEPT_US = duration_us(timedelta(days=1))
-"""No lease is as long."""
+"""Longer than any lease."""
 
 _NOW: Any = bindparam("now", type_=BigInteger)
 _OLD = (
@@ -42,9 +41,9 @@ _BRING_BACK = (
 
 
 def is_noted(silent_us: Any) -> Any:
-    """The condition that the claim of a job has been beaten for, though the job was locked.
+    """Return the condition that a beat of the job's claim was recorded while the job was locked.
 
-    :param silent_us: no longer than this ago, at the parameter ``now``
+    :param silent_us: how long ago at most, before the parameter ``now``
     """
     return exists().where(
         noted_beats.c.job_id == jobs.c.id,
@@ -54,7 +53,7 @@ def is_noted(silent_us: Any) -> Any:
 
 
 def note(tx: Tx, claims: Iterable[Claim]) -> None:
-    """Note a beat for each of the claims, of which there are some."""
+    """Record a beat for each of the claims, of which there are some."""
     tx.put(
         tx.flavor.insert_replace(noted_beats, ["job_id"]),
         [
@@ -66,11 +65,11 @@ def note(tx: Tx, claims: Iterable[Claim]) -> None:
 
 
 def noted_since(tx: Tx, ids: Iterable[str], since: int) -> set[tuple[str, int]]:
-    """Job and token of the claims that a beat was noted for after ``since``."""
+    """Return job and token of the claims with a beat recorded after ``since``."""
     rows = tx.execute(_SINCE, {"ids": sorted(set(ids)), "since": since})
     return {(row.job_id, row.token) for row in rows}
 
 
 def bring_back_notes(tx: Tx) -> None:
-    """Let notes dated ahead count from now: the clock has been set back."""
+    """Date recorded beats that lie ahead at now, after the clock has been set back."""
     tx.execute(_BRING_BACK, {"now": tx.now})

@@ -58,7 +58,7 @@ from forge_jobs.storage.sql.fleet.read import list_pods, list_workers, live_pods
 from forge_jobs.storage.sql.fleet.set_back import bring_back_leases
 
 FREED_AT_ONCE = 1000
-"""How many held jobs one transaction frees, so that it stays short."""
+"""How many held jobs one transaction frees, so that the transaction stays short."""
 
 _NOW: Any = bindparam("now", type_=BigInteger)
 _OF_LEASE = (pods.c.host_id == bindparam("by"), pods.c.epoch == bindparam("at_epoch"))
@@ -83,16 +83,16 @@ _HELD_OF_KINDS = (
         one_of(jobs.c.kind, "kinds"),
     )
     .limit(bindparam("at_most"))
-    # One that somebody has locked is freed by a later look.
+    # A later look frees jobs that another transaction has locked.
     .with_for_update(key_share=True, skip_locked=True)
 )
-# Jobs are put on hold when they are due; a clock that was set back since makes none wait.
+# Jobs are put on hold when they are due. A clock that was set back since makes none wait.
 _FREE = (
     update(jobs)
     .where(one_of(jobs.c.id, "ids"))
     .values(hold=None, run_at=case((jobs.c.run_at > _NOW, _NOW), else_=jobs.c.run_at))
 )
-# No lease is so long: it has been spoilt. A pod that lives renews it with its next beat.
+# No lease is so long: the row has been spoilt. A live pod renews the lease with the next beat.
 IS_UNBELIEVABLE = pods.c.lease_until > pods.c.last_beat_at + UNBELIEVABLE_US
 _DEAD = (
     select(pods.c.host_id)
@@ -106,10 +106,10 @@ _DEAD = (
 
 
 def _next_due() -> Any:
-    """Per queue of a pod the least ``run_at`` among its ready jobs.
+    """Select the least ``run_at`` among the ready jobs, per queue of a pod.
 
-    The ready index is sorted by priority first, so the least time of the whole queue would be a
-    scan of it: this looks at the first row of each priority in use instead.
+    The ready index is sorted by priority first, so finding the least time of a whole queue would
+    scan that queue. Instead the first row of each priority in use is read.
     """
     mine = _QUEUES_OF.where(slots.c.epoch == bindparam("at_epoch")).cte("mine")
 
@@ -149,14 +149,14 @@ def _queue_beats() -> Any:
 
 
 QUEUE_BEATS = _queue_beats()
-"""Takes :func:`of_lease` and ``now``; for :func:`queue_beats_of`."""
+"""Takes :func:`of_lease` and ``now``, for :func:`queue_beats_of`."""
 
 
 def renew_lease(tx: Tx, lease: PodLease, lease_for: timedelta) -> tuple[bool, bool]:
     """Renew a pod's lease to now + ``lease_for``.
 
-    :returns: False when it ran out or is of another epoch; and whether any hand-over waits,
-        which an idle pod must not pay a statement of its own for
+    :returns: False when the lease ran out or is of another epoch. Then whether any handover waits,
+        so that an idle pod needs no statement of its own for that
     """
     values = {**of_lease(lease), "now": tx.now, "lease_us": duration_us(lease_for)}
     row = tx.execute(RENEW, values).first()
@@ -166,7 +166,7 @@ def renew_lease(tx: Tx, lease: PodLease, lease_for: timedelta) -> tuple[bool, bo
 
 
 def queue_beats(tx: Tx, lease: PodLease) -> dict[str, QueueBeat]:
-    """What the pod needs to know of each queue it declares, in one statement.
+    """Read the state of each queue that the pod declares, in one statement.
 
     No queues for another epoch, no slots when the lease has run out.
     """
@@ -174,12 +174,12 @@ def queue_beats(tx: Tx, lease: PodLease) -> dict[str, QueueBeat]:
 
 
 def queue_beats_of(rows: Iterable[Any]) -> dict[str, QueueBeat]:
-    """The rows of :data:`QUEUE_BEATS`, by queue."""
+    """Return the rows of :data:`QUEUE_BEATS`, by queue."""
     return {
         row.name: QueueBeat(
             slots=slots_of(row),
             state=queue_state(row, row.now),
-            # What is no number is a spoilt due time, which never comes.
+            # A value that is no number is a spoilt due time, which never comes.
             next_due_in=duration(max(0, row.next_due - row.now))
             if isinstance(row.next_due, int)
             else None,
@@ -189,7 +189,7 @@ def queue_beats_of(rows: Iterable[Any]) -> dict[str, QueueBeat]:
 
 
 def of_lease(lease: PodLease) -> dict[str, str]:
-    """The parameters that say whose lease it is."""
+    """Return the parameters that identify the lease."""
     return {"by": lease.host_id, "at_epoch": lease.epoch}
 
 
@@ -197,8 +197,8 @@ def _register(tx: Tx, pod: Pod, lease_for: timedelta) -> PodLease:
     lease = PodLease(pod.host_id, secrets.token_hex(8))
     declared = list(dict.fromkeys(pod.queues))
     declare_queues(tx, declared)
-    # Whoever has just looked at the kinds that are known, and puts jobs of others on hold, ends
-    # first: then the freeing that follows sees what it held.
+    # Wait for claims that have looked at the known kinds and put jobs of others on hold: the
+    # freeing that follows then sees what they held.
     tx.flavor.lock(tx.connection, KINDS)
     allocations.lock_queues(tx, [*declared, *_declared_by(tx, pod.host_id)])
     left = _forget_slots(tx, pod.host_id)
@@ -239,7 +239,7 @@ def _declared_by(tx: Tx, host_id: HostId) -> Sequence[str]:
 
 
 def _forget_slots(tx: Tx, host_id: HostId) -> list[str]:
-    """Remove a pod's declarations and grants; of which queues."""
+    """Remove a pod's declarations and grants, and return the queues of them."""
     left = _declared_by(tx, host_id)
     if left:
         tx.execute(_FORGET_SLOTS, {"by": host_id})
@@ -247,7 +247,10 @@ def _forget_slots(tx: Tx, host_id: HostId) -> list[str]:
 
 
 def free_held_jobs(tx: Tx, kinds: Sequence[str], limit: int = FREED_AT_ONCE) -> int:
-    """Free held jobs of these kinds that nobody else has locked; at most ``limit``, how many."""
+    """Free held jobs of these kinds, without waiting for locked ones.
+
+    :returns: how many jobs were freed, ``limit`` at most
+    """
     left = limit
     for portion in portions(kinds):
         found = tx.execute(_HELD_OF_KINDS, {"kinds": portion, "at_most": left}).all()
@@ -281,7 +284,7 @@ def _drop_dead_pods(tx: Tx, dead_for: timedelta, limit: int) -> list[HostId]:
     dropped = []
     for host_id in dead:
         allocations.lock_queues(tx, _declared_by(tx, host_id))
-        # Asked again: the pod may have registered since the reading.
+        # Check again: the pod may have registered since the reading.
         gone = delete(pods).where(
             pods.c.host_id == host_id, (pods.c.lease_until <= before) | IS_UNBELIEVABLE
         )
@@ -302,15 +305,15 @@ class SqlProcStore:
 
     async def register(self, pod: Pod, lease_for: timedelta) -> PodLease:
         lease = await self._database.write(lambda tx: _register(tx, pod, lease_for))
-        # From here on the pod's kinds are known, so nothing more of them is put on hold. Were it
-        # to die half way, what is left would be freed by the next pod that knows them.
+        # From here on the pod's kinds are known, so no more jobs of them are put on hold. If this
+        # process died half way, the next pod that knows the kinds would free the rest.
         freed = FREED_AT_ONCE
         while freed == FREED_AT_ONCE:
             freed = await self._database.write(lambda tx: free_held_jobs(tx, pod.kinds))
         return lease
 
     async def free_held_jobs(self, limit: int) -> int:
-        # One writer at a time: registering leaves none.
+        # SQLite has one writer at a time, so registering leaves no held job.
         return 0
 
     async def set_draining(self, lease: PodLease) -> None:
@@ -344,7 +347,7 @@ class SqlProcStore:
         return await self._database.read(lambda tx: due_kinds(tx, names))
 
     async def allocate(self, changes: Sequence[AllocationChange]) -> list[bool]:
-        # Pods that grants are for do not outlive a loss of power.
+        # The pods of grants do not outlive a loss of power.
         return await self._database.write(
             lambda tx: allocations.allocate(tx, changes), synced=False
         )

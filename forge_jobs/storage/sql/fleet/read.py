@@ -104,7 +104,7 @@ _LIVE = select(*_COLUMNS).where(pods.c.lease_until > bindparam("now"))
 
 
 def pod_of(read: Fields, host_id: str, routes: Mapping[str, str]) -> Pod:
-    """A row of the table of pods, with its routes as the caller has read them."""
+    """Return the pod of a row, with its routes as the caller has read them."""
     return Pod(
         host_id=HostId(host_id),
         label=read.text("label"),
@@ -152,7 +152,7 @@ def read_routes(tx: Tx) -> dict[str, str | None]:
     """See ``ProcStore.routes``."""
     found: dict[str, str | None] = {}
     for row in tx.execute(_PUBLISHED, {"now": tx.now}):
-        # The record of the pod says what is wrong with it.
+        # The record of the pod names the problem.
         with suppress(*UNREADABLE):
             found.update(dict.fromkeys(_decode_kinds(row.kinds)))
         with suppress(*UNREADABLE):

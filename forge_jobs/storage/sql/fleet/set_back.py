@@ -21,7 +21,8 @@ from forge_jobs.storage.sql.fleet.noted_beats import bring_back_notes
 _NOW: Any = bindparam("now", type_=BigInteger)
 _AHEAD: Any = _NOW + TOLERANCE_US
 
-# What somebody has locked is being renewed, or ended. It is not waited for, so any order will do.
+# Another transaction that has locked such a row is renewing or ending it. Locked rows are skipped,
+# so any order of locks will do.
 _LEASES_AHEAD = (
     select(pods.c.host_id)
     .where(pods.c.last_beat_at > _AHEAD)
@@ -53,7 +54,7 @@ _NEWEST_MINUTE = select(func.max(counters.c.minute))
 _WAS_DUE = or_(
     text("cause IN ({})".format(", ".join(f"'{cause.value}'" for cause in DUE_WHEN_STORED))),
     and_(jobs.c.cause == Cause.CRASHED.value, jobs.c.crashes < 2),
-    # No turn is so far away, and it can be asked for again.
+    # No turn is so far away, and the job can ask for a turn again.
     and_(
         jobs.c.cause == Cause.RATE_LIMITED.value,
         jobs.c.run_at > _AHEAD + duration_us(LONGEST_TURN),
@@ -70,7 +71,7 @@ _IS_AHEAD = (
     jobs.c.run_at > _AHEAD,
     _WAS_DUE,
 )
-# Of one queue and priority, so that the index of ready jobs is entered where they begin.
+# Of one queue and priority, so that the scan enters the index of ready jobs where they begin.
 _JOBS_AHEAD = (
     select(jobs.c.id)
     .where(jobs.c.queue == bindparam("of"), jobs.c.priority == bindparam("level"), *_IS_AHEAD)
@@ -80,7 +81,7 @@ _JOBS_AHEAD = (
 
 
 def _levels() -> Select[Any]:
-    """Each queue with each priority that its ready jobs have, found by seeking."""
+    """Select each queue with each priority of the queue's ready jobs, found by seeking."""
     levels = levels_of(queues.c.name)
     found = select(levels.c.name, levels.c.priority).where(levels.c.priority.is_not(None))
     return found.order_by(levels.c.name, levels.c.priority)
@@ -90,7 +91,7 @@ _LEVELS = _levels()
 _STILL_AHEAD = (
     select(jobs.c.id, jobs.c.queue, jobs.c.run_at)
     .where(one_of(jobs.c.id, "ids"), *_IS_AHEAD)
-    # As every write of many jobs.
+    # The order of every write of many jobs.
     .order_by(jobs.c.id)
     .with_for_update(key_share=True, skip_locked=True)
 )
@@ -114,7 +115,7 @@ def bring_back_leases(tx: Tx) -> SetBack:
 
 
 async def bring_back_jobs(database: Database, limit: int) -> int:
-    """See ``JobStore.bring_back_jobs``. Looking may take long: it needs no write lock."""
+    """See ``JobStore.bring_back_jobs``. Looking may take long, and needs no write lock."""
 
     def find(tx: Tx) -> Sequence[str]:
         found: list[str] = []
@@ -133,7 +134,7 @@ def _bring_back(tx: Tx, found: Sequence[str]) -> int:
     rows: Sequence[JobRow] = tx.execute(_STILL_AHEAD, {"ids": found, "now": tx.now}).all()
     if not rows:
         return 0
-    # Each a microsecond before the next, so that their order stays.
+    # Put each a microsecond before the next, so that their order stays.
     first = tx.now - len(rows) + 1
     in_order = sorted(rows, key=lambda row: (row.run_at, row.id))
     places = {row.id: first + place for place, row in enumerate(in_order)}

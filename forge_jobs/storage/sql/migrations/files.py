@@ -4,16 +4,17 @@ Statements end with a semicolon at the end of a line outside of ``$$``. Comments
 hold settings, each on a line of its own:
 
 ``-- works-from: N``
-    Programs whose own last migration is ``N`` or later work with the schema that this one makes.
-    Without it only programs that know this migration do.
+    Programs whose own last migration is ``N`` or later work with the schema after this migration.
+    Without this setting only programs that know this migration do.
 
 On Postgres ``CREATE INDEX CONCURRENTLY`` runs outside of transactions, and ``COMMIT`` ends the
-transaction of the statements before it. What stands before the last of them is run again when a
-migration was killed there: it must be written so that it may be (``IF NOT EXISTS``). In an empty
-database everything is one transaction.
+transaction of the statements before. A migration that was killed begins again at the top: all
+statements before the last index or ``COMMIT`` must bear a second run (``IF NOT EXISTS``). In an
+empty database everything is one transaction.
 
-``NNNN_name.<flavor>.down.sql`` undoes a migration. One without it cannot be undone without losing
-data. ``-- loses: QUERY`` at its top finds such data at the time: each row is one text, for people.
+``NNNN_name.<flavor>.down.sql`` undoes a migration. A migration without this file cannot be undone
+without losing data. ``-- loses: QUERY`` at the top of the file finds data that undoing would lose:
+each row is one text, for people.
 """
 
 import hashlib
@@ -31,7 +32,7 @@ _CONCURRENT = re.compile(
 
 @dataclass(frozen=True)
 class ConcurrentIndex:
-    """An index that is built while others write to its table."""
+    """An index that is built while other transactions write to the table."""
 
     name: str
     table: str
@@ -39,19 +40,19 @@ class ConcurrentIndex:
     rest: str
 
     def statement(self, place: str = "", how: str = "CONCURRENTLY ") -> str:
-        """The statement that builds it.
+        """Return the statement that builds the index.
 
-        :param place: the schema of its table, with a dot
-        :param how: "": within a transaction, where nobody uses the table yet
+        :param place: the schema of the table, with a dot
+        :param how: "": within a transaction, where the table is not in use yet
         """
         return f"CREATE {self.unique}INDEX {how}{self.name} ON {place}{self.table} {self.rest}"
 
 
 @dataclass(frozen=True)
 class Migration:
-    """One schema change.
+    """A schema change.
 
-    :param down: what undoes it, None when nothing can
+    :param down: the text that undoes the change, None when nothing can
     """
 
     version: int
@@ -65,17 +66,17 @@ class Migration:
 
     @property
     def works_from(self) -> int:
-        """The oldest schema version whose programs work with the schema that it makes."""
+        """The oldest schema version whose programs work with the schema after this migration."""
         return int(_settings(self.text).get("works-from", self.version))
 
     @property
     def loses(self) -> str | None:
-        """The query that finds what undoing it would lose."""
+        """The query that finds data which undoing the migration would lose."""
         return _settings(self.down or "").get("loses")
 
     @property
     def statements(self) -> list[str]:
-        """All of it, for one transaction in an empty database."""
+        """The whole migration, for one transaction in an empty database."""
         return [
             each.statement(how="") if isinstance(each, ConcurrentIndex) else each
             for piece in self.pieces
@@ -86,7 +87,7 @@ class Migration:
     def pieces(self) -> list[ConcurrentIndex | list[str]]:
         """Indexes that are built by themselves, and between them transactions.
 
-        The last is a transaction, empty perhaps.
+        The last piece is a transaction, empty perhaps.
         """
         pieces: list[ConcurrentIndex | list[str]] = []
         transaction: list[str] = []
@@ -108,7 +109,7 @@ class Migration:
 
 
 def statements_of(text: str) -> list[str]:
-    """The statements, without the semicolons that end them and without mere comments."""
+    """Return the statements, without the semicolons that end them and without mere comments."""
     found = [""]
     for part in text.split(";\n"):
         if found[-1].count("$$") % 2:
@@ -134,7 +135,7 @@ def _settings(text: str) -> dict[str, str]:
 
 @cache
 def known_migrations(flavor: str) -> tuple[Migration, ...]:
-    """Every migration of this program for one database, in order."""
+    """Return every migration of this program for one database, in order."""
     suffix = f".{flavor}.sql"
     texts = {
         file.name: file.read_text("utf-8")

@@ -1,4 +1,4 @@
-"""The schema of a SQL store: looked at, brought up to date, created at the first opening."""
+"""The schema of a SQL store: checked, brought up to date, created at the first opening."""
 
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
@@ -67,10 +67,10 @@ class SqlMigrator:
 
 
 async def settle_schema(database: D, migrate: bool, bring_up: BringUp[D] = bring_up) -> None:
-    """Create the schema of an empty database, else check it.
+    """Create the schema of an empty database, else check the schema.
 
-    :raises SchemaMismatch: it is older (and ``migrate`` is False), or newer and not for this
-        program
+    :raises SchemaMismatch: the schema is older (and ``migrate`` is False), or newer and not for
+        this program
     """
     if migrate:
         await bring_up(database)

@@ -1,8 +1,8 @@
 """Applies numbered migrations, safely when many processes start at once.
 
-What has been applied is recorded in ``forge_migrations``. A program works with a schema that has
-migrations which it does not know, as long as each of them says so (``works_from``): so the
-programs of before may restart while a deployment is under way, and after it was taken back.
+Applied migrations are recorded in ``forge_migrations``. A program works with a schema that has
+unknown migrations, if each of them declares that (``works_from``). So programs of the release
+before may restart while a deployment is under way, and after the deployment was taken back.
 """
 
 from collections.abc import Mapping, Sequence
@@ -39,21 +39,22 @@ _applied = Table(
     Column("name", Text, nullable=False),
     Column("checksum", Text, nullable=False),
     Column("applied_at", BigInteger, nullable=False),
-    # The oldest version whose programs work with the schema; NULL: only those that know this one.
+    # The oldest version whose programs work with the schema. NULL: only programs that know this
+    # one.
     Column("works_from", Integer),
 )
-# Stores of before the last column have only the others.
+# Stores from before the last column have only the others.
 _ALL_APPLIED = text("SELECT * FROM forge_migrations")
 _ADD_WORKS_FROM = "ALTER TABLE forge_migrations ADD COLUMN works_from INTEGER"
 
 
 def status(tx: Tx) -> list[MigrationStatus]:
-    """All migrations, oldest first."""
+    """Return all migrations, oldest first."""
     return _compared(tx, _read_applied(tx))
 
 
 def up(tx: Tx) -> list[MigrationStatus]:
-    """Apply what is missing, in one transaction; what was applied now.
+    """Apply missing migrations in one transaction, and return them.
 
     :raises SchemaMismatch: the schema is newer, and not one for this program
     """
@@ -71,16 +72,16 @@ def up(tx: Tx) -> list[MigrationStatus]:
 
 
 def up_if_empty(tx: Tx) -> list[MigrationStatus] | None:
-    """:func:`up` in an empty database; None in any other."""
-    # Looked at again under the lock: another process may have been first. Postgres learns of a
-    # schema that others made when it first locks a table of it.
+    """Run :func:`up` in an empty database. None in any other."""
+    # Look again under the lock: another process may have been first. Postgres learns of a schema
+    # that another session made when it first locks a table of that schema.
     if is_empty(tx) and not tx.flavor.try_lock(tx.connection, "schema"):
         raise Again
     return up(tx) if is_empty(tx) else None
 
 
 def find_missing(tx: Tx) -> list[Migration]:
-    """The migrations of this program that are not applied, oldest first.
+    """Return the migrations of this program that are not applied, oldest first.
 
     :raises SchemaMismatch: the schema is newer, and not one for this program
     """
@@ -91,14 +92,14 @@ def find_missing(tx: Tx) -> list[Migration]:
 
 
 def run(tx: Tx, statements: Sequence[str]) -> None:
-    """Run them in the transaction."""
+    """Run the statements in the transaction."""
     for statement in statements:
         tx.connection.exec_driver_sql(statement)
         stop_points.reach_now("migrate:step")
 
 
 def record(tx: Tx, migration: Migration) -> None:
-    """Note that it has been applied."""
+    """Record that the migration has been applied."""
     columns = tx.execute(_ALL_APPLIED).keys()
     if "works_from" not in columns:
         tx.connection.exec_driver_sql(_ADD_WORKS_FROM)
@@ -115,15 +116,15 @@ def record(tx: Tx, migration: Migration) -> None:
 
 
 def applied(tx: Tx, migrations: Sequence[Migration]) -> list[MigrationStatus]:
-    """How these stand now."""
+    """Return the present status of these migrations."""
     versions = {migration.version for migration in migrations}
     return [entry for entry in status(tx) if entry.version in versions]
 
 
 def down(tx: Tx, to: int) -> list[MigrationStatus]:
-    """Undo what was applied after version ``to``, newest first; what was undone.
+    """Undo migrations after version ``to``, newest first, and return them.
 
-    :raises Conflict: that would lose data, or pods are at work
+    :raises Conflict: undoing would lose data, or pods are at work
     """
     if not tx.flavor.try_lock(tx.connection, "schema"):
         raise Again
@@ -157,7 +158,7 @@ def _refuse_at_work(tx: Tx) -> None:
 
 
 def sql(tx: Tx) -> str:
-    """What :func:`up` would run, as text; empty when the schema is up to date."""
+    """Return the SQL that :func:`up` would run, empty when the schema is up to date."""
     missing = {entry.version for entry in status(tx) if entry.applied_at is None}
     place = "".join(f"{statement};\n" for statement in tx.flavor.place(tx.connection))
     return place + "\n".join(
@@ -168,14 +169,15 @@ def sql(tx: Tx) -> str:
 
 
 def is_empty(tx: Tx) -> bool:
-    """Whether no migration has ever been applied."""
+    """Return whether no migration has ever been applied."""
     return not _read_applied(tx)
 
 
 def check(tx: Tx) -> None:
     """Refuse a schema this program cannot work with.
 
-    :raises SchemaMismatch: it is older, or newer and not for this program; the text names the fix
+    :raises SchemaMismatch: the schema is older, or newer and not for this program. The text names
+        the fix
     """
     applied = _read_applied(tx)
     entries = _compared(tx, applied)
@@ -202,7 +204,7 @@ def _read_applied(tx: Tx) -> dict[int, Row[Any]]:
 
 
 def _compared(tx: Tx, applied: Mapping[int, Row[Any]]) -> list[MigrationStatus]:
-    """What is applied and what this program knows, oldest first."""
+    """Return applied migrations and those that this program knows, oldest first."""
     known = {migration.version: migration for migration in known_migrations(tx.flavor.name)}
     entries = []
     for version in sorted(known.keys() | applied.keys()):
