@@ -126,30 +126,28 @@ class JobStore(OperatedStore, BookkeepingStore, SweptStore, Protocol):
     async def exchange(
         self, queue: str, finalizations: Sequence[Finalization], demand: Demand, lease: PodLease
     ) -> Exchange:
-        """End claims as :meth:`finalize` does, then claim jobs of ``queue``, in one round trip
-        where the store can.
+        """End claims as :meth:`finalize` does, then claim due jobs of ``queue``.
 
-        What the finalizations free may be claimed by the same call, and one that is answered None
-        must not keep it from claiming. A repeat after ``Unavailable`` is safe: claims of the lost
-        reply come up as ``Beat.unknown``.
+        In one round trip where the store can. The same call may claim what the finalizations free,
+        and a finalization that is answered None must not prevent the claims. A repeat after
+        ``Unavailable`` is safe: claims of the lost reply come up as ``Beat.unknown``.
 
-        Takes up to ``demand.limit`` due jobs and marks them in_progress, the lowest priority
-        first, then by due time, then by id: no due job that could be claimed may
-        sort before one that was. Due: pending or failed, not held, ``run_at`` has come,
-        not expired. The attempt grows by one and the claim's heartbeat starts now. The token
-        becomes the store's time in microseconds, and at least one more than the job's last: from
-        ``enqueued_at`` on a job's token never goes back, and a store that lost its last writes
-        gives no token twice while its clock goes on.
+        Takes up to ``demand.limit`` due jobs and marks them in_progress, the lowest priority first,
+        then by due time, then by id: no due job that could be claimed may sort before one that was.
+        Due: pending or failed, not held, ``run_at`` has come, not expired. The attempt grows by one
+        and the claim's heartbeat starts now. The token becomes the store's time in microseconds,
+        and at least one more than the job's last. From ``enqueued_at`` on a job's token never goes
+        back, and a store that lost its last writes gives no token twice while its clock goes on.
 
         Claims nothing when the queue is paused or cooling down, and nothing when ``lease`` has run
-        out, its epoch is not the pod's, or the pod does not declare the queue. No job must go to
-        two callers.
+        out, the lease's epoch is not the pod's, or the pod does not declare the queue. No job must
+        go to two callers.
 
-        A due job whose kind is not in ``demand.kinds`` is passed over. When no pod with a live
-        lease publishes its kind it must be put on hold (``unknown_kind``), so that later claims do
-        not meet it again, until a pod that knows the kind registers. What pods published up to a
-        second ago may be taken for what they publish now. A job that has expired may be put on
-        hold as well: it is cancelled all the same.
+        A due job whose kind is not in ``demand.kinds`` is skipped. When no pod with a live lease
+        publishes the kind, the job must be put on hold (``unknown_kind``), so that later claims do
+        not meet it again, until a pod that knows the kind registers. A store may use the published
+        kinds of up to a second ago. A job that has expired may be put on hold as well: it is
+        cancelled all the same.
 
         The number of jobs that a claim reads must be bounded by its claims and its kinds, not by
         the jobs that it may not take. Payloads of one call are ``demand.max_bytes`` together at
@@ -158,10 +156,10 @@ class JobStore(OperatedStore, BookkeepingStore, SweptStore, Protocol):
         The first claims carry ``demand.worker_ids``, in order. Claims beyond them are held ahead. A
         job with a crash on record is only claimed for a worker id, never ahead.
 
-        A claim records no start, also not one for a worker: ``started_at`` is None until a
-        beat or :meth:`record_start` brings the news.
+        A claim records no start, also not one for a worker: ``started_at`` is None until a beat or
+        :meth:`record_start` records the start.
 
-        A job whose record cannot be read must not fail the call: it is put on hold
+        A job whose record cannot be read must not fail the call: the job is put on hold
         (``unreadable``), and the others are claimed.
 
         :param demand: ``limit`` at most 1,000, and 0 asks for no claim. Fewer jobs come back when
