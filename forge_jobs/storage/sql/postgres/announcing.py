@@ -1,7 +1,8 @@
-"""Tells other processes what a commit has news of: right after it, and not with it.
+"""Wakes other processes right after a commit, and not with the commit.
 
-A NOTIFY inside a transaction makes its commit wait for every other that has one, on the whole
-server, each with its write to the disk. Sent alone it writes nothing, so nobody waits for long.
+A NOTIFY inside a transaction makes its commit wait for every other commit with one, on the whole
+server, each with a write to the disk. Sent alone a notification writes nothing, so no commit waits
+for long.
 """
 
 import asyncio
@@ -21,26 +22,26 @@ from forge_jobs.storage.sql.postgres.driver.errors import DRIVER_ERRORS, transla
 logger = reporter(__name__)
 
 APART_S = 0.01
-"""A process tells of one queue at most so often. The first time it tells at once."""
+"""A process sends wake-ups of one topic at most so often. The first goes at once."""
 
 HEARD_APART_S = 0.005
-"""What somebody in this process waits for is told to others so much later: whoever hears it here
-asks for the work at once, which a notice at the same moment would hold up."""
+"""Wake-ups for which a waiter of this process is waiting go to other processes so much later: the
+waiter here asks for the work at once, and a notification at the same moment would delay that."""
 
 _TIMES_APART = 20
 _LONGEST_APART_S = 0.5
-"""Where notices take longer than they need to, there is much to do: the pause is so many times what
-they take longer, up to this. So they cost a twentieth of what all else costs."""
+"""The longest pause. Where notifications take longer than they need to, the server is busy: the
+pause is a multiple of the excess, up to this. So they cost a twentieth of all other work."""
 
 _FORGOTTEN = 1.02
-"""The shortest time of a notice counts so much more with each that is longer: ways change."""
+"""The shortest time of a notification counts so much more with each longer one: routes change."""
 
 _MOST_BYTES = 7900
-"""In one notice; the server's own limit is 8,000."""
+"""Bytes of one notification. The server's own limit is 8,000."""
 
 _MOST_TOPICS = 10_000
 _SENDER = "@"
-"""Begins the first item of a notice, which says what process it is from."""
+"""Begins the first item of a notification, which names the sending process."""
 
 _FAILURES: tuple[type[Exception], ...] = (StorageError, *DRIVER_ERRORS)
 
@@ -49,12 +50,12 @@ _elapsed = SystemClock().elapsed
 
 
 def _this_process() -> str:
-    # A process that was forked off is another one.
+    # A forked process has an identity of its own.
     return f"{_SENDER}{_boot}{os.getpid():x}"
 
 
 def news_in(payload: str) -> list[str]:
-    """The topics of a notice; none of one that this process has sent itself."""
+    """Return the topics of a notification, none of one that this process has sent itself."""
     topics = payload.split(",")
     if not topics[0].startswith(_SENDER):
         return topics
@@ -62,9 +63,9 @@ def news_in(payload: str) -> list[str]:
 
 
 def payloads(topics: Sequence[str], first: str = "") -> list[str]:
-    """The topics, joined by commas, in as few notices as they fit.
+    """Join the topics by commas, in as few notifications as they fit.
 
-    :param first: begins each of them
+    :param first: the first item of each
     """
     made: list[str] = []
     size = _MOST_BYTES
@@ -80,7 +81,7 @@ def payloads(topics: Sequence[str], first: str = "") -> list[str]:
 
 
 class Pace:
-    """When this process may tell of a topic next. Shared by its event loops."""
+    """When this process may send a topic next. Shared by all event loops of the process."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -89,13 +90,13 @@ class Pace:
         self._fastest = math.inf
 
     def note(self, took: float) -> None:
-        """A notice took so many seconds, from its sending to its answer."""
+        """Record the seconds of a notification, from sending to answer."""
         self._fastest = min(took, self._fastest * _FORGOTTEN)
         longer = took - self._fastest
         self._apart = min(max(APART_S, _TIMES_APART * longer), _LONGEST_APART_S)
 
     def turn(self, topic: str, now: float) -> float:
-        """From when on it may be told, which then counts as told."""
+        """Return the earliest time for sending the topic, and count the topic as sent then."""
         with self._lock:
             if len(self._next) >= _MOST_TOPICS:
                 self._next = {name: at for name, at in self._next.items() if at > now}
@@ -105,11 +106,11 @@ class Pace:
 
 
 class Announcer:
-    """Tells of the commits of one bundle, on its event loop. One notice is under way at a time.
+    """Sends the wake-ups of one bundle's commits, on its event loop, one notification at a time.
 
-    What cannot be told is found by a beat: nobody hears of the failure but the log.
+    A beat finds what could not be sent. Only the log reports the failure.
 
-    :param send: runs a statement by itself, within a limit of its own; how many seconds it took
+    :param send: runs a statement by itself, within a limit of its own, and returns the seconds
     """
 
     def __init__(
@@ -117,7 +118,7 @@ class Announcer:
     ) -> None:
         self._pace = _pace_of(store_id)
         self._channel = channel
-        # No text that a user chose can hold it.
+        # No text that a user chose can contain the quote.
         self._quote = f"$f{secrets.token_hex(8)}$"
         self._send = send
         self._waiting: dict[str, float] = {}
@@ -126,9 +127,9 @@ class Announcer:
         self._outage = Outage()
 
     def tell(self, topics: Iterable[str], heard: Collection[str] = ()) -> None:
-        """These have news, which are committed.
+        """Send committed topics, some of them later.
 
-        :param heard: for these somebody waits in this process, who has been told
+        :param heard: topics for which a waiter of this process has been woken
         """
         now = _elapsed()
         for topic in topics:
@@ -138,9 +139,9 @@ class Announcer:
         self._go_on(now)
 
     async def close(self) -> None:
-        """Tell what is still to be told, whenever its turn is."""
+        """Send all remaining topics at once."""
         while self._sending is not None:
-            # What comes with its end, and may begin the next one, has come before this goes on.
+            # Callbacks of the task, which may begin the next one, have run before this goes on.
             await asyncio.wait([self._sending])
         self._stop_timer()
         if self._waiting:
@@ -196,7 +197,7 @@ _paces_lock = threading.Lock()
 
 
 def _pace_of(store_id: str) -> Pace:
-    """The one object of this process for that store, while anybody holds it."""
+    """Return the one object of this process for that store, shared while any bundle keeps it."""
     with _paces_lock:
         found = _paces.get(store_id)
         if found is None:

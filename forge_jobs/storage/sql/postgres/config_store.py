@@ -1,4 +1,4 @@
-"""The config of a Postgres store: tokens that are there are taken by one statement."""
+"""The config of a Postgres store: one statement takes tokens when enough are there."""
 
 from datetime import timedelta
 
@@ -9,12 +9,12 @@ from forge_jobs.storage.sql.postgres.direct import MOMENT, Direct
 
 _GRANTED = TokenGrant(True, timedelta(0))
 
-# The level of sql/rate_limits.py at the time of the call. Whoever has waited for another taker's
-# lock has an earlier time than the row: then the level was higher by what has leaked since. No
-# bucket leaks for longer than its period, so that no product leaves 64 bits.
+# The level as in ``sql/config/rate_limits.py``, at the time of the call. A call that has waited for
+# another taker's lock has an earlier time than the row: then the level was higher by what has
+# leaked since. No bucket leaks for longer than its period, so no product leaves 64 bits.
 _LEVEL = "greatest(0, level - least(now - updated_at, period_us) * capacity)"
 
-# Without a row in the answer nothing has happened, and the script says why.
+# Without a row in the answer nothing has happened, and the script reports why.
 _TAKE = Direct(
     f"""
     WITH {MOMENT}

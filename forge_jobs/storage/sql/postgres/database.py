@@ -1,7 +1,7 @@
-"""How a transaction script runs on Postgres.
+"""Runs transaction scripts on Postgres.
 
-Each call is a task of its own. A caller that is cancelled stops waiting, and the script ends by
-itself: cut off half way, a claim would go on in the server with nobody to know of it.
+Each call is a task. A caller that is cancelled stops waiting, and the script still ends: cut off
+half way, a claim would go on in the server while no process knows about the claim.
 """
 
 import asyncio
@@ -54,7 +54,7 @@ _PAUSES = Pauses(0.001, 0.05, jitter=1)
 _TO_EXPLAIN_S = 2.0
 _TO_ANNOUNCE_S = 1.0
 _MORE_S = 2.0
-"""How much longer than the server's own limit a silent one is waited for."""
+"""How many seconds longer than the server's own limit the client waits for a silent server."""
 
 
 class PostgresDatabase:
@@ -75,7 +75,7 @@ class PostgresDatabase:
         self._closed = False
 
     async def write(self, script: Script[R], *, patient: bool = True, synced: bool = True) -> R:
-        """Run ``script`` in one write transaction; see ``Database.write``.
+        """Run ``script`` in one write transaction, see ``Database.write``.
 
         The server syncs every commit alike.
         """
@@ -101,14 +101,15 @@ class PostgresDatabase:
     ) -> list[Any] | None:
         """Run a statement as a transaction of its own, once.
 
-        None when the server has refused it, so that nothing has happened, for a reason that may
-        not hold for a script; or when the way to the database allows no such thing.
+        None when the server has refused the statement for a reason that may not hold for a script,
+        so that nothing has happened. None also when the way to the database allows no such
+        statement.
 
-        :param values: of its parameters, but ``clock`` and ``part``
-        :param repeatable: None too when the connection was lost: whether it has happened is
-            unknown, but the call may be made once more
-        :param news: the topics that its rows have news of
-        :raises Unavailable: the database can do nothing now, or nobody knows what it has done
+        :param values: the parameters except ``clock`` and ``part``
+        :param repeatable: None too when the connection was lost: the statement may have happened,
+            and may be run once more
+        :param news: the topics that the rows wake
+        :raises Unavailable: the database can do nothing now, or the outcome is unknown
         """
         if self._closed:
             raise StorageClosed("the storage is closed")
@@ -138,7 +139,7 @@ class PostgresDatabase:
                     raise
                 except DRIVER_ERRORS as error:
                     if connection.is_broken:
-                        # Most likely the others are lost as well.
+                        # The other connections are most likely lost as well.
                         await self._connections.forget_idle()
                         may_help = repeatable
                     else:
@@ -155,19 +156,20 @@ class PostgresDatabase:
         return rows
 
     async def _silent(self) -> Unavailable:
-        # Those that are idle have had nobody to notice that they are silent too.
+        # Idle connections may be silent too, which no call would have noticed.
         await self._connections.forget_idle()
         return Unavailable(
             f"{self.options.server} gave no answer within {self.options.timeout:g} s"
         )
 
     async def _explained(self, error: Exception) -> StorageError:
-        """The error to raise in place of a driver's."""
+        """Return the error to raise in place of a driver's."""
         if leads_nowhere(error):
             await self._connections.forget_idle()
         if sqlstate_of(error) != LACKS_PRIVILEGE:
             found = translate(error, self.options.server)
-            # Nothing that a caller has named: the database was there when it was opened.
+            # The error concerns nothing that a caller has named: the database existed at the
+            # opening.
             return StorageRefused(str(found)) if self.store_id and _of_the_url(found) else found
         missing = ""
         with contextlib.suppress(*DRIVER_ERRORS, StorageError):
@@ -182,19 +184,19 @@ class PostgresDatabase:
         return StorageRefused(f"the role of the URL lacks a privilege: {missing}; GRANT it")
 
     async def ask(self, statement: DirectScript, values: Mapping[str, Any]) -> list[Any] | None:
-        """Run all of a script that is one statement and may be made once more.
+        """Run a script that is one statement and may be run once more.
 
-        :returns: the rows, with the columns as attributes; None as in :meth:`direct`
+        :returns: the rows, with the columns as attributes. None as in :meth:`direct`
         """
         rows = await self.direct(statement, values, repeatable=True)
         return None if rows is None else [SimpleNamespace(**row) for row in rows]
 
     def knows(self, queues: set[str]) -> bool:
-        """Whether each of the queues is sure to have a row."""
+        """Return whether every one of the queues is sure to have a row."""
         return queues <= self._known_queues
 
     def _tell(self, topics: Sequence[str]) -> None:
-        """Wake waiters, once what they wait for is committed: those of this process at once."""
+        """Wake waiters after a commit, those of this process at once."""
         if not topics or self.bell is None:
             return
         heard = self.bell.ring_for(topics)
@@ -202,7 +204,8 @@ class PostgresDatabase:
             self.announcer.tell(topics, heard)
 
     async def announce(self, statement: str) -> float:
-        """Run a statement that tells others, which must hold up nobody; the seconds it took."""
+        """Run a statement that wakes other processes, without delaying calls, and return its
+        seconds."""
         deadline = _elapsed() + _TO_ANNOUNCE_S
         async with (
             asyncio.timeout(_TO_ANNOUNCE_S),
@@ -213,7 +216,7 @@ class PostgresDatabase:
             return _elapsed() - begun
 
     async def read(self, script: Script[R]) -> R:
-        """Run ``script`` on one snapshot; see ``Database.read``."""
+        """Run ``script`` on one snapshot, see ``Database.read``."""
         result, _ = await self._call(script, self._begin_read)
         return result
 
@@ -231,7 +234,7 @@ class PostgresDatabase:
     def _ended(self, task: "asyncio.Task[Any]") -> None:
         self._running.discard(task)
         if not task.cancelled():
-            # Seen, also when nobody waits for it any more.
+            # Retrieve the exception, also when no caller waits for the task any more.
             task.exception()
 
     async def _limited(self, script: Script[R], begin: str) -> tuple[R, Tx]:
@@ -248,7 +251,7 @@ class PostgresDatabase:
         return result, tx
 
     async def _repeated(self, script: Script[R], begin: str, deadline: float) -> tuple[R, Tx]:
-        """Run the script again while other transactions are in its way."""
+        """Run the script again while other transactions conflict."""
         failures, fresh = 0, False
         while True:
             try:
@@ -256,7 +259,7 @@ class PostgresDatabase:
             except Stale as stale:
                 if fresh:
                     raise stale.__cause__ or stale from None
-                # Most likely the server has restarted, and the others are lost as well.
+                # The server has most likely restarted, and the other connections are lost as well.
                 fresh = True
                 await self._connections.forget_idle()
             except Again:

@@ -1,9 +1,8 @@
-"""Statements that are a transaction of their own: one round trip, and nothing between it and the
-driver.
+"""Statements that are a transaction of their own: one round trip, directly to the driver.
 
-They are the short way of calls which are made for every job, and of those which a pod makes that
-has nothing to do. Whatever such a statement does not foresee it leaves alone, or it undoes itself
-by an error; the script of the same call does the rest.
+They are the short way of calls which are made for every job, and of calls which an idle pod makes.
+In a case that such a statement does not cover, it changes nothing, or undoes its changes by an
+error. Then the script of the same call does the work.
 """
 
 import re
@@ -18,7 +17,7 @@ _PARAMETER = re.compile(r"(?<![:\w]):(\w+)")
 
 
 def _clock(given: str) -> str:
-    """The time of the call: given by tests, else the server's."""
+    """Return the time of the call: given by tests, otherwise the server's."""
     return f"coalesce({given}, (extract(epoch FROM statement_timestamp()) * 1000000)::bigint)"
 
 
@@ -49,7 +48,7 @@ class Direct:
     """
 
     once = True
-    """Whether it is planned once, as what is made for every job must be."""
+    """True for a statement planned once, as every hot statement must be."""
 
     def __init__(self, statement: str, types: Mapping[str, str]) -> None:
         places = {name: place for place, name in enumerate(types, 1)}
@@ -59,12 +58,12 @@ class Direct:
         )
 
     def arguments(self, values: Mapping[str, Any]) -> list[Any]:
-        """The values in the statement's order."""
+        """Return the values in the statement's order."""
         return [values[name] for name in self._names]
 
 
 class DirectScript(Direct):
-    """A statement that is all of a script when all goes well; its parameter ``now`` is the time.
+    """A statement that is all of a script when all goes well. The parameter ``now`` is the time.
 
     :param core: returns columns
     """

@@ -1,4 +1,4 @@
-"""What Postgres does its own way."""
+"""The SQL and the settings that differ on Postgres."""
 
 import hashlib
 from collections.abc import Generator, Mapping, Sequence
@@ -31,7 +31,7 @@ from forge_jobs.storage.sql.postgres.short.successes import succeed
 
 _NOW = text("SELECT (extract(epoch FROM statement_timestamp()) * 1000000)::bigint")
 NOT_SWITCHED_OFF = "current_setting('forge_jobs.notify', true) IS DISTINCT FROM 'off'"
-"""A session that sets it to off tells nobody with its commits."""
+"""A session with this setting off wakes no process with its commits."""
 
 _NOTIFY = text(
     "SELECT pg_notify(:channel, news) FROM unnest(CAST(:news AS text[])) AS news"
@@ -52,7 +52,7 @@ _INSERT_JOBS = insert_many(jobs)
 _SET = text(
     "SELECT set_config('search_path', :path, true), set_config('lock_timeout', :patience, true)"
 )
-# A caller who limits waiting keeps that limit; nobody waits for a lock without one.
+# A caller's own limit on waiting for locks stays. Without a limit no statement waits for locks.
 _SET_INSIDE = text(
     """
     WITH before AS MATERIALIZED (
@@ -66,26 +66,26 @@ _SET_INSIDE = text(
 
 
 def quoted_name(name: str) -> str:
-    """A name as an identifier."""
+    """Return a name as an identifier."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def channel_of(schema: str) -> str:
-    """Where the news of a store's commits goes; a database's channels are its own."""
+    """Return the channel of a store's wake-ups. The channels of a database are its own."""
     return "forge_jobs_" + hashlib.md5(schema.encode(), usedforsecurity=False).hexdigest()
 
 
 class PostgresFlavor(Upserts):
-    """Postgres: the server's clock unless told otherwise, and notices that come with commits.
+    """Postgres: the server's clock unless a test sets one, and notifications with callers' commits.
 
     :param clock: in place of the server's, for tests
-    :param wakes: False: callers' transactions tell nobody of what they commit
+    :param wakes: False: callers' transactions wake no process
     """
 
     name = "postgresql"
     locks_rows = True
     hold_s = 0.2
-    # Nobody waits for a commit of retention: it holds rows that have ended.
+    # Retention may take long to commit: its transaction holds only rows of ended jobs.
     most_hold_s = 10.0
     driver_errors: tuple[type[Exception], ...] = DRIVER_ERRORS
 
@@ -101,7 +101,7 @@ class PostgresFlavor(Upserts):
         return translate(error)
 
     def set_time(self) -> int | None:
-        """The time that tests have set; None: the server's clock counts."""
+        """The time that tests have set. None: the server's clock counts."""
         return None if self._clock is None else self._clock.time_us()
 
     def now_us(self, connection: Connection) -> int:
@@ -111,30 +111,30 @@ class PostgresFlavor(Upserts):
         return now
 
     def identity(self, connection: Connection) -> str:
-        # Without the tables the second look would be an error, and end a caller's transaction.
+        # Without the tables the second query would be an error, and end a caller's transaction.
         there = func.to_regclass(f"{quoted_name(self._schema)}.forge_migrations").is_not(None)
         database, is_there = connection.execute(select(func.current_database(), there)).one()
         if not is_there:
             return ""
-        # Nothing of this changes when the database is restored, or replicated row by row. The
-        # microsecond tells stores apart that have one name on two servers.
+        # All of this stays the same when the database is restored, or replicated row by row. The
+        # microsecond distinguishes stores that have one name on two servers.
         made = connection.execute(select(func.min(self._migrations.c.applied_at))).scalar()
         return f"postgresql:{database}:{self._schema}:{made}"
 
     def begin(self, connection: Connection) -> None:
-        """Nothing to do: outside a transaction the database refuses the savepoint."""
+        """Do nothing: outside a transaction the database refuses the savepoint."""
 
     @contextmanager
     def inside(self, connection: Connection) -> Generator[None]:
-        # Temporary tables of the caller's come last: else one could stand for a table of ours.
+        # Temporary tables of the caller's come last: otherwise one could stand for a table of ours.
         path = f"{quoted_name(self._schema)}, pg_temp"
         before = connection.execute(_SET_INSIDE, {"path": path, "patience": f"{LOCK_S}s"}).one()
         as_before = {"path": before.path, "patience": before.patience}
         try:
             yield
         except (Conflict, NotFound):
-            # The database knows nothing of these. All else ends the savepoint, or the transaction,
-            # which takes the settings back.
+            # Restore the settings of which the database has no record. All other settings end with
+            # the savepoint or the transaction.
             connection.execute(_SET, as_before)
             raise
         connection.execute(_SET, as_before)
@@ -167,7 +167,7 @@ class PostgresFlavor(Upserts):
         return taken
 
     def lock_key(self, name: str) -> int:
-        """The advisory lock of this name."""
+        """Return the key of the advisory lock of this name."""
         key = hashlib.blake2b(f"forge_jobs:{self._schema}:{name}".encode(), digest_size=8).digest()
         return int.from_bytes(key, "big", signed=True)
 
@@ -183,7 +183,7 @@ class PostgresFlavor(Upserts):
         return refusal(error)
 
     def place(self, connection: Connection) -> Sequence[str]:
-        # Looked for first: a role may use a schema that it may not create.
+        # Look for the schema first: a role may use a schema that the role may not create.
         quoted = quoted_name(self._schema)
         there = connection.execute(select(func.to_regnamespace(quoted).is_not(None))).scalar()
         return () if there else (f"CREATE SCHEMA {quoted}", f"SET LOCAL search_path = {quoted}")
@@ -192,7 +192,7 @@ class PostgresFlavor(Upserts):
         return func.strpos(column, part) > 0
 
     def signal(self, tx: Tx, topics: Sequence[str]) -> list[tuple[str, int]]:
-        # Of a transaction of our own others are told after it, by the announcer.
+        # After a transaction of the store's own, the announcer wakes the other processes.
         if self.wakes and tx.is_callers:
             tx.execute(_NOTIFY, {"channel": self.channel, "news": payloads(topics)})
         return []

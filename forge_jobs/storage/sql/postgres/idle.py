@@ -1,4 +1,4 @@
-"""What a pod asks that has nothing to do: one or two statements each, without a transaction around.
+"""The calls of an idle pod: one or two statements each, without a transaction around.
 
 They are the statements of the scripts, which do the rest where one is not enough.
 """
@@ -30,12 +30,13 @@ _DUE = DirectScript(schedules.DUE)
 
 
 async def beat(database: PostgresDatabase, lease: PodLease, lease_for: timedelta) -> Beat | None:
-    """The beat of a pod that holds no claims; None when the script has to say how it stands."""
+    """Beat for a pod that holds no claims. None when the script has to find the answer."""
     of_lease = pods.of_lease(lease)
     renewed = await database.ask(_RENEW, {**of_lease, "lease_us": duration_us(lease_for)})
     if not renewed or renewed[0].owns:
         return None
-    # After the renewal is committed: whoever found the lease lapsed has taken the slots before it.
+    # Only after the renewal is committed: a transaction that found the lease lapsed has removed the
+    # slots before.
     found = await database.ask(_QUEUE_BEATS, of_lease)
     if found is None:
         return None
@@ -52,7 +53,7 @@ async def beat(database: PostgresDatabase, lease: PodLease, lease_for: timedelta
 async def stale_claims(
     database: PostgresDatabase, stale_after: timedelta, limit: int
 ) -> StaleClaims | None:
-    """See ``JobStore.stale_claims``; None when the script has to find them."""
+    """See ``JobStore.stale_claims``. None when the script has to find them."""
     values = {"silent_us": duration_us(stale_after), "count": limit}
     found = await database.ask(_STALE, values)
     return None if found is None else finalize.stale_of(found)
@@ -68,7 +69,7 @@ class PostgresCronStore(SqlCronStore):
     async def lead(self, host_id: HostId, lease_for: timedelta) -> Leadership:
         values = {"by": host_id, "lease_us": duration_us(lease_for)}
         standing = await self._postgres.ask(_LEAD, values)
-        if standing == []:  # Another leads.
+        if standing == []:  # Another pod leads.
             standing = await self._postgres.ask(_STANDING, {})
         if not standing:
             return await super().lead(host_id, lease_for)

@@ -1,4 +1,4 @@
-"""The jobs of a Postgres store: the calls made for every job go the short way when they can."""
+"""The jobs of a Postgres store: hot calls go the short way when they can."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -97,14 +97,14 @@ class PostgresJobStore(SqlJobStore):
                 got=len(claimed) + len(answer.unreadable),
             )
             if answer.unreadable:
-                # What stands behind them is due too.
+                # Jobs behind the unreadable ones are due too.
                 return Exchange((True,) * len(finalizations), tuple(claimed), timedelta(0))
             is_new = not answer.strange.issubset(elsewhere)
             if not (answer.is_whole and saw_all) or is_new:
                 claimed += await self._further(queue, demand, lease, answer)
             next_due_in = answer.next_due_in if saw_all else timedelta(0)
             return Exchange((True,) * len(finalizations), tuple(claimed), next_due_in)
-        # Then it has claimed nothing.
+        # In this case the statement has claimed nothing.
         whole = await super().exchange(queue, rest, demand, lease)
         outcomes = iter(whole.settled)
         settled: Iterator[bool | None] = (
@@ -125,7 +125,7 @@ class PostgresJobStore(SqlJobStore):
     async def _further(
         self, queue: str, demand: Demand, lease: PodLease, answer: Answer
     ) -> list[ClaimedJob]:
-        """Claims beyond those of the answer, which passed jobs over."""
+        """Make further claims after an answer that skipped jobs."""
         got = answer.claimed
         rest = structs.replace(
             demand,
@@ -141,7 +141,7 @@ class PostgresJobStore(SqlJobStore):
         try:
             picked = await self._database.write(script)
         except StorageError:
-            # What has been claimed must reach its workers.
+            # Claims that have been made must reach their workers.
             return []
         self._elsewhere.note(queue, picked.elsewhere)
         claimed, unreadable = claimed_jobs(picked.rows, lease.host_id)

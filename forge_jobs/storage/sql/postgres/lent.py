@@ -1,10 +1,9 @@
 """Requests stored in a caller's transaction by one statement.
 
-No savepoint is set, and nothing is looked up that could make transactions conflict which have
-nothing to do with each other. What is stored already, or whose key is held, is left out, and a
-parent that is missing or locked stores nothing; then the statement is undone, and a look says what
-is in the way. Only what is to be stored beside repeats, or waits for a lock, is left to the script
-of the same call, in a savepoint.
+No savepoint is set, and no lookup could make unrelated transactions conflict. Requests that are
+stored already, or whose key is held, are left out, and a missing or locked parent stores nothing.
+In these cases the statement is undone, and a query finds the cause. The script of the same call, in
+a savepoint, does only two cases: new requests beside repeats, and waiting for a lock.
 """
 
 import re
@@ -40,9 +39,9 @@ _NEW = settings_columns(msgspec.structs.asdict(QueueSettings()))
 _KEYED = {**GIVEN, "unique_key": "text", "has_children": "boolean"}
 _LINKS = {"child": "text", "parent": "text", "child_queue": "text", "rule": "text"}
 
-# limited: nobody waits for a lock without a limit; a caller's own counts
-# made:    before the jobs, as in the script
-# whole:   when it is false, nobody is told, nothing is counted, and no job is linked
+# limited: sets a limit on waiting for locks. A caller's own limit stays.
+# made:    the new queues, inserted before the jobs, as in the script
+# whole:   false: no waiter is woken, nothing is counted, and no job is linked
 _ENQUEUE = f"""
     WITH {MOMENT}, limited AS MATERIALIZED (
         SELECT before, CASE before WHEN '0' THEN set_config('lock_timeout', '{LOCK_S}s', true) END
@@ -84,8 +83,8 @@ _ENQUEUE = f"""
         CASE before WHEN '0' THEN set_config('lock_timeout', '0', true) END AS waits
     FROM whole CROSS JOIN limited
 """
-# found: the parents that are stored already, locked so that none ends before its child is linked,
-#        as of now; one that somebody else has locked is left to the script, which waits for it
+# found: the parents that are stored already, as of now, locked so that none ends before its child is
+#        linked. A parent locked by another transaction is left to the script, which waits.
 _PARENTS = {
     "found": """, found AS MATERIALIZED (
         SELECT id, status, has_children FROM {place}.forge_jobs
@@ -136,12 +135,13 @@ class Lent:
         self._flavor = flavor
         self._alone, self._after, self._undo = _statements(quoted_name(schema))
         self._known: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
-        """Connections of drivers, and the store whose database they are of."""
+        """The store id of the database of each driver connection."""
 
     def enqueue(
         self, connection: Connection, requests: Sequence[NewJob], store_id: str
     ) -> list[EnqueueOutcome] | None:
-        """Store them all, or say why none is stored; None, and nothing, when the script has to.
+        """Store all requests, or report why none is stored. None, and nothing stored, for the
+        script.
 
         :raises Conflict: as the script does
         :raises NotFound: as the script does
@@ -150,7 +150,7 @@ class Lent:
         driver = getattr(plain.driver_connection, "lent", None)
         if driver is None:
             if plain.dbapi_connection.autocommit:
-                # Whether a transaction is open at all, a savepoint tells.
+                # A savepoint tells whether a transaction is open at all.
                 return None
             driver = plain.driver_connection
         if self._known.get(driver) != store_id:
@@ -192,7 +192,7 @@ class Lent:
 
 
 def fits(requests: Sequence[NewJob]) -> bool:
-    """Whether the statement can take them."""
+    """Return whether the statement can store the requests."""
     ids = {one.id: place for place, one in enumerate(requests)}
     return (
         len(ids) == len(requests)
@@ -206,7 +206,7 @@ def fits(requests: Sequence[NewJob]) -> bool:
 
 
 def _links_of(requests: Sequence[NewJob]) -> list[dict[str, str]]:
-    """Who comes after whom, each pair once: the last rule counts, as in the script."""
+    """Return the pairs of child and parent, each once: the last rule counts, as in the script."""
     return [
         {"child": one.id, "parent": parent, "child_queue": one.queue, "rule": rule}
         for one in requests
@@ -216,7 +216,8 @@ def _links_of(requests: Sequence[NewJob]) -> list[dict[str, str]]:
 
 @lru_cache(maxsize=16)
 def _statements(place: str) -> tuple[TextClause, TextClause, TextClause]:
-    """Of a schema: to enqueue without parents, with them, and to take back what was stored."""
+    """Return a schema's statements: enqueue without parents, with parents, and remove what was
+    stored."""
     undo = text(_UNDO.format(place=place))
     return _statement(place, _ALONE), _statement(place, _PARENTS), undo
 

@@ -1,13 +1,13 @@
-"""Brings the schema of a database up to date while others work with it.
+"""Brings the schema of a database up to date while other programs use the database.
 
-Whoever asks for a table's exclusive lock waits for all that use the table, and all that come later
-wait for him. So each such wait is short, with a pause after it in which the others go on. Indexes
-are built concurrently, which waits too, but in nobody's way.
+A request for a table's exclusive lock waits for all that use the table, and all later users wait
+for that request. So each such wait is short, with a pause afterwards in which the others go on.
+Indexes are built concurrently, which waits too, but delays no other program.
 
-One program migrates at a time. Its advisory lock is held by a transaction of a connection of its
-own, which does nothing else: so it works behind a pooler too. Others ask for the lock again and
-again, because a wait in the server would keep a snapshot, and the build of an index waits for all
-snapshots there are.
+One program migrates at a time. A transaction on a separate connection holds the advisory lock and
+does nothing else, so that the lock works behind a pooler too. Other programs ask for the lock again
+and again, because a wait in the server would keep a snapshot, and the build of an index waits for
+all snapshots there are.
 """
 
 import asyncio
@@ -46,19 +46,19 @@ PATIENCE_S = 60.0
 """How long one transaction is tried, pauses included."""
 
 _LOCK_MS = 100
-"""How long others may have to wait behind one of our waits."""
+"""How long others may have to wait behind one of our waits, in milliseconds."""
 
 _LOOK_EVERY_S = 0.2
 _PAUSES = Pauses(_LOOK_EVERY_S, 2.0)
 TELL_AFTER_S = 5.0
-"""How often it is told what is waited for."""
+"""How often the log names what the migration waits for."""
 
 _DEADLOCK = "40P01"
 _TABLES = text(
     "SELECT relname FROM pg_class WHERE relkind = 'r'"
     " AND relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = :schema)"
 )
-# Those that have been at it for longest. Whose age, that depends on rights.
+# The oldest transactions first. The role's rights decide whose age is visible.
 _AT_WORK = """
 SELECT a.pid, a.application_name AS name, coalesce(a.state, a.backend_type, '') AS state,
     extract(epoch FROM clock_timestamp() - a.xact_start)::bigint AS seconds
@@ -79,7 +79,7 @@ _IS_VALID = (
     "SELECT i.indisvalid FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid"
     " JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1 AND c.relname = $2"
 )
-# By the lock that a build keeps; an automatic vacuum has it too.
+# A build keeps this lock, and an automatic vacuum has the same.
 _IS_BUILT = (
     "SELECT EXISTS (SELECT FROM pg_locks l JOIN pg_class c ON l.relation = c.oid"
     " JOIN pg_namespace n ON c.relnamespace = n.oid WHERE n.nspname = $1 AND c.relname = $2"
@@ -92,7 +92,7 @@ _elapsed = SystemClock().elapsed
 
 
 class _InTheWay(Exception):
-    """Others use what must be locked."""
+    """Other sessions use what must be locked."""
 
 
 async def bring_up(database: PostgresDatabase) -> list[MigrationStatus]:
@@ -104,7 +104,7 @@ async def bring_up(database: PostgresDatabase) -> list[MigrationStatus]:
         missing = await database.read(runner.find_missing)
         for migration in missing:
             for piece in migration.pieces[:-1]:
-                # One whose lock was lost must not go on beside the next.
+                # A program that has lost the lock must not go on beside the next one.
                 await lock.execute("SELECT 1")
                 if isinstance(piece, ConcurrentIndex):
                     await _build(database.options, builder, piece)
@@ -116,7 +116,7 @@ async def bring_up(database: PostgresDatabase) -> list[MigrationStatus]:
 
 
 async def change(database: PostgresDatabase, script: Script[R]) -> R:
-    """Run a script that changes the schema, in nobody's way for long."""
+    """Run a script that changes the schema, without delaying others for long."""
 
     def impatient(tx: Tx) -> R:
         _limit_waits(tx)
@@ -133,7 +133,7 @@ async def _run(
     statements: ConcurrentIndex | Sequence[str],
     migration: Migration | None = None,
 ) -> None:
-    """Run them in one transaction, which ends the migration when one is given."""
+    """Run the statements in one transaction, which records ``migration`` as applied when given."""
     assert not isinstance(statements, ConcurrentIndex)
     schema = database.options.schema
     words = {word for each in statements for word in re.findall(r"\w+", each)}
@@ -142,8 +142,8 @@ async def _run(
     def script(tx: Tx) -> None:
         tables[:] = sorted(words.intersection(tx.execute(_TABLES, {"schema": schema}).scalars()))
         for table in tables:
-            # Sends an automatic vacuum away, for which the short wait would be too short, and
-            # keeps the next one out. It is in the way of nobody who reads or writes.
+            # Cancels an automatic vacuum, for which the short wait would be too short, and keeps
+            # the next one out. Reads and writes go on beside this lock.
             tx.connection.exec_driver_sql(f"LOCK TABLE {table} IN SHARE UPDATE EXCLUSIVE MODE")
         _limit_waits(tx)
         runner.run(tx, statements)
@@ -158,10 +158,10 @@ def _limit_waits(tx: Tx) -> None:
 
 
 async def _in_turn(database: PostgresDatabase, script: Script[R], tables: Sequence[str]) -> R:
-    """Run the script as soon as nobody is in its way, with pauses in which others go on.
+    """Run the script between other transactions, with pauses in which those go on.
 
-    :param tables: what it needs, known once it has run
-    :raises Unavailable: somebody was, all the time
+    :param tables: the tables that the script locks, known once it has run
+    :raises Unavailable: another transaction held a lock at every attempt
     """
 
     def guarded(tx: Tx) -> R:
@@ -193,7 +193,7 @@ async def _in_turn(database: PostgresDatabase, script: Script[R], tables: Sequen
 
 
 async def _build(options: PostgresOptions, builder: Any, index: ConcurrentIndex) -> None:
-    """Build the index, unless it is there. What a build that was killed has left is built again."""
+    """Build the index, unless it is there. A half-built index of a killed build is built again."""
     place = f"{options.quoted_schema}."
 
     async def is_valid() -> bool | None:
@@ -215,7 +215,7 @@ async def _until_nobody_builds(
 ) -> None:
     """Wait for a build that goes on in the server although its program has ended.
 
-    Not by waiting for its lock: a build waits for all who wait with a snapshot.
+    The wait is no lock request: a build waits for every waiting snapshot.
     """
     told = _elapsed()
     while await builder.fetchval(_IS_BUILT, options.schema, index.table):
@@ -233,7 +233,7 @@ async def _until_nobody_builds(
 async def _watched(
     options: PostgresOptions, builder: Any, index: ConcurrentIndex, statement: str
 ) -> None:
-    """Run the statement, and tell what it waits for."""
+    """Run the statement, and log what the statement waits for."""
     running = asyncio.ensure_future(builder.execute(statement))
     try:
         while True:
@@ -259,7 +259,7 @@ async def _watched(
 
 @asynccontextmanager
 async def _alone(database: PostgresDatabase) -> AsyncGenerator[Any]:
-    """As the only program that migrates; the connection that holds the lock."""
+    """Take the lock of the only program that migrates. Yields the connection with the lock."""
     options, key = database.options, database.flavor.lock_key("schema")
     async with _connected(options) as connection:
         await connection.execute("BEGIN; SET LOCAL idle_in_transaction_session_timeout = 0")
@@ -277,12 +277,12 @@ async def _alone(database: PostgresDatabase) -> AsyncGenerator[Any]:
 
 @asynccontextmanager
 async def _connected(options: PostgresOptions) -> AsyncGenerator[Any]:
-    """A connection of the driver's own, past the pooler when the URL says how."""
+    """Yield a connection of the driver's own, past the pooler when the URL says how."""
     connection: Any = None
     try:
         connection = await connect(options, direct=True)
         if not options.pooled or options.direct:
-            # What waits here is in nobody's way.
+            # Waits on this connection delay no other session.
             await connection.execute("SET lock_timeout = 0")
         yield connection
     except DRIVER_ERRORS as error:
@@ -293,7 +293,7 @@ async def _connected(options: PostgresOptions) -> AsyncGenerator[Any]:
 
 
 async def _ask(options: PostgresOptions, query: str, *arguments: object) -> str:
-    """Sessions as people find them; on a connection of its own, which keeps no snapshot."""
+    """Return sessions as people find them, on a separate connection that keeps no snapshot."""
     async with _connected(options) as connection:
         rows = await connection.fetch(query, *arguments)
     return _in_words((row["pid"], row["name"], row["state"], row["seconds"]) for row in rows)

@@ -32,7 +32,7 @@ _DRIVERS = (
     "application_name",
     "options",
 )
-"""What the driver is told as it stands."""
+"""Options that the driver gets unchanged."""
 
 _LIBPQ = (
     "host",
@@ -47,13 +47,13 @@ _LIBPQ = (
     "channel_binding",
     "gssencmode",
 )
-"""What the driver does not know, or not as libpq does."""
+"""Options that the driver does not know, or reads otherwise than libpq."""
 
 _LONGEST_NAME = 63
 
 
 def parse(url: str) -> PostgresAddress:
-    """The database and the options that the URL names.
+    """Return the database and the options that the URL names.
 
     :raises InvalidInput: the URL is wrong (field ``url``)
     """
@@ -78,7 +78,7 @@ def parse(url: str) -> PostgresAddress:
     check_tls(options)
     timeout = seconds(options, "timeout", 5)
     kept = [(name, value) for name, value in parse_qsl(parts.query) if _is_drivers(name, value)]
-    # The driver is told one host at a time.
+    # The driver gets one host at a time.
     login = parts.netloc.rpartition("@")[:2]
     dsn = parts._replace(
         scheme="postgresql", netloc="".join(login), query=urlencode(kept), fragment=""

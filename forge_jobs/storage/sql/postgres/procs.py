@@ -1,4 +1,4 @@
-"""The pods of a Postgres store, where somebody's transaction may hold a job that is to be freed."""
+"""The pods of a Postgres store, where a caller's transaction may lock a job that is to be freed."""
 
 from collections.abc import Sequence
 

@@ -1,9 +1,9 @@
-"""Which privileges the role of a URL lacks. A server that refuses a call says less."""
+"""The privileges that the role of a URL lacks. The server's own refusal says less."""
 
 from collections.abc import Iterable
 
-# By privilege and object. A schema without tables of ours must let the role create them. Who only
-# runs jobs migrates nothing.
+# By privilege and object. A schema without the store's tables must let the role create them. A
+# program that only runs jobs migrates nothing.
 MISSING = r"""
 WITH place AS (SELECT to_regnamespace(quote_ident($1)) AS schema),
 relations AS (
@@ -33,7 +33,7 @@ _NAMED = 3
 
 
 def in_words(missing: Iterable[tuple[str, str]]) -> str:
-    """The pairs of privilege and object as people grant them; "" when there are none."""
+    """Return the pairs of privilege and object as people grant them, "" when there are none."""
     objects: dict[str, list[str]] = {}
     for privilege, name in missing:
         objects.setdefault(privilege, []).append(name)

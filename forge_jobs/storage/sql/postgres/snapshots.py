@@ -5,8 +5,8 @@ from sqlalchemy import text
 from forge_jobs.storage.protocols import OpenTransactions
 from forge_jobs.storage.sql.base.transaction import Tx
 
-# Neither the database's own workers nor who is in a transaction without a snapshot or a change.
-# Of other roles' sessions everybody sees these columns, and only some see since when.
+# Neither the database's own workers nor sessions in a transaction without a snapshot or a change.
+# These columns of other roles' sessions are visible to every role, the start time only to some.
 _OPEN = text(
     "SELECT coalesce(max(clock_timestamp() - xact_start), interval '0') AS oldest,"
     " count(*) FILTER (WHERE xact_start IS NULL) AS hidden"

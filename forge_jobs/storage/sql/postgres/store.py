@@ -44,7 +44,7 @@ _DURABLE = ("on", "remote_write", "remote_apply", "local")
 
 @dataclass(frozen=True)
 class PostgresAddress:
-    """What a ``postgresql:`` URL says."""
+    """The parts of a ``postgresql:`` URL."""
 
     options: PostgresOptions
 
@@ -67,7 +67,8 @@ class PostgresAddress:
 async def _to_migrate(
     options: PostgresOptions, clock: Clock | None
 ) -> AsyncGenerator[PostgresDatabase]:
-    """A connection for changes that may take long: of big tables, or after other programs'."""
+    """Yield a connection for changes that may take long: of big tables, or after other
+    programs'."""
     patient = replace(options, timeout=max(options.timeout, _MIGRATION_S))
     database = PostgresDatabase(patient, PostgresFlavor(options.schema, clock))
     try:
@@ -133,12 +134,12 @@ class _Opener:
 
 
 def _settings(tx: Tx) -> dict[str, str]:
-    """The server's settings, as they hold for this role."""
+    """Return the server's settings, as they hold for this role."""
     return {row.name: row.setting for row in tx.execute(_SETTINGS, {"names": _NAMES})}
 
 
 def _check_encoding(encoding: str) -> None:
-    """Payloads are kept letter for letter, and may hold any letter.
+    """Check that the database keeps any letter, as payloads may hold any.
 
     :raises StorageError: the database is not UTF-8
     """
@@ -155,7 +156,7 @@ def _is_durable(found: Mapping[str, str]) -> bool:
 
 
 def _durability(found: Mapping[str, str]) -> str:
-    """What the settings make of a commit."""
+    """Return which failures a commit survives with these settings."""
     commit = found["synchronous_commit"]
     if "off" in (found["fsync"], found["full_page_writes"]):
         return (

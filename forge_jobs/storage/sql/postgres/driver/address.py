@@ -1,4 +1,4 @@
-"""The hosts that a ``postgresql:`` URL names, and what it asks of sockets and certificates."""
+"""The hosts of a ``postgresql:`` URL, and the options of sockets and certificates."""
 
 import os
 import re
@@ -20,7 +20,7 @@ SYSTEM = "system"
 
 _ONLY_READ = ("standby", "prefer-standby", "read-only")
 _MOST = 32_767
-"""What the system takes for times and counts of a socket, and more than anybody wants."""
+"""The most that the system takes for times and counts of a socket."""
 
 _HOST = re.compile(r"(?:\[(?P<ipv6>[^\]]+)\]|(?P<host>[^:\[\]]*))(?::(?P<port>\d+))?")
 _EXAMPLE = "give postgresql://user:password@host:5432/database"
@@ -28,12 +28,12 @@ _EXAMPLE = "give postgresql://user:password@host:5432/database"
 
 @dataclass(frozen=True)
 class Sockets:
-    """What keeps a connection from leading nowhere without anybody noticing; 0: as the system does.
+    """TCP keepalive settings, so that a lost connection is noticed. 0: the system's default.
 
-    :param idle: seconds of silence after which the other side is asked for a sign of life
-    :param interval: seconds between two such questions
-    :param count: how many may go unanswered
-    :param unanswered_ms: for how long what was sent may stay without a receipt
+    :param idle: seconds of silence after which the system probes the other side
+    :param interval: seconds between two probes
+    :param count: how many probes may stay unanswered
+    :param unanswered_ms: how long sent data may stay without an acknowledgement
     """
 
     keeps_alive: bool = True
@@ -44,7 +44,7 @@ class Sockets:
 
 
 def hosts_of(netloc: str, options: Mapping[str, str]) -> Hosts:
-    """The servers that the URL leads to, and what they must be.
+    """Return the servers of the URL, and the role they must have.
 
     :raises InvalidInput: the list cannot be read, or asks for servers that take no writes
     """
@@ -56,14 +56,14 @@ def hosts_of(netloc: str, options: Mapping[str, str]) -> Hosts:
         raise InvalidInput("url", problem, "give one port, or one for each host")
     if len(ports) < len(hosts):
         ports *= len(hosts)
-    # Where a service or the environment names the host, the driver finds it.
+    # Where a service or the environment names the host, the driver finds the host.
     addresses = [_address(host, port) for host, port in zip(hosts, ports, strict=True)]
     several = len(addresses) > 1
     return Hosts(addresses, _wanted(options, several))
 
 
 def direct_of(value: str | None, wanted: str) -> Hosts | None:
-    """The servers past a pooler; see :func:`hosts_of`."""
+    """Return the servers past a pooler, see :func:`hosts_of`."""
     if value is None:
         return None
     addresses = [_address(each, "") for each in value.split(",")]
@@ -101,7 +101,10 @@ def _wanted(options: Mapping[str, str], several: bool) -> str:
 
 
 def check_tls(options: Mapping[str, str]) -> None:
-    """:raises InvalidInput: the options ask for what cannot be had; says what to give."""
+    """Check the options of encryption.
+
+    :raises InvalidInput: the driver cannot do what the options ask for. The text says what to give
+    """
     mode = choice(options, "sslmode", _MODES, "prefer")
     root = options.get("sslrootcert")
     if root == SYSTEM and "sslmode" in options and mode != "verify-full":
@@ -121,7 +124,7 @@ def check_tls(options: Mapping[str, str]) -> None:
             "give channel_binding=prefer, and sslmode=verify-full with sslrootcert=system (or the"
             " provider's file), so that nobody can stand between",
         )
-    # The driver knows of no other encryption; this one is the server's offer, never a demand.
+    # The driver knows no GSSAPI encryption, which libpq only offers and never demands.
     choice(options, "gssencmode", ("disable", "prefer"), "disable")
 
 
@@ -131,12 +134,12 @@ def _has_own_authority() -> bool:
             bool(os.environ.get("PGSSLROOTCERT"))
             or (Path.home() / ".postgresql" / "root.crt").is_file()
         )
-    except RuntimeError:  # nobody's home
+    except RuntimeError:  # the process has no home folder
         return False
 
 
 def trusted_by_system(options: Mapping[str, str]) -> ssl.SSLContext | None:
-    """What verifies the server by the machine's own authorities, when the URL says so."""
+    """Return a context that trusts the machine's authorities, when the URL asks for them."""
     if options.get("sslrootcert") != SYSTEM:
         return None
     context = ssl.create_default_context()
@@ -152,7 +155,7 @@ def trusted_by_system(options: Mapping[str, str]) -> ssl.SSLContext | None:
 
 
 def sockets_of(options: Mapping[str, str], timeout: float) -> Sockets:
-    """How long a silent connection is believed in, by libpq's options.
+    """Return how long a silent connection counts as alive, by libpq's options.
 
     :param timeout: the time limit of a call, which no shorter silence may cut off
     """
@@ -173,6 +176,6 @@ def sockets_of(options: Mapping[str, str], timeout: float) -> Sockets:
 
 
 def connect_limit(options: Mapping[str, str], timeout: float) -> float:
-    """Seconds that an attempt to connect to one host takes at most."""
+    """Return the seconds that an attempt to connect to one host takes at most."""
     asked = count(options, "connect_timeout", 0, 0, 3600)
     return min(float(asked or 10), timeout)

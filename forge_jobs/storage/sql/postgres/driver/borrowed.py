@@ -17,7 +17,7 @@ _lent: ContextVar[Any] = ContextVar("forge_jobs_lent_connection")
 
 
 class _Lent:
-    """The caller's connection, which is neither closed nor set up by who borrows it."""
+    """The caller's connection, which the borrower neither closes nor sets up."""
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
@@ -33,20 +33,20 @@ class _Lent:
         return
 
     async def set_type_codec(self, *_: Any, **__: Any) -> None:
-        # SQLAlchemy would have its own for JSON, and the caller may have others.
+        # SQLAlchemy would set its own JSON codecs, and the caller may have others.
         return
 
 
 def is_of_driver(connection: object) -> bool:
-    """Whether it is a connection of asyncpg's, also one that a pool has lent out."""
+    """Return whether this is a connection of asyncpg's, also one lent out by a pool."""
     return isinstance(connection, asyncpg.Connection | PoolConnectionProxy)
 
 
 @asynccontextmanager
 async def borrowed(connection: Any) -> AsyncGenerator[AsyncConnection]:
-    """Use it by SQLAlchemy for a while. Its transaction goes on.
+    """Use the connection by SQLAlchemy for a while. The caller's transaction goes on.
 
-    :raises InvalidInput: it is not inside a transaction
+    :raises InvalidInput: the connection is not inside a transaction
     """
     if not connection.is_in_transaction():
         raise InvalidInput(

@@ -1,4 +1,4 @@
-"""How a database is reached: the options of its URL, and connections of the driver's own."""
+"""The options of a URL as connections need them, and connections of the driver's own."""
 
 import socket
 import ssl
@@ -24,21 +24,21 @@ else:
 
 @dataclass(frozen=True)
 class PostgresOptions:
-    """How a database is reached.
+    """How to reach a database.
 
     :param dsn: for the driver, with the password and without hosts
-    :param hosts: where the database is
-    :param shown: what may be shown of it
-    :param server: what to call it when it cannot be reached, with host and port
-    :param schema: where the tables are
+    :param hosts: the servers of the database
+    :param shown: the part of the URL that may be shown
+    :param server: how to call the server in errors, with host and port
+    :param schema: the schema of the tables
     :param pool_size: connections of one bundle at most
     :param timeout: seconds after which any call gives up
     :param connect_s: seconds that an attempt to connect to one of the hosts takes at most
-    :param sockets: when a silent connection is taken for lost
-    :param tls: verifies the server in place of what the dsn says
+    :param sockets: when a silent connection counts as lost
+    :param tls: verifies the server in place of the dsn's options
     :param pooled: a pooler stands between: no statement stays prepared
-    :param wakes: False: nobody listens, everybody polls
-    :param direct: where to LISTEN, when the URL leads to a pooler; None: as the URL says
+    :param wakes: False: no listener, all waiters poll
+    :param direct: where to LISTEN, when the URL leads to a pooler. None: as the URL says
     :param program: ``application_name`` of the connections
     """
 
@@ -60,7 +60,8 @@ class PostgresOptions:
 
     @property
     def listens(self) -> bool:
-        """Whether notices can come: no pooler gives a LISTEN back to who asked for it."""
+        """Whether notifications can arrive: no pooler gives a LISTEN back to the session that
+        asked."""
         return self.wakes and (not self.pooled or self.direct is not None)
 
     @property
@@ -70,7 +71,7 @@ class PostgresOptions:
 
 
 class KeptAlive(_Connection):
-    """A connection of the driver's that can be asked for a sign of life by the system."""
+    """A connection of the driver's with TCP keepalive."""
 
     __slots__ = ("_socket",)
 
@@ -79,7 +80,7 @@ class KeptAlive(_Connection):
         self._socket = transport.get_extra_info("socket")
 
     def keep_alive(self, wanted: Sockets) -> None:
-        """Have the system look after it; what it does not know of, it does its own way."""
+        """Set TCP keepalive on the socket, as far as the system knows the options."""
         found = self._socket
         if found is None or found.family not in (socket.AF_INET, socket.AF_INET6):
             return
@@ -96,18 +97,18 @@ class KeptAlive(_Connection):
 
 
 def statements_kept(options: PostgresOptions) -> int:
-    """How many prepared statements a connection keeps."""
+    """Return how many prepared statements a connection keeps."""
     return 0 if options.pooled else _STATEMENTS
 
 
 async def connect(options: PostgresOptions, *, direct: bool = False) -> Any:
-    """A connection of the driver's own.
+    """Open a connection of the driver's own.
 
     :param direct: past the pooler, when the options say how
     """
     hosts = options.direct if direct and options.direct is not None else options.hosts
 
-    # The driver's types know one of its enumerations only, and no list of options.
+    # The driver's types know only one of its enumerations, and no list of options.
     connect: Any = asyncpg.connect
 
     async def opened(address: Address) -> Any:
@@ -120,8 +121,7 @@ async def connect(options: PostgresOptions, *, direct: bool = False) -> Any:
             timeout=options.connect_s,
             command_timeout=options.timeout + 1,
             statement_cache_size=statements_kept(options),
-            # A pooler refuses what it does not know, and gives each transaction to another
-            # session.
+            # A pooler refuses unknown settings, and gives each transaction to another session.
             server_settings={
                 "application_name": options.program,
                 **({} if options.pooled else session(options)),

@@ -1,8 +1,8 @@
 """Connections to one Postgres database, kept open and handed out one call at a time.
 
-A session is set up as scripts need it when it begins, and changed for statements that are planned
-once when one comes. Behind a pooler, which may give every transaction to another session, a
-``BEGIN`` sets what its transaction needs, and nothing is set for longer.
+A new session is set up as scripts need, and changed for statements that are planned once when such
+a statement comes. Behind a pooler, which may give every transaction to another session, a ``BEGIN``
+sets what the transaction needs, and nothing is set for longer.
 """
 
 import asyncio
@@ -29,34 +29,34 @@ from forge_jobs.storage.sql.postgres.driver.sessions import ONE_PLAN, plan_once
 R = TypeVar("R")
 
 _CLOSE_S = 1.0
-"""A connection that leads nowhere would else be waited for as long as the system likes."""
+"""A lost connection would otherwise take as long to close as the system likes."""
 
 _AS_BEGUN = "RESET ALL"
 _AS_BEGUN_FOR_NOW = "; ".join(
     f"SET LOCAL {each} TO DEFAULT" for each in ("lock_timeout", *ONE_PLAN)
 )
-"""Set a session up as it was when it began: for good, or for one transaction."""
+"""Set a session up as at its begin: for good, or for one transaction."""
 
 LONGEST_IDLE_S = 60.0
 BRIEFLY_S = 0.02
-"""Longer than a moment: then another connection is opened."""
+"""A call waits so long for a free connection before opening another one."""
 
 
 _elapsed = SystemClock().elapsed
 
 
 class Stale(Exception):
-    """The connection was lost while it lay idle; nothing has been asked of it."""
+    """The connection was lost while idle. Nothing has been asked of the server."""
 
 
 class PostgresConnection:
-    """One connection, and a synchronous SQLAlchemy connection on top of it."""
+    """A connection, and a synchronous SQLAlchemy connection on top."""
 
     def __init__(self, connection: AsyncConnection, driver: Any, plan_once: str) -> None:
         self.part = new_job_id()
-        """Whose counter rows a transaction on it writes."""
+        """The writer whose counter rows a transaction on this connection writes."""
         self.plans_once: bool | None = False
-        """Whether its session is set up for statements planned once; None: that is unknown."""
+        """True when the session is set up for statements planned once. None: unknown."""
         self.idle_since = 0.0
         self._was_once = False
         self._connection = connection
@@ -65,16 +65,16 @@ class PostgresConnection:
 
     @property
     def is_broken(self) -> bool:
-        """Whether it must not be used again."""
+        """Whether the connection must not be used again."""
         return bool(self._driver.is_closed() or self._driver.is_in_transaction())
 
     async def fetch(self, statement: str, arguments: Sequence[Any], once: bool) -> list[Any]:
         """Run one statement as a transaction of its own.
 
-        Unless the server has refused it, a connection on which it fails is not used again:
-        nobody knows what became of the statement.
+        After a failure that is not the server's refusal the connection is not used again: the
+        outcome of the statement is unknown.
 
-        :param once: with a plan for all times
+        :param once: the statement is planned once
         """
         self._was_once = once
         try:
@@ -93,7 +93,7 @@ class PostgresConnection:
         return rows
 
     async def execute(self, statement: str) -> None:
-        """Run a statement without parameters, in one message and however the session is set up."""
+        """Run a statement without parameters, in one message and under any setup of the session."""
         try:
             await self._driver.execute(statement)
         except asyncpg.PostgresError as error:
@@ -105,18 +105,18 @@ class PostgresConnection:
             raise
 
     async def transaction(self, begin: str, work: Callable[[Connection], R]) -> R:
-        """Run ``work`` in one transaction. One that fails is rolled back, by force if need be.
+        """Run ``work`` in one transaction. A failed one is rolled back, if need be by closing.
 
-        :raises Stale: it could not be begun
+        :raises Stale: the transaction could not be begun
         """
         driver = self._driver
         plans_once = self.plans_once
         if plans_once and self._was_once:
-            # Where statements and scripts take turns, the session stays as it is.
+            # Where statements and scripts take turns, the session stays as set up.
             begin = f"{_AS_BEGUN_FOR_NOW}; {begin}"
         elif plans_once is not False:
             begin = f"{_AS_BEGUN}; {begin}"
-            # Known when it is committed: a rollback takes it back.
+            # Known once committed: a rollback restores the setting.
             self.plans_once, plans_once = None, False
         self._was_once = False
         try:
@@ -149,9 +149,9 @@ class PostgresConnection:
             self._driver.terminate()
 
     async def close(self, *, politely: bool = True) -> None:
-        """Close it within a second.
+        """Close the connection within a second.
 
-        :param politely: tell the server; else nothing is waited for
+        :param politely: tell the server and wait for the answer
         """
         if politely:
             with contextlib.suppress(Exception):
@@ -167,16 +167,17 @@ def _worked(connection: Connection, work: Callable[[Connection], R]) -> R:
     try:
         return work(connection)
     finally:
-        # The transaction is ours; SQLAlchemy only has to forget that it saw statements.
+        # This code ends the transaction itself. SQLAlchemy only has to forget that it saw
+        # statements.
         connection.rollback()
 
 
 class Connections:
-    """At most so many connections, of which the last used is the first to be used again.
+    """A bounded pool of connections, of which the last used is the first to be used again.
 
-    So an idle program keeps one of them busy, and few counter rows are written. Before it comes
-    the last one whose session is set up as the call needs it. One that was not used for a minute
-    is closed: what stands between may have forgotten it, and tells nobody.
+    So an idle program keeps one connection busy, and few counter rows are written. A connection
+    whose session is set up as the call needs goes first. A connection that was not used for a
+    minute is closed, because a router in between may have dropped it without a sign.
     """
 
     def __init__(self, options: PostgresOptions) -> None:
@@ -190,22 +191,23 @@ class Connections:
         self._returned = asyncio.Event()
 
     def briefly(self, deadline: float) -> "_Lent":
-        """A connection for a moment, however it is set up; see :meth:`one`. One call at a time.
+        """Lend a connection for a moment, under any setup, see :meth:`one`. One call at a time.
 
-        Rather than open one it waits for a while until one is free, and so do others for it.
+        The call waits a while for a free connection before it opens one, and other calls do the
+        same.
         """
         return _Lent(self, deadline, once=None, brief=True)
 
     def one(self, deadline: float, *, once: bool | None) -> "_Lent":
-        """A connection for one transaction.
+        """Lend a connection for one transaction.
 
-        :param once: for a statement planned once; None: for one that does not matter to the session
+        :param once: for a statement planned once. None: for one that works under any setup
         :raises Unavailable: all were in use until the deadline
         """
         return _Lent(self, deadline, once=once, brief=False)
 
     async def lend(self, deadline: float, once: bool | None) -> PostgresConnection:
-        """What :meth:`one` begins with."""
+        """Take a connection, at the begin of :meth:`one`."""
         try:
             # Most often there is nothing to wait for, and no use for a timer.
             if not self._free.locked():
@@ -226,7 +228,7 @@ class Connections:
         return found
 
     async def give_back(self, found: PostgresConnection) -> None:
-        """What :meth:`one` ends with."""
+        """Return a connection to the pool, at the end of :meth:`one`."""
         try:
             self._in_use -= 1
             if found.is_broken:
@@ -240,7 +242,7 @@ class Connections:
             self._free.release()
 
     def note_brief(self, brief: bool) -> None:
-        """Whether a connection is in use that will be free in a moment."""
+        """Record whether a connection in use will be free in a moment."""
         self._is_brief = brief
 
     async def _found(self, once: bool | None) -> PostgresConnection:
@@ -276,12 +278,12 @@ class Connections:
         return opened
 
     async def forget_idle(self) -> None:
-        """Close what is idle: most likely it leads nowhere either."""
+        """Close idle connections: most likely they are lost as well."""
         while self._idle:
             await self._idle.pop().close(politely=False)
 
     async def close(self) -> None:
-        """Close what is idle. Nothing may be in use."""
+        """Close idle connections. None may be in use."""
         idle, self._idle = self._idle, []
         await asyncio.gather(*(each.close() for each in idle))
         await self._engine.dispose()
@@ -290,8 +292,8 @@ class Connections:
 class _Lent:
     """A connection of the pool for the length of a block.
 
-    Not a generator: asyncio warns of those that begin while a loop is being ended, which is when
-    many stores are closed.
+    Not a generator: asyncio warns of generators that begin while a loop is being ended, which is
+    when many stores are closed.
     """
 
     __slots__ = ("_brief", "_deadline", "_found", "_once", "_pool")
@@ -319,11 +321,11 @@ class _Lent:
 def _engine(options: PostgresOptions) -> AsyncEngine:
     async def opened() -> Any:
         driver = await connect(options)
-        # What SQLAlchemy asks of a new connection, it asks in one transaction, and so in one
-        # session of a pooler.
+        # SQLAlchemy's questions to a new connection share one transaction, and so one session of a
+        # pooler.
         try:
             await driver.execute("BEGIN")
-        except BaseException:  # nobody else knows of it
+        except BaseException:  # no other code has the connection
             driver.terminate()
             raise
         return driver

@@ -1,4 +1,4 @@
-"""What an error of Postgres means, by its SQLSTATE. Driver texts stay here: they may hold hosts."""
+"""Translates errors of Postgres by SQLSTATE. Driver texts stay here: they may hold hosts."""
 
 import ssl
 
@@ -61,7 +61,8 @@ _REFUSED = {
     "42P01": "the tables of the store are missing; run `forge-jobs migrate up`",
 }
 
-# What lies in the values of a call. All other errors may go when somebody has mended something.
+# Errors caused by the values of a call. All other errors may end once an operator has fixed the
+# cause.
 _OF_VALUES = {
     "22": "is not accepted by the database",
     "23": "is against a constraint of the database",
@@ -70,7 +71,7 @@ _OF_VALUES = {
 
 
 def sqlstate_of(error: BaseException) -> str:
-    """The five characters of a Postgres error, empty when it is none."""
+    """Return the five characters of a Postgres error, empty for any other error."""
     original = error.orig if isinstance(error, DBAPIError) else error
     for name in ("sqlstate", "pgcode"):
         code = getattr(original, name, None)
@@ -87,7 +88,7 @@ def _original(error: BaseException) -> BaseException:
 
 
 def refusal(error: BaseException) -> str | None:
-    """What does not let a row be deleted: a foreign key of the user's, or a trigger."""
+    """Return what prevents the deletion of a row: a foreign key of the user's, or a trigger."""
     code = sqlstate_of(error)
     if code[:2] not in ("23", "P0"):
         return None
@@ -100,29 +101,29 @@ def refusal(error: BaseException) -> str | None:
 
 
 def may_go_better(error: BaseException) -> bool:
-    """Whether the same script may succeed when it is run again."""
+    """Return whether the same script may succeed when run again."""
     # A statement may have been prepared before the schema changed.
     outdated = isinstance(_original(error), asyncpg.InvalidCachedStatementError)
     return outdated or sqlstate_of(error) in _AGAIN
 
 
 def leads_nowhere(error: BaseException) -> bool:
-    """Whether the server has said that further calls on the connection would fare no better."""
+    """Return whether the server has said that further calls on the connection would fail too."""
     code = sqlstate_of(error)
     return code == _READ_ONLY or code[:3] == "57P" or code[:2] in ("08", "28")
 
 
 def translate(error: Exception, server: str = "the database") -> StorageError:
-    """The error to raise in place of a driver's.
+    """Return the error to raise in place of a driver's.
 
-    :param server: what to call the database when it cannot be reached
+    :param server: how to call a database that cannot be reached
     """
     original = _original(error)
     found = _of_setup(original)
     if found is not None:
         return found
     if isinstance(original, OverflowError) or type(original) is asyncpg.DataError:
-        # The driver's own, of what it cannot send.
+        # The driver's own error, for a value that the driver cannot send.
         found = InvalidInput("value", "is beyond 64 bits", "give a smaller number or duration")
     elif isinstance(original, UnicodeError):
         found = InvalidInput("value", "contains a lone surrogate", "give valid Unicode text")
@@ -138,7 +139,7 @@ def translate(error: Exception, server: str = "the database") -> StorageError:
 
 
 def _of_setup(error: BaseException) -> StorageError | None:
-    """What no retry can mend: the URL, or the server's certificate, has to be changed."""
+    """Return the error that only a change of the URL or of the server's certificate can mend."""
     if isinstance(error, ClientConfigurationError):
         return InvalidInput(
             "url", "has an option that cannot be met", "check the options that begin with ssl"
@@ -147,8 +148,8 @@ def _of_setup(error: BaseException) -> StorageError | None:
         return StorageRefused(
             "the server's certificate is not trusted; see sslrootcert and sslmode"
         )
-    # The driver's own. It says the same of a server that is starting, or of a connection cut in
-    # the handshake, but in other words: those may go better.
+    # The driver's own error. The driver reports a server that is starting, or a connection cut in
+    # the handshake, in other words: a retry may succeed then.
     if type(error) is ConnectionError and "rejected SSL upgrade" in str(error):
         return StorageRefused("the server has no TLS, which the URL's sslmode asks for")
     return None

@@ -1,4 +1,4 @@
-"""The hosts of one database: which of them is asked first, and how long it is waited for."""
+"""The hosts of one database: in which order they are asked, and how long each may take."""
 
 import asyncio
 import ssl
@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 import asyncpg
 
 HEAD_START_S = 0.5
-"""A host that has not answered for so long is not waited for alone: the next is asked as well."""
+"""When a host has not answered for so long, the next is asked as well."""
 
 READ_WRITE, ANY, PRIMARY = "read-write", "any", "primary"
 
 
 class Address(NamedTuple):
-    """Where a server listens: a host, or the folder of a socket. None: as the driver finds it."""
+    """The address of a server: a host, or the folder of a socket. None: the driver finds it."""
 
     host: str | None
     port: int | None
@@ -33,10 +33,10 @@ Connect = Callable[[Address], Awaitable[Any]]
 class Hosts:
     """Servers of which one takes writes. Shared by all event loops of the process.
 
-    A host that failed or stayed silent is asked last from then on, so that it costs one attempt
-    and not one of each call.
+    A host that failed or stayed silent is asked last from then on, so that it costs one attempt and
+    not one per call.
 
-    :param wanted: what a host must be, as ``target_session_attrs`` of libpq
+    :param wanted: the role a host must have, as ``target_session_attrs`` of libpq
     """
 
     def __init__(self, addresses: Sequence[Address], wanted: str) -> None:
@@ -46,14 +46,14 @@ class Hosts:
 
     @property
     def addresses(self) -> tuple[Address, ...]:
-        """In the order in which they are asked."""
+        """The hosts in the order in which they are asked."""
         return self._addresses
 
     async def first(self, connect: Connect) -> Any:
-        """A connection to the first host that is as wanted, each asked once.
+        """Connect to the first host of the wanted role. Each host is asked once.
 
-        :param connect: opens one, within a limit of its own, or raises
-        :raises Exception: what the host said that says most
+        :param connect: opens a connection within a limit of its own, or raises
+        :raises Exception: the most telling error of the hosts
         """
         left = list(self._addresses)
         if len(left) == 1:
@@ -67,7 +67,7 @@ class Hosts:
                     asked[asyncio.ensure_future(connect(address))] = address
                 found = await self._answer(asked, failed, HEAD_START_S if left else None)
                 if found is not None:
-                    # Those that are still being asked had their time.
+                    # Hosts that are still being asked had their time.
                     for address in asked.values():
                         self._ask_last(address)
                     return found
@@ -81,7 +81,7 @@ class Hosts:
         failed: list[Exception],
         timeout: float | None,
     ) -> Any:
-        """The first good answer; None: a host failed, or none has answered in time."""
+        """Return the first good answer. None: a host failed, or none has answered in time."""
         done, _ = await asyncio.wait(asked, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
         found = None
         # In the order in which they were asked.
@@ -112,7 +112,7 @@ async def _give_up(tasks: list[asyncio.Task[Any]]) -> None:
 
 
 def _tells(error: Exception) -> int:
-    """How much an error says about what is to be changed."""
+    """Return how much an error says about what is to be changed."""
     if isinstance(error, ssl.SSLError):
         return 2
     if isinstance(error, asyncpg.CannotConnectNowError | OSError):

@@ -1,25 +1,26 @@
-"""What is set on a session of Postgres, and by each ``BEGIN`` behind a pooler."""
+"""The settings of a Postgres session, and of each ``BEGIN`` behind a pooler."""
 
 from collections.abc import Mapping
 from typing import Protocol
 
 _IDLE_IN_TRANSACTION_S = 10
-"""A frozen process must not keep its locks for longer."""
+"""A frozen process must not keep locks for longer."""
 
 LOCK_S = 5
-"""Then the call begins anew, so that it does not wait with locks of its own. At most half the time
-limit, so that it can still say what it waited for."""
+"""How long a statement waits for a lock before the call begins anew, so that the call does not wait
+while holding locks. At most half the time limit, so that the error can still name the blocker."""
 
 MOMENT_S = 0.5
-"""How long a call waits for locks that is not to hold up others which need none of them."""
+"""How long an impatient call waits for locks: other calls share its transaction, and need none of
+them."""
 
 SHORT_S = 0.1
-"""How long a statement of its own waits before the script of its call takes over, which need not
-wait: longer than calls of ours hold a row."""
+"""How long a statement of its own waits for a lock before the script of the call takes over, which
+skips locked rows: longer than calls of the store hold a row."""
 
-# A hot statement takes as long to plan as to run. So it is planned once, and that plan must be
-# good for tables of any size, also when they were empty then: rows are looked up by index, one by
-# one. All else is planned as the role and database say.
+# A hot statement takes as long to plan as to run. So the server plans such a statement once, and
+# the plan must be good for tables of any size, also when they were empty at planning: rows are
+# looked up by index, one by one. All other statements are planned as the role and database say.
 ONE_PLAN = {
     "plan_cache_mode": "force_generic_plan",
     "enable_seqscan": "off",
@@ -29,7 +30,7 @@ ONE_PLAN = {
 
 
 class Limits(Protocol):
-    """What of ``PostgresOptions`` says how a session is set up."""
+    """The part of ``PostgresOptions`` that the setup of a session needs."""
 
     @property
     def timeout(self) -> float:
@@ -43,7 +44,7 @@ class Limits(Protocol):
 
     @property
     def quoted_schema(self) -> str:
-        """Where the tables are."""
+        """The schema of the tables."""
         ...
 
     @property
@@ -53,21 +54,21 @@ class Limits(Protocol):
 
 
 def begin_write(options: Limits, lock_s: float = LOCK_S) -> str:
-    """Begins a transaction that writes, whatever the defaults of the role and database are.
+    """Return the BEGIN of a transaction that writes, under any defaults of the role and database.
 
-    :param lock_s: seconds for which it waits for a lock, at most
+    :param lock_s: seconds that the transaction waits for a lock, at most
     """
     begin = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
     return "; ".join((begin, *_limits(options, lock_s)))
 
 
 def begin_read(options: Limits) -> str:
-    """Begins a transaction that reads one snapshot."""
+    """Return the BEGIN of a transaction that reads one snapshot."""
     return "; ".join(("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", *_limits(options, LOCK_S)))
 
 
 def _limits(options: Limits, lock_s: float) -> list[str]:
-    """What its session does not say already, which behind a pooler is all."""
+    """Return the settings that the session does not have already, which behind a pooler is all."""
     said = {} if options.pooled else _settings(options, LOCK_S)
     wanted = _settings(options, lock_s).items()
     return [f"SET LOCAL {name} = {value}" for name, value in wanted if said.get(name) != value]
@@ -84,7 +85,7 @@ def _settings(options: Limits, lock_s: float) -> dict[str, str]:
 
 
 def session(options: Limits) -> dict[str, str]:
-    """Which of the role's and the database's defaults do not hold."""
+    """Return the settings that override defaults of the role and the database."""
     return {
         **options.server_settings,
         "default_transaction_isolation": "read committed",
@@ -94,6 +95,6 @@ def session(options: Limits) -> dict[str, str]:
 
 
 def plan_once(options: Limits) -> str:
-    """Sets a session up for statements that are planned once."""
+    """Return the statement that sets a session up for statements planned once."""
     lasting = {**_settings(options, SHORT_S), **ONE_PLAN}
     return "; ".join(f"SET {name} = {lasting[name]}" for name in ("lock_timeout", *ONE_PLAN))

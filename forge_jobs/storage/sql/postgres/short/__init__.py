@@ -1,1 +1,1 @@
-"""Calls made for every job, each in one statement of Postgres."""
+"""Hot calls, each in one statement of Postgres."""

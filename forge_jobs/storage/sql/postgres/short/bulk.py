@@ -1,7 +1,7 @@
-"""Many requests that wait for nobody and claim no key: copied into the table.
+"""Copies many requests without parents and unique keys into the table.
 
-A row that is copied costs either side half of what it costs in a statement, as it is in no list and
-no index is asked for it first. ``COPY`` refuses all of them when an id is stored already.
+A copied row costs either side half of its cost in a statement: it is in no list, and no index is
+read for it first. ``COPY`` refuses all rows when one id is stored already.
 """
 
 from collections import Counter
@@ -17,7 +17,7 @@ from forge_jobs.storage.sql.base.transaction import Tx
 from forge_jobs.storage.sql.postgres.short.enqueues import COLUMNS
 
 FEW = 2_000
-"""Up to so many are one statement: one round trip, which here are six."""
+"""Up to so many requests go in one statement: one round trip, where a copy takes six."""
 
 _OWN = ("id", "payload", "fingerprint")
 _SHARED = tuple(name for name in COLUMNS if name not in _OWN)
@@ -29,13 +29,13 @@ _id, _queue = attrgetter("id"), attrgetter("queue")
 
 
 class NotCopied(Exception):
-    """One of the ids is stored already, or was a moment ago; or nothing may be copied here."""
+    """An id is stored already, or was a moment ago, or the role may not copy here."""
 
 
 def copy_in(tx: Tx, requests: Sequence[NewJob]) -> None:
     """Store the requests, whose queues are known.
 
-    :raises NotCopied: nothing can be done in the transaction any more
+    :raises NotCopied: the transaction can do nothing more
     """
 
     rows = _rows(tx, requests, tx.now)
@@ -47,7 +47,7 @@ def copy_in(tx: Tx, requests: Sequence[NewJob]) -> None:
     try:
         plain.run_async(copy)
     except (asyncpg.UniqueViolationError, asyncpg.FeatureNotSupportedError):
-        # The latter under row level security, which is asked row by row.
+        # Row level security asks row by row, and refuses COPY.
         raise NotCopied from None
     for queue, count in Counter(one.queue for one in requests).items():
         tx.count(queue, Cause.ENQUEUED, by=count)

@@ -1,8 +1,8 @@
-"""Claims on Postgres: one statement walks the ready jobs and takes what it may.
+"""Claims on Postgres: one statement walks the ready jobs and takes what fits.
 
-It walks them in the queue's order. Where a job of another pod's kind stands among them there is a
-second one, which merges the jobs of the claim's kinds, each kind by an index. It looks at no job of
-another kind, and locks none.
+The statement walks the jobs in the queue's order. Where a job of another pod's kind stands among
+them, a second statement merges the jobs of the claim's kinds, each kind by an index. That statement
+looks at no job of another kind, and locks none.
 """
 
 from functools import cache
@@ -37,17 +37,17 @@ COLUMNS = (
     "schedule",
 )
 
-# open:    one row while the pod's lease is live, it declares the queue, and the queue neither
+# open:    one row while the pod's lease is live, the pod declares the queue, and the queue neither
 #          pauses nor cools down
-# levels:  the priorities in use, found by seeking; so jobs that are not due yet cost nothing
-# head:    the first due jobs in order, whatever their kind, each locked as it is met. What
-#          another claim has locked is passed by.
-# known:   those of the head whose kind is known here. One that may kill its process is never
+# levels:  the priorities in use, found by seeking, so that jobs that are not due yet cost nothing
+# head:    the first due jobs of any kind in order, each locked when met. Jobs that another claim
+#          has locked are skipped.
+# known:   jobs of the head whose kind is known here. A job that may kill its process is never
 #          claimed beyond the workers.
 # taken:   as many of them as fit into the bytes of a call, and one at least of the whole call
 # used:    kinds of due jobs, all that the head or else the queue has
-# changed: each looked up by its id alone, the rest of what they are being locked; so exactly these
-#          rows are changed whatever plan is chosen
+# changed: each job looked up by its id alone, since all else about it is being locked. So exactly
+#          these rows are changed under any plan.
 _STEPS = f"""
     open AS (
         SELECT 1 FROM forge_pods AS pod
@@ -136,7 +136,7 @@ _BY_KIND = f"""
             ) AS mine
             LIMIT :count
 """
-# The kinds of all ready jobs, each found by one step by the index; the last is NULL.
+# The kinds of all ready jobs, each found by one index step. The last is NULL.
 _USED = f"""
     , used AS (
         SELECT (
@@ -151,23 +151,24 @@ _USED = f"""
     )
 """
 _MOST_LOCKED = 4000
-"""So many jobs of a kind, claimed by others at this moment, are passed over."""
+"""At most so many jobs of a kind, claimed by other calls at this moment, are skipped."""
 
 
 def branches_for(kinds: frozenset[str]) -> int:
-    """How many kinds a statement by kind has room for: a power of two, so that texts are few."""
+    """Return how many kinds a statement by kind has room for: a power of two, so that texts are
+    few."""
     return max(2, 1 << (len(kinds) - 1).bit_length())
 
 
 def claim_steps(
     *, gate: str = "true", from_level: str = "true", from_time: str = "true", branches: int = 0
 ) -> str:
-    """From ``:now`` on, everything that a claim of ``:count`` jobs is but its answer.
+    """Return the steps of a claim of ``:count`` jobs from ``:now`` on, without the final SELECT.
 
-    :param gate: what has to hold before the first job is looked for
-    :param from_level: holds for the first job to be looked at, and for those of later levels
+    :param gate: a condition that must hold before the first job is looked for
+    :param from_level: a condition of the first job to be looked at, and of those of later levels
     :param from_time: the same, of the jobs of one of ``levels``
-    :param branches: by the kinds, at most so many; 0: in the order of the queue
+    :param branches: how many kinds to merge at most. 0: walk in the order of the queue
     """
     head, used = _IN_ORDER, ", used AS (SELECT kind FROM head)"
     if branches:
@@ -182,7 +183,7 @@ def claim_steps(
 
 @cache
 def _claim(branches: int) -> TextClause:
-    # The head; of a job that was not taken, no more than whether it is of a known kind.
+    # The head. Of a job that was not taken, only whether its kind is known.
     return text(
         f"""
         WITH RECURSIVE {claim_steps(branches=branches)}
@@ -218,7 +219,7 @@ def claim(
     """See ``Flavor.claim``.
 
     :param by_kind: jobs of other pods' kinds were met already
-    :param may_exceed: the first job is claimed whatever its size
+    :param may_exceed: the first job is claimed at any size
     """
     found: list[JobRow] = []
     is_cut, any_risk = False, True
@@ -252,7 +253,7 @@ def claim(
             elsewhere = put_strangers_aside(tx, queue, demand.kinds).elsewhere
         if len(head) < wanted or is_cut:
             break
-        # The head was full, and some of it could not be taken: go on with what can be.
+        # The head was full, and some of its jobs could not be taken: go on by kind.
         by_kind = by_kind or is_strange
         mine = (row for row in head if not row.is_strange)
         any_risk = any_risk and not any(row.is_risky and not row.is_taken for row in mine)

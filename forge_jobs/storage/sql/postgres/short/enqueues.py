@@ -1,4 +1,4 @@
-"""Requests that wait for nobody and claim no key: stored by one statement."""
+"""Stores requests without parents and unique keys by one statement."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,7 +9,7 @@ from forge_jobs.storage.sql.jobs.enqueue import place_of
 from forge_jobs.storage.sql.postgres.direct import COUNT, MOMENT, Direct
 
 MOST_QUEUES = 50
-"""So that their names fit into one notice."""
+"""So that the names of the queues fit into one notification."""
 
 COPIED = {
     "id": "text",
@@ -31,13 +31,13 @@ COPIED = {
     "result_ttl_us": "bigint",
 }
 COLUMNS = (*COPIED, "run_at", "requested_run_at", "enqueued_at", "token")
-"""What a job that is new gives; all else of its row has a default."""
+"""Columns that a new job gives. All other columns have a default."""
 
 GIVEN = {**COPIED, "run_at": "bigint", "requested_run_at": "bigint", "from_now": "boolean"}
 _LISTED = ", ".join(f":{name}" for name in GIVEN)
 
-# One that is not stored is there already, or was a moment ago: the division undoes the whole
-# statement, and the script looks at what is there.
+# A request that was not inserted is stored already, or was a moment ago. The division by zero then
+# undoes the whole statement, and the script finds what is stored.
 _ENQUEUE = f"""
     WITH {MOMENT}, given AS ({{given}}), stored AS (
         INSERT INTO forge_jobs
@@ -62,7 +62,7 @@ _MANY = Direct(
     _ENQUEUE.format(given=f"SELECT * FROM unnest({_LISTED}) AS one ({', '.join(GIVEN)})"),
     {**_OWN, **{name: f"{kind}[]" for name, kind in GIVEN.items()}},
 )
-# A request alone, as they come one by one, without the lists: a sixth less time, on both sides.
+# A single request, without the lists: a sixth less time, on both sides.
 _ONE = Direct(
     _ENQUEUE.format(given=f"SELECT {', '.join(f':{name} AS {name}' for name in GIVEN)}"),
     {**_OWN, **GIVEN},
@@ -70,7 +70,7 @@ _ONE = Direct(
 
 
 def fits(requests: Sequence[NewJob]) -> bool:
-    """Whether the statement can take them."""
+    """Return whether the statement can store the requests."""
     return (
         all(one.unique is None and not one.after for one in requests)
         and len({one.id for one in requests}) == len(requests)
@@ -79,21 +79,21 @@ def fits(requests: Sequence[NewJob]) -> bool:
 
 
 def statement_for(requests: Sequence[NewJob]) -> Direct:
-    """The statement that stores them, each with its lists or values from :func:`values_of`."""
+    """Return the statement for the requests, with the lists or values of :func:`values_of`."""
     return _ONE if len(requests) == 1 else _MANY
 
 
 def rows_of(requests: Sequence[NewJob]) -> list[dict[str, Any]]:
-    """What a statement stores of them, in the order in which the script stores them."""
+    """Return the rows of the requests, in the order in which the script stores them."""
     return [
-        # Times from the server's now: from zero here.
+        # Times are relative to the server's now, so they count from zero here.
         {**new_job_values(one, 0, has_children=False), "from_now": one.run_at is None}
         for one in sorted(requests, key=place_of)
     ]
 
 
 def values_of(requests: Sequence[NewJob]) -> dict[str, Any]:
-    """What the statement stores, by the parameters' names."""
+    """Return the values of the statement, by the parameters' names."""
     rows = rows_of(requests)
     given = rows[0] if len(rows) == 1 else {name: [row[name] for row in rows] for name in GIVEN}
     return {"size": len(rows), **given}

@@ -1,4 +1,4 @@
-"""Ends of claims and new claims in one statement: the round trip every job takes part in."""
+"""Ends of claims and new claims in one statement, the round trip of every job."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -19,7 +19,7 @@ from forge_jobs.storage.sql.postgres.short.claims import COLUMNS, claim_steps
 from forge_jobs.storage.sql.postgres.short.fronts import EVERYTHING, Place
 from forge_jobs.storage.sql.postgres.short.successes import success_steps
 
-# Jobs with children end by script: their children are told in the same transaction.
+# A script ends jobs with children, because their handovers are written in the same transaction.
 _ENDS = success_steps(only="NOT has_children")
 # Lock the finished jobs before claiming. Only those locks can block, and a blocked call must not
 # hold locks that others need. Claim nothing when the script has to end one of the jobs: the script
@@ -72,7 +72,7 @@ _TYPES = {
 
 @cache
 def exchange(branches: int) -> Direct:
-    """The statement: what was done, in the first row; then the claims.
+    """Return the statement: the results of the ends in the first row, then the claims.
 
     :param branches: see ``claim_steps``
     """
@@ -101,16 +101,16 @@ def exchange(branches: int) -> Direct:
 
 
 class Answer(NamedTuple):
-    """What the statement did.
+    """The results of the statement.
 
-    :ivar ended: jobs whose claims were ended; whatever else was asked to end was not touched, and
-        then nothing was claimed
-    :ivar unreadable: what was claimed too, and cannot be given to a worker
+    :ivar ended: jobs whose claims were ended. All other ends were left untouched, and then nothing
+    was claimed
+    :ivar unreadable: claimed jobs that cannot be given to a worker
     :ivar is_whole: no claim is left that the script would have made
     :ivar strange: kinds of jobs that were met and are not known here
     :ivar is_cut: see ``Picked``
-    :ivar walked: entries of the index that it passed, those of dead rows too
-    :ivar first: where the first claim stood
+    :ivar walked: index entries passed, those of dead rows too
+    :ivar first: the place of the first claim
     :ivar next_due_in: as in ``Exchange``
     """
 
@@ -132,9 +132,9 @@ def values_of(
     lease: PodLease,
     start: Place,
 ) -> dict[str, Any]:
-    """What the statement takes, by the parameters' names.
+    """Return the values of the statement, by the parameters' names.
 
-    :param start: jobs before it are not looked at
+    :param start: jobs before this place are not looked at
     """
     items = [(one.claim, one.transition) for one in finalizations]
     return {
@@ -155,9 +155,9 @@ def values_of(
 
 
 def answer(rows: Sequence[Any], host_id: HostId) -> Answer:
-    """What came back, in the queue's order.
+    """Return the results in the rows, claims in the queue's order.
 
-    :param host_id: who asked
+    :param host_id: the pod that asked
     """
     first, *claimed = (_Row(*row) for row in rows)
     claimed.sort(key=lambda row: (row.priority, row.run_at, row.id))

@@ -1,8 +1,9 @@
-"""Where the jobs of a queue begin, while many dead rows stand before them.
+"""Claim cursors: where the first claimable job of a queue stands, behind many dead rows.
 
-A claimed job leaves an entry behind in the index that claims follow. As long as somebody's old
-snapshot might see the row, no vacuum and no scan may take the entry away, and each claim passes
-them all. So whoever has just passed many begins there for a while, and not at the beginning.
+A claimed job leaves an entry behind in the index that claims follow. As long as an old snapshot of
+another session might see the row, no vacuum and no scan may remove the entry, and each claim passes
+all of them. So a claim that has passed many entries leaves a cursor, from which the next claims
+begin for a while.
 """
 
 import time
@@ -10,14 +11,14 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 MANY = 1_000
-"""So many entries more than a claim asks for are worth it."""
+"""A cursor is worth keeping when a claim passed so many more entries than it asked for."""
 
 FOR_S = 1.0
-"""After this long a claim looks at everything again."""
+"""Seconds after which a claim begins at the front of the queue again."""
 
 
 class Place(NamedTuple):
-    """Where a job stands in its queue, but for others of the same microsecond."""
+    """The place of a job in its queue, except for other jobs of the same microsecond."""
 
     level: int
     time: int
@@ -32,12 +33,12 @@ class _Front(NamedTuple):
 
 
 class Fronts:
-    """One process's, by queue.
+    """The claim cursors of one process, by queue.
 
-    A job that comes to stand before the front (because it is of a higher priority, was given back,
+    A job that comes to stand before the cursor (because it is of a higher priority, was given back,
     or became visible late) is claimed after at most :data:`FOR_S`, and sooner when the queue gives
-    less than was asked for. Where nothing but live jobs stands in front there is no front, and
-    jobs are claimed strictly in order.
+    less than was asked for. A queue with only live jobs in front has no cursor, and its jobs are
+    claimed strictly in order.
     """
 
     def __init__(self, elapsed: Callable[[], float] = time.monotonic) -> None:
@@ -45,7 +46,7 @@ class Fronts:
         self._fronts: dict[str, _Front] = {}
 
     def of(self, queue: str) -> Place:
-        """From where to look for jobs."""
+        """Return the place from which to look for jobs."""
         front = self._fronts.get(queue)
         if front is None or self._elapsed() >= front.until:
             return EVERYTHING
@@ -54,10 +55,10 @@ class Fronts:
     def note(
         self, queue: str, start: Place, first: Place | None, *, walked: int, asked: int, got: int
     ) -> bool:
-        """Learn from a claim; False when jobs before its ``start`` may have been left out.
+        """Learn from a claim. False when jobs before its ``start`` may have been left out.
 
-        :param first: where the first claimed job stood
-        :param walked: entries that were passed
+        :param first: the place of the first claimed job
+        :param walked: index entries that were passed
         """
         if not asked:
             return True

@@ -1,4 +1,4 @@
-"""Many rows in one statement: an array per column, which one plan serves whatever their number."""
+"""Many rows in one statement: an array per column, and one plan for any number of rows."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,13 +10,13 @@ _dialect: Any = postgresql.dialect()  # type: ignore[no-untyped-call]
 
 
 def arrays(columns: Mapping[str, Any]) -> str:
-    """``unnest(...)`` of one array parameter per name, of the types given."""
+    """Return ``unnest(...)`` of one array parameter per name, of the types given."""
     casts = ", ".join(f"CAST(:{name} AS {_type_name(kind)}[])" for name, kind in columns.items())
     return f"unnest({casts})"
 
 
 def columns_of(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> dict[str, list[Any]]:
-    """The rows, turned into one list per name."""
+    """Turn the rows into one list per name."""
     return {name: [row[name] for row in rows] for name in names}
 
 
@@ -39,12 +39,12 @@ class InsertMany:
         )
 
     def run(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> int:
-        """Insert the rows, in their order; how many went in."""
+        """Insert the rows in their order, and return how many were inserted."""
         return connection.execute(self._statement, columns_of(rows, self._names)).rowcount
 
 
 def insert_many(table: Table) -> InsertMany:
-    """For all columns that a new row of the table gives."""
+    """Make the INSERT for all columns that a new row of the table gives."""
     return InsertMany(table, [column for column in table.columns if column.name in _NEW_JOB])
 
 

@@ -1,4 +1,4 @@
-"""The renewal of claims by a beat, which waits for nobody."""
+"""Renews claims for a beat, without waiting for locks."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -8,8 +8,8 @@ from sqlalchemy import ARRAY, BigInteger, Text, bindparam, text
 from forge_jobs.storage.sql.base.tables import CLAIMED
 from forge_jobs.storage.sql.base.transaction import Tx
 
-# A row that somebody has locked is in use: it counts as held, and whoever looks for silent claims
-# passes it over too.
+# A locked row is in use: its claim counts as held, and the search for stale claims skips the row
+# too.
 _RENEW = text(
     f"""
     WITH free AS (

@@ -10,11 +10,11 @@ from forge_jobs.storage.sql.base.job_rows import Succeeded
 from forge_jobs.storage.sql.base.transaction import Tx
 from forge_jobs.storage.sql.jobs.endings import SUCCEED, columns, owner_of
 
-# kept:  not read as JSON, which would refuse the ends of all queues for one that is none
+# kept:  not read as JSON, because one invalid text would refuse the ends of all queues
 # item:  the claims that hold their jobs, each looked up and locked by itself, in id order, which
 #        one more join could change
-# ended: what is locked stays as it was found, so this looks at no more than the id; did it, a
-#        planner that knows of no claimed job would walk all of them for each
+# ended: a locked row stays as found, so the id is the only condition. With further conditions a
+#        planner that knows of no claimed job would walk all claimed jobs for each id.
 _STEPS = f"""
     kept AS MATERIALIZED (
         SELECT name, substring(retention FROM '"done" *: *"([^"]*)"') AS kept_for FROM forge_queues
@@ -45,10 +45,10 @@ _STEPS = f"""
 
 
 def success_steps(*, only: str = "true", locked: str = "") -> str:
-    """From ``:now`` on, everything that the end of ``:ids`` is but its answer.
+    """Return the steps that end the jobs ``:ids`` from ``:now`` on, without the final SELECT.
 
-    :param only: which of the jobs may be ended
-    :param locked: what to do about those that somebody else has locked; nothing: wait
+    :param only: a condition of the jobs that may be ended
+    :param locked: the clause for rows locked by other transactions. Empty: wait
     """
     return _STEPS.format(only=only, locked=locked)
 
