@@ -1,7 +1,7 @@
 """Runs a transaction script inside a transaction that a caller holds open.
 
-The script commits or rolls back with the caller. A script that fails leaves nothing behind in
-the caller's transaction either, and the transaction can go on: it runs in a savepoint.
+The script commits or rolls back with the caller. A script runs in a savepoint: a failed script
+leaves nothing behind in the caller's transaction, and that transaction can go on.
 """
 
 from collections.abc import Callable
@@ -28,12 +28,12 @@ async def run_in_callers_transaction(
     store_id: str,
     short: Callable[[Connection], R | None] = lambda _: None,
 ) -> R:
-    """Run ``script`` on an SQLAlchemy Connection, AsyncConnection, Session or AsyncSession, or on a
-    connection of the store's own driver.
+    """Run ``script`` on a caller's SQLAlchemy connection or session, or driver connection.
 
-    On the synchronous ones it runs in the calling thread, without awaiting anything.
+    A Connection or Session runs the script in the calling thread, without awaiting anything. An
+    AsyncConnection, an AsyncSession and a connection of the store's own driver are awaited.
 
-    :param short: tried first, without a savepoint. None: it has done nothing
+    :param short: tried first, without a savepoint. None: ``short`` has done nothing
     :raises InvalidInput: ``connection`` is something else, or is of another database
     """
 
@@ -41,7 +41,7 @@ async def run_in_callers_transaction(
         return _run(plain, script, flavor, store_id, short)
 
     def on_session(session: Session) -> R:
-        # Connecting flushes nothing; it begins the session's transaction if none is open.
+        # Connecting flushes nothing, and begins the session's transaction if none is open.
         return on_connection(session.connection())
 
     expected: tuple[type[Exception], ...] = (*flavor.driver_errors, OSError)
@@ -92,8 +92,8 @@ def _run(
                 with flavor.inside(connection):
                     tx = Tx(connection, flavor, None)
                     result = script(tx)
-                    # The news is read from the database by whoever watches it, after the
-                    # caller's commit.
+                    # After the caller's commit, watchers of the database read the raised signals
+                    # there.
                     tx.finish()
                     return result
         except Again:

@@ -1,4 +1,4 @@
-"""What the stores need of the connections to one SQL database."""
+"""The interface that stores need of the connections to one SQL database."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -17,39 +17,39 @@ class Database(Protocol):
 
     @property
     def flavor(self) -> Flavor:
-        """What this database does its own way."""
+        """The SQL and settings that differ on this database."""
         ...
 
     @property
     def store_id(self) -> str:
-        """Equal for all bundles on one store, whatever name they opened it by."""
+        """Equal for all bundles on one store, opened by any name."""
         ...
 
     async def write(self, script: Script[R], *, patient: bool = True, synced: bool = True) -> R:
-        """Run ``script`` in one write transaction and wake those whom it concerns.
+        """Run ``script`` in one write transaction and wake waiters.
 
-        It happens wholly or not at all, also when the caller is cancelled meanwhile. The script
-        may run several times, each time in a new transaction after the last was rolled back.
+        All or nothing, also when the caller is cancelled meanwhile. The script may run several
+        times, each time in a new transaction after the last was rolled back.
 
-        :param patient: wait for what others have locked as long as any call may take; else for
-            a moment, where single rows are locked
-        :param synced: keep it across a loss of power, as far as the store was told to keep
-            anything; else the database may leave that to the next commit that is synced
-        :raises Locked: others held something for longer than that moment
+        :param patient: wait for locks as long as any call may take. Otherwise wait only for a
+            moment, where single rows are locked
+        :param synced: keep the commit across a loss of power, as far as the store was told to.
+            Otherwise the database may leave that to the next synced commit
+        :raises Locked: another transaction held a lock for longer than that moment
         """
         ...
 
     async def write_then(
         self, script: Script[S], then: Callable[[S], R], *, synced: bool = True
     ) -> R:
-        """:meth:`write`, and ``then`` with what it returned, once nothing is locked any more.
+        """Run :meth:`write`, and then ``then`` on the result, once nothing is locked any more.
 
-        For what takes time and needs no transaction. Whatever ``then`` raises undoes nothing.
+        For slow work that needs no transaction. An error of ``then`` undoes nothing.
         """
         ...
 
     async def read(self, script: Script[R]) -> R:
-        """Run ``script`` on one snapshot. It must not write."""
+        """Run ``script`` on one snapshot. ``script`` must not write."""
         ...
 
     async def wait(self, queues: frozenset[str], at_most: timedelta, waiter: object | None) -> Wake:

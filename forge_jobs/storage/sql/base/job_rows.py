@@ -26,7 +26,7 @@ from forge_jobs.storage.salvage import UNREADABLE, Fields
 
 JobRow = Row[Any]
 
-# Looked up once: an enum's ``value`` is slower than all else of a row.
+# Looked up once: an enum's ``value`` is slower than all other work on a row.
 _BLOCKED, _PENDING = JobStatus.BLOCKED.value, JobStatus.PENDING.value
 _ENQUEUED = Cause.ENQUEUED.value
 
@@ -41,8 +41,8 @@ class Picked(NamedTuple):
     """The claims of one call.
 
     :ivar rows: as they were before they were claimed, in the queue's order
-    :ivar is_cut: there was more, beyond the bytes that the call may bring
-    :ivar elsewhere: kinds of jobs that were met, which other pods know; some or all
+    :ivar is_cut: more jobs were due, beyond the bytes of one call
+    :ivar elsewhere: kinds of jobs that were met, which other pods know. Some or all
     """
 
     rows: list[JobRow]
@@ -62,7 +62,7 @@ class Succeeded(NamedTuple):
 class Ended(NamedTuple):
     """The overdue jobs of one queue and status, oldest first.
 
-    :param rule: the retention by which they are
+    :param rule: the retention that these jobs have outlived
     :param until: the time of the last of them
     :param last: the id of the last of them
     :param since: the time of the last that was dealt with
@@ -86,31 +86,31 @@ class Unreadable(NamedTuple):
 
 
 def instant(microseconds: int | None) -> datetime | None:
-    """A nullable instant."""
+    """Return a nullable instant."""
     return None if microseconds is None else from_us(microseconds)
 
 
 def duration(microseconds: int | None) -> timedelta | None:
-    """A nullable duration."""
+    """Return a nullable duration."""
     return None if microseconds is None else timedelta(microseconds=microseconds)
 
 
 def micros(value: datetime | timedelta | None) -> int | None:
-    """A nullable instant or duration as it is stored."""
+    """Return a nullable instant or duration as stored."""
     if value is None:
         return None
     return to_us(value) if isinstance(value, datetime) else duration_us(value)
 
 
 def due_at(request: NewJob, now: int) -> int:
-    """When a request that is accepted at ``now`` falls due."""
+    """Return the due time of a request that is accepted at ``now``."""
     if request.delay is not None:
         return now + duration_us(request.delay)
     return now if request.run_at is None else to_us(request.run_at)
 
 
 def new_job_values(request: NewJob, now: int, *, has_children: bool) -> dict[str, object]:
-    """The row of a request that is accepted at ``now``."""
+    """Return the row of a request that is accepted at ``now``."""
     due = due_at(request, now)
     asked = request.run_at is not None or request.delay is not None
     return {
@@ -141,24 +141,24 @@ def new_job_values(request: NewJob, now: int, *, has_children: bool) -> dict[str
 
 
 def encode_tags(tags: Sequence[str]) -> str:
-    """Tags as they are stored."""
+    """Return tags as stored."""
     return _encode(tags).decode() if tags else "[]"
 
 
 def tag_patterns(tag: str) -> tuple[str, str]:
-    """One of these is in the column ``tags`` when the tag is among them, and only then.
+    """Return two patterns. The column ``tags`` contains one of them exactly when it has the tag.
 
-    Inside a tag a quote follows a backslash, and no tag holds a comma: so a quote that follows a
-    bracket or a comma begins a tag, and the next one that follows no backslash ends it.
+    Inside a tag a quote follows a backslash, and no tag holds a comma. So a quote that follows a
+    bracket or a comma begins a tag, and the next quote without a backslash before ends that tag.
     """
     quoted = _encode(tag).decode()
     return f"[{quoted}", f",{quoted}"
 
 
 def append_error(errors: str, error: ErrorRecord, now: int) -> str:
-    """The column ``errors`` with one more record; the oldest beyond the bound go.
+    """Return the column ``errors`` with one more record. The oldest beyond the bound go.
 
-    Records that this release cannot read stay as they are. What is no list at all goes.
+    Records that this release cannot read stay as they are. A text that is no list at all goes.
     """
     stamped = _encode(msgspec.structs.replace(error, at=from_us(now)))
     try:
@@ -170,10 +170,10 @@ def append_error(errors: str, error: ErrorRecord, now: int) -> str:
 
 
 def claimed_job(row: Any, host_id: HostId) -> ClaimedJob:
-    """A row read before the pod claimed it, as the claim that was made of it.
+    """Return the pod's claim of a row that was read before the claim.
 
-    :param row: with the columns as attributes; ``token`` is the claim's already
-    :raises UNREADABLE: a field of it cannot be read
+    :param row: with the columns as attributes, except that ``token`` is the claim's already
+    :raises UNREADABLE: a field of the row cannot be read
     """
     if row.metadata != "{}":
         _decode_metadata(row.metadata)
@@ -192,7 +192,7 @@ def claimed_job(row: Any, host_id: HostId) -> ClaimedJob:
         metadata=row.metadata,
         trace=row.trace,
         run_at=due_at,
-        # Mostly the same, and worked out for each claim.
+        # The two are mostly the same, and this runs for each claim.
         enqueued_at=due_at if row.enqueued_at == row.run_at else from_us(row.enqueued_at),
         keep_result=bool(row.keep_result),
         cancel_requested=bool(row.cancel_requested),
@@ -202,7 +202,7 @@ def claimed_job(row: Any, host_id: HostId) -> ClaimedJob:
 
 
 def claimed_jobs(rows: Iterable[Any], host_id: HostId) -> tuple[list[ClaimedJob], list[Unreadable]]:
-    """The claims that the pod has made of the rows, and those of jobs that cannot be read."""
+    """Return the claims that the pod has made of the rows, and those of unreadable jobs."""
     claimed: list[ClaimedJob] = []
     unreadable: list[Unreadable] = []
     for row in rows:
@@ -215,7 +215,7 @@ def claimed_jobs(rows: Iterable[Any], host_id: HostId) -> tuple[list[ClaimedJob]
 
 
 def job(row: JobRow, waits_for: Mapping[str, EdgeState]) -> Job:
-    """A whole row, with what it waits for."""
+    """Return the job of a whole row, with the parents that the job waits for."""
     parents = sorted(waits_for)
     read = Fields({**row._mapping})
     cause = read.member("cause", Cause.ENQUEUED)
@@ -260,7 +260,7 @@ def job(row: JobRow, waits_for: Mapping[str, EdgeState]) -> Job:
 
 
 def job_summary(row: JobRow) -> JobSummary:
-    """A line of a list."""
+    """Return the line of a job in a list."""
     read = Fields({**row._mapping})
     errors: tuple[ErrorRecord, ...] = ()
     if row.errors != "[]":

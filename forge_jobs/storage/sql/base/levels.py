@@ -8,11 +8,11 @@ from forge_jobs.storage.sql.base.tables import READY, jobs
 
 
 def levels_of(queue: ColumnElement[str]) -> CTE:
-    """Each of these queues with each priority that its ready jobs have.
+    """Select each of these queues with each priority of the queue's ready jobs.
 
-    One step by the index for each priority, however many jobs have it.
+    One index step for each priority, for any number of jobs.
 
-    :param queue: a column of queue names, without repetition; its key is the key of the names
+    :param queue: a column of queue names, without repetition. Its key is the key of the names
     :return: the names, and ``priority``. A last row of each queue has the priority NULL
     """
     found = select(queue, _lowest(queue).label("priority")).cte("levels", recursive=True)
@@ -32,7 +32,7 @@ def _lowest(queue: Any, *above: Any) -> Any:
 
 
 def kinds_of(queue: ColumnElement[str]) -> Select[Any]:
-    """The kinds of the ready jobs of a queue, one step by the index for each. The last is NULL."""
+    """Select the kinds of the ready jobs of a queue, one index step for each. The last is NULL."""
     found = select(_first_kind(queue).label("kind")).cte("kinds", recursive=True)
     higher = _first_kind(queue, jobs.c.kind > found.c.kind)
     found = found.union_all(select(higher).where(found.c.kind.is_not(None)))

@@ -1,7 +1,7 @@
 """Lists of values in statements.
 
-``column IN (...)`` is another text for every length, which is compiled, parsed and planned anew.
-So the list is one value: an array on Postgres, a JSON text on SQLite.
+``column IN (...)`` is another text for every length, which is compiled, parsed and planned anew. So
+a list is sent as one value: an array on Postgres, a JSON text on SQLite.
 """
 
 import json
@@ -23,18 +23,18 @@ class _JsonList(TypeDecorator[Any]):
     cache_ok = True
 
     def process_bind_param(self, value: Iterable[Any] | None, dialect: Dialect) -> str:
-        # What is no valid text stays in it as it is: the driver refuses it as anywhere else.
+        # An invalid text stays as given: the driver refuses it as anywhere else.
         return json.dumps(list(value or ()), ensure_ascii=False)
 
 
 class _OneOf(FunctionElement[Any]):
-    """The condition written both ways; each database takes its own."""
+    """The condition written both ways. Each database has one of them."""
 
     inherit_cache = True
 
 
 def one_of(column: ColumnElement[Any], parameter: str) -> Any:
-    """Whether the column is among the values of a list parameter."""
+    """Return the condition that the column is among the values of a list parameter."""
     listed = func.json_each(bindparam(parameter, type_=_JsonList())).table_valued("value")
     array: Any = bindparam(parameter, type_=ARRAY(column.type))
     return _OneOf(column.in_(select(listed.c.value)), column == func.any(array))
@@ -58,7 +58,7 @@ _PORTION = 1000
 
 
 def portions(values: Iterable[T]) -> Iterator[Sequence[T]]:
-    """The values in lists that are short enough for one ``IN (...)``."""
+    """Split the values into lists that are short enough for one ``IN (...)``."""
     iterator = iter(values)
     while portion := list(islice(iterator, _PORTION)):
         yield portion

@@ -1,8 +1,8 @@
-"""Locks of jobs that wait for nobody's open transaction.
+"""Locks of jobs, without waiting for callers' open transactions.
 
-Calls of ours hold a row for milliseconds, callers' transactions as long as they like. So what
-is locked is passed over, tried again for a moment, and then left to a later call. Nothing of it
-waits inside the database, so in whatever order rows are met, no two calls stop each other.
+Calls of the store hold a row for milliseconds, callers' transactions as long as they like. So
+locked rows are skipped, tried again for a moment, and then left to a later call. No call waits
+inside the database, so no two calls deadlock, in whatever order they meet rows.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,10 +15,10 @@ from forge_jobs.storage.sql.base.lists import portions
 from forge_jobs.storage.sql.base.transaction import Tx
 
 PAUSES_S = (0.002, 0.004, 0.008, 0.016, 0.032)
-"""Between the tries of a call for which workers wait."""
+"""Seconds between the tries of a call for which workers wait."""
 
 LONGER_PAUSES_S = (*PAUSES_S, 0.064, 0.128, 0.256)
-"""Of a call for which a person waits, and which answers for what it leaves."""
+"""The same of a call for which a person waits, and which reports the jobs that it leaves."""
 
 _PAUSE = text("SELECT pg_sleep(:seconds)")
 
@@ -26,7 +26,7 @@ _PAUSE = text("SELECT pg_sleep(:seconds)")
 class Rows(dict[str, JobRow]):
     """Jobs by id, locked by the call.
 
-    :ivar kept: as they are committed, those that somebody else has kept locked
+    :ivar kept: jobs that another transaction has kept locked, as committed
     """
 
     def __init__(self) -> None:
@@ -35,10 +35,10 @@ class Rows(dict[str, JobRow]):
 
 
 class Lockable:
-    """A look at jobs, those of the list parameter ``ids`` and in their order, that may lock them.
+    """A query of jobs by the list parameter ``ids``, in the order of ids, that may lock them.
 
     Where a user's table has a foreign key to jobs, an open insert there keeps the ids of its jobs.
-    It is in nobody's way who leaves the id alone.
+    That is in the way only of calls that change an id or remove the job.
 
     :param removes: the jobs are locked to be removed
     """
@@ -49,7 +49,8 @@ class Lockable:
         self._passing = look.with_for_update(key_share=not removes, skip_locked=True)
 
     def lock(self, tx: Tx, ids: Iterable[str], pauses: Sequence[float] = PAUSES_S) -> Rows:
-        """The jobs that there are of ``ids``. In a caller's own transaction all are waited for."""
+        """Lock and return existing jobs of ``ids``. In a caller's own transaction all are waited
+        for."""
         wanted = sorted(set(ids))
         if tx.is_callers or not tx.flavor.locks_rows:
             return _found(tx, self._waiting, wanted)
@@ -66,16 +67,16 @@ class Lockable:
         return rows
 
     def read(self, tx: Tx, ids: Iterable[str]) -> Rows:
-        """The jobs as they are committed."""
+        """Return the jobs as committed."""
         return _found(tx, self._look, sorted(set(ids)))
 
     def lock_free(self, tx: Tx, ids: Iterable[str]) -> Rows:
-        """Those that nobody else has locked."""
+        """Lock and return the jobs that no other transaction has locked."""
         return _found(tx, self._passing, sorted(set(ids)))
 
 
 def pause(tx: Tx, seconds: float) -> None:
-    """Give others the time to end what they do. Only where rows can be locked."""
+    """Give other transactions time to end. Only where rows can be locked."""
     tx.execute(_PAUSE, {"seconds": seconds})
 
 

@@ -4,8 +4,8 @@ Instants are microseconds since the epoch (UTC) and durations microseconds, both
 sortable, the same on both. Statuses are the text of their enum, JSON is text kept byte for byte.
 Every name starts with ``forge_``, because the tables may live beside an application's own.
 
-Index predicates are spelled into the SQL: a planner uses a partial index only when it can see
-the status in the query's text, so statements repeat these fragments word for word.
+Index predicates are spelled into the SQL. A planner uses a partial index only when the query's text
+contains the status, so statements repeat these fragments word for word.
 """
 
 from sqlalchemy import (
@@ -24,17 +24,17 @@ from sqlalchemy.dialects import postgresql
 metadata = MetaData()
 
 _SERIAL = BigInteger().with_variant(Integer, "sqlite")
-"""SQLite numbers rows by itself only under the plain name INTEGER."""
+"""SQLite numbers rows automatically only under the plain name INTEGER."""
 
 TEXT = Text().with_variant(postgresql.TEXT(collation="C"), "postgresql")
-"""Compared byte by byte, as SQLite and Python do, whatever the locale of the database."""
+"""Compared byte by byte, as SQLite and Python do, in any locale of the database."""
 
 _HOT = {
-    # Room on each page for the next versions of its rows, so that a beat writes to no index.
+    # Room on each page for the next versions of the page's rows, so that a beat writes to no index.
     "fillfactor": 70,
-    # By count where the table is small, and by a hundredth where it is big: a fifth of a million
-    # finished jobs would be a long time coming, and 2,000 rows of ten million are there each
-    # minute, for which a vacuum and an analyze would read gigabytes.
+    # By count where the table is small, and by a hundredth where the table is big. The default of a
+    # fifth would let a fifth of a million finished jobs pile up. A fixed 2,000 rows of ten million
+    # would be reached each minute, and each vacuum and analyze would read gigabytes.
     "autovacuum_vacuum_scale_factor": 0.01,
     "autovacuum_vacuum_threshold": 2000,
     "autovacuum_analyze_scale_factor": 0.02,
@@ -66,7 +66,7 @@ jobs = Table(
     Column("cause", TEXT, nullable=False),
     Column("hold", TEXT),
     Column("priority", Integer, nullable=False),
-    # When it may be claimed. Blocked: what was asked for, or the time of the enqueue.
+    # When the job may be claimed. Blocked: the requested time, or the time of the enqueue.
     Column("run_at", BigInteger, nullable=False),
     Column("requested_run_at", BigInteger),
     Column("enqueued_at", BigInteger, nullable=False),
@@ -78,11 +78,11 @@ jobs = Table(
     Column("snoozes", Integer, nullable=False, server_default="0"),
     # The first snooze or throttle since the enqueue or the last requeue.
     Column("snoozed_at", BigInteger),
-    # What it waits for, or waited for last.
+    # The limit that the job waits for, or waited for last.
     Column("rate_limit", TEXT),
-    # Starts at enqueued_at; each claim's is its time, and one more than the token before at least.
-    # settled_token is the last one that was ended by its owner, so that a repeat of that end is
-    # known; host_id stays then, for the pod is compared too.
+    # Starts at enqueued_at. Each claim's token is its time, and one more than the token before at
+    # least. settled_token is the last token whose owner ended the claim, by which a repeat of that
+    # end is recognised. host_id then stays, for the pod is compared too.
     Column("token", BigInteger, nullable=False),
     Column("settled_token", BigInteger, nullable=False, server_default="0"),
     Column("host_id", TEXT, nullable=False, server_default=""),
@@ -120,13 +120,13 @@ def _job_index(name: str, *columns: str, where: str, unique: bool = False) -> In
 
 
 _job_index("ready", "queue", "priority", "run_at", "id", "kind", where=READY)
-# For claims that meet jobs of kinds that are not theirs.
+# For claims that meet jobs of other pods' kinds.
 _job_index("ready_by_kind", "queue", "kind", "priority", "run_at", "id", where=READY)
 _job_index("held", "queue", "kind", where="hold IS NOT NULL")
 _job_index(
     "unique", "queue", "unique_key", where=f"unique_key IS NOT NULL AND {ACTIVE}", unique=True
 )
-# No index on heartbeat_at: every beat would have to write to it. The claims are few.
+# No index on heartbeat_at: every beat would have to write to the index. The claims are few.
 _job_index("owned", "host_id", "queue", "id", where=CLAIMED)
 _job_index("expiring", "expires_at", "id", where=f"expires_at IS NOT NULL AND {WAITING}")
 _job_index("finished", "queue", "status", "finished_at", "id", where=FINISHED)
@@ -142,10 +142,10 @@ edges = Table(
     Column("parent_id", TEXT, primary_key=True),
     Column("child_queue", TEXT, nullable=False),
     Column("on_failure", TEXT, nullable=False),
-    # What the child makes of the parent: open, held or settled; see model.edges.
+    # The state of the parent for the child: open, held or settled, see model.edges.
     Column("state", TEXT, nullable=False, server_default="open"),
-    # live: the parent's next end is told. told: a handover is under way. left: one is under way,
-    # and the parent was removed. cut: there is nothing more to tell.
+    # live: the parent's next end will make a handover. told: a handover is under way. left: one is
+    # under way, and the parent was removed. cut: no handover can come any more.
     Column("link", TEXT, nullable=False, server_default="live"),
     postgresql_with=_CHURNED,
 )
@@ -177,12 +177,12 @@ queues = Table(
     # JSON of CooldownPolicy and Retention, durations as ISO 8601 to the microsecond.
     Column("cooldown", TEXT, nullable=False),
     Column("retention", TEXT, nullable=False),
-    # JSON of a retry policy; null: the runtime's own.
+    # JSON of a retry policy. null: the runtime's own.
     Column("retry", TEXT, nullable=False),
     # JSON list of setting names.
     Column("overridden", TEXT, nullable=False, server_default="[]"),
     Column("paused", Boolean, nullable=False, server_default=text("false")),
-    # NULL while it is not paused.
+    # NULL while the queue is not paused.
     Column("paused_at", BigInteger),
     # End of the current or last cool-down, NULL before the first.
     Column("cooldown_until", BigInteger),
@@ -202,7 +202,7 @@ pods = Table(
     # JSON lists.
     Column("queues", TEXT, nullable=False),
     Column("kinds", TEXT, nullable=False),
-    # Handlers at once, over all queues; NULL: as many as it has slots.
+    # Handlers at once, over all queues. NULL: as many as the pod has slots.
     Column("concurrency", Integer),
     # JSON object, kind -> queue.
     Column("routes", TEXT, nullable=False, server_default="{}"),
@@ -220,7 +220,7 @@ slots = Table(
     metadata,
     Column("queue", TEXT, primary_key=True),
     Column("host_id", TEXT, primary_key=True),
-    # Of which registration; a row of an older epoch is void.
+    # The epoch of the registration. A row of an older epoch is void.
     Column("epoch", TEXT, nullable=False),
     Column("target", Integer, nullable=False, server_default="0"),
     Column("granted", Integer, nullable=False, server_default="0"),
@@ -231,7 +231,7 @@ Index("forge_slots_by_pod", slots.c.host_id)
 noted_beats = Table(
     "forge_noted_beats",
     metadata,
-    # Claims whose jobs somebody's transaction had locked when their pod last beat for them.
+    # Beats for claims whose jobs a caller's transaction had locked.
     Column("job_id", TEXT, primary_key=True),
     Column("token", BigInteger, nullable=False),
     Column("beat_at", BigInteger, nullable=False),
@@ -256,7 +256,7 @@ rate_limits = Table(
     Column("scope", TEXT, primary_key=True),
     Column("capacity", BigInteger, nullable=False),
     Column("period_us", BigInteger, nullable=False),
-    # The state of the bucket; see the module rate_limits.
+    # The state of the bucket, see the module rate_limits.
     Column("level", BigInteger, nullable=False),
     Column("updated_at", BigInteger, nullable=False),
     # The last turn that was given to a job which waits for tokens.
@@ -288,7 +288,7 @@ counters = Table(
     metadata,
     Column("queue", TEXT, primary_key=True),
     Column("minute", BigInteger, primary_key=True),
-    # "" once rolled up, and for what no pod did.
+    # "" once rolled up, and for changes that no pod made.
     Column("host_id", TEXT, primary_key=True),
     # Which writer's row: concurrent writers never wait for each other's. "" once rolled up.
     Column("part", TEXT, primary_key=True),
@@ -297,7 +297,7 @@ counters = Table(
     postgresql_with=_CHURNED,
 )
 Index("forge_counters_by_minute", counters.c.minute)
-# What a roll-up has still to fold, however much has been folded before.
+# The rows that a roll-up has still to fold, however many were folded before.
 Index(
     "forge_counters_unfolded",
     counters.c.minute,
@@ -333,7 +333,7 @@ gauges = Table(
     Column("gauges", TEXT, nullable=False),
 )
 
-# What is past its minutes: one row per hour.
+# Minutes past their retention: one row per hour.
 hours = Table(
     "forge_hours",
     metadata,
@@ -375,6 +375,6 @@ signals = Table(
     metadata,
     # "handover", "beat", "fleet", or "queue:" and a queue's name.
     Column("topic", TEXT, primary_key=True),
-    # Grows by one with each commit that has news; how other processes notice.
+    # Grows by one with each commit that wakes waiters of the topic, which other processes watch.
     Column("seq", BigInteger, nullable=False),
 )

@@ -1,7 +1,7 @@
-"""One unit of work on a synchronous connection: what every transaction script gets.
+"""Transactions on a synchronous connection: the object that every transaction script gets.
 
-A script is a plain function of a :class:`Tx`. It runs unchanged in the store's own
-transaction, and in one that a caller holds open.
+A script is a plain function of a :class:`Tx`. The same script runs in the store's own transaction,
+and in one that a caller holds open.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 MINUTE_US = 60_000_000
 
 KINDS = "kinds"
-"""A lock by name: of the kinds that live pods know."""
+"""A named lock: of the kinds that live pods know."""
 
 REVIVALS = "revivals"
-"""A lock by name: of claims that are being taken from silent owners."""
+"""A named lock: of claims that are being taken from silent owners."""
 
 _BLOCK = 16
-"""Rows that are read at once while somebody asks whether they are enough: some may be of 1 MiB."""
+"""Rows to read before each check whether they are enough: a row may be of 1 MiB."""
 
 _COUNTER_KEY = ("queue", "minute", "host_id", "part", "name")
 
@@ -51,9 +51,9 @@ IsEnough = Callable[[Sequence[Any]], bool]
 
 
 def read_until(fetch: Callable[[int], Sequence[Any]], is_enough: IsEnough) -> list[Any]:
-    """The rows of a cursor up to the block that was enough.
+    """Return the rows of a cursor up to the first block that is enough.
 
-    :param fetch: the next rows, as many as it is told at most
+    :param fetch: returns the next rows, at most as many as given
     """
     rows: list[Any] = []
     while block := fetch(_BLOCK):
@@ -64,9 +64,9 @@ def read_until(fetch: Callable[[int], Sequence[Any]], is_enough: IsEnough) -> li
 
 
 class Often:
-    """A statement of calls that are made for every job: a store may run it without SQLAlchemy.
+    """A hot statement, run for every job. A store may run it without SQLAlchemy.
 
-    So its values are plain ones, and of its rows only names and values count.
+    So the values are plain ones, and of the rows only names and values count.
     """
 
     def __init__(self, core: Executable) -> None:
@@ -76,13 +76,13 @@ class Often:
 class Tx:
     """A connection inside a transaction, with the time of the call.
 
-    Counts and wake-ups are collected and written once, by :meth:`finish`, just before the
-    commit: one row per counter however many jobs a batch changes.
+    Counts and wake-ups are collected and written once, by :meth:`finish`, just before the commit:
+    one row per counter however many jobs a batch changes.
 
-    :param known_queues: queues that have had a row; one that an operator has deleted elsewhere
-        since is made again by the next sweep
-    :param part: whose counter rows these are; None: rows of this transaction alone, because it
-        may stay open for long and others must not wait for it
+    :param known_queues: queues that have had a row. If another process has deleted one since, the
+        next sweep creates the row again
+    :param part: the writer whose counter rows these are. None: rows of this transaction alone,
+        because a caller's transaction may stay open for long and others must not wait
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class Tx:
 
     @property
     def is_callers(self) -> bool:
-        """Whether the transaction is a caller's, with whatever snapshot and locks it has."""
+        """Whether the transaction is a caller's, with a snapshot and locks of the caller's."""
         return self._part is None
 
     @property
@@ -119,7 +119,7 @@ class Tx:
         statement: Executable,
         parameters: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
     ) -> CursorResult[*tuple[Any, ...]]:
-        """Run one statement; a sequence of parameters runs it once for each."""
+        """Run one statement, for a sequence of parameters once for each."""
         return self.connection.execute(statement, parameters)
 
     def rows(
@@ -128,9 +128,11 @@ class Tx:
         parameters: Mapping[str, object],
         is_enough: IsEnough | None = None,
     ) -> Sequence[Any]:
-        """Run it; all its rows, with the columns as attributes. Truth values may be 0 and 1.
+        """Run a hot statement, and return its rows with the columns as attributes.
 
-        :param is_enough: is shown what was read, a few rows at a time; whether to stop there
+        Truth values may be 0 and 1.
+
+        :param is_enough: gets the rows read so far, a few at a time, and returns True to stop there
         """
         found = self.execute(statement.core, parameters)
         if not found.returns_rows:
@@ -142,7 +144,8 @@ class Tx:
         return rows
 
     def put(self, statement: Often, rows: Sequence[Mapping[str, object]]) -> None:
-        """Run it once for each of the rows, of which there are some, all of the same columns."""
+        """Run a hot statement once for each of the rows, of which there are some, all of the same
+        columns."""
         self.execute(statement.core, rows)
 
     def count(self, queue: str, name: str, host_id: str = "", by: int = 1) -> None:
@@ -152,33 +155,34 @@ class Tx:
         self._counts[key] = self._counts.get(key, 0) + by
 
     def wake_queue(self, queue: str) -> None:
-        """The queue may have due work."""
+        """Wake waiters of the queue, which may have due work."""
         self._topics[QUEUE + queue] = None
 
     def wake_queues(self, queues: Iterable[str]) -> None:
-        """Each of the queues may have due work."""
+        """Wake waiters of the queues, which may have due work."""
         for queue in queues:
             self.wake_queue(queue)
 
     def wake_beats(self) -> None:
-        """Pods should beat now."""
+        """Make pods beat now."""
         self._topics[BEAT] = None
 
     def wake_fleet(self) -> None:
-        """The coordinator should look."""
+        """Wake the coordinator."""
         self._topics[FLEET] = None
 
     def wake_handover(self) -> None:
-        """A handover waits to be delivered."""
+        """Wake the delivery of handovers."""
         self._topics[HANDOVER] = None
 
     @property
     def topics(self) -> list[str]:
-        """What has news."""
+        """The topics to wake."""
         return list(self._topics)
 
     def finish(self) -> list[tuple[str, int]]:
-        """Write what was collected; the topics that have news, with their sequence numbers."""
+        """Write the collected counts and signals. Return the raised topics with their sequence
+        numbers."""
         if self._counts:
             self._write_counts()
         return self.flavor.signal(self, list(self._topics)) if self._topics else []
@@ -204,28 +208,28 @@ class Tx:
 
 
 class Flavor(Protocol):
-    """What one database does its own way."""
+    """The SQL and settings that differ between databases."""
 
     name: str
     locks_rows: bool
     """Whether a transaction that is open may hold single rows: False where it holds all or none."""
     hold_s: float
-    """How long a batch of housekeeping may hold others up at first, its commit apart."""
+    """How long a batch of housekeeping may delay others at first, without the commit."""
     most_hold_s: float
-    """The same with its commit, which is measured: the next batch is as much shorter."""
+    """The same with the commit, whose time is measured and shortens the next batch."""
     driver_errors: tuple[type[Exception], ...]
-    """What drivers raise: their own errors, and those of values they cannot bind."""
+    """Errors of drivers, and of values that they cannot bind."""
 
     def translate(self, error: Exception) -> StorageError:
-        """The error to raise in place of a driver's. No text of the driver is in it."""
+        """Return the error to raise in place of a driver's, without any text of the driver."""
         ...
 
     def now_us(self, connection: Connection) -> int:
-        """The store's own clock."""
+        """Return the time of the store's own clock."""
         ...
 
     def identity(self, connection: Connection) -> str:
-        """Which database the connection is of; equal to the ``store_id`` of stores on it."""
+        """Return the ``store_id`` of stores on the connection's database."""
         ...
 
     def begin(self, connection: Connection) -> None:
@@ -236,30 +240,34 @@ class Flavor(Protocol):
         ...
 
     def inside(self, connection: Connection) -> AbstractContextManager[None]:
-        """What a script needs set in a caller's transaction; as it was before once it succeeds."""
+        """Set what a script needs in a caller's transaction, and restore all settings after
+        success."""
         ...
 
     def borrow(self, connection: object) -> "AbstractAsyncContextManager[AsyncConnection] | None":
-        """A caller's connection of the driver's own, for use by SQLAlchemy; None when it is
-        something else. It must be inside a transaction.
+        """Wrap a caller's driver connection for SQLAlchemy, None when this is something else.
+
+        The connection must be inside a transaction.
         """
         ...
 
     def insert_ignore(self, table: Table) -> Insert:
-        """An INSERT that drops rows which break a unique constraint."""
+        """Return an INSERT that drops rows which break a unique constraint."""
         ...
 
     def insert_add(self, table: Table, keys: Sequence[str], column: str) -> Often:
-        """An INSERT that adds ``column`` to the row that is there already."""
+        """Return an INSERT that adds ``column`` to an existing row."""
         ...
 
     def insert_replace(self, table: Table, keys: Sequence[str]) -> Often:
-        """An INSERT that writes over the row that is there already."""
+        """Return an INSERT that overwrites an existing row."""
         ...
 
     def insert_jobs(self, tx: Tx, rows: Sequence[Mapping[str, object]]) -> int:
-        """Store jobs, in the order of the rows; how many. Those whose id or unique key
-        another transaction has stored meanwhile are left out."""
+        """Store jobs in the order of the rows, and return how many were stored.
+
+        Jobs whose id or unique key another transaction has stored meanwhile are left out.
+        """
         ...
 
     def advance_schedules(
@@ -276,53 +284,62 @@ class Flavor(Protocol):
         ...
 
     def succeed(self, tx: Tx, items: Sequence[tuple[Claim, Transition]]) -> Sequence[Succeeded]:
-        """End the claims that still hold their jobs, but for those that somebody else has locked;
-        the jobs that were ended.
+        """End the claims that still hold their jobs, and return the ended jobs.
+
+        Jobs that another transaction has locked are left out.
 
         :param items: plain successes, of different jobs
         """
         ...
 
     def renew_claims(self, tx: Tx, renewals: Sequence[Mapping[str, object]]) -> set[str]:
-        """Renew claims without waiting for anybody's row lock; the jobs that were not locked.
+        """Renew claims without waiting for row locks, and return the jobs that were not locked.
 
         :param renewals: ``job``, ``held`` (the token), ``worker`` ("" when held ahead)
         """
         ...
 
     def lock(self, connection: Connection, name: str, *, shared: bool = False) -> None:
-        """Keep others from taking the same lock until the end of the transaction."""
+        """Take a named lock until the end of the transaction."""
         ...
 
     def try_lock(self, connection: Connection, name: str) -> bool:
-        """As :meth:`lock`, without waiting; whether the lock was free."""
+        """Take a named lock without waiting, and return whether the lock was free."""
         ...
 
     def overdue(self, tx: Tx, rules: Sequence[tuple[str, str, int]]) -> list[int]:
-        """The places of the rules by which there is anything.
+        """Return the places of the rules by which any job is overdue.
 
         :param rules: queue, status of finished jobs, until which time they have ended
         """
         ...
 
     def next_ended(self, tx: Tx, ended: Sequence[Ended], size: int) -> tuple[Sequence[Any], int]:
-        """The next of these jobs, in order, at most ``size``, locked; of how many of the first
-        entries there are no more. What others have locked is left out."""
+        """Lock and return at most ``size`` of the next overdue jobs, in order.
+
+        Jobs that other transactions have locked are left out.
+
+        :returns: the jobs, and how many of the first entries have no more of them
+        """
         ...
 
     def refusal(self, error: Exception) -> str | None:
-        """What does not let a row be deleted, in words; None when the error says something else."""
+        """Return in words what prevents a row's deletion. None when the error says something
+        else."""
         ...
 
     def place(self, connection: Connection) -> Sequence[str]:
-        """Statements that make the place for the tables, none when it is there."""
+        """Return statements that create the schema for the tables, none when it exists."""
         ...
 
     def contains(self, column: ColumnElement[str], part: str) -> ColumnElement[bool]:
-        """Whether ``part`` occurs in the column, letter for letter."""
+        """Return the condition that ``part`` occurs in the column, letter for letter."""
         ...
 
     def signal(self, tx: Tx, topics: Sequence[str]) -> list[tuple[str, int]]:
-        """Tell other processes, with the commit, that these topics have news. Returns the
-        new sequence number of each, empty when others are told by the database itself."""
+        """Wake other processes, with the commit, for these topics.
+
+        :returns: the new sequence number of each topic, empty when the database itself wakes
+            processes
+        """
         ...

@@ -1,4 +1,4 @@
-"""Jobs that a claim has met and cannot read: put aside, so that they harm no other job."""
+"""Puts unreadable jobs that a claim has met on hold, so that they harm no other job."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -26,14 +26,14 @@ _GIVE_BACK = (
 
 
 def give_back(tx: Tx, claims: Sequence[Claim]) -> None:
-    """End claims of jobs that could not be read; the jobs wait on hold, their attempt unused."""
+    """End claims of unreadable jobs. The jobs wait on hold, their attempt unused."""
     for claim in claims:
         if tx.execute(_GIVE_BACK, {"job": claim.job_id, "held": claim.token}).rowcount:
             tx.count(claim.queue, Cause.RELEASED)
 
 
 def hold(tx: Tx, rows: Sequence[Any]) -> None:
-    """Put jobs on hold that no claim has been made of.
+    """Put jobs on hold that have not been claimed.
 
     :param rows: with values that are not of their columns' types
     """
@@ -43,7 +43,7 @@ def hold(tx: Tx, rows: Sequence[Any]) -> None:
 
 
 class Shapes:
-    """What rows of some columns consist of, in a database that keeps values of any type.
+    """The types of some columns, for a database that keeps values of any type.
 
     :param columns: of the rows, in order
     """
@@ -53,7 +53,7 @@ class Shapes:
         self._good: set[tuple[type, ...]] = set()
 
     def fits(self, row: Sequence[Any]) -> bool:
-        """Whether each value is of its column's type."""
+        """Return whether each value is of its column's type."""
         shape = tuple(map(type, row))
         if shape in self._good:
             return True

@@ -1,4 +1,4 @@
-"""INSERTs that give way to rows which are there already; both databases spell them alike."""
+"""INSERTs with ON CONFLICT, spelled alike by both databases."""
 
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -13,7 +13,7 @@ _DialectInsert = Callable[[Table], Any]
 
 
 class Upserts:
-    """The part of a flavor that every dialect with ON CONFLICT has; each statement is made once.
+    """The part of a flavor that every dialect with ON CONFLICT has. Each statement is made once.
 
     :param insert: the dialect's own
     """

@@ -1,4 +1,4 @@
-"""Copies of a SQLite store, made while programs go on writing to it."""
+"""Copies of a SQLite store, made while programs write to the store."""
 
 import os
 import sqlite3
@@ -10,12 +10,12 @@ from forge_jobs.storage.sql.sqlite.driver_errors import translate
 
 
 def copy(source: Path, target: Path, timeout: float) -> None:
-    """Copy the store as it is at one moment; ``target`` is whole and synced, or not there.
+    """Copy the store as of one moment. ``target`` is then whole and synced, or does not exist.
 
-    The copy is a read transaction: it holds no writer up.
+    The copy is a read transaction, so no writer waits for it.
 
-    :param timeout: seconds for which a lock is waited for
-    :raises InvalidInput: something is at ``target``, or its folder is not there
+    :param timeout: how many seconds to wait for a lock
+    :raises InvalidInput: ``target`` exists already, or its folder is missing
     :raises NotFound: there is no store at ``source``
     """
     if not source.is_file():
@@ -26,11 +26,11 @@ def copy(source: Path, target: Path, timeout: float) -> None:
         raise InvalidInput("target", "is in a folder that does not exist", "make the folder")
     partial = target.with_name(f"{target.name}.partial")
     try:
-        # What an interrupted copy has left.
+        # Left by an interrupted copy.
         partial.unlink(missing_ok=True)
         _copy(source, partial, timeout)
         _sync(partial)
-        # Unlike a rename, a link takes nobody's place.
+        # Unlike a rename, a link never replaces a file.
         os.link(partial, target)
         _sync(target.parent)
     except sqlite3.Error as error:

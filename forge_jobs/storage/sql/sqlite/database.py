@@ -1,9 +1,9 @@
 """The connections of one bundle to a SQLite file, and how a transaction script runs on them.
 
-One writer and one reader, each with a thread of its own. A script runs there from its first
-statement to the commit without coming back to the event loop, so a transaction is never open
-while something else is awaited, and a caller that is cancelled leaves nothing half done: it stops
-waiting, and the script ends by itself.
+One writer and one reader, each with a thread. A script runs there from the first statement to the
+commit without a return to the event loop, so a transaction is never open while the loop awaits
+something else. A caller that is cancelled leaves nothing half done: the caller stops waiting, and
+the script still ends.
 """
 
 import asyncio
@@ -61,15 +61,16 @@ def _text_or_bytes(stored: bytes) -> str | bytes:
 async def on_driver_thread(driver: aiosqlite.Connection, work: Callable[[], R]) -> R:
     """Run ``work`` on the connection's own thread, in one hop.
 
-    aiosqlite offers one hop per statement only. ``_execute``, by which it runs its own functions
-    there, is private: hence the pinned version, and a test that guards what is used of it.
+    aiosqlite offers only one hop per statement. ``_execute``, by which aiosqlite runs its own
+    functions there, is private: hence the pinned version, and a test that guards the private parts
+    in use.
     """
     result: R = await driver._execute(work)  # type: ignore[no-untyped-call]
     return result
 
 
 class SqliteConnection:
-    """One connection with its thread, and a synchronous SQLAlchemy connection on top of it."""
+    """A connection with a thread, and a synchronous SQLAlchemy connection on top."""
 
     def __init__(self, driver: aiosqlite.Connection, timeout: float) -> None:
         self._driver = driver
@@ -83,13 +84,13 @@ class SqliteConnection:
         self._waited_long = False
         self._closing = False
         self._close_by = float("inf")
-        # Each written by one thread only. A call goes on when its caller is cancelled.
+        # Each counter is written by one thread only. A call goes on when its caller is cancelled.
         self._calls_begun = 0
         self._calls_ended = 0
 
     @property
     def is_busy(self) -> bool:
-        """Whether its thread has something to do, or to wait for."""
+        """Whether the thread is running a call or waiting for a lock."""
         return self._calls_begun != self._calls_ended
 
     @classmethod
@@ -99,15 +100,15 @@ class SqliteConnection:
         :raises StorageError: the file cannot be opened or is not a database
         """
         driver = aiosqlite.connect(options.path, isolation_level=None, timeout=0)
-        # Else a program that forgets to close its storage would never end. Killing the thread
-        # then is no worse than killing the process: what was not committed did not happen.
+        # Otherwise a program that forgets to close a storage would never end. Killing the thread
+        # then is no worse than killing the process: uncommitted writes did not happen.
         driver._thread.daemon = True
-        # A thread that waits for the log would hold up the heartbeat, or the file's write lock.
+        # A thread that waits for the log would delay the heartbeat, or keep the file's write lock.
         defer_reports(driver._thread)
         try:
             await driver
         except sqlite3.Error as error:
-            # It has told its thread to stop, but would not wait for that: the thread's last word
+            # aiosqlite has told the thread to stop without waiting: the thread's last callback
             # could then meet an event loop that has ended.
             driver._thread.join()
             raise translate(error) from None
@@ -122,7 +123,7 @@ class SqliteConnection:
     def _prepare(self, options: SqliteOptions, read_only: bool, deadline: float) -> None:
         self.repeated(deadline, lambda: self._raw.execute("PRAGMA journal_mode = WAL").fetchone())
         for pragma in pragmas(options, read_only=read_only):
-            # Some look at the file, which another process may be recovering.
+            # Some pragmas read the file, which another process may be recovering.
             self.repeated(deadline, partial(self._raw.execute, pragma))
         self._syncing = Syncing(self._raw, options.synchronous)
         raw = self._raw
@@ -156,10 +157,11 @@ class SqliteConnection:
             self._calls_ended += 1
 
     def _readable(self, work: Callable[[float], R], deadline: float) -> R:
-        """Do ``work``, again when a text that it met is not UTF-8.
+        """Do ``work``, and do it again when a stored text is not UTF-8.
 
-        Such a text must harm its own record only: from then on it is given as bytes, which are not
-        of the type of its column. Until then the driver decodes texts by itself, which is quicker.
+        Such a text must harm no other record. From then on the driver returns bytes for every text
+        that is not UTF-8, and bytes are not of the column's type. Until then the driver decodes
+        texts, which is quicker.
         """
         try:
             return work(deadline)
@@ -172,9 +174,10 @@ class SqliteConnection:
     def transaction(
         self, begin: str, deadline: float, work: Callable[[Connection], R], *, synced: bool = True
     ) -> R:
-        """Run ``work`` in one transaction; called on the thread.
+        """Run ``work`` in one transaction. Called on the thread.
 
-        ``BEGIN IMMEDIATE`` asks for the write lock first, so nothing inside can find it taken.
+        ``BEGIN IMMEDIATE`` asks for the write lock first, so no later statement can find the lock
+        taken.
         """
         connection, syncing = self._connection, self._syncing
         assert connection is not None
@@ -196,18 +199,19 @@ class SqliteConnection:
                 self._raw.execute("ROLLBACK")
             raise
         finally:
-            # The transaction was ours; SQLAlchemy only has to forget that it saw statements.
+            # This code ends the transaction itself. SQLAlchemy only has to forget that it saw
+            # statements.
             if connection.in_transaction():
                 connection.rollback()
         return result
 
     @property
     def problem(self) -> str:
-        """Why the file must not be used any more; "" when it may."""
+        """Why the file must not be used any more. "" when it may be used."""
         return self._file.problem if self._file else ""
 
     def data_version(self) -> int:
-        """Changes when another connection has committed; called on the thread."""
+        """A number that changes when another connection has committed. Called on the thread."""
         return int(self._raw.execute("PRAGMA data_version").fetchone()[0])
 
     def repeated(self, deadline: float, step: Callable[[], R]) -> R:
@@ -226,7 +230,7 @@ class SqliteConnection:
             self._warn_once(waited)
             if _elapsed() >= min(deadline, self._close_by):
                 raise Unavailable(f"another writer has held the database file for {waited:.0f} s")
-            # In proportion, so that a lock is not left lying for long by those who wait for it.
+            # In proportion to the wait, so that a free lock is taken soon.
             time.sleep(min(max(waited / 8, _SHORTEST_PAUSE_S), _LONGEST_PAUSE_S))
 
     def _warn_once(self, waited: float) -> None:
@@ -241,7 +245,8 @@ class SqliteConnection:
     async def close(self) -> None:
         """Let calls in flight finish, then close. The thread has ended afterwards.
 
-        Those that wait for another program's lock give up soon: it may hold it for ever.
+        Calls that wait for another program's lock give up soon: that program may hold the lock for
+        ever.
         """
         self._closing = True
         self._close_by = _elapsed() + _CLOSE_WITHIN_S
@@ -250,7 +255,8 @@ class SqliteConnection:
                 await on_driver_thread(self._driver, self._let_go)
         finally:
             await self._driver.close()
-            # It has answered and is at its end; without this a caller may see it for a moment.
+            # The thread has answered and is about to end. Without the join a caller may still see
+            # the thread for a moment.
             self._driver._thread.join()
 
     def _let_go(self) -> None:
@@ -292,16 +298,16 @@ class SqliteDatabase:
         self._ringer = Ringer(path) if shared else None
 
     async def write(self, script: Script[R], *, patient: bool = True, synced: bool = True) -> R:
-        """Run ``script`` in one write transaction and tell waiters of its news.
+        """Run ``script`` in one write transaction and wake waiters.
 
-        It happens wholly or not at all, also when the caller is cancelled meanwhile.
+        All or nothing, also when the caller is cancelled meanwhile.
         """
         return await self._writer.run(lambda deadline: self._write(script, deadline, synced))
 
     async def write_then(
         self, script: Script[S], then: Callable[[S], R], *, synced: bool = True
     ) -> R:
-        """See ``Database.write_then``; ``then`` runs on the writer's thread too."""
+        """See ``Database.write_then``. ``then`` runs on the writer's thread too."""
         return await self._writer.run(lambda deadline: then(self._write(script, deadline, synced)))
 
     def _write(self, script: Script[R], deadline: float, synced: bool) -> R:
@@ -323,7 +329,7 @@ class SqliteDatabase:
         return result
 
     async def read(self, script: Script[R]) -> R:
-        """Run ``script`` on one consistent view of the store; it must not write."""
+        """Run ``script`` on one consistent view of the store. ``script`` must not write."""
         reader = self._reader
 
         def once(deadline: float) -> R:
@@ -333,8 +339,8 @@ class SqliteDatabase:
                 lambda connection: script(OwnTx(connection, reader.statements, self.flavor, "")),
             )
 
-        # A reader is in nobody's way, but for a moment while another process recovers the log of
-        # a killed one, or closes the file as the last: then the whole of it is read again.
+        # A reader seldom meets a lock: for a moment while another process recovers the log of a
+        # killed one, or is the last to close the file. Then the whole read is repeated.
         return await reader.run(lambda deadline: reader.repeated(deadline, lambda: once(deadline)))
 
     async def wait(self, queues: frozenset[str], at_most: timedelta, waiter: object | None) -> Wake:
@@ -350,10 +356,12 @@ class SqliteDatabase:
         return StoreHealth(problem=self._writer.problem or self._reader.problem)
 
     async def data_version(self) -> tuple[str, int]:
-        """A number that changes when somebody else has committed, and whose number it is.
+        """Return a number that changes when another connection has committed, and the connection's
+        name.
 
-        The writer's is deaf to what the writer does itself. But when it is in use it may be
-        waiting for a lock: then it is the reader's number, for which the writer is somebody else.
+        The writer's number does not change with the writer's own commits. But a writer in use may
+        be waiting for a lock. Then the reader's number is returned, which the writer's commits do
+        change.
         """
         name, connection = (
             ("reader", self._reader) if self._writer.is_busy else ("writer", self._writer)
@@ -367,7 +375,7 @@ class SqliteDatabase:
         self._closed = True
         self._looker.close()
         self.inboxes.close()
-        # Also in a scope that is cancelled, which is when most stores are closed.
+        # Also in a cancelled scope, which is when most stores are closed.
         with anyio.CancelScope(shield=True):
             try:
                 await self._reader.close()

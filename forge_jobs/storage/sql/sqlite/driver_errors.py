@@ -1,4 +1,4 @@
-"""What a driver's error means, by its code. Driver texts stay here: they may hold paths."""
+"""Translates the driver's errors by their codes. Driver texts stay here: they may hold paths."""
 
 import sqlite3
 
@@ -19,7 +19,8 @@ _UNAVAILABLE = {
     sqlite3.SQLITE_INTERRUPT: "the statement took too long",
 }
 
-# What lies in the values of a call. All other errors may go when somebody has mended something.
+# Errors caused by the values of a call. All other errors may end once an operator has fixed the
+# cause.
 _OF_VALUES = {
     sqlite3.SQLITE_TOOBIG: "is too large for the database",
     sqlite3.SQLITE_CONSTRAINT: "is against a constraint of the database",
@@ -33,24 +34,24 @@ _BROKEN = {
 
 
 def _code(error: BaseException) -> int | None:
-    """SQLite's extended result code, None when the error is not SQLite's."""
+    """Return SQLite's extended result code, None when the error is not SQLite's."""
     original = error.orig if isinstance(error, DBAPIError) else error
     return getattr(original, "sqlite_errorcode", None)
 
 
 def primary_code(error: BaseException) -> int | None:
-    """SQLite's primary result code, None when the error is not SQLite's."""
+    """Return SQLite's primary result code, None when the error is not SQLite's."""
     code = _code(error)
     return None if code is None else code & 0xFF
 
 
 def is_busy(error: BaseException) -> bool:
-    """Whether another connection's lock is in the way, so that trying again may help."""
+    """Return whether another connection's lock is in the way, so that trying again may help."""
     return primary_code(error) in _BUSY
 
 
 def is_not_utf8(error: BaseException) -> bool:
-    """Whether a stored text is not UTF-8. That is the driver's own error, which has no code."""
+    """Return whether a stored text is not UTF-8. The driver's own error for that has no code."""
     original = error.orig if isinstance(error, DBAPIError) else error
     return (
         isinstance(original, sqlite3.OperationalError)
@@ -60,11 +61,11 @@ def is_not_utf8(error: BaseException) -> bool:
 
 
 TRANSLATED = (DBAPIError, sqlite3.Error, OverflowError, UnicodeError)
-"""What a driver raises: its own errors, and those of values it cannot bind."""
+"""Errors of the driver, and of values that the driver cannot bind."""
 
 
 def translate(error: Exception) -> StorageError:
-    """The error to raise in place of a driver's."""
+    """Return the error to raise in place of a driver's."""
     if isinstance(error, OverflowError):
         return InvalidInput("value", "is beyond 64 bits", "give a smaller number or duration")
     if isinstance(error, UnicodeError):
@@ -77,7 +78,7 @@ def translate(error: Exception) -> StorageError:
     if code in _BROKEN:
         return StorageRefused(_BROKEN[code])
     name = getattr(getattr(error, "orig", error), "sqlite_errorname", type(error).__name__)
-    # A trigger says the same of whatever it raises.
+    # A trigger's error has this code for any text.
     if code in _OF_VALUES and _code(error) != sqlite3.SQLITE_CONSTRAINT_TRIGGER:
         return InvalidInput("value", f"{_OF_VALUES[code]} ({name})", "give another value")
     if "no such table" in str(error):

@@ -1,4 +1,4 @@
-"""What SQLite does its own way."""
+"""The SQL and the clock that differ on SQLite."""
 
 import json
 import sqlite3
@@ -36,7 +36,7 @@ from forge_jobs.storage.sql.sqlite.successes import succeed
 
 
 def file_identity(path: Path) -> str:
-    """Equal for all names of one file, different for a copy.
+    """Return a name that is equal for all names of one file, different for a copy.
 
     :raises Unavailable: there is no such file
     """
@@ -72,7 +72,7 @@ _SIGNAL = Often(
 
 
 class SqliteFlavor(Upserts):
-    """SQLite: the host's clock, and a table of sequence numbers that others watch."""
+    """SQLite: the host's clock, and a table of sequence numbers that other processes watch."""
 
     name = "sqlite"
     locks_rows = False
@@ -96,13 +96,14 @@ class SqliteFlavor(Upserts):
         return file_identity(Path(path)) if path else ""
 
     def begin(self, connection: Connection) -> None:
-        # Python's driver begins at the first write only. A savepoint would come before that and
-        # become the transaction itself: its release would commit behind the caller's back.
+        # Python's driver begins a transaction at the first write only. A savepoint before that
+        # would become the transaction itself: releasing the savepoint would commit behind the
+        # caller's back.
         driver: Any = connection.connection.driver_connection
         if driver.in_transaction:
             return
         if driver.isolation_level is None:
-            # Nobody would ever commit what began here.
+            # A transaction begun here would never be committed.
             raise InvalidInput(
                 "connection", "is in autocommit mode, outside a transaction", "begin one first"
             )
@@ -115,7 +116,7 @@ class SqliteFlavor(Upserts):
         return None
 
     def insert_jobs(self, tx: Tx, rows: Sequence[Mapping[str, object]]) -> int:
-        # Nobody can have been faster: the write lock is ours.
+        # No other transaction can have been faster: this one holds the write lock.
         tx.put(_INSERT_JOBS, rows)
         return len(rows)
 
@@ -141,10 +142,10 @@ class SqliteFlavor(Upserts):
         return {str(one["job"]) for one in renewals}
 
     def lock(self, connection: Connection, name: str, *, shared: bool = False) -> None:
-        """The write lock keeps everybody out already."""
+        """Do nothing: the write lock keeps all other writers out already."""
 
     def try_lock(self, connection: Connection, name: str) -> bool:
-        """The write lock is ours already."""
+        """Return True: this transaction holds the write lock already."""
         return True
 
     def overdue(self, tx: Tx, rules: Sequence[tuple[str, str, int]]) -> list[int]:
@@ -169,7 +170,7 @@ class SqliteFlavor(Upserts):
 
 
 def known_signals(connection: Connection) -> list[tuple[str, int]]:
-    """Every topic with its sequence number."""
+    """Return every topic with its sequence number."""
     rows: Any = connection.execute(_ALL_SIGNALS)
     return [(topic, seq) for topic, seq in rows]
 

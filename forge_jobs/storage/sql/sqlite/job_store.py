@@ -1,6 +1,7 @@
 """The jobs of a SQLite store.
 
-Requests whose ids are fresh are stored without a look, and beats are synced only for their news.
+Requests with fresh ids are stored without a lookup, and a beat is synced only when it records a
+start.
 """
 
 import sqlite3
@@ -33,7 +34,7 @@ class SqliteJobStore(SqlJobStore):
             try:
                 return await self._database.write(lambda tx: _store_new(tx, requests))
             except Again:
-                pass  # nothing of it is stored; the long way tells a repeat from a conflict
+                pass  # Nothing is stored. The full script tells a repeat from a conflict.
         return await super().enqueue(requests, connection=connection)
 
     async def heartbeat(

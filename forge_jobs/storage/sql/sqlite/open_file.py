@@ -1,7 +1,7 @@
-"""Whether a database file that is open is still the one at its path.
+"""Checks that an open database file is still the file at its path.
 
-A file that is removed or replaced stays open under whoever has it open. What is written to it then
-is seen by nobody else, and gone with the last process that has it open.
+A file that is removed or replaced stays open in the processes that have it open. Later writes to
+such a file reach no other process, and are lost with the last process that has the file open.
 """
 
 import os
@@ -13,7 +13,7 @@ _Identity = tuple[int, int]
 
 
 class OpenFile:
-    """The files behind one connection, as they were when it was opened.
+    """The files behind one connection, as of the opening.
 
     :param path: of the database file
     """
@@ -24,10 +24,11 @@ class OpenFile:
         self._file_was = _identity(path)
         self._log_was: _Identity | None = None
         self.problem = ""
-        """What the last check has found; "" when all was well."""
+        """The problem that the last check has found, "" for none."""
 
     def check(self) -> None:
-        """Hold the file and its log to what they were; the log is there from the first write on.
+        """Compare the file and its log with the opened ones. The log exists from the first write
+        on.
 
         :raises Unavailable: another file is at the path, or none
         """

@@ -12,7 +12,7 @@ _SYNCHRONOUS = ("full", "normal", "extra", "off")
 
 
 def parse(url: str) -> SqliteAddress:
-    """The file and the options that the URL names.
+    """Return the file and the options that the URL names.
 
     :raises InvalidInput: the URL is wrong (field ``url``)
     """

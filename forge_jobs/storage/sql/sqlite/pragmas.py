@@ -1,21 +1,22 @@
-"""The settings of a connection to a SQLite file, and which of its commits are synced."""
+"""The pragmas of a connection to a SQLite file, and the choice of commits to sync."""
 
 import sqlite3
 from dataclasses import dataclass
 from pathlib import Path
 
 _WAL_LIMIT = 32 * 1024 * 1024
-"""The log shrinks to this after a checkpoint. One is tried at every 16 MB, so that what many
-commits have written to a page goes back to the file once."""
+"""The log shrinks to this after a checkpoint. A checkpoint is tried at every 16 MB, so that the
+changes of many commits to one page are written to the file once."""
 
 _WRITER_CACHE_KIB = 2000
 _READER_CACHE_KIB = 1000
-"""Pages that a connection keeps; the writer's are there within the first 10,000 jobs. More made
+"""Pages that a connection keeps. The writer has all of them within the first 10,000 jobs. More made
 nothing faster, on an empty file and beside 300,000 jobs: the system has the pages too."""
 
 _WITHOUT_SYNC = {"full": "normal", "extra": "normal"}
-"""By the ``synchronous`` of the URL: that of a commit that the next synced one carries. With a
-write-ahead log ``normal`` syncs at checkpoints, where it must, and not at commits."""
+"""By the ``synchronous`` of the URL: the setting of a commit that the next synced commit makes
+durable. With a write-ahead log ``normal`` syncs at checkpoints, where it must, and not at commits.
+"""
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class SqliteOptions:
 
 
 def pragmas(options: SqliteOptions, *, read_only: bool) -> list[str]:
-    """The pragmas of a new connection, in their order."""
+    """Return the pragmas of a new connection, in their order."""
     return [
         f"PRAGMA synchronous = {options.synchronous}",
         f"PRAGMA journal_size_limit = {_WAL_LIMIT}",
@@ -45,11 +46,11 @@ def pragmas(options: SqliteOptions, *, read_only: bool) -> list[str]:
 
 
 class Syncing:
-    """Whether the commits of one connection are synced; used on the connection's thread.
+    """Switches between synced and unsynced commits of one connection, on the connection's thread.
 
-    SQLite refuses to change this inside a transaction, so it is chosen before each.
+    SQLite refuses the switch inside a transaction, so each transaction chooses before its begin.
 
-    :param synchronous: that of the URL, which says how synced commits are synced
+    :param synchronous: the URL's setting, which synced commits use
     """
 
     def __init__(self, raw: sqlite3.Connection, synchronous: str) -> None:

@@ -10,9 +10,9 @@ _KIND = "memory"
 
 
 class PrivateFile:
-    """A private database file that goes with the last bundle that uses it.
+    """A private database file, removed with the last bundle that uses it.
 
-    :raises Unavailable: there is no room for it
+    :raises Unavailable: there is no room for the file
     """
 
     def __init__(self) -> None:
@@ -26,18 +26,19 @@ class PrivateFile:
         self.path = self._folder.path / "jobs.db"
 
     def acquire(self) -> None:
-        """One more bundle uses the file."""
+        """Count one more bundle that uses the file."""
         self._users += 1
 
     def release(self) -> None:
-        """One bundle less; the last one removes the file."""
+        """Count one bundle less. The last one removes the file."""
         self._users -= 1
         if self._users == 0:
             self._folder.remove()
 
 
 def _parent() -> Path:
-    """Shared memory where the system has it, else the folder for temporary files."""
+    """Return the folder of shared memory where the system has one, otherwise that of temporary
+    files."""
     shared_memory = Path("/dev/shm")
     try:
         with tempfile.TemporaryFile(dir=shared_memory):

@@ -1,7 +1,7 @@
-"""Statements that go to the driver as they are: text, values and rows, and nothing between.
+"""Statements that go to the driver directly: text, values and rows.
 
-SQLAlchemy takes longer to run a statement than SQLite does. So those of the calls that are made
-for every job are compiled once, and run on the driver's connection.
+SQLAlchemy takes longer to run a statement than SQLite does. So hot statements are compiled once,
+and run on the driver's connection.
 """
 
 import sqlite3
@@ -45,7 +45,7 @@ class Statements:
 
 
 class Single:
-    """Runs once, and may answer rows."""
+    """A statement that runs once and may answer rows."""
 
     def __init__(self, core: Executable) -> None:
         compiled = _compiled(core, _BY_NAME)
@@ -73,7 +73,7 @@ class Single:
             return ()
         if self._row is None:
             names = [each[0] for each in cursor.description]
-            # What its ``_make`` does, without a frame of Python for each row.
+            # The same as the row type's ``_make``, without a Python frame for each row.
             self._row = partial(tuple.__new__, _row_type("Row", names))
         row = self._row
         if is_enough is None:
@@ -86,8 +86,8 @@ class Single:
 class _Insert:
     """Inserts rows, all of the same columns.
 
-    With every run of an INSERT, SQLite builds anew what its indexes' conditions compare with; so
-    a run takes a block of rows where there are as many.
+    With every run of an INSERT, SQLite prepares the conditions of its indexes anew. So one run
+    takes a block of rows where there are as many.
     """
 
     def __init__(self, core: Insert, columns: tuple[str, ...]) -> None:
@@ -109,7 +109,8 @@ class _Insert:
 
 @cache
 def _single(statement: Often) -> Single:
-    """The statement for all connections of the process: compiling it takes longer than its runs."""
+    """Return the compiled statement, shared by all connections of the process: compiling takes
+    longer than running."""
     return Single(statement.core)
 
 

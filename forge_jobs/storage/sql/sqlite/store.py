@@ -38,7 +38,7 @@ _DURABILITY = {
 
 @dataclass(frozen=True)
 class SqliteAddress:
-    """What a ``sqlite:`` URL says.
+    """The parts of a ``sqlite:`` URL.
 
     :param path: None: a private temporary file
     """
@@ -61,7 +61,7 @@ class SqliteAddress:
 
         @asynccontextmanager
         async def connect(to_change: bool) -> AsyncGenerator[Database]:
-            # Looking makes no file: an empty one that is gone afterwards stands for it.
+            # A look creates no file: a temporary empty one stands for a missing store.
             path = self.path if to_change or self._exists() else None
             private = PrivateFile() if path is None else None
             if private:
@@ -91,14 +91,14 @@ class SqliteAddress:
         return self.path is None or os.path.exists(self.path)
 
     def options(self, path: Path | None = None) -> SqliteOptions:
-        """The options of a connection to the file, or to ``path`` in its place."""
+        """Return the options of a connection to the file, or to ``path`` instead."""
         return SqliteOptions(path or self.path or Path(), self.synchronous, self.timeout)
 
 
 async def open_sqlite(
     address: SqliteAddress, *, clock: Clock | None = None, migrate: bool = False
 ) -> Storage:
-    """Open the file, create or check its schema, and wire the four views."""
+    """Open the file, create or check the schema, and wire the four views."""
     temporary = PrivateFile() if address.path is None else None
     options = address.options(temporary.path if temporary else None)
     used_clock = clock or SystemClock()
@@ -154,7 +154,6 @@ async def open_database(
     """Connect a writer and a reader.
 
     :param shared: other processes may use the file too
-
     :raises StorageError: the file cannot be opened or is not a database
     """
     # Half-open connections would keep their threads.

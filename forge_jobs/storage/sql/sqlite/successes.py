@@ -1,4 +1,4 @@
-"""Plain successes on SQLite: one statement for a batch, which travels as one JSON text."""
+"""Plain successes on SQLite: one statement for a batch, which is sent as one JSON text."""
 
 from collections.abc import Sequence
 
@@ -12,8 +12,8 @@ from forge_jobs.storage.sql.base.tables import CLAIMED
 from forge_jobs.storage.sql.base.transaction import Often, Tx
 from forge_jobs.storage.sql.jobs.endings import SUCCEED, columns, owner_of
 
-# The plus keeps the planner from the index of a pod's claims, which it would go through once for
-# each item.
+# The plus keeps the planner from the index of a pod's claims, which would be scanned once for each
+# item.
 _SUCCEED = Often(
     text(
         f"""

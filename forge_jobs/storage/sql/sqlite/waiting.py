@@ -1,4 +1,5 @@
-"""Waits for work: wake-ups of all processes, and a look at the file for what nobody told."""
+"""Waits for work: wake-ups of all processes, and looks at the file for commits without a
+wake-up."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -16,17 +17,18 @@ from forge_jobs.storage.sql.sqlite.wake_sockets import WakeSocket
 R = TypeVar("R")
 
 _LOOK_EVERY_S = 0.025
-"""Between two looks at the file where other processes cannot wake this one: what they commit is
-seen within 50 ms."""
+"""Seconds between two looks at the file where other processes cannot wake this one: their commits
+are seen within 50 ms."""
 
 _RUNG_LOOK_EVERY_S = 0.1
-"""The same where they can. Programs of other users, or without forge_jobs, still cannot."""
+"""The same where other processes can. Programs of other users, or without forge_jobs, still
+cannot."""
 
 _elapsed = SystemClock().elapsed
 
 
 class Watched(Protocol):
-    """The database file as ``Looker`` needs it."""
+    """The database file as the file watcher needs it."""
 
     path: Path
     notices: Notices
@@ -40,8 +42,8 @@ class Watched(Protocol):
 class Looker:
     """``wait_for_work`` of one bundle, for all its waiters.
 
-    A look costs one hop to a connection's thread and reads one number; only when it has changed,
-    so when somebody has committed, the signals are read.
+    A look costs one hop to a connection's thread and reads one number. Only when another connection
+    has committed, so that the number has changed, are the signals read.
 
     :param shared: other processes may use the file
     """
@@ -57,7 +59,7 @@ class Looker:
     async def wait(self, queues: frozenset[str], at_most: timedelta, waiter: object | None) -> Wake:
         """See ``JobStore.wait_for_work``."""
         if self._shared:
-            # Before the first look, which finds what was committed before.
+            # Before the first look, which finds earlier commits.
             self._shared = False
             self._socket = WakeSocket.open(self._database.path, self._database.notices.tell)
             if self._socket is not None:
@@ -72,8 +74,8 @@ class Looker:
                     await until_set(event, min(end, self._look_at) - now)
                     event.clear()
                     continue
-                # Not more often, though waits be short: whoever is woken is about to use the
-                # writer's thread, and this process is told at once what it has done itself.
+                # No more often, even for short waits: a woken waiter is about to use the writer's
+                # thread, and commits of this process wake its waiters at once.
                 await self._look()
                 self._look_at = _elapsed() + self._look_every
                 if now >= end:
@@ -83,7 +85,7 @@ class Looker:
             inbox.unlisten(event)
 
     def close(self) -> None:
-        """Hear nothing more of other processes."""
+        """Stop receiving wake-ups of other processes."""
         self._shared = False
         if self._socket is not None:
             self._socket.close()
@@ -97,5 +99,5 @@ class Looker:
                 self._database.notices.tell(signals)
                 self._versions[connection] = version
         except Unavailable:
-            # A hint is not worth an error: callers poll, and meet the trouble themselves.
+            # A wake-up is not worth an error: callers poll, and meet the outage themselves.
             return

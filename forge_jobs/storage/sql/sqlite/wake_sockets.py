@@ -1,11 +1,11 @@
-"""Wake-ups between the processes on one database file: a datagram for each commit with hints.
+"""Wake-ups between the processes on one database file: a datagram for each commit with wake-ups.
 
 Every bundle that waits for work binds a datagram socket in a folder beside the file. A bundle that
 commits sends the raised signals to all sockets there, after the commit. Nothing depends on a
-datagram: one that is lost costs the time until the next look at the file.
+datagram: a lost one costs the time until the next look at the file.
 
-The folder belongs to the user who made it and is closed to others. A process of another user, a
-system without such sockets, and a folder that cannot be made: they look at the file instead.
+The folder belongs to the user who made it and is closed to others. Processes of other users,
+systems without such sockets, and processes that cannot make the folder look at the file instead.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ _LARGEST = 128 * 1024
 """Bytes of a datagram: above what the topics of so many signals can take."""
 
 _LONGEST_ADDRESS = 100
-"""Bytes of a socket's path; the system takes 108 with the final zero, or 104."""
+"""Bytes of a socket's path. The system takes 108 with the final zero, or 104."""
 
 _SETTLES_NS = 50_000_000
 """A folder that changed less than this ago may change again without a later time."""
@@ -42,12 +42,12 @@ _decoder = msgspec.msgpack.Decoder(Signals)
 
 
 def folder_of(file: Path) -> Path:
-    """The folder of the sockets of those who wait on a database file."""
+    """Return the folder of the sockets of all waiters on a database file."""
     return file.with_name(file.name + _FOLDER_SUFFIX)
 
 
 class WakeSocket:
-    """The socket by which one bundle hears of the commits of other processes.
+    """The socket by which one bundle receives the wake-ups of other processes.
 
     :param tell: called on the event loop with the signals of each commit
     """
@@ -67,7 +67,7 @@ class WakeSocket:
 
     @classmethod
     def open(cls, file: Path, tell: Callable[[Signals], None]) -> "WakeSocket | None":
-        """Listen beside ``file``; None where that is not possible."""
+        """Listen beside ``file``. None where that is not possible."""
         if not hasattr(socket, "AF_UNIX"):
             return None
         try:
@@ -77,7 +77,7 @@ class WakeSocket:
             return None
 
     def close(self) -> None:
-        """Hear nothing more. Called on the event loop, or after the loop's end."""
+        """Stop listening. Called on the event loop, or after the loop's end."""
         with suppress(RuntimeError):  # the event loop is closed
             self._loop.remove_reader(self._socket.fileno())
         self._socket.close()
@@ -120,7 +120,7 @@ class Ringer:
         self._socket: socket.socket | None = None
 
     def ring(self, signals: Sequence[tuple[str, int]]) -> None:
-        """Send ``signals`` to all but the sockets of this process; returns at once."""
+        """Send ``signals`` to all but the sockets of this process, without waiting."""
         process_id = os.getpid()
         names = [name for name in self._listeners() if _ours.get(name) != process_id]
         if not names:
@@ -146,7 +146,7 @@ class Ringer:
                 self._names = os.listdir(self._folder)
                 is_settled = time.time_ns() - changed_ns > _SETTLES_NS
                 self._changed_ns = changed_ns if is_settled else -1
-        except OSError:  # nobody listens, or not to this user
+        except OSError:  # no listener, or none of this user
             self._changed_ns, self._names = -1, []
         return self._names
 
@@ -156,16 +156,16 @@ class Ringer:
             with _Address(path) as address:
                 self._socket.sendto(message, address)
         except ConnectionRefusedError:
-            # Its process was killed: a socket of this name is bound once only.
+            # The socket's process was killed: a name is bound only once.
             with suppress(OSError):
                 path.unlink()
         except OSError:
-            # Its buffer is full, so that it has enough to look for; or it closed just now.
+            # A full buffer already makes the waiter look, or the socket has just been closed.
             return
 
 
 class _Address:
-    """A path as the address of a socket, for the length of one call, however long the path is."""
+    """The address of a socket at any path, also a long one, for the length of one call."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
