@@ -23,7 +23,7 @@ _LINKED_EDGES = (
     select(edges)
     .where(one_of(edges.c.parent_id, "ids"), text(LINKED))
     .order_by(edges.c.child_id, edges.c.parent_id)
-    # Whoever ends a parent and whoever ends its child meet here: both in this order.
+    # Transactions that end a parent and transactions that end the child lock edges in this order.
     .with_for_update(key_share=True)
 )
 _OF_CHILDREN = (
@@ -67,7 +67,7 @@ def tell_children(tx: Tx, ended: Mapping[str, JobStatus], *, removed: bool = Fal
     """Write a handover for every child that has not settled its edge to one of the parents.
 
     :param ended: parent id -> the terminal status to report
-    :param removed: the parents go: their children hear nothing more of them
+    :param removed: the parents are being removed: no later handover can follow
     """
     told = False
     for ids in portions(ended):
@@ -94,7 +94,7 @@ def _handover_values(edge: Row[Any], status: JobStatus) -> dict[str, str]:
 
 
 def withdraw_news(tx: Tx, parents: Iterable[str]) -> None:
-    """The parents have not ended after all: what is still to be told of them is void."""
+    """Void undelivered handovers of parents that are requeued."""
     for ids in portions(parents):
         if any(edge.link == TOLD for edge in tx.execute(_LINKED_EDGES, {"ids": ids})):
             tx.execute(_WITHDRAW, {"ids": ids})
@@ -102,14 +102,15 @@ def withdraw_news(tx: Tx, parents: Iterable[str]) -> None:
 
 
 def forget_edges(tx: Tx, children: Iterable[str]) -> None:
-    """The jobs go, and with them what they waited for."""
+    """Remove the edges of jobs that are being removed."""
     for ids in portions(children):
         if tx.execute(_OF_CHILDREN_LOCKED, {"ids": ids}).all():
             tx.execute(_FORGET_EDGES, {"ids": ids})
 
 
 def children_kept(tx: Tx, children: Iterable[str]) -> set[str]:
-    """Those of which somebody else has an edge locked; the edges of the others are locked now."""
+    """Lock the edges of the children. Return the children with an edge that another transaction has
+    locked."""
     kept: set[str] = set()
     if tx.flavor.locks_rows:
         for ids in portions(children):
@@ -118,7 +119,7 @@ def children_kept(tx: Tx, children: Iterable[str]) -> set[str]:
 
 
 def edges_of(tx: Tx, children: Iterable[str], *, locked: bool = False) -> dict[str, list[Row[Any]]]:
-    """Child id -> its edges; children without any are left out."""
+    """Return child id -> edges, without children that have none."""
     found: dict[str, list[Row[Any]]] = {}
     for ids in portions(children):
         for edge in tx.execute(_OF_CHILDREN_LOCKED if locked else _OF_CHILDREN, {"ids": ids}):
@@ -127,7 +128,7 @@ def edges_of(tx: Tx, children: Iterable[str], *, locked: bool = False) -> dict[s
 
 
 def unsettled_parents(tx: Tx, children: Iterable[str]) -> dict[str, dict[str, EdgeState]]:
-    """Child id -> the parents it waits for; children that wait for none are left out."""
+    """Return child id -> the parents it waits for, without children that wait for none."""
     found: dict[str, dict[str, EdgeState]] = {}
     for ids in portions(children):
         for child_id, parent_id, state in tx.execute(_UNSETTLED, {"ids": ids}):
@@ -136,7 +137,7 @@ def unsettled_parents(tx: Tx, children: Iterable[str]) -> dict[str, dict[str, Ed
 
 
 def list_handovers(tx: Tx, limit: int) -> list[Handover]:
-    """The oldest handovers."""
+    """Return the oldest handovers."""
     return [
         Handover(
             id=str(row.id),

@@ -1,11 +1,11 @@
 """Claims: the ready jobs of a queue, lowest priority first, then due time, then id.
 
-The ready index holds no job that is held, blocked or claimed. What it does hold but a claim may
-not take (not due yet, in a later priority) is skipped by seeking: priority by priority, and within
+The ready index holds no job that is held, blocked or claimed. Jobs in the index that a claim may
+not take (not due yet, in a later priority) are skipped by seeking: priority by priority, and within
 one only the range that is due. So 100,000 jobs scheduled for later cost a claim nothing.
 
-A claim that meets a job of another pod's kind goes on by the index that begins with the kind: it
-merges the due jobs of the kinds that it may take, and reads no further job of another.
+A claim that meets a job of another pod's kind goes on by the index that begins with the kind. That
+walk merges the due jobs of the kinds that the claim may take, and reads no further job of another.
 """
 
 import heapq
@@ -30,7 +30,7 @@ from forge_jobs.storage.sql.jobs.strangers import put_strangers_aside
 CLAIMED_COUNTER = "claimed"
 
 _UNREADABLE_PAGES = 5
-"""How often one claim puts aside what it cannot read, and looks again what stands behind it."""
+"""How often one claim sets unreadable jobs aside, and looks again for jobs behind them."""
 
 _encode = msgspec.json.encode
 _queue: BindParameter[str] = bindparam("queue")
@@ -53,7 +53,7 @@ _NEXT_LEVEL = Often(
 
 
 def _next_due() -> Select[Any]:
-    """The least ``run_at`` to come, looked up once for each priority in use."""
+    """Select the least ``run_at`` to come, looked up once for each priority in use."""
 
     def lowest(*above: Any) -> Any:
         return (
@@ -98,7 +98,7 @@ def _due(*columns: Any) -> Select[Any]:
         )
         .order_by(jobs.c.run_at, jobs.c.id)
         .limit(bindparam("count"))
-        # Concurrent claims pass each other by. SQLite has no such clause, and one writer.
+        # Concurrent claims skip each other's jobs. SQLite has no such clause, and one writer.
         .with_for_update(key_share=True, skip_locked=True)
     )
 
@@ -108,7 +108,7 @@ _HEAD_COLUMNS = (
     jobs.c.queue,
     jobs.c.kind,
     jobs.c.payload,
-    # That of the claim.
+    # The token of the claim.
     func.max(jobs.c.token + 1, _now).label("token"),
     jobs.c.attempt,
     jobs.c.max_attempts,
@@ -139,7 +139,7 @@ _HEAD_OF_KIND = Often(
 )
 _OF_THE_CLAIM = {"token": "max(job.token + 1, :now) AS token"}
 _WHOLE_COLUMNS = [_OF_THE_CLAIM.get(each.name, f"job.{each.name}") for each in _HEAD_COLUMNS]
-# In the order of the ids, and each only when it is asked for: they may be large.
+# In the order of the ids, and each payload only when asked for: payloads may be large.
 _WHOLE = Often(
     text(
         f"SELECT {', '.join(_WHOLE_COLUMNS)}"
@@ -186,12 +186,12 @@ def claim(tx: Tx, queue: str, demand: Demand, lease: PodLease) -> Picked:
 
 
 def next_due_in(tx: Tx, queue: str) -> timedelta | None:
-    """Until the next job of the queue that is not due yet falls due; None when there is none.
+    """Return the time until the next job of the queue falls due, None when there is none.
 
-    Jobs that are due already do not count: a claim has just passed them over.
+    Jobs that are due already do not count: a claim has just skipped them.
     """
     [(earliest,)] = tx.rows(_NEXT_DUE, {"queue": queue, "now": tx.now})
-    # What is no number is a spoilt due time, which never comes.
+    # A value that is no number is a spoilt due time, which never comes.
     return timedelta(microseconds=earliest - tx.now) if isinstance(earliest, int) else None
 
 
@@ -203,7 +203,7 @@ def _is_open(tx: Tx, queue: str, lease: PodLease) -> bool:
         gate.epoch == lease.epoch
         and number_or(gate.lease_until, 0) > tx.now
         and not gate.paused
-        # What cannot be read is no cool-down, as the state of the queue says.
+        # An unreadable cool-down counts as none, as in the state of the queue.
         and (number_or(gate.cooldown_until, 0) <= tx.now)
         for gate in tx.rows(_GATE, {"queue": queue, "host": lease.host_id})
     )
@@ -217,12 +217,12 @@ _place = attrgetter("run_at", "id")
 class _Part:
     """Jobs that one statement has found.
 
-    :ivar rows: those that may be taken
-    :ivar kinds: of all that were read
-    :ivar unreadable: those whose record cannot be read
-    :ivar passed_over: the last of all that were read, when one of them may not be taken
+    :ivar rows: the jobs that may be taken
+    :ivar kinds: of all jobs read
+    :ivar unreadable: jobs whose record cannot be read
+    :ivar passed_over: the last of all jobs read, when one of them may not be taken
     :ivar size: the bytes of all payloads that the claim has picked, with these
-    :ivar is_cut: the next one does not fit
+    :ivar is_cut: the next job does not fit
     """
 
     rows: list[JobRow] = field(default_factory=list)
@@ -269,7 +269,7 @@ class _Search:
         self._take(at, part)
 
     def _first(self, at: dict[str, Any]) -> "_Part":
-        """The first due jobs of a level."""
+        """Return the first due jobs of a level."""
         if self._mine is None:
             part = self._read(_HEAD, {**at, "count": self._wanted})
             if part.kinds <= self._demand.kinds:
@@ -282,7 +282,7 @@ class _Search:
         self._bytes = part.size
         self.is_cut = part.is_cut
         if part.passed_over is not None and not part.is_cut:
-            # Go on behind rows some of which could not be taken, with those that can be.
+            # Go on behind rows some of which could not be taken, by kind.
             self._know_kinds()
             last = part.passed_over
             after = {"after_run_at": last.run_at, "after_id": last.id}
@@ -296,7 +296,7 @@ class _Search:
     def _by_kind(
         self, at: dict[str, Any], after: dict[str, Any], most_crashes: int = 2**31 - 1
     ) -> "_Part":
-        """The first due jobs of a level that are of one of the claim's kinds."""
+        """Return the first due jobs of a level that are of one of the claim's kinds."""
         kinds = self._mine
         if not kinds or not self._wanted:
             return _Part(size=self._bytes)
@@ -308,7 +308,7 @@ class _Search:
         return self._read(_WHOLE, {"ids": _encode(ids).decode(), "now": self._tx.now})
 
     def _due_of(self, at: dict[str, Any], size: int) -> Iterator[JobRow]:
-        """The due jobs of one kind in order, in pages, so that few are read and not taken."""
+        """Yield the due jobs of one kind in order, in pages, so that few are read and not taken."""
         while True:
             rows = self._tx.rows(_HEAD_OF_KIND, {**at, "count": size})
             yield from rows
@@ -317,7 +317,7 @@ class _Search:
             at = {**at, "after_run_at": rows[-1].run_at, "after_id": rows[-1].id}
 
     def _read(self, statement: Often, values: dict[str, Any]) -> "_Part":
-        """The jobs as long as they fit into one call, in their order."""
+        """Return the jobs in their order, as long as they fit into one call."""
         part = _Part(size=self._bytes)
         workers = len(self._demand.worker_ids) - len(self.picked)
 
@@ -328,7 +328,8 @@ class _Search:
                     continue
                 part.kinds.add(row.kind)
                 if row.crashes and len(part.rows) >= workers:
-                    # What may kill its process must not take others' claims with it.
+                    # A job that may kill the process must not share a claim with other jobs held
+                    # ahead.
                     part.passed_over = row
                     continue
                 payload: str = row.payload

@@ -1,4 +1,4 @@
-"""Applies handovers to children, and operators' releases of what a parent holds."""
+"""Applies handovers to children, and operators' releases of held jobs."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -49,13 +49,14 @@ _UNBLOCK = (
 
 
 def deliver(tx: Tx, deliveries: Sequence[Delivery]) -> int:
-    """Apply news to children; how many were applied.
+    """Apply handovers to children, and return how many were applied.
 
-    A handover is taken out by the same step, so a repeat finds nothing to apply. Of two news
-    for one child the first may end it; the second then finds it ended and is only noted.
+    The same step removes a handover, so a repeat finds nothing to apply. Of two handovers to one
+    child the first may end the child. Then the second is only recorded.
     """
-    # Children first. Of two who settle the last two edges of one child, the second then sees what
-    # the first has settled. News for a child that somebody keeps locked stay where they are.
+    # Lock children first. Of two transactions that settle the last two edges of one child, the
+    # second then sees the edge settled by the first. Handovers to a child that another transaction
+    # keeps locked stay.
     children = _CHILDREN.lock(tx, [delivery.handover.child_id for delivery in deliveries])
     free = (one for one in deliveries if one.handover.child_id not in children.kept)
     return sum(_deliver_one(tx, delivery) for delivery in free)
@@ -72,7 +73,7 @@ def _deliver_one(tx: Tx, delivery: Delivery) -> bool:
     edge = {"child": child.id, "parent": handover.parent_id, "new_state": new_state.value}
     if tx.execute(_MOVE_EDGE, edge).first() is None:
         return False
-    # A child that has ended may be requeued one day, and must know then how its parent ended.
+    # A child that has ended may be requeued one day, and must know then how the parent ended.
     if child.status != JobStatus.BLOCKED.value:
         return False
     if delivery.action == "cancel":

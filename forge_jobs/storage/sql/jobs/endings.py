@@ -1,7 +1,7 @@
-"""What the ends of jobs have in common, and the end that most have.
+"""Shared steps of the ends of jobs, and the plain success, the most frequent end.
 
-A plain success leaves nothing to decide from what the job was before. So a batch of them is one
-statement, which fences, writes and answers, where every other end reads its job first.
+A plain success does not depend on the former state of the job. So a batch of them is one statement,
+which fences, writes and answers, where every other end reads the job first.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -37,19 +37,19 @@ _RETENTIONS = select(queues.c.name, queues.c.retention).where(one_of(queues.c.na
 
 
 def retentions(tx: Tx, names: Iterable[str]) -> Mapping[str, Retention]:
-    """How long each of the queues keeps what has ended."""
+    """Return the retention of each of the queues."""
     rows = tx.execute(_RETENTIONS, {"names": sorted(set(names))})
     return {name: retention_of(text) or Retention() for name, text in rows}
 
 
 def keeps_payload(retention: Retention | None, status: JobStatus) -> bool:
-    """Whether a job that ends with ``status`` is to be kept at all."""
+    """Return whether a job that ends with ``status`` is to be kept at all."""
     kept: timedelta = getattr(retention or Retention(), status.value)
     return kept > timedelta(0)
 
 
 def end_waiting(tx: Tx, ids: Iterable[str], cause: Cause) -> None:
-    """Cancel jobs that nobody runs, and tell their children."""
+    """Cancel jobs that no worker runs, and write handovers to their children."""
     for portion in portions(ids):
         rows = tx.execute(_WAITING, {"ids": portion}).all()
         kept = retentions(tx, (row.queue for row in rows))
@@ -78,12 +78,12 @@ SUCCEED = """
         result_expires_at = CASE WHEN item.result IS NOT NULL THEN :now + job.result_ttl_us END,
         payload = CASE trim(item.kept_for, 'PTDHMS0.') WHEN '' THEN '' ELSE job.payload END
 """
-"""What it writes to ``job``, given its ``item``. Nothing is kept for an ISO 8601 duration whose
-digits are all zero, however it is spelled."""
+"""The assignments to ``job``, given its ``item``. Nothing is kept for an ISO 8601 duration whose
+digits are all zero, in any spelling."""
 
 
 def is_plain_success(transition: Transition) -> bool:
-    """Whether the result is all that the transition leaves open."""
+    """Return whether the transition is a success with no other effect than the result."""
     return (
         transition.status is JobStatus.DONE
         and transition.cause is Cause.SUCCEEDED
@@ -94,8 +94,10 @@ def is_plain_success(transition: Transition) -> bool:
 
 
 def are_plain_successes(finalizations: Sequence[Finalization]) -> bool:
-    """Whether one statement can judge them all: two items of one job see each other, and one pod's
-    claims are compared with its name."""
+    """Return whether one statement can judge all ends: each of another job, and all of one pod.
+
+    Two items of one job would have to see each other. The pod is one parameter of the statement.
+    """
     ids = {one.claim.job_id for one in finalizations}
     owners = {one.claim.host_id for one in finalizations}
     plain = all(is_plain_success(one.transition) for one in finalizations)
@@ -103,7 +105,7 @@ def are_plain_successes(finalizations: Sequence[Finalization]) -> bool:
 
 
 def columns(items: Sequence[tuple[Claim, Transition]]) -> dict[str, list[Any]]:
-    """The items as one list for each parameter of the statement."""
+    """Return the items as one list for each parameter of the statement."""
     return {
         "ids": [claim.job_id for claim, _ in items],
         "queues": [claim.queue for claim, _ in items],
@@ -113,5 +115,5 @@ def columns(items: Sequence[tuple[Claim, Transition]]) -> dict[str, list[Any]]:
 
 
 def owner_of(items: Sequence[tuple[Claim, Transition]]) -> str:
-    """The pod whose claims the items are, its parameter ``owner``."""
+    """Return the pod of the claims, for the parameter ``owner``."""
     return items[0][0].host_id if items else ""

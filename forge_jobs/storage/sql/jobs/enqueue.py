@@ -45,7 +45,7 @@ def enqueue(tx: Tx, requests: Sequence[NewJob]) -> list[EnqueueOutcome]:
 
 
 def enqueue_new(tx: Tx, requests: Sequence[NewJob]) -> list[EnqueueOutcome]:
-    """Store requests without a look at what is stored. None waits for a job or claims a key.
+    """Store requests without a lookup. None of them waits for a job or claims a key.
 
     :raises Again: one of the ids is stored already
     """
@@ -58,9 +58,9 @@ def enqueue_new(tx: Tx, requests: Sequence[NewJob]) -> list[EnqueueOutcome]:
 
 
 def answer_alone(tx: Tx, requests: Sequence[NewJob]) -> list[EnqueueOutcome] | None:
-    """What :func:`enqueue` answers when it has nothing to store; None when it has.
+    """Return the answer of :func:`enqueue` when nothing is to be stored, otherwise None.
 
-    Nothing is written but counters, so nothing has to be undone when it raises.
+    Only counters are written, so an error leaves nothing to undo.
 
     :raises Conflict: as :func:`enqueue` does
     :raises NotFound: as :func:`enqueue` does
@@ -71,7 +71,7 @@ def answer_alone(tx: Tx, requests: Sequence[NewJob]) -> list[EnqueueOutcome] | N
 
 
 class _Batch:
-    """One call: what is stored already, and what has been admitted so far."""
+    """The state of one call: jobs stored already, and requests admitted so far."""
 
     def __init__(self, tx: Tx, requests: Sequence[NewJob]) -> None:
         self._tx = tx
@@ -80,7 +80,7 @@ class _Batch:
             tx, ((one.queue, one.unique.key) for one in requests if one.unique is not None)
         )
         self._accepted: dict[str, NewJob] = {}
-        # A request that was dropped stands for the job that holds its key, also as a parent.
+        # A dropped request stands for the job that holds its key, also as a parent.
         self._stands_for: dict[str, JobId] = {}
 
     def admit(self, request: NewJob) -> EnqueueOutcome:
@@ -104,7 +104,7 @@ class _Batch:
         row = self._stored.get(request.id)
         if row is None:
             return False
-        # The payload of a job that is not to be kept goes when it ends.
+        # The payload of a job that is not to be kept goes when the job ends.
         dropped = row.payload == "" and JobStatus(row.status) in TERMINAL
         payload = request.payload if dropped else row.payload
         _check_same(request, row.fingerprint, (row.kind, row.queue, payload))
@@ -123,7 +123,7 @@ class _Batch:
     def has_news(self) -> bool:
         """Whether anything has been admitted that could be stored.
 
-        :raises NotFound: a parent is not there
+        :raises NotFound: a parent does not exist
         """
         parents = self._parents(self._accepted.values())
         for portion in portions(parents.keys() - self._accepted.keys()):
@@ -146,7 +146,7 @@ class _Batch:
         _wake(tx, accepted)
 
     def _parents(self, accepted: Iterable[NewJob]) -> dict[str, None]:
-        """Every parent named; one in the same call must come earlier."""
+        """Return every named parent. A parent in the same call must come earlier."""
         parents: dict[str, None] = {}
         position = {job_id: index for index, job_id in enumerate(self._accepted)}
         for request in accepted:
@@ -194,7 +194,7 @@ class _Batch:
 
 
 def _insert(tx: Tx, requests: Iterable[NewJob], parents: Container[str]) -> None:
-    # In one order for everybody: two batches with the same keys never wait for each other.
+    # In the same order in every call: two batches with the same keys never wait for each other.
     rows = [
         new_job_values(request, tx.now, has_children=request.id in parents)
         for request in sorted(requests, key=place_of)
@@ -204,7 +204,7 @@ def _insert(tx: Tx, requests: Iterable[NewJob], parents: Container[str]) -> None
 
 
 def place_of(request: NewJob) -> tuple[str, str, str]:
-    """Jobs are stored in this order by everybody."""
+    """Return the key of the order in which every call stores jobs."""
     return request.queue, "" if request.unique is None else request.unique.key, request.id
 
 
@@ -226,7 +226,8 @@ def _read_stored(tx: Tx, ids: Iterable[JobId]) -> dict[str, Row[tuple[str, ...]]
 
 
 def _read_parents(tx: Tx, ids: Iterable[str]) -> dict[str, JobStatus]:
-    """Those that have ended, with how; the others learn that they have children."""
+    """Return the parents that have ended, with their status. The others are marked as having
+    children."""
     wanted = sorted(ids)
     found = {
         row.id: JobStatus(row.status)
@@ -258,8 +259,8 @@ def _wake(tx: Tx, accepted: Iterable[NewJob]) -> None:
             tx.wake_queue(request.queue)
 
 
-# Queue by queue: SQLite looks up a list of pairs by scanning. And without IS NOT NULL, which it
-# would take for a range to scan; the list of keys implies it.
+# Queue by queue: SQLite looks up a list of pairs by scanning. Without IS NOT NULL, which SQLite
+# would take for a range to scan: the list of keys implies that condition.
 _HOLDERS = select(jobs.c.unique_key, jobs.c.id).where(
     jobs.c.queue == bindparam("queue"),
     one_of(jobs.c.unique_key, "keys"),
@@ -268,7 +269,7 @@ _HOLDERS = select(jobs.c.unique_key, jobs.c.id).where(
 
 
 def key_holders(tx: Tx, pairs: Iterable[tuple[str, str]]) -> dict[tuple[str, str], JobId]:
-    """The holders of those (queue, key) that are held."""
+    """Return the holders of these (queue, key) pairs, without pairs that no job holds."""
     by_queue: defaultdict[str, set[str]] = defaultdict(set)
     for queue, key in pairs:
         by_queue[queue].add(key)

@@ -1,7 +1,8 @@
 """Job filters as SQL, and the ids they mean.
 
-Queue and status have an index, and so have ids and unique keys. Whatever else a filter asks for is
-looked for among so many jobs of these, newest or oldest first; a further call goes on behind them.
+Queue and status have an index, and so have ids and unique keys. All other parts of a filter are
+checked on a bounded number of these jobs, newest or oldest first. A further call goes on behind
+them.
 """
 
 import heapq
@@ -22,10 +23,10 @@ from forge_jobs.storage.sql.base.transaction import Flavor, Tx
 
 _MOST_LISTS = 256
 _BEYOND_ALL = "~"
-"""Sorts after every id."""
+"""An id after every real one."""
 
 _FEWEST = 200
-"""Jobs that are looked at of each queue and status."""
+"""How many jobs of each queue and status are looked at, at least."""
 
 _QUEUE_NAMES = select(queues.c.name)
 _LOOKED_AT = (
@@ -43,8 +44,8 @@ _LOOKED_AT = (
 class Found(NamedTuple):
     """The jobs that one call has found.
 
-    :ivar looked_at: the last one looked at, where there are more to look at; None: these are all,
-        or as many as were asked for
+    :ivar looked_at: the last job looked at, where there are more to look at. None: these are all,
+    or as many as were asked for
     """
 
     ids: list[JobId]
@@ -52,9 +53,9 @@ class Found(NamedTuple):
 
 
 class _Walk(NamedTuple):
-    """The ids of a part of a filter in the order of their index, and what is left to look for.
+    """The ids of a part of a filter in the order of their index, and the conditions left to check.
 
-    What is left is the same for all parts of one filter.
+    These conditions are the same for all parts of one filter.
     """
 
     ids: Select[Any]
@@ -62,7 +63,7 @@ class _Walk(NamedTuple):
 
 
 def conditions(which: JobFilter, flavor: Flavor, of: Any = jobs.c) -> list[ColumnElement[bool]]:
-    """Every part of the filter that is set, but for the ids.
+    """Return the conditions of every part of the filter that is set, except the ids.
 
     :param of: the columns that are looked at
     """
@@ -93,7 +94,7 @@ def _is_one_of(column: ColumnElement[Any], values: Sequence[str]) -> ColumnEleme
 
 
 def oldest_ids(tx: Tx, which: JobFilter, after: str, limit: int) -> Found:
-    """Ids of matching jobs beyond ``after``, ascending. ``which.ids`` is not looked at."""
+    """Return ids of matching jobs after ``after``, ascending. ``which.ids`` is not looked at."""
     which = msgspec.structs.replace(which, ids=None)
     ids, ends = _search(tx, which, (after, None), limit, is_newest=False)
     # Beyond the nearest of the ends some part may have jobs that were not looked at.
@@ -103,7 +104,7 @@ def oldest_ids(tx: Tx, which: JobFilter, after: str, limit: int) -> Found:
 
 
 def newest_ids(tx: Tx, which: JobFilter, before: str | None, limit: int) -> Found:
-    """Ids of matching jobs below ``before``, descending."""
+    """Return ids of matching jobs below ``before``, descending."""
     ids, ends = _search(tx, which, ("", before), limit, is_newest=True)
     end = max(ends, default=None)
     nearest = (job_id for job_id in ids if end is None or job_id >= end)
@@ -117,7 +118,8 @@ def _found(ids: list[JobId], limit: int, end: JobId | None) -> Found:
 def _search(
     tx: Tx, which: JobFilter, between: tuple[str, str | None], limit: int, *, is_newest: bool
 ) -> tuple[list[JobId], list[JobId]]:
-    """The first matching jobs of each part, and where the walks ended that looked at enough."""
+    """Return the first matching jobs of each part, and where walks that reached their bound
+    ended."""
     walks = [_walk(part, between, is_newest=is_newest) for part in _parts(tx, which)]
     rest = walks[0].rest
     looked_for = conditions(rest, tx.flavor)
@@ -134,14 +136,14 @@ def _search(
         found: Sequence[JobId] = tx.execute(meant).scalars().all()
         ids += found
         if len(found) < limit:
-            # One more than was looked at: is there any?
+            # Look at one more row to see whether there is any.
             last = tx.execute(walk.ids.offset(most - 1).limit(2)).scalars().all()
             ends += last[:1] if len(last) > 1 else ()
     return ids, ends
 
 
 def _share(tx: Tx, walks: Sequence[Select[Any]]) -> int:
-    """How many jobs each walk may look at: short ones leave their share to long ones."""
+    """Return how many jobs each walk may look at: short walks leave their share to long ones."""
     share = max(WALKED // len(walks), _FEWEST)
     if len(walks) == 1:
         return share
@@ -152,7 +154,7 @@ def _share(tx: Tx, walks: Sequence[Select[Any]]) -> int:
 
 
 def _walk(part: JobFilter, between: tuple[str, str | None], *, is_newest: bool) -> _Walk:
-    """Along the index of a part between the two ids, neither included."""
+    """Walk the index of a part between the two ids, neither included."""
     after, before = between
     statement = select(jobs.c.id)
     if part.ids is not None:
@@ -175,25 +177,25 @@ def _walk(part: JobFilter, between: tuple[str, str | None], *, is_newest: bool) 
 
 
 def _index(part: JobFilter) -> tuple[Column[Any], ...]:
-    """What a page is sorted by: the whole of an index, spelled out.
+    """Return the columns that sort a page: a whole index, spelled out.
 
-    Were queue and status compared for themselves, a planner could take the ids of the whole table
-    for as quick a way, and walk over all that is newer than the first match.
+    With separate conditions on queue and status a planner could take the index of all ids for as
+    quick a way, and walk over every job newer than the first match.
     """
     return (jobs.c.queue, jobs.c.status, jobs.c.id) if _is_list(part) else (jobs.c.id,)
 
 
 def _is_list(part: JobFilter) -> bool:
-    """Whether it is of one queue and status."""
+    """Return whether the filter is of one queue and status."""
     alone = part.ids is None and part.unique_key is None
     return alone and len(part.queues) == len(part.statuses) == 1
 
 
 def _parts(tx: Tx, which: JobFilter) -> list[JobFilter]:
-    """Filters that together mean the same, each of one queue and status.
+    """Split the filter into filters of one queue and status each, which together mean the same.
 
     There is an index of the ids of each queue and status. A list over several would be sorted
-    whole, however long, to show its first page.
+    whole, however long, to show the first page.
     """
     if (
         which.ids is not None

@@ -64,7 +64,7 @@ _CURRENT = (
     .order_by(jobs.c.id)
 )
 CLAIMED_JOBS = Lockable(_CURRENT)
-"""The jobs of claims, as much of them as their ends need."""
+"""The jobs of claims, with the columns that their ends need."""
 
 _SETTLE = (
     update(jobs)
@@ -106,13 +106,13 @@ _silent = (
     .limit(bindparam("count", type_=BigInteger))
     .subquery("silent")
 )
-# One row of the time alone when there are none.
+# One row with the time alone when no claim is stale.
 STALE = (
     select(_NOW.label("now"), *_silent.c)
     .select_from(select(literal(1)).subquery("moment").outerjoin(_silent, true()))
     .order_by(_silent.c.heartbeat_at, _silent.c.id)
 )
-"""Takes ``silent_us``, ``count`` and ``now``; for :func:`stale_of`."""
+"""Takes ``silent_us``, ``count`` and ``now``, for :func:`stale_of`."""
 
 _CANCELLED = Transition(status=JobStatus.CANCELLED, cause=Cause.CANCELLED)
 _RELEASED = Transition(status=JobStatus.PENDING, cause=Cause.RELEASED, delay=None, hand_back=True)
@@ -120,11 +120,11 @@ _RELEASED = Transition(status=JobStatus.PENDING, cause=Cause.RELEASED, delay=Non
 
 @dataclass(frozen=True)
 class _Mode:
-    """What tells the three ways to end a claim apart.
+    """The differences of the three ways to end a claim.
 
-    :param by_owner: its repeat is known by the token; a revival's is not. A job that somebody else
-        has locked is set aside; for a revival it is in use
-    :param keep_result: the result stays, whatever the transition's
+    :param by_owner: a repeat is known by the token, which a revival does not set. A locked job is
+        set aside, and counts as in use for a revival
+    :param keep_result: the stored result stays, whatever the transition has
     :param cancel_spares_done: success stands against a cancel
     """
 
@@ -141,7 +141,7 @@ _REVIVE = _Mode(by_owner=False, cancel_spares_done=False)
 def finalize(tx: Tx, finalizations: Sequence[Finalization]) -> list[bool | None]:
     """See ``JobStore.finalize``. In a caller's transaction locked jobs are waited for."""
     items = [(one.claim, one.transition) for one in finalizations]
-    # A caller's snapshot may be older than the claim: then the job must be locked to tell.
+    # A caller's snapshot may be older than the claim: then only a locked row tells.
     if not tx.is_callers and are_plain_successes(finalizations):
         return _succeed(tx, items)
     return _settle(tx, items, _FINALIZE)
@@ -155,7 +155,8 @@ def _succeed(tx: Tx, items: Sequence[tuple[Claim, Transition]]) -> list[bool | N
     for seconds in PAUSES_S:
         if not kept:
             break
-        # What holds its job and was not ended is locked, most often by a beat.
+        # A claim that still holds its job and was not ended: the job is locked, most often by a
+        # beat.
         pause(tx, seconds)
         ended += tx.flavor.succeed(tx, kept)
         done = {row.id for row in ended}
@@ -176,8 +177,8 @@ def _succeed(tx: Tx, items: Sequence[tuple[Claim, Transition]]) -> list[bool | N
 def _not_ended(
     tx: Tx, items: Sequence[tuple[Claim, Transition]]
 ) -> tuple[Mapping[str, JobRow], list[tuple[Claim, Transition]]]:
-    """The jobs as they are committed, and those of the items that hold theirs still."""
-    # What is held no more stays so: nothing has to be locked to see whether it is a repeat.
+    """Return the jobs as committed, and the items that still hold theirs."""
+    # A lost claim stays lost, so no lock is needed to see whether the item is a repeat.
     rows = CLAIMED_JOBS.read(tx, [claim.job_id for claim, _ in items])
     kept = [item for item in items if is_current(rows.get(item[0].job_id), item[0])]
     return rows, kept if tx.flavor.locks_rows else []
@@ -192,7 +193,7 @@ def revive(tx: Tx, revivals: Sequence[Revival], stale_after: timedelta) -> list[
     """See ``JobStore.revive``."""
     tx.flavor.lock(tx.connection, REVIVALS, shared=True)
     silent_since = tx.now - duration_us(stale_after)
-    # No beat can be noted from here on, see the lock.
+    # No beat can be recorded from here on, see the lock.
     noted = noted_since(tx, [one.claim.job_id for one in revivals], silent_since)
     outcomes = _settle(
         tx,
@@ -204,7 +205,7 @@ def revive(tx: Tx, revivals: Sequence[Revival], stale_after: timedelta) -> list[
 
 
 def _is_silent(row: JobRow, since: int) -> bool:
-    # What is no number is of a spoilt record, which no owner has beaten for.
+    # A value that is no number belongs to a spoilt record, for which no owner has beaten.
     return not isinstance(row.heartbeat_at, int) or row.heartbeat_at <= since
 
 
@@ -215,7 +216,7 @@ def stale_claims(tx: Tx, stale_after: timedelta, limit: int) -> StaleClaims:
 
 
 def stale_of(rows: Sequence[Any]) -> StaleClaims:
-    """The rows of :data:`STALE`."""
+    """Return the stale claims in the rows of :data:`STALE`."""
     found = (
         StaleClaim(
             claim=Claim(row.queue, row.id, row.token, HostId(row.host_id)),
@@ -233,7 +234,7 @@ def stale_of(rows: Sequence[Any]) -> StaleClaims:
 
 
 def is_current(row: JobRow | None, claim: Claim) -> bool:
-    """Whether the claim still holds its job."""
+    """Return whether the claim still holds its job."""
     return (
         row is not None
         and row.status == JobStatus.IN_PROGRESS.value
@@ -260,7 +261,7 @@ def _settle(
         if is_current(rows.kept.get(claim.job_id), claim):
             outcomes.append(None)
         elif claim in batch.ended:
-            # The second of two equal items: a repeat for its owner, too late for a reaper.
+            # The second of two equal items: a repeat for the owner, too late for a reaper.
             outcomes.append(mode.by_owner)
         elif row is not None and is_current(row, claim) and still(row):
             batch.add(claim, row, transition)
@@ -278,13 +279,13 @@ def _is_repeat(row: JobRow | None, claim: Claim) -> bool:
         and row.queue == claim.queue
         and claim.token > 0
         and row.settled_token == claim.token
-        # The pod of the last claim stays with the row, so it is known until somebody claims again.
+        # The pod of the last claim stays in the row, so it is known until the next claim.
         and (row.token != claim.token or row.host_id == claim.host_id)
     )
 
 
 def _due_again(row: JobRow, delay: timedelta | None, now: int) -> int:
-    # The job was due when it was claimed. A due time ahead means that the clock went back since.
+    # The job was due when claimed. A due time ahead means that the clock went back since.
     if delay is not None:
         return now + duration_us(delay)
     return min(row.run_at, now) if isinstance(row.run_at, int) else now
@@ -319,7 +320,7 @@ class _Batch:
         if self._mode.by_owner and is_plain_success(transition):
             self._plain[claim.host_id].append((claim, transition))
             return
-        # Of a spoilt record the end must be stored all the same, and those of its neighbours.
+        # The end of a spoilt record must be stored all the same, and so must the other ends.
         attempt, crashes, snoozes = map(counted, (row.attempt, row.crashes, row.snoozes))
         is_first_snooze = transition.count_snooze and not snoozes
         self._updates.append(
@@ -340,7 +341,7 @@ class _Batch:
         )
 
     def _in_force(self, row: JobRow, wished: Transition) -> Transition:
-        """The wished transition, or the end of a job that was asked to cancel."""
+        """Return the wished transition, or the end of a job that was asked to cancel."""
         spared = self._mode.cancel_spares_done and wished.status is JobStatus.DONE
         if not row.cancel_requested or spared:
             return wished

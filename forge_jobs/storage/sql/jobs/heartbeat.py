@@ -33,8 +33,8 @@ def heartbeat(tx: Tx, lease: PodLease, claims: Sequence[HeldClaim], lease_for: t
     states = {held.claim: _state(owned.get(held.claim)) for held in claims}
     locked = _renew(tx, [held for held in claims if states[held.claim] is not ClaimState.LOST])
     if locked:
-        # By a user's transaction, which is not waited for: the claim counts as held. Or by
-        # somebody who revives it; that is over in a moment, and then its end is seen here.
+        # A user's transaction has locked the rest, and is not waited for: these claims count as
+        # held. Or a revival has, which is over in a moment, so its end is seen here.
         tx.flavor.lock(tx.connection, REVIVALS)
         locked = _renew(tx, locked)
         owned = _owned(tx, lease)
@@ -66,7 +66,7 @@ def _state(row: JobRow | None) -> ClaimState:
 
 
 def _renew(tx: Tx, claims: Sequence[HeldClaim]) -> list[HeldClaim]:
-    """Renew the claims; those whose jobs somebody has locked."""
+    """Renew the claims. Return the claims whose jobs another transaction has locked."""
     renewed = tx.flavor.renew_claims(
         tx,
         [

@@ -1,7 +1,7 @@
 """Timeline events, counters, histograms and roll-ups.
 
-Minutes past their time are kept as hours. A minute goes in the transaction that adds it to its
-hour, so each is counted once.
+Minutes past their retention are kept as hours. The transaction that adds a minute to its hour also
+removes the minute, so each is counted once.
 """
 
 from collections import Counter, defaultdict
@@ -29,7 +29,7 @@ _UNFOLDED = (
     .where(text("part <> ''"), counters.c.minute <= bindparam("closed"))
     .order_by(counters.c.minute)
     .limit(bindparam("at_most"))
-    # What somebody is still writing is folded next time.
+    # The next roll-up folds rows that are being written.
     .with_for_update(skip_locked=True)
 )
 _UNFOLDED_LATENCIES = (
@@ -73,7 +73,7 @@ def append_events(tx: Tx, added: Sequence[TimelineEvent]) -> None:
 
 
 def read_events(tx: Tx, job_id: JobId | None, queue: str | None, limit: int) -> list[TimelineEvent]:
-    """The newest events, newest first; of one instant the later appended first."""
+    """Return the newest events, newest first, and of one instant the later appended first."""
     wanted = select(events).order_by(events.c.at.desc(), events.c.id.desc()).limit(limit)
     if job_id is not None:
         wanted = wanted.where(events.c.job_id == job_id)
@@ -140,7 +140,7 @@ def _added(queue: str, stored: str, more: Mapping[int, int]) -> str:
 
 
 def metrics(tx: Tx, queue: str, since: datetime, until: datetime) -> list[MetricBucket]:
-    """Minutes of one queue with anything in them, oldest first, summed over pods."""
+    """Return minutes of one queue that counted anything, oldest first, summed over pods."""
     start, end = to_us(since), to_us(until)
     counts: defaultdict[int, dict[str, int]] = defaultdict(dict)
     summed = (
@@ -171,7 +171,7 @@ def metrics(tx: Tx, queue: str, since: datetime, until: datetime) -> list[Metric
 
 
 def roll_up(tx: Tx, limit: int) -> int:
-    """Fold rows of closed minutes into one row per queue, minute and name; how many."""
+    """Fold rows of closed minutes into one row per queue, minute and name. Return how many."""
     closed = tx.now - MINUTE_US
     folded = _fold_counters(tx, closed, limit)
     return folded + _fold_latencies(tx, closed, limit - folded)
@@ -251,7 +251,7 @@ _OF_QUEUE = (
 
 @dataclass
 class _Sums:
-    """What an hour of a queue gains."""
+    """The gain of an hour of a queue."""
 
     counts: Counter[str] = field(default_factory=Counter[str])
     processing: Counter[int] = field(default_factory=Counter[int])
@@ -262,12 +262,13 @@ class _Sums:
 
 
 def hour_of(minute: int) -> int:
-    """The begin of the hour of an instant."""
+    """Return the begin of the hour of an instant."""
     return minute - minute % HOUR_US
 
 
 def fold_counters(tx: Tx, since: int, before: int, size: int) -> Sequence[Any]:
-    """Fold the oldest rows after ``since`` and before ``before`` into their hours; these rows."""
+    """Fold the oldest rows after ``since`` and before ``before`` into their hours, and return
+    them."""
     rows = _rows(tx, counters.name, since, before, size)
     sums: defaultdict[tuple[str, int], _Sums] = defaultdict(_Sums)
     for row in rows:
@@ -278,7 +279,7 @@ def fold_counters(tx: Tx, since: int, before: int, size: int) -> Sequence[Any]:
 
 
 def fold_latencies(tx: Tx, since: int, before: int, size: int) -> Sequence[Any]:
-    """As :func:`fold_counters`."""
+    """Fold latencies as :func:`fold_counters` folds counters."""
     rows = _rows(tx, latencies.name, since, before, size)
     sums: defaultdict[tuple[str, int], _Sums] = defaultdict(_Sums)
     for row in rows:
@@ -291,7 +292,8 @@ def fold_latencies(tx: Tx, since: int, before: int, size: int) -> Sequence[Any]:
 
 
 def fold_gauges(tx: Tx, since: int, before: int, size: int) -> Sequence[Any]:
-    """As :func:`fold_counters`: of each pod the last measurement of the hour stays."""
+    """Fold gauges as :func:`fold_counters` does. Of each pod the last measurement of the hour
+    stays."""
     rows = _rows(tx, gauges.name, since, before, size)
     # In the order of time, so that the last one stays.
     last = {(hour_of(row.minute), row.host_id): row.gauges for row in rows}
@@ -339,7 +341,7 @@ def _json(counts: Mapping[Any, int]) -> str:
 
 
 def metrics_of_hours(tx: Tx, queue: str, since: datetime, until: datetime) -> list[MetricBucket]:
-    """The hours of a queue that begin in the range."""
+    """Return the hours of a queue that begin in the range."""
     found = {"of": queue, "since": to_us(since), "until": to_us(until)}
     return [
         MetricBucket(

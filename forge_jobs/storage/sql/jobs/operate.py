@@ -1,4 +1,4 @@
-"""What operators do to jobs, in bounded batches that visit in id order."""
+"""Operators' verbs on jobs, in bounded batches that visit in id order."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -60,7 +60,7 @@ _STATUSES = {status.value: status for status in JobStatus}
 
 
 def status_of(row: JobRow) -> JobStatus | None:
-    """The status of a job; None when this release does not know it."""
+    """Return the status of a job, None for a status unknown to this release."""
     return _STATUSES.get(row.status)
 
 
@@ -68,7 +68,7 @@ _Verb = Callable[[Tx, Sequence[JobRow]], "_Changes"]
 
 
 class _Changes:
-    """What became of the visited jobs."""
+    """The outcomes of the visited jobs."""
 
     def __init__(self) -> None:
         self.changed: list[JobId] = []
@@ -76,7 +76,7 @@ class _Changes:
         self.refused: dict[JobId, Refusal] = {}
 
     def sort(self, rows: Iterable[JobRow], refusals: dict[JobStatus, Refusal]) -> list[JobRow]:
-        """Refuse the rows whose status is named; the others."""
+        """Refuse the rows whose status is named, and return the others."""
         left = []
         for row in rows:
             status = status_of(row)
@@ -90,7 +90,7 @@ class _Changes:
 
 @dataclass(frozen=True)
 class Visit:
-    """Which jobs one call visits; found without a lock, so looked at again by the write.
+    """The jobs that one call visits. They are found without a lock, so the write looks again.
 
     :param ids: ascending
     :param cursor: where the next call goes on
@@ -101,13 +101,13 @@ class Visit:
     cursor: JobId | None
 
     def halves(self) -> "tuple[Visit, Visit]":
-        """The same jobs in two visits."""
+        """Split the jobs into two visits."""
         middle = len(self.ids) // 2
         return replace(self, ids=self.ids[:middle]), replace(self, ids=self.ids[middle:])
 
 
 def find(tx: Tx, which: JobFilter, cursor: str | None, limit: int) -> Visit:
-    """The jobs to visit, at most ``limit``. Looking may take long: it needs no write lock."""
+    """Find the jobs to visit, at most ``limit``. Looking may take long, and needs no write lock."""
     check_limit(limit)
     after = check_cursor(cursor) or ""
     if which.ids is not None:
@@ -124,13 +124,13 @@ def cancel(tx: Tx, visit: Visit) -> BulkOutcome:
 
 
 class Referenced(Exception):
-    """The database does not let a job go, for a reason of the user's. Nothing has happened."""
+    """The database refuses to delete a job, for a reason of the user's. Nothing has happened."""
 
 
 def delete_jobs(tx: Tx, visit: Visit) -> BulkOutcome:
     """See ``JobStore.delete``.
 
-    :raises Referenced: one of them cannot go
+    :raises Referenced: the database refuses one of them
     """
     try:
         return _visit(tx, visit, _delete, removes=True)
@@ -158,12 +158,12 @@ def run_now(tx: Tx, visit: Visit) -> BulkOutcome:
 
 
 def refused(visit: Visit, why: Refusal) -> BulkOutcome:
-    """None of its jobs could be changed."""
+    """Return the outcome that none of the jobs could be changed."""
     return BulkOutcome((), (), dict.fromkeys(visit.ids, why), visit.cursor)
 
 
 def joined(outcomes: Sequence[BulkOutcome]) -> BulkOutcome:
-    """What the halves of a visit did."""
+    """Join the outcomes of the halves of a visit."""
     return BulkOutcome(
         changed=tuple(each for outcome in outcomes for each in outcome.changed),
         requested=tuple(each for outcome in outcomes for each in outcome.requested),
@@ -196,7 +196,7 @@ def _visit(tx: Tx, visit: Visit, verb: _Verb, *, removes: bool = False) -> BulkO
 
 
 def _missing(tx: Tx, wanted: Sequence[JobId], found: set[str]) -> list[JobId]:
-    """Those of the wanted ids that do not exist at all."""
+    """Return the wanted ids that do not exist at all."""
     unseen = [job_id for job_id in wanted if job_id not in found]
     existing = {
         job_id
@@ -263,7 +263,7 @@ def _requeue(tx: Tx, rows: Sequence[JobRow], relinking: Relinking) -> _Changes:
     requeued = []
     for row in left:
         if row.is_dropped:
-            # What it was to do is no longer stored.
+            # The payload is no longer stored.
             changes.refused[JobId(row.id)] = Refusal.FINISHED
         elif relinking.is_refused(row.id):
             changes.refused[JobId(row.id)] = Refusal.PARENT_FAILED
@@ -281,7 +281,7 @@ def _requeue(tx: Tx, rows: Sequence[JobRow], relinking: Relinking) -> _Changes:
 
 
 def _note(tx: Tx, kind: EventKind, rows: Iterable[JobRow]) -> None:
-    """Put what an operator did on the jobs' timelines."""
+    """Add an operator's action to the jobs' timelines."""
     at = from_us(tx.now)
     append_events(
         tx, [TimelineEvent(at=at, kind=kind, queue=row.queue, job_id=row.id) for row in rows]

@@ -1,4 +1,4 @@
-"""Gives jobs their whole budget again; those that come after others wait again."""
+"""Gives jobs their whole budget again. Jobs that come after others wait again."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
@@ -56,7 +56,7 @@ _REQUEUE = (
 
 
 class Relinking:
-    """What the jobs of one call wait for.
+    """The parents that the jobs of one call wait for.
 
     Made before the jobs are locked: parents and children are locked together, in id order, as by
     every write of many jobs.
@@ -71,24 +71,25 @@ class Relinking:
             for portion in portions(sorted({*ids, *named})):
                 rows = tx.execute(_LOCK, {"ids": portion})
                 self._parents |= {row.id: JobStatus(row.status) for row in rows}
-            # News may have been delivered before the jobs were locked.
+            # A handover may have been delivered before the jobs were locked.
             self._edges = edges_of(tx, ids, locked=True)
 
     def is_refused(self, child: str) -> bool:
-        """Whether a parent is gone without success, and the child must not run without it."""
+        """Return whether a parent is gone without success, and the child must not run without
+        it."""
         return any(self._state(edge) is None for edge in self._edges.get(child, ()))
 
     def _state(self, edge: Row[Any]) -> EdgeState | None:
         state, parent = EdgeState(edge.state), self._parents.get(edge.parent_id)
         if parent is None and edge.link == LEFT:
-            # The news of how the parent ended are still under way.
+            # A handover of the parent's end is still under way.
             return state
         return edge_of_requeued(edge.on_failure, state, parent)
 
     def relink(self, requeued: Collection[str]) -> set[str]:
-        """Open the edges again; the children that wait.
+        """Open the edges again, and return the children that wait.
 
-        :param requeued: what the call requeues: among its jobs may be parents of others
+        :param requeued: the jobs that the call requeues: some may be parents of others
         """
         if not self._edges:
             return set()
@@ -121,7 +122,7 @@ class Relinking:
         }
 
     def _drop_news(self, again: Iterable[Row[Any]]) -> None:
-        """What was to be told of a parent that has been looked at is void."""
+        """Void undelivered handovers of parents that were looked at."""
         void = [
             {"child": edge.child_id, "parent": edge.parent_id}
             for edge in again
@@ -132,7 +133,8 @@ class Relinking:
 
 
 def write_requeued(tx: Tx, rows: Sequence[JobRow], relinking: Relinking) -> None:
-    """Write the jobs, of which there are some: blocked when they wait for others, else due now."""
+    """Write the jobs, of which there are some: blocked when they wait for others, otherwise due
+    now."""
     requeued = {row.id for row in rows}
     withdraw_news(tx, (row.id for row in rows if row.has_children))
     blocked = relinking.relink(requeued)
@@ -144,13 +146,13 @@ def write_requeued(tx: Tx, rows: Sequence[JobRow], relinking: Relinking) -> None
 
 
 def _values(tx: Tx, rows: Sequence[JobRow], blocked: Collection[str]) -> Iterable[dict[str, Any]]:
-    # Each takes its key, in the order in which new jobs take theirs.
+    # Each job takes its key, in the order in which new jobs take theirs.
     for row in sorted(rows, key=lambda row: (row.queue, row.unique_key or "", JobId(row.id))):
         status = JobStatus.BLOCKED if row.id in blocked else JobStatus.PENDING
         yield {
             "job": row.id,
             "now": tx.now,
             "new_status": status.value,
-            # An expiry that has passed would end it again at once.
+            # An expiry that has passed would end the job again at once.
             "new_expires_at": None if (row.expires_at or 0) <= tx.now else row.expires_at,
         }

@@ -58,17 +58,17 @@ class SqlJobStore:
     async def enqueue(
         self, requests: Sequence[NewJob], *, connection: object | None = None
     ) -> list[EnqueueOutcome]:
-        # Others share the call, and need not wait for what somebody's transaction holds of it.
+        # Other calls share the transaction, and need not wait for rows that a caller has locked.
         return await self._write(lambda tx: enqueue(tx, requests), connection, patient=False)
 
     async def _write(
         self, script: Callable[[Tx], R], connection: object | None, *, patient: bool = True
     ) -> R:
-        """Run it in a transaction of its own, or in the caller's."""
+        """Run the script in a transaction of the store's own, or in the caller's."""
         database = self._database
         if connection is None:
             return await database.write(script, patient=patient)
-        # With it comes SQLAlchemy's ORM, a sixth of what a command on SQLite imports.
+        # This import brings SQLAlchemy's ORM, a sixth of the imports of a command on SQLite.
         from forge_jobs.storage.sql.base.callers import run_in_callers_transaction
 
         return await run_in_callers_transaction(
@@ -80,8 +80,8 @@ class SqlJobStore:
     async def _set_aside(self, unreadable: Sequence[Unreadable]) -> None:
         """Put claimed jobs on hold that cannot be read.
 
-        The caller has claims already, which must not be lost over this. A claim that stays is
-        named by the pod's next beat as one it does not know, and handed back.
+        The caller's claims must survive an error here. The pod's next beat names a claim that stays
+        as unknown, and hands it back.
         """
         if not unreadable:
             return
@@ -112,7 +112,7 @@ class SqlJobStore:
         ) -> tuple[Exchange, list[Unreadable]]:
             settled, picked, next_due_in = done
             claimed, unreadable = claimed_jobs(picked, lease.host_id)
-            # What stands behind jobs that are put aside is due too.
+            # Jobs behind those set aside are due too.
             next_due_in = timedelta(0) if unreadable else next_due_in
             return Exchange(tuple(settled), tuple(claimed), next_due_in), unreadable
 
@@ -178,7 +178,8 @@ class SqlJobStore:
     async def _visited(
         self, verb: Callable[[Tx, operate.Visit], BulkOutcome], visit: operate.Visit
     ) -> BulkOutcome:
-        """In one transaction, or by halves where something does not let one of them go."""
+        """Run the verb in one transaction, or by halves where the database refuses one of the
+        jobs."""
         try:
             return await self._database.write(lambda tx: verb(tx, visit), patient=False)
         except Locked:
@@ -254,8 +255,8 @@ class SqlJobStore:
         return await self._database.write(lambda tx: metrics.roll_up(tx, limit))
 
     async def sweep(self, limit: int) -> Swept:
-        # An end and the news of it are one transaction, as is all else that belongs together, but
-        # for queues that were deleted beside a call under way.
+        # An end and the handover of that end are one transaction, as is everything else that
+        # belongs together, except for queues that were deleted beside a call under way.
         names = await self._database.read(unlisted)
         if names:
             await self._database.write(lambda tx: list_again(tx, names))

@@ -1,4 +1,4 @@
-"""Jobs of kinds that no live pod knows: claims put them on hold, so as not to meet them again."""
+"""Puts jobs of kinds that no live pod knows on hold, so that claims do not meet them again."""
 
 from typing import Any, NamedTuple
 
@@ -13,7 +13,7 @@ from forge_jobs.storage.sql.base.tables import READY, jobs, pods
 from forge_jobs.storage.sql.base.transaction import KINDS, Often, Tx
 
 HOLD_BATCH = 1000
-"""How many jobs of unknown kinds one claim puts aside, so that it stays short."""
+"""How many jobs of unknown kinds one claim puts on hold, so that the claim stays short."""
 
 _BELOW_ALL = -(2**31)
 
@@ -52,8 +52,8 @@ _PUT_ON_HOLD = update(jobs).where(one_of(jobs.c.id, "ids")).values(hold=Hold.UNK
 class Kinds(NamedTuple):
     """The kinds of the jobs of a queue that are ready.
 
-    :ivar mine: those that the claim may take
-    :ivar elsewhere: others that some live pod knows
+    :ivar mine: kinds that the claim may take
+    :ivar elsewhere: other kinds that some live pod knows
     """
 
     mine: frozenset[str]
@@ -66,7 +66,7 @@ def put_strangers_aside(tx: Tx, queue: str, known: frozenset[str]) -> Kinds:
     strange = in_use - known
     published: frozenset[str] = frozenset()
     if strange:
-        # A pod that registers meanwhile waits, and frees afterwards what is held here.
+        # A pod that registers meanwhile waits, and afterwards frees the jobs held here.
         tx.flavor.lock(tx.connection, KINDS, shared=True)
         texts = tx.execute(_LIVE_KINDS, {"now": tx.now}).scalars().all()
         try:
@@ -81,7 +81,7 @@ def put_strangers_aside(tx: Tx, queue: str, known: frozenset[str]) -> Kinds:
 
 
 def _hold(tx: Tx, queue: str, kind: str, most: int) -> int:
-    """Put up to ``most`` due jobs of a kind on hold; how many."""
+    """Put up to ``most`` due jobs of a kind on hold, and return how many."""
     held = 0
     at: dict[str, Any] = {"queue": queue, "kind": kind, "level": _BELOW_ALL}
     while held < most:

@@ -16,7 +16,7 @@ FINISHED_OF = (
     text(FINISHED),
 )
 _ENDED = tuple_(jobs.c.finished_at, jobs.c.id)
-# Nothing is found once the rule is another.
+# Nothing is found once the rule has changed.
 _NEXT = (
     select(jobs.c.id, jobs.c.status, jobs.c.has_children, jobs.c.finished_at)
     .where(
@@ -29,7 +29,7 @@ _NEXT = (
     .order_by(jobs.c.finished_at, jobs.c.id)
     .limit(bindparam("at_most"))
 )
-# The same for many at once, in their order. What is locked is being requeued, most likely.
+# The same for many at once, in their order. Locked jobs are most likely being requeued.
 _NEXT_OF_MANY = text(
     f"""
     SELECT found.*, ended.place

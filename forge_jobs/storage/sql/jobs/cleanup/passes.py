@@ -21,7 +21,7 @@ R = TypeVar("R")
 
 
 class Cleaner:
-    """See ``JobStore.cleanup``. Remembers for an hour which jobs the database does not let go."""
+    """See ``JobStore.cleanup``. Remembers for an hour which jobs the database refuses to delete."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -70,12 +70,12 @@ class Cleaner:
         return removed, left, {JobId(each): self._held[each][1] for each in passed}
 
     def _committed(self, done: R) -> R:
-        """Note, before the event loop has its turn, that nothing is locked any more."""
+        """Record, before the event loop runs another task, that nothing is locked any more."""
         self._holds.end()
         return done
 
     async def _one_by_one(self, refused: Refused) -> tuple[int, dict[JobId, str]]:
-        """Remove all but those that are held, which are found by halves."""
+        """Remove all jobs but the held ones, which are found by halving."""
         removed, held = 0, dict[JobId, str]()
         parts = [refused.ids]
         while parts:

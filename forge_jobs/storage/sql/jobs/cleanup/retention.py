@@ -1,8 +1,8 @@
-"""Retention: what is no longer kept, found once a pass, and removed in batches.
+"""Retention: finds what is past its time once a pass, and removes it in batches.
 
-A pass asks once for every queue and status whether anything is overdue. From then on it deals only
-with those where something is, so a batch costs what its rows cost, however many queues there are.
-A batch is as many rows as go in the time for which it may hold others up.
+A pass asks once for every queue and status whether anything is overdue. From then on the pass
+visits only overdue ones, so a batch costs what its rows cost, for any number of queues. The size of
+a batch follows from the time for which it may delay others.
 """
 
 from collections import deque
@@ -43,13 +43,13 @@ from forge_jobs.storage.sql.jobs.metrics import (
 )
 
 KEPT_AT_LEAST = timedelta(minutes=1)
-"""A job that has ended stays as a row this long, so that a repeat of its end is recognised."""
+"""An ended job stays as a row this long, so that a repeat of its end is recognised."""
 
 MINUTES_KEPT = HISTORY_KEPT
-"""How long minutes stay before they are folded into hours, where nothing else is said."""
+"""How long minutes stay before they are folded into hours, by default."""
 
 _LAST = "~"
-"""Comes after every id."""
+"""An id after every real one."""
 
 _QUEUES = select(queues.c.name, queues.c.retention).order_by(queues.c.name)
 _NEWEST_BEYOND = (
@@ -97,7 +97,7 @@ _HISTORY: dict[str, tuple[Table, Column[int]]] = {
     **{table.name: (table, table.c.minute) for table in (counters, latencies, gauges)},
     **{table.name: (table, table.c.hour) for table in (hours, pod_hours)},
 }
-"""Tables whose rows go, and the columns that say when."""
+"""Tables whose rows are removed, and their columns of time."""
 FOLDED: dict[str, tuple[Table, Callable[[Tx, int, int, int], Sequence[Any]]]] = {
     f"fold {table.name}": (table, fold)
     for table, fold in (
@@ -121,13 +121,13 @@ _OLDEST = {
         for name, (_, at) in _HISTORY.items()
     },
 }
-"""What tells whether there is any such row. In order, so that an index is looked into."""
+"""Queries for any such row. In order, so that an index is used."""
 
 
 class Other(NamedTuple):
     """Results or a history, oldest first.
 
-    :param before: the time of the last row to go
+    :param before: the time of the last row to remove
     :param since: the time of the last row that was dealt with
     :param past: the id of that row, where rows have one
     """
@@ -139,17 +139,17 @@ class Other(NamedTuple):
 
 
 class Rest(NamedTuple):
-    """What a pass has still to do."""
+    """The remaining work of a pass."""
 
     jobs: Sequence[Ended]
     others: Sequence[Other]
 
 
 class Refused(Exception):
-    """The database does not let a row go. Nothing of the batch has happened.
+    """The database refuses to delete a row. Nothing of the batch has happened.
 
-    :param ids: of its jobs
-    :param rest: what would be left after it
+    :param ids: of the batch's jobs
+    :param rest: the rest of the pass after this batch
     """
 
     def __init__(self, ids: Sequence[str], reason: str, rest: Sequence[Ended] = ()) -> None:
@@ -163,7 +163,7 @@ class Refused(Exception):
 
 
 def plan(tx: Tx, kept: Kept) -> Rest:
-    """Where anything is overdue, queue by queue."""
+    """Find overdue rows, queue by queue."""
     rules = [
         rule for row in tx.execute(_QUEUES).all() for rule in _rules(tx, row.name, row.retention)
     ]
@@ -180,7 +180,7 @@ def plan(tx: Tx, kept: Kept) -> Rest:
 
 
 def _to_fold(tx: Tx, kept: Kept) -> Iterator[Other]:
-    """The minutes of hours that are past their minutes, and not old enough to go."""
+    """Yield the minutes of hours that are past their minutes, and not old enough to be removed."""
     oldest = tx.now - duration_us(kept.hours)
     before = hour_of(tx.now - duration_us(kept.minutes_or(MINUTES_KEPT)))
     for what, (table, _) in FOLDED.items():
@@ -191,10 +191,12 @@ def _to_fold(tx: Tx, kept: Kept) -> Iterator[Other]:
 
 
 def _rules(tx: Tx, queue: str, rule: str) -> Iterator[Ended]:
-    """What each status of the queue may lose."""
+    """Yield what each status of the queue may lose."""
     kept = retention_of(rule)
     if kept is None:
-        return  # What cannot be read may have said that they stay; the state of the queue says so.
+        # An unreadable rule may have said that they stay. The state of the queue reports the
+        # problem.
+        return
     young = tx.now - duration_us(KEPT_AT_LEAST)
     for status, age, most in (
         (JobStatus.DONE, kept.done, kept.max_done),
@@ -216,10 +218,10 @@ def _rules(tx: Tx, queue: str, rule: str) -> Iterator[Ended]:
 def remove_ended(
     tx: Tx, overdue: Sequence[Ended], limit: int, held: Collection[str], holds: Holds
 ) -> tuple[int, list[Ended], list[str]]:
-    """Remove the first jobs; how many rows were dealt with, what is left, and what was passed by.
+    """Remove the first jobs. Return the rows dealt with, the rest, and the ids that were skipped.
 
-    :param held: jobs that are passed by
-    :raises Refused: one of them cannot go
+    :param held: jobs to skip
+    :raises Refused: the database refuses one of them
     """
     left = deque(overdue)
     passed: list[str] = []
@@ -253,9 +255,9 @@ def remove_ended(
 
 
 def remove_these(tx: Tx, ids: Sequence[str]) -> int:
-    """Remove those that are finished still; how many.
+    """Remove those jobs that are still finished, and return how many.
 
-    :raises Refused: one of them cannot go
+    :raises Refused: the database refuses one of them
     """
     before = tx.now - duration_us(KEPT_AT_LEAST)
     rows = tx.execute(_STILL_FINISHED, {"ids": ids, "before": before}).all()
@@ -269,7 +271,8 @@ def remove_these(tx: Tx, ids: Sequence[str]) -> int:
 
 
 def _remove(tx: Tx, rows: Sequence[Any]) -> int:
-    """Remove jobs but those with an edge that somebody keeps locked; how many."""
+    """Remove jobs except those with an edge that another transaction keeps locked. Return how
+    many."""
     kept = children_kept(tx, (row.id for row in rows)) if rows else set[str]()
     rows = [row for row in rows if row.id not in kept]
     if rows:
@@ -286,14 +289,14 @@ def _remove(tx: Tx, rows: Sequence[Any]) -> int:
 
 
 def remove_others(tx: Tx, other: Other, limit: int, holds: Holds) -> tuple[int, Other | None]:
-    """Clear results, or remove rows of a history; how many, and what is left."""
+    """Clear results, or remove rows of a history. Return how many, and the rest."""
     left = other
 
     def step(size: int) -> int:
         nonlocal left
         rows = remove(tx, left, size)
         if rows and left.what in _REMOVERS:
-            # Not once more past those that have just gone, which the index may still have.
+            # Do not pass the removed rows again, which the index may still have.
             left = left._replace(since=rows[-1].at, past=rows[-1].id)
         return len(rows)
 
