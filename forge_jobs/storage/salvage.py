@@ -34,7 +34,7 @@ _MOST_TALLIED = 2**62
 _logged: set[tuple[str, str, str]] = set()
 """Records that the log has named, so that each is logged once and not with every beat."""
 _MOST_TIMES = 2**31 - 1
-"""The most that a column of counts may hold: one more must fit."""
+"""Counts stay below this, so that one more fits a column of counts."""
 
 
 class Fields:

@@ -104,7 +104,7 @@ class Tx:
 
     @property
     def is_callers(self) -> bool:
-        """Whether the transaction is a caller's, with a snapshot and locks of the caller's."""
+        """True when the transaction is a caller's, with a snapshot and locks of the caller's."""
         return self._part is None
 
     @property
@@ -212,7 +212,7 @@ class Flavor(Protocol):
 
     name: str
     locks_rows: bool
-    """Whether a transaction that is open may hold single rows: False where it holds all or none."""
+    """True where an open transaction may hold single rows, False where it holds all or none."""
     hold_s: float
     """How long a batch of housekeeping may delay others at first, without the commit."""
     most_hold_s: float

@@ -121,7 +121,7 @@ class _Batch:
         return holder
 
     def has_news(self) -> bool:
-        """Whether anything has been admitted that could be stored.
+        """True when anything has been admitted that could be stored.
 
         :raises NotFound: a parent does not exist
         """

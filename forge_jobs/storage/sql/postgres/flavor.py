@@ -133,8 +133,8 @@ class PostgresFlavor(Upserts):
         try:
             yield
         except (Conflict, NotFound):
-            # Restore the settings of which the database has no record. All other settings end with
-            # the savepoint or the transaction.
+            # The database has no part in these errors, so the settings are restored here. Any other
+            # error ends the savepoint or the transaction, and the settings with it.
             connection.execute(_SET, as_before)
             raise
         connection.execute(_SET, as_before)

@@ -83,8 +83,8 @@ _ENQUEUE = f"""
         CASE before WHEN '0' THEN set_config('lock_timeout', '0', true) END AS waits
     FROM whole CROSS JOIN limited
 """
-# found: the parents that are stored already, as of now, locked so that none ends before its child is
-#        linked. A parent locked by another transaction is left to the script, which waits.
+# found: the parents that are stored already, as of now, locked so that none ends before its child
+#        is linked. A parent locked by another transaction is left to the script, which waits.
 _PARENTS = {
     "found": """, found AS MATERIALIZED (
         SELECT id, status, has_children FROM {place}.forge_jobs

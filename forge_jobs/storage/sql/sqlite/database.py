@@ -90,7 +90,7 @@ class SqliteConnection:
 
     @property
     def is_busy(self) -> bool:
-        """Whether the thread is running a call or waiting for a lock."""
+        """True while the thread is running a call or waiting for a lock."""
         return self._calls_begun != self._calls_ended
 
     @classmethod
@@ -108,7 +108,7 @@ class SqliteConnection:
         try:
             await driver
         except sqlite3.Error as error:
-            # aiosqlite has told the thread to stop without waiting: the thread's last callback
+            # aiosqlite has asked the thread to stop without waiting: the thread's last callback
             # could then meet an event loop that has ended.
             driver._thread.join()
             raise translate(error) from None

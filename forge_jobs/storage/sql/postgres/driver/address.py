@@ -124,7 +124,7 @@ def check_tls(options: Mapping[str, str]) -> None:
             "give channel_binding=prefer, and sslmode=verify-full with sslrootcert=system (or the"
             " provider's file), so that nobody can stand between",
         )
-    # The driver knows no GSSAPI encryption, which libpq only offers and never demands.
+    # The driver knows no GSSAPI encryption. With ``prefer`` a client may go without.
     choice(options, "gssencmode", ("disable", "prefer"), "disable")
 
 

@@ -60,7 +60,7 @@ class PostgresOptions:
 
     @property
     def listens(self) -> bool:
-        """Whether notifications can arrive: no pooler gives a LISTEN back to the session that
+        """True when notifications can arrive: no pooler gives a LISTEN back to the session that
         asked."""
         return self.wakes and (not self.pooled or self.direct is not None)
 

@@ -65,7 +65,7 @@ class PostgresConnection:
 
     @property
     def is_broken(self) -> bool:
-        """Whether the connection must not be used again."""
+        """True when the connection must not be used again."""
         return bool(self._driver.is_closed() or self._driver.is_in_transaction())
 
     async def fetch(self, statement: str, arguments: Sequence[Any], once: bool) -> list[Any]:

@@ -39,7 +39,7 @@ class Limits(Protocol):
 
     @property
     def pooled(self) -> bool:
-        """Whether a pooler stands between."""
+        """True when a pooler stands between."""
         ...
 
     @property
