@@ -152,7 +152,8 @@ _RENEWED = """\
         return None
 """
 _ONLY_THEN = """\
-    # After the renewal is committed: whoever found the lease lapsed has taken the slots before it.
+    # Only after the renewal is committed: a transaction that found the lease lapsed has removed the
+    # slots before.
 """
 _FOUND = """\
     found = await database.ask(_QUEUE_BEATS, of_lease)

@@ -193,8 +193,8 @@ class Connections:
     def briefly(self, deadline: float) -> "_Lent":
         """Lend a connection for a moment, under any setup, see :meth:`one`. One call at a time.
 
-        The call waits a while for a free connection before it opens one, and other calls do the
-        same.
+        The call waits a while for a free connection before it opens one, and other calls wait
+        for this one likewise.
         """
         return _Lent(self, deadline, once=None, brief=True)
 
