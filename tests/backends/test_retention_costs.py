@@ -63,11 +63,12 @@ async def analyze(store: Storage) -> None:
     await database_of(store).write(lambda tx: tx.connection.exec_driver_sql("ANALYZE forge_jobs"))
 
 
+@pytest.mark.parametrize("queues", [OTHERS, pytest.param(1_000, marks=pytest.mark.long)])
 async def test_queues_without_anything_overdue_cost_a_pass_nothing(
-    store: Storage, clock: ManualClock, asked: Asked
+    store: Storage, clock: ManualClock, asked: Asked, queues: int
 ) -> None:
     counted = []
-    for others in (0, OTHERS):
+    for others in (0, queues):
         for number in range(others):
             await ended(store, f"kept{number}", 2, KEPT)
         await ended(store, "old", OVERDUE)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
+from forge_jobs.clock import EPOCH
 from forge_jobs.model.filters import JobFilter
 from forge_jobs.model.ids import HostId, JobId
 from forge_jobs.model.jobs import JobStatus, Unique
@@ -128,6 +129,18 @@ async def lists(storage: Storage, lease: PodLease) -> None:
     await storage.jobs.list(JobFilter(queues=(QUEUE,), statuses=(JobStatus.DONE,)))
 
 
+async def lists_by_what_no_index_has(storage: Storage, lease: PodLease) -> None:
+    for which in (
+        JobFilter(tag="none"),
+        JobFilter(kinds=("none",)),
+        JobFilter(schedule="none"),
+        JobFilter(enqueued_before=EPOCH),
+    ):
+        page = await storage.jobs.list(which)
+        assert (page.jobs, page.cursor) == ((), page.looked_back_to)
+        assert page.cursor is not None
+
+
 async def gets(storage: Storage, lease: PodLease) -> None:
     assert await storage.jobs.get([JobId("01" + "1".zfill(24))])
 
@@ -154,6 +167,8 @@ Verb = Callable[[Storage, PodLease], Awaitable[None]]
         (asks_for_due_kinds, 5_100),
         # One page more than is shown, found and then read.
         (lists, 160),
+        # Of 50,000 jobs the id is read, and then the row.
+        (lists_by_what_no_index_has, 100_001),
         (gets, 1),
     ],
 )

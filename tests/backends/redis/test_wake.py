@@ -404,11 +404,15 @@ async def test_two_hundred_listeners_of_other_queues_hear_nothing_of_an_enqueue(
     with redis.Redis.from_url(server.url, max_connections=300) as client:
         listeners = [client.pubsub() for _ in range(200)]
         for number, listener in enumerate(listeners):
-            listener.subscribe(KEYS.channel_of(f"other-{number}"))
+            # What a program hears that serves another queue.
+            shared = (KEYS.channel, KEYS.first_channel)
+            listener.subscribe(KEYS.channel_of(f"other-{number}"), *shared)
         sent = f"{KEYS.channel_of(QUEUE)}"
+        publishes = Heard(server)
         before = server.command("INFO", "stats")["total_net_output_bytes"]
         await enqueue_one(storage)
         told = server.command("INFO", "stats")["total_net_output_bytes"] - before
+        assert publishes.take() == 1
         # What one message to each of them would have cost.
         assert told < 200 * len(sent)
         for listener in listeners:
