@@ -21,8 +21,8 @@ from forge_jobs.errors import (
 from forge_jobs.model.filters import JobFilter
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import TERMINAL, Cause, Job, JobStatus
-from forge_jobs.storage.notices import until_set
 from forge_jobs.storage.protocols import JobStore
+from forge_jobs.storage.wakeups import until_set
 
 _FIRST_POLL_S, _LONGEST_POLL_S = 0.02, 1.0
 

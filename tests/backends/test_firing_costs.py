@@ -16,7 +16,7 @@ from forge_jobs.model.ids import new_job_id
 from forge_jobs.runtime.passes.cron import FIRE_BATCH, fire_due_once
 from forge_jobs.runtime.shared.schedules import ensure_schedules, schedule
 from forge_jobs.storage.protocols import Storage
-from forge_jobs.storage.sql.base.transaction import Often
+from forge_jobs.storage.sql.base.transaction import HotStatement
 from tests.support.asked import handed_to_the_driver
 from tests.support.backends import BACKENDS, forget
 
@@ -50,7 +50,7 @@ def handed_over() -> Iterator[list[str]]:
     def note(_connection: object, _cursor: object, text: str, *_: object) -> None:
         seen.append(text)
 
-    def note_direct(_statements: object, statement: Often, _rows: object) -> None:
+    def note_direct(_statements: object, statement: HotStatement, _rows: object) -> None:
         seen.append(str(statement.core))
 
     event.listen(Engine, "before_cursor_execute", note)

@@ -1,4 +1,4 @@
-"""wait_for_work and ring: hints shorten a wait and are not lost."""
+"""wait_for_work and wake: wake-ups shorten a wait and are not lost."""
 
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
@@ -171,13 +171,13 @@ async def test_a_ring_from_any_thread_wakes(storage: Storage) -> None:
     async with anyio.create_task_group() as group:
         group.start_soon(wake_of, storage, lambda wake: wake.handover and QUEUE in wake.queues)
         await anyio.lowlevel.checkpoint()
-        await anyio.to_thread.run_sync(storage.jobs.ring, given)
+        await anyio.to_thread.run_sync(storage.jobs.wake, given)
 
 
 async def test_rings_before_the_wait_are_added_up(storage: Storage) -> None:
     await quiet(storage)
-    storage.jobs.ring(Wake(queues=MINE))
-    storage.jobs.ring(Wake(beat=True))
+    storage.jobs.wake(Wake(queues=MINE))
+    storage.jobs.wake(Wake(beat=True))
     seen = {"queue": False, "beat": False}
     with anyio.fail_after(10):
         while not all(seen.values()):
@@ -229,4 +229,4 @@ async def test_waiters_that_wait_together_are_woken_together(storage: Storage) -
             for waiter in waiters:
                 group.start_soon(woken, waiter)
             await anyio.lowlevel.checkpoint()
-            storage.jobs.ring(Wake(handover=True))
+            storage.jobs.wake(Wake(handover=True))

@@ -87,16 +87,16 @@ CLAIMS = [
     _bug(
         "hold not applied",
         "unknown_kinds",
-        "jobs/strangers",
+        "jobs/unknown_kinds",
         'tx.execute(_PUT_ON_HOLD, {"ids": ids})',
         "pass",
     ),
     _bug(
         "hold applied to kinds that others know",
         "unknown_kinds",
-        "jobs/strangers",
-        "for kind in sorted(strange - published):",
-        "for kind in sorted(strange):",
+        "jobs/unknown_kinds",
+        "for kind in sorted(unknown - published):",
+        "for kind in sorted(unknown):",
     ),
     _bug(
         "cool-down a microsecond too long",

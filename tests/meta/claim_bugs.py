@@ -112,9 +112,9 @@ CLAIM_BUGS = (
         _STRANGERS,
         (
             Edit(
-                f"{_SQL}jobs/strangers.py",
-                "for kind in sorted(strange - published):",
-                "for kind in sorted(strange - published)[:0]:",
+                f"{_SQL}jobs/unknown_kinds.py",
+                "for kind in sorted(unknown - published):",
+                "for kind in sorted(unknown - published)[:0]:",
             ),
         ),
     ),

@@ -242,14 +242,14 @@ LOCK_BUGS = (
     ),
     _bug(
         "others wait for what nobody here asks for",
-        "forge_jobs/storage/notices.py",
+        "forge_jobs/storage/wakeups.py",
         "topic.removeprefix(QUEUE) in self._queues",
         "True",
         f"{_NOTICES}others_are_told_a_moment_after_who_waits_here",
     ),
     _bug(
         "who waits here is rung a turn of the loop later",
-        "forge_jobs/storage/notices.py",
+        "forge_jobs/storage/wakeups.py",
         "if loop is _running_loop():",
         "if False:",
         "tests/backends/postgres/test_pickup_path.py",

@@ -246,7 +246,7 @@ ODD_BUGS = [
         "an id that is stored already taken for a new job",
         "enqueue",
         "sqlite/job_store",
-        "raise Again from None",
+        "raise Overtaken from None",
         "return [EnqueueOutcome(request.id) for request in requests]",
     ),
     _bug(
@@ -287,7 +287,7 @@ ODD_BUGS = [
         (
             Edit(
                 "forge_jobs/storage/sql/sqlite/database.py",
-                "                self._ringer.ring(news)",
+                "                self._sender.send(signals)",
                 "                pass",
             ),
         ),

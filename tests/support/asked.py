@@ -11,10 +11,10 @@ from redis.asyncio.connection import Connection
 from sqlalchemy import Engine, event
 
 from forge_jobs.storage.redis.driver import connections
-from forge_jobs.storage.sql.base.transaction import Often
+from forge_jobs.storage.sql.base.transaction import HotStatement
 from forge_jobs.storage.sql.sqlite.statements import Statements
 
-Note = Callable[[Statements, Often, Sequence[Mapping[str, Any]]], None]
+Note = Callable[[Statements, HotStatement, Sequence[Mapping[str, Any]]], None]
 
 
 @contextmanager
@@ -24,12 +24,14 @@ def handed_to_the_driver(note: Note) -> Iterator[None]:
     rows, put = seam.rows, seam.put
 
     def noted_rows(
-        self: Statements, statement: Often, values: Mapping[str, Any], *more: Any
+        self: Statements, statement: HotStatement, values: Mapping[str, Any], *more: Any
     ) -> Any:
         note(self, statement, [values])
         return rows(self, statement, values, *more)
 
-    def noted_put(self: Statements, statement: Often, values: Sequence[Mapping[str, Any]]) -> None:
+    def noted_put(
+        self: Statements, statement: HotStatement, values: Sequence[Mapping[str, Any]]
+    ) -> None:
         note(self, statement, values)
         put(self, statement, values)
 
@@ -49,7 +51,9 @@ def asked() -> Iterator[Counter[str]]:
     def note(_c: object, _k: object, text: str, parameters: object, *_: object) -> None:
         seen[text] += len(parameters) if isinstance(parameters, list) else 1
 
-    def note_direct(_s: Statements, statement: Often, rows: Sequence[Mapping[str, Any]]) -> None:
+    def note_direct(
+        _s: Statements, statement: HotStatement, rows: Sequence[Mapping[str, Any]]
+    ) -> None:
         seen[str(statement.core)] += len(rows)
 
     async def converse(

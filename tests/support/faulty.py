@@ -107,7 +107,7 @@ class _FaultyView:
 
     def __getattr__(self, name: str) -> Any:
         function = getattr(self._view, name)
-        if name == "ring" or not callable(function):
+        if name == "wake" or not callable(function):
             return function
 
         async def call(*args: Any, **kwargs: Any) -> Any:

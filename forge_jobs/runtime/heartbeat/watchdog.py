@@ -1,4 +1,4 @@
-"""Notices that the event loop of the handlers is blocked."""
+"""WakeUps that the event loop of the handlers is blocked."""
 
 import asyncio
 import sys

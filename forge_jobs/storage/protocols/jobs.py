@@ -310,7 +310,7 @@ class JobStore(OperatedStore, BookkeepingStore, SweptStore, Protocol):
         """
         ...
 
-    def ring(self, wake: Wake) -> None:
+    def wake(self, wake: Wake) -> None:
         """Wake this process's own :meth:`wait_for_work`. Callable from any thread.
 
         For callers who committed a transaction that the store did not see end.

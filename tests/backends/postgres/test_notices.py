@@ -19,7 +19,7 @@ from forge_jobs.model.queues import Wake
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.storage.sql.postgres import announcing
-from forge_jobs.storage.sql.postgres.announcing import Pace, news_in
+from forge_jobs.storage.sql.postgres.announcing import Pace, topics_in
 from forge_jobs.storage.sql.postgres.flavor import channel_of
 from forge_jobs.testing.servers import PostgresServer
 from tests.support.factories import QUEUE, enqueue_one, new_job
@@ -273,9 +273,9 @@ async def test_a_notice_that_is_lost_to_a_kill_costs_a_beat(url: str, storage: S
 
 def test_a_process_passes_over_what_it_has_sent() -> None:
     mine = announcing.payloads(["queue:a", "queue:b"], announcing._this_process())
-    assert [news_in(each) for each in mine] == [[]]
-    assert news_in("@another,queue:a,beat") == ["queue:a", "beat"]
-    assert news_in("queue:a,beat") == ["queue:a", "beat"]
+    assert [topics_in(each) for each in mine] == [[]]
+    assert topics_in("@another,queue:a,beat") == ["queue:a", "beat"]
+    assert topics_in("queue:a,beat") == ["queue:a", "beat"]
 
 
 def test_pauses_grow_with_what_notices_take_longer_than_they_need() -> None:

@@ -363,7 +363,7 @@ def test_every_verb_is_among_them() -> None:
     named = set(VERBS)
     called = {name for verb in VERBS.values() for name in verb.__code__.co_names}
     for protocol in (JobStore, ConfigStore, ProcStore, CronStore):
-        verbs = {name for name in vars(protocol) if not name.startswith("_")} - {"store_id", "ring"}
+        verbs = {name for name in vars(protocol) if not name.startswith("_")} - {"store_id", "wake"}
         assert verbs <= named | called | {"store_id"}, protocol
 
 

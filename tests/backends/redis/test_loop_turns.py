@@ -11,10 +11,10 @@ from forge_jobs.clients.client import JobClient
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.handlers.requests import EnqueueRequest
 from forge_jobs.model.queues import Wake
-from forge_jobs.storage.notices import Inbox
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.redis.base.scripts import script
 from forge_jobs.storage.redis.driver import connections
+from forge_jobs.storage.wakeups import Inbox
 from tests.support.runtimes import a_runtime
 from tests.support.waiting import wait_until
 

@@ -184,7 +184,7 @@ async def test_the_last_that_closes_ends_the_connection(
 async def test_a_ring_of_this_process_needs_no_server(between: Proxy, database: Database) -> None:
     between.refuse()
     given = Wake(queues=frozenset({"a"}), handover=True)
-    await anyio.to_thread.run_sync(database.ring, given)
+    await anyio.to_thread.run_sync(database.wake, given)
     assert await database.wait(MINE, LONG) == given
 
 
@@ -273,7 +273,7 @@ async def test_polling_by_choice_has_no_connection(server: RedisServer) -> None:
         assert await database.wait(MINE, SHORT) == Wake()
         assert threads() == []
         assert not database.health().wakes
-        database.ring(Wake(beat=True))
+        database.wake(Wake(beat=True))
         assert await database.wait(MINE, LONG) == Wake(beat=True)
 
 

@@ -18,7 +18,7 @@ from forge_jobs.model.metrics import Histogram, LatencySample
 from forge_jobs.model.transitions import Demand
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
-from forge_jobs.storage.sql.base.transaction import Often
+from forge_jobs.storage.sql.base.transaction import HotStatement
 from forge_jobs.storage.sql.sqlite.statements import Single, Statements
 from tests.support.asked import handed_to_the_driver
 from tests.support.factories import (
@@ -53,7 +53,7 @@ def plans(storage: Storage) -> Iterator[list[tuple[str, str]]]:
             rows = cursor.connection.execute(f"EXPLAIN QUERY PLAN {statement}", one).fetchall()
             found.append((statement, " | ".join(row[3] for row in rows)))
 
-    def note_direct(statements: Statements, statement: Often, rows: Any) -> None:
+    def note_direct(statements: Statements, statement: HotStatement, rows: Any) -> None:
         if not statement.core.is_insert:
             # The same text and values as the driver gets.
             single = Single(statement.core)

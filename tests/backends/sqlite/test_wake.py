@@ -87,7 +87,7 @@ async def test_a_hint_for_a_queue_not_waited_for_stays_until_it_is(storage: Stor
 
 async def test_a_ring_from_another_thread_wakes(storage: Storage) -> None:
     async with anyio.create_task_group() as group:
-        group.start_soon(anyio.to_thread.run_sync, storage.jobs.ring, Wake(beat=True))
+        group.start_soon(anyio.to_thread.run_sync, storage.jobs.wake, Wake(beat=True))
         assert await storage.jobs.wait_for_work(QUEUES, LONG) == Wake(beat=True)
 
 

@@ -18,7 +18,7 @@ import pytest
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.storage.sql.sqlite import wake_sockets
-from forge_jobs.storage.sql.sqlite.wake_sockets import Ringer, WakeSocket, folder_of
+from forge_jobs.storage.sql.sqlite.wake_sockets import WakeSender, WakeSocket, folder_of
 from tests.support.factories import QUEUE, enqueue_one, new_job
 from tests.support.waiting import wait_until
 
@@ -56,7 +56,7 @@ asyncio.run(main())
 
 
 def looker_of(storage: Storage) -> object:
-    return storage.jobs._database._looker  # type: ignore[attr-defined]
+    return storage.jobs._database._watcher  # type: ignore[attr-defined]
 
 
 def file_of(storage: Storage) -> Path:
@@ -155,7 +155,7 @@ async def test_a_program_without_forge_jobs_is_noticed_by_a_look(
 ) -> None:
     await storage.jobs.wait_for_work(QUEUES, NONE)
     async with await open_storage(url) as other:
-        other.jobs._database._ringer = None  # type: ignore[attr-defined]
+        other.jobs._database._sender = None  # type: ignore[attr-defined]
         await other.jobs.enqueue([new_job()])
     assert (await storage.jobs.wait_for_work(QUEUES, LONG)).queues == QUEUES
 
@@ -166,12 +166,12 @@ async def test_paths_longer_than_an_address_work(tmp_path: Path) -> None:
     heard: list[list[tuple[str, int]]] = []
     listening = WakeSocket.open(folder / "jobs.db", heard.append)
     assert listening is not None
-    ringer = Ringer(folder / "jobs.db")
+    sender = WakeSender(folder / "jobs.db")
     try:
-        _ring_from_elsewhere(ringer, [("queue:a", 1)])
+        _send_from_elsewhere(sender, [("queue:a", 1)])
         await wait_until(lambda: heard, description="the datagram arrived")
     finally:
-        ringer.close()
+        sender.close()
         listening.close()
     assert heard == [[("queue:a", 1)]]
     assert list(folder.iterdir()) == []
@@ -182,12 +182,12 @@ async def test_more_signals_than_one_datagram_takes_arrive_in_several(tmp_path: 
     heard: list[tuple[str, int]] = []
     listening = WakeSocket.open(tmp_path / "jobs.db", heard.extend)
     assert listening is not None
-    ringer = Ringer(tmp_path / "jobs.db")
+    sender = WakeSender(tmp_path / "jobs.db")
     try:
-        _ring_from_elsewhere(ringer, signals)
+        _send_from_elsewhere(sender, signals)
         await wait_until(lambda: len(heard) == 1_000, description="all signals arrived")
     finally:
-        ringer.close()
+        sender.close()
         listening.close()
     assert heard == signals
 
@@ -201,12 +201,12 @@ async def test_a_datagram_that_means_nothing_is_passed_over(tmp_path: Path) -> N
         for message in (b"", b"\xff\xfe", b"\x93abc"):
             with wake_sockets._Address(path) as address:
                 sender.sendto(message, address)
-    ringer = Ringer(tmp_path / "jobs.db")
+    wake_sender = WakeSender(tmp_path / "jobs.db")
     try:
-        _ring_from_elsewhere(ringer, [("beat", 7)])
+        _send_from_elsewhere(wake_sender, [("beat", 7)])
         await wait_until(lambda: heard, description="the next datagram arrived")
     finally:
-        ringer.close()
+        wake_sender.close()
         listening.close()
     assert heard == [[("beat", 7)]]
 
@@ -216,7 +216,7 @@ async def test_a_listener_that_comes_within_a_tick_of_the_folders_clock_is_rung(
 ) -> None:
     file = tmp_path / "jobs.db"
     soon = time.time_ns() + 10**10
-    ringer = Ringer(file)
+    sender = WakeSender(file)
     heard: list[str] = []
     listening = []
     try:
@@ -226,13 +226,13 @@ async def test_a_listener_that_comes_within_a_tick_of_the_folders_clock_is_rung(
             listening.append(one)
             # Both came at the same time, as the folder has it.
             os.utime(folder_of(file), ns=(soon, soon))
-            _ring_from_elsewhere(ringer, [(f"queue:{number}", 1)])
+            _send_from_elsewhere(sender, [(f"queue:{number}", 1)])
             await wait_until(
                 partial(_arrived, heard, f"queue:{number}", number),
                 description="all who listen have heard",
             )
     finally:
-        ringer.close()
+        sender.close()
         for one in listening:
             one.close()
 
@@ -241,12 +241,12 @@ def _arrived(heard: list[str], topic: str, times: int) -> bool:
     return heard.count(topic) == times
 
 
-def _ring_from_elsewhere(ringer: Ringer, signals: list[tuple[str, int]]) -> None:
+def _send_from_elsewhere(sender: WakeSender, signals: list[tuple[str, int]]) -> None:
     """As if the sockets of this process were another's."""
     ours = dict(wake_sockets._ours)
     wake_sockets._ours.clear()
     try:
-        ringer.ring(signals)
+        sender.send(signals)
     finally:
         wake_sockets._ours.update(ours)
 

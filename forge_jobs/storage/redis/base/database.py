@@ -233,7 +233,7 @@ class Database:
             await self._ear.listen(queues)
             heard = self._ear.health()
             if heard.wakes and (missed := await self.waits.note(queues, heard.silences)):
-                self.ring(Wake(queues=missed))
+                self.wake(Wake(queues=missed))
             left = max(0.0, end - _elapsed())
             part = min(left, NOTE_AFTER_S / 2)
             wake = await self._ear.wait(queues, part, waiter)
@@ -245,9 +245,9 @@ class Database:
         told = await self.run_some("note_waits", dict.fromkeys(bases, True), str)
         return {queue: told.found.get(base, "missing") for base, queue in bases.items()}
 
-    def ring(self, wake: Wake) -> None:
-        """See ``JobStore.ring``."""
-        self._ear.ring(wake)
+    def wake(self, wake: Wake) -> None:
+        """See ``JobStore.wake``."""
+        self._ear.wake(wake)
 
     def health(self) -> StoreHealth:
         """See ``Storage``."""

@@ -23,24 +23,24 @@ from forge_jobs.clock import SystemClock
 from forge_jobs.engine_threads import EngineThread
 from forge_jobs.model.queues import Wake
 from forge_jobs.reports import reporter
-from forge_jobs.storage.notices import (
-    BEAT,
-    EVERYTHING,
-    FLEET,
-    HANDOVER,
-    QUEUE,
-    Inboxes,
-    Notices,
-    notices_of,
-    topics_of,
-    until_set,
-)
 from forge_jobs.storage.protocols.bundle import StoreHealth
 from forge_jobs.storage.redis.driver.address import RedisUrl
 from forge_jobs.storage.redis.driver.connections import drop
 from forge_jobs.storage.redis.driver.errors import TRANSLATED, translate
 from forge_jobs.storage.redis.driver.routing import servers_of
 from forge_jobs.storage.redis.keys import queue_of
+from forge_jobs.storage.wakeups import (
+    BEAT,
+    EVERYTHING,
+    FLEET,
+    HANDOVER,
+    QUEUE,
+    Inboxes,
+    WakeUps,
+    topics_of,
+    until_set,
+    wakeups_of,
+)
 
 logger = reporter(__name__)
 
@@ -61,10 +61,10 @@ class Ear:
     """
 
     def __init__(self, url: RedisUrl, store_id: str) -> None:
-        self._notices = notices_of(store_id)
-        self._inboxes = Inboxes(self._notices)
+        self._wakeups = wakeups_of(store_id)
+        self._inboxes = Inboxes(self._wakeups)
         self._inboxes.open()
-        self._listener = listener_of(url, store_id, self._notices) if url.wakes else None
+        self._listener = listener_of(url, store_id, self._wakeups) if url.wakes else None
         self._has_started = False
         self._silences_before = 0
         self._waited_for: set[str] = set()
@@ -104,9 +104,9 @@ class Ear:
         except TimeoutError:
             pass  # its first success rings everybody
 
-    def ring(self, wake: Wake) -> None:
-        """See ``JobStore.ring``."""
-        self._notices.ring(topics_of(wake))
+    def wake(self, wake: Wake) -> None:
+        """See ``JobStore.wake``."""
+        self._wakeups.wake(topics_of(wake))
 
     def health(self) -> StoreHealth:
         """Whether it hears at this moment, and how often it has ceased to."""
@@ -125,9 +125,9 @@ class Ear:
 class Listener:
     """The subscription of this process to one store."""
 
-    def __init__(self, url: RedisUrl, notices: Notices) -> None:
+    def __init__(self, url: RedisUrl, wakeups: WakeUps) -> None:
         self._url = url
-        self._notices = notices
+        self._wakeups = wakeups
         self._lock = threading.Lock()
         self._users: weakref.WeakSet[Ear] = weakref.WeakSet()
         self._running: _Running | None = None
@@ -150,7 +150,7 @@ class Listener:
         with self._lock:
             self._users.add(user)
             if self._running is None:
-                self._running = _Running(self._url, self._notices)
+                self._running = _Running(self._url, self._wakeups)
             return self._running.hear(queues)
 
     async def stop(self, user: Ear) -> None:
@@ -166,9 +166,9 @@ class Listener:
 class _Running:
     """A thread that listens until it is stopped."""
 
-    def __init__(self, url: RedisUrl, notices: Notices) -> None:
+    def __init__(self, url: RedisUrl, wakeups: WakeUps) -> None:
         self._url = url
-        self._notices = notices
+        self._wakeups = wakeups
         self.is_heard = False
         self.silences = 0
         self._was_told = False
@@ -289,13 +289,13 @@ class _Running:
             if queue is not None:
                 heard.add(queue)
                 # Something may have been published before.
-                self._notices.ring([QUEUE + queue])
+                self._wakeups.wake([QUEUE + queue])
                 self._end_waits(heard)
         elif queue is not None:
-            self._notices.ring([QUEUE + queue])
+            self._wakeups.wake([QUEUE + queue])
         else:
             topics = (_topic(topic) for topic in text.decode(errors="replace").split("\n"))
-            self._notices.ring([topic for topic in topics if topic is not None])
+            self._wakeups.wake([topic for topic in topics if topic is not None])
 
     def _queue_of(self, channel: str) -> str | None:
         """The queue of a channel; None for those of the fleet."""
@@ -308,7 +308,7 @@ class _Running:
             self._was_told = False
         self.is_heard = True
         # Something may have been published before.
-        self._notices.ring([EVERYTHING])
+        self._wakeups.wake([EVERYTHING])
         self._end_waits(heard)
 
     def _note_silence(self, error: BaseException) -> None:
@@ -363,10 +363,10 @@ _all: "weakref.WeakValueDictionary[str, Listener]" = weakref.WeakValueDictionary
 _all_lock = threading.Lock()
 
 
-def listener_of(url: RedisUrl, store_id: str, notices: Notices) -> Listener:
+def listener_of(url: RedisUrl, store_id: str, wakeups: WakeUps) -> Listener:
     """The one of this process for that store, while anybody holds it."""
     with _all_lock:
         found = _all.get(store_id)
         if found is None:
-            found = _all[store_id] = Listener(url, notices)
+            found = _all[store_id] = Listener(url, wakeups)
         return found

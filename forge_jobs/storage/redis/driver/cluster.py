@@ -17,11 +17,11 @@ from redis.exceptions import (
 
 from forge_jobs.errors import StorageError
 from forge_jobs.outages import Pauses
-from forge_jobs.storage.notices import until_set
 from forge_jobs.storage.redis.driver.address import Host, RedisUrl, in_words
 from forge_jobs.storage.redis.driver.connections import Pool, Turn, connect_to, drop
 from forge_jobs.storage.redis.driver.errors import TRANSLATED, SlotsDisputed, name_server
 from forge_jobs.storage.redis.driver.hosts import Hosts
+from forge_jobs.storage.wakeups import until_set
 
 _PAUSES = Pauses(0.02, 0.5)
 _MOST_MOVES = 8

@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable
 from redis.asyncio.connection import Connection
 
 from forge_jobs.errors import StorageError
-from forge_jobs.storage.notices import until_set
 from forge_jobs.storage.redis.driver.address import Host
 from forge_jobs.storage.redis.driver.errors import TRANSLATED
+from forge_jobs.storage.wakeups import until_set
 
 _DOUBT_S = 1.0
 """A call that has been silent for so long may be one to a server that was replaced."""

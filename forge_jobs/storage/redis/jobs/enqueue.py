@@ -16,7 +16,6 @@ import msgspec
 from forge_jobs.errors import Conflict, NotFound, Unavailable
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import EnqueueOutcome, NewJob
-from forge_jobs.storage.notices import until_set
 from forge_jobs.storage.redis.base.database import BASES_AT_ONCE, Database
 from forge_jobs.storage.redis.base.job_rows import Templates, doc_of, is_plain, new_job_fields
 from forge_jobs.storage.redis.base.places import State
@@ -27,6 +26,7 @@ from forge_jobs.storage.redis.jobs.children import Edges, Link, Otherwise, missi
 from forge_jobs.storage.redis.locators.locating import Ids, Locating
 from forge_jobs.storage.redis.locators.locators import locate
 from forge_jobs.storage.redis.locators.moving import look_again, refresh
+from forge_jobs.storage.wakeups import until_set
 
 _TRIES = 20
 _AT_ONCE = 2

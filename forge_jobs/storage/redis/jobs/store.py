@@ -146,8 +146,8 @@ class RedisJobStore:
     ) -> Wake:
         return await self._database.wait(queues, at_most, waiter)
 
-    def ring(self, wake: Wake) -> None:
-        self._database.ring(wake)
+    def wake(self, wake: Wake) -> None:
+        self._database.wake(wake)
 
     # -- bookkeeping -------------------------------------------------------------------------
 

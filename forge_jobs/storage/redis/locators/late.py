@@ -11,10 +11,10 @@ from collections.abc import Collection, Iterable, Mapping
 
 from forge_jobs.errors import StorageError
 from forge_jobs.model.ids import JobId
-from forge_jobs.storage.notices import until_set
 from forge_jobs.storage.redis.base.database import Database
 from forge_jobs.storage.redis.base.queues import in_some_queues
 from forge_jobs.storage.redis.locators.moving import look_again
+from forge_jobs.storage.wakeups import until_set
 
 _AGAIN_AFTER_S = 0.5
 _MOST = 10_000

@@ -9,11 +9,11 @@ import asyncio
 
 from forge_jobs.errors import NotFound, SchemaMismatch, StorageRefused, Unavailable
 from forge_jobs.reports import reporter
-from forge_jobs.storage.notices import until_set
 from forge_jobs.storage.redis.base.database import Database
 from forge_jobs.storage.redis.base.rights import check_rights_at
 from forge_jobs.storage.redis.base.schema import check_noted, settle_schema
 from forge_jobs.storage.redis.locators.moving import look
+from forge_jobs.storage.wakeups import until_set
 
 logger = reporter(__name__)
 

@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 from sqlalchemy.orm import Session
 
 from forge_jobs.errors import InvalidInput, StorageError, Unavailable, a_type
-from forge_jobs.storage.sql.base.transaction import OVERTAKEN, Again, Flavor, Tx
+from forge_jobs.storage.sql.base.transaction import OVERTAKEN, Flavor, Overtaken, Tx
 
 R = TypeVar("R")
 Script = Callable[[Tx], R]
@@ -96,6 +96,6 @@ def _run(
                     # there.
                     tx.finish()
                     return result
-        except Again:
+        except Overtaken:
             continue
     raise Unavailable(OVERTAKEN)

@@ -56,6 +56,6 @@ class Database(Protocol):
         """See ``JobStore.wait_for_work``."""
         ...
 
-    def ring(self, wake: Wake) -> None:
-        """See ``JobStore.ring``."""
+    def wake(self, wake: Wake) -> None:
+        """See ``JobStore.wake``."""
         ...

@@ -18,9 +18,9 @@ from forge_jobs.model.ids import new_job_id
 from forge_jobs.model.jobs import Claim
 from forge_jobs.model.processes import PodLease
 from forge_jobs.model.transitions import Demand, Transition
-from forge_jobs.storage.notices import BEAT, FLEET, HANDOVER, QUEUE
 from forge_jobs.storage.sql.base.job_rows import Ended, Picked, Succeeded
 from forge_jobs.storage.sql.base.tables import counters
+from forge_jobs.storage.wakeups import BEAT, FLEET, HANDOVER, QUEUE
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
@@ -43,7 +43,7 @@ OVERTAKEN = "gave up: other transactions kept storing the same ids or keys"
 """The text of the error, when a script was begun again until its time was up."""
 
 
-class Again(Exception):
+class Overtaken(Exception):
     """Another transaction was faster. The script must run again, in a new transaction."""
 
 
@@ -63,7 +63,7 @@ def read_until(fetch: Callable[[int], Sequence[Any]], is_enough: IsEnough) -> li
     return rows
 
 
-class Often:
+class HotStatement:
     """A hot statement, run for every job. A store may run it without SQLAlchemy.
 
     So the values are plain ones, and of the rows only names and values count.
@@ -124,7 +124,7 @@ class Tx:
 
     def rows(
         self,
-        statement: Often,
+        statement: HotStatement,
         parameters: Mapping[str, object],
         is_enough: IsEnough | None = None,
     ) -> Sequence[Any]:
@@ -143,7 +143,7 @@ class Tx:
         found.close()
         return rows
 
-    def put(self, statement: Often, rows: Sequence[Mapping[str, object]]) -> None:
+    def put(self, statement: HotStatement, rows: Sequence[Mapping[str, object]]) -> None:
         """Run a hot statement once for each of the rows, of which there are some, all of the same
         columns."""
         self.execute(statement.core, rows)
@@ -255,11 +255,11 @@ class Flavor(Protocol):
         """Return an INSERT that drops rows which break a unique constraint."""
         ...
 
-    def insert_add(self, table: Table, keys: Sequence[str], column: str) -> Often:
+    def insert_add(self, table: Table, keys: Sequence[str], column: str) -> HotStatement:
         """Return an INSERT that adds ``column`` to an existing row."""
         ...
 
-    def insert_replace(self, table: Table, keys: Sequence[str]) -> Often:
+    def insert_replace(self, table: Table, keys: Sequence[str]) -> HotStatement:
         """Return an INSERT that overwrites an existing row."""
         ...
 

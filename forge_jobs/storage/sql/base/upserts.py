@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import Table
 from sqlalchemy.sql.dml import Insert
 
-from forge_jobs.storage.sql.base.transaction import Often
+from forge_jobs.storage.sql.base.transaction import HotStatement
 
 _DialectInsert = Callable[[Table], Any]
 
@@ -25,11 +25,11 @@ class Upserts:
         """See ``Flavor.insert_ignore``."""
         return _ignore(self._insert, table)
 
-    def insert_add(self, table: Table, keys: Sequence[str], column: str) -> Often:
+    def insert_add(self, table: Table, keys: Sequence[str], column: str) -> HotStatement:
         """See ``Flavor.insert_add``."""
         return _add(self._insert, table, tuple(keys), column)
 
-    def insert_replace(self, table: Table, keys: Sequence[str]) -> Often:
+    def insert_replace(self, table: Table, keys: Sequence[str]) -> HotStatement:
         """See ``Flavor.insert_replace``."""
         return _replace(self._insert, table, tuple(keys))
 
@@ -41,14 +41,16 @@ def _ignore(dialect_insert: _DialectInsert, table: Table) -> Insert:
 
 
 @cache
-def _add(dialect_insert: _DialectInsert, table: Table, keys: tuple[str, ...], column: str) -> Often:
+def _add(
+    dialect_insert: _DialectInsert, table: Table, keys: tuple[str, ...], column: str
+) -> HotStatement:
     insert = dialect_insert(table)
     added = {column: table.c[column] + insert.excluded[column]}
-    return Often(insert.on_conflict_do_update(index_elements=list(keys), set_=added))
+    return HotStatement(insert.on_conflict_do_update(index_elements=list(keys), set_=added))
 
 
 @cache
-def _replace(dialect_insert: _DialectInsert, table: Table, keys: tuple[str, ...]) -> Often:
+def _replace(dialect_insert: _DialectInsert, table: Table, keys: tuple[str, ...]) -> HotStatement:
     insert = dialect_insert(table)
     given = {each.name: each for each in insert.excluded if each.name not in keys}
-    return Often(insert.on_conflict_do_update(index_elements=list(keys), set_=given))
+    return HotStatement(insert.on_conflict_do_update(index_elements=list(keys), set_=given))

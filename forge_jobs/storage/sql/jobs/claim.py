@@ -23,9 +23,9 @@ from forge_jobs.model.transitions import Demand
 from forge_jobs.storage.salvage import number_or
 from forge_jobs.storage.sql.base.job_rows import JobRow, Picked
 from forge_jobs.storage.sql.base.tables import READY, jobs, pods, queues, slots
-from forge_jobs.storage.sql.base.transaction import Often, Tx
+from forge_jobs.storage.sql.base.transaction import HotStatement, Tx
 from forge_jobs.storage.sql.base.unreadable import Shapes, hold
-from forge_jobs.storage.sql.jobs.strangers import put_strangers_aside
+from forge_jobs.storage.sql.jobs.unknown_kinds import hold_unknown_kinds
 
 CLAIMED_COUNTER = "claimed"
 
@@ -37,14 +37,14 @@ _queue: BindParameter[str] = bindparam("queue")
 _level: BindParameter[int] = bindparam("level")
 _now: BindParameter[int] = bindparam("now")
 
-_GATE = Often(
+_GATE = HotStatement(
     select(pods.c.epoch, pods.c.lease_until, queues.c.paused, queues.c.cooldown_until)
     .select_from(pods)
     .join(slots, (slots.c.host_id == pods.c.host_id) & (slots.c.epoch == pods.c.epoch))
     .join(queues, queues.c.name == slots.c.queue)
     .where(pods.c.host_id == bindparam("host"), slots.c.queue == _queue)
 )
-_NEXT_LEVEL = Often(
+_NEXT_LEVEL = HotStatement(
     select(jobs.c.priority, jobs.c.run_at)
     .where(jobs.c.queue == _queue, jobs.c.priority > _level, text(READY))
     .order_by(jobs.c.priority, jobs.c.run_at)
@@ -83,7 +83,7 @@ def _next_due() -> Select[Any]:
     return select(func.min(firsts.c.run_at))
 
 
-_NEXT_DUE = Often(_next_due())
+_NEXT_DUE = HotStatement(_next_due())
 
 
 def _due(*columns: Any) -> Select[Any]:
@@ -126,11 +126,11 @@ _HEAD_COLUMNS = (
     jobs.c.cancel_requested,
     jobs.c.schedule,
 )
-_HEAD = Often(_due(*_HEAD_COLUMNS))
+_HEAD = HotStatement(_due(*_HEAD_COLUMNS))
 _SHAPES = Shapes(_HEAD_COLUMNS)
 _kind: BindParameter[str] = bindparam("kind")
 _after: Any = tuple_(bindparam("after_run_at"), bindparam("after_id"))
-_HEAD_OF_KIND = Often(
+_HEAD_OF_KIND = HotStatement(
     _due(jobs.c.id, jobs.c.run_at, jobs.c.crashes).where(
         jobs.c.kind == _kind,
         tuple_(jobs.c.run_at, jobs.c.id) > _after,
@@ -140,13 +140,13 @@ _HEAD_OF_KIND = Often(
 _OF_THE_CLAIM = {"token": "max(job.token + 1, :now) AS token"}
 _WHOLE_COLUMNS = [_OF_THE_CLAIM.get(each.name, f"job.{each.name}") for each in _HEAD_COLUMNS]
 # In the order of the ids, and each payload only when asked for: payloads may be large.
-_WHOLE = Often(
+_WHOLE = HotStatement(
     text(
         f"SELECT {', '.join(_WHOLE_COLUMNS)}"
         " FROM json_each(:ids) AS picked CROSS JOIN forge_jobs AS job ON job.id = picked.value"
     )
 )
-_TAKE = Often(
+_TAKE = HotStatement(
     text(
         """
     UPDATE forge_jobs AS job
@@ -290,7 +290,7 @@ class _Search:
 
     def _know_kinds(self) -> None:
         if self._mine is None:
-            kinds = put_strangers_aside(self._tx, self._queue, self._demand.kinds)
+            kinds = hold_unknown_kinds(self._tx, self._queue, self._demand.kinds)
             self._mine = kinds.mine
 
     def _by_kind(
@@ -316,7 +316,7 @@ class _Search:
                 return
             at = {**at, "after_run_at": rows[-1].run_at, "after_id": rows[-1].id}
 
-    def _read(self, statement: Often, values: dict[str, Any]) -> "_Part":
+    def _read(self, statement: HotStatement, values: dict[str, Any]) -> "_Part":
         """Return the jobs in their order, as long as they fit into one call."""
         part = _Part(size=self._bytes)
         workers = len(self._demand.worker_ids) - len(self.picked)

@@ -11,13 +11,13 @@ from forge_jobs.model.jobs import TERMINAL, Cause, EnqueueOutcome, JobStatus, Ne
 from forge_jobs.storage.sql.base.job_rows import due_at, new_job_values
 from forge_jobs.storage.sql.base.lists import one_of, portions
 from forge_jobs.storage.sql.base.tables import ACTIVE, edges, handovers, jobs
-from forge_jobs.storage.sql.base.transaction import Again, Often, Tx
+from forge_jobs.storage.sql.base.transaction import HotStatement, Overtaken, Tx
 from forge_jobs.storage.sql.config.queues import declare_queues
 from forge_jobs.storage.sql.jobs.children import LIVE, TOLD
 
 DEDUPLICATED = "deduplicated"
 
-_STORED = Often(
+_STORED = HotStatement(
     select(
         jobs.c.id, jobs.c.queue, jobs.c.kind, jobs.c.payload, jobs.c.status, jobs.c.fingerprint
     ).where(one_of(jobs.c.id, "ids"))
@@ -34,7 +34,7 @@ _INSERT_HANDOVERS = insert(handovers)
 def enqueue(tx: Tx, requests: Sequence[NewJob]) -> list[EnqueueOutcome]:
     """Store the requests, all or none, in order. See ``JobStore.enqueue``.
 
-    :raises Again: another transaction has stored one of the ids or keys meanwhile
+    :raises Overtaken: another transaction has stored one of the ids or keys meanwhile
     """
     if not requests:
         return []
@@ -47,7 +47,7 @@ def enqueue(tx: Tx, requests: Sequence[NewJob]) -> list[EnqueueOutcome]:
 def enqueue_new(tx: Tx, requests: Sequence[NewJob]) -> list[EnqueueOutcome]:
     """Store requests without a lookup. None of them waits for a job or claims a key.
 
-    :raises Again: one of the ids is stored already
+    :raises Overtaken: one of the ids is stored already
     """
     _ensure_queues(tx, {request.queue for request in requests})
     _insert(tx, requests, ())
@@ -200,7 +200,7 @@ def _insert(tx: Tx, requests: Iterable[NewJob], parents: Container[str]) -> None
         for request in sorted(requests, key=place_of)
     ]
     if tx.flavor.insert_jobs(tx, rows) < len(rows):
-        raise Again
+        raise Overtaken
 
 
 def place_of(request: NewJob) -> tuple[str, str, str]:

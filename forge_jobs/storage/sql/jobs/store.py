@@ -223,8 +223,8 @@ class SqlJobStore:
     ) -> Wake:
         return await self._database.wait(queues, at_most, waiter)
 
-    def ring(self, wake: Wake) -> None:
-        self._database.ring(wake)
+    def wake(self, wake: Wake) -> None:
+        self._database.wake(wake)
 
     # -- bookkeeping -------------------------------------------------------------------------
 

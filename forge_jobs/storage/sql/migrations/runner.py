@@ -29,7 +29,7 @@ from forge_jobs.clock import from_us
 from forge_jobs.errors import Conflict, SchemaMismatch
 from forge_jobs.storage.backend import MigrationStatus, check_down, refuse_newer
 from forge_jobs.storage.sql.base.tables import pods
-from forge_jobs.storage.sql.base.transaction import Again, Tx
+from forge_jobs.storage.sql.base.transaction import Overtaken, Tx
 from forge_jobs.storage.sql.migrations.files import Migration, known_migrations, statements_of
 
 _applied = Table(
@@ -59,7 +59,7 @@ def up(tx: Tx) -> list[MigrationStatus]:
     :raises SchemaMismatch: the schema is newer, and not one for this program
     """
     if not tx.flavor.try_lock(tx.connection, "schema"):
-        raise Again
+        raise Overtaken
     missing = find_missing(tx)
     if is_empty(tx):
         for statement in tx.flavor.place(tx.connection):
@@ -76,7 +76,7 @@ def up_if_empty(tx: Tx) -> list[MigrationStatus] | None:
     # Look again under the lock: another process may have been first. Postgres learns of a schema
     # that another session made when it first locks a table of that schema.
     if is_empty(tx) and not tx.flavor.try_lock(tx.connection, "schema"):
-        raise Again
+        raise Overtaken
     return up(tx) if is_empty(tx) else None
 
 
@@ -127,7 +127,7 @@ def down(tx: Tx, to: int) -> list[MigrationStatus]:
     :raises Conflict: undoing would lose data, or pods are at work
     """
     if not tx.flavor.try_lock(tx.connection, "schema"):
-        raise Again
+        raise Overtaken
     entries = [entry for entry in reversed(status(tx)) if entry.applied_at and entry.version > to]
     known = {migration.version: migration for migration in known_migrations(tx.flavor.name)}
     check_down(entries, {version for version, each in known.items() if each.down is not None})

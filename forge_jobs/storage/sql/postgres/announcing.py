@@ -54,7 +54,7 @@ def _this_process() -> str:
     return f"{_SENDER}{_boot}{os.getpid():x}"
 
 
-def news_in(payload: str) -> list[str]:
+def topics_in(payload: str) -> list[str]:
     """Return the topics of a notification, none of one that this process has sent itself."""
     topics = payload.split(",")
     if not topics[0].startswith(_SENDER):

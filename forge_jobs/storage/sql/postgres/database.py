@@ -27,7 +27,7 @@ from forge_jobs.errors import (
 from forge_jobs.model.queues import Wake
 from forge_jobs.outages import Pauses
 from forge_jobs.storage.sql.base.database import Script
-from forge_jobs.storage.sql.base.transaction import OVERTAKEN, Again, Tx
+from forge_jobs.storage.sql.base.transaction import OVERTAKEN, Overtaken, Tx
 from forge_jobs.storage.sql.postgres import rights
 from forge_jobs.storage.sql.postgres.announcing import Announcer
 from forge_jobs.storage.sql.postgres.direct import Direct, DirectScript
@@ -199,7 +199,7 @@ class PostgresDatabase:
         """Wake waiters after a commit, those of this process at once."""
         if not topics or self.bell is None:
             return
-        heard = self.bell.ring_for(topics)
+        heard = self.bell.wake_for(topics)
         if self.announcer is not None:
             self.announcer.tell(topics, heard)
 
@@ -262,7 +262,7 @@ class PostgresDatabase:
                 # The server has most likely restarted, and the other connections are lost as well.
                 fresh = True
                 await self._connections.forget_idle()
-            except Again:
+            except Overtaken:
                 if _elapsed() >= deadline:
                     raise Unavailable(OVERTAKEN) from None
             except DRIVER_ERRORS as error:
@@ -290,10 +290,10 @@ class PostgresDatabase:
         assert self.bell is not None
         return await self.bell.wait(queues, at_most, waiter)
 
-    def ring(self, wake: Wake) -> None:
-        """See ``JobStore.ring``."""
+    def wake(self, wake: Wake) -> None:
+        """See ``JobStore.wake``."""
         assert self.bell is not None
-        self.bell.ring(wake)
+        self.bell.wake(wake)
 
     async def close(self) -> None:
         """Let calls in flight finish and close the connections. Closing twice is fine."""

@@ -13,7 +13,6 @@ from forge_jobs.model.processes import Beat, HeldClaim, PodLease
 from forge_jobs.model.transitions import Demand, Exchange, Finalization, StaleClaims
 from forge_jobs.storage.batches import check_batch
 from forge_jobs.storage.elsewhere import KnownElsewhere
-from forge_jobs.storage.notices import QUEUE
 from forge_jobs.storage.sql.base.job_rows import Picked, claimed_jobs
 from forge_jobs.storage.sql.base.transaction import Tx
 from forge_jobs.storage.sql.jobs.endings import are_plain_successes
@@ -22,9 +21,10 @@ from forge_jobs.storage.sql.jobs.store import SqlJobStore
 from forge_jobs.storage.sql.postgres import idle, lent
 from forge_jobs.storage.sql.postgres.database import PostgresDatabase
 from forge_jobs.storage.sql.postgres.short import bulk, claims, enqueues, exchanges
+from forge_jobs.storage.sql.postgres.short.claim_cursors import ClaimCursors
 from forge_jobs.storage.sql.postgres.short.claims import branches_for
 from forge_jobs.storage.sql.postgres.short.exchanges import Answer
-from forge_jobs.storage.sql.postgres.short.fronts import Fronts
+from forge_jobs.storage.wakeups import QUEUE
 
 
 class PostgresJobStore(SqlJobStore):
@@ -33,9 +33,9 @@ class PostgresJobStore(SqlJobStore):
     def __init__(self, database: PostgresDatabase) -> None:
         super().__init__(database)
         self._postgres = database
-        self._fronts = Fronts()
+        self._cursors = ClaimCursors()
         self._elsewhere = KnownElsewhere()
-        self._lent = lent.Lent(database.flavor, database.options.schema)
+        self._lent = lent.CallersConnections(database.flavor, database.options.schema)
 
     async def enqueue(
         self, requests: Sequence[NewJob], *, connection: object | None = None
@@ -76,7 +76,7 @@ class PostgresJobStore(SqlJobStore):
     ) -> Exchange:
         if not are_plain_successes(finalizations):
             return await super().exchange(queue, finalizations, demand, lease)
-        start = self._fronts.of(queue)
+        start = self._cursors.of(queue)
         values = exchanges.values_of(queue, finalizations, demand, lease, start)
         elsewhere = self._elsewhere.of(queue)
         branches = branches_for(demand.kinds) if elsewhere else 0
@@ -88,7 +88,7 @@ class PostgresJobStore(SqlJobStore):
         if not rest:
             claimed = answer.claimed
             await self._set_aside(answer.unreadable)
-            saw_all = self._fronts.note(
+            saw_all = self._cursors.note(
                 queue,
                 start,
                 answer.first,
@@ -99,7 +99,7 @@ class PostgresJobStore(SqlJobStore):
             if answer.unreadable:
                 # Jobs behind the unreadable ones are due too.
                 return Exchange((True,) * len(finalizations), tuple(claimed), timedelta(0))
-            is_new = not answer.strange.issubset(elsewhere)
+            is_new = not answer.unknown.issubset(elsewhere)
             if not (answer.is_whole and saw_all) or is_new:
                 claimed += await self._further(queue, demand, lease, answer)
             next_due_in = answer.next_due_in if saw_all else timedelta(0)
@@ -135,7 +135,7 @@ class PostgresJobStore(SqlJobStore):
         )
 
         def script(tx: Tx) -> Picked:
-            by_kind, may_exceed = bool(answer.strange), not got
+            by_kind, may_exceed = bool(answer.unknown), not got
             return claims.claim(tx, queue, rest, lease, by_kind=by_kind, may_exceed=may_exceed)
 
         try:

@@ -18,7 +18,6 @@ from sqlalchemy import Connection, TextClause, text
 from forge_jobs.model.ids import new_job_id
 from forge_jobs.model.jobs import TERMINAL, EnqueueOutcome, NewJob
 from forge_jobs.model.queues import QueueSettings
-from forge_jobs.storage.notices import HANDOVER, QUEUE
 from forge_jobs.storage.sql.base.transaction import Tx
 from forge_jobs.storage.sql.config.queues import settings_columns
 from forge_jobs.storage.sql.jobs.children import LIVE, TOLD
@@ -33,6 +32,7 @@ from forge_jobs.storage.sql.postgres.short.enqueues import (
     MOST_QUEUES,
     rows_of,
 )
+from forge_jobs.storage.wakeups import HANDOVER, QUEUE
 
 _OWN = {"clock": "bigint", "part": "text", "channel": "text", "tells": "boolean", "size": "integer"}
 _NEW = settings_columns(msgspec.structs.asdict(QueueSettings()))
@@ -128,7 +128,7 @@ _TYPES = {
 }
 
 
-class Lent:
+class CallersConnections:
     """Enqueues by connections that callers lend."""
 
     def __init__(self, flavor: PostgresFlavor, schema: str) -> None:

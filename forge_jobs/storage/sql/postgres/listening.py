@@ -20,18 +20,18 @@ from forge_jobs.clock import SystemClock
 from forge_jobs.engine_threads import EngineThread
 from forge_jobs.model.queues import Wake
 from forge_jobs.reports import reporter
-from forge_jobs.storage.notices import (
-    EVERYTHING,
-    Inboxes,
-    Notices,
-    notices_of,
-    topics_of,
-    until_set,
-)
 from forge_jobs.storage.protocols import StoreHealth
-from forge_jobs.storage.sql.postgres.announcing import news_in
+from forge_jobs.storage.sql.postgres.announcing import topics_in
 from forge_jobs.storage.sql.postgres.driver.connecting import PostgresOptions, connect
 from forge_jobs.storage.sql.postgres.driver.errors import DRIVER_ERRORS
+from forge_jobs.storage.wakeups import (
+    EVERYTHING,
+    Inboxes,
+    WakeUps,
+    topics_of,
+    until_set,
+    wakeups_of,
+)
 
 logger = reporter(__name__)
 
@@ -47,14 +47,14 @@ _elapsed = SystemClock().elapsed
 
 
 class Bell:
-    """``wait_for_work`` and ``ring`` of one bundle."""
+    """``wait_for_work`` and ``wake`` of one bundle."""
 
     def __init__(self, options: PostgresOptions, store_id: str, channel: str) -> None:
         self._options = options
         self._store_id = store_id
         self._channel = channel
-        self._notices = notices_of(store_id)
-        self._inboxes = Inboxes(self._notices)
+        self._wakeups = wakeups_of(store_id)
+        self._inboxes = Inboxes(self._wakeups)
         self._inboxes.open()
         self._listener: Listener | None = None
 
@@ -68,16 +68,16 @@ class Bell:
         silences = 0 if self._listener is None else self._listener.silences
         return StoreHealth(wakes=self.is_listening, silences=silences)
 
-    def ring_for(self, topics: Sequence[str]) -> set[str]:
+    def wake_for(self, topics: Sequence[str]) -> set[str]:
         """A commit of this process has news, which its listener will pass over.
 
         :returns: of what somebody waits for it in this process
         """
-        return self._notices.ring(topics)
+        return self._wakeups.wake(topics)
 
-    def ring(self, wake: Wake) -> None:
-        """See ``JobStore.ring``."""
-        self._notices.ring(topics_of(wake))
+    def wake(self, wake: Wake) -> None:
+        """See ``JobStore.wake``."""
+        self._wakeups.wake(topics_of(wake))
 
     async def wait(self, queues: frozenset[str], at_most: timedelta, waiter: object | None) -> Wake:
         """See ``JobStore.wait_for_work``."""
@@ -125,11 +125,11 @@ class Bell:
 class Listener:
     """The connection of one process that listens for one store."""
 
-    def __init__(self, notices: Notices, options: PostgresOptions, channel: str) -> None:
+    def __init__(self, wakeups: WakeUps, options: PostgresOptions, channel: str) -> None:
         self.works = False
         self.is_settled = False
         self.silences = 0
-        self._notices = notices
+        self._wakeups = wakeups
         self._options = options
         self._channel = channel
         self._own_channel = f"forge_jobs_{secrets.token_hex(8)}"
@@ -208,7 +208,7 @@ class Listener:
             self._was_told = False
         self.works = self.is_settled = True
         # Whatever was committed before is heard of by nobody else.
-        self._notices.ring([EVERYTHING])
+        self._wakeups.wake([EVERYTHING])
 
     def _lost(self, error: BaseException) -> None:
         if not self._was_told:
@@ -222,10 +222,10 @@ class Listener:
             self.works = False
             self.is_settled = True
             self.silences += 1
-            self._notices.ring([EVERYTHING])
+            self._wakeups.wake([EVERYTHING])
 
     def _hear(self, _connection: Any, _pid: int, _channel: str, payload: str) -> None:
-        self._notices.ring(news_in(payload))
+        self._wakeups.wake(topics_in(payload))
 
     def _hear_echo(self, _connection: Any, _pid: int, _channel: str, _payload: str) -> None:
         self._echo.set()
@@ -241,5 +241,5 @@ def listener_of(store_id: str, options: PostgresOptions, channel: str) -> Listen
         key = (store_id, options.dsn, options.server)
         found = _all.get(key)
         if found is None:
-            found = _all[key] = Listener(notices_of(store_id), options, channel)
+            found = _all[key] = Listener(wakeups_of(store_id), options, channel)
         return found

@@ -91,7 +91,7 @@ _IS_BUILT = (
 _elapsed = SystemClock().elapsed
 
 
-class _InTheWay(Exception):
+class _LockedOut(Exception):
     """Other sessions use what must be locked."""
 
 
@@ -169,7 +169,7 @@ async def _in_turn(database: PostgresDatabase, script: Script[R], tables: Sequen
             return script(tx)
         except DRIVER_ERRORS as error:
             if sqlstate_of(error) in (LOCK_TIMEOUT, _DEADLOCK):
-                raise _InTheWay from None
+                raise _LockedOut from None
             raise
 
     deadline = _elapsed() + PATIENCE_S
@@ -177,7 +177,7 @@ async def _in_turn(database: PostgresDatabase, script: Script[R], tables: Sequen
     while True:
         try:
             return await database.write(guarded)
-        except _InTheWay:
+        except _LockedOut:
             if _elapsed() >= deadline:
                 users = await _ask(database.options, _USERS, database.options.schema, tables)
                 raise Unavailable(

@@ -26,7 +26,6 @@ from forge_jobs.errors import StorageClosed, Unavailable
 from forge_jobs.model.ids import new_job_id
 from forge_jobs.model.queues import Wake
 from forge_jobs.reports import defer_reports, reporter
-from forge_jobs.storage.notices import Inboxes, Notices, topics_of
 from forge_jobs.storage.protocols import StoreHealth
 from forge_jobs.storage.sql.base.database import Script
 from forge_jobs.storage.sql.base.transaction import Flavor
@@ -34,8 +33,9 @@ from forge_jobs.storage.sql.sqlite.driver_errors import TRANSLATED, is_busy, is_
 from forge_jobs.storage.sql.sqlite.open_file import OpenFile
 from forge_jobs.storage.sql.sqlite.pragmas import SqliteOptions, Syncing, pragmas
 from forge_jobs.storage.sql.sqlite.statements import OwnTx, Statements
-from forge_jobs.storage.sql.sqlite.waiting import Looker
-from forge_jobs.storage.sql.sqlite.wake_sockets import Ringer
+from forge_jobs.storage.sql.sqlite.waiting import FileWatcher
+from forge_jobs.storage.sql.sqlite.wake_sockets import WakeSender
+from forge_jobs.storage.wakeups import Inboxes, WakeUps, topics_of
 
 logger = reporter(__name__)
 
@@ -277,25 +277,25 @@ class SqliteDatabase:
         writer: SqliteConnection,
         reader: SqliteConnection,
         flavor: Flavor,
-        notices: Notices,
+        wakeups: WakeUps,
         *,
         store_id: str,
         path: Path,
         shared: bool = True,
     ) -> None:
         self.flavor = flavor
-        self.notices = notices
+        self.wakeups = wakeups
         self.store_id = store_id
         self.path = path
         self.on_closed: Callable[[], None] | None = None
-        self.inboxes = Inboxes(notices)
+        self.inboxes = Inboxes(wakeups)
         self._writer = writer
         self._reader = reader
         self._part = new_job_id()
         self._known_queues: set[str] = set()
         self._closed = False
-        self._looker = Looker(self, shared=shared)
-        self._ringer = Ringer(path) if shared else None
+        self._watcher = FileWatcher(self, shared=shared)
+        self._sender = WakeSender(path) if shared else None
 
     async def write(self, script: Script[R], *, patient: bool = True, synced: bool = True) -> R:
         """Run ``script`` in one write transaction and wake waiters.
@@ -317,15 +317,15 @@ class SqliteDatabase:
             result = script(tx)
             return result, tx, tx.finish()
 
-        result, tx, news = self._writer.transaction(
+        result, tx, signals = self._writer.transaction(
             "BEGIN IMMEDIATE", deadline, work, synced=synced
         )
         self._known_queues |= tx.ensured_queues
         self._known_queues -= tx.deleted_queues
-        if news:
-            self.notices.tell(news)
-            if self._ringer is not None:
-                self._ringer.ring(news)
+        if signals:
+            self.wakeups.pass_on(signals)
+            if self._sender is not None:
+                self._sender.send(signals)
         return result
 
     async def read(self, script: Script[R]) -> R:
@@ -345,11 +345,11 @@ class SqliteDatabase:
 
     async def wait(self, queues: frozenset[str], at_most: timedelta, waiter: object | None) -> Wake:
         """See ``JobStore.wait_for_work``."""
-        return await self._looker.wait(queues, at_most, waiter)
+        return await self._watcher.wait(queues, at_most, waiter)
 
-    def ring(self, wake: Wake) -> None:
-        """See ``JobStore.ring``."""
-        self.notices.ring(topics_of(wake))
+    def wake(self, wake: Wake) -> None:
+        """See ``JobStore.wake``."""
+        self.wakeups.wake(topics_of(wake))
 
     def health(self) -> StoreHealth:
         """See ``Storage``."""
@@ -373,7 +373,7 @@ class SqliteDatabase:
         if self._closed:
             return
         self._closed = True
-        self._looker.close()
+        self._watcher.close()
         self.inboxes.close()
         # Also in a cancelled scope, which is when most stores are closed.
         with anyio.CancelScope(shield=True):
@@ -381,7 +381,7 @@ class SqliteDatabase:
                 await self._reader.close()
             finally:
                 await self._writer.close()
-                if self._ringer is not None:
-                    self._ringer.close()
+                if self._sender is not None:
+                    self._sender.close()
                 if self.on_closed is not None:
                     self.on_closed()

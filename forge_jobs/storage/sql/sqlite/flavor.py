@@ -27,7 +27,7 @@ from forge_jobs.model.processes import PodLease
 from forge_jobs.model.transitions import Demand, Transition
 from forge_jobs.storage.sql.base.job_rows import Ended, Picked, Succeeded
 from forge_jobs.storage.sql.base.tables import CLAIMED, FINISHED, jobs, schedules, signals
-from forge_jobs.storage.sql.base.transaction import Often, Tx
+from forge_jobs.storage.sql.base.transaction import HotStatement, Tx
 from forge_jobs.storage.sql.base.upserts import Upserts
 from forge_jobs.storage.sql.jobs import claim
 from forge_jobs.storage.sql.jobs.cleanup.overdue import next_ended
@@ -52,7 +52,7 @@ _OVERDUE = text(
     " WHERE queue = json_extract(rule.value, '$[0]') AND status = json_extract(rule.value, '$[1]')"
     f" AND {FINISHED} AND finished_at <= json_extract(rule.value, '$[2]'))"
 )
-_INSERT_JOBS = Often(insert(jobs))
+_INSERT_JOBS = HotStatement(insert(jobs))
 _ADVANCE = update(schedules).where(schedules.c.name == bindparam("of"))
 _RENEW = (
     update(jobs)
@@ -64,7 +64,7 @@ _RENEW_RUNNING = _RENEW.values(
 )
 
 
-_SIGNAL = Often(
+_SIGNAL = HotStatement(
     sqlite.insert(signals)
     .on_conflict_do_update(index_elements=["topic"], set_={"seq": signals.c.seq + 1})
     .returning(signals.c.seq)

@@ -12,7 +12,7 @@ from forge_jobs.model.jobs import Claim, EnqueueOutcome, NewJob
 from forge_jobs.model.processes import Beat, HeldClaim, PodLease
 from forge_jobs.storage.batches import check_batch
 from forge_jobs.storage.sql.base.database import Database
-from forge_jobs.storage.sql.base.transaction import Again, Tx
+from forge_jobs.storage.sql.base.transaction import Overtaken, Tx
 from forge_jobs.storage.sql.jobs import heartbeat
 from forge_jobs.storage.sql.jobs.enqueue import enqueue_new
 from forge_jobs.storage.sql.jobs.store import SqlJobStore
@@ -33,7 +33,7 @@ class SqliteJobStore(SqlJobStore):
         if requests and connection is None and all(map(_is_plain, requests)):
             try:
                 return await self._database.write(lambda tx: _store_new(tx, requests))
-            except Again:
+            except Overtaken:
                 pass  # Nothing is stored. The full script tells a repeat from a conflict.
         return await super().enqueue(requests, connection=connection)
 
@@ -58,4 +58,4 @@ def _store_new(tx: Tx, requests: Sequence[NewJob]) -> list[EnqueueOutcome]:
     try:
         return enqueue_new(tx, requests)
     except sqlite3.IntegrityError:
-        raise Again from None
+        raise Overtaken from None

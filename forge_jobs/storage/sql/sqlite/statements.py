@@ -19,7 +19,7 @@ from sqlalchemy.sql.base import Executable
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.dml import Insert
 
-from forge_jobs.storage.sql.base.transaction import Flavor, IsEnough, Often, Tx, read_until
+from forge_jobs.storage.sql.base.transaction import Flavor, HotStatement, IsEnough, Tx, read_until
 
 _BY_NAME = sqlite.dialect(paramstyle="named")
 _BY_PLACE = sqlite.dialect(paramstyle="qmark")
@@ -34,12 +34,15 @@ class Statements:
         self.raw = raw
 
     def rows(
-        self, statement: Often, parameters: Mapping[str, object], is_enough: IsEnough | None = None
+        self,
+        statement: HotStatement,
+        parameters: Mapping[str, object],
+        is_enough: IsEnough | None = None,
     ) -> Sequence[Any]:
         """See ``Tx.rows``."""
         return _single(statement).run(self.raw, parameters, is_enough)
 
-    def put(self, statement: Often, rows: Sequence[Mapping[str, object]]) -> None:
+    def put(self, statement: HotStatement, rows: Sequence[Mapping[str, object]]) -> None:
         """See ``Tx.put``."""
         _insert(statement, tuple(rows[0])).run(self.raw, rows)
 
@@ -108,14 +111,14 @@ class _Insert:
 
 
 @cache
-def _single(statement: Often) -> Single:
+def _single(statement: HotStatement) -> Single:
     """Return the compiled statement, shared by all connections of the process: compiling takes
     longer than running."""
     return Single(statement.core)
 
 
 @cache
-def _insert(statement: Often, columns: tuple[str, ...]) -> _Insert:
+def _insert(statement: HotStatement, columns: tuple[str, ...]) -> _Insert:
     return _Insert(cast(Insert, statement.core), columns)
 
 
@@ -138,9 +141,12 @@ class OwnTx(Tx):
         self._statements = statements
 
     def rows(
-        self, statement: Often, parameters: Mapping[str, object], is_enough: IsEnough | None = None
+        self,
+        statement: HotStatement,
+        parameters: Mapping[str, object],
+        is_enough: IsEnough | None = None,
     ) -> Sequence[Any]:
         return self._statements.rows(statement, parameters, is_enough)
 
-    def put(self, statement: Often, rows: Sequence[Mapping[str, object]]) -> None:
+    def put(self, statement: HotStatement, rows: Sequence[Mapping[str, object]]) -> None:
         self._statements.put(statement, rows)

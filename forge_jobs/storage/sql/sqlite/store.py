@@ -12,7 +12,6 @@ import anyio.to_thread
 
 from forge_jobs.clock import Clock, SystemClock
 from forge_jobs.errors import InvalidInput, NotFound
-from forge_jobs.storage.notices import notices_of
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.storage.sql.base.database import Database
 from forge_jobs.storage.sql.config.store import SqlConfigStore
@@ -25,6 +24,7 @@ from forge_jobs.storage.sql.sqlite.flavor import SqliteFlavor, file_identity, kn
 from forge_jobs.storage.sql.sqlite.job_store import SqliteJobStore
 from forge_jobs.storage.sql.sqlite.pragmas import SqliteOptions
 from forge_jobs.storage.sql.sqlite.private_files import PrivateFile
+from forge_jobs.storage.wakeups import wakeups_of
 
 _DURABILITY = {
     "extra": "a commit survives a crash and a loss of power (synchronous=extra)",
@@ -169,7 +169,7 @@ async def open_database(
         writer,
         reader,
         SqliteFlavor(clock),
-        notices_of(store_id),
+        wakeups_of(store_id),
         store_id=store_id,
         path=options.path,
         shared=shared,

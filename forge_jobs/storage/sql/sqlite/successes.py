@@ -9,12 +9,12 @@ from forge_jobs.model.jobs import Claim
 from forge_jobs.model.transitions import Transition
 from forge_jobs.storage.sql.base.job_rows import Succeeded
 from forge_jobs.storage.sql.base.tables import CLAIMED
-from forge_jobs.storage.sql.base.transaction import Often, Tx
+from forge_jobs.storage.sql.base.transaction import HotStatement, Tx
 from forge_jobs.storage.sql.jobs.endings import SUCCEED, columns, owner_of
 
 # The plus keeps the planner from the index of a pod's claims, which would be scanned once for each
 # item.
-_SUCCEED = Often(
+_SUCCEED = HotStatement(
     text(
         f"""
     WITH item AS (

@@ -9,10 +9,10 @@ from typing import Protocol, TypeVar
 from forge_jobs.clock import SystemClock
 from forge_jobs.errors import Unavailable
 from forge_jobs.model.queues import Wake
-from forge_jobs.storage.notices import Inboxes, Notices, until_set
 from forge_jobs.storage.sql.base.transaction import Tx
 from forge_jobs.storage.sql.sqlite.flavor import known_signals
 from forge_jobs.storage.sql.sqlite.wake_sockets import WakeSocket
+from forge_jobs.storage.wakeups import Inboxes, WakeUps, until_set
 
 R = TypeVar("R")
 
@@ -20,7 +20,7 @@ _LOOK_EVERY_S = 0.025
 """Seconds between two looks at the file where other processes cannot wake this one: their commits
 are seen within 50 ms."""
 
-_RUNG_LOOK_EVERY_S = 0.1
+_WOKEN_LOOK_EVERY_S = 0.1
 """The same where other processes can. Programs of other users, or without forge_jobs, still
 cannot."""
 
@@ -31,7 +31,7 @@ class Watched(Protocol):
     """The database file as the file watcher needs it."""
 
     path: Path
-    notices: Notices
+    wakeups: WakeUps
     inboxes: Inboxes
 
     async def data_version(self) -> tuple[str, int]: ...
@@ -39,7 +39,7 @@ class Watched(Protocol):
     async def read(self, script: Callable[[Tx], R]) -> R: ...
 
 
-class Looker:
+class FileWatcher:
     """``wait_for_work`` of one bundle, for all its waiters.
 
     A look costs one hop to a connection's thread and reads one number. Only when another connection
@@ -61,9 +61,9 @@ class Looker:
         if self._shared:
             # Before the first look, which finds earlier commits.
             self._shared = False
-            self._socket = WakeSocket.open(self._database.path, self._database.notices.tell)
+            self._socket = WakeSocket.open(self._database.path, self._database.wakeups.pass_on)
             if self._socket is not None:
-                self._look_every = _RUNG_LOOK_EVERY_S
+                self._look_every = _WOKEN_LOOK_EVERY_S
         inbox = self._database.inboxes.of(waiter)
         event = inbox.listen(queues)
         try:
@@ -96,7 +96,7 @@ class Looker:
             connection, version = await self._database.data_version()
             if version != self._versions.get(connection):
                 signals = await self._database.read(lambda tx: known_signals(tx.connection))
-                self._database.notices.tell(signals)
+                self._database.wakeups.pass_on(signals)
                 self._versions[connection] = version
         except Unavailable:
             # A wake-up is not worth an error: callers poll, and meet the outage themselves.

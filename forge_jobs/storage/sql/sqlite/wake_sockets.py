@@ -110,7 +110,7 @@ class WakeSocket:
             return
 
 
-class Ringer:
+class WakeSender:
     """Sends the signals of commits to the sockets beside one file. Used by one thread at a time."""
 
     def __init__(self, file: Path) -> None:
@@ -119,7 +119,7 @@ class Ringer:
         self._names: list[str] = []
         self._socket: socket.socket | None = None
 
-    def ring(self, signals: Sequence[tuple[str, int]]) -> None:
+    def send(self, signals: Sequence[tuple[str, int]]) -> None:
         """Send ``signals`` to all but the sockets of this process, without waiting."""
         process_id = os.getpid()
         names = [name for name in self._listeners() if _ours.get(name) != process_id]

@@ -16,7 +16,7 @@ from forge_jobs.errors import InvalidInput
 _lent: ContextVar[Any] = ContextVar("forge_jobs_lent_connection")
 
 
-class _Lent:
+class _BorrowedConnection:
     """The caller's connection, which the borrower neither closes nor sets up."""
 
     def __init__(self, connection: Any) -> None:
@@ -52,7 +52,7 @@ async def borrowed(connection: Any) -> AsyncGenerator[AsyncConnection]:
         raise InvalidInput(
             "connection", "is outside a transaction", "call within 'async with transaction()'"
         )
-    token = _lent.set(_Lent(connection))
+    token = _lent.set(_BorrowedConnection(connection))
     try:
         async with _engine().connect() as plain:
             yield plain

@@ -190,21 +190,21 @@ class Connections:
         self._is_brief = False
         self._returned = asyncio.Event()
 
-    def briefly(self, deadline: float) -> "_Lent":
+    def briefly(self, deadline: float) -> "_Loan":
         """Lend a connection for a moment, under any setup, see :meth:`one`. One call at a time.
 
         The call waits a while for a free connection before it opens one, and other calls wait
         for this one likewise.
         """
-        return _Lent(self, deadline, once=None, brief=True)
+        return _Loan(self, deadline, once=None, brief=True)
 
-    def one(self, deadline: float, *, once: bool | None) -> "_Lent":
+    def one(self, deadline: float, *, once: bool | None) -> "_Loan":
         """Lend a connection for one transaction.
 
         :param once: for a statement planned once. None: for one that works under any setup
         :raises Unavailable: all were in use until the deadline
         """
-        return _Lent(self, deadline, once=once, brief=False)
+        return _Loan(self, deadline, once=once, brief=False)
 
     async def lend(self, deadline: float, once: bool | None) -> PostgresConnection:
         """Take a connection, at the begin of :meth:`one`."""
@@ -289,7 +289,7 @@ class Connections:
         await self._engine.dispose()
 
 
-class _Lent:
+class _Loan:
     """A connection of the pool for the length of a block.
 
     Not a generator: asyncio warns of generators that begin while a loop is being ended, which is

@@ -15,7 +15,7 @@ from forge_jobs.storage.sql.base.job_rows import JobRow, Picked
 from forge_jobs.storage.sql.base.tables import READY
 from forge_jobs.storage.sql.base.transaction import Tx
 from forge_jobs.storage.sql.jobs.claim import CLAIMED_COUNTER
-from forge_jobs.storage.sql.jobs.strangers import put_strangers_aside
+from forge_jobs.storage.sql.jobs.unknown_kinds import hold_unknown_kinds
 
 COLUMNS = (
     "queue",
@@ -187,7 +187,7 @@ def _claim(branches: int) -> TextClause:
     return text(
         f"""
         WITH RECURSIVE {claim_steps(branches=branches)}
-        SELECT head.kind <> ALL (:kinds) AS is_strange, changed.*,
+        SELECT head.kind <> ALL (:kinds) AS is_unknown, changed.*,
             changed.id IS NOT NULL AS is_taken, head.crashes > 0 AS is_risky,
             (SELECT count(*) FROM known) > (SELECT number FROM taken) AS is_cut
         FROM head LEFT JOIN changed ON changed.id = head.id
@@ -225,7 +225,7 @@ def claim(
     is_cut, any_risk = False, True
     left, elsewhere = demand.max_bytes, frozenset[str]()
     if by_kind:
-        elsewhere = put_strangers_aside(tx, queue, demand.kinds).elsewhere
+        elsewhere = hold_unknown_kinds(tx, queue, demand.kinds).elsewhere
     while len(found) < demand.limit:
         wanted = demand.limit - len(found)
         workers = demand.worker_ids[len(found) :]
@@ -248,14 +248,14 @@ def claim(
         found += taken
         left -= sum(len(row.payload.encode()) for row in taken)
         is_cut = any(row.is_cut for row in head[:1])
-        is_strange = any(row.is_strange for row in head)
-        if is_strange:
-            elsewhere = put_strangers_aside(tx, queue, demand.kinds).elsewhere
+        is_unknown = any(row.is_unknown for row in head)
+        if is_unknown:
+            elsewhere = hold_unknown_kinds(tx, queue, demand.kinds).elsewhere
         if len(head) < wanted or is_cut:
             break
         # The head was full, and some of its jobs could not be taken: go on by kind.
-        by_kind = by_kind or is_strange
-        mine = (row for row in head if not row.is_strange)
+        by_kind = by_kind or is_unknown
+        mine = (row for row in head if not row.is_unknown)
         any_risk = any_risk and not any(row.is_risky and not row.is_taken for row in mine)
     if found:
         tx.count(queue, CLAIMED_COUNTER, lease.host_id, len(found))

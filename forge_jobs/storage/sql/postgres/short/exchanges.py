@@ -15,8 +15,8 @@ from forge_jobs.storage.sql.base.job_rows import Unreadable, claimed_jobs, durat
 from forge_jobs.storage.sql.base.tables import READY
 from forge_jobs.storage.sql.jobs.endings import columns, owner_of
 from forge_jobs.storage.sql.postgres.direct import COUNT, MOMENT, NOW, Direct
+from forge_jobs.storage.sql.postgres.short.claim_cursors import EVERYTHING, Place
 from forge_jobs.storage.sql.postgres.short.claims import COLUMNS, claim_steps
-from forge_jobs.storage.sql.postgres.short.fronts import EVERYTHING, Place
 from forge_jobs.storage.sql.postgres.short.successes import success_steps
 
 # A script ends jobs with children, because their handovers are written in the same transaction.
@@ -46,7 +46,7 @@ _NEXT_DUE = f"""
 
 _CLAIMED = ("id", "token", "attempt", *COLUMNS)
 _Row: Any = defstruct(
-    "_Row", ("ended", "met", "strange", "is_cut", "walked", "next_due", *_CLAIMED)
+    "_Row", ("ended", "met", "unknown", "is_cut", "walked", "next_due", *_CLAIMED)
 )
 _TYPES = {
     "clock": "bigint",
@@ -86,7 +86,7 @@ def exchange(branches: int) -> Direct:
             SELECT queue, :host, 'claimed' FROM changed
         ), counted AS ({COUNT})
         SELECT ARRAY(SELECT id FROM ended) AS ended, (SELECT count(*) FROM head) AS met,
-            ARRAY(SELECT DISTINCT kind FROM used WHERE kind <> ALL (:kinds)) AS strange,
+            ARRAY(SELECT DISTINCT kind FROM used WHERE kind <> ALL (:kinds)) AS unknown,
             (SELECT count(*) FROM known) > (SELECT number FROM taken) AS is_cut,
             CASE WHEN (SELECT count(*) FROM head) > 0
                 THEN {_WALKED} - (SELECT walked FROM earlier) ELSE 0 END AS walked,
@@ -107,7 +107,7 @@ class Answer(NamedTuple):
     was claimed
     :ivar unreadable: claimed jobs that cannot be given to a worker
     :ivar is_whole: no claim is left that the script would have made
-    :ivar strange: kinds of jobs that were met and are not known here
+    :ivar unknown: kinds of jobs that were met and are not known here
     :ivar is_cut: see ``Picked``
     :ivar walked: index entries passed, those of dead rows too
     :ivar first: the place of the first claim
@@ -118,7 +118,7 @@ class Answer(NamedTuple):
     claimed: list[ClaimedJob]
     unreadable: list[Unreadable]
     is_whole: bool
-    strange: frozenset[str]
+    unknown: frozenset[str]
     is_cut: bool
     walked: int
     first: Place | None
@@ -167,7 +167,7 @@ def answer(rows: Sequence[Any], host_id: HostId) -> Answer:
         claimed=readable,
         unreadable=unreadable,
         is_whole=len(claimed) == first.met or first.is_cut,
-        strange=frozenset(first.strange),
+        unknown=frozenset(first.unknown),
         is_cut=first.is_cut,
         walked=first.walked,
         first=Place(claimed[0].priority, claimed[0].run_at) if claimed else None,

@@ -27,12 +27,12 @@ class Place(NamedTuple):
 EVERYTHING = Place(-(2**31), -(2**63))
 
 
-class _Front(NamedTuple):
+class _ClaimCursor(NamedTuple):
     place: Place
     until: float
 
 
-class Fronts:
+class ClaimCursors:
     """The claim cursors of one process, by queue.
 
     A job that comes to stand before the cursor (because it is of a higher priority, was given back,
@@ -43,14 +43,14 @@ class Fronts:
 
     def __init__(self, elapsed: Callable[[], float] = time.monotonic) -> None:
         self._elapsed = elapsed
-        self._fronts: dict[str, _Front] = {}
+        self._cursors: dict[str, _ClaimCursor] = {}
 
     def of(self, queue: str) -> Place:
         """Return the place from which to look for jobs."""
-        front = self._fronts.get(queue)
-        if front is None or self._elapsed() >= front.until:
+        cursor = self._cursors.get(queue)
+        if cursor is None or self._elapsed() >= cursor.until:
             return EVERYTHING
-        return front.place
+        return cursor.place
 
     def note(
         self, queue: str, start: Place, first: Place | None, *, walked: int, asked: int, got: int
@@ -62,12 +62,12 @@ class Fronts:
         """
         if not asked:
             return True
-        front = self._fronts.pop(queue, None)
+        cursor = self._cursors.pop(queue, None)
         if got < asked or first is None:
             return start == EVERYTHING
         if start == EVERYTHING:
             if walked - asked > MANY:
-                self._fronts[queue] = _Front(first, self._elapsed() + FOR_S)
-        elif front is not None:
-            self._fronts[queue] = _Front(first, front.until)
+                self._cursors[queue] = _ClaimCursor(first, self._elapsed() + FOR_S)
+        elif cursor is not None:
+            self._cursors[queue] = _ClaimCursor(first, cursor.until)
         return True

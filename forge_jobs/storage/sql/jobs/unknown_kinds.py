@@ -10,7 +10,7 @@ from forge_jobs.storage.salvage import UNREADABLE
 from forge_jobs.storage.sql.base.levels import kinds_of
 from forge_jobs.storage.sql.base.lists import one_of
 from forge_jobs.storage.sql.base.tables import READY, jobs, pods
-from forge_jobs.storage.sql.base.transaction import KINDS, Often, Tx
+from forge_jobs.storage.sql.base.transaction import KINDS, HotStatement, Tx
 
 HOLD_BATCH = 1000
 """How many jobs of unknown kinds one claim puts on hold, so that the claim stays short."""
@@ -25,7 +25,7 @@ _now: BindParameter[int] = bindparam("now")
 
 # Pods of one release publish one text.
 _LIVE_KINDS = select(pods.c.kinds).where(pods.c.lease_until > _now).distinct()
-_KINDS_IN_USE = Often(kinds_of(_queue))
+_KINDS_IN_USE = HotStatement(kinds_of(_queue))
 _LEVEL_OF_KIND = (
     select(jobs.c.priority)
     .where(jobs.c.queue == _queue, jobs.c.kind == _kind, jobs.c.priority > _level, text(READY))
@@ -60,12 +60,12 @@ class Kinds(NamedTuple):
     elsewhere: frozenset[str]
 
 
-def put_strangers_aside(tx: Tx, queue: str, known: frozenset[str]) -> Kinds:
+def hold_unknown_kinds(tx: Tx, queue: str, known: frozenset[str]) -> Kinds:
     """Put due jobs on hold whose kind neither the claim nor any live pod knows."""
     in_use = frozenset(row.kind for row in tx.rows(_KINDS_IN_USE, {"queue": queue})) - {None}
-    strange = in_use - known
+    unknown = in_use - known
     published: frozenset[str] = frozenset()
-    if strange:
+    if unknown:
         # A pod that registers meanwhile waits, and afterwards frees the jobs held here.
         tx.flavor.lock(tx.connection, KINDS, shared=True)
         texts = tx.execute(_LIVE_KINDS, {"now": tx.now}).scalars().all()
@@ -73,11 +73,11 @@ def put_strangers_aside(tx: Tx, queue: str, known: frozenset[str]) -> Kinds:
             published = frozenset(name for text in texts for name in _decode_names(text))
         except UNREADABLE:
             # A pod whose record is spoilt may know any kind.
-            published = strange
+            published = unknown
     left = HOLD_BATCH
-    for kind in sorted(strange - published):
+    for kind in sorted(unknown - published):
         left -= _hold(tx, queue, kind, left)
-    return Kinds(in_use & known, strange & published)
+    return Kinds(in_use & known, unknown & published)
 
 
 def _hold(tx: Tx, queue: str, kind: str, most: int) -> int:

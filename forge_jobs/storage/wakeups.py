@@ -1,8 +1,8 @@
-"""How waiters learn of commits: the bell of one process, shared by all bundles on one store.
+"""Wake-ups of one process for one store, shared by all bundles on the store.
 
-Where commits raise the sequence number of their topics, news may come on two ways, and
-:meth:`Notices.tell` passes each number on once. News without a number is passed on as it comes,
-by :meth:`Notices.ring`.
+Where commits raise the sequence number of their topics, a wake-up may arrive on two ways, and
+:meth:`WakeUps.pass_on` passes each number on once. :meth:`WakeUps.wake` passes on wake-ups without
+a number.
 """
 
 import asyncio
@@ -17,25 +17,25 @@ FLEET = "fleet"
 HANDOVER = "handover"
 QUEUE = "queue:"
 EVERYTHING = "*"
-"""Stands for every topic there is: for those who may have missed some."""
+"""Stands for every topic, where wake-ups may have been missed."""
 
 
 class Inbox:
-    """The hints that one waiter has not taken yet. The waiter lives in one event loop.
+    """The wake-ups that one waiter has not taken yet. The waiter lives in one event loop.
 
-    :param topics: hints that lie there from the beginning
+    :param topics: wake-ups that are there from the beginning
     """
 
     def __init__(self, topics: Iterable[str] = ()) -> None:
         self.poll_at = 0.0
-        """When the waiter looks for work next, where no hints arrive; 0.0 before its first wait."""
+        """When the waiter polls next, where no wake-ups arrive. 0.0 before the first wait."""
         self._lock = threading.Lock()
         self._topics: set[str] = set(topics)
         self._waiter: tuple[asyncio.AbstractEventLoop, asyncio.Event] | None = None
         self._queues: frozenset[str] = frozenset()
 
     def put(self, topics: Sequence[str]) -> list[str]:
-        """Add hints; from any thread. Those for which somebody waits here at this moment."""
+        """Add wake-ups, from any thread. Return the topics that the waiter is waiting for now."""
         with self._lock:
             self._topics.update(topics)
             if self._waiter is None:
@@ -47,7 +47,7 @@ class Inbox:
             else:
                 try:
                     loop.call_soon_threadsafe(event.set)
-                except RuntimeError:  # its loop has ended: nobody waits any more
+                except RuntimeError:  # the waiter's loop has ended
                     self._waiter = None
                     return []
             return [topic for topic in topics if self._is_for_waiter(topic)]
@@ -56,7 +56,7 @@ class Inbox:
         return not topic.startswith(QUEUE) or topic.removeprefix(QUEUE) in self._queues
 
     def take(self, queues: frozenset[str]) -> Wake:
-        """The hints that concern ``queues``, which are then forgotten; others stay."""
+        """Remove and return the wake-ups that concern ``queues``. Others stay."""
         with self._lock:
             topics = self._topics
             missed = EVERYTHING in topics
@@ -72,9 +72,9 @@ class Inbox:
         return wake
 
     def listen(self, queues: frozenset[str]) -> asyncio.Event:
-        """An event that is set with each new hint, until :meth:`unlisten`.
+        """Return an event that is set with each new wake-up, until :meth:`unlisten`.
 
-        :param queues: what the waiter asks for
+        :param queues: the queues that the waiter asks for
         """
         event = asyncio.Event()
         with self._lock:
@@ -89,8 +89,8 @@ class Inbox:
                 self._waiter = None
 
 
-class Notices:
-    """What this process knows of one database's signals."""
+class WakeUps:
+    """The signals of one database that this process has seen, and the inboxes to pass them to."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -98,23 +98,23 @@ class Notices:
         self._inboxes: weakref.WeakSet[Inbox] = weakref.WeakSet()
 
     def join(self, inbox: Inbox, signals: Iterable[tuple[str, int]]) -> None:
-        """Let ``inbox`` hear of what comes after ``signals``, which it has just read."""
+        """Pass all that comes after ``signals``, which the caller has just read, to ``inbox``."""
         signals = list(signals)
         with self._lock:
             if not self._inboxes:
-                # Whatever was known of the file before is of no use: it may have been restored.
+                # The file may have been restored, so older numbers are of no use.
                 self._known = dict(signals)
             self._inboxes.add(inbox)
-        # Others who listen already may not have seen these.
-        self.tell(signals)
+        # Other inboxes may not have seen these.
+        self.pass_on(signals)
 
     def leave(self, inbox: Inbox) -> None:
-        """Stop telling ``inbox``; also done when it is no longer referenced."""
+        """Pass nothing more to ``inbox``. Also done when ``inbox`` is no longer referenced."""
         with self._lock:
             self._inboxes.discard(inbox)
 
-    def tell(self, signals: Iterable[tuple[str, int]]) -> None:
-        """Pass on the topics whose number is higher than any told before."""
+    def pass_on(self, signals: Iterable[tuple[str, int]]) -> None:
+        """Pass on the topics whose number is higher than any passed on before."""
         fresh: list[str] = []
         with self._lock:
             for topic, seq in signals:
@@ -125,54 +125,54 @@ class Notices:
         for inbox in inboxes:
             inbox.put(fresh)
 
-    def ring(self, topics: Sequence[str]) -> set[str]:
-        """Pass topics on without a number. Those for which somebody waits at this moment."""
+    def wake(self, topics: Sequence[str]) -> set[str]:
+        """Pass topics on without a number. Return the topics that a waiter is waiting for now."""
         with self._lock:
             inboxes = list(self._inboxes)
         return {topic for inbox in inboxes for topic in inbox.put(topics)}
 
 
 class Inboxes:
-    """The inboxes of one bundle: one for each waiter, so that no waiter takes another's hints."""
+    """The inboxes of one bundle: one for each waiter, so that none takes another's wake-ups."""
 
-    def __init__(self, notices: Notices) -> None:
-        self._notices = notices
+    def __init__(self, wakeups: WakeUps) -> None:
+        self._wakeups = wakeups
         self._own = Inbox()
         self._others: weakref.WeakKeyDictionary[object, Inbox] = weakref.WeakKeyDictionary()
 
     def open(self, signals: Iterable[tuple[str, int]] = ()) -> None:
-        """Hear of what comes after ``signals``, which the caller has just read."""
-        self._notices.join(self._own, signals)
+        """Receive all that comes after ``signals``, which the caller has just read."""
+        self._wakeups.join(self._own, signals)
 
     def of(self, waiter: object | None) -> Inbox:
-        """The inbox of a waiter; None: the bundle's own, which has been there from the beginning.
+        """Return the inbox of a waiter. None: the bundle's own, there from the beginning.
 
-        That of any other waiter begins with every hint there is, and ends with the waiter.
+        Any other inbox begins with a wake-up for every topic, and ends with the waiter.
         """
         if waiter is None:
             return self._own
         inbox = self._others.get(waiter)
         if inbox is None:
             inbox = self._others[waiter] = Inbox([EVERYTHING])
-            self._notices.join(inbox, ())
+            self._wakeups.join(inbox, ())
         return inbox
 
     def close(self) -> None:
-        """Hear nothing more."""
+        """Receive nothing more."""
         for inbox in (self._own, *self._others.values()):
-            self._notices.leave(inbox)
+            self._wakeups.leave(inbox)
 
 
-_all: "weakref.WeakValueDictionary[str, Notices]" = weakref.WeakValueDictionary()
+_all: "weakref.WeakValueDictionary[str, WakeUps]" = weakref.WeakValueDictionary()
 _all_lock = threading.Lock()
 
 
-def notices_of(store_id: str) -> Notices:
-    """The one object of this process for that store, while anybody holds it."""
+def wakeups_of(store_id: str) -> WakeUps:
+    """Return the one object of this process for that store, shared while any bundle keeps it."""
     with _all_lock:
         found = _all.get(store_id)
         if found is None:
-            found = _all[store_id] = Notices()
+            found = _all[store_id] = WakeUps()
         return found
 
 
@@ -184,13 +184,15 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
 
 
 def topics_of(wake: Wake) -> list[str]:
-    """The topics that a wake stands for."""
+    """Return the topics that a wake stands for."""
     named = ((HANDOVER, wake.handover), (BEAT, wake.beat), (FLEET, wake.fleet))
-    return [QUEUE + queue for queue in wake.queues] + [topic for topic, rung in named if rung]
+    return [QUEUE + queue for queue in wake.queues] + [
+        topic for topic, is_woken in named if is_woken
+    ]
 
 
 async def until_set(event: asyncio.Event, seconds: float) -> bool:
-    """Wait until the event is set, at most so long; whether it was set."""
+    """Wait until the event is set, at most so long. Return whether it was set."""
     try:
         async with asyncio.timeout(seconds):
             return await event.wait()
