@@ -45,7 +45,7 @@ BOUNDS = {
     "SECURITY.md": Bounds(0, 0, 0, 0),
     "adr": Bounds(175, 0, 318, 23),
     "bench": Bounds(8, 52, 55, 35),
-    "docs": Bounds(1, 0, 1, 12),
+    "docs": Bounds(0, 0, 0, 11),
     "examples": Bounds(0, 0, 0, 10),
     "forge_jobs": Bounds(1, 0, 0, 10),
     "forge_jobs/cli": Bounds(0, 0, 0, 10),
