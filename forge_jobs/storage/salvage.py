@@ -181,12 +181,12 @@ def truth(stored: object) -> bool:
 
 def log_unreadable(sort: str, name: str, problems: str, help: str) -> None:
     """Log once per process that a record is unreadable, and what stands for the record."""
-    told = (sort, name, problems)
-    if told in _logged:
+    record = (sort, name, problems)
+    if record in _logged:
         return
     if len(_logged) >= _MOST_LOGGED:
         _logged.clear()
-    _logged.add(told)
+    _logged.add(record)
     logger.error("the record of %s %r cannot be read: %s; %s", sort, name, problems, help)
 
 

@@ -235,7 +235,7 @@ LOCK_BUGS = (
     _bug(
         "others are told beside the claim of who waits here",
         f"{_SQL}postgres/announcing.py",
-        "now + HEARD_APART_S if topic in heard else now",
+        "now + WOKEN_APART_S if topic in woken_here else now",
         "now",
         f"{_NOTICES}others_are_told_a_moment_after_who_waits_here",
         "tests/backends/postgres/test_pickup_path.py",

@@ -401,7 +401,7 @@ _SHORT = (
         "one that does not lead told how the fleet stands",
         "leader",
         "idle",
-        "store.told_to(host_id, store.leadership_of(standing[0]))",
+        "store.answer_to(host_id, store.leadership_of(standing[0]))",
         "store.leadership_of(standing[0])",
     ),
     _short(

@@ -150,7 +150,7 @@ _SPOILT_RECORDS = [
     _of_a_record(
         "a record that cannot be read is logged with each beat",
         "forge_jobs/storage/salvage.py",
-        "    _logged.add(told)\n",
+        "    _logged.add(record)\n",
         "",
     ),
 ]

@@ -88,7 +88,7 @@ async def test_who_is_in_the_way_is_named_and_the_step_undone(
 async def test_an_index_is_built_beside_a_writer_and_says_what_it_waits_for(
     url: str, storage: Storage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(migrating, "TELL_AFTER_S", 0.05)
+    monkeypatch.setattr(migrating, "LOG_AFTER_S", 0.05)
     await enqueue_one(storage)
     with with_migrations(INDEX), caplog.at_level(logging.WARNING):
         async with an_open_transaction(url, "UPDATE forge_jobs SET tags = tags") as writer:
@@ -125,7 +125,7 @@ async def test_a_build_that_still_goes_on_in_the_server_is_waited_for(
     url: str, storage: Storage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Its program was killed; the server has not noticed."""
-    monkeypatch.setattr(migrating, "TELL_AFTER_S", 0.05)
+    monkeypatch.setattr(migrating, "LOG_AFTER_S", 0.05)
     await enqueue_one(storage)
     async with (
         raw(url) as orphan,

@@ -103,7 +103,7 @@ async def test_the_first_is_told_at_once_and_the_others_together(
 async def test_others_are_told_a_moment_after_who_waits_here(
     url: str, heard: Heard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(announcing, "HEARD_APART_S", 3600.0)
+    monkeypatch.setattr(announcing, "WOKEN_APART_S", 3600.0)
     async with await open_storage(url) as storage, anyio.create_task_group() as tasks:
         jobs = storage.jobs
         await enqueue_one(storage)
@@ -230,7 +230,7 @@ from forge_jobs.storage.sql.postgres.announcing import Announcer
 async def main(url, how):
     storage = await open_storage(url)
     if how == "killed":
-        Announcer.tell = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+        Announcer.announce = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
     client = JobClient(storage)
     for _ in range(2):
         await client.enqueue(EnqueueRequest("kind", queue="default"))

@@ -93,7 +93,7 @@ async def test_a_pod_claims_what_its_process_stores_before_others_are_told(
     async def handle(n: int) -> None:
         ran.append(n)
 
-    monkeypatch.setattr(announcing, "HEARD_APART_S", 3600.0)
+    monkeypatch.setattr(announcing, "WOKEN_APART_S", 3600.0)
     # Of earlier jobs nothing is told meanwhile, and of each at once where it is not put off.
     monkeypatch.setattr(announcing, "APART_S", 0.0)
     monkeypatch.setattr(announcing, "_paces", weakref.WeakValueDictionary())

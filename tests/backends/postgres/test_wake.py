@@ -28,9 +28,9 @@ SHORT = timedelta(milliseconds=50)
 
 
 def listens(storage: Storage) -> bool:
-    bell = database_of(storage).bell
-    assert bell is not None
-    return bell.is_listening
+    waiters = database_of(storage).waiters
+    assert waiters is not None
+    return waiters.is_listening
 
 
 async def quiet(storage: Storage) -> None:

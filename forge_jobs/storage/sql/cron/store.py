@@ -66,10 +66,10 @@ def _lead(tx: Tx, host_id: HostId, lease_for: timedelta) -> Leadership:
         tx.execute(tx.flavor.insert_ignore(leader), {**first, "lease_until": tx.now + lease_us})
         standing = _leader(tx)
     assert standing is not None
-    return told_to(host_id, standing)
+    return answer_to(host_id, standing)
 
 
-def told_to(host_id: HostId, standing: Leadership) -> Leadership:
+def answer_to(host_id: HostId, standing: Leadership) -> Leadership:
     """Return the answer to a pod that asked for the lease. Only the leader gets the fleet's
     version."""
     if standing.host_id != host_id:

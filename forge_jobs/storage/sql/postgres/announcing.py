@@ -24,7 +24,7 @@ logger = reporter(__name__)
 APART_S = 0.01
 """A process sends wake-ups of one topic at most so often. The first goes at once."""
 
-HEARD_APART_S = 0.005
+WOKEN_APART_S = 0.005
 """Wake-ups for which a waiter of this process is waiting go to other processes so much later: the
 waiter here asks for the work at once, and a notification at the same moment would delay that."""
 
@@ -126,15 +126,15 @@ class Announcer:
         self._timer: asyncio.TimerHandle | None = None
         self._outage = Outage()
 
-    def tell(self, topics: Iterable[str], heard: Collection[str] = ()) -> None:
+    def announce(self, topics: Iterable[str], woken_here: Collection[str] = ()) -> None:
         """Send committed topics, some of them later.
 
-        :param heard: topics for which a waiter of this process has been woken
+        :param woken_here: topics for which a waiter of this process has been woken
         """
         now = _elapsed()
         for topic in topics:
             if topic not in self._waiting:
-                first = now + HEARD_APART_S if topic in heard else now
+                first = now + WOKEN_APART_S if topic in woken_here else now
                 self._waiting[topic] = self._pace.turn(topic, first)
         self._go_on(now)
 
@@ -146,7 +146,7 @@ class Announcer:
         self._stop_timer()
         if self._waiting:
             topics, self._waiting = list(self._waiting), {}
-            await self._told(topics)
+            await self._notify(topics)
 
     def _go_on(self, now: float) -> None:
         if self._sending is not None or not self._waiting:
@@ -156,7 +156,7 @@ class Announcer:
         if due:
             for topic in due:
                 del self._waiting[topic]
-            self._sending = asyncio.ensure_future(self._told(due))
+            self._sending = asyncio.ensure_future(self._notify(due))
             self._sending.add_done_callback(self._sent)
         else:
             pause = min(self._waiting.values()) - now
@@ -172,7 +172,7 @@ class Announcer:
             self._timer.cancel()
             self._timer = None
 
-    async def _told(self, topics: Sequence[str]) -> None:
+    async def _notify(self, topics: Sequence[str]) -> None:
         quote = self._quote
         calls = (
             f"pg_notify('{self._channel}', {quote}{payload}{quote})"

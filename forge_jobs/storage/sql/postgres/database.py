@@ -44,7 +44,7 @@ from forge_jobs.storage.sql.postgres.driver.errors import (
 )
 from forge_jobs.storage.sql.postgres.driver.sessions import MOMENT_S, begin_read, begin_write
 from forge_jobs.storage.sql.postgres.flavor import PostgresFlavor
-from forge_jobs.storage.sql.postgres.listening import Bell
+from forge_jobs.storage.sql.postgres.listening import Waiters
 
 R = TypeVar("R")
 S = TypeVar("S")
@@ -64,7 +64,7 @@ class PostgresDatabase:
         self.flavor = flavor
         self.store_id = ""
         self.options = options
-        self.bell: Bell | None = None
+        self.waiters: Waiters | None = None
         self.announcer: Announcer | None = None
         self._connections = Connections(options)
         self._begin_write = begin_write(options)
@@ -97,7 +97,7 @@ class PostgresDatabase:
         values: Mapping[str, Any],
         *,
         repeatable: bool = False,
-        news: Callable[[list[Any]], Sequence[str]] = lambda _: (),
+        topics_of: Callable[[list[Any]], Sequence[str]] = lambda _: (),
     ) -> list[Any] | None:
         """Run a statement as a transaction of its own, once.
 
@@ -108,21 +108,21 @@ class PostgresDatabase:
         :param values: the parameters except ``clock`` and ``part``
         :param repeatable: None too when the connection was lost: the statement may have happened,
             and may be run once more
-        :param news: the topics that the rows wake
+        :param topics_of: returns the topics that the rows wake
         :raises Unavailable: the database can do nothing now, or the outcome is unknown
         """
         if self._closed:
             raise StorageClosed("the storage is closed")
         if self.options.pooled:
             return None
-        return await self._to_the_end(self._direct(statement, values, repeatable, news))
+        return await self._to_the_end(self._direct(statement, values, repeatable, topics_of))
 
     async def _direct(
         self,
         statement: Direct,
         values: Mapping[str, Any],
         repeatable: bool,
-        news: Callable[[list[Any]], Sequence[str]],
+        topics_of: Callable[[list[Any]], Sequence[str]],
     ) -> list[Any] | None:
         timeout = self.options.timeout
         given = {**values, "clock": self.flavor.set_time()}
@@ -152,7 +152,7 @@ class PostgresDatabase:
         except DRIVER_ERRORS as error:
             raise await self._explained(error) from None
         if rows is not None:
-            self._tell(news(rows))
+            self._wake_waiters(topics_of(rows))
         return rows
 
     async def _silent(self) -> Unavailable:
@@ -195,13 +195,13 @@ class PostgresDatabase:
         """Return whether every one of the queues is sure to have a row."""
         return queues <= self._known_queues
 
-    def _tell(self, topics: Sequence[str]) -> None:
+    def _wake_waiters(self, topics: Sequence[str]) -> None:
         """Wake waiters after a commit, those of this process at once."""
-        if not topics or self.bell is None:
+        if not topics or self.waiters is None:
             return
-        heard = self.bell.wake_for(topics)
+        woken_here = self.waiters.wake_for(topics)
         if self.announcer is not None:
-            self.announcer.tell(topics, heard)
+            self.announcer.announce(topics, woken_here)
 
     async def announce(self, statement: str) -> float:
         """Run a statement that wakes other processes, without delaying calls, and return its
@@ -247,7 +247,7 @@ class PostgresDatabase:
             raise await self._silent() from None
         except DRIVER_ERRORS as error:
             raise await self._explained(error) from None
-        self._tell(tx.topics)
+        self._wake_waiters(tx.topics)
         return result, tx
 
     async def _repeated(self, script: Script[R], begin: str, deadline: float) -> tuple[R, Tx]:
@@ -287,13 +287,13 @@ class PostgresDatabase:
 
     async def wait(self, queues: frozenset[str], at_most: timedelta, waiter: object | None) -> Wake:
         """See ``JobStore.wait_for_work``."""
-        assert self.bell is not None
-        return await self.bell.wait(queues, at_most, waiter)
+        assert self.waiters is not None
+        return await self.waiters.wait(queues, at_most, waiter)
 
     def wake(self, wake: Wake) -> None:
         """See ``JobStore.wake``."""
-        assert self.bell is not None
-        self.bell.wake(wake)
+        assert self.waiters is not None
+        self.waiters.wake(wake)
 
     async def close(self) -> None:
         """Let calls in flight finish and close the connections. Closing twice is fine."""
@@ -303,8 +303,8 @@ class PostgresDatabase:
         # Also in a scope that is cancelled, which is when most stores are closed.
         with anyio.CancelScope(shield=True):
             try:
-                if self.bell is not None:
-                    await self.bell.close()
+                if self.waiters is not None:
+                    await self.waiters.close()
                 if self._running:
                     await asyncio.wait(set(self._running))
                 if self.announcer is not None:

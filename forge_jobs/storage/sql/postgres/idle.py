@@ -73,7 +73,7 @@ class PostgresCronStore(SqlCronStore):
             standing = await self._postgres.ask(_STANDING, {})
         if not standing:
             return await super().lead(host_id, lease_for)
-        return store.told_to(host_id, store.leadership_of(standing[0]))
+        return store.answer_to(host_id, store.leadership_of(standing[0]))
 
     async def due_schedules(self, limit: int) -> DueSchedules:
         found = await self._postgres.ask(_DUE, {"at_most": limit + 1})

@@ -1,9 +1,9 @@
-"""The bell of one process: a connection that listens, and polling while it cannot.
+"""Waits for work on Postgres: a connection that listens, and polling while listening fails.
 
-The listener has a thread and an event loop of its own, so that it serves the bundles of all event
-loops of the process and none of them can hold it up. It sends itself a notice every few seconds:
-a connection that has gone silent, or a pooler that passes no notices on, is noticed by its
-absence. Until one comes through again, waiters poll.
+The listener has a thread and an event loop, so that one listener serves the bundles of all event
+loops of the process and no busy loop can delay it. Every few seconds the listener sends itself a
+notification. When the notification does not arrive, the connection has gone silent, or a pooler
+passes no notifications on. Until one arrives again, waiters poll.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ _START_S = 3.0
 _elapsed = SystemClock().elapsed
 
 
-class Bell:
+class Waiters:
     """``wait_for_work`` and ``wake`` of one bundle."""
 
     def __init__(self, options: PostgresOptions, store_id: str, channel: str) -> None:
@@ -60,18 +60,18 @@ class Bell:
 
     @property
     def is_listening(self) -> bool:
-        """Whether notices come through; else waiters poll."""
+        """True while notifications arrive. Otherwise waiters poll."""
         return self._listener is not None and self._listener.works
 
     def health(self) -> StoreHealth:
-        """Whether it hears at this moment, and how often it has ceased to."""
+        """Return whether the listener works now, and how often it has been interrupted."""
         silences = 0 if self._listener is None else self._listener.silences
         return StoreHealth(wakes=self.is_listening, silences=silences)
 
     def wake_for(self, topics: Sequence[str]) -> set[str]:
-        """A commit of this process has news, which its listener will pass over.
+        """Wake waiters for a commit of this process, whose notification the listener skips.
 
-        :returns: of what somebody waits for it in this process
+        :returns: the topics that a waiter of this process is waiting for now
         """
         return self._wakeups.wake(topics)
 
@@ -103,7 +103,7 @@ class Bell:
             inbox.unlisten(event)
 
     async def _started(self, event: asyncio.Event) -> None:
-        """Wait for the listener's first success or failure, of which it rings."""
+        """Wait for the listener's first success or failure, which wakes waiters."""
         if not self._options.listens:
             return
         if self._listener is None:
@@ -138,7 +138,7 @@ class Listener:
         self._thread: EngineThread | None = None
         self._stop = asyncio.Event()
         self._echo = asyncio.Event()
-        self._was_told = False
+        self._is_logged = False
 
     def join(self, user: object) -> None:
         """Listen for one more bundle."""
@@ -154,7 +154,7 @@ class Listener:
                 self._thread.start()
 
     async def leave(self, user: object) -> None:
-        """Listen for one bundle less; nobody left: stop."""
+        """Listen for one bundle less. After the last one the listener stops."""
         with self._lock:
             self._users.discard(id(user))
             thread = self._thread
@@ -172,7 +172,7 @@ class Listener:
         while thread is not None and not (thread.is_over or stop.is_set()):
             try:
                 await self._listen(stop)
-            except Exception as error:  # whatever it is, the waiters poll until it is over
+            except Exception as error:  # after any error the waiters poll meanwhile
                 pause = _RETRY_S if self.works else min(2 * pause, _LONGEST_RETRY_S)
                 self._lost(error)
                 await until_set(stop, pause)
@@ -203,16 +203,16 @@ class Listener:
     def _found(self) -> None:
         if self.works:
             return
-        if self._was_told:
+        if self._is_logged:
             logger.info("notices from the database come through again")
-            self._was_told = False
+            self._is_logged = False
         self.works = self.is_settled = True
-        # Whatever was committed before is heard of by nobody else.
+        # No other wake-up will come for earlier commits.
         self._wakeups.wake([EVERYTHING])
 
     def _lost(self, error: BaseException) -> None:
-        if not self._was_told:
-            self._was_told = True
+        if not self._is_logged:
+            self._is_logged = True
             logger.warning(
                 "no notices come from the database (%s); looking for work every %g s instead",
                 type(error).__name__,
@@ -236,7 +236,7 @@ _all_lock = threading.Lock()
 
 
 def listener_of(store_id: str, options: PostgresOptions, channel: str) -> Listener:
-    """The one listener of this process for that store, while anybody holds it."""
+    """Return the one listener of this process for that store, shared while a bundle keeps it."""
     with _all_lock:
         key = (store_id, options.dsn, options.server)
         found = _all.get(key)

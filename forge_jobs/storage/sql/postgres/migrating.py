@@ -50,7 +50,7 @@ _LOCK_MS = 100
 
 _LOOK_EVERY_S = 0.2
 _PAUSES = Pauses(_LOOK_EVERY_S, 2.0)
-TELL_AFTER_S = 5.0
+LOG_AFTER_S = 5.0
 """How often the log names what the migration waits for."""
 
 _DEADLOCK = "40P01"
@@ -217,10 +217,10 @@ async def _until_nobody_builds(
 
     The wait is no lock request: a build waits for every waiting snapshot.
     """
-    told = _elapsed()
+    logged_at = _elapsed()
     while await builder.fetchval(_IS_BUILT, options.schema, index.table):
-        if _elapsed() >= told + TELL_AFTER_S:
-            told = _elapsed()
+        if _elapsed() >= logged_at + LOG_AFTER_S:
+            logged_at = _elapsed()
             users = await _ask(options, _USERS, options.schema, [index.table])
             logger.warning(
                 "index %s may still be built by a program that was ended; waiting for it: %s",
@@ -237,7 +237,7 @@ async def _watched(
     running = asyncio.ensure_future(builder.execute(statement))
     try:
         while True:
-            await asyncio.wait({running}, timeout=TELL_AFTER_S)
+            await asyncio.wait({running}, timeout=LOG_AFTER_S)
             if running.done():
                 await running
                 return
@@ -263,10 +263,10 @@ async def _alone(database: PostgresDatabase) -> AsyncGenerator[Any]:
     options, key = database.options, database.flavor.lock_key("schema")
     async with _connected(options) as connection:
         await connection.execute("BEGIN; SET LOCAL idle_in_transaction_session_timeout = 0")
-        begun = told = _elapsed()
+        begun = logged_at = _elapsed()
         while not await connection.fetchval("SELECT pg_try_advisory_xact_lock($1)", key):
-            if (now := _elapsed()) >= told + TELL_AFTER_S:
-                told = now
+            if (now := _elapsed()) >= logged_at + LOG_AFTER_S:
+                logged_at = now
                 holder = await _ask(options, _LOCKED_BY, key)
                 if now >= begun + options.timeout:
                     raise Unavailable(f"another program migrates all the time: {holder}; end it")

@@ -22,7 +22,7 @@ from forge_jobs.storage.sql.postgres.driver.connecting import PostgresOptions
 from forge_jobs.storage.sql.postgres.flavor import PostgresFlavor
 from forge_jobs.storage.sql.postgres.idle import PostgresCronStore
 from forge_jobs.storage.sql.postgres.job_store import PostgresJobStore
-from forge_jobs.storage.sql.postgres.listening import POLL_EVERY_S, Bell
+from forge_jobs.storage.sql.postgres.listening import POLL_EVERY_S, Waiters
 from forge_jobs.storage.sql.postgres.migrating import bring_up, change
 from forge_jobs.storage.sql.postgres.procs import PostgresProcStore
 from forge_jobs.storage.sql.postgres.snapshots import open_transactions
@@ -83,7 +83,7 @@ class _Opener:
     def __init__(self, options: PostgresOptions, clock: Clock | None) -> None:
         self._options = options
         self._clock = clock
-        self._was_told = False
+        self._is_logged = False
 
     async def open(self, migrate: bool = False, create: bool = True) -> Storage:
         options = self._options
@@ -106,14 +106,14 @@ class _Opener:
         except BaseException:
             await database.close()
             raise
-        if self._options.wakes and not self._options.listens and not self._was_told:
-            self._was_told = True
+        if self._options.wakes and not self._options.listens and not self._is_logged:
+            self._is_logged = True
             logger.warning(
                 "a pooler passes no notices on; looking for work every %g s instead. Give "
                 "direct=host:port in the URL to listen past it",
                 POLL_EVERY_S,
             )
-        database.bell = Bell(self._options, database.store_id, flavor.channel)
+        database.waiters = Waiters(self._options, database.store_id, flavor.channel)
         if self._options.wakes:
             database.announcer = Announcer(database.store_id, flavor.channel, database.announce)
         return Storage(
@@ -127,7 +127,7 @@ class _Opener:
             server=f"PostgreSQL {settings['server_version']}",
             durability=_durability(settings),
             is_durable=_is_durable(settings),
-            health=database.bell.health,
+            health=database.waiters.health,
             open_transactions=partial(database.read, open_transactions),
             pool_size=self._options.pool_size,
         )
