@@ -77,7 +77,7 @@ BOUNDS = {
     "forge_jobs/storage/sql/fleet": Bounds(0, 0, 0, 3),
     "forge_jobs/storage/sql/jobs": Bounds(0, 0, 0, 7),
     "forge_jobs/storage/sql/migrations": Bounds(0, 0, 0, 3),
-    "forge_jobs/storage/sql/postgres": Bounds(9, 2, 2, 11),
+    "forge_jobs/storage/sql/postgres": Bounds(1, 0, 0, 9),
     "forge_jobs/storage/sql/sqlite": Bounds(0, 0, 0, 9),
     "forge_jobs/testing": Bounds(0, 0, 0, 10),
     "tests": Bounds(0, 3, 4, 24),
