@@ -1,4 +1,4 @@
-"""What every test shares: the event loop's kind, and how hard Hypothesis searches."""
+"""Settings of every test: the event loop's kind, and how hard Hypothesis searches."""
 
 import gc
 import os
@@ -30,7 +30,7 @@ settings.load_profile(os.environ.get("FORGE_HYPOTHESIS_PROFILE", "quick"))
 
 @pytest.fixture
 def anyio_backend() -> str:
-    """forge_jobs runs on asyncio; its drivers know no other loop."""
+    """Name asyncio: the drivers of forge_jobs know no other loop."""
     return "asyncio"
 
 
@@ -41,8 +41,9 @@ _CROSSES_QUEUES = (
     "conformance/test_storage",
     "conformance/test_wake",
 )
-"""What a cluster of Redis servers does its own way. All else is the scripts of one server, run in
-one slot; ``make test-all`` tries it on a cluster too."""
+"""Modules about what a cluster of Redis servers does its own way. All else is the scripts of one
+server, run in one slot. ``make test-all`` tries those on a cluster too.
+"""
 
 
 _SHARED_STATEMENTS = (
@@ -66,8 +67,9 @@ _SHARED_STATEMENTS = (
     "revive",
     "set_back",
 )
-"""What Postgres does by the statements that SQLite runs every day; ``make test-all`` tries it there
-too. The rest of the conformance suite is about statements of its own."""
+"""Modules about what Postgres does by the statements that SQLite runs every day. ``make test-all``
+tries them on Postgres too. The rest of the conformance suite is about other statements.
+"""
 
 _ONLY_SERVERS_HAVE = (
     "cluster/test_store_faults",
@@ -79,7 +81,7 @@ on all stores by ``make test-all``."""
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark as long what repeats on a store what it shows on another one, and mix the modules.
+    """Mark as long the tests that repeat on a store what another store shows, and mix the modules.
 
     Modules that wait for processes and modules that compute stand together in the tree, and each
     worker of xdist begins with a part of the list.
@@ -108,12 +110,12 @@ def _repeats_shared_statements(item: pytest.Item) -> bool:
 
 
 def _goes_another_way(item: pytest.Item) -> bool:
-    """The model has no place for a test of each rule, so it tries the other ways every day."""
+    """Return whether a test of one rule goes another way, which the model tries every day."""
     return any(way in item.name for way in VARIANTS) and "conformance/model" not in item.nodeid
 
 
 def _asks_only_protocols(item: pytest.Item) -> bool:
-    """A runtime knows its store by the protocols alone: a file and a server show both kinds."""
+    """A runtime uses only the protocols of a store: a file and a server show both kinds."""
     return "tests/runtime/" in item.nodeid and "postgres" in item.name
 
 
@@ -153,7 +155,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     gc.freeze()
     # What a test makes is mostly gone by itself: a tenth as many looks find the rest as well.
     gc.set_threshold(7_000, 10, 10)
-    # A cluster takes two seconds, so it begins while other tests run.
+    # A cluster takes two seconds, so its start begins while other tests run.
     if servers.are_ours("redis-cluster") and any(
         "redis-cluster" in item.nodeid for item in session.items
     ):

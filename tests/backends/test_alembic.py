@@ -22,7 +22,7 @@ def engine_url(url: str) -> str:
 
 
 async def proposed(url: str, theirs: MetaData, **options: Any) -> list[Any]:
-    """What autogenerate would write for a program with these tables."""
+    """Return what autogenerate would write for a program with these tables."""
     engine = create_async_engine(engine_url(url))
     try:
         async with engine.connect() as connection:

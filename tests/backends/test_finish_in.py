@@ -1,4 +1,4 @@
-"""A handler that ends its job in the transaction it writes in: both happen, or neither."""
+"""A handler that ends its job in its own transaction: both happen, or neither."""
 
 from collections.abc import AsyncGenerator, Iterator
 from datetime import datetime
@@ -39,7 +39,7 @@ def by(driver: str, url: str) -> URL:
 
 @pytest.fixture
 async def engine(backend: str, url: str, storage: Storage) -> AsyncGenerator[AsyncEngine]:
-    """The application's own, with a table of what its handlers did."""
+    """The application's own engine, with a table of what its handlers did."""
     made = create_async_engine(by(ASYNC[backend], url), poolclass=NullPool)
     async with made.begin() as connection:
         await connection.execute(text("CREATE TABLE sent (attempt INTEGER)"))
@@ -62,7 +62,7 @@ async def sent(engine: AsyncEngine) -> list[int]:
 
 
 async def send(ctx: JobContext, engine: AsyncEngine, *, trouble: str) -> str:
-    """Write a row and end the job with it; go wrong once, in the way that is asked for."""
+    """Write a row and end the job with it. Go wrong once, in the way of ``trouble``."""
     async with engine.connect() as connection:
         await connection.execute(text("INSERT INTO sent VALUES (:n)"), {"n": ctx.attempt})
         await ctx.finish_in(connection, f"sent in attempt {ctx.attempt}")
@@ -120,7 +120,7 @@ async def test_a_handler_that_goes_on_after_the_commit_is_not_stopped(
         outcome = await handle.enqueue(handler.request())
         with anyio.fail_after(20):
             await committed.wait()
-            # The second beat from here on was sent after the commit, and the pod has its answer.
+            # The second beat from here on was sent after the commit, and the pod has the answer.
             for _ in range(3):
                 before = await last_beat()
                 while await last_beat() == before:

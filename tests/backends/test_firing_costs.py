@@ -1,4 +1,4 @@
-"""What firing many schedules costs the databases: as many statements as firing a few."""
+"""Firing many schedules costs the databases as many statements as firing a few."""
 
 import random
 from collections.abc import AsyncIterator, Iterator
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.anyio
 
 MINUTE = timedelta(minutes=1)
 MOST = 20
-"""Statements of a pass that fires: two looks at what is due, one call, its counters and news."""
+"""Statements of a pass that fires: two reads of due schedules, one call, counters and wake-ups."""
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ async def timed_storage(
 
 @contextmanager
 def handed_over() -> Iterator[list[str]]:
-    """The statements that go to the driver, one for all the rows that it is given with."""
+    """Yield the statements that go to the driver, one for all rows of a call."""
     seen: list[str] = []
 
     def note(_connection: object, _cursor: object, text: str, *_: object) -> None:
@@ -65,7 +65,7 @@ def handed_over() -> Iterator[list[str]]:
 async def test_a_hundred_schedules_cost_as_many_statements_as_one(
     timed_storage: Storage, clock: ManualClock, overlap: Literal["allow", "skip"]
 ) -> None:
-    # What a connection does once for a queue, it has done.
+    # Statements that a connection makes once for a queue are over.
     await statements_of(timed_storage, clock, 1, overlap)
     one = await statements_of(timed_storage, clock, 1, overlap)
     hundred = await statements_of(timed_storage, clock, FIRE_BATCH, overlap)
@@ -76,7 +76,7 @@ async def test_a_hundred_schedules_cost_as_many_statements_as_one(
 async def statements_of(
     storage: Storage, clock: ManualClock, count: int, overlap: Literal["allow", "skip"]
 ) -> list[str]:
-    """What a pass executes to fire so many schedules that are due at once."""
+    """Return the statements of a pass that fires so many due schedules."""
     request = EnqueueRequest("report", queue="reports")
     specs = [schedule(new_job_id(), request, "* * * * *", overlap=overlap) for _ in range(count)]
     await ensure_schedules(storage.cron, specs)

@@ -1,4 +1,4 @@
-"""What the calls made for every job ask of the databases: statements and commits, counted."""
+"""Statements and commits of the calls made for every job, counted."""
 
 import sqlite3
 from collections.abc import AsyncIterator, Sequence
@@ -42,11 +42,11 @@ MOST = {
         "take tokens": (1, 0),
     },
 }
-"""Statements of a call, and how many more begin and end its transaction."""
+"""Statements of a call, and the extra ones that begin and end a transaction."""
 
 
 class Asked:
-    """What the driver has been asked since it was last read."""
+    """The statements that the driver was given since the last read."""
 
     def __init__(self) -> None:
         self.statements = 0
@@ -61,7 +61,7 @@ class Asked:
 
 
 class AskedOfPostgres(Asked):
-    """Told by every connection that the driver opens."""
+    """Reported by every connection that the driver opens."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         super().__init__()
@@ -84,7 +84,7 @@ class AskedOfPostgres(Asked):
 
 
 class AskedOfSqlite(Asked):
-    """Told by the module that opens the file; a statement for many rows counts once a row."""
+    """Reported by the module that opens the file. A statement for many rows counts once a row."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         super().__init__()
@@ -122,7 +122,7 @@ async def store(backend: str, asked: Asked, tmp_path: Path) -> AsyncIterator[Sto
 
 @pytest.fixture
 async def lease(store: Storage) -> PodLease:
-    """Every call was made once: no connection has anything to do for the first time."""
+    """The lease of a pod that has made every call once: no connection does anything first."""
     lease = await register(store, lease_for=LONG)
     await enqueue_one(store)
     await store.jobs.enqueue([new_job() for _ in range(10)])
@@ -151,7 +151,7 @@ async def test_statements_and_commits_do_not_grow_with_the_batch(
     size = 1_000
     used: dict[str, tuple[int, int]] = {}
 
-    # However slow the machine is, a call waits for the notice before it opens a connection.
+    # However slow the machine is, a call waits for the notice before opening a connection.
     monkeypatch.setattr(connections, "BRIEFLY_S", 60.0)
     asked.read()
     asked.notices = 0

@@ -1,4 +1,4 @@
-"""A pool that is too small for a pod's queues is told when the pod starts."""
+"""A pool that is too small for a pod's queues is reported when the pod starts."""
 
 import logging
 

@@ -1,4 +1,4 @@
-"""A revival, news for a child or a removal that the database refuses keeps no other waiting."""
+"""A revival, a handover or a removal that the database refuses keeps no other waiting."""
 
 from collections.abc import Sequence
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""What a pass of retention asks of a SQL database: statements and rows, counted."""
+"""Statements and rows of a pass of retention on a SQL database, counted."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -23,7 +23,7 @@ AT_ONCE = 1_000
 A_DAY = Retention(cancelled=DAY)
 KEPT = Retention(cancelled=400 * DAY)
 PORTIONS = 40
-"""Of one pass over the overdue jobs, on a machine as slow as it may be."""
+"""Portions of one pass over the overdue jobs, on the slowest machine."""
 
 
 @pytest.fixture

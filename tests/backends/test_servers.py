@@ -28,7 +28,7 @@ Ask = str | int | None
 
 
 async def ask(server: PostgresServer, statement: str) -> Ask:
-    """One statement on a connection of its own; the first value it returns."""
+    """Run a statement on a new connection, and return the first value."""
     connection = await asyncpg.connect(server.url)
     try:
         value: Ask = await connection.fetchval(statement)
@@ -113,7 +113,7 @@ async def test_the_cluster_of_the_run_is_reached_by_its_url() -> None:
 
 @pytest.fixture
 def open_folder() -> Iterator[Path]:
-    """A folder that a server reaches also when it takes another user than root."""
+    """Yield a folder that a server can read also when it runs as another user than root."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder).resolve()
         path.chmod(0o755)

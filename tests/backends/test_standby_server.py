@@ -1,4 +1,4 @@
-"""The throw-away standby: it repeats its primary, refuses writes, and takes them once promoted."""
+"""The throw-away standby: repeats the primary, refuses writes, and takes them once promoted."""
 
 import asyncpg
 import pytest

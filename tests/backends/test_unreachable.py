@@ -1,4 +1,4 @@
-"""A server that cannot be reached is named with host and port, and never with its password."""
+"""A server that cannot be reached is named with host and port, and never with the password."""
 
 import pytest
 

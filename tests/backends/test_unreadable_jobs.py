@@ -57,7 +57,7 @@ async def spoil(
 async def wrong_fields(
     backend: str, folder: Path, queue: str, job_id: str, each: str
 ) -> list[tuple[str, Any]]:
-    """Every field of a job with each value that may stand there by mistake, or with one of them."""
+    """Return every field of a job with each wrong value for it, or with one of them."""
     every = await _wrong_values(backend, folder, queue, job_id)
     if each == "value":
         return [(field, value) for field, values in every.items() for value in values]
@@ -83,7 +83,7 @@ async def store(storage: Storage, queue: str, number: int = MANY) -> list[JobId]
 
 
 async def run_all(storage: Storage, lease: PodLease, queue: str) -> set[JobId]:
-    """Run everything that can be claimed, as a pod does; the jobs."""
+    """Run everything that can be claimed, as a pod does, and return the jobs."""
     ran: set[JobId] = set()
     ends: Sequence[Finalization] = ()
     for _ in range(MANY):

@@ -170,7 +170,7 @@ async def test_a_pod(storage: Storage, backend: str, tmp_path: Path) -> None:
         spoilt = await storage.procs.register(a_pod(host_id=spoilt.host_id, queues=queues), LEASE)
         await storage.procs.record_gauges(spoilt, EPOCH, _GAUGES)
         [pod] = [each for each in await storage.procs.pods() if each.pod.host_id == spoilt.host_id]
-        # When it first registered is not said again.
+        # The log does not repeat when the pod first registered.
         assert not pod.unreadable or pod.unreadable.startswith("started")
         assert (await storage.jobs.heartbeat(spoilt, [], LEASE)).lease_held
         for queue in queues:
@@ -273,7 +273,7 @@ async def test_a_schedule(storage: Storage, backend: str, tmp_path: Path) -> Non
         assert spoilt in {each.spec.name for each in due}
 
     async def delete() -> None:
-        with suppress(NotFound):  # As which it may have been marked.
+        with suppress(NotFound):  # The schedule may have been marked as gone.
             await storage.cron.delete_schedule(spoilt)
         assert await storage.cron.get_schedule(spoilt) is None
 

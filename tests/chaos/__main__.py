@@ -28,7 +28,7 @@ _SHOWN = 5
 
 @dataclass(frozen=True)
 class Report:
-    """What a run came to."""
+    """The result of a run."""
 
     plan: Plan
     seconds: float

@@ -1,4 +1,4 @@
-"""What must be true of every run, whatever was done: counted from both ledgers and the store."""
+"""Invariants of every run, whatever was done: counted from both ledgers and the store."""
 
 import itertools
 from collections.abc import Collection, Mapping
@@ -13,25 +13,24 @@ _CLOCKS_APART_MS = 20.0
 """The store's clock and the handlers' are of one machine, but not read at one instant."""
 
 _ENDS = ("succeeded", "crashed", "released", "interrupted")
-"""What became of claims; no handler of a run fails."""
+"""Ends of claims. No handler of a run fails."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """Ids of jobs, or of processes, that show something that must never be. All are empty after
-    a good run.
+    """Ids of jobs, or of processes, that show something that must never be. Empty after a good run.
 
-    :ivar lost: acknowledged, and never ran to its end or is not done in the store
+    :ivar lost: acknowledged, and never ran to the end or is not done in the store
     :ivar unexpected: ran, or is stored, and was never sent
     :ivar overlapping: two handlers at once, neither of a frozen process
-    :ivar rerun: started after its success was stored, not in a frozen process
-    :ivar repeated: ran again although its first owner was sound and nothing was done to the store
+    :ivar rerun: started after the success was stored, not in a frozen process
+    :ivar repeated: ran again although the first owner was sound and nothing was done to the store
     :ivar burnt: an attempt was used up by a stop in good order
     :ivar exits: processes that ended without being asked to
     :ivar bad_stops: processes that ended otherwise after SIGTERM than with code 0 or, when
         something could not be stored in time, 1
-    :ivar stopped: their handlers were stopped while a shard was down on which their queue does
-        not lie, by a process that did not give all its jobs up
+    :ivar stopped: handlers stopped by the loss of a shard without their queue, in a process that
+        did not give all its jobs up
     :ivar again: ran again for the same reason, or after it
     :ivar miscounted: counters of the store that its jobs contradict
     :ivar left: processes that ended with code 0 and whose pods are still in the store
@@ -95,7 +94,7 @@ def judge(
 
 
 def _is_stopped(job_id: str, runs: list[Run], record: Record) -> bool:
-    """Whether a handler was stopped while only other shards than its own were down."""
+    """Return whether a handler was stopped while only shards without its queue were down."""
     return any(
         run.cut_ns
         and record.was_sound(run.process_id)
@@ -105,7 +104,7 @@ def _is_stopped(job_id: str, runs: list[Run], record: Record) -> bool:
 
 
 def _is_again(job_id: str, runs: list[Run], record: Record) -> bool:
-    """Whether another run followed one that only other shards than its own can have disturbed."""
+    """Return whether a run followed one that only shards without its queue can have disturbed."""
     return any(
         record.was_sound(run.process_id)
         and record.is_elsewhere(job_id, run.started_ns, again.started_ns)
@@ -126,7 +125,7 @@ def _miscounted(stored: Mapping[JobId, Job], counters: Mapping[str, int]) -> lis
 
 
 def _is_rerun(runs: list[Run], job: Job, record: Record) -> bool:
-    """Whether a handler started once the store had taken the job's end."""
+    """Return whether a handler started once the store had taken the job's end."""
     if job.finished_at is None:
         return False
     finished_ms = job.finished_at.timestamp() * 1_000 + _CLOCKS_APART_MS
@@ -138,7 +137,7 @@ def _is_rerun(runs: list[Run], job: Job, record: Record) -> bool:
 
 
 def _is_repeated(runs: list[Run], record: Record) -> bool:
-    """Whether a run ended by itself, and there was another for no reason that is known."""
+    """Return whether a run ended by itself, and another followed without a known reason."""
     for run, again in itertools.pairwise(runs):
         if run.ended_ns is None or not record.was_sound(run.process_id):
             continue
@@ -148,7 +147,7 @@ def _is_repeated(runs: list[Run], record: Record) -> bool:
 
 
 def _is_burnt(runs: list[Run], record: Record) -> bool:
-    """Whether a run that a stop cut short counted as an attempt."""
+    """Return whether a run that a stop cut short counted as an attempt."""
     for run, again in itertools.pairwise(runs):
         stop = record.stops.get(run.process_id)
         if stop is None or run.cut_ns is None or not record.was_sound(run.process_id):

@@ -19,9 +19,9 @@ _TO_START = 60.0
 
 
 class Crew:
-    """As many pods at work as there should be: whoever is killed or stopped is replaced.
+    """Keeps the intended number of pods at work: a killed or stopped pod is replaced.
 
-    :param store: says how many pods there are and what they serve; they are spread over its ways
+    :param store: gives the number of pods and their queues. The pods are spread over its ways
     :param watch: a view of the store that nothing disturbs
     :param background: finishes what takes longer than its round
     """
@@ -60,9 +60,9 @@ class Crew:
             self._way_of[pod.process_id] = way
 
     def look_after(self) -> None:
-        """Note who ended without being asked to, and replace it.
+        """Note pods that ended without being asked to, and replace them.
 
-        A worker that is refused the login at its start ends at once, and says so. Its
+        A worker that is refused the login at the start ends at once, with a message. The
         replacement waits until the login is possible again.
         """
         for process_id, pod in list(self.at_work.items()):
@@ -86,7 +86,7 @@ class Crew:
         )
 
     def dismiss(self, pod: PodProcess, background: TaskGroup) -> None:
-        """SIGTERM to a pod that is not replaced; ``background`` waits for its end."""
+        """SIGTERM a pod that is not replaced. ``background`` waits for the end."""
         stop = Stop(pod.process_id, now_ns())
         del self.at_work[pod.process_id]
         self._record.stops[pod.process_id] = stop
@@ -100,7 +100,7 @@ class Crew:
         self._kill(await self._someone())
 
     async def kill_leader(self) -> None:
-        """SIGKILL to the pod that coordinates; waits for its successor."""
+        """SIGKILL the pod that coordinates, and wait for the next leader."""
         leader = await self._leader()
         self._kill(leader)
         await self._succeeded(leader.process_id)
@@ -111,14 +111,14 @@ class Crew:
         self._stop(await self._someone())
 
     async def stop_leader(self) -> None:
-        """SIGTERM to the pod that coordinates; waits for its successor."""
+        """SIGTERM the pod that coordinates, and wait for the next leader."""
         leader = await self._leader()
         self._stop(leader)
         await self._succeeded(leader.process_id)
         self._record.succeeded_ns[leader.process_id] = now_ns()
 
     async def freeze(self) -> None:
-        """SIGSTOP to any pod that runs jobs, for longer than its lease; not waited for."""
+        """SIGSTOP a pod that runs jobs, for longer than a lease, without waiting."""
         pod = await self._someone()
         self._record.frozen.add(pod.process_id)
         del self.at_work[pod.process_id]
@@ -147,7 +147,7 @@ class Crew:
         return self.at_work.get(await self._leading())
 
     async def _leading(self) -> int:
-        """The process id of the leader; 0 when nobody leads."""
+        """Return the process id of the leader, 0 without a leader."""
         try:
             leader = await self._watch.cron.leader()
             pods = await self._watch.procs.pods()

@@ -1,4 +1,4 @@
-"""What is done to the store, or to the way there. Each deed ends with the store as it should be."""
+"""Faults of the store, or of the way there. Each deed leaves the store as it should be."""
 
 import random
 from collections.abc import Collection
@@ -21,7 +21,7 @@ _AT_WORK_AGAIN = 60.0
 
 
 class StoreDeeds:
-    """Each method is one deed. Afterwards every pod at work must go on by itself."""
+    """A deed per method. Afterwards every pod at work must go on by itself."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class StoreDeeds:
         await self._all_work_again()
 
     async def kill_store(self, seconds: float | None = None) -> None:
-        """SIGKILL to all its processes, and a start on the same data."""
+        """SIGKILL all processes of the store, and start it on the same data."""
         server = self._server.server
         with self._outage("kill_store", refused=True):
             await anyio.to_thread.run_sync(server.kill)
@@ -62,13 +62,13 @@ class StoreDeeds:
         await self._all_work_again()
 
     async def end_sessions(self) -> None:
-        """Every connection is closed by the server."""
+        """Close every connection, by the server."""
         with self._outage("end_sessions"):
             await self._server.end_sessions()
         await self._all_work_again()
 
     async def flush_scripts(self) -> None:
-        """Every script is forgotten."""
+        """Make the server forget every script."""
         with self._outage("flush_scripts"):
             await cast(RedisStore, self._store).flush_scripts()
         await self._all_work_again()
@@ -100,7 +100,7 @@ class StoreDeeds:
         await self._all_work_again()
 
     async def rotate_password(self) -> None:
-        """For a while the password of the URL is refused, and nobody is connected."""
+        """Refuse the password of the URL for a while, after all connections have ended."""
         with self._outage(ROTATION, refused=True):
             async with self._server.refusing_logins():
                 await pause(self._rng.uniform(0.1, 0.5) * self._pace.lease)
@@ -130,7 +130,7 @@ class StoreDeeds:
         await self._all_work_again()
 
     async def kill_shard(self, seconds: float | None = None) -> None:
-        """SIGKILL to a primary that holds queues alone; its replica takes over later."""
+        """SIGKILL a primary that holds queues alone. Its replica takes over later."""
         await self._lose_shard("kill_shard", "killed", seconds)
 
     async def freeze_shard(self) -> None:

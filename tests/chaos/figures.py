@@ -16,7 +16,7 @@ from tests.support.ledger import Ledger, Run
 
 @dataclass(frozen=True)
 class Figure:
-    """One line of the table.
+    """A line of the table.
 
     :ivar is_met: None where no aim is set, or nothing was measured
     """
@@ -28,7 +28,7 @@ class Figure:
 
 
 def figures_of(outcome: Outcome, verdict: Verdict, pace: Pace) -> list[Figure]:
-    """Every figure that this run has something to say about."""
+    """Return every figure that this run can give."""
     times = _Times(outcome)
     shrunk = pace.shrunk
     return [
@@ -47,7 +47,7 @@ def figures_of(outcome: Outcome, verdict: Verdict, pace: Pace) -> list[Figure]:
 
 
 def _shards(outcome: Outcome) -> list[Figure]:
-    """What each kind of loss of a shard did to its queues and to the others."""
+    """Return the effects of each kind of loss of a shard on its queues and on the others."""
     losses = losses_of(outcome.record, outcome.ledger)
     return [
         figure
@@ -126,7 +126,7 @@ def _hasty(record: Record) -> list[int]:
 
 
 def _unsent_ends(record: Record, ledger: Ledger) -> list[int]:
-    """Per killed process, how many of its runs had ended and were done again."""
+    """Return for each killed process how many of its runs had ended and were done again."""
     last = {job_id: runs[-1].token for job_id, runs in ledger.by_job().items()}
     counts = dict.fromkeys(record.kills, 0)
     for run in ledger.runs:
@@ -145,9 +145,9 @@ class _Times:
         self._by_job = outcome.ledger.by_job()
 
     def crash_to_rerun(self) -> list[float]:
-        """From the first kill that hit a job to its next run.
+        """Return the times from the first kill that hit a job to the next run.
 
-        A second one is none of it: that job waits for a lease, so that it cannot go on killing.
+        A second kill does not count: that job waits for a lease, so that it cannot go on killing.
         """
         hit: set[str] = set()
 
@@ -161,7 +161,7 @@ class _Times:
         return self._to_next_run(died)
 
     def stop_to_rerun(self) -> list[float]:
-        """From the end of a handler that was cut by a stop to the next run of its job."""
+        """Return the times from the end of a handler cut by a stop to the next run of the job."""
 
         def cut(run: Run) -> int | None:
             stop = self._record.stops.get(run.process_id)
@@ -183,7 +183,7 @@ class _Times:
         return [((stop.exited_ns or 0) - stop.at_ns) / 1e9 for stop in self._record.stops.values()]
 
     def crashed_leads(self) -> list[float]:
-        """From the kill of a leader to its successor."""
+        """Return the times from the kill of a leader to the next leader."""
         return [
             (self._record.succeeded_ns[process] - at_ns) / 1e9
             for process, at_ns in self._record.kills.items()
@@ -191,7 +191,7 @@ class _Times:
         ]
 
     def resigned_leads(self) -> list[float]:
-        """From the end of a stopped leader's last handler to its successor."""
+        """Return the times from the end of a stopped leader's last handler to the next leader."""
         last: dict[int, int] = {}
         for run in self._ledger.runs:
             last[run.process_id] = max(last.get(run.process_id, 0), run.over_ns or 0)
@@ -232,8 +232,7 @@ class _Times:
         return first.values()
 
     def resolved(self) -> list[float]:
-        """From the end of each fault of the store to the last success, in the store, of what
-        ran when it began."""
+        """Return the times from the end of each fault to the last success of the running jobs."""
         found = []
         stored = self._outcome.stored
         for outage in self._record.outages:

@@ -1,4 +1,4 @@
-"""How fast a run goes: the settings of its pods, and by how much they are shrunk."""
+"""The pace of a run: the settings of the pods, and by how much they are shrunk."""
 
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ PODS = 5
 WORK_SLOTS = 8
 LINGER_SLOTS = 4
 LINGERING = 2
-"""Long jobs per pod; half the slots, so that whoever takes one over has a slot free for it."""
+"""Long jobs per pod: half the slots, so that a pod which takes one over has a slot free."""
 
 QUEUES = {WORK: PODS * WORK_SLOTS, LINGER: PODS * LINGER_SLOTS}
 
@@ -40,7 +40,7 @@ class Pace:
 
     @property
     def settings(self) -> RuntimeSettings:
-        """What the pods run with."""
+        """Return the settings of the pods."""
         default = RuntimeSettings()
         names = (
             "heartbeat_interval",

@@ -63,7 +63,7 @@ class Producer(ABC):
 
 
 class MixedLoad(Producer):
-    """Short jobs and long ones, under ids of its own: ``sent`` is noted before, ``acked`` after."""
+    """Enqueues short jobs and long ones, with ids: ``sent`` is noted before, ``acked`` after."""
 
     _open: frozenset[str] = frozenset()
     _lingering: frozenset[str] = frozenset()

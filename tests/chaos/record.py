@@ -1,4 +1,4 @@
-"""What was done to the fleet and its store, and when: the other half of the ledger."""
+"""The faults of a run and their times: the other half of the ledger."""
 
 import time
 from collections.abc import Iterator
@@ -24,9 +24,9 @@ ROTATION = "rotate_password"
 
 @dataclass(slots=True)
 class Sending:
-    """One job as its producer knows it.
+    """A job as the producer knows it.
 
-    :ivar acked_ns: when ``enqueue`` returned; None: its outcome is not known
+    :ivar acked_ns: when ``enqueue`` returned. None: the outcome is not known
     """
 
     sent_ns: int
@@ -48,8 +48,8 @@ class Stop:
 class Outage:
     """A time in which the store, or the way to it, was not as it should be.
 
-    :ivar pods: the process ids that were at work when it began
-    :ivar refused: no connection could be made; ``to_ns`` is when the store took them again
+    :ivar pods: the process ids that were at work when the outage began
+    :ivar refused: no connection could be made. ``to_ns`` is when the store took them again
     """
 
     name: str
@@ -63,10 +63,10 @@ class Outage:
 class ShardLoss:
     """A shard of a cluster without its primary.
 
-    :ivar queues: those that lie there
-    :ivar window_ns: so long after ``from_ns`` no replica could take over, and so long before it
+    :ivar queues: queues of the shard
+    :ivar window_ns: so long after ``from_ns`` no replica could take over, and so long before
         everything was as it should be
-    :ivar promoted_ns: when its replica said that it was the primary
+    :ivar promoted_ns: when the replica said that it was the primary
     :ivar to_ns: when the shard was whole again
     """
 
@@ -95,12 +95,12 @@ class Record:
     """Processes that could not beat for so long that they gave their jobs up: after a fault of
     the store, and on a machine that is too busy for the pace also without one."""
     own_exits: list[int] = field(default_factory=list)
-    """Pods that ended although nobody asked them to."""
+    """Pods that ended without being asked to."""
     deeds: dict[str, int] = field(default_factory=dict)
 
     @contextmanager
     def outage(self, name: str, pods: tuple[int, ...], *, refused: bool) -> Iterator[Outage]:
-        """Its time is that of the block."""
+        """Record an outage for the time of the block."""
         outage = Outage(name, now_ns(), pods, refused)
         self.outages.append(outage)
         try:
@@ -109,7 +109,7 @@ class Record:
             outage.to_ns = now_ns()
 
     def was_sound(self, process_id: int) -> bool:
-        """Whether a process kept its leases, and stored everything before it ended."""
+        """Return whether a process kept its leases, and stored everything before it ended."""
         stop = self.stops.get(process_id)
         return (
             process_id not in self.kills
@@ -128,28 +128,28 @@ class Record:
 
     @property
     def refuses_logins(self) -> bool:
-        """Whether the password of the URL is refused at this moment."""
+        """Return whether the password of the URL is refused at this moment."""
         return any(outage.name == ROTATION and not outage.to_ns for outage in self.outages)
 
     def refused_logins_since(self, from_ns: int) -> bool:
-        """Whether it was refused at any time after ``from_ns``."""
+        """Return whether the password was refused at any time after ``from_ns``."""
         return any(
             outage.name == ROTATION and not 0 < outage.to_ns < from_ns for outage in self.outages
         )
 
     def is_elsewhere(self, job_id: str, from_ns: int, to_ns: int) -> bool:
-        """Whether shards were lost in that time, and none of them holds the job's queue."""
+        """Return whether shards were lost in that time, and none of them holds the job's queue."""
         lost = [loss for loss in self.losses if loss.from_ns <= to_ns and from_ns <= loss.to_ns]
         queue = self.queue_of(job_id)
         return bool(lost) and not any(queue in each.queues for each in lost)
 
     def queue_of(self, job_id: str) -> str:
-        """Empty where the producer did not note it, or has not yet."""
+        """Return the queue, empty where the producer did not note it, or has not yet."""
         sending = self.sendings.get(job_id)
         return "" if sending is None else sending.queue
 
     def was_undisturbed(self, from_ns: int, to_ns: int) -> bool:
-        """Whether no outage touched the time from ``from_ns`` to ``to_ns``."""
+        """Return whether no outage touched the time from ``from_ns`` to ``to_ns``."""
         return all(
             outage.from_ns > to_ns or (outage.to_ns and outage.to_ns < from_ns)
             for outage in self.outages

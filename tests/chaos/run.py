@@ -1,4 +1,4 @@
-"""One run: rounds of one deed each, while jobs keep coming."""
+"""A run: rounds of one deed each, while jobs keep coming."""
 
 import random
 from collections import Counter
@@ -37,9 +37,9 @@ _TO_DRAIN = 120.0
 
 @dataclass(frozen=True)
 class Plan:
-    """What a run is repeated by.
+    """The inputs that make a run repeatable.
 
-    :ivar only: the deeds to choose from; empty: all that the store knows
+    :ivar only: the deeds to choose from. Empty: all that the store knows
     """
 
     backend: str
@@ -51,7 +51,7 @@ class Plan:
 
     @property
     def deeds(self) -> list[str]:
-        """One per round, by the seed; no fewer than one of each kind where rounds suffice."""
+        """Return a deed per round, by the seed, with one of each kind where rounds suffice."""
         store = STORES[self.backend]
         weights = {**(POD_DEEDS if store.kills_pods else {}), **store.deeds}
         if self.only:
@@ -81,7 +81,7 @@ class Outcome:
 
 
 async def run(plan: Plan, folder: Path, say: Callable[[str], None]) -> Outcome:
-    """Do it all; whatever was started has ended afterwards."""
+    """Make the run. Everything that was started has ended afterwards."""
     store = STORES[plan.backend](folder)
     async with store.running(), await open_storage(store.url) as watch:
         producer_way = await open_storage(store.ways[-1])
@@ -167,7 +167,7 @@ class _Run:
                 await self._round(partial(self._long_outage, crew, deeds))
 
     async def _long_outage(self, crew: Crew, deeds: Mapping[str, _Deed]) -> None:
-        # A worker that finds no store at its start waits for a minute, and gives up.
+        # A worker that finds no store at the start waits for a minute, and gives up.
         await crew.all_run()
         await deeds[self._store.long_deed](LONG_OUTAGE)
 
@@ -179,7 +179,7 @@ class _Run:
         return on_pods | {name: getattr(store_deeds, name) for name in self._store.deeds}
 
     async def _round(self, deed: _Deed) -> None:
-        """One deed, and jobs until it is done and there were enough of them."""
+        """Do a deed, and send jobs until the deed is done and there were enough jobs."""
         done = anyio.Event()
 
         async def do() -> None:

@@ -1,4 +1,4 @@
-"""What went on in a cluster before one of its shards was lost, and while it was."""
+"""The throughput of a cluster before the loss of a shard, and during the loss."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -23,13 +23,13 @@ class Loss:
 
     @property
     def ratio(self) -> float:
-        """What became of the throughput of the other shards."""
+        """Return the throughput of the other shards, relative to the time before."""
         before, during = self.others
         return during / before if before else 0.0
 
 
 def losses_of(record: Record, ledger: Ledger) -> list[Loss]:
-    """One for each time that a shard was lost."""
+    """Return an entry for each loss of a shard."""
     return [_loss(loss, record, ledger) for loss in record.losses]
 
 

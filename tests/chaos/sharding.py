@@ -33,8 +33,9 @@ _BATCH = 10
 
 _KEYS = Keys("chaos")
 _LIMITS = {"timeout": 2, "wait_timeout": 0.2, "pool_size": 40}
-"""The defaults are for default leases: a quick one less its margin ends before half of 5 seconds,
-for which a beat waits for a frozen server."""
+"""The defaults are for default leases: a quick lease less the margin ends before half of 5 seconds,
+for which a beat waits for a frozen server.
+"""
 
 _ONLY_ITS_OWN = {"cluster-require-full-coverage": "no"}
 _HOLD = "cluster-replica-no-failover"
@@ -76,7 +77,7 @@ class EvenLoad(Producer):
 
 @dataclass(frozen=True)
 class Shard:
-    """A primary, its replica, and the queues that lie there."""
+    """A primary, a replica, and the queues of the shard."""
 
     primary: ClusterNode
     replica: ClusterNode
@@ -87,7 +88,7 @@ class Shard:
         self.replica.command("CONFIG SET", _HOLD, "yes")
 
     async def replace(self) -> None:
-        """Let it, and wait until it has."""
+        """Start a failover, and wait until the replica is the primary."""
         await anyio.to_thread.run_sync(partial(self.replica.command, "CONFIG SET", _HOLD, "no"))
         await wait_until(self._is_replaced, description="the replica is a primary")
 
@@ -97,7 +98,7 @@ class Shard:
 
 
 class ShardedStore(ChaosStore):
-    """Three primaries with a replica each; one that is down takes only its own slots with it."""
+    """Three primaries with a replica each. A server that is down takes only its own slots along."""
 
     deeds: ClassVar[dict[str, int]] = {
         "kill_shard": 1,

@@ -20,23 +20,22 @@ from tests.support.servers import a_postgres, a_redis
 
 
 class ChaosStore(ABC):
-    """One store of one run.
+    """The store of a run.
 
-    :ivar ways: URLs for the pods; the producer takes the last one
+    :ivar ways: URLs for the pods. The producer takes the last one
     """
 
     deeds: ClassVar[dict[str, int]]
-    """What can be done to it, and how often in comparison: names of the methods of
-    ``StoreDeeds``."""
+    """Possible deeds, and how often in comparison: names of the methods of ``StoreDeeds``."""
 
     kills_pods: ClassVar[bool] = True
-    """Whether pods are killed, stopped and frozen as well."""
+    """True: pods are killed, stopped and frozen as well."""
 
     long_deed: ClassVar[str] = ""
-    """The one of ``deeds`` that can be told how long it lasts; empty: none can."""
+    """The entry of ``deeds`` that takes a duration. Empty: none does."""
 
     queues: ClassVar[Mapping[str, int]] = QUEUES
-    """What the pods serve: name -> max_workers."""
+    """The queues of the pods: name -> max_workers."""
 
     pods: ClassVar[int] = PODS
 
@@ -51,7 +50,7 @@ class ChaosStore(ABC):
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Start it, and remove it afterwards."""
+        """Start the store, and remove it afterwards."""
         yield
 
     @property
@@ -65,7 +64,7 @@ class ChaosStore(ABC):
 
 
 class SqliteStore(ChaosStore):
-    """A file. Its transactions are those of the processes, so killing pods is killing it."""
+    """A file. Transactions belong to the processes, so killing pods is killing the store."""
 
     deeds: ClassVar[dict[str, int]] = {"lock": 2}
     long_deed = "lock"
@@ -76,7 +75,7 @@ class SqliteStore(ChaosStore):
 
     @asynccontextmanager
     async def locked(self) -> AsyncIterator[None]:
-        """Nobody else can write."""
+        """Hold the lock, so that no other process can write."""
         path = self._folder / "jobs.db"
         with closing(sqlite3.connect(path, isolation_level=None, timeout=30)) as connection:
             connection.execute("BEGIN IMMEDIATE")
@@ -123,7 +122,7 @@ class ServerStore(ChaosStore):
     @abstractmethod
     @asynccontextmanager
     async def refusing_logins(self) -> AsyncIterator[None]:
-        """Nobody is connected, and the password of the URL is refused."""
+        """End all connections, and refuse the password of the URL."""
         yield
 
 
@@ -178,7 +177,7 @@ class RedisStore(ServerStore):
             client.config_set("requirepass", self.server.password)
 
     async def flush_scripts(self) -> None:
-        """The server forgets every script it was given."""
+        """Make the server forget every script."""
         await self._command("SCRIPT", "FLUSH")
 
     async def memory_used(self) -> int:
@@ -187,7 +186,7 @@ class RedisStore(ServerStore):
         return told["used_memory"]
 
     async def limit_memory(self, limit: int) -> None:
-        """Refuse writes that need more than so many bytes in all; 0 for no limit."""
+        """Refuse writes that need more than so many bytes in all. 0: no limit."""
         await self._command("CONFIG", "SET", "maxmemory", str(limit))
 
     def _end_all_but(self, client: "redis.Redis") -> None:

@@ -29,7 +29,7 @@ class SwitchedStore(ChaosStore):
 
     @abstractmethod
     async def lose_primary(self, rng: random.Random) -> None:
-        """SIGKILL to a primary, which comes back as a replica; returns when writes are taken."""
+        """SIGKILL a primary, which comes back as a replica. Return when writes are taken."""
 
     async def settle(self) -> None:
         """Wait until a further switch would lose nothing."""
@@ -86,7 +86,7 @@ class ClusterStore(SwitchedStore):
 
 
 class StandbyStore(SwitchedStore):
-    """PostgreSQL with a standby, for which each commit waits; the URL names both servers."""
+    """PostgreSQL with a standby, for which each commit waits. The URL names both servers."""
 
     _primary: PostgresServer
     _standby: PostgresStandby
@@ -120,7 +120,7 @@ class StandbyStore(SwitchedStore):
         await self._follow()
 
     async def _follow(self) -> None:
-        """Start the standby; returns when commits wait for it."""
+        """Start the standby, and return when commits wait for it."""
         # Else no commit would end while there is no standby, also not those that one needs.
         await self._set_names("")
         await anyio.to_thread.run_sync(self._standby.start)
@@ -140,7 +140,7 @@ class StandbyStore(SwitchedStore):
 
 
 class PoolerStore(ChaosStore):
-    """PostgreSQL behind PgBouncer in transaction mode; wake-ups go past the pooler."""
+    """PostgreSQL behind PgBouncer in transaction mode. Wake-ups go past the pooler."""
 
     deeds: ClassVar[dict[str, int]] = {"restart_pooler": 1, "kill_pooler": 1}
     long_deed = "kill_pooler"

@@ -22,7 +22,7 @@ ID = JobId("01JOB")
 
 
 class Story:
-    """One job, sent and acknowledged, as the ledgers and the store tell it."""
+    """A job, sent and acknowledged, in the ledgers and the store."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -68,7 +68,7 @@ def ran_once(story: Story) -> None:
 
 
 def ran_again_after(story: Story, how: Callable[[Story], Any]) -> None:
-    """POD has it from 1 to 1.9, OTHER from 5 to 6; ``how`` says what was done to POD."""
+    """POD has the job from 1 to 1.9, OTHER from 5 to 6. ``how`` says what was done to POD."""
     ran_once(story)
     story.note("start", 5, token=2, pod=OTHER)
     story.note("end", 6, token=2, pod=OTHER)

@@ -1,4 +1,4 @@
-"""A few rounds on each backend; ``make chaos`` runs many.
+"""A few rounds on each backend. ``make chaos`` runs many.
 
 ``FORGE_CHAOS_SEED`` repeats a run.
 """

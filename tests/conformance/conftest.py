@@ -1,4 +1,4 @@
-"""One store per test, of every backend, whose time stands still until the test moves it."""
+"""A store per test, of every backend, whose time stands still until the test moves it."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

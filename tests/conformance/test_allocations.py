@@ -32,7 +32,7 @@ async def allocation_of(storage: Storage, queue: str = QUEUE) -> Allocation:
 
 
 def change(allocation: Allocation, slots: dict[HostId, tuple[int, int]]) -> AllocationChange:
-    """Targets and grants by host; pods that are not named keep theirs."""
+    """Return a change to targets and grants by host. Other pods keep theirs."""
     wished = {host: Slots(*pair) for host, pair in slots.items()}
     return AllocationChange(
         queue=allocation.queue,
@@ -44,7 +44,7 @@ def change(allocation: Allocation, slots: dict[HostId, tuple[int, int]]) -> Allo
 async def allocate(
     storage: Storage, slots: dict[HostId, tuple[int, int]], queue: str = QUEUE
 ) -> bool:
-    """Write ``slots`` over the allocation as it stands now."""
+    """Write ``slots`` over the present allocation."""
     wish = change(await allocation_of(storage, queue), slots)
     [written] = await storage.procs.allocate([wish])
     return written

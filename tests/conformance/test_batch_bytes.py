@@ -1,4 +1,4 @@
-"""What no server would take in one piece is refused before it is sent."""
+"""Requests that no server would take in one piece are refused before they are sent."""
 
 import pytest
 

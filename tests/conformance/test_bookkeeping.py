@@ -60,7 +60,7 @@ async def buckets(
 
 
 async def roll_up(storage: Storage) -> int:
-    """Fold all that can be folded; how many rows."""
+    """Fold all that can be folded, and return how many rows."""
     total = 0
     while folded := await storage.jobs.roll_up(100):
         total += folded
@@ -194,7 +194,7 @@ async def test_histograms_added_at_once_are_all_there(storage: Storage, clock: M
 
 
 async def busy_minutes(storage: Storage, clock: ManualClock, minutes: int) -> datetime:
-    """Work of two pods on two queues in each of some minutes; when it began."""
+    """Record work of two pods on two queues in each of some minutes. Return when it began."""
     start = clock.now()
     for number in range(minutes):
         for _ in range(2):

@@ -19,14 +19,14 @@ WALKED, WALKED_ON_REDIS = 5_000, 2_000
 
 @pytest.fixture
 def many(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> int:
-    """More jobs than one call looks at, in whichever index of a filter it walks along."""
+    """Store more jobs than one call looks at, in any index that a filter walks."""
     monkeypatch.setattr("forge_jobs.storage.sql.jobs.filters.WALKED", WALKED)
     monkeypatch.setattr("forge_jobs.storage.redis.jobs.filters.WALKED_ON_REDIS", WALKED_ON_REDIS)
     return 2 * WALKED_ON_REDIS + 1_000 if "redis" in str(storage) else WALKED + 500
 
 
 async def put_wanted(storage: Storage, queue: str = QUEUE) -> JobId:
-    """One that is of both: the kind that half of the others have, and their tag the other half."""
+    """Store a job with the kind of half of the others, and the tag of the other half."""
     fields: dict[str, Any] = {"tags": (TAG, "rare"), "schedule": "nightly", "delay": DAY}
     return await enqueue_one(storage, queue=queue, kind=ONE, **fields)
 
@@ -100,7 +100,7 @@ async def test_a_full_page_and_the_last_page_say_nothing_of_it(storage: Storage)
 
 
 async def test_several_queues_are_walked_to_the_same_place(storage: Storage, many: int) -> None:
-    """What one of them finds beyond that place is not told before it is known what others have."""
+    """Jobs that one queue has beyond that place wait until the other queues have been read."""
     wanted = [await put_wanted(storage, "short")]
     for queue in ("old", "new"):
         wanted.append(await put_wanted(storage, queue))

@@ -53,7 +53,7 @@ async def test_every_end_of_a_busy_minute_is_counted_once_for_every_pod(
 
     assert await told() == (expected, {7: PODS * MEASURED})
 
-    # Days pass in which nobody rolls up; then somebody does, in small portions.
+    # Days pass without a roll-up. Then one comes, in small portions.
     clock.advance(3 * 24 * 60 * MINUTE)
     while await storage.jobs.roll_up(2):
         assert await told() == (expected, {7: PODS * MEASURED})

@@ -1,4 +1,4 @@
-"""Claims by an exchange without ends: what is due, in which order, and who may have it."""
+"""Claims by an exchange without ends: due jobs, their order, and the pods that may have them."""
 
 from datetime import timedelta
 
@@ -39,7 +39,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def claimed_ids(storage: Storage, lease: PodLease, limit: int) -> list[JobId]:
-    """Everything due, in the order in which claims of ``limit`` hand it out."""
+    """Return everything due, in the order in which claims of ``limit`` hand jobs out."""
     order: list[JobId] = []
     while batch := await claim(storage, lease, limit=limit):
         assert len(batch) <= limit
@@ -369,7 +369,7 @@ async def test_two_thousand_jobs_at_the_head_change_nothing(
         await storage.jobs.enqueue([new_job(**fields) for _ in range(1_000)])
     mine = [await enqueue_one(storage, priority=level) for level in (0, 1, 2)]
     order: list[JobId] = []
-    # Only while it moves what nobody can run out of the way may a claim come back short.
+    # A claim may come back short only while it moves unrunnable jobs out of the way.
     for _ in range(50 if head == "held" else 2):
         order += [c.claim.job_id for c in await claim(storage, lease, limit=2)]
         if len(order) == len(mine):

@@ -27,7 +27,7 @@ PAUSE = 10 * SECOND
 
 
 async def throttled(storage: Storage, lease: PodLease, level: int) -> int:
-    """The level after one more throttled run, of which its worker thought ``level``."""
+    """Return the level after one more throttled run, whose worker believed in ``level``."""
     await storage.jobs.heartbeat(lease, [], LEASE * 100)
     claimed = await claim_one(storage, lease)
     await finish(storage, claimed, snoozed(cooldown=Cooldown(PAUSE, level)))

@@ -183,7 +183,7 @@ async def test_a_sweep_has_nothing_to_say_of_queues_that_are_listed(storage: Sto
 
 
 async def test_a_fleet_version_does_not_come_back_after_a_deletion(storage: Storage) -> None:
-    """Or a coordinator that knows it would not look."""
+    """Otherwise a coordinator that knows the version would not look."""
     await storage.config.set_queue("a", QueueChange(max_workers=3))
     await register(storage)
     before = (await storage.cron.lead(HOST, LEASE)).fleet_version

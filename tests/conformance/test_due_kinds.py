@@ -1,4 +1,4 @@
-"""What a coordinator asks about the fleet when equal shares may leave kinds without slots."""
+"""Questions of a coordinator about the fleet when equal shares may leave kinds without slots."""
 
 from datetime import timedelta
 

@@ -1,4 +1,4 @@
-"""JobStore.finalize: what a transition writes, and whom it refuses."""
+"""JobStore.finalize: the writes of a transition, and refusals."""
 
 from datetime import timedelta
 

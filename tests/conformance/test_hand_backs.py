@@ -1,4 +1,4 @@
-"""What a store keeps of runs that were handed back."""
+"""Records of runs that were handed back."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What passed the checks at the border is stored and returned byte for byte, and means nothing."""
+"""Input that passed the checks is stored and returned byte for byte, and means nothing."""
 
 import json
 

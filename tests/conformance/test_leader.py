@@ -1,4 +1,4 @@
-"""The leader lease: who holds it, its terms, and how it passes on."""
+"""The leader lease: the holder, the terms, and how the lease passes on."""
 
 import asyncio
 from datetime import timedelta

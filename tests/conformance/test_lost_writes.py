@@ -1,4 +1,4 @@
-"""A store that lost its last writes: a replica that lagged was promoted, a copy was restored."""
+"""A store that lost its last writes: a lagging replica was promoted, or a copy was restored."""
 
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
@@ -41,7 +41,7 @@ Remember = Callable[[], Awaitable[Moment]]
 
 @pytest.fixture
 def remember(request: pytest.FixtureRequest, storage: Storage, tmp_path: Path) -> Remember:
-    """What the store holds when it is called."""
+    """Remember the contents of the store at the time of the call."""
     backend = request.node.callspec.params["storage"]
     return lambda: this_moment(backend, tmp_path)
 
@@ -110,7 +110,7 @@ async def test_what_a_store_lost_as_a_whole_leaves_nothing_to_sweep(
 
 
 async def owns_alone(storage: Storage, lost: ClaimedJob, owned: ClaimedJob) -> None:
-    """The owner's end is taken, and the other's is refused before and after it."""
+    """Expect that the owner's end is taken, and the other's is refused before and after."""
     job_id = owned.claim.job_id
     for end in (done("lost"), failed()):
         assert not await finish(storage, lost, end)

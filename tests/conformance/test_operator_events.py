@@ -1,4 +1,4 @@
-"""What operators do to jobs stands on the jobs' timelines."""
+"""Verbs of operators stand on the timelines of the jobs."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A job that was taken from its worker keeps its due time, and so its place in the queue."""
+"""A job that was taken from a worker keeps its due time, and so its place in the queue."""
 
 from collections.abc import Awaitable, Callable
 

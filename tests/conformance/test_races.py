@@ -46,7 +46,7 @@ async def bundles(storage: Storage) -> AsyncIterator[list[Storage]]:
 
 
 async def at_once(*calls: Callable[[], Awaitable[object]]) -> list[object]:
-    """Run all calls at the same time; their results in order."""
+    """Run all calls at the same time, and return their results in order."""
     results: list[object] = [None] * len(calls)
 
     async def run(index: int) -> None:

@@ -34,7 +34,7 @@ ENDED_BADLY = JobFilter(statuses=(JobStatus.DEAD, CANCELLED))
 
 
 async def hand_over(storage: Storage) -> int:
-    """Deliver all news as their edges say, with the news that arise."""
+    """Deliver all handovers as their edges say, and the handovers that arise from them."""
     applied = 0
     while news := await storage.jobs.handovers(100):
         applied += await storage.jobs.deliver([delivery(each) for each in news])
@@ -44,7 +44,7 @@ async def hand_over(storage: Storage) -> int:
 async def family(
     storage: Storage, on_failure: str = "cancel", *, queue: str = "default"
 ) -> tuple[JobId, JobId]:
-    """A parent in the default queue and its child."""
+    """Enqueue a parent in the default queue, and a child."""
     parent = await enqueue_one(storage)
     edge = After(parent, on_failure)  # type: ignore[arg-type]
     return parent, await enqueue_one(storage, queue=queue, after=(edge,))
@@ -53,7 +53,7 @@ async def family(
 async def dead_family(
     storage: Storage, lease: PodLease, on_failure: str = "cancel", *, queue: str = "default"
 ) -> tuple[JobId, JobId]:
-    """The same after the parent has died and the child has been told."""
+    """The same after the parent has died and the handover has reached the child."""
     parent, child = await family(storage, on_failure, queue=queue)
     assert await run_one(storage, lease, dead()) == parent
     await hand_over(storage)

@@ -43,7 +43,7 @@ async def keep(storage: Storage, retention: Retention, queue: str = QUEUE) -> No
 async def finished(
     storage: Storage, transition: Transition | None = None, queue: str = QUEUE
 ) -> JobId:
-    """A job of its own that has just ended."""
+    """Return a new job that has just ended."""
     lease = await register(storage, queues=(queue,))
     await enqueue_one(storage, queue=queue)
     return await run_one(storage, lease, transition or done(), queue=queue)
@@ -296,7 +296,7 @@ async def test_a_job_that_is_removed_takes_its_result_along(
     assert await clean_up(storage) == 0
 
 
-# -- around it ---------------------------------------------------------------------------------
+# -- beside retention -------------------------------------------------------------------------
 
 
 async def test_a_child_of_a_removed_parent_runs(

@@ -1,4 +1,4 @@
-"""When a job that goes back to waiting is due: counted from now, whatever it was due before."""
+"""The due time of a job that goes back to waiting: counted from now, whatever it was before."""
 
 from datetime import timedelta
 

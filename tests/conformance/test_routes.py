@@ -1,4 +1,4 @@
-"""What pods publish of kinds and their queues."""
+"""Kinds and their queues, as pods publish them."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""A clock of the store that was ahead and has been set back: nothing waits for it to come round."""
+"""A clock of the store that was ahead and has been set back: no job waits for the old time."""
 
 from datetime import timedelta
 

@@ -39,7 +39,7 @@ async def quiet(storage: Storage) -> None:
 
 
 async def wake_of(storage: Storage, wanted: Callable[[Wake], bool]) -> Wake:
-    """The first wake that tells what is wanted; others may come before."""
+    """Return the first wake-up that is wanted. Others may come before."""
     with anyio.fail_after(10):
         while not wanted(wake := await storage.jobs.wait_for_work(MINE, LONG)):
             pass
@@ -198,7 +198,7 @@ async def test_a_call_that_fails_stores_nothing_to_wake_for(
 
 
 class AWaiter:
-    """Somebody who waits beside others on one bundle."""
+    """A waiter beside others on one bundle."""
 
 
 async def test_every_waiter_of_a_bundle_gets_every_hint(storage: Storage, lease: PodLease) -> None:

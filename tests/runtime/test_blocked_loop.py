@@ -1,4 +1,4 @@
-"""A handler that blocks the event loop: seen, told, and no reason to lose its claim."""
+"""A handler that blocks the event loop is reported, and keeps its claim."""
 
 import logging
 import threading
@@ -80,7 +80,7 @@ async def test_a_loop_that_hangs_is_given_up(
         assert await handle.result(outcome.job_id, timeout=20) is True
         problems = handle.health().problems
         assert any(problem.endswith("this pod is shutting down") for problem in problems)
-        # Nobody beats any more, so nothing may run on either.
+        # The beats have ended, so no handler may run on either.
         assert any(problem.startswith("fenced") for problem in problems)
     assert codes == [HUNG_EXIT_CODE]
     assert flush_reports(10)
@@ -88,7 +88,7 @@ async def test_a_loop_that_hangs_is_given_up(
 
 
 class _Buffered(logging.Handler):
-    """Writes nothing before it is flushed, as handlers with threads of their own may."""
+    """Writes nothing before a flush, as handlers with threads of their own may."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.any_store]
 
 
 async def _two_in_one_turn(pod: QueueHandle) -> list[JobId]:
-    """Jobs that the pod claims with one call and starts in one turn of its loop."""
+    """Enqueue jobs that the pod claims with one call and starts in one turn of the loop."""
     await wait_until(lambda: pod.health().queues[QUEUE].grant == 2, description="two slots")
     await found_no_work(pod)
     requests = [EnqueueRequest("cancels", {}), EnqueueRequest("works", {})]

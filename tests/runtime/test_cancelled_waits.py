@@ -1,4 +1,4 @@
-"""The program cancels a run while no handler of it runs: its job loses no attempt."""
+"""The program cancels a run while no handler of the run is active: the job loses no attempt."""
 
 import asyncio
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Cleanup removes everything that is due for it, a bounded piece at a time."""
+"""Cleanup removes everything that is due for removal, a bounded piece at a time."""
 
 import pytest
 

@@ -65,7 +65,7 @@ async def test_a_new_pod_leads_and_runs_everything_about_a_lease_after_its_start
     async with a_runtime(storage, handlers, settings=SETTINGS).start() as handle:
         assert (await ended(storage, lost)).status is JobStatus.DONE
         assert (await ended(storage, waiting)).status is JobStatus.DONE
-        # Not before a whole lease has shown that its pod is dead.
+        # Not before a whole lease has shown that the pod is dead.
         assert store_clock.elapsed() - started_at >= SETTINGS.lease.total_seconds()
         leader = await storage.cron.leader()
         assert leader is not None

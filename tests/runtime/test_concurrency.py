@@ -1,4 +1,4 @@
-"""A process that runs only so many handlers at once, over all its queues."""
+"""A process that runs only so many handlers at once, over all queues."""
 
 from collections.abc import Awaitable, Callable
 

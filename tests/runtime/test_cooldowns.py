@@ -1,4 +1,4 @@
-"""A throttled queue pauses; nobody on it looks dead, and nothing is throttled for ever."""
+"""A throttled queue pauses. No pod on it looks dead, and no job is throttled for ever."""
 
 from datetime import timedelta
 from typing import Any
@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.any_store]
 
 
 async def the_queue(storage: Storage) -> QueueState:
-    """The only queue, as it stands."""
+    """Return the only queue, as of now."""
     [queue] = await storage.config.queues()
     return queue
 
@@ -73,7 +73,7 @@ async def test_a_cool_down_longer_than_the_lease_costs_nobody_a_claim_or_a_slot(
 
 
 async def beats_for(storage: Storage, duration: timedelta) -> None:
-    """Wait until the pod's newest beat is ``duration`` later than it is now."""
+    """Wait until the pod's newest beat is ``duration`` later than now."""
     [first] = await storage.procs.pods()
 
     async def later() -> bool:

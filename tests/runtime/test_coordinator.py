@@ -1,4 +1,4 @@
-"""One pod leads, shares slots out evenly, and writes nothing while nothing changes."""
+"""A pod leads, shares slots out evenly, and writes nothing while nothing changes."""
 
 import logging
 import threading
@@ -38,7 +38,7 @@ async def declare(storage: Storage, queues: Sequence[str], max_workers: int) -> 
 
 
 async def grants(storage: Storage) -> dict[HostId, int]:
-    """The sum of its grants over all queues, per pod."""
+    """Return the sum of the grants over all queues, per pod."""
     totals: dict[HostId, int] = {}
     for allocation in await storage.procs.allocations():
         for host_id, slots in allocation.pods.items():

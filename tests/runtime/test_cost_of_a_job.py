@@ -1,7 +1,7 @@
-"""What a job costs the event loop and the store, counted: never how long it takes.
+"""Calls of a job on the event loop and the store, counted: never how long they take.
 
-A ceiling is what was counted when it was set, and some head-room. Whoever needs more for a good
-reason raises it.
+A ceiling is the count of the day on which it was set, and some head-room. A good reason may raise
+the ceiling.
 """
 
 import asyncio
@@ -97,7 +97,7 @@ async def test_a_job_costs_the_event_loop_few_calls(
         async def noop(n: int) -> None: ...
 
         it.services.kinds = it.handlers.kinds()
-        # So much that the pace has no say in it.
+        # So much that the measured pace has no effect.
         it.services.settings = structs.replace(it.services.settings, claim_ahead=seconds(30))
         sys.setprofile(calls)
         try:
@@ -121,7 +121,7 @@ async def test_jobs_share_their_calls_of_the_store(storage: Storage, workers: in
 
     async with JobClient(storage, handlers) as client:
         await client.enqueue_many([noop.request(n) for n in range(JOBS)])
-    # So much that the pace, which is that of the machine, has no say in it.
+    # So much that the pace, which is that of the machine, has no effect.
     settings = RuntimeSettings(claim_ahead=seconds(30))
     runtime = a_runtime(faulty(storage, faults), handlers, workers, settings=settings)
     async with runtime.start():

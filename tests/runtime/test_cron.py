@@ -1,4 +1,4 @@
-"""Every occurrence fires once, by its own rules, and no schedule harms another."""
+"""The occurrences of schedules each fire once, and no schedule harms another."""
 
 import random
 import time
@@ -387,7 +387,7 @@ async def test_an_occurrence_that_fired_before_an_edit_is_passed_over_after_the_
     manual_clock.advance(MINUTE)
     await fire(manual_storage)
     manual_clock.step_wall(-MINUTE)
-    # Other times, as the store sees it: the next occurrence is computed from now.
+    # Other times for the store: the next occurrence is computed from now.
     edited = schedule(
         "tick", EnqueueRequest(KIND, {"edited": True}, queue=QUEUE), "*/1 * * * *", catch_up="all"
     )

@@ -41,7 +41,7 @@ async def storage(backend: str, tmp_path: Path) -> AsyncGenerator[Storage]:
 
 
 class Hall:
-    """Counts who is inside, now and at most; nobody leaves before the doors open."""
+    """Counts the runs inside, now and at most. No run leaves before the doors open."""
 
     def __init__(self) -> None:
         self.handlers = HandlerRegistry()

@@ -1,4 +1,4 @@
-"""The end of a run fails itself: in the rules of its handler, in the log, or in the store."""
+"""The end of a run fails itself: in the rules of the handler, in the log, or in the store."""
 
 import logging
 from typing import Any
@@ -19,7 +19,7 @@ from tests.support.waiting import wait_until
 pytestmark = [pytest.mark.anyio, pytest.mark.any_store]
 
 WRONG = InvalidInput("value", "is not accepted by the database", "give another value")
-"""What alone condemns an end."""
+"""An error that condemns one end alone."""
 
 
 @pytest.mark.parametrize("trouble", [SystemExit(3), KeyboardInterrupt(), RuntimeError("rules")])
@@ -115,7 +115,7 @@ async def test_a_job_whose_end_no_store_takes_is_a_crash_and_runs_no_more_than_t
         job_id = (await handle.enqueue(counts.request())).job_id
         job = await job_when(storage, job_id, JobStatus.DEAD)
         assert (job.cause, job.crashes) == (Cause.CRASHED, 3)
-        # A claim of a pod that is slow for a moment ends before its run has begun.
+        # A claim of a pod that is slow for a moment ends before the run has begun.
         assert 1 <= len(runs) <= 3
         services = handle._pod.services
         await wait_until(lambda: not services.given_up, description="nothing of it is kept")
@@ -137,7 +137,7 @@ async def test_a_beat_older_than_an_end_no_store_takes_does_not_make_the_job_run
         await wait_until(lambda: services.given_up, description="the end is given up")
 
         faults.let_go("heartbeat")
-        # The one that waited says nothing of the claim; two that do would have it given back.
+        # The beat that waited does not list the claim. Two beats that list it would give it back.
         seen = faults.calls["heartbeat"] + 4
         await wait_until(lambda: faults.calls["heartbeat"] >= seen, description="beats go on")
 

@@ -84,7 +84,7 @@ def _no_context(_: Run) -> Context:
 
 
 class FarPod:
-    """A pod's supervisor of the queue, with a grant for all its workers."""
+    """A pod's supervisor of the queue, with a grant for all workers."""
 
     def __init__(self, store: FarQueue, lasts: Lasts, workers: int = WORKERS) -> None:
         handlers = HandlerRegistry()
@@ -116,7 +116,7 @@ class FarPod:
         self._slots = Slots(workers, workers)
 
     def beat(self) -> None:
-        """What a beat would say."""
+        """Apply a beat as sent now."""
         state = QueueState(
             name=QUEUE,
             settings=QueueSettings(),

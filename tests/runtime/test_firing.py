@@ -1,4 +1,4 @@
-"""A pass that fires many schedules: in few calls, and none that fails keeps the others from it."""
+"""A pass that fires many schedules: in few calls, and a failure delays no other schedule."""
 
 import random
 from collections.abc import Sequence
@@ -55,7 +55,7 @@ async def test_an_id_that_is_taken_keeps_none_of_a_hundred_others_from_firing(
 
     assert (report.fired, report.skipped) == (FIRE_BATCH - 1, 1)
     assert (await manual_storage.jobs.counts([QUEUE]))[QUEUE].due == FIRE_BATCH
-    # Found by halves, not by asking for each; then one more goes past it.
+    # Found by halves, not by a call for each. One more call goes past the taken id.
     assert len(calls) <= 2 * FIRE_BATCH.bit_length() + 2
 
 

@@ -1,4 +1,4 @@
-"""News of ended parents reach children, and theirs, in one pass."""
+"""Handovers of ended parents reach children, and their children, in one pass."""
 
 from collections.abc import Sequence
 from typing import cast

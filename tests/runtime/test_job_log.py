@@ -1,4 +1,4 @@
-"""What the log says of the ends of jobs, and how the lines of a handler name its job."""
+"""Log lines about the ends of jobs, and the job in the lines of a handler."""
 
 import asyncio
 import logging
@@ -36,7 +36,7 @@ async def storage(tmp_path: Path) -> AsyncGenerator[Storage]:
 
 
 class Lines:
-    """What a logger was given."""
+    """Records that a logger was given."""
 
     def __init__(self, caplog: pytest.LogCaptureFixture) -> None:
         self._caplog = caplog

@@ -1,4 +1,4 @@
-"""What a pod is called by people."""
+"""Labels: the names of pods for people."""
 
 import pytest
 

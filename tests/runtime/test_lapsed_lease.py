@@ -1,4 +1,4 @@
-"""A pod whose lease ran out although it could reach the store all the time."""
+"""A pod whose lease ran out although the store was within reach all the time."""
 
 import pytest
 
@@ -50,7 +50,7 @@ async def test_a_job_given_out_before_the_process_stood_still_does_not_start(
         worker: Worker, job: ClaimedJob, state: QueueState | None, now: float
     ) -> None:
         take(worker, job, state, now)
-        # As if no beat could be sent for a lease, before the handler's task gets its turn.
+        # As if no beat could be sent for a lease, before the handler's task gets a turn.
         handle._pod.services.fence.close()
 
     async with a_runtime(storage, hall.handlers, 1).start() as handle:

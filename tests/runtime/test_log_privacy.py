@@ -1,4 +1,4 @@
-"""What a payload or a result holds stays out of the log."""
+"""The contents of payloads and results stay out of the log."""
 
 import logging
 from functools import partial

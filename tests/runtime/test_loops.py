@@ -1,4 +1,4 @@
-"""Periodic loops: what a pass raises, how it is told, how soon they stop."""
+"""Periodic loops: exceptions of a pass, their log lines, and how soon the loops stop."""
 
 import asyncio
 import logging
@@ -28,7 +28,7 @@ class NoPause(random.Random):
 
 
 class Passes:
-    """A pass that raises what is written down for it, in order; then it ends well."""
+    """A pass that raises the listed exceptions in order, and then ends well."""
 
     def __init__(self, *errors: BaseException) -> None:
         self.errors = list(errors)
@@ -43,7 +43,7 @@ class Passes:
 
 @asynccontextmanager
 async def running(loop: PeriodicLoop) -> AsyncGenerator[None]:
-    """The loop runs; afterwards it has stopped."""
+    """Run the loop, and stop it afterwards."""
     async with anyio.create_task_group() as group:
         group.start_soon(loop.run)
         yield
@@ -51,7 +51,7 @@ async def running(loop: PeriodicLoop) -> AsyncGenerator[None]:
 
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """What was told at least as a warning."""
+    """Return the log lines at WARNING and above."""
     return [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING]
 
 
@@ -83,7 +83,7 @@ async def test_a_cause_is_told_once_until_a_pass_succeeds(
         await wait_until(lambda: loop.failures_total == 7, description="it failed again")
     told = warnings(caplog)
     assert ["away" in text for text in told] == [True, False, True]
-    # A defect is told with its traceback, an outage in one line.
+    # A defect is logged with a traceback, an outage in one line.
     assert [bool(each.exc_info) for each in caplog.records if "failed" in each.getMessage()] == [
         False,
         True,

@@ -1,4 +1,4 @@
-"""Whatever a handler made of its outcome, its job ends and its worker is free again."""
+"""Any outcome of a handler ends its job, and its worker is free again."""
 
 from datetime import timedelta
 from typing import Any
@@ -25,7 +25,7 @@ def changed(outcome: Outcome, **attributes: Any) -> Outcome:
 
 
 class Bare(Snoozed):
-    """Has no delay, because its constructor sets none."""
+    """An outcome without a delay, because the constructor sets none."""
 
     def __init__(self) -> None:
         Exception.__init__(self)
@@ -52,7 +52,7 @@ SPOILT: dict[str, tuple[Outcome, str]] = {
 
 
 def speaking(**outcomes: Outcome) -> HandlerRegistry:
-    """A kind for each outcome, which raises it, and the kind ``fine``."""
+    """Register a kind for each outcome, which raises it, and the kind ``fine``."""
     handlers = HandlerRegistry()
 
     def add(name: str, outcome: Outcome) -> None:

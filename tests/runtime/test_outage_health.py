@@ -1,4 +1,4 @@
-"""What a pod without work says of itself while its store is away, and what follows."""
+"""Health of a pod without work while the store is away, and the consequences."""
 
 import pytest
 

@@ -140,7 +140,7 @@ async def test_a_pod_cut_off_stops_its_handlers_in_time_and_goes_on_later(
             reasons.append(ctx.stop_reason)
         return 0
 
-    # Stopped half a second after the last beat that arrived; silent for others half a minute after.
+    # Stopped half a second after the last beat that arrived. Silent for others half a minute after.
     settings = quick_settings(lease=seconds(30), fence_margin=seconds(29.5))
     async with a_runtime(faulty(storage, faults), handlers, settings=settings).start() as handle:
         job_id = (await handle.enqueue(waits.request())).job_id

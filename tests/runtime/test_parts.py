@@ -1,4 +1,4 @@
-"""The parts of a pod: started again when they fail, and its end when the program ends them."""
+"""The tasks of a pod: started again when they fail, and its end when the program ends them."""
 
 import asyncio
 import contextlib
@@ -60,7 +60,7 @@ def ending_at_once(*kinds: str) -> HandlerRegistry:
 
 
 async def gone(storage: Storage) -> None:
-    """Wait until the store knows of no pod: its slots are free for others."""
+    """Wait until the store knows of no pod: the slots are free for others."""
 
     async def is_gone() -> bool:
         return not await storage.procs.pods()
@@ -69,14 +69,14 @@ async def gone(storage: Storage) -> None:
 
 
 def cancel_all_since(before: set[asyncio.Task[object]]) -> None:
-    """As some programs do at their end, or by mistake; but the test goes on."""
+    """Cancel all tasks, as some programs do at their end, or by mistake. The test goes on."""
     for task in asyncio.all_tasks() - before:
         task.cancel()
 
 
 @contextlib.asynccontextmanager
 async def working(storage: Storage, stage: Stage) -> AsyncGenerator[tuple[QueueHandle, JobId]]:
-    """A pod with a handler that runs; a long lease, so that nothing is free before its time."""
+    """A pod with a running handler, and a long lease, so that nothing is free before its time."""
     settings = quick_settings(lease=seconds(60), fence_margin=seconds(1))
     handle = await a_runtime(storage, stage.handlers, settings=settings).start()
     outcome = await handle.enqueue(EnqueueRequest("waits", {}))
@@ -298,7 +298,7 @@ async def test_handlers_are_fenced_though_the_watch_fails(
 
 
 class Unheard:
-    """What a heartbeat has to say to a loop that is closed."""
+    """A heartbeat's calls to a loop that is closed."""
 
     def beat_arrived(self, beat: Beat, sent_at: float) -> None: ...
 

@@ -1,4 +1,4 @@
-"""A deploy costs a job that was running nothing of its place in the queue."""
+"""A deploy costs a running job nothing of its place in the queue."""
 
 import anyio
 import pytest

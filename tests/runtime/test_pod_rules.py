@@ -133,7 +133,7 @@ async def test_an_empty_claim_is_repeated_a_moment_after_a_cool_down_and_not_lat
         slots = Slots(1, 1)
         it.supervisor.apply(QueueBeat(slots=slots, state=cooling, next_due_in=None), 0.0)
         clock.advance(5)
-        # The store's clock has ended it, as this beat says.
+        # The store's clock has ended the cool-down, as this beat says.
         it.beat(1)
         await it.at_rest()
         looks: list[bool] = []
@@ -252,7 +252,7 @@ async def test_of_ends_that_are_refused_together_only_the_guilty_is_lost(storage
 
 
 async def _a_moment_later(handle: QueueHandle) -> float:
-    """``Clock.elapsed`` now; returns when some time has passed since."""
+    """Wait a little, and return ``Clock.elapsed`` before the wait."""
     clock = handle._pod.services.clock
     now = clock.elapsed()
     await wait_until(lambda: clock.elapsed() > now + 0.02, description="time passes")

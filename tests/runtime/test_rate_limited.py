@@ -1,4 +1,4 @@
-"""A job that waits for a limit of ours: in its turn, at no cost, for as long as it takes."""
+"""A job that waits for a rate limit: in turn, at no cost, for as long as it takes."""
 
 import importlib.util
 import sys
@@ -56,7 +56,7 @@ async def test_it_is_due_at_its_turn_and_nothing_is_counted(
     assert (job.status, job.attempt, job.snoozes) == (JobStatus.PENDING, 0, 0)
     assert (job.errors, job.rate_limit) == ((), "smtp")
     assert job.claimed_at is not None
-    # Two tokens come in two hours; a place in the line is not given before them.
+    # Two tokens come in two hours. A place in the line is not given before them.
     assert job.due_at - job.claimed_at <= HOUR / 4 + timedelta(minutes=1)
     assert job.due_at - job.claimed_at > HOUR / 10
     assert (queue.cooldown_level, queue.cooldown_ended_for) == (0, None)

@@ -1,4 +1,4 @@
-"""Stale claims are revived, live ones never; of a reaper and anyone else one wins."""
+"""Stale claims are revived, live ones never. Of a reaper and any other call one wins."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -42,7 +42,7 @@ SETTINGS = RuntimeSettings()
 
 
 class Reaper:
-    """A pod's reaper, with what it remembers from pass to pass."""
+    """A pod's reaper, with the memory between passes."""
 
     def __init__(self, storage: Storage, clock: ManualClock, *, rests: bool = False) -> None:
         self.storage = storage
@@ -64,7 +64,7 @@ class Reaper:
         )
 
     async def reap_through(self, duration: timedelta) -> ReapReport:
-        """Pass after pass; the report of the last."""
+        """Make pass after pass, and return the report of the last."""
         report = await self.reap()
         for _ in range(duration // SETTINGS.reap_interval):
             self.clock.advance(SETTINGS.reap_interval)

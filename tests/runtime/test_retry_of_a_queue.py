@@ -1,4 +1,4 @@
-"""Whose retry policy decides: the handler's, else its queue's."""
+"""The handler's retry policy decides, else the policy of the queue."""
 
 from datetime import timedelta
 

@@ -1,4 +1,4 @@
-"""Roll-ups change no sum; latencies and gauges reach the store and survive its outages."""
+"""Roll-ups change no sum. Latencies and gauges reach the store and survive outages."""
 
 from collections.abc import Sequence
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""Whoever decides the queue of one request decides the same."""
+"""All routers of one request decide the same."""
 
 import logging
 

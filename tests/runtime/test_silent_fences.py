@@ -19,7 +19,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Told:
-    """Counts how often the handlers' loop was told to look at the fence."""
+    """Counts how often the handlers' loop was asked to look at the fence."""
 
     def __init__(self) -> None:
         self.times = 0

@@ -1,4 +1,4 @@
-"""Slots go to where a kind is known, when its due jobs have had none for some seconds."""
+"""Slots go to pods that know a kind, when its due jobs have had none for some seconds."""
 
 from collections.abc import Sequence
 from datetime import timedelta

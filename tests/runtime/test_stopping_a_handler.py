@@ -32,7 +32,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.any_store]
 
 
 class Stage:
-    """What a handler under test waits for and reports."""
+    """Events that a handler under test waits for and sets."""
 
     def __init__(self) -> None:
         self.started = anyio.Event()
@@ -41,7 +41,7 @@ class Stage:
         self.handlers = HandlerRegistry()
 
     def waits(self, **options: Any) -> Any:
-        """An ``async def`` handler that waits until it is cancelled."""
+        """Return an ``async def`` handler that waits until it is cancelled."""
 
         @self.handlers.job("waits", **options)
         async def waits(ctx: JobContext) -> str:
@@ -55,7 +55,7 @@ class Stage:
         return waits
 
     def polls(self, **options: Any) -> Any:
-        """A ``def`` handler that ends when it sees that it should."""
+        """Return a ``def`` handler that ends when asked to stop."""
         loop = asyncio.get_running_loop()
 
         @self.handlers.job("polls", **options)
@@ -70,7 +70,7 @@ class Stage:
 
 
 async def lose_claim(storage: Storage, job: Job) -> None:
-    """Have the job's claim revived by somebody who finds it stale."""
+    """Have the job's claim revived by a reaper that finds it stale."""
 
     async def revive() -> bool:
         stale = await storage.jobs.stale_claims(timedelta(microseconds=1), 100)
@@ -421,7 +421,7 @@ async def test_a_thread_that_waits_for_tokens_sees_a_stop(
         if when == "before it waits" and reason != "shutdown":
             await wait_until(lambda: run.stop_reason, description="the run is being stopped")
         if stopping is not None:
-            # The grace is long: only its end stops the run.
+            # The grace is long: only the end of the grace stops the run.
             handle.hurry()
             await wait_until(lambda: run.stop_reason, description="the run is being stopped")
         go_on.set()

@@ -193,7 +193,7 @@ async def test_a_heartbeat_that_cannot_open_its_connection_tries_again(
 
 
 class Slowness(Faults):
-    """Every call takes its time."""
+    """A store in which every call takes time."""
 
     def __init__(self) -> None:
         super().__init__()

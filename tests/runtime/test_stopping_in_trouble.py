@@ -31,7 +31,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Stage:
-    """A store behind a switch, and a handler that ends when it is told to."""
+    """A store behind a switch, and a handler that ends on request."""
 
     def __init__(self, storage: Storage) -> None:
         self.faults = Faults()
@@ -48,7 +48,7 @@ class Stage:
         self.request = slow.request()
 
     async def started_pod(self) -> QueueHandle:
-        """A pod with its slot that makes no calls but its beats."""
+        """Start a pod with a slot that makes no calls but beats."""
         settings = quick_settings(claim_ahead=seconds(0))
         handle = await a_runtime(self.storage, self.handlers, settings=settings).start()
         await found_no_work(handle)
@@ -151,7 +151,7 @@ async def test_a_storage_closed_before_the_stop_is_told_once_and_no_job_stays_be
         "those it holds are revived once their claims are stale: this pod stops"
     ]
     job_ids = {outcome.job_id for outcome in outcomes}
-    # A part may notice before the last connection is closed, and hand jobs back on it.
+    # A task may notice before the last connection is closed, and hand jobs back on it.
     assert set(report.unstored) <= job_ids
     assert stage.faults.calls["finalize"] == 0
     async with a_runtime(storage, stage.handlers, RUNNING, settings=settings).start():

@@ -33,7 +33,7 @@ async def file(tmp_path: Path) -> Any:
 
 
 class Stage:
-    """A handler that waits until it is cancelled, and then takes its time to clean up."""
+    """A handler that waits until it is cancelled, and then takes time to clean up."""
 
     def __init__(self, clean_up: float = 0.0) -> None:
         self.handlers = HandlerRegistry()

@@ -1,4 +1,4 @@
-"""A stop that begins while a claim is on its way."""
+"""A stop that begins while a claim is under way."""
 
 import asyncio
 

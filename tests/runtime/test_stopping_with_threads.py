@@ -115,7 +115,7 @@ async def test_the_claim_of_what_goes_on_is_released_by_the_last_call(
 async def one_that_swallows(
     storage: Storage, stage: Stage
 ) -> tuple[QueueRuntime, list[int], JobId]:
-    """A runtime whose stop ends the process, with which codes, and a job that swallows its end."""
+    """Return a runtime whose stop ends the process, the exit codes, and a job that does not end."""
     exits: list[int] = []
     options: dict[str, Any] = {"exit_abandons_threads": True, "exit_process": exits.append}
     settings = quick_settings(grace=seconds(0.4))

@@ -1,4 +1,4 @@
-"""What pods measure and tell has the store's time, whatever their own clocks say."""
+"""Pods measure and report by the store's time, whatever their own clocks say."""
 
 from collections.abc import AsyncGenerator
 from datetime import timedelta

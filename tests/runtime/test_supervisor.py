@@ -1,4 +1,4 @@
-"""One queue's supervisor and lane, with beats that the test gives."""
+"""The supervisor and lane of one queue, with beats that the test gives."""
 
 import asyncio
 import contextlib
@@ -44,7 +44,7 @@ def _no_context(_: Run) -> Context:
 
 
 class Bench:
-    """A supervisor that nobody but the test tells anything."""
+    """A supervisor that only the test calls."""
 
     def __init__(self, storage: Storage, lease: PodLease, state: QueueState, clock: Clock) -> None:
         self.storage = storage
@@ -79,13 +79,13 @@ class Bench:
     def beat(
         self, slots: int = 1, *, paused: bool = False, due_in: timedelta | None = None
     ) -> None:
-        """What a beat sent now would say."""
+        """Apply a beat as sent now."""
         settings = structs.replace(self.state, paused=paused)
         news = QueueBeat(slots=Slots(slots, slots), state=settings, next_due_in=due_in)
         self.supervisor.apply(news, self.clock.elapsed())
 
     async def claim(self, count: int) -> list[ClaimedJob]:
-        """Claims of this pod that its supervisor does not know."""
+        """Claim jobs for this pod without its supervisor."""
         for n in range(count):
             await enqueue_one(self.storage, kind="enters", payload=f'{{"n":{n}}}')
         workers = [new_worker_id() for _ in range(count)]
@@ -99,7 +99,7 @@ class Bench:
         self.supervisor.arrived(exchange, demand, self.clock.elapsed(), self.services.lease)
 
     async def at_rest(self) -> None:
-        """The lane has seen every ring and waits for the next."""
+        """Wait until the lane has seen every wake-up and waits for the next."""
         lane = self.supervisor.lane
         await wait_until(
             lambda: lane.is_idle and not lane.wakeup._is_awake, description="the lane rests"

@@ -1,4 +1,4 @@
-"""Who is woken by what: workers at once, and nobody who has nothing to do."""
+"""Wake-ups of workers, at once, and of no loop without work."""
 
 import asyncio
 from collections import Counter
@@ -38,13 +38,13 @@ def noting_handlers() -> HandlerRegistry:
 
     @handlers.job("nothing", keep_result=False)
     async def nothing() -> None:
-        """Only its claim and its end cost anything."""
+        """Cost a claim and an end, and nothing else."""
 
     return handlers
 
 
 async def settled(handle: QueueHandle, slots: int) -> None:
-    """The pod has all its slots, and no further beat is on its way to look for them."""
+    """Wait until the pod has all slots, and no further beat looks for them."""
     await wait_until(
         lambda: all(queue.grant == slots for queue in handle.health().queues.values()),
         description=f"{slots} slots of each queue",
@@ -141,7 +141,7 @@ async def test_a_hint_that_comes_during_a_claim_is_not_lost(storage: Storage) ->
     handlers = HandlerRegistry()
     second_ran = anyio.Event()
 
-    # Else its end would bring the next claim along.
+    # Otherwise the end would bring the next claim along.
     @handlers.job("ends after the second")
     async def ends_after_the_second() -> None:
         await second_ran.wait()
@@ -150,7 +150,7 @@ async def test_a_hint_that_comes_during_a_claim_is_not_lost(storage: Storage) ->
     async def second_job() -> None:
         second_ran.set()
 
-    # With more room than jobs: a claim that gives all it was asked for is repeated anyway.
+    # With more room than jobs: a claim that fills all its room is repeated anyway.
     runtime = a_runtime(faulty(storage, faults), handlers, 4, settings=RARE)
     async with runtime.start() as handle:
         await settled(handle, 4)

@@ -1,4 +1,4 @@
-"""What must be true of a store after any test: looked at from outside, by the driver alone."""
+"""Invariants of a store after any test, checked from outside by the driver alone."""
 
 import sqlite3
 from pathlib import Path
@@ -15,7 +15,7 @@ _IN_TRANSACTION = (
 
 
 async def problems_of(backend: str, folder: Path) -> list[str]:
-    """What is wrong with the folder's store, whose bundles may still be open but do nothing."""
+    """Return what is wrong with the folder's store. Its bundles may be open, but must be idle."""
     if backend == "sqlite":
         return _of_sqlite(folder)
     if backend in ("postgres", POOLED):

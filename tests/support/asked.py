@@ -1,4 +1,4 @@
-"""What is asked of any store, seen where it leaves this process."""
+"""Calls to any store, seen where they leave this process."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence

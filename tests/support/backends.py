@@ -33,8 +33,11 @@ async def url_of(backend: str, folder: Path) -> str:
 
 
 async def forget(backend: str, folder: Path) -> None:
-    """Throw the folder's store away; every bundle of it must be closed. A folder that has none
-    is fine. What is not forgotten goes with the servers at the end of the run."""
+    """Throw the folder's store away. Every bundle of the store must be closed.
+
+    A folder without a store is fine. Stores that are left go with the servers at the end of the
+    run.
+    """
     if backend in ("postgres", POOLED):
         await databases.forget(folder)
     elif backend != "sqlite":
@@ -42,7 +45,7 @@ async def forget(backend: str, folder: Path) -> None:
 
 
 async def pass_on(backend: str, folder: Path) -> None:
-    """:func:`forget` for a test that changed nothing but rows: the next one may get its tables."""
+    """Forget the store of a test that changed only rows: the next test may get its tables."""
     if backend in ("postgres", POOLED):
         await databases.pass_on(folder)
     else:
@@ -61,4 +64,4 @@ BACKENDS: dict[str, OpenBackend] = {
     name: partial(_open, name) for name in ("sqlite", "postgres", "redis", "redis-cluster")
 }
 VARIANTS: dict[str, OpenBackend] = {POOLED: partial(_open, POOLED)}
-"""Other ways into the same stores; the model and the conformance suite run on them as well."""
+"""Other ways into the same stores. The model and the conformance suite run on them as well."""

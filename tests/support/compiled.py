@@ -1,6 +1,6 @@
-"""One cache of compiled statements for all engines of a test process.
+"""A cache of compiled statements for all engines of a test process.
 
-SQLAlchemy keeps what it has compiled with its engine, and each test opens engines of its own.
+SQLAlchemy keeps compiled statements with an engine, and each test opens new engines.
 """
 
 from typing import Any
@@ -13,7 +13,7 @@ _MOST = 5_000
 
 
 def share_compiled_statements() -> None:
-    """Let equal dialects share; to be called once, before the first engine is made."""
+    """Let equal dialects share. To be called once, before the first engine is made."""
     shared: Any = LRUCache(_MOST)
     init = engines.Engine.__init__
 

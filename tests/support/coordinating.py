@@ -1,4 +1,4 @@
-"""One pod's coordinator, pass by pass."""
+"""The coordinator of one pod, pass by pass."""
 
 from forge_jobs.clock import ManualClock
 from forge_jobs.config import RuntimeSettings
@@ -16,7 +16,7 @@ SETTINGS = RuntimeSettings()
 
 
 class Coordinator:
-    """One pod's coordinator, with what it remembers."""
+    """The coordinator of one pod, with the memory between passes."""
 
     def __init__(self, storage: Storage, clock: ManualClock, host_id: HostId | None = None) -> None:
         self.storage = storage

@@ -1,4 +1,4 @@
-"""What Hypothesis draws cron expressions and instants from."""
+"""Cron expressions and instants, as Hypothesis draws them."""
 
 from datetime import UTC, datetime, timedelta
 

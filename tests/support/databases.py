@@ -1,4 +1,4 @@
-"""One PostgreSQL database per folder, copied from one that has the schema."""
+"""A PostgreSQL database per folder, copied from a template that has the schema."""
 
 import asyncio
 import atexit
@@ -45,8 +45,8 @@ async def url_of(folder: Path) -> str:
 def take(folder: Path) -> None:
     """Give the folder a database that was passed on, if there is one.
 
-    Other than :func:`url_of` for a folder that has none, this leaves the connection open that
-    looks into it, for tests that count no sessions.
+    Other than :func:`url_of` for a new folder, this leaves the connection open that looks into the
+    database. For tests that count no sessions.
     """
     if folder not in _made and _spare:
         _made[folder] = _spare.pop()
@@ -63,7 +63,7 @@ async def look_into(folder: Path) -> "psycopg.Connection[tuple[Any, ...]]":
 
 
 async def forget(folder: Path) -> None:
-    """Drop the folder's database, if it has one."""
+    """Drop the database of the folder, if there is one."""
     name = _made.pop(folder, None)
     if name is not None:
         _stop_looking(name)

@@ -13,8 +13,9 @@ from forge_jobs.storage.sql.cron.store import SqlCronStore
 
 
 def die_while_firing(call: int, after: float, marker: Path) -> None:
-    """SIGKILL this process during its ``call``-th call that fires schedules, and at the end of it
-    at the latest. Of processes with the same marker only the first one dies.
+    """SIGKILL this process in its ``call``-th call that fires schedules, at the end at the latest.
+
+    Of processes with the same marker only the first one dies.
 
     :param after: seconds from the beginning of that call
     """

@@ -1,4 +1,4 @@
-"""Takes everything out of a store under whoever uses it, as FLUSHALL and DELETE do."""
+"""Empties a store while programs use it, as FLUSHALL and DELETE do."""
 
 import asyncio
 import sqlite3
@@ -18,7 +18,7 @@ _TABLES = sorted(
 
 
 async def empty(backend: str, folder: Path) -> None:
-    """Delete every row or key of the folder's store; tables stay."""
+    """Delete every row or key of the folder's store. Tables stay."""
     url = await url_of(backend, folder)
     if backend == "sqlite":
         await asyncio.to_thread(_empty_file, folder / "jobs.db")

@@ -1,4 +1,4 @@
-"""Records with every field filled in; a test names only the fields it is about."""
+"""Records with every field filled in. A test names only the fields that matter there."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -39,7 +39,7 @@ def new_job(**overrides: Any) -> NewJob:
 
 
 def a_claimed_job(**overrides: Any) -> ClaimedJob:
-    """A job of the default queue in its first attempt of five, as a claim brings it."""
+    """Return a job of the default queue in the first attempt of five, as a claim brings it."""
     fields: dict[str, Any] = {
         "claim": Claim(QUEUE, new_job_id(), 1, new_host_id()),
         "kind": KIND,
@@ -81,7 +81,7 @@ async def register(
     lease_for: timedelta = LEASE,
     host_id: HostId | None = None,
 ) -> PodLease:
-    """Admit a pod and return its lease."""
+    """Admit a pod and return the lease."""
     pod = a_pod(host_id=host_id or new_host_id(), queues=tuple(queues), kinds=tuple(kinds))
     return await storage.procs.register(pod, lease_for)
 
@@ -170,7 +170,7 @@ async def revive(
 
 
 async def cleaned_up(storage: Storage, batch: int = 1_000, kept: Kept = KEPT) -> int:
-    """A whole pass of retention; how many rows went."""
+    """Run a whole pass of retention, and return how many rows went."""
     cleaned = await storage.jobs.cleanup(batch, kept=kept)
     removed = cleaned.removed
     while cleaned.rest is not None:
@@ -182,7 +182,7 @@ async def cleaned_up(storage: Storage, batch: int = 1_000, kept: Kept = KEPT) ->
 async def run_one(
     storage: Storage, lease: PodLease, transition: Transition, *, queue: str = QUEUE
 ) -> JobId:
-    """Claim the next job and end its claim with ``transition``."""
+    """Claim the next job and finalize the claim with ``transition``."""
     claimed = await claim_one(storage, lease, queue=queue)
     assert await finish(storage, claimed, transition)
     return claimed.claim.job_id
@@ -210,12 +210,12 @@ def only(*job_ids: JobId) -> JobFilter:
 
 
 def held(claimed: ClaimedJob | Claim, worker_id: str = "") -> HeldClaim:
-    """A claim as its pod reports it in a beat."""
+    """Return a claim as a pod reports it in a beat."""
     return HeldClaim(claimed.claim if isinstance(claimed, ClaimedJob) else claimed, worker_id)
 
 
 def error(message: str = "boom", *, attempt: int = 1, **overrides: Any) -> ErrorRecord:
-    """An error record as a runtime hands it over: without its time."""
+    """Return an error record as a runtime hands it over: without a time."""
     fields: dict[str, Any] = {"cause": Cause.FAILED, "type": "ValueError"}
     return ErrorRecord(attempt=attempt, message=message, **(fields | overrides))
 

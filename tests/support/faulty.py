@@ -1,4 +1,4 @@
-"""A store that fails when it is told to: unreachable, or silent about what it did."""
+"""A store that fails on demand: unreachable, or silent about what it did."""
 
 import asyncio
 import threading
@@ -18,11 +18,11 @@ _TELLING = ("revive", "deliver")
 
 
 class Faults:
-    """The switch; shared by a storage and everything reopened from it, whatever the thread."""
+    """The switch, shared by a storage and everything reopened from there, on any thread."""
 
     def __init__(self) -> None:
         self.down = False
-        """Every call raises Unavailable and does nothing."""
+        """True: every call raises Unavailable and does nothing."""
         self.calls: Counter[str] = Counter()
         """How often each method was called, failed calls included."""
         self._lost: Counter[str] = Counter()
@@ -30,12 +30,11 @@ class Faults:
         self.waiting: Counter[str] = Counter()
         """Calls that have taken effect and whose reply is held back."""
         self.refused: dict[JobId, Exception] = {}
-        """Each call that holds an end, a release or a revival of such a job, or news for it, raises
-        its error."""
+        """Errors by job, raised by a call that ends, releases, revives or tells such a job."""
         self.locked: set[JobId] = set()
         """Ends and releases of these jobs are answered with None."""
         self.refusing: Exception | None = None
-        """Every call raises it and does nothing."""
+        """Raised by every call, which then does nothing."""
 
     def lose_replies(self, method: str, count: int = 1) -> None:
         """The next calls of ``method`` take effect, and then raise Unavailable."""

@@ -1,4 +1,4 @@
-"""One SQLite file per folder, copied from one that has the schema."""
+"""A SQLite file per folder, copied from a file that has the schema."""
 
 import atexit
 import shutil

@@ -33,7 +33,7 @@ async def stored(storage: Storage, name: str = NAME) -> Schedule:
 
 
 def occurrence(schedule: Schedule, at: datetime, **overrides: Any) -> NewJob:
-    """The job of one occurrence, under its derived id."""
+    """Return the job of one occurrence, under the derived id."""
     microseconds = (at - datetime(1970, 1, 1, tzinfo=at.tzinfo)) // MICROSECOND
     return new_job(
         id=occurrence_job_id(schedule.spec.name, microseconds),

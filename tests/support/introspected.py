@@ -1,6 +1,6 @@
-"""What asyncpg knows of PostgreSQL's own types, asked for once in a test process.
+"""PostgreSQL's own types, asked for once in a test process.
 
-Each connection asks for them by itself, which takes the server longer than most tests' statements.
+Each asyncpg connection asks by itself, which takes the server longer than most tests' statements.
 """
 
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ _FIRST_OF_USERS = 16_384
 
 
 def share_introspected_types() -> None:
-    """Let all connections share; to be called once."""
+    """Let all connections share the types. To be called once."""
     connections: Any = asyncpg.Connection
     ask = connections._introspect_types
     known: dict[frozenset[int], Any] = {}

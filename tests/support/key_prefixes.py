@@ -1,4 +1,4 @@
-"""One key prefix per folder on a Redis server or cluster."""
+"""A key prefix per folder on a Redis server or cluster."""
 
 import asyncio
 import atexit
@@ -60,7 +60,7 @@ def looker_of(backend: str) -> "SyncRedis | SyncCluster":
 
 
 def client_of(backend: str) -> "Redis | RedisCluster":
-    """A client of the server itself, for looking at keys; replies are bytes."""
+    """Return a client of the server, for looking at keys. Replies are bytes."""
     url = _server(backend).replace("+cluster", "")
     if backend == "redis":
         return Redis.from_url(url, retry=Retry(NoBackoff(), 0))

@@ -1,7 +1,7 @@
-"""What really ran, written by the handlers themselves, outside the store.
+"""The runs that really happened, written by the handlers themselves, outside the store.
 
-Each line is one ``write`` to a file opened with O_APPEND, so lines of several processes do not
-mix and a killed process leaves whole lines only.
+Each line is one ``write`` to a file opened with O_APPEND, so lines of several processes do not mix
+and a killed process leaves whole lines only.
 """
 
 import itertools
@@ -29,11 +29,11 @@ def note(path: str | Path, event: str, job_id: str, attempt: int, token: int) ->
 
 @dataclass(slots=True)
 class Run:
-    """One run of one job.
+    """A run of a job.
 
-    :ivar ended_ns: None when it never said that it ended
-    :ivar cut_ns: when it was stopped from outside; None when it never said so
-    :ivar wall_ms: its start on the wall clock, to be held against what a store recorded
+    :ivar ended_ns: None when the handler never noted an end
+    :ivar cut_ns: when the run was stopped from outside. None when the handler never noted that
+    :ivar wall_ms: the start on the wall clock, to be compared with the record in a store
     """
 
     job_id: str
@@ -47,7 +47,7 @@ class Run:
 
     @property
     def over_ns(self) -> int | None:
-        """When its handler was left, by its end or by a cut; None when it never said so."""
+        """Return when the handler was left, by an end or a cut. None when neither was noted."""
         return self.cut_ns if self.ended_ns is None else self.ended_ns
 
 
@@ -65,7 +65,7 @@ class Ledger:
 
     @classmethod
     def read(cls, path: str | Path) -> "Ledger":
-        """Every run noted so far; a missing file is an empty ledger."""
+        """Read the runs noted so far. A missing file is an empty ledger."""
         ledger = cls(path)
         ledger.refresh()
         return ledger
@@ -121,10 +121,10 @@ class Ledger:
     def overlaps(
         self, but_of: Collection[int] = (), deaths: Mapping[int, int] | None = None
     ) -> list[str]:
-        """Jobs of which two runs were open at the same instant.
+        """Return the jobs of which two runs were open at the same instant.
 
-        A run counts until it said that it was over. One that never did counts until its
-        process died; of a process whose death is not told, it does not count.
+        A run counts until its end was noted. A run without a noted end counts until the process
+        died. If that time is unknown, the run does not count.
 
         :param but_of: processes whose runs do not count either
         :param deaths: when processes were killed
@@ -151,10 +151,10 @@ class Ledger:
         ]
 
     def most_at_once(self, process_id: int | None = None, *, but: Collection[Run] = ()) -> int:
-        """The largest number of runs open at one instant, of one process or of all.
+        """Return the largest number of runs open at one instant, of one process or of all.
 
-        A run that never ended counts as open from its start to the end of its process, which
-        the ledger does not know: it is left out.
+        A run that never ended was open until the end of the process, which the ledger does not
+        know. Such runs are left out.
 
         :param but: runs that do not count either
         """

@@ -50,7 +50,7 @@ async def wait_for_file(ctx: JobContext, ledger: str, gate: str) -> None:
 
 @handlers.job("ledger.wait_in_thread", keep_result=False)
 def wait_in_thread(ctx: JobContext, ledger: str, gate: str) -> None:
-    """As ``wait_for_file``, in a thread: no cancellation can stop it."""
+    """Run as ``wait_for_file`` does, in a thread: no cancellation can stop the thread."""
     with _noted(ctx, ledger):
         while not Path(gate).exists():
             time.sleep(0.01)

@@ -11,7 +11,7 @@ Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 async def all_accepted() -> None:
-    """Let the loop turn until whoever had connected before a server closed is being served."""
+    """Let the loop turn until all who had connected before a server closed are being served."""
     for _ in range(10):
         await anyio.lowlevel.checkpoint()
 
@@ -31,7 +31,7 @@ async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
 async def listening(
     serve: Serve, *hosts: str, port: int = 0, **options: Any
 ) -> AsyncGenerator[int]:
-    """Serve on one port of each of the hosts (127.0.0.1 without any); that port.
+    """Serve on one port of each of the hosts (127.0.0.1 without any), and yield the port.
 
     In the end every connection is reset, and has gone.
 

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 
 
 class BlockingHandler(logging.Handler):
-    """Blocks in the records that ``concerns`` picks until it is let go.
+    """Blocks in the records that ``concerns`` picks until released.
 
-    :param until: asked again and again while it blocks; True lets it go
+    :param until: polled while the handler blocks. True releases the handler
     """
 
     def __init__(
@@ -19,7 +19,7 @@ class BlockingHandler(logging.Handler):
     ) -> None:
         super().__init__()
         self.blocks = threading.Event()
-        """It has blocked at least once."""
+        """Set when the handler has blocked for the first time."""
         self._concerns = concerns
         self._until = until
         self._let_go = threading.Event()

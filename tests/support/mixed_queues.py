@@ -14,13 +14,13 @@ OTHER = "other"
 
 
 async def two_pods(storage: Storage) -> PodLease:
-    """The lease of a pod with kinds of its own, beside one with another."""
+    """Return the lease of a pod with some kinds, beside a pod with another kind."""
     await register(storage, kinds=(OTHER,), lease_for=LONG)
     return await register(storage, kinds=MINE, lease_for=LONG)
 
 
 async def put_behind(storage: Storage, others: int) -> list[str]:
-    """Enqueue jobs of each of the pod's kinds behind so many of another; their ids in order."""
+    """Enqueue jobs of each of the pod's kinds behind so many of another, and return the ids."""
     await storage.jobs.enqueue([new_job(kind=OTHER) for _ in range(others)])
     mine = [new_job(kind=MINE[number % len(MINE)]) for number in range(10)]
     await storage.jobs.enqueue(mine)

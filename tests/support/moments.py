@@ -1,4 +1,4 @@
-"""A store as it was a moment ago: what a restored copy leaves, or a replica that lagged."""
+"""A store as of a moment ago: like a restored copy, or a replica that lagged."""
 
 import asyncio
 import io
@@ -19,7 +19,7 @@ _TABLES = tuple(table.name for table in metadata.sorted_tables)
 
 
 class Moment(ABC):
-    """Everything that a store held once; bundles of it may stay open."""
+    """Everything that a store held at one time. Bundles of the store may stay open."""
 
     @abstractmethod
     async def come_back(self) -> None:
@@ -27,7 +27,7 @@ class Moment(ABC):
 
 
 async def this_moment(backend: str, folder: Path) -> Moment:
-    """The folder's store as it is now."""
+    """Return the folder's store as of now."""
     if backend == "sqlite":
         return await asyncio.to_thread(_OfFile, folder / "jobs.db")
     url = await url_of(backend, folder)
@@ -37,7 +37,7 @@ async def this_moment(backend: str, folder: Path) -> Moment:
 
 
 class _OfFile(Moment):
-    """A backup of a SQLite file, and its return."""
+    """A backup of a SQLite file, which can be restored."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -96,7 +96,7 @@ class OfKeys(Moment):
 
     @property
     def values(self) -> dict[bytes, bytes]:
-        """What each key held."""
+        """Return the value of each key."""
         return {key: value for key, (value, _) in self._keys.items()}
 
     async def come_back(self, only: Callable[[str], bool] = lambda _: True) -> None:

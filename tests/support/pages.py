@@ -1,4 +1,4 @@
-"""The fenced blocks of a Markdown page, and what it takes to run them."""
+"""The fenced blocks of a Markdown page, and a way to run them."""
 
 import ast
 import asyncio
@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[2]
 
 
 class Block(Struct, frozen=True):
-    """One fenced block: its language, what follows the language, its text, its first line."""
+    """A fenced block: the language, the rest of the fence, the text, the first line."""
 
     language: str
     info: str
@@ -40,7 +40,7 @@ class Block(Struct, frozen=True):
 
 
 def blocks_of(page: Path) -> list[Block]:
-    """Every fenced block of a page, in order."""
+    """Return the fenced blocks of a page, in order."""
     text = page.read_text(encoding="utf-8")
     return [
         Block(found[1], found[2], found[3], text.count("\n", 0, found.start()) + 1)
@@ -52,11 +52,11 @@ class PageRun:
     """Runs the blocks of one page in order, in one namespace, on one event loop.
 
     Python blocks may use ``await`` outside of functions, as in a notebook. A block with a title is
-    written to that file, and later blocks import it. What a block prints must be what its comments
-    ``# prints: ...`` say.
+    written to that file, and later blocks import the file. The output of a block must be what the
+    comments ``# prints: ...`` say.
 
     :param folder: the current folder of the blocks
-    :param url: the store that takes the place of the page's own
+    :param url: the store used in place of the page's own
     """
 
     def __init__(self, page: Path, folder: Path, url: str | None = None) -> None:
@@ -112,7 +112,7 @@ class PageRun:
                 plugins = ["-p", "no:cacheprovider", "-p", "no:valkey", "-p", "no:xdist"]
                 self._process("pytest", *plugins, *words[1:])
             elif words[1] == "worker":
-                # Ends the process in which it ran, whatever else runs there.
+                # The command ends the whole process in which it runs.
                 self._process("forge_jobs", *words[1:])
             else:
                 done = CliRunner().invoke(cli, words[1:], env=self._exports)
@@ -163,7 +163,7 @@ def commands_of(text: str) -> list[str]:
 
 
 def command_of(words: list[str]) -> tuple[click.Command, list[str]]:
-    """The command that these words name, and the words behind its name.
+    """Return the command that these words name, and the words behind the name.
 
     :raises click.UsageError: there is no such command
     """

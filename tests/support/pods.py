@@ -59,12 +59,12 @@ def quick_settings(**overrides: object) -> RuntimeSettings:
 
 
 class PodPlan(Struct, frozen=True, kw_only=True):
-    """What a worker process runs.
+    """The configuration of a worker process.
 
-    :param log: file that takes its log and its standard streams
-    :param clock_off: seconds by which its wall clock is ahead of the machine's
-    :param death: how it dies while it fires schedules: which call, seconds into it, marker
-    :param dies_at: the stop point at which it dies, the visit, marker
+    :param log: file for the log and the standard streams
+    :param clock_off: seconds by which the wall clock is ahead of the machine's
+    :param death: how the process dies while it fires schedules: which call, seconds into it, marker
+    :param dies_at: the stop point at which the process dies, the visit, marker
     """
 
     url: str
@@ -77,7 +77,7 @@ class PodPlan(Struct, frozen=True, kw_only=True):
 
 
 def _end_with_the_test() -> None:
-    """Nobody would stop a pod whose test was killed; it would look for its store for ever."""
+    """End with the test: a pod whose test was killed would look for its store for ever."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()
@@ -94,7 +94,7 @@ def _run(plan: PodPlan) -> None:
         stream=sys.stderr,
         format="%(process)d %(asctime)s %(levelname)s %(message)s",
     )
-    # A forked child has its parent's dispositions; a worker sets its own.
+    # A forked child has the parent's dispositions. A worker sets new ones.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if plan.clock_off:
         right, off_ns = time.time_ns, int(plan.clock_off * 1e9)
@@ -106,12 +106,12 @@ def _run(plan: PodPlan) -> None:
         point, visit, marker = plan.dies_at
         die_at(point, visit, Path(marker))
     deployment = Deployment(queues=plan.queues, storage_url=plan.url, runtime=plan.settings)
-    # As the worker command does it.
+    # As the worker command does.
     raise SystemExit(run_worker(deployment, handlers, RunMode.FOREVER))
 
 
 class PodProcess:
-    """One worker process. Whatever a test does to it, it is gone when the test ends."""
+    """A worker process, which is gone when the test ends."""
 
     def __init__(self, plan: PodPlan) -> None:
         self._plan = plan
@@ -122,29 +122,29 @@ class PodProcess:
 
     @property
     def process_id(self) -> int:
-        """Its process id."""
+        """Return the process id."""
         assert self._process.pid is not None
         return self._process.pid
 
     @property
     def exit_code(self) -> int | None:
-        """None while it runs; minus the signal's number when one killed it."""
+        """Return None while the process runs, and minus the signal's number after a kill."""
         return self._process.exitcode
 
     def send(self, signum: signal.Signals) -> None:
-        """Send it a signal."""
+        """Send the process a signal."""
         os.kill(self.process_id, signum)
 
     def kill(self) -> None:
-        """SIGKILL, and wait until it is gone."""
+        """SIGKILL the process, and wait for the end."""
         self._process.kill()
         self._process.join()
 
     async def freeze(self) -> None:
-        """SIGSTOP.
+        """SIGSTOP the process.
 
         On SQLite while the test holds the file's write lock: a process that stops inside a
-        transaction of its own would hold back every other writer for as long as it is frozen.
+        transaction would hold back every other writer for as long as the process is frozen.
         """
         if not self._plan.url.startswith("sqlite"):
             await self._stopped()
@@ -162,7 +162,7 @@ class PodProcess:
         )
 
     async def wait(self, at_most: float = 30) -> int:
-        """Wait for its end; its exit code."""
+        """Wait for the end of the process, and return the exit code."""
         with anyio.fail_after(at_most):
             await anyio.to_thread.run_sync(self._process.join, at_most, abandon_on_cancel=True)
         assert self.exit_code is not None, "the worker process is still running"
@@ -190,7 +190,7 @@ class Fleet:
         """Start one more pod that declares ``queues`` (name -> max_workers).
 
         :param url: another way to the store
-        :param clock_off: seconds by which its wall clock is ahead of the machine's
+        :param clock_off: seconds by which the pod's wall clock is ahead of the machine's
         :param death, dies_at: see :class:`PodPlan`
         """
         plan = PodPlan(

@@ -1,4 +1,4 @@
-"""What tests do at the stop points of the product."""
+"""Actions of tests at the stop points of the product."""
 
 import os
 import signal
@@ -36,7 +36,7 @@ class Fails:
 
 
 def die_at(name: str, visit: int, marker: Path) -> None:
-    """Arm a point to kill this process at its ``visit``-th visit.
+    """Arm a point to kill this process at the ``visit``-th visit.
 
     Of processes with the same marker only the first one dies.
     """

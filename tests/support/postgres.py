@@ -18,7 +18,7 @@ from tests.support.waiting import wait_until
 
 R = TypeVar("R")
 
-# Given to the server with every connection, so that a test can tell the store's from its own.
+# Given to the server with every connection, so that a test can tell the store's from others.
 STORE = "a store under test"
 
 
@@ -35,19 +35,19 @@ def as_user(url: str, user: str, password: str) -> str:
 
 
 def database_of(storage: Storage) -> PostgresDatabase:
-    """What runs the storage's scripts."""
+    """Return the database that runs the storage's scripts."""
     database = storage.jobs._database  # type: ignore[attr-defined]
     assert isinstance(database, PostgresDatabase)
     return database
 
 
 class Touched(NamedTuple):
-    """What a transaction has looked at among the jobs.
+    """Rows and blocks of jobs that a transaction has read.
 
     :param scanned: rows of the whole table
     :param fetched: rows found by an index
-    :param walked: entries of indexes, those of dead rows too
-    :param blocks: of its indexes
+    :param walked: entries of indexes, including entries of dead rows
+    :param blocks: blocks of indexes
     """
 
     scanned: int
@@ -68,7 +68,7 @@ _TOUCHED = text(
 
 @asynccontextmanager
 async def touched(storage: Storage) -> AsyncGenerator[list[Touched]]:
-    """What each transaction inside has touched, a statement alone too."""
+    """Yield what each transaction inside has touched. A lone statement is a transaction."""
     database: Any = database_of(storage)
     found: list[Touched] = []
     call: Callable[..., Awaitable[Any]] = database._call
@@ -114,7 +114,7 @@ async def raw(url: str, **options: Any) -> AsyncGenerator[Any]:
 
 @asynccontextmanager
 async def a_role(url: str, password: str) -> AsyncGenerator[str]:
-    """An ordinary role that may create schemas in the database, by its URL."""
+    """Yield the URL of an ordinary role that may create schemas in the database."""
     name = f"role_{secrets.token_hex(6)}"
     database = urlsplit(url).path[1:]
     async with raw(url) as connection:
@@ -129,7 +129,7 @@ async def a_role(url: str, password: str) -> AsyncGenerator[str]:
 
 
 async def terminate_others(url: str) -> int:
-    """End every other session of the database; how many."""
+    """End every other session of the database, and return how many there were."""
     async with raw(url) as connection:
         ended: int = await connection.fetchval(
             "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"
@@ -139,8 +139,10 @@ async def terminate_others(url: str) -> int:
 
 
 async def deadlocks(url: str) -> int:
-    """How many the database has met. Every store on it must be closed: a session tells what it has
-    counted when it ends."""
+    """Return how many deadlocks the database has met.
+
+    Every store of the database must be closed, because a session reports its counts when it ends.
+    """
     others = (
         "SELECT count(*) = 0 FROM pg_stat_activity"
         " WHERE datname = current_database() AND pid <> pg_backend_pid()"
@@ -155,7 +157,7 @@ async def deadlocks(url: str) -> int:
 
 
 def sleeping(seconds: float, then: Callable[[Tx], R]) -> Callable[[Tx], R]:
-    """A script that is in the server for a while before it does something."""
+    """Return a script that stays in the server for a while before ``then``."""
 
     def script(tx: Tx) -> R:
         tx.execute(text(f"SELECT pg_sleep({seconds})"))

@@ -1,8 +1,8 @@
-"""Processes whose machine loses power: of a SQLite file is left what was synced.
+"""Processes whose machine loses power: of a SQLite file only synced writes are left.
 
-A library of our own (power_cut.c) stands between the process and the disk. It keeps a copy of each
-of the store's files as it was when it was last synced, so a cut is a copy of these copies, at any
-moment and without a restart of the machine.
+Our own library (power_cut.c) stands between the process and the disk, and keeps a copy of each of
+the store's files as of the last sync. A cut is a copy of these copies, at any moment and without a
+restart of the machine.
 """
 
 import asyncio
@@ -62,12 +62,12 @@ class Machine:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            # With those that it starts it is killed.
+            # The process is killed together with those that it starts.
             process_group=0 if "POWER_CUT_OF" not in os.environ else None,
         )
 
     def syncs(self) -> Counter[str]:
-        """How often each file was synced, by its name."""
+        """Return how often each file was synced, by name."""
         log = self._copies / "syncs"
         return Counter(log.read_text().splitlines() if log.exists() else ())
 
@@ -86,7 +86,7 @@ class Machine:
         os.close(descriptor)
 
     async def told_more(self, least: int) -> list[str]:
-        """Wait until ``least`` bytes more have been told than before; all lines."""
+        """Wait until ``least`` bytes more have been written than before, and return all lines."""
         wanted = self._heard + least
 
         def grown() -> bool:
@@ -98,7 +98,7 @@ class Machine:
         return told.splitlines()
 
     def after_a_power_cut(self) -> str:
-        """The URL of the store as a loss of power at this moment would leave it."""
+        """Return the URL of the store as a loss of power at this moment would leave it."""
         self._cuts += 1
         left = self.folder / f"left-{os.getpid()}-{self._cuts}"
         left.mkdir()
@@ -119,7 +119,7 @@ def build(folder: Path) -> Path:
 
 
 def play(scenario: Scenario, folder: Path, library: Path) -> None:
-    """Run ``scenario`` in a process of a machine of its own; an error there is one here."""
+    """Run ``scenario`` in a process of a machine of its own. An error there is raised here."""
     process = Machine(folder).start(scenario, library)
     try:
         said, _ = process.communicate(timeout=_PATIENCE)
@@ -132,7 +132,7 @@ def play(scenario: Scenario, folder: Path, library: Path) -> None:
 
 @contextmanager
 def at_work(machine: Machine, scenario: Scenario, count: int) -> Iterator[None]:
-    """So many processes more on this machine, from a process of it; killed at the end."""
+    """Start so many processes on this machine, from a process there. Kill them at the end."""
     library = Path(os.environ["LD_PRELOAD"])
     processes = [machine.start(scenario, library) for _ in range(count)]
     try:
@@ -154,5 +154,5 @@ def _main(module: str, name: str, folder: str) -> None:
 
 
 if __name__ == "__main__":
-    # As the module under its own name, of which the scenarios have theirs.
+    # As the module under the name that the scenarios import.
     importlib.import_module("tests.support.power_cuts")._main(*sys.argv[1:])

@@ -1,6 +1,6 @@
-"""A TCP proxy between a program and its store that misbehaves when it is told to.
+"""A TCP proxy between a program and a store that misbehaves on demand.
 
-It runs in a thread of its own, so a test can switch faults from any event loop, and from none.
+The proxy runs in a thread of its own, so a test can switch faults from any event loop, or none.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ _AT_ONCE = struct.pack("ii", 1, 0)
 
 
 class _Faults:
-    """What is switched on. Only the proxy's own loop touches it."""
+    """The faults that are switched on. Only the proxy's own loop reads and writes them."""
 
     def __init__(self) -> None:
         self.request_delay = 0.0
@@ -33,7 +33,7 @@ class _Faults:
 
 
 class _Link:
-    """A client's connection, and the one to the store made for it."""
+    """A connection of a client, and the connection to the store made for the client."""
 
     def __init__(self, faults: _Faults, client: asyncio.StreamWriter) -> None:
         self._faults = faults
@@ -115,10 +115,13 @@ async def _pause(seconds: float) -> None:
 
 
 class Proxy:
-    """Passes everything through until a fault is switched on; :meth:`heal` ends all of them."""
+    """Passes everything through until a fault is switched on. :meth:`heal` ends all faults."""
 
     def __init__(self, url: str) -> None:
-        """:param url: of the store; host and port are taken from it"""
+        """Make a proxy that has not started.
+
+        :param url: of the store, with host and port
+        """
         self._target = urlsplit(url)
         self._links: set[_Link] = set()
         self._accepted = 0
@@ -154,9 +157,9 @@ class Proxy:
         self._do(lambda: self._set(reply_rate=bytes_per_second))
 
     def freeze(self) -> None:
-        """Nothing passes and nothing is closed; new connections are taken and not answered.
+        """Let nothing pass and close nothing. New connections are accepted and not answered.
 
-        What was sent meanwhile arrives at the end, as on a network that was gone for a while.
+        Data sent meanwhile arrives at the end, as on a network that was gone for a while.
         """
         self._do(self._faults.thawed.clear)
 
@@ -165,8 +168,10 @@ class Proxy:
         self._do(lambda: self._set(swallows=True))
 
     def silence(self) -> None:
-        """Nothing passes on the connections of now any more, as after a failover that moved the
-        address; new ones are served."""
+        """Silence the present connections, as after a failover that moved the address.
+
+        New connections are served.
+        """
 
         def begin() -> None:
             for link in self._links:
@@ -189,7 +194,7 @@ class Proxy:
         self._do(begin)
 
     def cut(self) -> None:
-        """Reset every connection now; new ones are welcome."""
+        """Reset every connection now. New connections are welcome."""
         self._do(self._abort_all)
 
     def refuse(self) -> None:
@@ -243,7 +248,8 @@ class Proxy:
         try:
             await link.run(reader, self._target.hostname or "127.0.0.1", self._target.port or 0)
         except* (OSError, asyncio.CancelledError):
-            pass  # reset by either side, no store, or the proxy's end: the client sees it end
+            # reset by either side, no store, or the proxy's end: the client sees the connection end
+            pass
         finally:
             link.abort()
             self._links.discard(link)

@@ -1,4 +1,4 @@
-"""What lies under a Redis store, opened by itself: connections and scripts without the views."""
+"""Connections and scripts of a Redis store, opened without the views."""
 
 import secrets
 from collections.abc import AsyncGenerator
@@ -21,7 +21,7 @@ def with_options(url: str, **options: object) -> str:
 
 @asynccontextmanager
 async def opened(url: str, **options: object) -> AsyncGenerator[Database]:
-    """A database, by default under a prefix of its own."""
+    """Yield a database, by default under a new prefix."""
     options.setdefault("prefix", f"test-{secrets.token_hex(6)}")
     parsed = parse_url(with_options(url, **options))
     store_id = f"test of {options['prefix']}"

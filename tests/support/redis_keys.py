@@ -1,7 +1,7 @@
-"""Looks at every key of a Redis store, and says what is wrong with any of them.
+"""Looks at every key of a Redis store, and reports what is wrong with any of them.
 
-Each key must be permanent by its name, belong to a job that exists, or end by itself; and the
-indexes of a queue must say exactly what its jobs say.
+Each key must be permanent by name, belong to a job that exists, or expire by itself. The indexes of
+a queue must agree exactly with the jobs.
 """
 
 import re
@@ -90,7 +90,7 @@ return found
 
 @dataclass
 class _Queue:
-    """The keys of one queue, by what follows its base, and the jobs in them."""
+    """The keys of one queue, by the part after the base, and the jobs in them."""
 
     keys: dict[str, Any] = field(default_factory=dict)
 
@@ -110,7 +110,7 @@ class _Queue:
 
 
 async def problems(client: "Redis | RedisCluster", prefix: str) -> list[str]:
-    """What is wrong with the keys of the store; empty when all is well."""
+    """Return what is wrong with the keys of the store. Empty when all is well."""
     return problems_in(await contents(client, prefix), prefix)
 
 
@@ -137,7 +137,7 @@ def problems_in(stored: "list[tuple[str, Any, int]]", prefix: str) -> list[str]:
 
 
 async def contents(client: "Redis | RedisCluster", prefix: str) -> list[tuple[str, Any, int]]:
-    """Each key, what it holds, and in how many milliseconds it ends; -1 for never."""
+    """Return each key, the content, and the milliseconds until the key expires, -1 for never."""
     return _plain_all(await client.execute_command(*_look(prefix), **_everywhere(client)))
 
 
@@ -157,7 +157,7 @@ def _everywhere(client: object) -> dict[str, Any]:
 
 
 def _plain_all(answer: Any) -> list[tuple[str, Any, int]]:
-    """In the order of the keys; a scan may find one twice."""
+    """Return the entries in the order of the keys. A scan may find a key twice."""
     answers = answer.values() if isinstance(answer, dict) else [answer]
     found = {
         _text(key): (_plain(_text(kind), value), ends_in)
@@ -219,7 +219,7 @@ def _same(what: str, stored: Mapping[str, object], meant: Mapping[str, object]) 
 
 
 def _by(jobs: Mapping[str, dict[str, str]], name: str) -> dict[str, set[str]]:
-    """Value of a field -> the jobs that have it; a field of several lines has several values."""
+    """Map each value of a field to the jobs with that value. A field may have several lines."""
     found: defaultdict[str, set[str]] = defaultdict(set)
     for job_id, job in jobs.items():
         for value in job[name].split("\n") if name in job else ():

@@ -1,4 +1,4 @@
-"""A fleet's work while its store refuses: what must have become of it afterwards."""
+"""Expectations of a fleet whose store refuses calls for a while."""
 
 import asyncio
 import logging
@@ -21,7 +21,7 @@ from tests.support.waiting import wait_until
 Step = Callable[[], Awaitable[object]]
 
 _HELD = range(8)
-"""Jobs that run when the trouble begins; every second one fails."""
+"""Jobs that run when the trouble begins. Every second one fails."""
 
 
 class Works:
@@ -55,9 +55,9 @@ async def at_work(storage: Storage, works: Works, workers: int = 8) -> AsyncGene
 async def is_ridden_out(
     storage: Storage, begin: Step, end: Step, named: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Jobs end, and are enqueued, while the store refuses: nothing is lost or run again.
+    """Expect that jobs end and are enqueued while the store refuses, and none is lost or run again.
 
-    :param named: what health says of it
+    :param named: the text of health about the refusal
     """
     works = Works()
     caplog.set_level(logging.INFO, "forge_jobs.runtime")
@@ -104,10 +104,10 @@ async def is_ridden_out(
 async def is_kept_apart(
     storage: Storage, begin: Callable[[JobId], Awaitable[object]], end: Step, named: str
 ) -> None:
-    """The end of one job is refused: it is kept, and all others go on.
+    """Expect that the end of one job, which is refused, is kept, and that all others go on.
 
     :param begin: lets the store refuse the end of this job
-    :param named: what health says of it
+    :param named: the text of health about the refusal
     """
     works = Works()
     async with at_work(storage, works) as handle:

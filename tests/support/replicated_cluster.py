@@ -1,4 +1,4 @@
-"""A Redis cluster of three primaries, each with a replica that takes over when its primary dies."""
+"""A Redis cluster of three primaries, each with a replica that takes over when the primary dies."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -20,7 +20,7 @@ _FAST = {
 
 
 class ReplicatedCluster:
-    """Six nodes; ``nodes[n]`` and ``nodes[n + 3]`` are the two of one shard at the start.
+    """Six nodes. ``nodes[n]`` and ``nodes[n + 3]`` form one shard at the start.
 
     :param durable: as for :class:`RedisServer`
     :param settings: further settings of every node
@@ -71,7 +71,7 @@ class ReplicatedCluster:
         return f"redis+cluster://:{self.nodes[0].password}@{addresses}"
 
     async def join(self) -> None:
-        """Make the three further nodes replicas; returns when every shard has one in step."""
+        """Make the three further nodes replicas, and return when every replica is in step."""
         first = self.nodes[0]
         for node in self._replicas:
             first.command("CLUSTER MEET", HOST, node.port, node.bus_port)
@@ -84,7 +84,7 @@ class ReplicatedCluster:
         await self.whole()
 
     def owner_of(self, slot: int) -> ClusterNode:
-        """The primary that serves a slot; all nodes run."""
+        """Return the primary that serves a slot. All nodes must run."""
         shards = self.nodes[0].command("CLUSTER SLOTS")
         port = next(node[1] for first, last, node, *_ in shards if first <= slot <= last)
         return self._at(port)
@@ -102,7 +102,7 @@ class ReplicatedCluster:
         return [node for node in self.nodes if _role(node) == "master"]
 
     def is_served(self) -> bool:
-        """Whether every node that runs says that all slots are served, by three primaries."""
+        """Return whether every running node says that all slots are served, by three primaries."""
         running = [node for node in self.nodes if _role(node)]
         return len(self.primaries()) == 3 and all(_is_ok(node) for node in running)
 

@@ -22,7 +22,7 @@ def seconds(value: float) -> timedelta:
 
 
 def quick_settings(**overrides: Any) -> RuntimeSettings:
-    """Beats every 50 ms; a lease that no stall of a loaded machine outlasts.
+    """Beat every 50 ms, with a lease that no stall of a loaded machine outlasts.
 
     Tests of what happens when a lease runs out ask for a short one.
     """
@@ -55,7 +55,7 @@ def a_runtime(
 
 
 async def job_when(storage: Storage, job_id: JobId, *statuses: JobStatus) -> Job:
-    """The job, once it has one of ``statuses``."""
+    """Wait until the job has one of ``statuses``."""
 
     async def look() -> Job | None:
         job = (await storage.jobs.get([job_id])).get(job_id)
@@ -67,7 +67,7 @@ async def job_when(storage: Storage, job_id: JobId, *statuses: JobStatus) -> Job
 
 
 async def job_because(storage: Storage, job_id: JobId, cause: Cause) -> Job:
-    """The job, once it is where it is for ``cause``."""
+    """Wait until the job is where it is for ``cause``."""
 
     async def look() -> Job | None:
         job = (await storage.jobs.get([job_id])).get(job_id)
@@ -78,7 +78,7 @@ async def job_because(storage: Storage, job_id: JobId, cause: Cause) -> Job:
 
 
 async def ended(storage: Storage, job_id: JobId) -> Job:
-    """The job, once it is terminal."""
+    """Wait until the job is terminal."""
     return await job_when(storage, job_id, JobStatus.DONE, JobStatus.DEAD, JobStatus.CANCELLED)
 
 

@@ -11,7 +11,7 @@ from tests.support.waiting import wait_until
 
 
 class Sentinel(RedisServer):
-    """One sentinel. It trusts itself alone, so one is enough for a failover."""
+    """A sentinel. It trusts itself alone, so one sentinel is enough for a failover."""
 
     _ready = b"Sentinel ID is"
 
@@ -38,8 +38,8 @@ class Sentinel(RedisServer):
 class SentinelFleet:
     """A primary, a replica and a sentinel.
 
-    :param safe: each server syncs its file before it replies, takes writes only beside its replica,
-        and a machine that is busy for a second does not pass for dead
+    :param safe: each server syncs the file before it replies and takes writes only beside its
+        replica. A machine that is busy for a second does not pass for dead
     """
 
     def __init__(self, stack: ExitStack, *, safe: bool = False) -> None:
@@ -80,12 +80,12 @@ class SentinelFleet:
         self.replica.start()
 
     def has_switched(self) -> bool:
-        """Whether the sentinel names the replica as the primary, and the replica agrees."""
+        """Return whether the sentinel names the replica as the primary, and the replica agrees."""
         told = self.sentinel.command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", "main")
         return int(told[1]) == self.replica.port and is_primary(self.replica)
 
     def takes_writes(self) -> bool:
-        """Whether the primary has as many replicas as a write needs."""
+        """Return whether the primary has as many replicas as a write needs."""
         try:
             self.primary.command("SET", "probe", "written")
         except RedisError:
@@ -111,12 +111,12 @@ class SentinelFleet:
 
 
 def is_primary(server: RedisServer) -> bool:
-    """Whether the server says that it is a primary; False when it does not answer."""
+    """Return whether the server says that it is a primary. False without an answer."""
     return _role(server) == "master"
 
 
 def is_replica(server: RedisServer) -> bool:
-    """Whether the server says that it is a replica; False when it does not answer."""
+    """Return whether the server says that it is a replica. False without an answer."""
     return _role(server) == "slave"
 
 

@@ -1,7 +1,7 @@
-"""The servers of this test process: started when first asked for, gone when it ends.
+"""The servers of this test process: started on first use, gone when the process ends.
 
 ``FORGE_TEST_POSTGRES_URL``, ``FORGE_TEST_REDIS_URL`` and ``FORGE_TEST_REDIS_CLUSTER_URL`` name
-servers that run already; ``FORGE_TEST_PG_BIN`` (a folder) and ``FORGE_TEST_REDIS_SERVER`` name
+servers that run already. ``FORGE_TEST_PG_BIN`` (a folder) and ``FORGE_TEST_REDIS_SERVER`` name
 programs to start. Else the wheels of the extra ``dev`` are started.
 """
 
@@ -33,7 +33,7 @@ def redis_url() -> str:
 
 
 def redis_cluster_url() -> str:
-    """A cluster of three Redis or Valkey servers; takes two seconds unless begun before."""
+    """Start a cluster of three Redis or Valkey servers. Takes two seconds unless begun before."""
     return os.environ.get("FORGE_TEST_REDIS_CLUSTER_URL") or begin_redis_cluster().result().url
 
 
@@ -44,32 +44,32 @@ def begin_redis_cluster() -> Future[RedisCluster]:
 
 
 def are_ours(backend: str) -> bool:
-    """Whether the servers of ``backend`` are thrown away with whatever tests leave in them."""
+    """Return whether the servers of ``backend`` are thrown away with all that tests leave."""
     return f"FORGE_TEST_{backend.upper().replace('-', '_')}_URL" not in os.environ
 
 
 def a_postgres(**options: Any) -> PostgresServer:
-    """A PostgreSQL server of the chosen programs for one test, to be started and closed by it."""
+    """Make a PostgreSQL server of the chosen programs, which the test starts and closes."""
     return PostgresServer(programs=_chosen("FORGE_TEST_PG_BIN"), **options)
 
 
 def a_standby(primary: PostgresServer) -> PostgresStandby:
-    """A hot standby of a server that runs, for one test, to be started and closed by it."""
+    """Make a hot standby of a running server, which the test starts and closes."""
     return PostgresStandby(primary)
 
 
 def a_redis(**options: Any) -> RedisServer:
-    """A Redis server of the chosen program for one test, to be started and closed by it."""
+    """Make a Redis server of the chosen program, which the test starts and closes."""
     return RedisServer(program=_chosen("FORGE_TEST_REDIS_SERVER"), **options)
 
 
 def a_redis_cluster(**options: Any) -> RedisCluster:
-    """A cluster of the chosen program for one test, to be started and closed by it."""
+    """Make a cluster of the chosen program, which the test starts and closes."""
     return RedisCluster(program=_chosen("FORGE_TEST_REDIS_SERVER"), **options)
 
 
 def chosen_redis() -> Path | None:
-    """The program that tests of Redis start; None: that of the wheel."""
+    """Return the program that tests of Redis start. None: the program of the wheel."""
     return _chosen("FORGE_TEST_REDIS_SERVER")
 
 

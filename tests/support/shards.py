@@ -45,7 +45,7 @@ def node_of(cluster: RedisCluster | ReplicatedCluster, key: str) -> ClusterNode:
 
 
 class Shards:
-    """The store, and what of it lies on the server that is to fail.
+    """The store, and the queues on the server that is to fail.
 
     :ivar lost: queues of that server
     :ivar healthy: the other queues
@@ -73,7 +73,7 @@ class Shards:
 
 @contextmanager
 def a_cluster() -> Iterator[RedisCluster]:
-    """A server that is down takes only its own slots with it."""
+    """Yield a cluster in which a server that is down takes only its own slots along."""
     settings = {"cluster-require-full-coverage": "no"}
     with servers.a_redis_cluster(durable=True, settings=settings) as started:
         yield started

@@ -18,7 +18,7 @@ def mute() -> Iterator[int]:
 
 @contextmanager
 def deaf() -> Iterator[int]:
-    """The port of a host on which no connection comes about: its backlog is full."""
+    """Yield the port of a host that accepts no connection, because the backlog is full."""
     with ExitStack() as stack:
         listening = stack.enter_context(socket.create_server((HOST, 0), backlog=0))
         port: int = listening.getsockname()[1]
@@ -31,7 +31,7 @@ def deaf() -> Iterator[int]:
 
 @contextmanager
 def frozen(process_id: int) -> Iterator[None]:
-    """A process that stands still: the system takes connections for it, and nothing answers."""
+    """Freeze a process: the system accepts connections for it, and no answer comes."""
     os.kill(process_id, signal.SIGSTOP)
     try:
         yield

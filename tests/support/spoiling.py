@@ -22,7 +22,7 @@ _FAR = 2**62
 
 
 def wrong_values(backend: str, column: Column[Any]) -> Sequence[object]:
-    """What may stand in a column by mistake."""
+    """Return values that may stand in a column by mistake."""
     if backend == "sqlite":
         # Which keeps anything but NULL anywhere.
         return ("spoilt {", b"\xff\xfe", NOT_UTF8, 1.5, _FAR, "[1, {}]")
@@ -78,7 +78,7 @@ def _execute(path: Path, statements: Sequence[str]) -> None:
 async def stored_row(
     backend: str, folder: Path, table: Table, key: Mapping[str, object]
 ) -> dict[str, Any]:
-    """The columns of one row that are not of its key, as the driver gives them."""
+    """Return the columns of one row without the key, as the driver gives them."""
     names = [column.name for column in table.columns if column.name not in key]
     chosen = f"SELECT {', '.join(names)} FROM {table.name} WHERE "
     if backend == "sqlite":
@@ -119,8 +119,8 @@ async def redis_commands(
 ) -> list[Any]:
     """Run commands on keys under a base.
 
-    :param base: of a queue, by its name; "" for the fleet's
-    :param commands: each with the part of its key behind the base in second place
+    :param base: of a queue, by name, or "" for the fleet's
+    :param commands: each with the part of the key behind the base in second place
     """
     keys = parse_url(await url_of(backend, folder)).keys
     prefix = keys.queue(base) if base else keys.fleet
@@ -129,7 +129,7 @@ async def redis_commands(
 
 
 Use = Callable[[], Awaitable[None]]
-"""What is done beside a spoilt record, and then with it."""
+"""A call made beside a spoilt record, and then on the record."""
 
 
 async def each_wrong_value(

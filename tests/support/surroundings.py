@@ -1,4 +1,4 @@
-"""A job in surroundings where nothing stands in its way but what a test names."""
+"""A job in surroundings where only what a test names stands in the way."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any

@@ -1,4 +1,4 @@
-"""A pod whose handler logs more than anybody reads. Run with the URL of a store."""
+"""A pod whose handler logs more than any reader takes. Run with the URL of a store."""
 
 import asyncio
 import logging

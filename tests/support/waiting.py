@@ -9,7 +9,7 @@ import anyio
 
 _PAUSES = (0.003, 0.05)
 _SHARE = 4
-"""A look at a store takes time from what is waited for: it may have a fifth of it."""
+"""A look at a store takes time from the expected event: looks may take a fifth of it."""
 
 
 async def wait_until(
@@ -21,9 +21,9 @@ async def wait_until(
     """Poll ``predicate`` until it gives something true, and return that.
 
     :param predicate: a plain or an async function without parameters
-    :param description: what is waited for, completes "still waiting until"
-    :param timeout: seconds; above what a loaded machine needs, for it costs time only on failure
-    :raises AssertionError: it did not become true in time
+    :param description: the awaited condition, completes "still waiting until"
+    :param timeout: seconds, above what a loaded machine needs: only a failure costs this time
+    :raises AssertionError: the condition did not become true in time
     """
     with anyio.move_on_after(timeout):
         while True:

@@ -1,4 +1,4 @@
-"""What the tests of PostgreSQL share."""
+"""Fixtures of the tests of PostgreSQL."""
 
 import gc
 import logging
@@ -17,12 +17,12 @@ def backend() -> str:
 
 @pytest.fixture(autouse=True)
 def no_errors_of_libraries(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
-    """What is ridden out is no error of SQLAlchemy's pool, of asyncpg or of asyncio."""
-    # What is there before the test is not looked through after it.
+    """Expect no error in the logs of SQLAlchemy's pool, asyncpg or asyncio."""
+    # Objects from before the test are not looked through after the test.
     gc.collect()
     gc.freeze()
     yield
-    # What objects that nobody refers to any more have to say is said now.
+    # Unreferenced objects report now.
     gc.collect()
     loud = [
         (record.name, record.getMessage())

@@ -24,7 +24,7 @@ LONG, SHORT = timedelta(seconds=30), timedelta(milliseconds=50)
 
 @pytest.fixture
 def copied(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Whatever fits is copied; how many rows, call by call."""
+    """Count the copied rows, call by call, and copy whatever fits."""
     monkeypatch.setattr(bulk, "FEW", 0)
     return copies_of(monkeypatch)
 

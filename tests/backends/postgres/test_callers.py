@@ -41,7 +41,7 @@ async def waited(storage: Storage, seconds: float) -> Wake:
 
 
 async def listens(storage: Storage) -> None:
-    """Its connection for notices is there, and what it missed before has been told."""
+    """Wait until the connection for notices is there, with all earlier wake-ups read."""
     while await waited(storage, 0.05):
         pass
 
@@ -121,7 +121,7 @@ async def test_the_callers_search_path_and_temporary_tables_are_nothing_to_us(
 
 
 async def _execute(connection: Any, statement: str) -> object:
-    """Run a statement by what the caller has; its first value."""
+    """Run a statement by the caller's connection, and return the first value."""
     if hasattr(connection, "fetchval"):
         return await connection.fetchval(statement)
     result = connection.execute(text(statement))

@@ -1,4 +1,4 @@
-"""What a claim touches where jobs of kinds that only other pods know stand in front."""
+"""Rows that a claim touches where jobs of kinds that only other pods know stand in front."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture
 async def storage(storage: Storage) -> Storage:
-    """A store in whose process no time passes, so that what it remembers stays."""
+    """A store in whose process no time passes, so that no memory expires."""
     jobs: Any = storage.jobs
     jobs._elsewhere = KnownElsewhere(elapsed=lambda: 0.0)
     return storage

@@ -50,7 +50,7 @@ async def test_a_loss_that_the_program_has_not_noticed_yet_is_made_good(
     storage: Storage, url: str
 ) -> None:
     await enqueue_one(storage)
-    # This event loop stands still meanwhile, so its socket cannot tell.
+    # This event loop stands still meanwhile, so the socket cannot report the loss.
     thread = threading.Thread(target=lambda: asyncio.run(terminate_others(url)))
     thread.start()
     thread.join()
@@ -73,7 +73,7 @@ async def test_a_connection_that_is_ended_while_it_is_opened_is_not_left_behind(
     with pytest.raises(Unavailable):
         await stored(storage)
     assert ended
-    # The garbage collector would speak of it: ``no_errors_of_libraries``.
+    # The garbage collector would report the connection: ``no_errors_of_libraries``.
     assert await stored(storage) == 0
 
 

@@ -1,4 +1,4 @@
-"""A database that moves to another server: the pool and the listener go with it."""
+"""A database that moves to another server: the pool and the listener follow."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterator
@@ -68,7 +68,7 @@ async def test_a_pool_that_has_reached_a_standby_is_back_with_the_next_call(
                 with pytest.raises(Unavailable, match="standby"):
                     await enqueue_one(storage)
             await storage.jobs.counts()  # A call that reads leaves a connection there.
-            # Nobody ends the connections to the standby.
+            # The connections to the standby stay open.
             between.lead_to(primary.url)
             await back_within(1, storage)
 
@@ -163,7 +163,7 @@ async def test_a_refused_login_is_made_good_with_the_right_password_back(
 async def moving(
     monkeypatch: pytest.MonkeyPatch,
 ) -> AsyncGenerator[tuple[PostgresServer, PostgresStandby, str]]:
-    """A primary, its standby, and a URL of both: the standby first."""
+    """Yield a primary, a standby, and a URL of both: the standby first."""
     monkeypatch.setattr(listening, "PING_EVERY_S", 0.2)
     with a_postgres() as first, a_standby(first) as second:
         login = urlsplit(first.url).netloc.rpartition("@")[0]

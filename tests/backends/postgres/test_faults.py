@@ -62,7 +62,7 @@ _TOLD = r"the database at 127\.0\.0\.1:\d+ (gave no|cannot|did not)|all \d+ conn
 
 
 async def lost(call: Awaitable[Any]) -> None:
-    """The call ends by its limit, as one whose outcome nobody knows; it says which server it is."""
+    """Expect that the call ends by its limit with an unknown outcome, and names the server."""
     with anyio.fail_after(AT_MOST_S), pytest.raises(Unavailable) as failed:
         await call
     assert re.match(_TOLD, str(failed.value))
@@ -124,9 +124,9 @@ async def committed(
     *,
     is_told: bool = True,
 ) -> None:
-    """Make the call with its last reply held back until the store shows its effect; then cut.
+    """Make the call with the last reply held back until the store shows the effect. Then cut.
 
-    :param is_told: the caller has to learn of it
+    :param is_told: the caller has to learn of the cut
     """
     failed: list[Unavailable] = []
 
@@ -136,7 +136,7 @@ async def committed(
         except Unavailable as error:
             failed.append(error)
 
-    # Each reply on its way to the commit is late as well, and the caller waits long enough.
+    # Each reply before the commit is late as well, and the caller waits long enough.
     between.slow_down(replies=0.3)
     with anyio.fail_after(60):
         async with anyio.create_task_group() as group:

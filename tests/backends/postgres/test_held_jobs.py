@@ -31,7 +31,7 @@ async def storage(url: str, clock: ManualClock) -> AsyncIterator[Storage]:
 
 
 async def some_held(storage: Storage, url: str, references: str) -> set[JobId]:
-    """Ended jobs, of which a table of the user's refers to some; those."""
+    """Return the ended jobs to which a table of the user's refers."""
     requests = [new_job() for _ in range(JOBS)]
     await storage.jobs.enqueue(requests)
     await storage.jobs.cancel(JobFilter(), limit=1_000)

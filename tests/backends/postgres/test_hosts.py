@@ -34,7 +34,7 @@ def named(url: str) -> list[str]:
 
 
 def before(url: str, *first: str) -> str:
-    """The URL with other servers named before its own."""
+    """Return the URL with other servers named in front."""
     parts = urlsplit(url)
     login, _, own = parts.netloc.rpartition("@")
     return parts._replace(netloc=f"{login}@{','.join((*first, own))}").geturl()
@@ -116,7 +116,7 @@ async def test_what_providers_append_is_taken(url: str) -> None:
 
 
 async def test_the_machines_own_authorities_do_not_know_a_server_of_ours(url: str) -> None:
-    # It has no TLS at all, and is not asked without it.
+    # The server has no TLS at all, and is not asked without TLS.
     with pytest.raises(StorageError, match="TLS"):
         await open_storage(with_options(url, sslrootcert="system"))
 
@@ -157,7 +157,7 @@ class Silent:
 
 @pytest.fixture
 def full() -> Iterator[str]:
-    """A server that takes no connection, because too many wait for it already."""
+    """Yield a server that accepts no connection, because the backlog is full."""
     with socket.socket() as listener:
         listener.bind((HOST, 0))
         listener.listen(0)

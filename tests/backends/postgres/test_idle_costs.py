@@ -1,4 +1,4 @@
-"""What a pod asks again and again while it has nothing to do: statements, counted."""
+"""Statements that a pod without work repeats, counted."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from datetime import timedelta
@@ -28,12 +28,12 @@ async def storage(url: str) -> AsyncGenerator[Storage]:
 
 @pytest.fixture
 async def lease(storage: Storage) -> PodLease:
-    """Of a pod that leads and has had work to do, most of it by statements planned once."""
+    """The lease of a pod that leads and has had work to do, mostly by statements planned once."""
     lease = await register(storage, lease_for=LONG)
     await storage.cron.lead(lease.host_id, LONG)
     for _ in range(3):
         await enqueue_one(storage)
-    # The first script after these takes its turn; from then on the session is for scripts.
+    # The first script after these takes its turn. From then on the session is for scripts.
     await storage.jobs.counts()
     await storage.jobs.counts()
     return lease

@@ -1,4 +1,4 @@
-"""What an enqueue in a caller's transaction asks of the server, and whom it conflicts with."""
+"""Statements of an enqueue in a caller's transaction, and conflicts with others."""
 
 from contextlib import AsyncExitStack
 from typing import Any
@@ -77,7 +77,7 @@ async def test_a_job_that_comes_after_others_is_one_statement_too(
     [news] = await storage.jobs.handovers(10)
     assert (news.child_id, news.parent_id) == (second.id, ended)
     assert news.parent_status is JobStatus.DONE
-    # What the parent's end says reaches the child: it was told that it has one.
+    # The end of the parent reaches the child, because the parent knows of its child.
     assert await storage.jobs.finalize([Finalization(left, done())]) == [True]
     told = {each.parent_id: each.on_failure for each in await storage.jobs.handovers(10)}
     assert told == {ended: "cancel", running: "continue"}

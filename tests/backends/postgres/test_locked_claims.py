@@ -1,4 +1,4 @@
-"""A claim whose job somebody's open transaction has locked is not silent: its pod beats for it."""
+"""A claim whose job a caller's open transaction has locked is not silent: the pod beats for it."""
 
 from collections.abc import AsyncGenerator
 from datetime import timedelta
@@ -44,7 +44,7 @@ async def manual_storage(url: str, manual_clock: ManualClock) -> AsyncGenerator[
 
 @pytest.fixture
 async def caller(url: str, manual_storage: Storage) -> AsyncGenerator[tuple[Any, Any]]:
-    """A transaction that stays open, and what ends it."""
+    """Yield a transaction that stays open, and the call that ends it."""
     async with drivers_own(url) as opened:
         yield opened
 

@@ -1,4 +1,4 @@
-"""Jobs that somebody's open transaction has locked are set aside, and everything else goes on."""
+"""Jobs that a caller's open transaction has locked are set aside, and everything else goes on."""
 
 import random
 from collections.abc import AsyncGenerator
@@ -47,7 +47,7 @@ LONG = timedelta(hours=1)
 
 @pytest.fixture
 async def storage(storage: Storage) -> Storage:
-    """One that knows the default queue."""
+    """A store that knows the default queue."""
     await storage.config.ensure_queue(QUEUE, QueueSettings())
     return storage
 
@@ -59,7 +59,7 @@ async def lease(storage: Storage) -> PodLease:
 
 @pytest.fixture
 async def caller(url: str, storage: Storage) -> AsyncGenerator[tuple[Any, Any]]:
-    """A transaction that stays open, and what ends it."""
+    """Yield a transaction that stays open, and the call that ends it."""
     async with drivers_own(url) as opened:
         yield opened
 
@@ -104,7 +104,7 @@ async def test_an_end_whose_job_a_caller_has_made_a_parent_is_set_aside(
     assert [each.claim.job_id for each in answer.claimed] in ([further], [other.claim.job_id])
     job = await get_job(storage, one.claim.job_id)
     assert (job.status, job.token, job.errors) == (JobStatus.IN_PROGRESS, one.claim.token, ())
-    # Sent apart it says the same again, and the other a repeat.
+    # Sent apart, the locked end gets the same answer again, and the other end counts as a repeat.
     with anyio.fail_after(4):
         assert list(await storage.jobs.finalize(ends)) == [None, True]
     await caller[1](True)

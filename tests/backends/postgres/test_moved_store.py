@@ -35,7 +35,7 @@ def new() -> Iterator[PostgresServer]:
 
 
 def copied(old: PostgresServer, new: PostgresServer, *options: str) -> None:
-    """What the old server has is in the new one."""
+    """Copy everything from the old server to the new one."""
     assert old._programs is not None
     programs: Path = old._programs
     dump = subprocess.run(
@@ -53,7 +53,7 @@ def copied(old: PostgresServer, new: PostgresServer, *options: str) -> None:
 async def replicated(old: PostgresServer, new: PostgresServer) -> None:
     copied(old, new, "--schema-only")
     async with raw(old.url) as there, raw(new.url) as here:
-        # So that not even by chance a table has the number that it had.
+        # No table may have the same number as before, not even by chance.
         await here.execute("CREATE TABLE further (a int, b text)")
         await there.execute("CREATE PUBLICATION everything FOR ALL TABLES")
         await here.execute(

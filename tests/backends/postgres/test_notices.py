@@ -34,7 +34,7 @@ END = "end"
 
 
 class Heard:
-    """The notices of a store, each as its topics."""
+    """The notices of a store, each as a list of topics."""
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
@@ -73,13 +73,13 @@ async def heard(url: str) -> AsyncGenerator[Heard]:
 
 @pytest.fixture(autouse=True)
 def fresh_paces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The database of a test before may come again, and with it what is known of its pace."""
+    """The database of an earlier test may come again, and its known pace with it."""
     monkeypatch.setattr(announcing, "_paces", weakref.WeakValueDictionary())
 
 
 @pytest.fixture
 def long_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever is not told at once is told by the close."""
+    """Wake-ups that are not sent at once are sent by the close."""
     monkeypatch.setattr(announcing, "APART_S", 3600.0)
     monkeypatch.setattr(announcing, "_LONGEST_APART_S", 3600.0)
 
@@ -108,7 +108,7 @@ async def test_others_are_told_a_moment_after_who_waits_here(
         jobs = storage.jobs
         await enqueue_one(storage)
         assert await heard.have(1) == [[f"queue:{QUEUE}"]]
-        # Whatever there is before the first wait, and the listener's beginning, wakes it.
+        # Wake-ups from before the first wait, and the listener's start, end this wait.
         queues, long = frozenset({"mine"}), timedelta(minutes=1)
         while await jobs.wait_for_work(queues, timedelta(0)):
             pass
@@ -135,7 +135,7 @@ async def test_others_are_told_within_the_pause(
     await enqueue_one(storage)
     assert await heard.have(1) == [[f"queue:{QUEUE}"]]
     await enqueue_one(storage)
-    # Nothing else happens: the pause itself tells of it.
+    # Nothing else happens: the end of the pause sends the wake-up.
     assert await heard.have(1) == [[f"queue:{QUEUE}"]]
 
 
@@ -188,7 +188,7 @@ async def test_a_callers_transaction_tells_with_its_commit_unless_it_is_switched
 
 @pytest.fixture
 def small() -> Iterator[PostgresServer]:
-    """With the smallest queue of notices that there is; older servers know no such setting."""
+    """Yield a server with the smallest queue of notices, which older servers cannot set."""
     with PostgresServer(settings={"max_notify_queue_pages": "64"}) as server:
         yield server
 
@@ -211,7 +211,7 @@ async def test_a_full_queue_of_notices_is_no_error_of_an_enqueue(
             await talker.execute(fills)
         for _ in range(5):
             await enqueue_one(storage)
-        # With the commit of a caller it is the commit that fails, unless it is switched off.
+        # The commit of a caller would be the call that fails, unless notices are switched off.
         await talker.execute("SET forge_jobs.notify = off")
         async with talker.transaction():
             await storage.jobs.enqueue([new_job()], connection=talker)

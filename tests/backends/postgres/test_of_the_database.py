@@ -1,4 +1,4 @@
-"""What the database itself is like: its encoding, its row level security, who is connected."""
+"""The database itself: encoding, row level security, connected sessions."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Somebody's old snapshot keeps dead rows alive: the work goes on, and what that costs is told."""
+"""An old snapshot keeps dead rows alive: the work goes on, and the cost is reported."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -37,7 +37,7 @@ PASSES = {"claim": 2.5, "beat": 6.0, "silent claims": 2.5, "ends": 0.5, "cleanup
 
 @asynccontextmanager
 async def old_snapshot(url: str) -> AsyncGenerator[None]:
-    """Somebody's transaction that sees none of the jobs that come meanwhile."""
+    """Hold a transaction that sees none of the jobs that come meanwhile."""
     async with (
         raw(url) as reader,
         reader.transaction(isolation="repeatable_read", readonly=True),
@@ -48,7 +48,7 @@ async def old_snapshot(url: str) -> AsyncGenerator[None]:
 
 
 async def a_whole_life(storage: Storage, lease: PodLease) -> None:
-    """Of a batch of jobs, up to their ends; none is left to be claimed."""
+    """Run a batch of jobs from enqueue to end. No job is left to be claimed."""
     await storage.jobs.enqueue([new_job() for _ in range(BATCH)])
     claimed = await claim(storage, lease, limit=BATCH)
     assert len(claimed) == BATCH
@@ -125,7 +125,7 @@ async def test_the_oldest_transaction_that_keeps_dead_rows_is_known(url: str) ->
         assert (await storage.open_transactions()).oldest == timedelta(0)
         async with raw(url) as idle, idle.transaction():
             await idle.execute("SELECT 1")
-            # It has no snapshot between its statements, and has changed nothing.
+            # The transaction has no snapshot between its statements, and has changed nothing.
             assert (await storage.open_transactions()).oldest == timedelta(0)
         async with old_snapshot(url):
             first = await storage.open_transactions()

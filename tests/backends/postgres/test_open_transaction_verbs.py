@@ -65,14 +65,14 @@ _SHORT = Retention(done=MICROSECOND, dead=MICROSECOND, cancelled=MICROSECOND)
 
 
 class World(NamedTuple):
-    """What the verbs work on, none of it in the caller's hands.
+    """The objects of the verbs, none of them in the caller's hands.
 
     :ivar running: claims
     :ivar waiting: jobs that are pending
     :ivar finished: jobs that are dead
     :ivar blocked: a child of a job that has ended without success
-    :ivar overdue: jobs past their retention, of the second the caller has an edge in hand
-    :ivar theirs: what the caller has in hand: a parent, an ended job, a referred one, a locked one
+    :ivar overdue: jobs past their retention, the second with an edge in the caller's hands
+    :ivar theirs: in the caller's hands: a parent, an ended job, a referred one, a locked one
     """
 
     storage: Storage
@@ -300,7 +300,7 @@ async def world(storage: Storage, url: str) -> AsyncGenerator[World]:
     blocked = await enqueue_one(storage, after=(After(finished[0], "hold"),))
     ended = await claim(storage, lease, limit=3)
     await storage.jobs.finalize([Finalization(one.claim, dead()) for one in ended])
-    # Old enough to go, but for the last one: the caller's end has its edge in hand.
+    # Old enough to go, but for the last job: the caller's end holds an edge of that job.
     old = await enqueue_one(storage)
     kept = await enqueue_one(storage, after=(After(theirs_ended.claim.job_id),))
     await storage.jobs.cancel(only(old, kept))

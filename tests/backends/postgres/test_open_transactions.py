@@ -37,7 +37,7 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture
 async def storage(storage: Storage) -> Storage:
-    """One that knows the default queue."""
+    """A store that knows the default queue."""
     await storage.config.ensure_queue(QUEUE, QueueSettings())
     return storage
 

@@ -1,4 +1,4 @@
-"""What stands between a stored job and the claim of a pod in the same process, counted."""
+"""Calls between a stored job and the claim of a pod in the same process, counted."""
 
 import asyncio
 import weakref
@@ -97,7 +97,7 @@ async def test_a_pod_claims_what_its_process_stores_before_others_are_told(
     # Of earlier jobs nothing is told meanwhile, and of each at once where it is not put off.
     monkeypatch.setattr(announcing, "APART_S", 0.0)
     monkeypatch.setattr(announcing, "_paces", weakref.WeakValueDictionary())
-    # What a pod does by itself comes rarely: it would be counted too.
+    # Calls that a pod makes by itself come rarely, because they would be counted too.
     settings = RuntimeSettings(heartbeat_interval=timedelta(seconds=3))
     runtime = a_runtime(storage, handlers, settings=settings)
     client = JobClient(storage, handlers)
@@ -113,5 +113,5 @@ async def test_a_pod_claims_what_its_process_stores_before_others_are_told(
         asyncio.get_running_loop().set_task_factory(None)
     assert min(path.turns) <= MOST_TURNS
     assert min(path.tasks) <= MOST_TASKS
-    # Nothing is asked, and nobody told, before the claim, but where the pod was just about to wait.
+    # Nothing is asked or announced before the claim, but where the pod was just about to wait.
     assert path.asked.count([]) > ROUNDS // 2

@@ -1,4 +1,4 @@
-"""What the hot statements touch in a large table, with the plans that prepared statements get."""
+"""Rows that the hot statements touch in a large table, with the plans of prepared statements."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from pathlib import Path

@@ -1,5 +1,6 @@
-"""Many writers at once: nobody waits in a circle, nothing is done twice, a caller's open
-transaction stalls nobody but those who need its rows."""
+"""Many writers at once: no deadlock, nothing is done twice, and a caller's open transaction stalls
+only those who need its rows.
+"""
 
 import random
 from collections import Counter
@@ -137,7 +138,7 @@ async def test_an_open_transaction_of_a_caller_starves_no_beat(url: str) -> None
                 )
             assert set(beat.claims.values()) == {ClaimState.HELD}
             clock.advance(10 * SECOND)
-            # Its beat was noted beside the row: nobody takes it, nobody waits.
+            # The beat was noted beside the row: no reaper revives the claim, and no call waits.
             assert await storage.jobs.stale_claims(LEASE, 10) == []
             with anyio.fail_after(5):
                 revived = await storage.jobs.revive([Revival(locked.claim, crashed())], LEASE)
@@ -164,7 +165,7 @@ async def test_a_beat_that_had_to_wait_tells_the_slots_of_afterwards(
         anyio.create_task_group() as group,
         connection.transaction(),
     ):
-        # As a coordinator does it that has found the lease lapsed.
+        # As a coordinator does after it has found the lease lapsed.
         await connection.execute("SELECT 1 FROM forge_pods FOR UPDATE")
         group.start_soon(beat)
         await wait_until(

@@ -1,4 +1,4 @@
-"""PostgreSQL refuses for seconds: a login, a right, a table, one row, what nobody has named."""
+"""PostgreSQL refuses for seconds: a login, a right, a table, one row, an error without a name."""
 
 from collections.abc import AsyncGenerator
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a role may not do is said in words, and leaves the store as it was."""
+"""Errors of missing rights name the right, and leave the store as it was."""
 
 from collections.abc import AsyncGenerator
 from urllib.parse import urlsplit

@@ -1,4 +1,4 @@
-"""Scripts and statements take turns on one session, and each finds it set up as it needs it."""
+"""Scripts and statements take turns on one session, and each finds the session set up."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from itertools import product
@@ -31,7 +31,7 @@ NAMES = (
 )
 SHOW = f"SELECT {', '.join(f'current_setting({name!r}) AS {name}' for name in NAMES)}"
 BY_INDEX = ("force_generic_plan", "off", "off", "off")
-# As the role has it.
+# The settings of the role.
 AS_BEGUN = ("force_custom_plan", "on", "off", "on")
 
 
@@ -51,7 +51,7 @@ EXPECTED = {
 
 @pytest.fixture
 async def storage(url: str) -> AsyncGenerator[Storage]:
-    """Of one connection, under a role that wants it otherwise."""
+    """A store with one connection, under a role with other settings."""
     async with a_role(url, "word") as role_url:
         role = role_url.partition("//")[2].partition(":")[0]
         async with raw(url) as connection:
@@ -75,7 +75,7 @@ def shown(tx: Tx) -> list[str]:
 
 
 def calls_of(database: PostgresDatabase) -> dict[str, Callable[[], Awaitable[list[str]]]]:
-    """What asks the session for its settings, one of each kind."""
+    """Return one call of each kind that asks the session for its settings."""
     once, anyhow = Direct(SHOW, {}), Direct(SHOW, {})
     anyhow.once = False
 

@@ -1,4 +1,4 @@
-"""Calls that are one statement when all goes well, and go on as a script when it does not."""
+"""Calls that are one statement when all goes well, and go on as a script otherwise."""
 
 from collections.abc import AsyncGenerator, Sequence
 from datetime import UTC, datetime, timedelta
@@ -69,7 +69,7 @@ async def test_nothing_is_claimed_while_an_end_of_the_call_fails(
     waiting = await enqueue_one(storage)
     ends = [Finalization(each.claim, done()) for each in claimed]
     async with raw(url) as connection, connection.transaction():
-        # The children have to be told, and this is in the way of it.
+        # The end has to be delivered to children, and this is in the way.
         await connection.execute("SELECT 1 FROM forge_edges FOR UPDATE")
         with pytest.raises(Unavailable):
             await storage.jobs.exchange(QUEUE, ends, demand(1, "w"), lease)

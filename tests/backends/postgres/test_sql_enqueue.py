@@ -133,7 +133,7 @@ def test_it_stores_and_refuses_what_python_does(
 ) -> None:
     async def work(storage: Storage, connection: Any) -> None:
         await connection.execute(EMPTY)
-        # It knows queues that are not there any more.
+        # The client remembers queues that are gone.
         database_of(storage)._known_queues.clear()
         refused = ""
         stored: list[Any] = []
@@ -162,21 +162,21 @@ def test_it_stores_and_refuses_what_python_does(
 
 
 async def _all(connection: Any) -> list[Any]:
-    """What is stored, but for ids and times of its own."""
+    """Return the stored rows without ids and times."""
     jobs = [dict(row) for row in await connection.fetch("SELECT * FROM forge_jobs")]
     for job in jobs:
         asked = job["requested_run_at"] is not None
         delay = job["run_at"] - job["enqueued_at"] if abs(job["run_at"]) else None
         due_ago = job["run_at"] <= job["enqueued_at"]
         job["asked"], job["due"] = asked, due_ago
-        # It starts at the time of acceptance.
+        # The token starts at the time of acceptance.
         job["token"] -= job["enqueued_at"]
         job["delay"] = delay if asked and job["requested_run_at"] == job["run_at"] else None
         for name in OWN:
             del job[name]
     queues = [dict(row) for row in await connection.fetch("SELECT * FROM forge_queues")]
     for queue in queues:
-        # The function begins at 0, the store at its clock.
+        # The function begins at 0, the store at the clock.
         del queue["allocation_version"]
     counts = await connection.fetch("SELECT queue, host_id, name, count FROM forge_counters")
     # An instant has another distance from each call.

@@ -1,4 +1,4 @@
-"""Everything that writes many rows, at once and in any order: nobody waits in a circle."""
+"""Calls that write many rows, at once and in any order: no deadlock."""
 
 import random
 from collections.abc import Coroutine

@@ -1,4 +1,4 @@
-"""TLS by URL: who is trusted, and who is not. A proxy does it, for not every server can."""
+"""TLS by URL: trusted and untrusted servers. A proxy serves TLS, because not every server can."""
 
 import asyncio
 import socket
@@ -24,7 +24,7 @@ FOLDER = Path(__file__).parents[2] / "support" / "tls"
 AUTHORITY = quote(str(FOLDER / "authority.pem"), safe="")
 SERVER_ITSELF = quote(str(FOLDER / "server.pem"), safe="")
 ANOTHER_NAME = "127.0.0.2"
-"""Of the same server, and not in its certificate."""
+"""An address of the same server that is not in the certificate."""
 
 ASKS_FOR_TLS = bytes.fromhex("0000000804d2162f")
 
@@ -77,7 +77,7 @@ async def test_a_server_that_the_authority_does_not_know_is_refused_with_the_fix
     there = with_options(tls_url, sslmode=mode, sslrootcert=SERVER_ITSELF)
     with pytest.raises(StorageRefused, match="sslrootcert") as refused:
         await open_storage(there)
-    # Nothing to wait for: it is refused until somebody changes the URL or the server.
+    # No wait helps: the server is refused until an operator changes the URL or the server.
     assert shows_nothing(refused.value)
 
 
@@ -120,7 +120,7 @@ def breaking_off(answer: bytes) -> Iterator[int]:
 
 @pytest.mark.parametrize("answer", [b"E\0\0\0\4", b""], ids=["an error", "its end"])
 async def test_a_handshake_that_breaks_off_may_go_better(answer: bytes) -> None:
-    """What a server says while it starts, and what a caller sees of a connection that is cut."""
+    """Connect to a server that breaks off while it starts, as a caller sees it."""
 
     with breaking_off(answer) as port, pytest.raises(Unavailable):
         await open_storage(f"postgresql://nobody@127.0.0.1:{port}/none?timeout=3")
@@ -138,7 +138,7 @@ async def test_options_that_cannot_be_met_are_bad_input(
 
 
 def shows_nothing(error: BaseException) -> bool:
-    """Neither host nor path, and none of the driver's errors behind it."""
+    """Return whether the error names neither host nor path, and hides the driver's errors."""
     shown = f"{error} {error!r}"
     hidden = ("localhost", "127.0.0", "nowhere", str(FOLDER), "CERTIFICATE_VERIFY", "asyncpg")
     is_alone = error.__context__ is None or error.__suppress_context__

@@ -1,4 +1,4 @@
-"""What the tests of Redis share."""
+"""Fixtures of the tests of Redis."""
 
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
@@ -33,7 +33,7 @@ def between(server: RedisServer) -> Iterator[Proxy]:
 
 @pytest.fixture
 async def client(server: RedisServer) -> AsyncGenerator[Redis]:
-    """Of an empty server; what a test leaves of the store there must be in order."""
+    """A client of an empty server. Keys of the store that a test leaves must be in order."""
     async with aclosing(Redis.from_url(server.url)) as made:
         await made.flushall()
         yield made

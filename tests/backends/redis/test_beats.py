@@ -1,4 +1,4 @@
-"""Beats that are one step: the pod's own lease still goes before that of its queues."""
+"""Beats in one step: the pod's own lease still goes before the leases of the queues."""
 
 from collections.abc import Awaitable, Callable
 from datetime import timedelta

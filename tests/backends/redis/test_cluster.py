@@ -54,7 +54,7 @@ def identity(node: ClusterNode) -> str:
 
 
 class Move:
-    """A slot on its way from one node to another, key by key."""
+    """A slot on the way from one node to another, key by key."""
 
     def __init__(self, cluster: RedisCluster, slot: int) -> None:
         self._nodes = cluster.nodes
@@ -158,7 +158,7 @@ async def test_a_command_to_a_frozen_server_is_sent_once(cluster: RedisCluster) 
                 await database.commands([("INCR", key)])
         finally:
             os.kill(node.process_id, signal.SIGCONT)
-        # It answers again at once, and has run what had arrived: once.
+        # The server answers again at once, and has run the command once.
         await anyio.to_thread.run_sync(cluster.wait_until_up)
         assert await database.commands([("INCR", key)]) in ([2], [3])
 

@@ -72,7 +72,7 @@ async def test_a_command_whose_connection_ends_before_its_reply_is_sent_once(
         between.swallow_replies()
         call = asyncio.create_task(increment(database))
         await wait_until(lambda: number(server) == 2, description="it has run")
-        # Whoever would ask again now, would be answered.
+        # A caller that repeated the command now would get an answer.
         await anyio.to_thread.run_sync(between.heal)
         with pytest.raises(Unavailable):
             await call
@@ -124,7 +124,7 @@ async def test_calls_at_the_same_time_share_a_fault_and_all_recover(
     )
     assert {type(outcome) for outcome in outcomes} == {Unavailable}
     between.heal()
-    # One attempt is enough, whichever connection it gets.
+    # One attempt is enough, on any connection.
     await asyncio.gather(*(script_time(database) for _ in range(10)))
 
 
@@ -210,7 +210,7 @@ async def test_a_caller_that_goes_away_leaves_a_whole_call_behind(
         with anyio.move_on_after(0.05):
             await increment(database)
         assert number(server) == 2
-        # The connection is used again, and has no reply of another left in it.
+        # The connection is used again, and holds no reply of another call.
         assert await increment(database) == 3
 
 
@@ -235,7 +235,7 @@ async def test_a_caller_ends_with_a_call_that_never_began(database: Database) ->
     before = asyncio.all_tasks()
     caller = asyncio.create_task(increment(database))
     await anyio.lowlevel.checkpoint()
-    # As asyncio.run does at its end, though of the two it cancels the caller too.
+    # As asyncio.run does at its end, though of the two tasks the caller is cancelled, too.
     for call in asyncio.all_tasks() - before - {caller}:
         call.cancel()
     await asyncio.wait({caller})
@@ -321,12 +321,12 @@ def test_a_reset_just_past_the_handshake_is_unavailable_on_uvloop_too(between: P
 async def test_a_connection_that_fails_its_first_check_is_closed() -> None:
     with socket.create_server(("127.0.0.1", 0)) as mute:
         url = parse_url(f"redis+cluster://127.0.0.1:{mute.getsockname()[1]}?timeout=1")
-        # The error keeps what it came from, so nothing is closed by being forgotten.
+        # The error keeps its cause, so the connection is not closed by garbage collection.
         with pytest.raises(TimeoutError) as failed:
             await connect_to(url, url.hosts[0])
         peer, _ = mute.accept()
         with peer, suppress(ConnectionResetError):
-            # It asked, nobody answered, and it is gone; else this would wait.
+            # The client asked, got no answer, and is gone. Otherwise this call would wait.
             peer.settimeout(5)
             assert b"PING" in await anyio.to_thread.run_sync(peer.recv, 1000)
             assert await anyio.to_thread.run_sync(peer.recv, 1000) == b""
@@ -351,7 +351,7 @@ async def test_a_store_that_is_refused_at_its_opening_leaves_no_connection(
 
 async def _reset(between: Proxy) -> None:
     between.cut()
-    # The loop has seen it then, and so has what is on the loop.
+    # The loop has then seen the end, and so have the tasks of the loop.
     await wait_until(lambda: between.connections == 0, description="nothing is connected")
     for _ in range(10):
         await anyio.lowlevel.checkpoint()

@@ -1,4 +1,4 @@
-"""What calls cost a Redis server, counted in commands: times would depend on the machine."""
+"""Costs of calls on a Redis server, counted in commands: times would depend on the machine."""
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -98,7 +98,7 @@ async def test_a_batch_is_one_round_trip_and_few_commands_per_job(
     await meter.reset()
     await storage.jobs.enqueue([new_job() for _ in range(size)])
     stored = await meter.read()
-    # Per job its hash, per hash of locators a look and a write; the rest is per batch.
+    # Per job its hash, per hash of locators a read and a write. The rest is per batch.
     assert stored.calls == 1
     assert stored.inner <= size + 2 * OLD_HASHES + 12
 
@@ -106,7 +106,7 @@ async def test_a_batch_is_one_round_trip_and_few_commands_per_job(
     first = await storage.jobs.exchange(QUEUE, [], demand(size), lease)
     taken = await meter.read()
     assert len(first.claimed) == size
-    # Per job its hash, read and written.
+    # Per job one hash, read and written.
     assert taken.calls == 1
     assert taken.inner <= 2 * size + 18
 
@@ -116,7 +116,7 @@ async def test_a_batch_is_one_round_trip_and_few_commands_per_job(
     second = await storage.jobs.exchange(QUEUE, ends, demand(size), lease)
     both = await meter.read()
     assert len(second.claimed) == size
-    # Per end its hash, read and written.
+    # Per end one hash, read and written.
     assert both.calls == 1
     assert both.inner <= 4 * size + 28
 
@@ -194,7 +194,7 @@ async def test_a_claim_costs_its_jobs_and_a_look_per_kind(
         cost = await meter.read()
         assert [each.claim.job_id for each in claimed] == [each.id for each in requests[:100]]
         assert (await client.info("stats"))["total_net_output_bytes"] - sent < 60_000
-    # Per job its hash, read and written; per kind its line, looked at, read and left.
+    # Per job one hash, read and written. Per kind one line, looked at, read and left.
     assert cost.inner <= 2 * 100 + 4 * 100 + 20
 
 

@@ -1,4 +1,4 @@
-"""What a server keeps is looked at, said in one line, and refused when it is not enough."""
+"""The durability of a server is checked, reported in one line, and refused when too weak."""
 
 import logging
 from collections.abc import Iterator, Mapping
@@ -156,7 +156,7 @@ async def test_a_write_waits_for_replicas_and_says_when_they_are_missed(
     async with opened(server.url, wait_replicas=1, wait_timeout=0.05) as database:
         for _ in range(3):
             await write(database)
-        # Reads wait for nobody.
+        # Reads wait for no replica.
         await database.commands([("HGETALL", f"{database.keys.fleet}:schema")])
         assert database.health().unreplicated == 3
         assert len(caplog.records) == 1
@@ -182,7 +182,7 @@ async def test_each_of_several_servers_says_once_that_it_misses_replicas(
 async def test_replicas_that_one_of_several_servers_misses_are_no_matter_of_the_others(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Else each write to another server would let the next one here wait its whole time again."""
+    """Otherwise each write to another server would let the next one here wait once more."""
     caplog.set_level(logging.INFO, "forge_jobs")
     with ReplicatedCluster() as cluster:
         await cluster.join()
@@ -209,7 +209,7 @@ async def test_replicas_that_one_of_several_servers_misses_are_no_matter_of_the_
 def test_a_write_that_only_asked_says_nothing_of_replicas_that_are_back(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Its answer may come after that of a write that has waited for them."""
+    """The answer may come after that of a write that has waited for the replicas."""
     caplog.set_level(logging.INFO, "forge_jobs")
     replicas = Replicas(parse_url("redis://somewhere?wait_replicas=1"))
     first, waiting, asking = (Wait(replicas) for _ in range(3))
@@ -241,7 +241,7 @@ async def test_a_server_told_to_refuse_without_replicas_is_unavailable(
 async def test_replicas_that_are_missing_fail_no_write_however_many_wait() -> None:
     options = {"wait_replicas": 1, "wait_timeout": 30, "timeout": 4, "pool_size": 2}
     with servers.a_redis() as alone:
-        # A pool that would need a minute if each write waited its time.
+        # The pool would need a minute if each write waited its time.
         async with await open_storage(with_options(alone.url, **options)) as storage:
             async with anyio.create_task_group() as group:
                 for _ in range(120):

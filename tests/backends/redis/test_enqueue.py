@@ -44,7 +44,7 @@ class Died(Exception):
 
 
 class Script:
-    """Does something once, just before the store sends one of its scripts."""
+    """Calls a function once, just before the store sends a script."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._before: dict[str, Callable[[], Awaitable[None]]] = {}
@@ -87,7 +87,7 @@ async def die() -> None:
 
 
 async def tell(storage: Storage) -> None:
-    """Deliver all news there are."""
+    """Deliver all handovers."""
     news = await storage.jobs.handovers(100)
     await storage.jobs.deliver([Delivery(each, "settle") for each in news])
 
@@ -112,7 +112,7 @@ async def test_a_caller_frozen_while_the_parent_ends_leaves_no_child_that_waits_
 async def test_two_producers_that_race_over_a_parent_leave_no_child_that_waits_for_ever(
     storage: Storage, script: Script
 ) -> None:
-    """The other one stores the parent alone, after this one has seen that it is not there."""
+    """Another producer stores the parent alone, after this one has seen that there is none."""
     parent, child = family()
 
     async def be_faster() -> None:
@@ -275,7 +275,7 @@ async def test_servers_whose_clocks_differ_by_a_minute_store_a_family(
 async def test_a_caller_frozen_after_its_locators_stores_no_job_that_is_not_found(
     storage: Storage, clock: ManualClock, script: Script
 ) -> None:
-    """While it is frozen a sweep takes the locators, as nothing came of them."""
+    """While the caller is frozen, a sweep removes the locators, which led to no job."""
 
     async def freeze() -> None:
         clock.advance(FROZEN_S)

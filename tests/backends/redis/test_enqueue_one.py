@@ -1,4 +1,4 @@
-"""A job that is enqueued alone has a script of its own, which nobody can tell."""
+"""A job that is enqueued alone has a script of its own, with the same result."""
 
 from datetime import timedelta
 from typing import Any
@@ -31,11 +31,11 @@ pytestmark = pytest.mark.anyio
 
 
 async def contents(client: Redis) -> dict[str, Any]:
-    """What the store's jobs have left."""
+    """Return the records of the store's jobs."""
     schema = f"{KEYS.fleet}:schema"
     found = await redis_keys.contents(client, KEYS.prefix)
     left = {key: value for key, value, _ in found if key != schema}
-    # Until when a queue is waited for is told by the server's own clock.
+    # A queue's time of waiting is set by the server's own clock.
     left[f"{KEYS.queue(QUEUE)}:queue"].pop("waits")
     return left
 

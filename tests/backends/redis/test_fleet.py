@@ -32,7 +32,7 @@ class Died(Exception):
 
 
 class Mortal:
-    """Lets the pod die just before it sends a script."""
+    """A pod that dies just before a script is sent."""
 
     def __init__(self, database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
         self.at = ""
@@ -156,7 +156,7 @@ async def test_draining_that_broke_off_can_be_asked_for_again(
 async def test_a_grant_is_void_where_its_queue_says_so_whatever_the_fleet_says(
     database: Database, procs: RedisProcStore
 ) -> None:
-    """A pod that could renew its lease with the fleet and not with a queue."""
+    """The pod could renew the lease of the fleet and not the lease of a queue."""
     lease = await procs.register(a_pod(), LEASE)
     [allocation] = await procs.allocations()
     wish = AllocationChange(
@@ -296,7 +296,7 @@ async def test_what_an_overlap_dropped_stays_dropped_when_it_is_brought_again(
 
 
 async def forget_job(database: Database, job_id: str) -> None:
-    """As if it had ended and retention had taken it."""
+    """Remove the job, as retention does after its end."""
     base = database.keys.queue(QUEUE)
     await database.commands(
         [

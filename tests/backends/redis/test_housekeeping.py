@@ -1,4 +1,4 @@
-"""What Redis keeps beside the jobs: locators, indexes, news of parents, and that all of it goes."""
+"""The keys beside the jobs: locators, indexes, handovers of parents. All of them go."""
 
 from datetime import timedelta
 
@@ -50,13 +50,13 @@ async def locators(client: Redis) -> set[str]:
 
 
 def an_id_swept_last() -> JobId:
-    """One whose locator the first step of the sweep for dangling ones does not meet."""
+    """Return an id whose locator is not in the first step of the sweep for dangling locators."""
     last = OLD_HASHES - 1
     return next(job_id for job_id in iter(new_job_id, None) if old_hash(job_id) == last)
 
 
 async def write_dangling(client: Redis, clock: ManualClock, queue: str = QUEUE) -> JobId:
-    """The locator of a job that was never stored, as an enqueue that was cut off leaves it."""
+    """Write the locator of a job that was never stored, as left by an enqueue that was cut off."""
     job_id = new_job_id()
     value = f"{queue}\n{clock.time_us() // 1_000_000}"
     await client.hset(Places(KEYS).of(job_id), job_id, value)
@@ -124,7 +124,7 @@ async def test_a_locator_that_an_enqueue_has_just_written_stays(
     await storage.jobs.enqueue([request])
     await storage.jobs.delete(only(request.id))
     clock.advance(3 * MINUTE)
-    # The first half of an enqueue in a cluster; the job is about to be stored.
+    # The first half of an enqueue in a cluster. The job is about to be stored.
     value = f"{QUEUE}\n{clock.time_us() // 1_000_000}"
     await client.hset(Places(KEYS).of(request.id), request.id, value)
     await a_whole_sweep(storage)
@@ -157,13 +157,13 @@ async def test_a_job_that_is_only_located_does_not_exist(
     assert list(outcome.refused) == [job_id]
 
 
-# -- news ----------------------------------------------------------------------------------------
+# -- handovers -----------------------------------------------------------------------------------
 
 
 async def test_news_for_children_that_are_gone_hold_up_nobody(
     storage: Storage, lease: PodLease
 ) -> None:
-    """As of a slot that has lost its last writes."""
+    """The children went with the last writes of a slot."""
     parent, other = await enqueue_one(storage), await enqueue_one(storage)
     gone = [new_job(after=(After(parent),)) for _ in range(500)]
     await storage.jobs.enqueue(gone)
@@ -292,7 +292,7 @@ async def test_a_queue_that_is_slow_to_search_loses_no_place(storage: Storage) -
 async def test_the_timeline_of_a_job_stays_as_long_as_events_are_kept(
     storage: Storage, client: Redis
 ) -> None:
-    """Retention takes its events away; the list itself ends by no time of its own before."""
+    """Retention removes the events. The list itself does not expire before."""
     job_id = await enqueue_one(storage)
     await storage.jobs.append_events(
         [TimelineEvent(at=await storage.cron.now(), kind=EventKind.STARTED, job_id=job_id)]

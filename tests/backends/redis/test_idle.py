@@ -1,4 +1,4 @@
-"""What a pod without work sends the server: counted pass by pass, at the pace of its loops."""
+"""Requests of a pod without work: counted pass by pass, at the pace of the loops."""
 
 import random
 from collections.abc import Awaitable, Callable, Mapping
@@ -29,11 +29,11 @@ SETTINGS = RuntimeSettings()
 MINUTE = timedelta(minutes=1)
 
 Pass = Callable[[], Awaitable[timedelta]]
-"""What a loop does; how long until it does so again."""
+"""A pass of a loop, which returns the time until the next pass."""
 
 
 def passes(storage: Storage, lease: PodLease, clock: ManualClock) -> Mapping[str, Pass]:
-    """Each pass of a pod as its loops make it while nothing happens."""
+    """Return each pass of a pod as the loops make it while nothing happens."""
     memory = CoordinatorMemory(clock)
     guard = ReaperGuard(SETTINGS.lease, rest_of(SETTINGS))
     meter = PodMeter(clock=clock)
@@ -80,7 +80,8 @@ async def test_a_pass_that_finds_nothing_is_one_request_however_many_queues_ther
     lease = await register(storage, queues=QUEUES)
     loops = passes(storage, lease, clock)
     for _ in range(4):
-        # The queues are found, the server learns the scripts, and the reaper trusts its clocks.
+        # The passes find the queues, the server learns the scripts, and the reaper trusts its
+        # clocks.
         for each in loops.values():
             await each()
         clock.advance(SETTINGS.heartbeat_interval * 2)
@@ -96,7 +97,7 @@ async def test_a_pass_that_finds_nothing_is_one_request_however_many_queues_ther
 
     assert sent == {
         **dict.fromkeys(loops, 1),
-        # It reaps, expires jobs and looks for dead pods.
+        # The sweep reaps, expires jobs and looks for dead pods.
         "sweep": 3,
         # The store's time comes before.
         "measure": 2,

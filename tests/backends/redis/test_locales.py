@@ -23,7 +23,7 @@ LOCALE = "cs_CZ.UTF-8"
 
 
 class CzechServer(RedisServer):
-    """Knows a locale of its own folder, in which capitals and small letters are mixed."""
+    """A server with a locale in its own folder that mixes capitals and small letters."""
 
     def _launch(self, port: int) -> subprocess.Popen[bytes]:
         launch = self._run
@@ -47,7 +47,7 @@ class CzechServer(RedisServer):
 @pytest.fixture
 def czech() -> Iterator[RedisServer]:
     with CzechServer(program=servers.chosen_redis()) as server:
-        # What this test is about: byte by byte '9' stands before 'A', in Czech behind it.
+        # The reason for this test: byte by byte '9' stands before 'A', in Czech behind it.
         assert server.command("EVAL", "return '9' < 'A'", 0) is None
         yield server
 

@@ -1,4 +1,4 @@
-"""How many turns of the event loop a hint takes to its claim, and the answer to the handler."""
+"""Turns of the event loop from a wake-up to the claim, and from the answer to the handler."""
 
 import asyncio
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from tests.support.waiting import wait_until
 pytestmark = pytest.mark.anyio
 
 ROUNDS = 5
-"""The best counts: what else the loop has to do in a round may only add to it."""
+"""The best round counts: other work of the loop in a round may only add turns."""
 
 
 class Turns:
@@ -85,7 +85,7 @@ async def test_few_turns_of_the_loop_lie_between_a_hint_its_claim_and_the_handle
         await wait_until(
             lambda: handle.health().queues["default"].grant == 1, description="its slot is granted"
         )
-        # The first job finds scripts unknown to the server, and its end looks for another.
+        # The first job finds scripts unknown to the server, and the end asks for another job.
         turns = Turns()
         await client.enqueue(EnqueueRequest("nothing"))
         await ran.wait()
@@ -105,10 +105,11 @@ async def test_few_turns_of_the_loop_lie_between_a_hint_its_claim_and_the_handle
                 lambda: handle.health().queues["default"].running == 0, description="it has ended"
             )
             turns.stop()
-            # A claim that was under way before the hint may bring the job: no claim follows it.
+            # A claim that was under way before the wake-up may bring the job: then no claim
+            # follows.
             if "handled" in turns.first:
                 rounds.append(turns)
-    # The lane wakes; the task of its call begins and sends.
+    # The lane wakes. The task of the call begins and sends.
     assert min(turns.between("heard", "sent") for turns in rounds) <= 2
-    # The call's task tells the lane; the lane gives the job to a worker.
+    # The call's task wakes the lane. The lane gives the job to a worker.
     assert min(turns.between("answered", "handled") for turns in rounds) <= 2

@@ -1,4 +1,4 @@
-"""One slot of a Redis store loses its last writes: a replica that lagged took its place."""
+"""A slot of a Redis store loses its last writes: a lagging replica took over."""
 
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -54,7 +54,7 @@ def storage(either: Storage) -> Storage:
 
 @pytest.fixture
 def remember(request: pytest.FixtureRequest, storage: Storage, tmp_path: Path) -> Remember:
-    """What the store holds when it is called."""
+    """Remember the contents of the store at the time of the call."""
     backend = request.node.callspec.params["either"]
     prefix = url_of(backend, tmp_path).partition("prefix=")[2]
     return lambda: OfKeys.read(backend, prefix)
@@ -81,7 +81,7 @@ async def test_a_fleet_that_lost_a_firing_drops_no_occurrence(
 
 
 async def swept(storage: Storage, clock: ManualClock) -> Swept:
-    """What a sweep mends of that which has stood for a minute."""
+    """Sweep, and return what is mended once it has stood for a minute."""
     assert not (first := await storage.jobs.sweep(1_000)).notified
     assert not first.located
     clock.advance(MINUTE / 2)
@@ -96,7 +96,7 @@ async def swept(storage: Storage, clock: ManualClock) -> Swept:
 
 
 async def family(storage: Storage, policy: OnFailure = "cancel") -> tuple[JobId, JobId]:
-    """A parent, and its child in another queue."""
+    """Enqueue a parent, and its child in another queue."""
     parent = await enqueue_one(storage)
     return parent, await enqueue_one(storage, queue=CHILDREN, after=(After(parent, policy),))
 
@@ -278,7 +278,7 @@ async def test_a_sweep_of_a_sound_store_changes_nothing(
         await family(storage, policy)
     removed, _ = await family(storage)
     await storage.jobs.delete(only(removed))
-    # Nobody hands this over meanwhile.
+    # Nothing hands this over meanwhile.
     await family(storage)
     await run_one(storage, lease, done())
     before = await remember()

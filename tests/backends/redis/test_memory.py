@@ -52,7 +52,7 @@ def used_up(server: RedisServer) -> Iterator[None]:
 async def test_jobs_go_on_to_their_end(
     server: RedisServer, storage: Storage, clock: ManualClock
 ) -> None:
-    """Those that run, those that wait, those whose pod has died, and those that wait for others."""
+    """Running jobs, waiting jobs, jobs whose pod has died, and jobs that wait for others go on."""
     lease = await register(storage)
     parent = await enqueue_one(storage)
     child = await enqueue_one(storage, after=(After(parent),))

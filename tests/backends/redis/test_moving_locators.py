@@ -37,7 +37,7 @@ pytestmark = pytest.mark.anyio
 MINUTE = timedelta(minutes=1)
 KINDS = {"one": "redis", "several": "redis-cluster"}
 
-# Moves in small steps, as a pod that leads does, until it is killed or all is moved.
+# Moves in small steps, as a leading pod does, until killed or done.
 _MOVER = """
 import asyncio, sys
 from forge_jobs.storage.opening import open_storage
@@ -57,7 +57,7 @@ asyncio.run(main())
 
 
 class Before:
-    """A store as programs before layout 2 have left it, and what a test does to it."""
+    """A store as left by programs before layout 2, and the actions of a test on it."""
 
     def __init__(self, backend: str, folder: Path, clock: ManualClock | None) -> None:
         self.backend = backend
@@ -67,7 +67,7 @@ class Before:
         self._opened: list[Storage] = []
 
     async def open(self, **options: Any) -> Storage:
-        """A program of its own."""
+        """Open the store as a new program."""
         storage = await open_storage(self.url, clock=self._clock, **options)
         self._opened.append(storage)
         return storage
@@ -84,7 +84,7 @@ class Before:
                 await client.delete(f"{base}:ids")
 
     async def begin(self) -> None:
-        """Allow the move; on one server, where none begins by itself, begin it."""
+        """Allow the move. On one server, where no move begins by itself, begin it."""
         if self.backend == "redis-cluster":
             await open_migrator(self.url).up()
             return
@@ -181,7 +181,7 @@ async def test_all_is_moved_and_found_at_every_step(
         await storage.jobs.sweep(100)
         told.add(storage.health().layout)
         assert len(await other.jobs.get(ids)) == len(ids)
-        # A repeat is one, whichever program makes it.
+        # A repeat counts as one, whichever program makes the repeat.
         [again] = await other.jobs.enqueue([new_job(id=ids[number], fingerprint="a")])
         assert again.job_id == ids[number]
         if database_of(storage).places.are_spread:
@@ -335,7 +335,7 @@ async def test_a_copy_that_a_failover_has_lost_is_made_again(
     before: Before, clock: ManualClock
 ) -> None:
     if before.backend == "redis":
-        return  # One server loses its last writes whole.
+        return  # One server loses all its last writes.
     storage = await before.open()
     ids = [new_job_id() for _ in range(50)]
     await storage.jobs.enqueue([new_job(id=job_id, fingerprint="a") for job_id in ids])
@@ -350,7 +350,7 @@ async def test_a_copy_that_a_failover_has_lost_is_made_again(
 async def test_a_look_under_way_while_a_hash_begins_to_move_misses_nothing(
     before: Before, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another task of the same process hears of it between the two steps of the look."""
+    """Another task of the same process learns of the move between the two steps of the look."""
     storage, other = await before.open(), await before.open()
     ids = [new_job_id() for _ in range(50)]
     await storage.jobs.enqueue([new_job(id=job_id, fingerprint="a") for job_id in ids])
@@ -433,7 +433,7 @@ def _read(storage: Storage, taken: list[JobId]) -> Callable[[], Awaitable[None]]
 
 
 async def _moves(url: str, lines: int) -> bool:
-    """Whether a mover has moved all before it was killed, after so many of its steps."""
+    """Return whether a mover has moved all before it was killed, after so many steps."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", _MOVER, url, stdout=asyncio.subprocess.PIPE
     )

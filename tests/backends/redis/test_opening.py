@@ -1,4 +1,4 @@
-"""Opening a store on Redis: its layout, what is refused, and what the command line makes of it."""
+"""Opening a store on Redis: the layout, refusals, and the view of the command line."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""Redis refuses for seconds: a login, a command, a slot, what nobody has named."""
+"""Redis refuses for seconds: a login, a command, a slot, an error without a name."""
 
 from collections.abc import AsyncGenerator
 

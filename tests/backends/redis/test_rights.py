@@ -59,7 +59,7 @@ def cluster() -> Iterator[RedisCluster]:
 
 
 async def everything(url: str) -> None:
-    """A job's whole life, a parent with its child, a schedule, lists, edits, wake-ups."""
+    """Use the store: a job's life, a parent and a child, a schedule, lists, edits, wake-ups."""
     handlers = HandlerRegistry()
 
     @handlers.job("fails", max_attempts=1)
@@ -123,7 +123,7 @@ async def test_they_are_enough_in_a_cluster(cluster: RedisCluster) -> None:
 
 
 def refused_to_users(server: RedisServer) -> set[str]:
-    """What the server has refused since its log was emptied."""
+    """Return the commands that the server has refused since the log was emptied."""
     return {entry["object"] for entry in server.command("ACL LOG")}
 
 

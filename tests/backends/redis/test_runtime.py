@@ -1,4 +1,4 @@
-"""A runtime on Redis: what it costs when there is nothing to do, and what it survives."""
+"""A runtime on Redis: the costs without work, and the faults it survives."""
 
 import time
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""No script holds the server up for long: how many commands each runs, as the server tells it."""
+"""No script holds the server up for long: commands of each script, as the server reports them."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -48,7 +48,7 @@ async def lease(storage: Storage) -> PodLease:
 
 @asynccontextmanager
 async def each_step_short(client: Redis, most: int = MOST) -> AsyncIterator[list[int]]:
-    """Refuses a script of more than ``most`` commands, once all have run; their numbers."""
+    """Refuse scripts of more than ``most`` commands after they have run. Yield their commands."""
     numbers: list[int] = []
     async with client.monitor() as monitor:
         yield numbers
@@ -233,7 +233,7 @@ async def test_events_of_many_queues(storage: Storage, client: Redis, clock: Man
         )
     async with each_step_short(client) as steps:
         found = await storage.jobs.events(limit=1_000)
-    # Nobody sees how long a script takes to read what one command has brought.
+    # The commands of a script do not show how long it reads the reply of one of them.
     assert len(steps) >= 3
     assert len(found) == 1_000
     assert {each.queue for each in await storage.jobs.events(limit=6_000)} == set(names)

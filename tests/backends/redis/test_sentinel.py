@@ -102,7 +102,7 @@ async def test_a_silent_sentinel_stops_nothing(
 
 async def test_calls_to_a_frozen_primary_end_when_another_is_chosen(fleet: SentinelFleet) -> None:
     await fleet.replicated()
-    # A sentinel that is silent as well makes it no slower.
+    # A sentinel that is silent as well slows nothing down.
     with SILENT["mute"]() as port:
         async with opened(fleet.with_sentinel(port, "first"), timeout=40) as database:
             await write(database, 1)

@@ -1,4 +1,4 @@
-"""One host that never answers: sentinels and nodes of a cluster are asked several at once."""
+"""A host that never answers: sentinels and nodes of a cluster are asked several at once."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterator
@@ -22,7 +22,7 @@ from tests.support.waiting import wait_until
 pytestmark = [pytest.mark.anyio, pytest.mark.long]
 
 LONGER_THAN_A_TEST_WAITS = 160
-"""Of one call, so that no test passes because a call to a silent host reached its limit."""
+"""Seconds of one call, so that no test passes because a call to a silent host reached its limit."""
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ async def test_a_frozen_node_is_left_for_its_replica(
                 lambda: replica.command("ROLE")[0] == "master", description="its replica follows"
             )
             with anyio.fail_after(30):
-                # What was sent to the frozen node is given up: its reply may have been lost.
+                # The request to the frozen node is given up: the reply may have been lost.
                 ended = await asyncio.gather(*under_way, return_exceptions=True)
                 assert any(isinstance(each, Exception) for each in ended)
                 for base in bases:
@@ -97,7 +97,7 @@ async def test_a_frozen_node_is_left_for_its_replica(
 async def test_what_a_replaced_primary_takes_when_it_wakes_up_is_not_told_as_stored(
     replicated: ReplicatedCluster,
 ) -> None:
-    """It has no replica any more, and forgets all when it hears of the primary in its place."""
+    """The primary has no replica any more, and forgets all when it hears of the new primary."""
     old, replica = replicated.nodes[0], replicated.nodes[3]
     async with opened(replicated.url, wait_replicas=1, wait_timeout=0.05) as database:
         bases = [

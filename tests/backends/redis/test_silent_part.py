@@ -214,7 +214,7 @@ async def test_events_and_latencies_of_silent_queues_are_handed_back(shards: Sha
 
 
 async def test_no_claim_is_revived_to_which_nobody_could_beat(shards: Shards) -> None:
-    """Their pod lives; the server was away for longer than the lease."""
+    """Their pod lives. The server was away for longer than the lease."""
     storage = shards.storage
     lease = timedelta(seconds=1)
     settings = RuntimeSettings(
@@ -249,7 +249,7 @@ async def test_no_claim_is_revived_to_which_nobody_could_beat(shards: Shards) ->
 async def test_a_bulk_requeue_goes_on_beside_jobs_of_which_not_all_is_known(
     shards: Shards, fault: str
 ) -> None:
-    """News of how a lost parent ended may lie with any queue, and its locator anywhere."""
+    """The handover of a lost parent may lie with any queue, and the locator anywhere."""
     jobs = shards.storage.jobs
     queue, far = shards.healthy[0], shards.lost[0]
     of_queue = JobFilter(queues=(queue,))
@@ -262,7 +262,7 @@ async def test_a_bulk_requeue_goes_on_beside_jobs_of_which_not_all_is_known(
     )
     await jobs.enqueue([lost, there, away, *plain, orphan, beside, waits])
     await jobs.cancel(of_queue, limit=100)
-    # Else the news of the lost parent's end would say all.
+    # Otherwise the handover of the lost parent would say all.
     await hand_over_once(jobs)
     key = f"{KEYS.queue(queue)}:j:{lost.id}"
     node_of(shards.cluster, key).command("DEL", key)
@@ -283,7 +283,7 @@ async def test_a_bulk_requeue_goes_on_beside_jobs_of_which_not_all_is_known(
 async def test_a_program_may_begin_without_the_fleets_own_records(
     shards: Shards, fault: str
 ) -> None:
-    """It checks when they answer what it could not check before."""
+    """The program checks the fleet's records when they answer again."""
     with shards.down(fault, shards.fleet):
         healthy = [
             name for name in NAMES if node_of(shards.cluster, KEYS.queue(name)) is not shards.fleet

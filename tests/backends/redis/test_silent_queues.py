@@ -226,7 +226,7 @@ async def test_handlers_of_other_queues_go_on(shards: Shards, what: str, fault: 
 
 
 async def test_a_pod_that_misses_a_queue_beats_again_soon(shards: Shards) -> None:
-    """Its next beat in turn would come after minutes."""
+    """The next regular beat would come after minutes."""
     handlers = HandlerRegistry()
 
     @handlers.job("quick")
@@ -245,7 +245,7 @@ async def test_a_pod_that_misses_a_queue_beats_again_soon(shards: Shards) -> Non
         told = await handle.enqueue(quick.request().options(queue=lost))
         await ended(shards.storage, told.job_id)
         with FAULTS["killed"](shards.node):
-            # Whoever changes a queue has every pod beat.
+            # A change of a queue makes every pod beat.
             await shards.storage.config.set_paused(healthy, True)
             await wait_until(is_silent, description="a beat misses it")
         await wait_until(lambda: not is_silent(), description="a beat finds it again")
@@ -253,7 +253,7 @@ async def test_a_pod_that_misses_a_queue_beats_again_soon(shards: Shards) -> Non
 
 
 async def test_jobs_of_a_killed_primary_run_when_its_replica_has_its_place() -> None:
-    """Under load; those of the other queues run meanwhile, once each."""
+    """Under load. Jobs of the other queues run meanwhile, once each."""
     settings = {"cluster-require-full-coverage": "no"}
     with ReplicatedCluster(durable=True, settings=settings) as cluster:
         await cluster.join()

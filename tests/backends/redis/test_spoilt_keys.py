@@ -63,7 +63,7 @@ OTHERS = ("owners", "minutes", "unfolded", "gone", "held", "started", "handovers
 
 @dataclass
 class Store:
-    """One whose queue "a" is spoilt and mended."""
+    """A store whose queue "a" is spoilt and mended."""
 
     storage: Storage
     keys: Keys
@@ -111,7 +111,7 @@ def ends(claimed: Sequence[ClaimedJob]) -> list[Finalization]:
 
 
 async def all_passes(storage: Storage) -> None:
-    """What goes over all queues: none of it may fail for one of them."""
+    """Make all passes over all queues. None of them may fail for one queue."""
     jobs = storage.jobs
     assert "b" in await jobs.counts()
     assert "b" in {each.name for each in await storage.config.queues()}
@@ -186,7 +186,7 @@ async def test_it_stops_its_queue_alone_and_nothing_is_lost(
 async def _drain(
     storage: Storage, clock: ManualClock, taken: Mapping[str, Sequence[ClaimedJob]]
 ) -> None:
-    """Run all there is, as a pod does whose fellow has died with what it had claimed."""
+    """Run all jobs, as a pod does after another pod has died with its claims."""
     assert await storage.jobs.finalize(ends(taken["a"])) == [True] * len(taken["a"])
     clock.advance(2 * LONG)
     stale = await storage.jobs.stale_claims(LEASE, 100)

@@ -1,4 +1,4 @@
-"""rediss: URLs: who is trusted, and who is not. The wheel's server has no TLS: a proxy does it."""
+"""rediss: URLs: trusted and untrusted servers. The wheel's server has no TLS: a proxy has."""
 
 import asyncio
 import ssl

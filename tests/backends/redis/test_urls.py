@@ -1,4 +1,4 @@
-"""What a redis: URL may say, and what it is told when it is wrong."""
+"""Options of a redis: URL, and the errors for wrong ones."""
 
 import pytest
 
@@ -10,7 +10,7 @@ SECRETS = ("hunter2", "db.internal")
 
 
 def the(url: str, name: str) -> object:
-    """One of the things that a URL says."""
+    """Return an option of a URL."""
     return getattr(parse_url(url), name)
 
 

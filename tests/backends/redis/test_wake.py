@@ -1,4 +1,4 @@
-"""Wake-ups: one connection per process, noticed when it goes silent, never needed."""
+"""Wake-ups: one connection per process, noticed when silent, never needed."""
 
 import asyncio
 import logging
@@ -38,7 +38,7 @@ ALL = Wake(queues=MINE, handover=True, beat=True, fleet=True)
 
 @pytest.fixture
 async def database(between: Proxy) -> AsyncGenerator[Database]:
-    """One that listens, and has heard all there was."""
+    """A database that listens, and has read all earlier wake-ups."""
     async with opened(between.url, timeout=2) as made:
         assert await made.wait(MINE, LONG) == ALL
         yield made
@@ -50,12 +50,12 @@ def _hurried(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def publish(server: RedisServer, database: Database, *topics: str) -> int:
-    """What a script does at its end for the fleet; how many heard it."""
+    """Publish as a script does at its end for the fleet, and return the number of receivers."""
     return int(server.command("PUBLISH", database.keys.channel, "\n".join(topics)))
 
 
 async def publish_to(server: RedisServer, database: Database, queue: str) -> int:
-    """What a script does at its end for a queue; how many heard it."""
+    """Publish as a script does at its end for a queue, and return the number of receivers."""
     return int(server.command("PUBLISH", database.keys.channel_of(queue), ""))
 
 
@@ -68,7 +68,7 @@ async def test_the_first_wait_hears_that_it_may_have_missed_something(database: 
 
 
 async def test_topics_of_one_message(server: RedisServer, database: Database) -> None:
-    # As programs of the release before publish it.
+    # As programs of the release before publish.
     queue = "queue " + database.keys.queue("[b]{c}")
     text = "\n".join([queue, "beat", "handover"])
     assert server.command("PUBLISH", database.keys.first_channel, text) == 1
@@ -93,7 +93,7 @@ async def test_what_concerns_other_queues_and_databases_is_not_heard(
 ) -> None:
     assert await publish_to(server, database, "a") == 1
     assert (await database.wait(MINE, LONG)).queues == {"a"}
-    # Nobody gets any of these, so nobody has any work with them.
+    # No program gets any of these wake-ups, so none has any work with them.
     assert await publish_to(server, database, "b") == 0
     elsewhere = Keys(database.keys.prefix, 1)
     assert server.command("PUBLISH", elsewhere.channel_of("a"), "") == 0
@@ -220,7 +220,7 @@ async def test_an_outage_is_logged_once_and_ends_by_itself(
     between.refuse()
     await wait_until(lambda: caplog.messages, description="the loss is logged")
     assert database.health() == StoreHealth(wakes=False, silences=1)
-    # Polling: a wait ends at its time, however often there is no connection.
+    # Polling: a wait ends in time, however often there is no connection.
     for _ in range(5):
         assert await database.wait(MINE, SHORT) == Wake()
     between.heal()
@@ -258,7 +258,7 @@ async def test_a_quiet_connection_costs_one_ping_now_and_then(
     server.command("CONFIG", "RESETSTAT")
     start = time.monotonic()
     await wait_until(lambda: commands(server, "ping") >= 2, description="it has asked twice")
-    # Not more often than it should.
+    # Not more often than intended.
     assert time.monotonic() - start > listening.PING_AFTER_S
     assert await database.wait(MINE, SHORT) == Wake()
 
@@ -358,7 +358,7 @@ async def test_nothing_is_published_while_nobody_waits(
     await enqueue_one(storage)
     await storage.jobs.enqueue([new_job(), new_job()])
     assert publishes.take() == 0
-    # Whoever gets all that he asks for does not wait.
+    # A pod that gets as many jobs as it asks for does not wait.
     assert await claims(storage, lease, 3) == 3
     await enqueue_one(storage)
     assert publishes.take() == 0

@@ -1,4 +1,4 @@
-"""What the tests of SQLite share."""
+"""Fixtures of the tests of SQLite."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a claim costs where jobs of kinds that only other pods know stand in front."""
+"""Costs of a claim where jobs of kinds that only other pods know stand in front."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -35,7 +35,7 @@ async def opened(path: Path, options: str = "") -> AsyncGenerator[Storage]:
 
 
 async def _churn(url: str, acknowledged: str, rounds: int) -> None:
-    """Enqueue, claim and finish; append the ids of each call that has returned to a file."""
+    """Enqueue, claim and finalize. Append the ids of each call that has returned to a file."""
     descriptor = os.open(acknowledged, os.O_APPEND | os.O_CREAT | os.O_WRONLY, 0o644)
     async with await open_storage(url) as storage:
         lease = await register(storage)
@@ -61,7 +61,7 @@ def _run(url: str, acknowledged: str, rounds: int) -> None:
 
 @contextmanager
 def churning(path: Path, acknowledged: Path, rounds: int) -> Iterator[ForkServerProcess]:
-    """A process that writes to the store; it is gone afterwards."""
+    """Run a process that writes to the store, and is gone afterwards."""
     arguments = (f"sqlite:///{path}", str(acknowledged), rounds)
     process = forkserver.Process(target=_run, args=arguments, daemon=True)
     process.start()
@@ -79,7 +79,7 @@ def told(acknowledged: Path, what: str) -> set[str]:
 
 
 def size(path: Path) -> int:
-    """Bytes in a file; none when it is not there."""
+    """Return the bytes of a file, 0 without a file."""
     return path.stat().st_size if path.exists() else 0
 
 

@@ -1,4 +1,4 @@
-"""The file: how it is opened, what is said when it cannot be used, what is left behind."""
+"""The file: how it is opened, the errors when it cannot be used, and what a close leaves."""
 
 import os
 import shutil

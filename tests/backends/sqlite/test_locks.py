@@ -50,7 +50,7 @@ async def test_a_writer_waits_for_another_and_then_goes_on(tmp_path: Path) -> No
         with closing(hold_write_lock(tmp_path / "jobs.db")) as rival:
             async with anyio.create_task_group() as group:
                 group.start_soon(storage.jobs.enqueue, [new_job()])
-                # Reads go on meanwhile, so this also lets the write come to its wait.
+                # Reads go on meanwhile. So this loop also lets the write come to its wait.
                 for _ in range(20):
                     assert await pending(storage) == 0
                 rival.execute("ROLLBACK")
@@ -80,7 +80,7 @@ async def test_a_store_closes_although_another_program_keeps_the_lock(tmp_path: 
     storage = await open_storage(f"sqlite:///{tmp_path / 'jobs.db'}?timeout=600")
     waiting = [asyncio.ensure_future(storage.jobs.enqueue([new_job()])) for _ in range(3)]
     with closing(hold_write_lock(tmp_path / "jobs.db")):
-        # Reads go on meanwhile, so this also lets the first write come to its wait.
+        # Reads go on meanwhile. So this loop also lets the first write come to its wait.
         await pending(storage)
         with anyio.fail_after(30):
             await storage.aclose()

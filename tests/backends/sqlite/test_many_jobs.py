@@ -1,4 +1,4 @@
-"""What a page of jobs costs does not grow with their number."""
+"""The cost of a page of jobs does not grow with their number."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""What stands in the way of opening a store, and what must not keep a program from ending."""
+"""Obstacles to opening a store, and threads that must not keep a program from ending."""
 
 import shutil
 import sqlite3

@@ -87,7 +87,7 @@ async def test_claims_and_ends_of_claims_never_scan_the_jobs(storage: Storage) -
     assert len(jobs) >= 6
     assert not [plan for plan in jobs if "SCAN forge_jobs" in plan]
     assert not [plan for plan in jobs if "TEMP B-TREE FOR ORDER BY" in plan]
-    # Each end finds its job by the id, not among all the claims of its pod.
+    # Each end finds the job by the id, not among all the claims of the pod.
     ends = [plan for statement, plan in found if "queue.retention" in statement]
     assert ends
     assert all(plan.endswith("id=?)") and "forge_jobs_owned" not in plan for plan in ends)

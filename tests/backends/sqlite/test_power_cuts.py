@@ -1,6 +1,6 @@
-"""A loss of power at any moment: what was acknowledged is there, and what was not synced is gone.
+"""A loss of power at any moment: acknowledged writes are there, and unsynced writes are gone.
 
-Each scenario runs in processes of its own, whose disk keeps of a file what was last synced.
+Each scenario runs in other processes, whose disk keeps a file as of the last sync.
 """
 
 import random
@@ -53,7 +53,7 @@ pytestmark = pytest.mark.processes
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What stands between the processes and the disk."""
+    """The library between the processes and the disk."""
     return build(tmp_path_factory.mktemp("power"))
 
 
@@ -63,7 +63,7 @@ def opened(machine: Machine) -> AbstractAsyncContextManager[Storage]:
 
 
 def left(machine: Machine) -> AbstractAsyncContextManager[Storage]:
-    """The store as a loss of power at this moment would leave it."""
+    """Open the store as a loss of power at this moment would leave it."""
     return _opened(machine.after_a_power_cut())
 
 
@@ -152,7 +152,7 @@ async def keeps_what_was_acknowledged(machine: Machine) -> None:
 
 
 async def every_other_commit_is_synced(machine: Machine) -> None:
-    """Each after one that was not, and each once."""
+    """Expect that each commit after an unsynced one is synced, once."""
     async with opened(machine) as storage:
         jobs, procs, config, cron = storage.jobs, storage.procs, storage.config, storage.cron
         lease = await register(storage)
@@ -226,7 +226,7 @@ async def claims_beats_and_grants_are_not_synced(machine: Machine) -> None:
 
 
 async def a_lost_claim_is_as_if_it_had_not_been(machine: Machine) -> None:
-    """The run is not counted, and the number of the claim stays its own."""
+    """The run is not counted, and the number of the claim is not used again."""
     async with opened(machine) as storage:
         lease = await register(storage)
         job_id = await enqueue_one(storage)
@@ -238,13 +238,13 @@ async def a_lost_claim_is_as_if_it_had_not_been(machine: Machine) -> None:
             again = await claim_one(after, await register(after))
             assert again.attempt == 1
             assert again.claim.token > lost.claim.token
-            # Were its process to come back, it could do no harm.
+            # If the process came back, it could do no harm.
             assert not await finish(after, lost, done("lost"))
             assert await finish(after, again, done())
 
 
 async def the_next_synced_commit_carries_it(machine: Machine) -> None:
-    """Whatever it is of, and on whichever connection."""
+    """A commit of any kind, on any connection."""
     async with opened(machine) as storage, opened(machine) as other:
         lease = await register(storage)
         await storage.jobs.enqueue([new_job() for _ in range(2)])
@@ -266,7 +266,7 @@ async def a_checkpoint_syncs_what_it_moves(machine: Machine) -> None:
         while (grown := machine.log_bytes()) > size:
             size = grown
             await storage.jobs.heartbeat(lease, ahead, LEASE)
-        # A checkpoint has emptied the log, and the last beat has begun it anew.
+        # A checkpoint has emptied the log, and the last beat has begun the log anew.
         assert (machine.syncs() - begun).keys() == {"jobs.db", "jobs.db-wal"}
         await allocate(storage, lease, 2)
         async with left(machine) as after:
@@ -300,7 +300,7 @@ def test_power_is_lost(scenario: Scenario, library: Path, tmp_path: Path) -> Non
 
 
 async def churns(machine: Machine) -> None:
-    """Every call that is acknowledged is told, until the power is lost."""
+    """Note each acknowledged call, until the power is lost."""
     async with opened(machine) as storage:
         lease = await register(storage)
         chance = random.Random()
@@ -316,7 +316,7 @@ async def churns(machine: Machine) -> None:
             ended = list(swapped.claimed)
             await storage.jobs.heartbeat(lease, [held(job) for job in ended], LEASE)
             if chance.random() < 0.5:
-                # Its own call, so that the claims before it were not carried by ends.
+                # A separate call, so that the claims before were not carried by ends.
                 [again] = (await exchange(storage, lease, 1)).claimed or [None]
                 if again is not None:
                     machine.tell(f"claimed {again.claim.job_id} {again.claim.token}")
@@ -328,7 +328,7 @@ async def churns(machine: Machine) -> None:
 
 
 async def outlives_its_cuts(machine: Machine) -> None:
-    """Three processes at work, and what a cut at any moment leaves of it."""
+    """Three processes at work, and the store after a cut at any moment."""
     async with opened(machine) as storage:
         await storage.config.ensure_rate_limit("gh", RateLimit(capacity=TOKENS, per=AGES))
     lost_claims = 0
@@ -342,7 +342,7 @@ async def outlives_its_cuts(machine: Machine) -> None:
 
 
 async def check(url: str, told: Sequence[str]) -> int:
-    """Hold what is left to what had been told before; how many claims were lost."""
+    """Compare the store with the noted calls, and return how many claims were lost."""
     with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
         rows = connection.execute("SELECT id, status, token, started_at FROM forge_jobs")

@@ -40,7 +40,7 @@ class Disk:
     """Batches of retention in simulated time: so long a row, and so long a commit.
 
     A commit takes ``commit_s``, and ``share`` of the time of the statements before it. Each ninth
-    one takes two and a half times as long.
+    commit takes two and a half times as long.
     """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -51,7 +51,7 @@ class Disk:
         monkeypatch.setattr(holds, "_elapsed", lambda: self._now)
 
     def batch(self) -> tuple[int, float]:
-        """Rows that it has removed, and for how long it held the lock."""
+        """Return the removed rows, and the seconds that the batch held the lock."""
         began = self._now
         rows, _ = in_portions(100_000, self.holds, self._remove)
         commit_s = self.commit_s + (self._now - began) * self.share
@@ -75,7 +75,7 @@ def test_no_batch_is_too_long_though_some_commits_are_slow(disk: Disk) -> None:
     assert max(held for _, held in batches) <= MOST_S
     # Once a slow commit has been seen, all batches have room for one.
     assert [held for _, held in batches[9:] if held > 0.6 * MOST_S + 0.001] == []
-    # And what it leaves is used.
+    # And the rest of the time is used.
     assert sum(rows for rows, _ in batches) > 500 * 250
 
 
@@ -95,7 +95,7 @@ def test_a_disk_that_becomes_much_slower_makes_one_batch_too_long(disk: Disk) ->
     held = [disk.batch()[1] for _ in range(50)]
 
     assert len([each for each in held if each > MOST_S]) == 1
-    # And when it is as quick as before, batches become as long as before, bit by bit.
+    # And when the disk is as quick as before, batches become as long as before, bit by bit.
     disk.share = 0.5
     first, *_, last = [disk.batch()[0] for _ in range(100)]
     assert (first, last >= 250) == (32, True)

@@ -1,4 +1,4 @@
-"""A runtime on a file that others lock, and on one that cancels its callers."""
+"""A runtime on a file that others lock, and on a file that cancels its callers."""
 
 import logging
 import sqlite3

@@ -75,7 +75,7 @@ async def test_own_commits_without_news_wake_nobody(storage: Storage) -> None:
     await storage.jobs.wait_for_work(QUEUES, timedelta(0))
     await storage.jobs.heartbeat(lease, [held(claimed)], timedelta(seconds=15))
     await finish(storage, claimed, done())
-    # A job is due all the while: that alone is no news.
+    # A job is due all the while: that alone wakes no waiter.
     assert not await storage.jobs.wait_for_work(QUEUES, SHORT)
 
 

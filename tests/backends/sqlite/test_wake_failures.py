@@ -1,4 +1,4 @@
-"""A wake-up shortens a wait; that nobody hears it is no error of the work it announces."""
+"""A wake-up shortens a wait. A lost wake-up is no error of the work that it announces."""
 
 import asyncio
 import threading
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.anyio
 
 
 def listen_and_end_the_loop(storage: Storage) -> list[object]:
-    """A listener whose event loop ends without a word while it waits; keep what is returned."""
+    """Start a listener whose event loop ends during the wait. Keep what is returned."""
     kept: list[object] = []
 
     def run() -> None:

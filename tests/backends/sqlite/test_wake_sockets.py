@@ -1,4 +1,4 @@
-"""Processes on one file wake each other; those that cannot are found out by a look at the file."""
+"""Processes on one file wake each other. A look at the file finds processes that cannot."""
 
 import asyncio
 import os
@@ -134,7 +134,7 @@ async def test_a_frozen_listener_holds_nobody_up(
     storage: Storage, listener: "subprocess.Popen[bytes]"
 ) -> None:
     listener.send_signal(signal.SIGSTOP)
-    # More than the system keeps for a socket that nobody reads.
+    # More than the system keeps for a socket without a reader.
     for _ in range(600):
         await enqueue_one(storage)
     assert len(sockets_of(storage)) == 1
@@ -224,7 +224,7 @@ async def test_a_listener_that_comes_within_a_tick_of_the_folders_clock_is_rung(
             one = WakeSocket.open(file, lambda news: heard.append(news[0][0]))
             assert one is not None
             listening.append(one)
-            # Both came at the same time, as the folder has it.
+            # Both came at the same time, by the clock of the folder.
             os.utime(folder_of(file), ns=(soon, soon))
             _send_from_elsewhere(sender, [(f"queue:{number}", 1)])
             await wait_until(

@@ -1,1 +1,1 @@
-"""A model of the job store in plain Python, and a machine that holds a store against it."""
+"""A model of the job store in plain Python, and a machine that compares a store with the model."""

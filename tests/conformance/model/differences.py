@@ -7,7 +7,7 @@ from msgspec import Struct
 
 
 def difference(expected: Any, found: Any, path: str = "") -> str | None:
-    """Where and how ``found`` differs from ``expected``; None when they are equal."""
+    """Return where and how ``found`` differs from ``expected``. None when they are equal."""
     if expected == found:
         return None
     inside = None

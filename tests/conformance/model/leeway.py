@@ -1,7 +1,7 @@
-"""What the contract leaves open, and how answers that may differ are made comparable.
+"""The freedom that the contract leaves, and how answers that may differ are made comparable.
 
-Everything else must be the same to the microsecond. Whoever adds to this list weakens the test
-for every backend, so each entry names the sentence of the contract it stands on.
+Everything else must be the same to the microsecond. Each entry weakens the test for every backend,
+and so names the sentence of the contract that allows it.
 """
 
 from collections.abc import Callable, Container, Sequence
@@ -45,7 +45,7 @@ class Leeway:
             kept = [each for each in answer if self._is_told(each)]
             return [self._plain(each) for each in sorted(kept, key=_IN_ANY_ORDER[method])]
         if method == "jobs.events" and isinstance(answer, list):
-            # Newest first; of one instant in any order.
+            # Newest first. Jobs of one instant come in any order.
             return sorted(answer, key=_of_one_instant) if _is_newest_first(answer) else answer
         if method == "procs.due_kinds" and isinstance(answer, dict):
             return {name: kinds for name, kinds in answer.items() if not self._is_vague(name)}
@@ -64,7 +64,7 @@ class Leeway:
                     queues={
                         name: replace(beat, next_due_in=None) if self._is_vague(name) else beat
                         for name, beat in answer.queues.items()
-                        # "It must register again": what a lapsed pod declared is void.
+                        # "It must register again": the declarations of a lapsed pod are void.
                         if answer.lease_held
                     },
                     handovers=answer.lease_held
@@ -86,7 +86,7 @@ class Leeway:
         if job is None:
             return shown
         if job.may_be_held:
-            # A claim need not meet every job of a kind that nobody knows.
+            # A claim need not meet every job of an unknown kind.
             shown = replace(shown, hold=None)
         expiry = job.result_expires_at
         if isinstance(shown, Job) and expiry is not None and expiry <= self._world.now:
@@ -95,7 +95,7 @@ class Leeway:
         return shown
 
     def _of_name(self, name: str, value: Any) -> Any:
-        """One queue's counts, or one job."""
+        """Normalise one queue's counts, or one job."""
         if not isinstance(value, QueueCounts) or not self._is_vague(name):
             return self._plain(value)
         fields = asdict(value)
@@ -108,16 +108,16 @@ class Leeway:
         return QueueCounts(**fields)
 
     def _is_vague(self, queue: str) -> bool:
-        """Whether some waiting job may be held or not, or has expired and is still there."""
+        """Return whether some waiting job may be held or not, or has expired and is still there."""
         return any(
             job.may_be_held or (job.status in WAITING and self._world.is_expired(job))
             for job in self._world.of_queue(queue)
         )
 
     def _has_news(self, queues: Container[str]) -> bool:
-        """Whether some parent of the pod's queues has news that somebody waits for.
+        """Return whether a parent of the pod's queues has a handover that a child waits for.
 
-        Beside such news there may be some for children that have ended or gone, or not. "A store
+        Beside such handovers there may be others, for children that have ended or gone. "A store
         may also tell of other queues."
         """
         jobs = self._world.jobs
@@ -127,7 +127,7 @@ class Leeway:
         )
 
     def _is_told(self, each: Any) -> bool:
-        """Whether somebody still waits for the news."""
+        """Return whether a child still waits for the handover."""
         if not isinstance(each, Handover):
             return True
         child = self._world.jobs.get(each.child_id)

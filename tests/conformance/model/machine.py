@@ -1,4 +1,4 @@
-"""The machine: every rule there is, what must hold after each step, and how a program ends.
+"""The machine: all rules, the invariants after each step, and the end of a program.
 
 Hypothesis draws for each program which rules it may use at all, so some are about little but
 leases, others about little but keys.
@@ -69,7 +69,7 @@ class StoreMachine(Deletions, Lives):
         self._tokens = {job.id: job.token for job in jobs.values()}
 
     def _look_at_one_thing_more(self) -> None:
-        """After each step at another, so that a difference shows before it is overwritten."""
+        """Look at another thing after each step: a difference shows before an overwrite."""
         looks = (*_READS, *(("jobs.events", name) for name in QUEUES))
         self._looks += 1
         read, *about = looks[self._looks % len(looks)]
@@ -104,14 +104,14 @@ class StoreMachine(Deletions, Lives):
             self.do("jobs.events", queue=name, limit=1_000)
 
     def _everybody_is_well(self) -> None:
-        """One pod that knows everything, no pause, nobody else alive."""
+        """Leave one pod that knows everything, no pause, and no other live pod."""
         self.clock.advance(LEASE)
         for name in QUEUES:
             self.do("config.set_paused", name, False) if name in self.world.queues else None
         self._last = self.new_pod(kinds=(*KINDS, ODD_KIND, "tests.other"))
 
     def _all_work_ends(self) -> None:
-        """Bounded: a job fails no more, so it needs one claim after its last owner is gone."""
+        """Run all jobs to their ends: none fails any more, so each needs one further claim."""
         for _ in range(_ROUNDS):
             self.look_for_stale()
             self.bring_back(REVIVALS["again"])
@@ -130,7 +130,8 @@ class StoreMachine(Deletions, Lives):
         """Jobs that wait for an operator because of an edge on hold do not count."""
         jobs = self.world.jobs
         stuck = {job.id for job in jobs.values() if job.view().held_by}
-        # Nor do those that wait for them, or for a parent that was deleted while they were told.
+        # Jobs that wait for those do not end either, nor children of a parent deleted before its
+        # handover.
         while more := {
             job.id
             for job in jobs.values()
@@ -140,7 +141,7 @@ class StoreMachine(Deletions, Lives):
         return [job.id for job in jobs.values() if job.status in ACTIVE and job.id not in stuck]
 
     def _slots_are_in_full_use(self) -> None:
-        """One pod alive: it leads, and two rounds give it every slot there is."""
+        """Expect that one pod alone leads, and gets every slot within two rounds."""
         self.clock.advance(LEADER_LEASE)
         self.beat(self._last, [])
         assert self.lead_as(self._last.host_id).host_id == self._last.host_id

@@ -1,7 +1,7 @@
-"""Who takes part in a run: real stores and the reference, all asked the same.
+"""Participants of a run: real stores and the reference, all asked the same.
 
-Stores make values up: epochs, versions, numbers of handovers, cursors. A program names such a
-value by the number of the call that returned it, and every participant knows what its own store
+Stores make values up: epochs, versions, numbers of handovers, cursors. A program names such a value
+by the number of the call that returned it, and every participant knows which value its own store
 returned then. So one program means the same to all of them.
 """
 
@@ -25,13 +25,13 @@ from tests.support.backends import BACKENDS, VARIANTS, forget
 
 
 class Raised(Struct, frozen=True):
-    """A call that was refused, and how. Its text is for people."""
+    """A refused call, and the kind of refusal. The text is for people."""
 
     error: str
 
 
 class Names:
-    """One participant's made-up values, by the call that returned them."""
+    """Made-up values of one participant, by the call that returned them."""
 
     def __init__(self) -> None:
         self._own: dict[Hashable, Any] = {}
@@ -41,7 +41,7 @@ class Names:
         self._call = number
 
     def given(self, value: Any) -> Any:
-        """An answer, its made-up values replaced by the number of this call."""
+        """Return an answer with its made-up values replaced by the number of this call."""
         match value:
             case list():
                 value = [self.given(each) for each in value]
@@ -67,7 +67,7 @@ class Names:
         return self._call
 
     def asked(self, value: Any) -> Any:
-        """An argument as this participant's own store understands it."""
+        """Return an argument as this participant's own store understands it."""
         match value:
             case PodLease():
                 return replace(value, epoch=self._own[value.host_id, int(value.epoch)])
@@ -144,7 +144,7 @@ class Tried(Participant):
         await self._stack.aclose()
 
     async def reconnect(self) -> None:
-        """What a process keeps in memory is lost, what it was told is durable stays."""
+        """Reopen the store: memory of the process is lost, acknowledged writes stay."""
         await self.close()
         self._stack = AsyncExitStack()
         await self.open()
@@ -167,11 +167,11 @@ class Tried(Participant):
         return self._names.given(answer)
 
     async def sweep(self) -> None:
-        """A process that had enqueued in a queue before it was deleted may have to list it."""
+        """Sweep: a queue in use by another process may have to be listed after its deletion."""
         await self._bundles[0].jobs.sweep(1_000)
 
     async def _check_fleet_version(self, leadership: Leadership) -> None:
-        """A fleet version that was seen before means the allocations seen with it."""
+        """Expect that a fleet version seen before means the allocations seen with it."""
         now = await self._bundles[0].procs.allocations()
         seen = self._fleets.setdefault(leadership.fleet_version, now)
         assert seen == now, f"{self.name}: allocations changed under one fleet version"

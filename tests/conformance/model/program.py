@@ -43,7 +43,7 @@ queue = st.sampled_from(QUEUES)
 
 
 class Program(RuleBasedStateMachine):
-    """What a program knows while it runs. Subclasses add rules; a test names the backends."""
+    """The state of a program while it runs. Subclasses add rules, and a test names the backends."""
 
     loop: ClassVar[asyncio.AbstractEventLoop]
     backends: ClassVar[tuple[str, ...]]
@@ -77,15 +77,15 @@ class Program(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         with self._stack:
-            # A program that has failed already must not fail once more on what is left of it.
+            # A program that has failed already must not fail once more on its remains.
             if sys.exc_info()[0] is None:
                 self.finish()
 
     def finish(self) -> None:
-        """What must hold at the end of every program. Rules' modules add to it."""
+        """Check the invariants at the end of every program. Modules of rules add to them."""
 
     def _wait(self, call: Callable[..., Coroutine[Any, Any, T]], *arguments: Any) -> T:
-        # Not a portal: its two hops between threads would take longer than the calls.
+        # Not a portal: two hops between threads would take longer than the calls.
         return self.loop.run_until_complete(call(*arguments))
 
     # -- calls
@@ -102,13 +102,13 @@ class Program(RuleBasedStateMachine):
             if came_back:
                 self._wait(tried.sweep)
         if self.world.removed > removed:
-            # An id is not enqueued again in the instant in which its job goes: tokens rely on it.
+            # An id is not enqueued again in the instant in which its job goes: tokens rely on that.
             self.clock.advance(_AFTER_REMOVAL)
         self.after_call()
         return expected
 
     def after_call(self) -> None:
-        """What must hold after every single call."""
+        """Check the invariants after every single call."""
 
     def _compare(self, name: str, method: str, expected: Any, found: Any) -> None:
         wanted = self._leeway.normal(method, expected)
@@ -137,7 +137,7 @@ class Program(RuleBasedStateMachine):
     # -- what a program makes up
 
     def new_id(self) -> str:
-        """The next of a fixed row of ids, the same in every run; not in ascending order."""
+        """Return the next of a fixed row of ids, the same in every run, not in ascending order."""
         self._made += 1
         return f"{(self._made * 7_919) % 100_003:026d}"
 
@@ -146,7 +146,7 @@ class Program(RuleBasedStateMachine):
         return items[number % len(items)]
 
     def live_leases(self) -> list[PodLease]:
-        """In the program's own names; each pod's newest lease, if it has not run out."""
+        """Return each pod's newest lease if it has not run out, in the program's own names."""
         newest = {lease.host_id: lease for lease in self.leases}
         live = {pod.pod.host_id for pod in self.world.live_pods()}
         return [lease for host_id, lease in newest.items() if host_id in live]

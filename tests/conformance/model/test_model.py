@@ -1,8 +1,8 @@
-"""Every backend against the model, alone and all together.
+"""All backends against the model, alone and together.
 
 ``FORGE_MODEL_EXAMPLES`` sets how many programs are tried, ``FORGE_MODEL_STEPS`` how long each may
-get; with ``FORGE_MODEL_SHRINK=0`` the first failing program is reported, not the shortest found.
-A failure prints the program and a line ``FORGE_MODEL_REPLAY=...`` that runs this one again.
+get. With ``FORGE_MODEL_SHRINK=0`` the first failing program is reported, not the shortest found. A
+failure prints the program and a line ``FORGE_MODEL_REPLAY=...`` that runs this one again.
 """
 
 import asyncio
@@ -71,5 +71,5 @@ def test_a_store_does_it_on_every_way(variant: str) -> None:
 
 @pytest.mark.timeout(_SHRINKING + _EXAMPLES * 8)
 def test_all_stores_do_the_same() -> None:
-    """One program, step by step on every backend and the model."""
+    """Run a program step by step on every backend and the model."""
     _run(tuple(sorted(BACKENDS)), max(_EXAMPLES // 2, 1))

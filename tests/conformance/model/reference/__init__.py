@@ -1,8 +1,8 @@
-"""What a store is believed to be: dicts, and the rules of the protocols' prose.
+"""The expected state of a store: dicts, and the rules of the protocols' prose.
 
-Written as plainly as it can be: no indexes, no batches, no concurrency, no import of a store.
-The methods are those of the four protocols, without ``async``. Whatever a real store answers must
-be what this answers, apart from what ``tests.conformance.model.leeway`` names.
+Written as plainly as possible: no indexes, no batches, no concurrency, no import of a store. The
+methods are those of the four protocols, without ``async``. The answers of a real store must be
+equal, apart from the list in ``tests.conformance.model.leeway``.
 """
 
 from forge_jobs.clock import ManualClock

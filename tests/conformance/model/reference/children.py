@@ -1,4 +1,4 @@
-"""How the news of a parent's end reaches its children."""
+"""Handovers: how the end of a parent reaches its children."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ from tests.conformance.model.reference.state import World
 
 
 def handovers(world: World) -> list[Handover]:
-    """Those that can still be told."""
+    """Return the handovers that can still be delivered."""
     return [each for each in world.handovers if _can_be_told(world, each)]
 
 

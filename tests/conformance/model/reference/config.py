@@ -97,7 +97,7 @@ class ReferenceConfig:
         )
 
     def _leaked(self, scope: str) -> ModelBucket:
-        """The bucket as it is now."""
+        """Return the bucket as of now."""
         if scope not in self._world.buckets:
             raise NotFound(f"there is no rate limit {scope!r}")
         bucket = self._world.buckets[scope]

@@ -144,7 +144,7 @@ class ReferenceCron:
             known.last_fired_at = firing.fired_at
 
     def _put_in(self, jobs: Sequence[NewJob]) -> list[tuple[EnqueueOutcome, bool]]:
-        """Per job what came of it, and whether it is one that was not there before."""
+        """Return the outcome of each job, and whether the job is new."""
         before = set(self._world.jobs)
         outcomes = enqueue(self._world, jobs)
         return [
@@ -167,7 +167,7 @@ class ReferenceCron:
 def _next_of_edited(
     known: ModelSchedule, spec: ScheduleSpec, next_at: datetime | None
 ) -> datetime | None:
-    """What may have been missed stays, unless the times are others now."""
+    """Return the next time: a missed occurrence stays, unless the times are others now."""
     if known.paused:
         return None
     if known.next_at is not None and known.spec.has_times_of(spec):

@@ -1,4 +1,4 @@
-"""How claims end: finalize, release, revive; and how waiting jobs end."""
+"""Ends of claims: finalize, release, revive. Ends of waiting jobs."""
 
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
@@ -150,7 +150,7 @@ def _cool_down(world: World, name: str, cooldown: Cooldown) -> None:
 
 
 def end_waiting(world: World, jobs: Iterable[ModelJob], cause: Cause) -> None:
-    """Cancel jobs that nobody runs."""
+    """Cancel jobs that no handler runs."""
     for job in jobs:
         job.status, job.cause = JobStatus.CANCELLED, cause
         job.finished_at = world.now
@@ -178,7 +178,7 @@ def settle_if_last(world: World, child: ModelJob) -> None:
 def tell_children(
     world: World, parent_id: JobId, status: JobStatus, *, removed: bool = False
 ) -> None:
-    """Write the news for every child whose edge to this parent has not settled."""
+    """Write a handover for every child whose edge to this parent has not settled."""
     for child in sorted(world.jobs.values(), key=lambda job: job.id):
         edge = child.edges.get(parent_id)
         if edge is None or edge.link not in {LIVE, TOLD}:

@@ -24,7 +24,7 @@ def enqueue(world: World, requests: Sequence[NewJob]) -> list[EnqueueOutcome]:
 
 
 class _Call:
-    """What one call has accepted so far."""
+    """Requests that one call has accepted so far."""
 
     def __init__(self, world: World) -> None:
         self.accepted: dict[JobId, NewJob] = {}
@@ -39,7 +39,7 @@ class _Call:
             assert request.unique is not None
             if request.unique.mode == "error":
                 raise Conflict(f"the key is held by {holder}")
-            # Whoever names the dropped request as a parent means the job that holds its key.
+            # A request with the dropped request as a parent means the job that holds the key.
             self._stands_for[request.id] = holder
             return EnqueueOutcome(holder, deduplicated=True)
         self.accepted[request.id] = request
@@ -73,7 +73,7 @@ class _Call:
         return stored.id if stored else None
 
     def parents(self, request: NewJob) -> dict[JobId, str]:
-        """Parent -> what its failure means."""
+        """Return each parent -> the consequence of its failure."""
         found: dict[JobId, str] = {}
         order = list(self.accepted)
         for after in request.after:

@@ -160,7 +160,7 @@ class ReferenceJobs:
         )
 
     def roll_up(self, limit: int) -> int:
-        """How many rows that takes is the store's affair; the sums stay."""
+        """Roll up. The number of rows is the store's affair, and the sums stay."""
         return 0
 
     def cleanup(self, limit: int, kept: Kept) -> int:
@@ -168,7 +168,7 @@ class ReferenceJobs:
         operators.cleanup(self._world, limit, kept)
         return 0
 
-    # Last, because the name hides the builtin from the annotations below it.
+    # Last, because the name hides the builtin from the annotations below.
 
     def list(self, which: JobFilter, *, cursor: str | None = None, limit: int = 50) -> Page:
         return operators.list_jobs(self._world, which, cursor, limit)

@@ -1,4 +1,4 @@
-"""What operators do to jobs, one or all that match; and what time does to them."""
+"""Verbs of operators, on one job or all that match, and the effects of time."""
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -23,7 +23,7 @@ from tests.conformance.model.reference.state import (
 )
 
 Verb = Callable[[World, ModelJob], "Refusal | bool"]
-"""True: changed. False: its owner was asked."""
+"""True: changed. False: the owner was asked."""
 
 
 def matching(world: World, which: JobFilter) -> list[ModelJob]:
@@ -92,7 +92,7 @@ def delete(world: World, job: ModelJob) -> Refusal | bool:
 
 
 def remove(world: World, job: ModelJob) -> None:
-    """Those who still wait for it learn how it ended, or that it never will."""
+    """Remove a job. Children that still wait learn how the job ended, or that it never will."""
     status = job.status if job.is_finished else JobStatus.CANCELLED
     tell_children(world, job.id, status, removed=True)
     world.remove(job)
@@ -127,7 +127,7 @@ def requeue(world: World, job: ModelJob) -> Refusal | bool:
 
 
 def _again(world: World, parent_id: JobId, edge: Edge) -> EdgeState | None:
-    """What an edge is worth when its child is requeued."""
+    """Return the state of an edge when its child is requeued."""
     parent = world.jobs.get(parent_id)
     if parent is None and edge.link == LEFT:
         return edge.state
@@ -274,7 +274,7 @@ def _overdue(
     ended.sort(reverse=True)
 
     def kept_for(place: int) -> timedelta:
-        # A row stays for a minute, so that a repeat of its end is recognised.
+        # A row stays for a minute, so that a repeat of the end is recognised.
         return MINUTE if most is not None and place >= most else max(age, MINUTE)
 
     return [

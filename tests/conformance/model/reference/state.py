@@ -1,4 +1,4 @@
-"""What a store holds, as plain Python: a few dataclasses in dicts."""
+"""The contents of a store, as plain Python: a few dataclasses in dicts."""
 
 import json
 from collections import Counter
@@ -33,10 +33,11 @@ LIVE, TOLD, LEFT, CUT = "live", "told", "left", "cut"
 
 @dataclass
 class Edge:
-    """What a child knows of one parent, and what the parent knows of the child.
+    """The state of a dependency, in the child and in the parent.
 
-    ``link``: live when the parent's next end is news, told until such news are delivered, left
-    when the parent was removed and they are not, cut when there is nothing more to tell.
+    ``link``: live when the parent's next end makes a handover, told until such a handover is
+    delivered, left when the parent was removed before that, cut when there is nothing more to
+    deliver.
     """
 
     on_failure: str
@@ -48,7 +49,7 @@ class Edge:
         return self.link in {TOLD, LEFT}
 
     def hear(self, state: EdgeState) -> None:
-        """News are delivered."""
+        """Deliver a handover."""
         self.state = state
         was_told = self.link == TOLD
         self.link = LIVE if was_told and state is not EdgeState.SETTLED else CUT
@@ -85,7 +86,7 @@ class ModelJob:
     errors: tuple[ErrorRecord, ...] = ()
     edges: dict[JobId, Edge] = field(default_factory=dict)
     may_be_held: bool = False
-    """A claim may have put it on hold, or not: the contract leaves that to the store."""
+    """True: a claim may have put the job on hold, or not. The contract leaves that to the store."""
 
     @property
     def id(self) -> JobId:
@@ -163,7 +164,7 @@ class ModelJob:
 
 @dataclass
 class ModelPod:
-    """A registered pod. ``slots``: its declared queues, none of them granted at first."""
+    """A registered pod. ``slots``: the declared queues, none of them granted at first."""
 
     pod: Pod
     epoch: str
@@ -220,7 +221,7 @@ class ModelLeader:
 
 @dataclass
 class World:
-    """Everything one store holds, and the few questions that everybody asks of it."""
+    """Everything one store holds, and the queries that all modules use."""
 
     clock: ManualClock
     jobs: dict[JobId, ModelJob] = field(default_factory=dict)
@@ -258,7 +259,7 @@ class World:
         return self.queues.setdefault(name, ModelQueue(name))
 
     def forget(self, queue: ModelQueue) -> None:
-        """What pods whose lease has run out declared is void."""
+        """Void the declarations of pods whose lease has run out."""
         del self.queues[queue.name]
         self.forgotten.add(queue.name)
         for pod in self.pods.values():
@@ -301,7 +302,7 @@ class World:
         return job.expires_at is not None and job.expires_at <= self.now
 
     def waiting(self, queue: str) -> list[ModelJob]:
-        """What was due some time, also when it has expired since."""
+        """Return the jobs that were due at some time, including those that have expired since."""
         return [
             job
             for job in self.of_queue(queue)
@@ -309,7 +310,7 @@ class World:
         ]
 
     def due(self, queue: str) -> list[ModelJob]:
-        """What could be claimed, were its kind known, in the order of claims."""
+        """Return the jobs that could be claimed, were their kinds known, in the order of claims."""
         found = [job for job in self.waiting(queue) if not self.is_expired(job)]
         return sorted(found, key=lambda job: (job.request.priority, job.due_at, job.id))
 

@@ -1,1 +1,1 @@
-"""What a program may do, theme by theme."""
+"""Rules of a program, theme by theme."""

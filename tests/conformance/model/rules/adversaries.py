@@ -35,7 +35,7 @@ AGAIN = REVIVALS["again"]
 class OwnershipAdversaries(Pods, Producers, Workers, Reaper, Operators):
     @rule(name=queue, how=ending)
     def zombie(self, name: str, how: str) -> None:
-        """A pod freezes, others revive and claim its jobs, then it ends them, twice."""
+        """Freeze a pod, let others revive and claim its jobs, then let the pod end them, twice."""
         self.stock(name)
         frozen_pod = self.new_pod()
         frozen = self.take(name, frozen_pod, 2, 2)
@@ -50,7 +50,7 @@ class OwnershipAdversaries(Pods, Producers, Workers, Reaper, Operators):
 
     @rule(name=queue, meanwhile=st.sampled_from(["end", "cancel", "beat", "release", "start"]))
     def reap_race(self, name: str, meanwhile: str) -> None:
-        """Something happens to stale claims between the reaper's scan and its write."""
+        """Change stale claims between the reaper's scan and the write."""
         self.stock(name)
         lease = self.new_pod()
         claims = self.take(name, lease, 2, 2)
@@ -68,7 +68,7 @@ class OwnershipAdversaries(Pods, Producers, Workers, Reaper, Operators):
 
     @rule(name=queue)
     def late_claim(self, name: str) -> None:
-        """A reaper sleeps after its scan; its claims are revived, claimed and stale again."""
+        """Let a reaper sleep after a scan, while claims are revived, claimed and stale again."""
         self.stock(name)
         self.take(name, self.new_pod(), 2, 2)
         self.clock.advance(LEASE)
@@ -94,7 +94,7 @@ class OwnershipAdversaries(Pods, Producers, Workers, Reaper, Operators):
 
     @rule(name=queue, ahead=st.integers(1, 4), rounds=st.integers(1, 3))
     def crash_loop(self, name: str, ahead: int, rounds: int) -> None:
-        """Every owner dies; a pod then asks for work to hold ahead."""
+        """Let every owner die. Then a pod asks for work to hold ahead."""
         self.stock(name)
         for _ in range(rounds):
             self.take(name, self.new_pod(), 2, 2)
@@ -105,7 +105,7 @@ class OwnershipAdversaries(Pods, Producers, Workers, Reaper, Operators):
 
     @rule(name=queue, how=st.sampled_from(["dead", "failed at once", "done"]))
     def unique_storm(self, name: str, how: str) -> None:
-        """One key is freed, taken again, and asked back by a requeue."""
+        """Free one key, take it again, and ask for it back by a requeue."""
 
         def keyed() -> None:
             self.put_in([self.new_request(name, unique=Unique("a")) for _ in range(2)])
@@ -123,7 +123,7 @@ class OwnershipAdversaries(Pods, Producers, Workers, Reaper, Operators):
 
     @rule(name=queue)
     def kind_that_nobody_knows(self, name: str) -> None:
-        """Such a job is put aside once, and comes back with the pod that knows it."""
+        """Put such a job aside once. The job comes back with a pod that knows the kind."""
         job = self.new_request(name, kind=ODD_KIND, priority=-1)
         self.put_in([job, self.new_request(name, priority=-1)])
         self.take(name, self.new_pod(), 1, 1)
@@ -137,7 +137,7 @@ class OwnershipAdversaries(Pods, Producers, Workers, Reaper, Operators):
 class SharingAdversaries(Pods, Producers, Workers, Children, Coordination, Schedules, Operators):
     @rule(order=st.permutations(["dead", "done"]), hows=st.lists(action, min_size=2, max_size=2))
     def family(self, order: list[str], hows: list[str]) -> None:
-        """Parents end in any order while their news is read early, late and twice."""
+        """End parents in any order while their handovers are read early, late and twice."""
         parents = [self.new_request(name, priority=-1) for name in QUEUES]
         edges = tuple(After(each.id) for each in parents)
         child = self.new_request("q", after=edges)
@@ -152,7 +152,7 @@ class SharingAdversaries(Pods, Producers, Workers, Children, Coordination, Sched
 
     @rule()
     def leader_freeze(self) -> None:
-        """A leader sleeps past its lease; another leads; the first goes on where it was."""
+        """Let a leader sleep past its lease and another lead. Then the first one goes on."""
         old, new = self.new_pod(), self.new_pod()
         standing = self.lead_as(old.host_id)
         if standing.host_id != old.host_id:
@@ -189,7 +189,7 @@ class SharingAdversaries(Pods, Producers, Workers, Children, Coordination, Sched
         self.share_out()
 
     def share_out(self) -> None:
-        """One round of a coordinator."""
+        """Make one round of a coordinator."""
         self.do("procs.allocate", plan_allocations(self.read_allocations()))
 
 

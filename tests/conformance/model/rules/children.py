@@ -1,4 +1,4 @@
-"""News of ended parents reach their children, late, twice and in any order."""
+"""Handovers of ended parents reach their children, late, twice and in any order."""
 
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
@@ -13,7 +13,7 @@ class Children(Program):
     def read_news(self) -> list[Handover]:
         read: list[Handover] = self.do("jobs.handovers", 1_000)
         told = {(each.child_id, each.parent_id) for each in read}
-        # What another has read before may still be delivered by it.
+        # A program may still deliver a handover that another has read before.
         self.news = [e for e in self.news if (e.child_id, e.parent_id) not in told] + read
         return read
 

@@ -20,13 +20,13 @@ _AGAIN = ("enqueue", "register", "deploy", "edit", "fire")
 class Deletions(Instants):
     @rule(name=st.sampled_from([*QUEUES, _NOBODYS]))
     def delete_queue(self, name: str) -> None:
-        """Whatever is in it, and whoever declares it."""
+        """Delete a queue with any content, whichever pods declare it."""
         self.do("config.delete_queue", name)
         self.do("config.queues")
 
     @rule(name=queue, last=st.sampled_from(_LAST_JOBS))
     def queue_with_one_job_is_not_deleted(self, name: str, last: str) -> None:
-        """No pod is there; a job is the last thing in the queue, and then it goes."""
+        """Expect a refusal while one job is left in the queue, and then remove the job."""
         self._empty(name)
         lease = self.new_pod()
         self.stock(name)
@@ -46,7 +46,7 @@ class Deletions(Instants):
 
     @rule(name=queue, again=st.sampled_from(_AGAIN), same_pod=st.booleans())
     def queue_comes_back(self, name: str, again: str, same_pod: bool) -> None:
-        """Its last pod keeps it until the very end of its lease; later it is as new."""
+        """Keep a queue until the very end of its last pod's lease. Later the queue is as new."""
         self._empty(name)
         lease = self.new_pod()
         self.do("config.set_queue", name, QueueChange(max_workers=2))
@@ -101,7 +101,7 @@ class Deletions(Instants):
 
     @rule(name=name_of, to=queue)
     def schedule_comes_back(self, name: str, to: str) -> None:
-        """Not by the code that declares it, but by an edit, and then as new."""
+        """Expect that an edit brings a schedule back as new, and that code does not."""
         self.edit_schedule(name, to, overlap=True)
         self.trigger(name, None)
         self.pause_schedule(name, paused=True)
@@ -124,7 +124,7 @@ class Deletions(Instants):
 
     @rule(name=scope, by_operator=st.booleans())
     def rate_limit_comes_back(self, name: str, by_operator: bool) -> None:
-        """Full and with no line before it, whatever was missing from it."""
+        """Expect a full bucket with no line before it, whatever was missing before."""
         self.set_rate_limit(name, RateLimit(3, 5 * SECOND))
         self.do("config.drain_tokens", name)
         self.do("config.take_turns", name, [1, 1], 60 * SECOND)

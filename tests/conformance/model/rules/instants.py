@@ -1,7 +1,7 @@
-"""Time stops a microsecond before something is to happen, and at that very instant.
+"""Time stops a microsecond before an event, and at that very instant.
 
-A limit that is off by a microsecond shows nowhere else: the steps of time of the other rules
-pass over it.
+A limit that is off by a microsecond shows nowhere else: the steps of time of the other rules pass
+over it.
 """
 
 from collections.abc import Callable
@@ -100,7 +100,7 @@ class Instants(Adversaries, Bookkeeping):
 
     @rule(name=queue, beats=st.booleans())
     def lease_runs_out(self, name: str, beats: bool) -> None:
-        """What a pod with a lease may do, it may do until its very end, and not then."""
+        """Expect that the rights of a lease last until its very end, and not at its end."""
         self.put_in([self.new_request(name, priority=-1) for _ in range(2)])
         lease = self.new_pod()
         self.share_out()
@@ -144,7 +144,7 @@ class Instants(Adversaries, Bookkeeping):
 
     @rule(name=queue)
     def pause_is_not_shortened(self, name: str) -> None:
-        """Two jobs are throttled together; the longer pause and the higher level stay."""
+        """Throttle two jobs together: the longer pause and the higher level stay."""
         self.do("config.clear_cooldown", name)
         self.put_in([self.new_request(name, priority=-1) for _ in range(3)])
         claims = self.take(name, self.new_pod(), 3, 3)
@@ -189,7 +189,7 @@ class Instants(Adversaries, Bookkeeping):
 
     @rule()
     def term_ends(self) -> None:
-        """Another pod leads from the very instant on, with a term of its own."""
+        """Expect that another pod leads from the very instant on, with a new term."""
         holder, other = self.new_pod(), self.new_pod()
         standing = self.lead_as(holder.host_id)
         lease = standing.remaining
@@ -225,7 +225,7 @@ class Instants(Adversaries, Bookkeeping):
 
     @rule(limit=st.sampled_from([1, 2, 1_000]))
     def minute_closes(self, limit: int) -> None:
-        """What counts in a minute that is not closed must not be folded; sums never change."""
+        """Expect that the counts of an open minute are not folded, and that sums never change."""
         passed = timedelta(microseconds=to_us(self.clock.now()) % 60_000_000)
 
         def look() -> None:

@@ -1,7 +1,7 @@
-"""Whole lives of jobs, told twice and late: claims, ends, keys, families and operators' verbs.
+"""Whole lives of jobs, with repeats and late calls: claims, ends, keys, families, operators.
 
-As the adversaries' steps, these bring what they need with them, so that a rule which is drawn
-once has seen its subject once.
+As the adversaries' steps, these bring what they need with them, so that a rule which is drawn once
+has seen its subject once.
 """
 
 from datetime import timedelta
@@ -51,7 +51,7 @@ class Lives(Adversaries):
 
     @rule(name=queue, hows=st.lists(ending, min_size=2, max_size=4), ahead=st.booleans())
     def life(self, name: str, hows: list[str], ahead: bool) -> None:
-        """One job is claimed and ended again and again; each end is told twice, once late."""
+        """Claim and end one job again and again. Each end is sent twice, once late."""
         [job] = self._plain(name, 1)
         past: list[Claim] = []
         for how in hows:
@@ -81,7 +81,7 @@ class Lives(Adversaries):
 
     @rule(name=queue, workers=st.integers(0, 1), asked=st.booleans())
     def hand_back(self, name: str, workers: int, asked: bool) -> None:
-        """What is released has its place, and a token of its own the next time."""
+        """Expect that a released job keeps its place, and has a new token the next time."""
         self._plain(name, 2)
         lease = self.new_pod()
         claims = self.take(name, lease, 2, workers)
@@ -100,7 +100,7 @@ class Lives(Adversaries):
 
     @rule(name=queue, how=ending, others=ending, started=st.booleans())
     def asked_to_cancel(self, name: str, how: str, others: str, started: bool) -> None:
-        """An end that comes after the wish; a batch with another that nobody asked."""
+        """End a job after the wish to cancel it, in a batch with a job without such a wish."""
         self._plain(name, 3)
         lease = self.new_pod()
         claims = self.take(name, lease, 3, 3)
@@ -120,7 +120,7 @@ class Lives(Adversaries):
 
     @rule(name=queue, how=st.sampled_from(sorted(REVIVALS)))
     def revival(self, name: str, how: str) -> None:
-        """Brought back by a reaper; the late end of the former owner is refused."""
+        """Revive a job, and expect that the late end of the former owner is refused."""
         self._plain(name, 2)
         claims = self.take(name, self.new_pod(), 2, 1)
         self.operate("cancel", *(each.job_id for each in claims[:1]))
@@ -155,7 +155,7 @@ class Lives(Adversaries):
 
     @rule(name=queue, how=ending)
     def key_of_a_life(self, name: str, how: str) -> None:
-        """A key is held as long as its job may run, and by its id before all."""
+        """Expect that a key is held while its job may run, and that the id comes first."""
         [job] = self._plain(name, 1, unique=Unique("once"))
         claims = self.take(name, self.new_pod(), 1, 1)
         self.put_in([self.new_request(name, unique=Unique("once"))])
@@ -191,7 +191,7 @@ class Lives(Adversaries):
 
     @rule(act=st.sampled_from(["list", "cancel", "delete"]), limit=st.integers(1, 3))
     def tags(self, act: str, limit: int) -> None:
-        """Tags are whole words, also those with quotes; queues are visited one and all."""
+        """Expect that tags are whole words, also with quotes, and that all queues are visited."""
         self.put_in(
             [
                 self.new_request(QUEUES[place % 2], tags=tags, kind=KINDS[place % 2])
@@ -221,7 +221,7 @@ class Lives(Adversaries):
         act=st.sampled_from(["settle", "cancel", "hold"]),
     )
     def child(self, name: str, how: str, policy: Any, act: Any) -> None:
-        """A parent ends, is requeued, deleted; its child hears of each end once."""
+        """End, requeue and delete a parent. The child hears of each end once."""
         lease = self.new_pod()
         [parent] = self._plain(name, 1)
         child = self.new_request("r", after=(After(parent.id, policy),))
@@ -243,7 +243,7 @@ class Lives(Adversaries):
 
     @rule(name=queue, count=st.integers(1, 3))
     def strangers(self, name: str, count: int) -> None:
-        """Kinds that nobody knows are put aside, out of the way of all later claims."""
+        """Expect that unknown kinds are put aside, out of the way of all later claims."""
         self._plain(name, count, kind=ODD_KIND)
         self._plain(name, 1)
         lease = self.new_pod()

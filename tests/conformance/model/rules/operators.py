@@ -1,4 +1,4 @@
-"""Operators change jobs and queues, one or many; time removes what is no longer kept."""
+"""Operators change jobs and queues, one or many. Time removes jobs past their retention."""
 
 from datetime import timedelta
 from typing import Any

@@ -1,4 +1,4 @@
-"""Pods come, go and fall silent; time passes."""
+"""Pods come, go and fall silent, and time passes."""
 
 from datetime import timedelta
 
@@ -40,7 +40,7 @@ class Pods(Program):
         return lease
 
     def beat_of(self, lease: PodLease, kinds: tuple[str, ...] = (COMMON,)) -> PodLease:
-        """The pod boots again under its old name."""
+        """Boot the pod again under its old name."""
         return self._admit(lease.host_id, QUEUES, kinds)
 
     @rule(
@@ -55,7 +55,8 @@ class Pods(Program):
     @rule(which=index)
     def unregister(self, which: int) -> None:
         self.do("procs.unregister", self.pick(self.leases, which))
-        # Whether the version of an allocation moves with a pod that was not in it is left open.
+        # The contract leaves open whether the version of an allocation moves with a pod outside of
+        # it.
         self.plans.clear()
 
     @rule(dead_for=st.sampled_from([timedelta(0), LEASE]))
@@ -75,7 +76,7 @@ class Pods(Program):
     @precondition(lambda self: self.leases)
     @rule()
     def reconnect(self) -> None:
-        """Every process starts again; the stores do not."""
+        """Start every process again. The stores stay."""
         self.reconnect_all()
 
     @rule()

@@ -90,14 +90,14 @@ class Producers(Program):
 
     @rule(first=queue, second=queue)
     def enqueue_to_both_queues_or_fail(self, first: str, second: str) -> None:
-        """The first is stored only when nobody holds the key of the second."""
+        """Expect that the first is stored only when no job holds the key of the second."""
         insisting = Unique("a", "error")
         self.put_in([self.new_request(first), self.new_request(second, unique=insisting)])
 
     @precondition(lambda self: self.requests)
     @rule(which=few)
     def enqueue_again(self, which: list[int]) -> None:
-        """A reply was lost; or the job was deleted since, and this is another."""
+        """Repeat an enqueue: the reply was lost, or the job was deleted since and is new."""
         again = [self.pick(self.requests, number) for number in which]
         self.put_in([each for each in again if not each.after])
 
@@ -114,7 +114,7 @@ class Producers(Program):
     def enqueue_after(
         self, name: str, parents: list[int], fails: Any, fields: dict[str, Any], key: str | None
     ) -> None:
-        """A child of known jobs and of one that comes in with it; in either queue."""
+        """Enqueue a child of known jobs and of a new one in the same call, in either queue."""
         with_it = self.new_request("q", unique=Unique(key) if key else None)
         known = {self.pick(self.requests, number).id for number in parents}
         after = [After(each, fails) for each in sorted(known & self.world.jobs.keys())]

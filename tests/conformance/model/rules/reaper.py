@@ -1,4 +1,4 @@
-"""The reaper, in two steps as it is: it reads what is stale, and later writes."""
+"""The reaper, in two steps: a read of stale claims, and later a write."""
 
 from datetime import timedelta
 

@@ -1,4 +1,4 @@
-"""Schedules are declared, edited and fired; reading and firing are two steps."""
+"""Schedules are declared, edited and fired. Reading and firing are two steps."""
 
 from datetime import datetime, timedelta
 
@@ -71,7 +71,7 @@ class Schedules(Program):
     @precondition(lambda self: self.read_schedules)
     @rule(which=few, refused=st.booleans())
     def fire_many(self, which: list[int], refused: bool) -> None:
-        """In one call, some perhaps twice; one of them perhaps with a job that is refused."""
+        """Fire in one call, some perhaps twice, and one perhaps with a job that is refused."""
         firings = [self.firing_of(self.pick(self.read_schedules, each)) for each in which]
         if refused and self.world.jobs:
             taken = self.world.jobs[self.pick(sorted(self.world.jobs), which[0])].request
@@ -83,7 +83,7 @@ class Schedules(Program):
         assert read.next_at is not None
         next_at = read.next_at
         while next_at <= self.clock.now():
-            # One job stands for all the occurrences that nobody was there to fire.
+            # One job stands for all the occurrences that no pod was there to fire.
             next_at += _EVERY * (1 + (self.clock.now() - next_at) // _EVERY)
         jobs = () if error else (self._job_of(read, read.next_at),)
         return Firing(

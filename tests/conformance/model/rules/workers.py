@@ -18,7 +18,7 @@ ending = st.sampled_from(sorted(ENDINGS))
 
 class Workers(Program):
     def demand(self, limit: int, workers: int, lease: PodLease) -> Demand:
-        """A pod asks for the kinds it published."""
+        """Return the demand of a pod for the kinds that it published."""
         pod = self.world.pods.get(lease.host_id)
         worker_ids = tuple(WorkerId(self.new_id()) for _ in range(workers))
         kinds = frozenset(pod.pod.kinds) if pod else frozenset[str]()
@@ -54,7 +54,7 @@ class Workers(Program):
 
     @rule(name=queue, which=index)
     def claim_reply_lost(self, name: str, which: int) -> None:
-        """Nobody knows of these claims but the store; a beat brings them up, and they go back."""
+        """Lose the reply of a claim: a beat finds these claims, and they go back."""
         lease = self.pick(self.leases, which)
         asked = self.demand(2, 2, lease)
         self.do("jobs.exchange", name, [], asked, lease)
@@ -67,8 +67,7 @@ class Workers(Program):
     @precondition(lambda self: self.claims)
     @rule(which=few, how=st.lists(ending, min_size=1, max_size=4), times=st.integers(1, 2))
     def finalize(self, which: list[int], how: list[str], times: int) -> None:
-        """A batch of good, lost and repeated items, each with its own end, delivered once or
-        twice."""
+        """Finalize a batch of good, lost and repeated items with various ends, once or twice."""
         items = [
             Finalization(self.pick(self.claims, number), ENDINGS[how[place % len(how)]])
             for place, number in enumerate(which)
@@ -103,7 +102,7 @@ class Workers(Program):
     @precondition(lambda self: self.claims)
     @rule(which=index)
     def act_under_a_wrong_name(self, which: int) -> None:
-        """The token is right, the queue or the pod is not; or the token was never given."""
+        """Act with the right token and a wrong queue or pod, or with an unknown token."""
         claim = self.pick(self.claims, which)
         wrong = [
             replace(claim, queue="other"),
