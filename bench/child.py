@@ -1,4 +1,4 @@
-"""A process of a bench: reads its work as a line of JSON, and tells its parent in such lines.
+"""A process of a bench: reads work as a line of JSON, and reports to the parent in such lines.
 
 Whatever a library prints goes to standard error, so that the lines stay clean.
 """
@@ -24,7 +24,7 @@ def side_class(name: str) -> type[Side]:
 
 
 def loop_factory(wanted: bool) -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """uvloop's where the side runs on it and the environment has it, else the standard one."""
+    """Return uvloop's factory where side and environment have uvloop, else None."""
     if not wanted:
         return None
     try:

@@ -19,11 +19,11 @@ TAIL = 2_000
 
 
 class ChildFailed(Exception):
-    """A process of a side ended, or took too long; ends with what it said."""
+    """A process of a side ended, or took too long. Ends with the last output."""
 
 
 class Child:
-    """One process. Entering waits until it is ready; leaving lets it stop, then kills it.
+    """A process. Entering waits until it is ready. Leaving lets it stop, then kills it.
 
     :param python: the interpreter of the side's environment
     """
@@ -60,17 +60,16 @@ class Child:
         await self._end(0.0 if error[0] else STOP_SECONDS)
 
     def go(self) -> None:
-        """Let it take its next step. Of one that has ended, :meth:`told` says so."""
+        """Let the process take the next step. If the process has ended, :meth:`told` says so."""
         assert self._process.stdin is not None
-        # What uvloop and asyncio raise for a pipe that nobody reads any more.
+        # Errors of uvloop and asyncio for a pipe without a reader.
         with suppress(RuntimeError, OSError):
             self._process.stdin.write(b"go\n")
 
     async def told(self, what: str, limit: float = STEP_SECONDS) -> dict[str, Any]:
-        """What it says next, which must be ``what``; killed when it says nothing for ``limit``
-        seconds.
+        """Return the next report, which must be ``what``. Kill the process after ``limit`` seconds.
 
-        :raises ChildFailed: it ended, or said nothing in time
+        :raises ChildFailed: the process ended, or was silent for too long
         """
         assert self._process.stdout is not None
         try:

@@ -21,7 +21,7 @@ async def pods(bench: Bench) -> None:
 
 
 async def queues(bench: Bench) -> None:
-    """One pod, a hundred slots over its queues, at least one each."""
+    """A pod with a hundred slots over the queues, at least one each."""
     for count in (1, 10, 100, 1_000):
         await bench.drain(f"{count:,} queues", bench.scaled(20_000), 100, queues=count)
 
@@ -37,7 +37,7 @@ async def schedules(bench: Bench) -> None:
 
 
 async def payloads(bench: Bench) -> None:
-    """Enqueued in bulk and drained; as many jobs as make 200 MB, within bounds."""
+    """Jobs enqueued in bulk and drained: as many as make 200 MB, within bounds."""
     for size, name in (
         (100, "100 B"),
         (1_000, "1 kB"),

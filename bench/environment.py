@@ -1,4 +1,4 @@
-"""What a figure was measured on; no figure is worth anything without it."""
+"""The machine and the software of a figure, without which no figure is worth anything."""
 
 import os
 import platform
@@ -36,7 +36,7 @@ def load() -> str:
 
 
 async def server(store: Store) -> dict[str, str]:
-    """The store's product, what a commit survives there, and its settings."""
+    """Return the store's product, the durability of a commit, and the settings."""
     async with await open_storage(await store.fresh()) as storage:
         facts = {"server": storage.server, "durability": storage.durability}
     return facts | dict(await store.settings())
@@ -58,7 +58,7 @@ def _processor() -> str:
 
 
 def _file_system(folder: Path) -> str:
-    """The mount that holds ``folder``: the one with the longest path above it."""
+    """Return the mount that holds ``folder``: the mount with the longest path above it."""
     best = ("", "unknown")
     for line in Path("/proc/mounts").read_text().splitlines():
         _, point, kind, *_ = line.split()

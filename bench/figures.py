@@ -7,8 +7,10 @@ from msgspec import Struct
 
 
 class Figure(Struct, frozen=True, kw_only=True):
-    """:param runs: one value per run, in the order they were made
-    :param target: what it should be, in words; "" where a comparison says that
+    """A figure of several runs.
+
+    :param runs: one value per run, in the order of the runs
+    :param target: the aim in words, "" where a comparison has the aim
     :param costs: medians, by name with unit
     """
 
@@ -24,7 +26,7 @@ class Figure(Struct, frozen=True, kw_only=True):
         return median(self.runs)
 
     def lines(self) -> str:
-        """Median, minimum and maximum in one aligned line, what it cost in a second."""
+        """Return median, minimum and maximum in an aligned line, and the costs in a second line."""
         low, high = min(self.runs), max(self.runs)
         text = (
             f"{self.store:<9} {self.name:<52} {self.median:>12,.2f} {self.unit:<10}"
@@ -39,14 +41,14 @@ class Figure(Struct, frozen=True, kw_only=True):
 
 
 def percentile(values: Sequence[float], q: float) -> float:
-    """The nearest-rank percentile of ``values``; ``q`` in (0, 1]."""
+    """Return the nearest-rank percentile of ``values``, with ``q`` in (0, 1]."""
     ordered = sorted(values)
     rank = max(1, -(-len(ordered) * q // 1))
     return ordered[int(rank) - 1]
 
 
 def median_costs(runs: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """The median of each cost over the runs that tell it."""
+    """Return the median of each cost over the runs that have it."""
     names = dict.fromkeys(name for run in runs for name in run)
     return {name: median([run[name] for run in runs if name in run]) for name in names}
 

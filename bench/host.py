@@ -1,8 +1,8 @@
-"""What the machine below a virtual one took away while something was measured."""
+"""Time that the machine below a virtual one took away during a measurement."""
 
 from pathlib import Path
 
-# user, nice, system, idle, iowait, irq, softirq, steal; what follows is part of user:
+# user, nice, system, idle, iowait, irq, softirq, steal. Later fields are part of user:
 # proc_stat(5).
 _STEAL, _KINDS = 7, 8
 
@@ -18,7 +18,7 @@ class Stolen:
         self._before = self._ticks()
 
     def costs(self) -> dict[str, float]:
-        """Per cent of the time since then; nothing where the kernel does not count it."""
+        """Return per cent of the time since then, nothing where the kernel has no count."""
         passed = [now - then for now, then in zip(self._ticks(), self._before, strict=True)]
         total = sum(passed)
         return {"stolen, %": 100 * passed[_STEAL] / total} if total else {}

@@ -1,4 +1,4 @@
-"""What a million jobs do to a store and to the process that ran them."""
+"""Effects of a million jobs on a store and on the process that ran them."""
 
 from bench.runs import Runner
 from bench.side import Work

@@ -1,4 +1,4 @@
-"""Tells what clients send a Redis server from what its scripts do by themselves."""
+"""Separates the commands of clients of a Redis server from the commands inside scripts."""
 
 import asyncio
 import secrets
@@ -9,9 +9,9 @@ from redis.asyncio import Redis
 
 
 class Requests:
-    """What was counted so far.
+    """The counts so far.
 
-    :ivar sent: commands of clients; a script is one, however much it does
+    :ivar sent: commands of clients. A script is one, however much it does
     :ivar inside: commands that scripts ran
     """
 
@@ -22,12 +22,12 @@ class Requests:
 
 @asynccontextmanager
 async def monitored(url: str) -> AsyncGenerator[Requests]:
-    """Count all that the server is asked within, by whomever; whole when it is left.
+    """Count all commands of all clients in the block. Complete after the block.
 
-    The server writes each command out, which slows it down: for where little is asked.
+    The server writes each command out, which slows it down: for few commands only.
     """
     async with aclosing(Redis.from_url(url)) as client, aclosing(Redis.from_url(url)) as other:
-        # Connected before, so that the counts hold nothing of it.
+        # Connected before, so that the counts hold nothing of the connection.
         await client.ping()
         async with other.monitor() as monitor:
             requests, end = Requests(), secrets.token_hex(8)

@@ -1,4 +1,4 @@
-"""forge_jobs as a side. Options of its work: see :class:`Options`."""
+"""forge_jobs as a side. The options are in :class:`Options`."""
 
 import asyncio
 import gc
@@ -28,15 +28,15 @@ WORDS = "payload of some size "
 
 
 class Options(msgspec.Struct, forbid_unknown_fields=True):
-    """What only our side knows.
+    """Options that only our side has.
 
     :param queues: over how many the jobs and the worker's slots are spread
     :param kind: ``noop``, ``wait`` (sleeps ``wait_ms``) or ``limited`` (takes a token first)
     :param payload: bytes of each job's argument
     :param schedules: recurring jobs that the store holds beside
-    :param due: these schedules are due at once, each for one job; else not for years
+    :param due: these schedules are due at once, each for one job, else not for years
     :param waiting: jobs enqueued after those of the drain, behind which they stay
-    :param count_batches: tell how many jobs a call to the store ended
+    :param count_batches: report how many jobs a call to the store ended
     """
 
     queues: int = 1
@@ -50,7 +50,7 @@ class Options(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Ours(Side):
-    """Everything at its default but what the workload itself names."""
+    """All defaults, except for the options of the workload."""
 
     name = "forge_jobs"
     store = "any"

@@ -1,4 +1,4 @@
-"""What the three benches share: their options, and how they tell what they found."""
+"""Common parts of the three benches: options and reports."""
 
 import argparse
 import json
@@ -53,7 +53,7 @@ def add_options(
     *,
     own_servers: bool = False,
 ) -> None:
-    """The options of every bench.
+    """Add the options of every bench.
 
     :param own_servers: the bench empties whole servers, so it takes no URL of the user's
     """
@@ -85,7 +85,7 @@ def add_options(
 
 
 def options_of(parser: argparse.ArgumentParser, names: Collection[str]) -> Options:
-    """What the command line says; leaves with a message where it is wrong."""
+    """Return the options of the command line. Leave with a message where they are wrong."""
     given = parser.parse_args()
     try:
         chosen(given.only, names)
@@ -105,7 +105,7 @@ def options_of(parser: argparse.ArgumentParser, names: Collection[str]) -> Optio
 
 
 def stores_of(options: Options) -> Iterator[Store]:
-    """The stores to measure on, one after the other, each in a folder that goes at its end."""
+    """Yield the stores to measure on, in turn, each in a folder that is removed afterwards."""
     for each in options.storage:
         url = each if "://" in each else None
         with tempfile.TemporaryDirectory(prefix="bench-", dir=options.folder) as folder:
@@ -113,7 +113,7 @@ def stores_of(options: Options) -> Iterator[Store]:
 
 
 def print_facts(facts: Mapping[str, str]) -> None:
-    """One fact per line."""
+    """Print a line per fact."""
     for name, fact in facts.items():
         print(f"{name:<20} {fact}")
 

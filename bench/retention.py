@@ -1,4 +1,4 @@
-"""How fast retention removes jobs, with few queues and with many; what it costs a drain beside."""
+"""The pace of retention, with few queues and with many, and the cost for a drain beside."""
 
 import asyncio
 import time
@@ -39,7 +39,7 @@ async def retention(bench: Bench) -> None:
 
 
 async def beside_retention(bench: Bench) -> None:
-    """A drain beside a pass over a drain alone, by turns; the pass outlasts the drain."""
+    """Drain alone and beside a pass, by turns. The pass outlasts the drain."""
     jobs, old = bench.scaled(DRAINED, 20_000), bench.scaled(OLD, 150_000)
     shares, alone, beside, removed = list[float](), list[float](), list[float](), list[float]()
     for _ in range(bench.runs):
@@ -87,7 +87,7 @@ class _Pass:
         return self.rows / (time.perf_counter() - self.began)
 
     async def run(self, url: str) -> None:
-        """To its end."""
+        """Run the pass to the end."""
         async with await open_storage(url) as storage:
             cleanup = Cleanup(storage.jobs)
             self.began = time.perf_counter()
@@ -102,7 +102,7 @@ class _Pass:
 
 
 async def _drained(bench: Bench, jobs: int, old: int) -> tuple[float, float]:
-    """Jobs a second of a drain, beside a pass over so many old jobs; and rows a second of that."""
+    """Return jobs a second of a drain beside a pass over old jobs, and rows a second of the pass."""
     url = await bench.store.fresh()
     if old:
         await _fill(url, old, 20)

@@ -1,4 +1,4 @@
-"""What a process of a bench does: fill, drain, enqueue, pick up, idle. Runs beside any side."""
+"""Roles of a process of a bench: fill, drain, enqueue, pick up, idle. Runs beside any side."""
 
 import asyncio
 import random
@@ -24,7 +24,7 @@ CALLERS = 100
 
 
 class Meter:
-    """What this process uses between its start and :meth:`read`."""
+    """Measures the process between the start and :meth:`read`."""
 
     def __init__(self, side: Side, statements: SqliteStatements | None) -> None:
         self._side = side
@@ -42,7 +42,7 @@ class Meter:
         self.started = time.monotonic()
 
     def read(self, finished: float) -> dict[str, Any]:
-        """What a result says of its process, beside its figure."""
+        """Return the costs of the process that stand beside a figure."""
         used = {
             "started": self.started,
             "finished": finished,
@@ -85,7 +85,7 @@ async def drain(side: Side, meter: Meter, report: Report, go: Go) -> None:
 
 
 async def _drained(side: Side) -> tuple[float, int]:
-    """When it was so, by the clock before the question; and the memory after some jobs.
+    """Wait until drained. Return the time before the last question, and the memory after some jobs.
 
     The store is asked only when this process has run all jobs, or none for some ticks, and for a
     fifth of the time at most: a question is load.
@@ -108,7 +108,7 @@ async def _drained(side: Side) -> tuple[float, int]:
 
 
 async def enqueue_one(side: Side, meter: Meter, report: Report, go: Go) -> None:
-    """Each awaited before the next."""
+    """Enqueue jobs one after the other, each awaited."""
 
     async def run() -> None:
         for number in range(side.work.jobs):
@@ -118,7 +118,7 @@ async def enqueue_one(side: Side, meter: Meter, report: Report, go: Go) -> None:
 
 
 async def enqueue_callers(side: Side, meter: Meter, report: Report, go: Go) -> None:
-    """A hundred callers share one client, each awaiting its own."""
+    """Enqueue from a hundred callers of one client, each awaiting one job."""
     numbers = range(side.work.jobs)
 
     async def call(mine: range) -> None:
@@ -142,7 +142,7 @@ async def enqueue_callers(side: Side, meter: Meter, report: Report, go: Go) -> N
 
 
 async def enqueue_bulk(side: Side, meter: Meter, report: Report, go: Go) -> None:
-    """All in one call; one by one where the library has no such call."""
+    """Enqueue all in one call, or one by one where the library has no such call."""
 
     async def run() -> dict[str, float]:
         return {JOBS_PER_CALL: await side.enqueue_all(range(side.work.jobs))}
@@ -190,7 +190,7 @@ async def _pick_up(
 ) -> None:
     await side.prepare()
     async with side, side.working():
-        # The first job is not counted: with it, all that is done once is done.
+        # The first job is not counted: all one-time work is done with it.
         await side.enqueue_stamped(time.monotonic())
         await side.tally.arrivals(1)
         report("ready", {})

@@ -1,4 +1,4 @@
-"""One run of one workload on a fresh store: its figure, and what it cost."""
+"""A run of a workload on a fresh store: the figure, and the costs."""
 
 import asyncio
 from collections.abc import Mapping
@@ -18,7 +18,10 @@ COUNTED = ("statements per job", "BEGIN, COMMIT per job")
 
 
 class Run(Struct, frozen=True):
-    """:param costs: what one job cost, by name with unit; memory is that of one process"""
+    """The figure of a run.
+
+    :param costs: of one job, by name with unit. Memory is that of one process
+    """
 
     value: float
     costs: Mapping[str, float] = {}
@@ -33,7 +36,7 @@ class Runner:
     """Runs the workloads of one side on one store.
 
     :param python: the interpreter of the side's environment
-    :param cpus: processors for its processes; empty: all
+    :param cpus: processors for its processes. Empty: all
     """
 
     def __init__(
@@ -66,7 +69,7 @@ class Runner:
     async def fill(
         self, url: str, jobs: int, workers: int = 100, *, counted: bool = False, **options: Any
     ) -> Work:
-        """Put jobs in a store, made where it is missing; what is to be drained then."""
+        """Put jobs in a store, made where it is missing. Return the work of the drain."""
         work = self._work(url, "fill", jobs, workers=workers, counted=counted, options=options)
         async with Child(work, self._python) as child:
             child.go()
@@ -93,7 +96,7 @@ class Runner:
         return Run(work.jobs / seconds, _costs(told, used, work))
 
     async def enqueue(self, how: str, jobs: int, *, counted: bool = False, **options: Any) -> Run:
-        """Jobs per second stored; ``how`` is ``one``, ``callers`` or ``bulk``."""
+        """Return jobs per second stored. ``how`` is ``one``, ``callers`` or ``bulk``."""
         url = await self._store.fresh(counted=counted)
         work = self._work(url, f"enqueue_{how}", jobs, counted=counted, options=options)
         async with Child(work, self._python) as child:
@@ -104,14 +107,14 @@ class Runner:
         return Run(jobs / (told["finished"] - told["started"]), _costs([told], used, work))
 
     async def pickup(self, jobs: int) -> tuple[Run, Run]:
-        """Milliseconds, median and 99th percentile; sender and worker are one process."""
+        """Return milliseconds, median and 99th percentile. Sender and worker are one process."""
         work = self._work(await self._store.fresh(), "pickup", jobs, workers=10)
         async with Child(work, self._python) as child:
             child.go()
             return _percentiles((await child.told("result"))["pickups"])
 
     async def pickup_from_another(self, jobs: int) -> tuple[Run, Run]:
-        """The same with the sender in a process of its own."""
+        """Return the same with the sender in another process."""
         work = self._work(await self._store.fresh(), "receive", jobs, workers=10)
         async with (
             Child(work, self._python) as receiver,
@@ -122,9 +125,9 @@ class Runner:
             return _percentiles((await receiver.told("result"))["pickups"])
 
     async def idle(self, workers: int, seconds: float, **options: Any) -> Run:
-        """What a worker without work asks of its store per second.
+        """Return the statements per second of a worker without work.
 
-        Of Redis, what it sends: a script is one, as a statement is one whatever it touches.
+        Of Redis, the commands sent: a script is one, as a statement is one whatever it touches.
         """
         url = await self._store.fresh(counted=True)
         work = self._work(url, "idle", workers=workers, counted=True, options=options)

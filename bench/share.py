@@ -1,4 +1,4 @@
-"""How much of the bare store a drain leaves to its users."""
+"""The share of the bare store that a drain leaves to users."""
 
 from bench.limits.ceiling import FASTEST, ceiling
 from bench.side import JOBS_PER_CALL

@@ -1,7 +1,7 @@
-"""One side of a comparison: a queue library behind the few verbs that the workloads need.
+"""A side of a comparison: a queue library behind the few verbs that the workloads need.
 
-Sides run in processes of their own, in environments that hold nothing but their library: this
-module, :mod:`bench.roles` and the sides import only the standard library and that library.
+Sides run in separate processes, in environments that hold only their library. This module,
+:mod:`bench.roles` and the sides import only the standard library and that library.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ class Unsupported(Exception):
 
 @dataclass(frozen=True)
 class Work:
-    """What one process is asked to do.
+    """The task of one process.
 
     :param side: ``module:Class``
     :param role: a name in :data:`bench.roles.ROLES`
@@ -30,9 +30,9 @@ class Work:
     :param workers: jobs that run at a time, in this process
     :param processes: how many such processes serve the store
     :param target: jobs stored as finished in the whole store that end a drain
-    :param counted: count what SQLite is asked, which takes time
-    :param cpus: processors this process may run on; empty: all
-    :param options: what only some sides know
+    :param counted: count the statements of SQLite, which takes time
+    :param cpus: processors this process may run on. Empty: all
+    :param options: options of single sides
     """
 
     side: str
@@ -48,11 +48,11 @@ class Work:
 
 
 class Tally:
-    """What the handlers of this process have done. Handlers may call it from any thread."""
+    """Counts of the handlers of this process. Handlers may call it from any thread."""
 
     def __init__(self) -> None:
         self.executed = 0
-        """Lower than the truth when threads count at once: it only says when to ask the store."""
+        """Lower than the truth when threads count at once: used to choose when to ask the store."""
         self.pickups: list[float] = []
         self._loop = asyncio.get_running_loop()
         self._arrived = asyncio.Event()
@@ -62,7 +62,7 @@ class Tally:
         self.executed += 1
 
     def arrive(self, sent: float) -> None:
-        """A job ran that left its caller at ``sent``, on the machine's monotonic clock."""
+        """Note that a job ran which was sent at ``sent``, on the machine's monotonic clock."""
         self.pickups.append(time.monotonic() - sent)
         self._loop.call_soon_threadsafe(self._arrived.set)
 
@@ -75,25 +75,26 @@ class Tally:
 
 
 class Side(ABC):
-    """Opened as a context, which connects it as a producer."""
+    """A library behind the verbs. Entering the context connects a producer."""
 
     name: ClassVar[str]
     store: ClassVar[str]
     """``postgres``, ``redis`` or ``sqlite``."""
     requirements: ClassVar[tuple[str, ...]]
-    """What pip installs into the side's environment."""
+    """The requirements that pip installs into the side's environment."""
     python: ClassVar[str] = ""
-    """The interpreter the library needs; empty: that of the bench."""
+    """The interpreter of the library. Empty: that of the bench."""
     settings: ClassVar[Mapping[str, str]]
-    """Each setting that is not the library's default, and where its documentation advises it."""
+    """The settings that are not the library's defaults, and where its documentation advises them.
+    """
     jobs: ClassVar[int] = 20_000
-    """How many jobs a drain takes, so that it lasts for seconds."""
+    """Jobs of a drain, so that it lasts for seconds."""
     uvloop: ClassVar[bool] = True
-    """Whether the library runs on it; threads of libraries without a loop do not care."""
+    """True: the library runs on uvloop. Of no effect for libraries without a loop."""
     threads: ClassVar[bool] = False
-    """Its enqueue blocks: a hundred callers are threads, not tasks."""
+    """True: enqueue blocks, so a hundred callers are threads, not tasks."""
     acknowledges_after: ClassVar[bool] = True
-    """A job is taken from the store when it has run; False: before, so a crash loses it."""
+    """True: a job leaves the store after the run. False: before, so a crash loses it."""
 
     def __init__(self, work: Work) -> None:
         self.work = work
@@ -116,7 +117,7 @@ class Side(ABC):
 
     @abstractmethod
     async def prepare(self) -> None:
-        """Make tables or streams; called once per store, before anything else."""
+        """Make tables or streams. Called once per store, before anything else."""
 
     @abstractmethod
     async def enqueue(self, number: int) -> None:
@@ -134,12 +135,12 @@ class Side(ABC):
         raise Unsupported
 
     async def fill(self, count: int) -> None:
-        """Enqueue beforehand, however it goes fastest."""
+        """Enqueue beforehand, in the fastest way."""
         for first in range(0, count, 1_000):
             await self.enqueue_all(range(first, min(first + 1_000, count)))
 
     async def enqueue_all(self, numbers: Sequence[int]) -> int:
-        """Store many as the library can; returns how many a call of its took."""
+        """Store many in the library's way, and return how many a single call took."""
         try:
             await self.enqueue_bulk(numbers)
         except Unsupported:
@@ -150,12 +151,12 @@ class Side(ABC):
 
     @abstractmethod
     def working(self) -> AbstractAsyncContextManager[None]:
-        """A worker of ``work.workers`` slots, from its start to its end."""
+        """Run a worker of ``work.workers`` slots, from start to end."""
 
     def told(self) -> Mapping[str, float]:
-        """What else this side knows of its run, by name with unit."""
+        """Return further counts of the side, by name with unit."""
         return {}
 
     @abstractmethod
     async def is_drained(self, target: int) -> bool:
-        """Whether the store itself says that ``target`` jobs have finished."""
+        """Return whether the store itself says that ``target`` jobs have finished."""

@@ -1,7 +1,7 @@
-"""Which scripts hold a Redis server up for longest: ``python -m bench.slowest --help``.
+"""Scripts that hold a Redis server up for longest: ``python -m bench.slowest --help``.
 
-Fills a store with many jobs, queues, kinds and pods, asks everything of it that programs, pods and
-operators ask, and reads from ``SLOWLOG`` how long each script took on the server.
+Fills a store with many jobs, queues, kinds and pods, makes all calls of programs, pods and
+operators, and reads from ``SLOWLOG`` how long each script took on the server.
 """
 
 import argparse
@@ -44,9 +44,9 @@ def _done() -> Transition:
 
 
 class Filled:
-    """A store and what is in it.
+    """A store and its contents.
 
-    :param jobs: in all; six tenths in one queue, of which a third has ended
+    :param jobs: in all. Six tenths in one queue, of which a third has ended
     """
 
     def __init__(self, url: str, jobs: int, queues: int, kinds: int, pods: int) -> None:
@@ -81,7 +81,7 @@ class Filled:
         )
 
     async def fill(self, storage: Storage) -> None:
-        """Go on until all is there; a second call ends what the first has begun."""
+        """Go on until all is there. A second call completes the first."""
         jobs, kinds = storage.jobs, frozenset(self.kinds)
         counts = await jobs.counts()
         stored = sum(sum(each.by_status.values()) for each in counts.values())
@@ -110,7 +110,7 @@ class Filled:
 
 
 class Asked:
-    """Asks everything, and says what of it cannot be asked."""
+    """Makes every call, and reports calls that are not possible."""
 
     def __init__(self, filled: Filled, storage: Storage) -> None:
         self.filled, self.storage = filled, storage
@@ -283,9 +283,9 @@ def _by_thousand(verb: Callable[..., Awaitable[BulkOutcome]]) -> Callable[..., A
 
 
 class SlowLog:
-    """What the server says of each script.
+    """The server's log of slow scripts.
 
-    :param least: microseconds; what was faster is not logged
+    :param least: microseconds. Faster scripts are not logged
     """
 
     def __init__(self, client: Redis, least: int) -> None:

@@ -1,4 +1,4 @@
-"""What a claim costs while an old snapshot keeps the store from forgetting ended jobs."""
+"""The cost of a claim while an old snapshot keeps the store from forgetting ended jobs."""
 
 import sqlite3
 import time
@@ -64,7 +64,7 @@ async def _told(storage: Storage) -> dict[str, float]:
 
 
 class _Claimer:
-    """Claims and ends jobs, with no runtime around it."""
+    """Claims and ends jobs, without a runtime."""
 
     def __init__(self, storage: Storage, lease: PodLease) -> None:
         self._jobs = storage.jobs

@@ -24,11 +24,11 @@ Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 
 
 class Used(Struct, frozen=True):
-    """Counters that only grow; None where nobody can tell.
+    """Counters that only grow. None where there is no count.
 
     :param statements: PostgreSQL: statements of a counted store, else None. Redis: commands,
-        those inside scripts too. SQLite's are counted by its processes
-    :param borders: statements apart from these that only begin or end a transaction
+        including those inside scripts. SQLite's are counted by the processes
+    :param borders: further statements, which only begin or end a transaction
     :param wal: bytes of write-ahead log
     """
 
@@ -38,7 +38,7 @@ class Used(Struct, frozen=True):
     wal: int | None = None
 
     def since(self, earlier: "Used") -> "Used":
-        """What was used between two readings."""
+        """Return the difference of two readings."""
         return Used(
             cpu=_less(self.cpu, earlier.cpu),
             statements=_less(self.statements, earlier.statements),
@@ -54,7 +54,7 @@ def _less(later: N | None, earlier: N | None) -> N | None:
 class Store(ABC):
     """A place where fresh stores are made, one used at a time.
 
-    :param url: a server of the user's; None: one of our own, made by :meth:`__aenter__`
+    :param url: a server of the user's. None: one of our own, made by :meth:`__aenter__`
     """
 
     kind: ClassVar[str]
@@ -90,7 +90,7 @@ class Store(ABC):
 
     @property
     def address(self) -> str:
-        """The server's own URL, with the credentials in it."""
+        """Return the server's own URL, with the credentials."""
         assert self._server is not None or self._url is not None, "not started"
         return self._url or self._server.url  # type: ignore[union-attr]
 
@@ -100,33 +100,33 @@ class Store(ABC):
 
     @abstractmethod
     async def fresh(self, *, counted: bool = False, beside: bool = False) -> str:
-        """The URL of a store nobody has used.
+        """Return the URL of an unused store.
 
-        :param counted: statements are counted where that costs something
-        :param beside: earlier stores stay; else those of our own server are removed
+        :param counted: statements are counted where counting costs something
+        :param beside: earlier stores stay. Otherwise those of our own server are removed
         """
 
     async def filled(self, url: str) -> None:  # noqa: B027 - most stores need nothing
-        """Told when a store that it made has been filled with jobs to drain."""
+        """Called when a store has been filled with jobs to drain."""
 
     async def used(self) -> Used:
-        """What the server has used so far."""
+        """Return the counters of the server."""
         return Used(cpu=self._cpu())
 
     def requests(self) -> AbstractAsyncContextManager[Requests | None]:
-        """What is sent while it is open, where scripts do more than that; else None."""
+        """Count the requests sent during the block, where scripts do more, else give None."""
         return nullcontext()
 
     async def settings(self) -> Mapping[str, str]:
-        """What of the server's settings moves figures, as it says itself."""
+        """Return the server's settings that move figures."""
         return {}
 
 
 class PostgresStore(Store):
-    """Fresh databases on our own server; fresh schemas on a user's.
+    """Fresh databases on our own server, fresh schemas on a user's.
 
-    Our own has PostgreSQL's default durability, and all its other settings at their default but
-    those in :attr:`SETTINGS`. Statements are counted only in databases that ask for it.
+    Our own has PostgreSQL's default durability, and all other settings at their default but those
+    in :attr:`SETTINGS`. Statements are counted only in databases that ask for a count.
     """
 
     kind = "postgres"
@@ -213,7 +213,7 @@ class PostgresStore(Store):
 
 
 class _Connected:
-    """One asyncpg connection, closed at the end."""
+    """An asyncpg connection, closed at the end."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -227,7 +227,7 @@ class _Connected:
 
 
 class RedisStore(Store):
-    """Our own server emptied; fresh key prefixes on a user's. Our own keeps nothing on disk."""
+    """Our own server emptied, fresh key prefixes on a user's. Our own keeps nothing on disk."""
 
     kind = "redis"
     SHOWN = ("redis_version", "valkey_version", "io_threads_active", "aof_enabled", "maxmemory")
@@ -269,7 +269,7 @@ class RedisStore(Store):
 
 
 class SqliteStore(Store):
-    """Fresh files in a folder; ``synchronous`` is as the URL or the library says."""
+    """Fresh files in a folder, with ``synchronous`` of the URL or the library."""
 
     kind = "sqlite"
 

@@ -12,14 +12,14 @@ from bench.stores import Store
 Measure = Callable[[], Awaitable[Run]]
 
 FAILURES = (ChildFailed, ValueError)
-"""What ends one figure: a process that ended or hung, or jobs that did not all run."""
+"""Errors that end one figure: a process that ended or hung, or jobs that did not all run."""
 
 
 class Bench:
-    """Repeats runs, keeps their figures and prints each as soon as it is there.
+    """Repeats runs, keeps the figures and prints each at once.
 
     :param runs: per figure
-    :param scale: of the amount of work; 1 is the real thing
+    :param scale: of the amount of work. 1 is the full amount
     """
 
     def __init__(self, store: Store, runner: Runner, runs: int, scale: float) -> None:
@@ -38,7 +38,8 @@ class Bench:
     async def repeat(
         self, name: str, unit: str, measure: Measure, counted: Measure | None = None
     ) -> None:
-        """A figure of several runs; statements per job come from one more that counts them.
+        """Measure a figure in several runs. Statements per job come from one more run that counts
+        them.
 
         A run that fails ends this figure, not the bench.
         """
@@ -86,7 +87,7 @@ class Bench:
     async def drain(
         self, name: str, jobs: int, workers: int, processes: int = 1, **options: Any
     ) -> None:
-        """A drain, with its statements per job."""
+        """Measure a drain, with the statements per job."""
         run = self.runner.drain
         await self.repeat(
             name,
@@ -96,7 +97,7 @@ class Bench:
         )
 
     async def enqueue(self, name: str, how: str, jobs: int) -> None:
-        """An enqueue, with its statements per job."""
+        """Measure an enqueue, with the statements per job."""
         run = self.runner.enqueue
         await self.repeat(
             name, "jobs/s", lambda: run(how, jobs), lambda: run(how, jobs, counted=True)
@@ -175,7 +176,7 @@ async def idle(bench: Bench) -> None:
 
 
 async def limits(bench: Bench) -> None:
-    """Each job takes a token of a bucket that never runs dry, in turn with jobs that do not."""
+    """Jobs take a token of a bucket that never runs dry, in turn with jobs that do not."""
     jobs = bench.scaled(20_000)
     shares = []
     for _ in range(bench.runs):
@@ -211,7 +212,7 @@ SUITE: dict[str, Callable[[Bench], Awaitable[None]]] = {
 
 
 def chosen(only: Collection[str], known: Collection[str]) -> list[str]:
-    """The names to measure, in their own order; a choice matches a name or what it begins with.
+    """Return the names to measure, in their own order. A choice matches a name or its beginning.
 
     :raises ValueError: a choice matches nothing
     """

@@ -11,9 +11,9 @@ BORDERS = ("BEGIN", "COMMIT", "END", "ROLLBACK", "SAVEPOINT", "RELEASE")
 class SqliteStatements:
     """Counts the statements of all connections that this process opens from now on.
 
-    Looking whether another process has changed the file asks no table and takes no lock; it is
-    counted apart. So is what only begins or ends a transaction. A statement that is run for
-    many rows counts once a row.
+    A look for changes of the file by other processes asks no table and takes no lock, and is
+    counted separately. So is the begin or end of a transaction. A statement that is run for many
+    rows counts once a row.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""What processes of this machine have used, as the kernel counts it. Needs nothing installed."""
+"""Usage of processes of this machine, as the kernel counts it. Needs nothing installed."""
 
 import os
 import time
@@ -9,7 +9,7 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 def tree_cpu_seconds(process_id: int) -> float:
-    """CPU time of a process and all below it, those that ended and were waited for included."""
+    """Return the CPU time of a process and all below it, including ended and awaited ones."""
     parents = {}
     for folder in Path("/proc").glob("[0-9]*"):
         fields = _stat(int(folder.name))

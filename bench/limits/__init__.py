@@ -1,6 +1,6 @@
-"""What the bare stores can do: batch claim and finish by the driver, with no queue around it.
+"""Limits of the bare stores: batch claim and finish by the driver, without a queue.
 
-The tables and scripts hold what a claim and an end cannot do without, and no more: a status, an
-order, a fence token, a partial index. A figure of ours over these at the same batch says how much
-of the store the queue leaves to its users.
+The tables and scripts hold only the necessary parts of a claim and an end: a status, an order, a
+fence token, a partial index. Our figure, divided by these at the same batch, is the share of the
+store that the queue leaves to users.
 """

@@ -15,7 +15,7 @@ from bench.suite import chosen
 
 BATCHES = (1, 10, 100, 1_000)
 CONNECTIONS = (1, 4)
-# Jobs of one run, so that it lasts for seconds at the pace of its batch.
+# Jobs of one run, so that the run lasts for seconds at the pace of its batch.
 JOBS = {1: 5_000, 10: 30_000, 100: 100_000, 1_000: 200_000}
 NAMES = [f"{way}" for ways in WAYS.values() for way in ways]
 

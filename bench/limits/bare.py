@@ -1,4 +1,4 @@
-"""One bare store: filled with waiting jobs, then claimed and finished batch by batch."""
+"""A bare store: filled with waiting jobs, then claimed and finished batch by batch."""
 
 import asyncio
 import time
@@ -12,13 +12,13 @@ CHUNK = 10_000
 
 
 class Bare(ABC):
-    """A driver's connections to one fresh store.
+    """Connections of a driver to a fresh store.
 
-    :param connections: each runs its own loop of claim and finish
+    :param connections: each runs a loop of claim and finish
     """
 
     fused: ClassVar[bool] = False
-    """Whether the end of a batch and the claim of the next are one call."""
+    """True: the end of a batch and the claim of the next are one call."""
 
     def __init__(self, url: str, connections: int) -> None:
         self.url = url

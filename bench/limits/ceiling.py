@@ -25,7 +25,7 @@ FASTEST: Mapping[str, type[Bare]] = {
 async def ceiling(
     store: Store, way: type[Bare], batch: int, connections: int, jobs: int
 ) -> tuple[float, dict[str, float]]:
-    """One run on a fresh store: jobs per second, and what one cost."""
+    """Run once on a fresh store. Return jobs per second, and the costs of a job."""
     async with way(await store.fresh(), connections) as bare:
         await bare.fill(jobs)
         stolen, before = Stolen(), await store.used()

@@ -36,7 +36,7 @@ RETURNING bare.id, bare.token, bare.payload
 
 
 class BarePostgres(Bare):
-    """A statement to claim, a statement to finish; each its own transaction."""
+    """A statement to claim, a statement to finish, each in a transaction."""
 
     async def __aenter__(self) -> Self:
         opened = (asyncpg.connect(self.url) for _ in range(self.connections))
@@ -78,10 +78,10 @@ class BarePostgres(Bare):
 
 
 class FusedPostgres(BarePostgres):
-    """One statement that finishes a batch and claims the next: half the commits.
+    """A statement that finishes a batch and claims the next: half the commits.
 
-    It finishes first. A claim keeps a lock on each job that another has claimed a moment before,
-    and whoever waited for such a lock while it held one itself could wait for ever.
+    Finishing comes first. A claim keeps a lock on each job that another has claimed a moment
+    before. Two callers that each held a lock and waited for the other's could wait for ever.
     """
 
     fused = True

@@ -1,4 +1,4 @@
-"""The standard library's sqlite3, each connection on a thread of its own."""
+"""The standard library's sqlite3, with a thread for each connection."""
 
 import asyncio
 import sqlite3

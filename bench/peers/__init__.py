@@ -1,5 +1,5 @@
-"""Other queue libraries, each in a module of its own and an environment of its own.
+"""Other queue libraries, each in a separate module and environment.
 
-A module names its library's version, its settings and where their documentation advises them. It
-imports the library inside its methods, so that the driver can read it without the library.
+A module names the version of a library, the settings, and the advice in the documentation. The
+library is imported inside methods, so that the driver can read the module without the library.
 """

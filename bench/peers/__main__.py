@@ -32,7 +32,7 @@ class Contender(Struct):
     runner: Runner
 
     def jobs(self, scale: float) -> int:
-        """A drain's; its own number, so that it lasts for seconds."""
+        """Return the jobs of a drain, chosen per side so that it lasts for seconds."""
         return max(200, int(self.side.jobs * scale))
 
 
@@ -78,7 +78,7 @@ WORKLOADS: dict[str, tuple[Measure, str, tuple[str, ...]]] = {
 async def rounds(
     name: str, store: Store, contenders: list[Contender], runs: int, scale: float
 ) -> list[list[Row]]:
-    """All sides in turn, as often as asked; a list of rows per figure of the workload.
+    """Run all sides in turn, round by round. Return a list of rows per figure of the workload.
 
     A side that fails is left out of the rounds that follow.
     """
@@ -89,7 +89,7 @@ async def rounds(
     told: dict[str, list[Run]] = {each.side.name: [] for each in contenders}
     stolen = Stolen()
     for number in range(runs + 1):
-        # One round more counts statements where that takes time, so it gives no figure.
+        # One round more counts statements where counting takes time, so it gives no figure.
         counting = number == runs
         if counting and unit != "jobs/s":
             break
@@ -114,7 +114,7 @@ async def rounds(
 async def _tried(
     measure: Measure, each: Contender, scale: float, rows: list[Row], counting: bool
 ) -> tuple[Run, ...]:
-    """Nothing where the side fails, or has failed before: its rows say why."""
+    """Return no run where the side fails, or has failed before. The rows say why."""
     if rows[0].error:
         return ()
     try:
@@ -145,7 +145,7 @@ def _add_statements(rows: list[Row], values: tuple[Run, ...]) -> None:
 async def run(options: Options, sides: tuple[str, ...]) -> None:
     """Compare on each store in turn.
 
-    :param sides: how the names of the other libraries begin; empty: all
+    :param sides: how the names of the other libraries begin. Empty: all
     """
     facts = {"machine": machine(options.folder)}
     print_facts(facts["machine"])
@@ -172,7 +172,7 @@ async def run(options: Options, sides: tuple[str, ...]) -> None:
 def _install(
     store: Store, side: type[Side], contenders: list[Contender], options: Options
 ) -> dict[str, str]:
-    """Add the side to those that can run; its settings and versions, or why it cannot."""
+    """Add the side to those that can run. Return settings and versions, or the obstacle."""
     try:
         python = python_of(side)
     except NotInstalled as error:

@@ -11,7 +11,7 @@ QUEUE = "arq:queue"
 
 
 class Arq(RedisSide):
-    """Polls; a shorter pause between two polls is its one lever."""
+    """Polls. A shorter pause between two polls is the only lever."""
 
     name = "arq"
     requirements = ("arq==0.28.0", "hiredis")

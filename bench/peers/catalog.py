@@ -1,4 +1,4 @@
-"""Which peers there are, and what ours must reach against them."""
+"""The list of peers, and our targets against them."""
 
 from collections.abc import Mapping
 

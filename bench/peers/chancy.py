@@ -10,7 +10,7 @@ from bench.side import Side
 POOL_SIZE = 20
 
 _running: list[Side] = []
-"""Chancy imports a job's function by its name, which therefore has no other way to its side."""
+"""Chancy imports a job's function by name, so the function has no other way to the side."""
 
 
 async def noop(*, n: int) -> None:
@@ -77,7 +77,7 @@ class Chancy(Side):
         await self._chancy.push(Job.from_func(stamp, kwargs={"sent": sent}))
 
     async def enqueue_bulk(self, numbers: Sequence[int]) -> None:
-        # Its default is 1,000 a transaction.
+        # The default is 1,000 a transaction.
         async for _ in self._chancy.push_many([self._noop(number) for number in numbers]):
             pass
 

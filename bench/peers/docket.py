@@ -50,7 +50,7 @@ class Docket(RedisSide):
         await super().close()
 
     async def prepare(self) -> None:
-        """The worker makes its stream and group."""
+        """Make nothing: the worker makes stream and group."""
 
     async def enqueue(self, number: int) -> None:
         await self._docket.add(self._noop)(number)

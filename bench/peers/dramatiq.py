@@ -1,6 +1,6 @@
 """dramatiq 2.2, https://dramatiq.io: threads, on Redis.
 
-Its actors are plain functions here: a coroutine would hop to another thread for each job.
+The actors are plain functions here: a coroutine would hop to another thread for each job.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ class Dramatiq(Side):
         self._stamp: Any = dramatiq.actor(actor_name="stamp")(stamp)
 
     async def open(self) -> None:
-        """Its pool connects with the first call."""
+        """Do nothing: the pool connects with the first call."""
 
     async def close(self) -> None:
         self._broker.close()

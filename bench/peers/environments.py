@@ -18,23 +18,23 @@ MARK = ".ready"
 
 
 class NotInstalled(Exception):
-    """A peer cannot be had here; says why."""
+    """A peer cannot be installed here. The text says why."""
 
 
 def requirements_of(side: type[Side]) -> tuple[str, ...]:
-    """What its environment holds beside what that brings along."""
+    """Return the direct requirements of the side's environment."""
     return (*side.requirements, *(("uvloop==0.23.0",) if side.uvloop else ()))
 
 
 def name_of(requirements: tuple[str, ...], python: str) -> str:
-    """The folder of an environment: readable, and another one when its contents differ."""
+    """Return the folder of an environment: readable, and different for different contents."""
     text = "\n".join((*requirements, python))
     project = re.split(r"[\[=<>~]", requirements[0])[0]
     return f"{project}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
 
 def python_of(side: type[Side]) -> Path:
-    """The interpreter of the side's environment, made when it is missing.
+    """Return the interpreter of the side's environment, made when it is missing.
 
     :raises NotInstalled: there is no such interpreter, or pip could not install it
     """
@@ -42,9 +42,9 @@ def python_of(side: type[Side]) -> Path:
 
 
 def installed(requirements: tuple[str, ...], version: str = "") -> Path:
-    """The interpreter of an environment that holds ``requirements``, made when it is missing.
+    """Return the interpreter of an environment with ``requirements``, made when missing.
 
-    :param version: of Python, as "3.12"; "": the one that runs now
+    :param version: of Python, as "3.12". "": the running version
     :raises NotInstalled: there is no such interpreter, or pip could not install it
     """
     folder = FOLDER / name_of(requirements, version)

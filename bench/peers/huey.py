@@ -1,6 +1,6 @@
 """huey 3.5, https://huey.readthedocs.io, on SQLite: threads that poll.
 
-It takes a task out of the file before it runs it, so a crash loses what was running: nothing here
+A task is taken out of the file before the run, so a crash loses running tasks: nothing here
 acknowledges after the run.
 """
 
@@ -15,7 +15,7 @@ from bench.side import Side, Work
 
 
 class Huey(Side):
-    """At its defaults: WAL, and a commit synced as SQLite itself does it, which is fully."""
+    """The defaults: WAL, and commits synced as SQLite itself does, which is fully."""
 
     name = "huey"
     store = "sqlite"
@@ -48,7 +48,7 @@ class Huey(Side):
         return {}
 
     async def open(self) -> None:
-        """Each thread opens the file with its first call."""
+        """Do nothing: each thread opens the file with its first call."""
 
     async def close(self) -> None:
         self._huey.storage.close()
@@ -72,7 +72,7 @@ class Huey(Side):
             await asyncio.to_thread(consumer.stop, graceful=True)
 
     async def is_drained(self, target: int) -> bool:
-        # Nothing in the file says that a task has run: only its handlers know.
+        # The file has no record of tasks that have run: only the handlers know.
         mine = self.tally.executed >= self.work.jobs or self.work.processes > 1
         return mine and int(self._huey.pending_count()) == 0
 

@@ -1,6 +1,6 @@
-"""Oban for Python 0.7, https://oban.pro/docs/py; its bulk acknowledgements are in the paid edition.
+"""Oban for Python 0.7, https://oban.pro/docs/py. Bulk acknowledgements are in the paid edition.
 
-Needs Python 3.12, so its interpreter is another one than ours.
+Needs Python 3.12, and so another interpreter than ours.
 """
 
 from collections.abc import AsyncIterator, Sequence

@@ -1,4 +1,4 @@
-"""pgqueuer 1.6, https://pgqueuer.readthedocs.io: batches what it claims and what it ends."""
+"""pgqueuer 1.6, https://pgqueuer.readthedocs.io: batches of claims and of ends."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -12,8 +12,10 @@ POOL_SIZE = 10
 
 
 class PgQueuer(Side):
-    """At its fastest: as many jobs in a batch as it has workers, and no cap on tasks, which
-    would cost the claim two more CTEs."""
+    """The fastest way: as many jobs in a batch as workers, and no cap on tasks.
+
+    A cap would cost the claim two more CTEs.
+    """
 
     name = "pgqueuer"
     store = "postgres"
@@ -84,7 +86,7 @@ class PgQueuer(Side):
 
 
 class PgQueuerCapped(PgQueuer):
-    """Bounded to its number of workers, which halves its batches."""
+    """Bounded to the number of workers, which halves the batches."""
 
     name = "pgqueuer-capped"
     settings = PgQueuer.settings | {

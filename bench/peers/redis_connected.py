@@ -1,4 +1,4 @@
-"""What the sides on Redis share: a connection that asks when all is done, and room in pools."""
+"""Common parts of the sides on Redis: a connection that asks for the end, and room in pools."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ def roomy(url: str) -> str:
 
 
 class RedisSide(Side):
-    """Asks by redis-py, which its library brings; opened and closed with the side."""
+    """Asks by redis-py, which the library brings. Opened and closed with the side."""
 
     store = "redis"
 
@@ -25,6 +25,6 @@ class RedisSide(Side):
         await self._asking.aclose()
 
     async def _is_acknowledged(self, stream: str) -> bool:
-        """Whether every group of a stream has been given, and has acknowledged, all of it."""
+        """Return whether every group of a stream has read and acknowledged all messages."""
         groups = await self._asking.xinfo_groups(stream)
         return bool(groups) and all(not g["pending"] and g["lag"] == 0 for g in groups)

@@ -1,4 +1,4 @@
-"""What most sides need: the two handlers, and workers that run beside the workload."""
+"""Common parts of most sides: the two handlers, and workers that run beside the workload."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -14,9 +14,10 @@ STOP_SECONDS = 15.0
 async def beside(
     work: Coroutine[Any, Any, Any], stop: Callable[[], object] | None = None
 ) -> AsyncIterator[None]:
-    """Run ``work`` while the block runs, then stop it; by cancelling where nothing else is given.
+    """Run ``work`` while the block runs, then stop it, by a cancellation where nothing else is
+    given.
 
-    Work that ends before the block ends the process: whoever waits for jobs would wait for ever.
+    Work that ends before the block ends the process: a wait for jobs would never end.
     """
     task = asyncio.create_task(work)
     task.add_done_callback(_end_the_process)

@@ -11,11 +11,11 @@ POOL_SIZE = 20
 
 
 class SaqRedis(Side):
-    """Jobs one by one; it waits on the store for each. Finished jobs leave nothing."""
+    """Jobs one by one, each with a wait on the store. Finished jobs leave nothing."""
 
     name = "saq-redis"
     store = "redis"
-    # It imports typing_extensions without asking for it.
+    # The library imports typing_extensions without requiring it.
     requirements: ClassVar[tuple[str, ...]] = ("saq[redis,hiredis]==0.26.4", "typing_extensions")
     settings = {
         "concurrency": "the workers; README.md, Example",
@@ -59,7 +59,7 @@ class SaqRedis(Side):
 
         functions: list[Any] = [("noop", noop), ("stamp", stamp)]
         worker: Any = Worker(self._queue, functions, concurrency=self.work.workers)
-        # Its handlers would take the signals of the whole process.
+        # The library's handlers would take the signals of the whole process.
         worker.SIGNALS = []
         async with beside(worker.start()):
             yield

@@ -9,7 +9,7 @@ from bench.side import Side, Work
 
 
 class Streaq(Side):
-    """On asyncio, where uvloop helps it."""
+    """On asyncio, where uvloop speeds it up."""
 
     name = "streaq"
     store = "redis"
@@ -24,11 +24,11 @@ class Streaq(Side):
 
     def __init__(self, work: Work) -> None:
         super().__init__(work)
-        # A worker enters itself when it runs, so that the producer is another one.
+        # A worker registers when it runs, so the producer is another object.
         self._producer, self._noop, self._stamp = self._made()
 
     def _made(self) -> tuple[Any, Any, Any]:
-        """A worker and its two tasks."""
+        """Return a worker and two tasks."""
         from streaq import Worker
 
         worker: Any = Worker(
@@ -45,7 +45,7 @@ class Streaq(Side):
         await self._producer.__aexit__(None, None, None)
 
     async def prepare(self) -> None:
-        """The worker makes its stream and group."""
+        """Do nothing: the worker makes stream and group."""
 
     async def enqueue(self, number: int) -> None:
         await self._noop.enqueue(number)

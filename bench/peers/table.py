@@ -1,4 +1,4 @@
-"""What the comparison found, as rows."""
+"""Rows of the comparison."""
 
 from collections.abc import Mapping, Sequence
 from statistics import median
@@ -10,9 +10,9 @@ from bench.peers.catalog import BEST
 
 
 class Row(Struct, kw_only=True):
-    """One side in one workload.
+    """A side in a workload.
 
-    :param runs: one per round; None for a round it did not finish
+    :param runs: one per round. None for a round that was not finished
     :param versus: ours over this, round by round
     :param error: why rounds are missing
     """
@@ -66,13 +66,13 @@ def _line(row: Row) -> str:
 
 
 def _short(error: str) -> str:
-    # Where it was, and the last thing it said; the results in JSON hold all.
+    # The place of the error and its last line. The results in JSON hold all.
     told = error.splitlines()
     return told[0] if len(told) < 3 else f"{told[0]}: {told[-2]}"
 
 
 def verdicts(rows: Sequence[Row], targets: Mapping[str, float]) -> list[str]:
-    """One line per target: what was reached, and of whom."""
+    """Return a line per target: the figure reached, and the side that reached it."""
     told = []
     for name, least in targets.items():
         peer = best(rows) if name == BEST else _named(rows, name)
@@ -86,7 +86,7 @@ def verdicts(rows: Sequence[Row], targets: Mapping[str, float]) -> list[str]:
 
 
 def best(rows: Sequence[Row]) -> Row | None:
-    """The fastest peer that acknowledges after the run, by its median."""
+    """Return the fastest peer that acknowledges after the run, by the median."""
     peers = [row for row in rows if row.versus and row.acknowledges_after]
     return max(peers, key=_by_figure, default=None)
 

@@ -13,7 +13,7 @@ PREFETCH = 100
 
 
 class Taskiq(RedisSide):
-    """The one of its brokers that acknowledges."""
+    """The only broker of Taskiq that acknowledges."""
 
     name = "taskiq"
     requirements = (

@@ -1,6 +1,6 @@
 """Draw every file of ``bench/results`` into ``docs/pictures``: ``python -m bench.pictures``.
 
-matplotlib lives in an environment of its own, so that no developer installs 100 MB for a picture.
+matplotlib lives in a separate environment, so that no developer installs 100 MB for a picture.
 """
 
 import subprocess

@@ -1,7 +1,7 @@
 """Draws the JSON of benches as SVG, in an environment that holds matplotlib and nothing of ours.
 
-A picture names the file it was drawn from by the digest of that file, so that a test notices a
-picture that is older than its figures, without drawing.
+A picture names the file that it was drawn from by the digest of that file. A test notices a picture
+that is older than its figures, without drawing.
 """
 
 import hashlib

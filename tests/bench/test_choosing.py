@@ -1,4 +1,4 @@
-"""What the command line is understood as."""
+"""Arguments of the bench commands."""
 
 import pytest
 

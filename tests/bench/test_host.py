@@ -1,4 +1,4 @@
-"""What other virtual machines took is told, or nothing where the kernel does not count it."""
+"""The time that other virtual machines took is reported, where the kernel counts it."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""A bench and its processes: what fails is told, and is not taken for a figure."""
+"""A bench and its processes: a failure is reported, and is not taken for a figure."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What the servers of a bench tell of a run."""
+"""Counts of a run, as the servers of a bench report them."""
 
 from contextlib import aclosing
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The figure of claims under an old snapshot: that there is one, and that it was held."""
+"""The figure of claims under an old snapshot exists, and the snapshot was held."""
 
 import sqlite3
 from contextlib import closing

@@ -1,4 +1,4 @@
-"""What a comparison concludes."""
+"""Verdicts of a comparison."""
 
 from bench.peers.catalog import BEST, PEERS, TARGETS
 from bench.peers.table import Row, best, compare, lines, verdicts

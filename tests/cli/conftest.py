@@ -1,4 +1,4 @@
-"""The command line, called in this process, on a store of its own."""
+"""The command line, called in this process, on a new store."""
 
 import os
 from collections.abc import Callable
@@ -34,14 +34,14 @@ class CommandLine:
         return result
 
     def json(self, *args: str, code: int = 0) -> Any:
-        """Run one command with ``--json``; its output must be one document on one line."""
+        """Run one command with ``--json``. The output must be one document on one line."""
         result = self(*args, "--json", code=code)
         assert result.stdout.endswith("\n")
         assert result.stdout.count("\n") == 1
         return msgspec.json.decode(result.stdout)
 
     def refuse(self, *args: str, code: int = 2, stdin: str | bytes | None = None) -> str:
-        """Run one command that must be refused in one line; the line."""
+        """Run one command that must be refused in one line, and return the line."""
         result = self(*args, code=code, stdin=stdin)
         assert result.stdout == ""
         assert result.stderr.startswith("Error: ")
@@ -67,7 +67,7 @@ def forge(tmp_path: Path) -> CommandLine:
 
 @pytest.fixture
 def enqueue(forge: CommandLine) -> Callable[..., str]:
-    """Enqueues a job and gives its id."""
+    """Return a function that enqueues a job and returns the id."""
 
     def run(*args: str) -> str:
         return forge("enqueue", *args).stdout.strip()

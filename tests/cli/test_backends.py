@@ -1,4 +1,4 @@
-"""Every command on a store of each kind, and what ``doctor`` says of it."""
+"""Commands on a store of each kind, and the findings of ``doctor``."""
 
 import os
 import re
@@ -100,7 +100,7 @@ def test_doctor_names_server_durability_and_wakeups(forge: CommandLine) -> None:
 
     assert re.search(r"(SQLite|PostgreSQL|Redis|Valkey) \d+\.\d", found["store"]["text"])
     assert found["wake-ups"]["state"] == "ok"
-    # Servers of tests sync nothing to the disk, which nobody should run by accident.
+    # Servers of tests sync nothing to the disk. A real server must not be set up so by accident.
     assert found["durability"]["state"] == "warn"
     assert "power" in found["durability"]["text"] or "crash" in found["durability"]["text"]
 

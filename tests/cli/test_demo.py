@@ -1,4 +1,4 @@
-"""The demo, played whole with a small folder, and its books."""
+"""The demo, played whole with a small folder, and the counts at its end."""
 
 import os
 import signal
@@ -91,7 +91,7 @@ def test_percentiles_are_values_that_occurred() -> None:
 
 @pytest.fixture
 def temporary(tmp_path: Path) -> Path:
-    """A place of its own for the demo's temporary files, so that what it leaves is seen."""
+    """A folder for the demo's temporary files, so that files left behind are seen."""
     place = tmp_path / "tmp"
     place.mkdir()
     return place
@@ -99,7 +99,7 @@ def temporary(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """What the demo works on."""
+    """The folder on which the demo works."""
     place = tmp_path / "files"
     place.mkdir()
     for number in range(120):
@@ -109,13 +109,13 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def options() -> list[str]:
-    """What the demo is given; a test may say more."""
+    """The arguments of the demo. A test may add more."""
     return []
 
 
 @pytest.fixture
 def demo(temporary: Path, folder: Path, options: list[str]) -> Iterator["subprocess.Popen[bytes]"]:
-    """The demo as a process; whatever the test does, it is gone afterwards."""
+    """Run the demo as a process, which is gone after the test."""
     environ = {name: text for name, text in os.environ.items() if not name.startswith("FORGE_")}
     process = subprocess.Popen(
         [sys.executable, "-m", "forge_jobs", "demo", str(folder), *DEMO, *options],

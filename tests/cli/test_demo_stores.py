@@ -50,7 +50,7 @@ def test_the_demo_leaves_the_jobs_of_others_alone_and_removes_its_own(
     assert "stay" in done.stdout
     [job] = forge.json("jobs", "list")["jobs"]
     assert (job["id"], job["status"]) == (job_id, "pending")
-    # What was deleted stays known as deleted, so that no deploy brings it back.
+    # A deleted schedule stays known as deleted, so that no deploy brings it back.
     assert all(each["deleted"] for each in forge.json("cron", "list")["schedules"])
 
 

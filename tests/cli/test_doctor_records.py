@@ -27,7 +27,7 @@ SPOILT = "spoilt {"
 _LONG_AGO = timedelta(days=40) // timedelta.resolution
 
 _KEEP = {
-    # Which holds nobody to foreign keys of others, but to triggers.
+    # SQLite enforces no foreign keys of other programs, but triggers.
     "sqlite": (
         "CREATE TRIGGER theirs BEFORE DELETE ON forge_jobs WHEN OLD.id = '{id}' "
         "BEGIN SELECT RAISE(ABORT, 'an invoice refers to it'); END",
@@ -37,13 +37,13 @@ _KEEP = {
         "INSERT INTO invoices VALUES ('{id}')",
     ),
 }
-"""What of the user's keeps one job from being removed."""
+"""References of a user's table that keep one job from removal."""
 
 Work = Callable[[Storage], Awaitable[Any]]
 
 
 class Installation:
-    """A store, the command line on it, and the files or server behind it."""
+    """A store, the command line on that store, and the files or server behind it."""
 
     def __init__(self, backend: str, folder: Path) -> None:
         self.backend, self.folder = backend, folder
@@ -74,9 +74,9 @@ class Installation:
         await redis_commands(self.backend, self.folder, base, ("HSET", name, field, SPOILT))
 
     def finding(self, check: str, state: str, *, code: int = 1) -> str:
-        """What ``doctor`` says of one check.
+        """Return the finding of ``doctor`` for one check.
 
-        :param code: the exit code; 1 when any check fails
+        :param code: the exit code, 1 when any check fails
         """
         document = CommandLine(self.url).json("doctor", code=code)
         [found] = [each for each in document["findings"] if each["check"] == check]
@@ -103,7 +103,7 @@ def test_jobs_that_the_database_keeps_from_retention(installed: Installation) ->
             installed.backend,
             installed.folder,
             *(each.format(id=ids[1]) for each in _KEEP[installed.backend]),
-            # Nothing goes in its first minute.
+            # No job goes in its first minute.
             f"UPDATE forge_jobs SET finished_at = finished_at - {_LONG_AGO}",
         )
         settings = quick_settings(cleanup_interval=seconds(0.1), rollup_interval=seconds(0.1))

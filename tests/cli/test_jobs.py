@@ -242,7 +242,7 @@ def test_a_job_that_a_failed_parent_holds_is_explained_and_released(
 
 
 def enqueue_after(forge: CommandLine, parent: str) -> str:
-    """Enqueue a job that its parent holds when it fails."""
+    """Enqueue a job that is held when its parent fails."""
 
     async def run() -> str:
         async with await open_storage(forge.url) as storage, JobClient(storage) as client:

@@ -1,4 +1,4 @@
-"""What ends a worker process that does not end by itself."""
+"""The last exit of a worker process that does not end by itself."""
 
 import asyncio
 import os
@@ -23,7 +23,7 @@ class Store:
 
     def __init__(self, *, answers: bool, log: pytest.LogCaptureFixture) -> None:
         self.told_before: list[str] = []
-        """What the log had when it was asked, each time."""
+        """The log at the time of each call."""
         self._answers = answers
         self._log = log
 

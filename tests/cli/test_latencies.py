@@ -1,4 +1,4 @@
-"""How long jobs took, as the commands show it, and what happened to one job when."""
+"""Durations of jobs, as the commands show them, and the timeline of one job."""
 
 import random
 from datetime import datetime, timedelta

@@ -1,4 +1,4 @@
-"""The log of a worker is written by a thread of its own: who does not read it holds up no job."""
+"""The log of a worker is written by another thread: a slow reader of the log holds up no job."""
 
 import logging
 import os
@@ -34,13 +34,13 @@ def log(pipe: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> Iterator[logg
     monkeypatch.setattr(log_writer, "_TO_FLUSH", 5.0)
     yield logger
     logger.removeHandler(writer)
-    # Its thread has nothing more to write when the number of the pipe becomes another file's.
+    # The thread has nothing more to write when the number of the pipe becomes another file's.
     monkeypatch.setattr(log_writer, "_TO_FLUSH", 10.0)
     writer.flush()
 
 
 def accounted_for(said: bytes) -> int:
-    """How many lines were written, or told to be dropped."""
+    """Return how many lines were written, or reported as dropped."""
     lines = said.decode().splitlines()
     told = [line for line in lines if "read too slowly" in line]
     return len(lines) - len(told) + sum(int(line.split()[0]) for line in told)
@@ -55,7 +55,7 @@ def test_a_pipe_that_nobody_reads_holds_nobody_up(
         log.warning("%d %s", number, "x" * 1_000)
     log.handlers[0].flush()  # gives up
 
-    # Read at last, what was written and what waited comes out, and what did not find room is told.
+    # Read at last, the log holds the written and the waiting lines, and the number of dropped ones.
     said = b""
     while accounted_for(said) < 1_000:
         said += os.read(pipe[0], _PIPE)
@@ -78,7 +78,7 @@ def test_a_pipe_that_does_not_block_loses_no_line(
 def test_what_was_logged_is_written_when_the_log_is_flushed(
     pipe: tuple[int, int], log: logging.Logger
 ) -> None:
-    # Only here: what pytest captures must go through the pipe of its worker.
+    # Only here: lines that pytest captures must go through the pipe of its worker.
     log.handlers[0].setFormatter(logging.Formatter("%(message)s of \udcff"))
     for number in range(10):
         log.warning("line %d", number)

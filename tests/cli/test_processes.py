@@ -43,7 +43,7 @@ Start = Callable[..., "subprocess.Popen[bytes]"]
 
 @pytest.fixture
 def start(forge: CommandLine, tmp_path: Path) -> Iterator[Start]:
-    """Starts parents, each the leader of a process group; nothing of them outlives the test."""
+    """Start parents, each the leader of a process group. No process of them outlives the test."""
     (tmp_path / "many_handlers.py").write_text(_HANDLERS.replace("\\\\n", "\\n"))
     running: list[subprocess.Popen[bytes]] = []
     environ = {name: text for name, text in os.environ.items() if not name.startswith("FORGE_")}
@@ -78,7 +78,7 @@ def _is_alive(process_id: int) -> bool:
 
 
 def _pods(forge: CommandLine) -> list[tuple[int, bool]]:
-    """Process and drain flag of each pod; read past the commands, which start a loop each."""
+    """Return process and drain flag of each pod. Read past the commands, which start loops."""
     with closing(sqlite3.connect(forge.url.removeprefix("sqlite:///"), timeout=10)) as database:
         return database.execute("SELECT process_id, draining FROM forge_pods").fetchall()
 
@@ -139,7 +139,7 @@ def test_bad_input_ends_the_parent_instead_of_being_tried_again(start: Start) ->
 def test_one_that_has_run_with_its_input_is_started_again_when_that_is_refused(
     forge: CommandLine, start: Start
 ) -> None:
-    # As when the port of its predecessor is still held.
+    # As when the port of the process before is still held.
     parent = start("--processes", "2", EXITS="3 3 2 2")
     wait(lambda: len(_pids(forge)) == 2, description="two pods are there", timeout=60)
 

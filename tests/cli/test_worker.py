@@ -46,7 +46,7 @@ Start = Callable[..., "subprocess.Popen[bytes]"]
 
 @pytest.fixture
 def start(forge: CommandLine, tmp_path: Path) -> Iterator[Start]:
-    """Starts workers; none outlives the test."""
+    """Start workers. None outlives the test."""
     (tmp_path / "cli_test_handlers.py").write_text(_HANDLERS)
     running: list[subprocess.Popen[bytes]] = []
     environ = {name: text for name, text in os.environ.items() if not name.startswith("FORGE_")}

@@ -1,4 +1,4 @@
-"""The end of a ``forge-jobs worker`` process, whatever its handlers do."""
+"""The end of a ``forge-jobs worker`` process, whatever the handlers do."""
 
 import os
 import signal
@@ -109,7 +109,7 @@ class Worker:
         )
 
     def begins(self, *kinds: str) -> dict[str, str]:
-        """Enqueue a job of each kind and wait until it runs; kind -> id."""
+        """Enqueue a job of each kind, wait until all run, and return kind -> id."""
         ids = {kind: self.enqueue(kind) for kind in kinds}
         files = [self.file(kind) for kind in kinds]
         wait(lambda: all(map(Path.exists, files)), description="they run", timeout=30)
@@ -126,7 +126,7 @@ class Worker:
         return self.forge.json("jobs", "show", job_id)
 
     def is_now(self, job_id: str, status: str) -> None:
-        """Wait until the job has this status; read past the commands, which start a loop each."""
+        """Wait until the job has this status. Read past the commands, which start a loop each."""
         path = self.forge.url.removeprefix("sqlite:///")
 
         def look() -> bool:
@@ -141,7 +141,7 @@ class Worker:
         self.process.send_signal(signum)
 
     def ends(self, code: int, at_most: float = 20) -> str:
-        """Wait for the end of the process; its log."""
+        """Wait for the end of the process, and return the log."""
         assert self.process is not None
         _, log = self.process.communicate(timeout=at_most)
         assert self.process.returncode == code, log.decode()
@@ -314,7 +314,7 @@ def free_port() -> int:
 
 
 def status_of(url: str) -> int:
-    """The status of the answer; 0 without one."""
+    """Return the status of the answer, 0 without one."""
     try:
         with urllib.request.urlopen(url, timeout=10) as answer:
             return int(answer.status)

@@ -1,4 +1,4 @@
-"""What ``forge-jobs worker`` logs, as a real process."""
+"""Log lines of ``forge-jobs worker`` as a real process."""
 
 import os
 import re
@@ -47,7 +47,7 @@ Work = Callable[..., str]
 
 @pytest.fixture
 def work(forge: CommandLine, tmp_path: Path) -> Work:
-    """Works the queue ``mail`` off; what the worker said."""
+    """Return a function that works off the queue ``mail`` and returns the worker's output."""
     (tmp_path / "cli_log_handlers.py").write_text(_HANDLERS)
     environ = {name: text for name, text in os.environ.items() if not name.startswith("FORGE_")}
 
@@ -72,7 +72,7 @@ def work(forge: CommandLine, tmp_path: Path) -> Work:
 
 @pytest.fixture
 def receipt(forge: CommandLine) -> Callable[[int], str]:
-    """Enqueues a job and gives its id."""
+    """Return a function that enqueues a job and returns the id."""
 
     def enqueue(order: int) -> str:
         payload = f'{{"order": {order}}}'
@@ -161,7 +161,7 @@ def test_a_json_line_holds_the_failure_whatever_its_text_is(forge: CommandLine, 
 def test_a_log_that_nobody_reads_holds_up_no_job(
     forge: CommandLine, work: Work, tmp_path: Path
 ) -> None:
-    work(FORGE_QUEUES="mail")  # its modules and its handlers are there
+    work(FORGE_QUEUES="mail")  # the worker's modules and handlers are there
     out = tmp_path / "out"
     payload = msgspec.json.encode({"path": str(out)}).decode()
     forge("enqueue", "mail.long", "--queue", "mail", "--payload", payload)

@@ -1,5 +1,6 @@
 """A store that processes can share, a ledger beside it, and worker processes that end with the
-test."""
+test.
+"""
 
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -27,7 +28,7 @@ async def url(backend: str, tmp_path: Path) -> AsyncIterator[str]:
 
 @pytest.fixture
 async def storage(url: str) -> AsyncIterator[Storage]:
-    """The test's own view of the store; made first, so that pods find a schema."""
+    """The test's own view of the store, made first, so that pods find a schema."""
     async with await open_storage(url) as opened:
         yield opened
 

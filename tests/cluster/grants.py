@@ -1,4 +1,4 @@
-"""Every grant that was written, recorded inside the store as it is committed."""
+"""All written grants, recorded inside the store as they are committed."""
 
 import sqlite3
 from collections.abc import AsyncIterator
@@ -16,23 +16,23 @@ _CLOCKS_APART_MS = 2.0
 
 
 class GrantLog(Protocol):
-    """What was granted since the recording began."""
+    """The grants since the recording began."""
 
     async def sums(self, queue: str = "work") -> list[int]:
         """The sum of all grants of the queue after each write, in the order of the commits."""
         ...
 
     async def grants_of(self, process_id: int, queue: str = "work") -> list[tuple[float, int]]:
-        """Each grant of a process's pod, with the milliseconds of its writing, in order."""
+        """Return each grant of a process's pod, with the milliseconds of the write, in order."""
         ...
 
 
 async def exceeded(log: GrantLog, ran: Ledger, queue: str = "work") -> list[Run]:
-    """Runs that began although their pod had as many open as it was granted at that time.
+    """Return runs that began although their pod had as many open as it was granted at that time.
+
+    Runs without a noted end, of killed and frozen processes, are not counted.
 
     :param ran: the runs of this queue alone
-
-    Runs that never said that they ended, of killed and frozen processes, are not counted.
     """
     ended = [run for run in ran.runs if run.ended_ns is not None]
     by_process = {pid: await log.grants_of(pid, queue) for pid in {run.process_id for run in ended}}
@@ -42,14 +42,14 @@ async def exceeded(log: GrantLog, ran: Ledger, queue: str = "work") -> list[Run]
 
 
 def _granted(run: Run, grants: list[tuple[float, int]]) -> int:
-    """The pod's grant when the run began; the larger one if it changed just then."""
+    """Return the pod's grant when the run began, the larger one if it changed just then."""
     before = [granted for at, granted in grants if at < run.wall_ms - _CLOCKS_APART_MS][-1:]
     just = [granted for at, granted in grants if abs(at - run.wall_ms) <= _CLOCKS_APART_MS]
     return max([*before, *just], default=0)
 
 
 def _open_beside(run: Run, runs: list[Run]) -> int:
-    """How many of its process's runs were open when it began, itself included."""
+    """Return how many runs of the process were open when the run began, including the run."""
     return sum(
         other.process_id == run.process_id
         and other.started_ns <= run.started_ns
@@ -104,8 +104,8 @@ class _SqliteLog:
 
 
 class _PostgresLog:
-    # Runs as the transaction commits, and one at a time: whoever comes next sees what the one
-    # before has committed. So every sum is one that the queue really had.
+    # Triggers run as the transaction commits, and one at a time: each sees what the one before has
+    # committed. So every sum is one that the queue really had.
     _RECORD = """
         CREATE FUNCTION record_grant() RETURNS trigger LANGUAGE plpgsql AS $$
         DECLARE

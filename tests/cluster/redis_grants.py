@@ -1,4 +1,4 @@
-"""Every grant that was written to Redis, as the server itself tells it."""
+"""All grants written to Redis, as the server itself reports them."""
 
 import asyncio
 import re
@@ -23,8 +23,8 @@ _BY_A_SCRIPT = "lua"
 class RedisGrantLog:
     """Replays the writes that a server shows under MONITOR, of the queues "work" and "side".
 
-    The commands of a script follow its call and come before anything else, so the sum when
-    something else comes is one that others could see.
+    The commands of a script follow the call of the script and come before anything else. So the sum
+    when something else comes is one that other clients could see.
     """
 
     def __init__(self, url: str) -> None:
@@ -46,7 +46,7 @@ class RedisGrantLog:
         self._first_mark = secrets.token_hex(8)
 
     async def watch(self, *, task_status: TaskStatus[None]) -> None:
-        """Read until cancelled; begun once everything from now on is seen."""
+        """Read until cancelled. Started once everything from now on is seen."""
         reader, writer = await asyncio.open_connection(self._host, self._port)
         try:
             writer.write(f"AUTH {self._password}\r\nMONITOR\r\n".encode())
@@ -60,7 +60,7 @@ class RedisGrantLog:
             writer.close()
 
     async def aclose(self) -> None:
-        """To be called when nobody watches any more."""
+        """Close the log when no task watches any more."""
         await self._client.aclose()
 
     async def sums(self, queue: str = "work") -> list[int]:
@@ -75,7 +75,7 @@ class RedisGrantLog:
         return [(at, granted) for at, host, granted in self._writes[queue] if host in hosts]
 
     async def _take_stock(self) -> None:
-        """What is there, and a mark in the stream before which nothing counts."""
+        """Read the present grants, and mark the place in the stream at which counting starts."""
         async with self._client.pipeline(transaction=True) as both:
             both.echo(self._first_mark)
             both.hgetall(f"{self._base}:{{work}}:slots")

@@ -1,4 +1,4 @@
-"""Outages of a store's server, long and short, and one that forgets all it had."""
+"""Outages of a store's server, long and short, and an outage that forgets all data."""
 
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -76,7 +76,7 @@ async def test_work_goes_on_after_an_outage_and_its_events_are_kept(
         try:
             return await done(storage) == JOBS
         except Unavailable:
-            # The first call may go to a connection whose end nobody has had time to notice.
+            # The first call may go to a connection whose end has not been noticed yet.
             return False
 
     await wait_until(all_done, description="all are done", timeout=RESOLVED_WITHIN)

@@ -1,5 +1,6 @@
-"""Processes on a file, killed while the machine's clock was an hour ahead; then the clock is put
-right."""
+"""Processes on a file, killed while the machine's clock was an hour ahead. Then the clock is set
+right.
+"""
 
 from datetime import timedelta
 from pathlib import Path

@@ -28,7 +28,7 @@ ONE = {"work": WORK}
 
 
 async def is_shared(storage: Storage, wanted: dict[str, tuple[int, int]]) -> bool:
-    """Whether the queues (pods, slots) have such shares, which differ by one at most."""
+    """Return whether the queues (pods, slots) have such shares, which differ by one at most."""
     for allocation in await storage.procs.allocations():
         pods, slots = wanted[allocation.queue]
         grants = [each.grant for each in allocation.pods.values()]

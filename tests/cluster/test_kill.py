@@ -24,8 +24,8 @@ async def test_kills_lose_nothing_and_repeat_only_what_was_in_flight(
     storage: Storage, client: JobClient, pods: Fleet, ledger: Path, rounds: int
 ) -> None:
     jobs = rounds * JOBS_OF_A_ROUND
-    # Whoever dies so often would otherwise be suspected itself: the same few jobs are first
-    # in the queue each time.
+    # A pod that dies so often would otherwise be suspected itself: the same few jobs are first in
+    # the queue each time.
     settings = quick_settings(max_crashes=1_000)
     queues = {"work": SLOTS}
     request = EnqueueRequest(

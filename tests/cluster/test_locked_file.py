@@ -24,7 +24,7 @@ pytestmark = [
 
 @contextmanager
 def write_lock(url: str) -> Iterator[None]:
-    """Nobody else can write."""
+    """Hold the lock, so that no other process can write."""
     path = url.removeprefix("sqlite:///").partition("?")[0]
     with closing(sqlite3.connect(path, isolation_level=None, timeout=10)) as connection:
         connection.execute("BEGIN IMMEDIATE")
@@ -68,7 +68,7 @@ async def test_a_lock_that_stays_does_not_hold_up_the_end_of_a_worker(
     with write_lock(url):
         await wait_until(lambda: _is_waiting(pods.log), description="it waits for the lock")
         pod.send(signal.SIGTERM)
-        # Without a bound it would wait for the lock for 30 seconds.
+        # Without a bound the worker would wait for the lock for 30 seconds.
         assert await pod.wait(20) == 1
 
 

@@ -1,4 +1,4 @@
-"""A job that kills every process it runs in."""
+"""A job that kills every process in which it runs."""
 
 import asyncio
 import os
@@ -44,7 +44,7 @@ async def _run(url: str) -> None:
 
 
 async def exit_code(process: ForkServerProcess) -> int:
-    """What the process ended with."""
+    """Wait for the end of the process, and return the exit code."""
     code: int = await wait_until(lambda: process.exitcode, description="it was killed")
     return code
 

@@ -1,4 +1,4 @@
-"""The proxy does to a connection what it says: held against a server that echoes."""
+"""The faults of the proxy, tried on a server that echoes."""
 
 import asyncio
 import time
@@ -15,11 +15,11 @@ from tests.support.waiting import wait_until
 pytestmark = pytest.mark.anyio
 
 SHORT = 0.2
-"""Seconds in which a byte would long have come, were it coming."""
+"""Seconds in which a byte would long have come, were one coming."""
 
 
 class Echo:
-    """A server that answers with what it got, and remembers it."""
+    """A server that answers with the bytes that it got, and remembers them."""
 
     def __init__(self) -> None:
         self.got = b""
@@ -182,7 +182,7 @@ async def test_refused_until_it_heals_on_the_same_port(through: Proxy, line: Lin
 async def test_a_store_that_is_not_there_ends_the_connection() -> None:
     with proxy("redis://127.0.0.1:1/0") as broken:
         port = int(broken.url.rpartition(":")[2].partition("/")[0])
-        with pytest.raises(ConnectionResetError):  # while it connects, or right after
+        with pytest.raises(ConnectionResetError):  # during the connect, or right after
             await _first_byte(port)
 
 

@@ -28,7 +28,7 @@ def path_of(url: str) -> Path:
 
 
 def take_away(path: Path, how: str) -> Path:
-    """Change what is at the path; where the open file is now."""
+    """Change what is at the path, and return where the open file is now."""
     kept = path.with_name("kept.db")
     if how == "its log is removed":
         path.with_name(f"{path.name}-wal").unlink()
@@ -61,7 +61,7 @@ async def test_a_pod_stops_its_handlers_as_for_an_outage_and_says_what_to_do(
 
     await wait_until(lambda: "had it open" in pods.log.read_text(), description="it was said")
     assert "stop all programs that use it" in pods.log.read_text()
-    # Without its log the file cannot be read at all.
+    # Without the log the file cannot be read at all.
     beat = None if how == "its log is removed" else last_beat(kept)
     await wait_until(lambda: "cut" in ledger.read_text().split(), description="it is stopped")
     assert beat is None or last_beat(kept) == beat

@@ -29,7 +29,7 @@ SETTINGS = quick_settings(lease=timedelta(seconds=6), leader_lease=timedelta(sec
 IN_CALL = 2
 """The call that is cut short, of those that fire schedules: the jobs of the first are there."""
 AFTER = {"sqlite": 0.006, "postgres": 0.012, "redis": 0.05}
-"""Seconds into that call: half of what it takes on an idle machine."""
+"""Seconds into that call: half of the call's time on an idle machine."""
 
 
 async def test_each_fires_once_although_the_coordinator_is_killed_while_they_fire(

@@ -29,7 +29,7 @@ async def grants(storage: Storage) -> list[int]:
 
 
 async def grants_are(storage: Storage, expected: list[int]) -> bool:
-    """Whether the grants stand so."""
+    """Return whether the grants are as expected."""
     return await grants(storage) == expected
 
 
@@ -61,8 +61,8 @@ async def test_slots_are_split_and_rebalanced_and_never_exceed_the_maximum(
 
     assert max(sums) == SLOTS
     assert too_many == []
-    # Handlers of a frozen process may come to their end before it knows that it was frozen;
-    # whatever they say then is refused.
+    # Handlers of a frozen process may come to their end before the process knows of the freeze. The
+    # store then refuses their results.
     thawed = ran.open_at(thawed_ns, second.process_id)
     assert len(thawed) <= 3
     assert ran.most_at_once(but=thawed) <= SLOTS
@@ -128,7 +128,7 @@ async def test_a_clean_stop_hands_the_lead_over_before_the_lease_would_run_out(
 
 
 async def _led(storage: Storage, not_by: str = "") -> object:
-    """The leader once two pods are there and it is not ``not_by``."""
+    """Return the leader once two pods are there and the leader is not ``not_by``."""
     leader = await storage.cron.leader()
     if leader is None or leader.remaining <= timedelta(0) or leader.host_id in ("", not_by):
         return None

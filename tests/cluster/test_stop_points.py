@@ -30,7 +30,7 @@ POINTS = {
     "handover:read": 1,
     "handover:committed": 1,
 }
-"""Which visit of the point is the last."""
+"""The last visit of each point."""
 
 
 @pytest.mark.parametrize("point", ["claim:committed", "finalize:committed", "handover:read"])
@@ -110,12 +110,12 @@ async def test_a_pod_that_dies_while_it_leaves_is_replaced(
     ran = Ledger.read(ledger)
     assert ran.ended() == accepted
     assert ran.overlaps() == []
-    # Before the last ends are stored at most those of its slots are missing, afterwards none.
+    # Before the last ends are stored, at most as many as slots are missing, afterwards none.
     assert len(ran.repeated()) <= (SLOTS if point == "stop:drained" else 0)
 
 
 async def _family(client: JobClient, ledger: Path) -> set[str]:
-    """Jobs of which every fourth waits for the one before it; their ids."""
+    """Enqueue jobs of which every fourth waits for the one before, and return their ids."""
     ids: list[str] = []
     for number in range(JOBS):
         request = EnqueueRequest(

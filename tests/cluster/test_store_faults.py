@@ -31,7 +31,7 @@ RESOLVED_WITHIN = 10.0
 
 @pytest.fixture(params=[name for name in ("postgres", "redis") if name in BACKENDS])
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[ServerStore]:
-    """A durable server of the test's own, with proxies before it."""
+    """A durable server for one test, with proxies before it."""
     made = STORES[request.param](tmp_path)
     assert isinstance(made, ServerStore)
     async with made.running():
@@ -49,7 +49,7 @@ def jobs_of(ledger: Path, count: int, seconds: float = 0.0) -> list[EnqueueReque
 
 
 async def all_done(storage: Storage) -> list[Job]:
-    """Every job of the queue once all are done; bounded by what a fault may take."""
+    """Return every job of the queue once all are done, bounded by the time of a fault."""
 
     async def look() -> bool:
         counts = (await storage.jobs.counts(["work"]))["work"].by_status
@@ -104,7 +104,7 @@ async def test_lost_replies_are_made_good_without_a_crash_or_a_second_job(
     pod = pods.start(QUEUE, settings, url=to_pod.url)
     await client.enqueue_many(jobs_of(ledger, 2))
     await wait_until(lambda: len(Ledger.read(ledger).ended()) == 2, description="two ran")
-    # Held back for so long that whoever looks sees the effect before the reply has passed.
+    # Held back for so long that a look sees the effect before the reply has passed.
     for between in store.proxies:
         between.slow_down(replies=HELD_BACK)
 

@@ -1,4 +1,4 @@
-"""A pod whose standard error nobody reads."""
+"""A pod whose standard error is not read."""
 
 import subprocess
 import sys

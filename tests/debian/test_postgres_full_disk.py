@@ -1,6 +1,6 @@
 """A Postgres whose disk is full: a clear error, nothing lost, and work again when there is room.
 
-Its data lie in a small file system that is mounted where only the server sees it.
+The data lie in a small file system that is mounted where only the server sees it.
 """
 
 import secrets
@@ -30,7 +30,7 @@ BALLAST_MB = 40
 
 
 class SmallDisk(PostgresServer):
-    """The write-ahead log lies elsewhere: a server that cannot write it gives up altogether."""
+    """The write-ahead log lies elsewhere: a server that cannot write the log gives up."""
 
     def _launch(self, port: int) -> "subprocess.Popen[bytes]":
         programs = self._programs or postgres_programs()
@@ -57,7 +57,7 @@ class SmallDisk(PostgresServer):
         return self._run(command, refuse_root=False)
 
     def make_room(self) -> None:
-        """Remove what only takes up room, by way of the server's own view of its disk."""
+        """Remove files that only take up room, by way of the server's own view of the disk."""
         inside = Path(f"/proc/{self.process_id}/root") / (self.folder / "disk").relative_to("/")
         (inside / "ballast").unlink()
 
@@ -99,7 +99,7 @@ async def test_a_full_disk_refuses_new_jobs_and_loses_none(
 
 
 async def _fill(storage: Storage, stored: set[str]) -> None:
-    """Store jobs that only take up room, in a queue that nobody serves."""
+    """Store jobs that only take up room, in a queue that no pod serves."""
     while len(stored) < 1000:
         job = new_job(queue="big", payload=f'{{"room":"{secrets.token_hex(250_000)}"}}')
         stored |= {one.job_id for one in await storage.jobs.enqueue([job])}

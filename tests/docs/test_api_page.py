@@ -1,4 +1,4 @@
-"""The API reference has every public name, and every public name says what it is."""
+"""The API reference has every public name, and every public name has a docstring."""
 
 import inspect
 import re

@@ -1,4 +1,4 @@
-"""One program, unchanged, on every store, and its own tests beside it."""
+"""The orders program, unchanged, on every store, with the program's own tests."""
 
 import os
 import shutil

@@ -133,7 +133,7 @@ def _crash(number: int, attempt: int = 1) -> Transition:
         started=True,
         cancel_requested=False,
     )
-    # As the reaper calls it, with the default settings.
+    # As the reaper makes the call, with the default settings.
     return stale_transition(stale, max_crashes=3, pause=15 * _SECONDS)
 
 
@@ -191,7 +191,7 @@ def test_the_table_of_outcomes_says_what_the_policy_decides(how: str) -> None:
 
 def test_every_way_to_end_is_in_the_table() -> None:
     said = {transition.cause for transition in ENDS.values()}
-    # Handed back before it started: no run has ended.
+    # Handed back before the start: no run has ended.
     ends = {Cause.SUCCEEDED, Cause.FAILED, Cause.TIMED_OUT, Cause.REJECTED, Cause.THROTTLED} | {
         Cause.SNOOZED,
         Cause.RATE_LIMITED,

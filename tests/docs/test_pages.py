@@ -1,4 +1,4 @@
-"""The manual says nothing that was not run: the code of its pages, and the commands they name."""
+"""The manual contains only code and commands that were run."""
 
 import re
 import shlex

@@ -1,4 +1,4 @@
-"""README says nothing that was not run: its files are the examples, its commands are executed."""
+"""README contains only code and commands that were run: its files are the examples."""
 
 import json
 import os
@@ -38,7 +38,7 @@ def named(attribute: str) -> dict[str, str]:
 
 @pytest.fixture
 def shop(tmp_path: Path) -> Path:
-    """A copy of the walk-through's files, where its commands may leave a database."""
+    """A copy of the walk-through's files, where the commands may leave a database."""
     return Path(shutil.copytree(ROOT / "examples" / "walkthrough", tmp_path / "shop"))
 
 
@@ -102,7 +102,7 @@ def test_the_commands_shown_succeed_one_after_the_other(shop: Path) -> None:
 
 @contextmanager
 def started(command: str, folder: Path) -> Iterator[subprocess.Popen[str]]:
-    """The command, running until it ends or the block does."""
+    """Run the command until it ends or the block does."""
     process = subprocess.Popen(
         ["bash", "-c", f"exec env {command}"],
         cwd=folder,

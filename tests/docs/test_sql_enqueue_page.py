@@ -1,4 +1,4 @@
-"""The page about plain SQL: its statements run, and its table names the arguments there are."""
+"""The page about plain SQL: the statements run, and the table names all arguments."""
 
 import re
 from pathlib import Path

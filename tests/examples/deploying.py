@@ -1,4 +1,4 @@
-"""What the files of examples/deploy say, read by parsers and not by eye."""
+"""The files of examples/deploy, read by parsers and not by eye."""
 
 import configparser
 import json
@@ -15,10 +15,10 @@ FOLDER = ROOT / "examples" / "deploy"
 
 
 class Start(Struct, frozen=True):
-    """One command that a file starts.
+    """A command that a file starts.
 
-    :param environ: the variables that the file sets; "" for those that come from elsewhere
-    :param stop_seconds: how long the starter waits after SIGTERM; None where nothing is said
+    :param environ: the variables that the file sets, "" for values that come from elsewhere
+    :param stop_seconds: how long the starter waits after SIGTERM. None where the file is silent
     """
 
     where: str
@@ -28,12 +28,12 @@ class Start(Struct, frozen=True):
 
     @property
     def is_worker(self) -> bool:
-        """Whether the command runs until a signal."""
+        """Return whether the command runs until a signal."""
         return self.command[1:2] == ("worker",)
 
 
 def instructions() -> dict[str, list[str]]:
-    """Instruction of the Dockerfile -> the rest of its lines."""
+    """Return instruction of the Dockerfile -> the rest of the lines."""
     text = (FOLDER / "Dockerfile").read_text()
     joined = re.sub(r"\\\n\s*", "", re.sub(r"^#.*\n", "", text, flags=re.MULTILINE))
     found: dict[str, list[str]] = {}
@@ -44,7 +44,7 @@ def instructions() -> dict[str, list[str]]:
 
 
 def image() -> Start:
-    """What the image starts by itself."""
+    """Return the command that the image starts by itself."""
     told = instructions()
     [environ], [command] = told["ENV"], told["CMD"]
     pairs = dict(pair.partition("=")[::2] for pair in shlex.split(environ))
@@ -101,7 +101,7 @@ def containers() -> list[Start]:
 
 
 def unit() -> configparser.ConfigParser:
-    """The unit of systemd; names keep their capitals, and none is given twice."""
+    """Return the unit of systemd. Names keep their capitals, and none is given twice."""
     parser = configparser.ConfigParser(interpolation=None, delimiters=("=",))
     parser.optionxform = str  # type: ignore[assignment, method-assign]
     parser.read(FOLDER / "forge-jobs-worker.service")
@@ -125,5 +125,5 @@ def _installed(line: str) -> tuple[str, ...]:
 
 
 def starts() -> list[Start]:
-    """Every command of every file."""
+    """Return all commands of all files."""
     return [image(), *services(), *containers(), *unit_starts()]

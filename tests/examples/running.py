@@ -19,13 +19,13 @@ ROOT = Path(__file__).parents[2]
 
 
 class Program(Struct, frozen=True):
-    """A copy of an example, and the environment that its commands run in."""
+    """A copy of an example, and the environment of the commands."""
 
     folder: Path
     environ: dict[str, str]
 
     def run(self, *command: str) -> "subprocess.CompletedProcess[str]":
-        """Run a command to its end."""
+        """Run a command to the end."""
         return subprocess.run(
             command,
             cwd=self.folder,
@@ -38,12 +38,12 @@ class Program(Struct, frozen=True):
 
     @property
     def log(self) -> Path:
-        """What a command that :meth:`started` has started has said."""
+        """Return the output of the command that :meth:`started` has started."""
         return self.folder / "log"
 
     @contextmanager
     def started(self, *command: str, **environ: str) -> Iterator["subprocess.Popen[bytes]"]:
-        """Start a command that runs until it is stopped, and kill it if that was not done."""
+        """Start a command that runs until it is stopped, and kill a command that was not."""
         with self.log.open("w") as log:
             process = subprocess.Popen(
                 command, cwd=self.folder, env=self.environ | environ, stdout=log, stderr=log
@@ -56,7 +56,9 @@ class Program(Struct, frozen=True):
 
     @asynccontextmanager
     async def serving(self, *command: str, **environ: str) -> AsyncIterator[httpx.AsyncClient]:
-        """Run a web server that says where it listens; on leaving, it has to stop at SIGTERM."""
+        """Run a web server that says where it listens. At the end the server has to stop at
+        SIGTERM.
+        """
         with self.started(*command, **environ) as server:
             found = await wait_until(
                 lambda: server.poll() is not None or _address(self.log), description="it listens"
@@ -74,7 +76,7 @@ def _address(log: Path) -> str | None:
 
 
 def copied(example: str, folder: Path, **environ: str) -> Program:
-    """Copy an example below ``folder``; of the environment nothing of forge_jobs stays."""
+    """Copy an example below ``folder``. Variables of forge_jobs are left out of the environment."""
     clean = {key: value for key, value in os.environ.items() if not key.startswith("FORGE_")}
     path = f"{Path(sys.executable).parent}{os.pathsep}{clean.get('PATH', '')}"
     clean |= {"PATH": path, "HOME": str(folder), "NO_COLOR": "1"}

@@ -71,7 +71,7 @@ def test_ports_and_probes_of_the_manifest_belong_together() -> None:
     assert container["command"][-2:] == ["--health-port", str(port["containerPort"])]
     assert [str(port["containerPort"])] == deploying.instructions()["EXPOSE"]
     assert {probe["httpGet"]["port"] for probe in probes} == {port["name"]}
-    # A worker tries for a minute to open its store; the probe must not end it before.
+    # A worker tries for a minute to open the store. The probe must not end the worker before.
     assert probes[0]["periodSeconds"] * probes[0]["failureThreshold"] > 60
 
 
@@ -128,7 +128,7 @@ async def _runs(first: str, then: str, backend: str, folder: Path) -> None:
         worker.send_signal(signal.SIGTERM)
         assert worker.wait(timeout=60) == 0
     await backends.forget(backend, folder)
-    # What the worker itself asks of whoever kills it.
+    # The grace that the worker itself asks for.
     [*_, wanted] = re.findall(r"terminationGracePeriodSeconds: (\d+)", program.log.read_text())
     assert float(wanted) <= (STARTS[then].stop_seconds or 0)
 

@@ -1,4 +1,4 @@
-"""The programs pass the type checker at its strictest: they are what people copy."""
+"""The programs pass the type checker at its strictest, because people copy them."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Bugs of what the store does not take while it takes others. Each names the test of its rule."""
+"""Bugs of ends that the store refuses while others are taken. Each names the test of its rule."""
 
 from tests.meta.bugs import Bug
 from tests.meta.policy_bugs import in_policy

@@ -28,7 +28,7 @@ _PARAMETER = re.compile(r"(?:^|-)(redis-cluster|sqlite|postgres|redis)(?=-|$)")
 
 
 def backends_of_tests(files: Collection[str]) -> Mapping[str, frozenset[str]]:
-    """Of each test of ``files``, as ``path::name``: the backends it runs on.
+    """Return the backends of each test of ``files``, as ``path::name``.
 
     :param files: relative to the folder of the tests
     """

@@ -12,7 +12,7 @@ _SUITE = "tests/conformance/"
 
 @dataclass(frozen=True)
 class Edit:
-    """One replacement of exact text in one file."""
+    """A replacement of exact text in one file."""
 
     file: str
     old: str
@@ -21,7 +21,7 @@ class Edit:
 
 @dataclass(frozen=True)
 class Bug:
-    """A bug, the test files that must notice it, and the backend they run on."""
+    """A bug, the test files that must notice it, and the backend of the tests."""
 
     name: str
     tests: tuple[str, ...]
@@ -30,7 +30,9 @@ class Bug:
 
 
 def files_of(names: str) -> tuple[str, ...]:
-    """The files of the conformance suite with these names; ``model`` is in a folder of its own."""
+    """Return the files of the conformance suite with these names. ``model`` has a folder of its
+    own.
+    """
     folders = {"model": "model/"}
     return tuple(f"{_SUITE}{folders.get(each, '')}test_{each}.py" for each in names.split())
 

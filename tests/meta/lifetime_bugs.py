@@ -12,7 +12,7 @@ def _bug(name: str, tests: str, file: str, old: str, new: str) -> Bug:
 
 
 def _steps(name: str, file: str, old: str, new: str) -> Bug:
-    """One of a script of Redis that holds the server up."""
+    """Return a bug of a script of Redis that holds the server up."""
     tests = ("tests/backends/redis/test_script_steps.py",)
     return Bug(f"redis: {name}", tests, (Edit(f"{_REDIS}{file}", old, new),), "redis")
 

@@ -1,4 +1,4 @@
-"""Bugs of what goes on beside somebody's open transaction; each names the test of its rule."""
+"""Bugs of calls beside a caller's open transaction. Each names the test of its rule."""
 
 from tests.meta.bugs import Bug, Edit
 

@@ -1,9 +1,9 @@
-"""Does the suite notice? Plants one bug at a time and runs the tests that must catch it.
+"""Plants one bug at a time and runs the tests that must notice.
 
-``python -m tests.meta.planted_bugs [--of GROUP] [--only NAME] [--backend NAME] [--model]
-[--draw N] [--list]``
+``python -m tests.meta.planted_bugs [--of GROUP] [--only NAME] [--backend NAME] [--model] [--draw N]
+[--list]``
 
-Each bug goes into a copy of the package; the tests are those of the tree, on the bug's backend.
+Each bug goes into a copy of the package. The tests are those of the tree, on the bug's backend.
 With ``--model`` the model alone has to notice, and only bugs of the stores are planted. All bugs
 run, to the last one, and a table ends the run. Exits with 1 when a clean copy fails or a bug is
 missed. A test that does not end in time has caught nothing.
@@ -75,7 +75,7 @@ GROUPS = {
     "apart": APART_BUGS,
     "pod": POD_BUGS,
 }
-"""Group, named as its module but for the first -> its bugs."""
+"""Group, named as the module but for the first -> bugs."""
 EVERY: tuple[Bug, ...] = tuple(chain.from_iterable(GROUPS.values()))
 
 _CHOICE = {"sqlite": "not postgres and not redis"}
@@ -118,7 +118,7 @@ def plant(edits: Iterable[Edit], folder: Path) -> None:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the tests say of one bug: caught, missed, hung, or error where they did not run."""
+    """The verdict of the tests on one bug: caught, missed, hung, or error without a run."""
 
     bug: Bug
     word: str
@@ -134,7 +134,7 @@ def _time_for(tests: Sequence[str]) -> float:
 
 
 def run_tests(tests: Sequence[str], backend: str, edits: Sequence[Edit] = ()) -> tuple[int, str]:
-    """pytest's exit code on a copy with these edits, and what it printed."""
+    """Return pytest's exit code on a copy with these edits, and the output."""
     # Of the model, the test of this one store: that of all together takes ten times as long.
     of_backend = backend if list(tests) == [_MODEL] else _CHOICE.get(backend, backend)
     chosen = f"{of_backend} and not cluster"
@@ -157,7 +157,7 @@ def run_tests(tests: Sequence[str], backend: str, edits: Sequence[Edit] = ()) ->
 
 
 def verdict(bug: Bug) -> Verdict:
-    """Whether the tests notice the bug."""
+    """Return whether the tests notice the bug."""
     began = time.monotonic()
     try:
         code, output = run_tests(bug.tests, bug.backend, bug.edits)
@@ -175,12 +175,12 @@ def verdict(bug: Bug) -> Verdict:
 
 
 def is_of_a_store(bug: Bug) -> bool:
-    """Whether the bug is one that the model could notice: not of the runtime or its policies."""
+    """Return whether the model could notice the bug: not of the runtime or the policies."""
     return all(edit.file.startswith(_STORES) for edit in bug.edits)
 
 
 def drawn(bugs: Sequence[Bug], count: int, seed: int) -> list[Bug]:
-    """``count`` of the bugs at random; the same for one seed as long as the bugs are the same."""
+    """Return ``count`` of the bugs at random, the same for one seed and the same bugs."""
     by_name = sorted(bugs, key=lambda bug: bug.name)
     return random.Random(seed).sample(by_name, min(count, len(by_name)))
 
@@ -210,7 +210,7 @@ def _clean_copies_pass(chosen: Sequence[Bug]) -> bool:
 
 
 def main() -> int:
-    """Run what the command line asks for; the exit code."""
+    """Run the command, and return the exit code."""
     parser = argparse.ArgumentParser(description="Plant bugs and see whether the suite notices.")
     parser.add_argument("--only", metavar="NAME", help="bugs whose name contains this")
     parser.add_argument("--of", choices=sorted(GROUPS), help="bugs of one module")

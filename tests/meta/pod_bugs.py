@@ -5,7 +5,7 @@ from tests.meta.runtime_bugs import RULES, in_runtime
 
 
 def _other(name: str, file: str, old: str, new: str, *tests: str) -> Bug:
-    """One of a module beside the runtime; its tests as pytest names them."""
+    """Return a bug of a module beside the runtime, with tests as pytest names them."""
     return Bug(
         name, tuple(f"tests/{test}" for test in tests), (Edit(f"forge_jobs/{file}.py", old, new),)
     )

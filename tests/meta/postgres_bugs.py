@@ -136,9 +136,9 @@ _OWN = (
 
 
 def _short(name: str, tests: str, module: str, old: str, new: str) -> Bug:
-    """In calls that are one statement.
+    """Return a bug of calls that are one statement.
 
-    :param tests: files of the conformance suite; after a stroke those of Postgres alone
+    :param tests: files of the conformance suite, after a slash those of Postgres alone
     """
     shared, _, own = tests.partition("/")
     edit = Edit(f"{_POSTGRES}{module}.py", old, new)
@@ -455,7 +455,7 @@ _SHORT = (
     ),
 )
 
-# One way to say each promise of the core wrongly; the words are the shared modules'.
+# A way to break each promise of the core. The texts are those of the shared modules.
 _CORE = (
     "the fence dropped",
     "settled_token not set",

@@ -11,7 +11,7 @@ def _bug(name: str, tests: str, script: str, old: str, new: str) -> Bug:
 
 
 def _own_bug(name: str, test: str, file: str, old: str, new: str) -> Bug:
-    """One that a test of this backend alone notices."""
+    """Return a bug that only a test of this backend notices."""
     tests = (f"tests/backends/redis/test_{test}.py",)
     return Bug(f"redis: {name}", tests, (Edit(f"{_REDIS}{file}", old, new),), "redis")
 

@@ -1,4 +1,4 @@
-"""Bugs in how the Redis backend finds servers, and in what it hears of them."""
+"""Bugs in how the Redis backend finds servers, and in their messages."""
 
 from tests.meta.bugs import Bug, Edit
 

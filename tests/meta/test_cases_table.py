@@ -44,7 +44,7 @@ def rows(document: str) -> dict[str, list[str]]:
 
 
 def is_there(path: str, name: str) -> bool:
-    """Whether a test exists, without collecting it."""
+    """Return whether a test exists, without collecting the test."""
     file = TESTS / path
     return file.exists() and name in names_in(file)
 
@@ -63,7 +63,7 @@ def names(text: str) -> frozenset[str]:
 
 
 def where(cell: str) -> tuple[frozenset[str], Mapping[frozenset[str], str]]:
-    """Where a case is shown, and why it is not elsewhere."""
+    """Return where a case is shown, and why not elsewhere."""
     shown, reasons = frozenset[str](), {}
     for part in cell.split(";"):
         backends, _, reason = part.partition(":")
@@ -76,7 +76,7 @@ def where(cell: str) -> tuple[frozenset[str], Mapping[frozenset[str], str]]:
 
 @pytest.fixture(scope="module")
 def backends() -> Mapping[str, frozenset[str]]:
-    """Of each test in a file that the table of cases names: the backends it runs on."""
+    """Return the backends of each test in a file that the table of cases names."""
     files = {path for cells in CASES.values() for path, _ in _NAMED.findall(cells[1])}
     return backends_of_tests(files)
 

@@ -1,4 +1,4 @@
-"""The engine logs by one way, which waits only where it may."""
+"""The engine logs by one way, which waits only where a thread may wait."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The bugs to plant still fit the code; whether they are caught, ``make planted-bugs`` tells."""
+"""The bugs to plant still fit the code. ``make planted-bugs`` shows whether they are caught."""
 
 from pathlib import Path
 
@@ -27,7 +27,7 @@ def test_a_bug_can_be_planted_and_its_tests_exist(bug: Bug) -> None:
 
 
 def _is_there(test: str) -> bool:
-    """A file, or a test in it as pytest names it."""
+    """Return whether there is such a file, or such a test as pytest names it."""
     file, *names = test.split("::")
     text = "\n" + (ROOT / file).read_text()
     kinds = ("class {}:", "def {}(", "async def {}(")

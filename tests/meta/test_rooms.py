@@ -9,7 +9,7 @@ import forge_jobs
 _PACKAGE = Path(forge_jobs.__file__).parent
 _SQL, _REDIS = _PACKAGE / "storage" / "sql", _PACKAGE / "storage" / "redis"
 _FULL = 15
-"""Modules of a folder, at most; folders in it do not count."""
+"""Modules of a folder, at most, without the folders in it."""
 
 _SQL_ALONE = {
     "jobs": {
@@ -32,7 +32,7 @@ _REDIS_ALONE = {
 
 
 def _modules(folder: Path) -> set[str]:
-    """The modules and folders in it."""
+    """Return the modules and folders in a folder."""
     found = {path.stem for path in folder.glob("*.py")} - {"__init__"}
     return found | {path.parent.name for path in folder.glob("*/__init__.py")}
 

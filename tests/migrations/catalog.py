@@ -1,4 +1,4 @@
-"""What is in an SQL database, read past the store."""
+"""The contents of an SQL database, read past the store."""
 
 import sqlite3
 from contextlib import closing
@@ -25,7 +25,7 @@ async def query(url: str, statement: str) -> list[tuple[object, ...]]:
 
 
 async def names_in(url: str) -> set[str]:
-    """Every table and index of the product."""
+    """Return all tables and indexes of the product."""
     if url.startswith("sqlite"):
         statement = "SELECT name FROM sqlite_master WHERE name LIKE 'forge%'"
     else:

@@ -51,9 +51,9 @@ def _up(url: str, texts: Sequence[str], death: tuple[int, str] | None) -> None:
 async def up_in_processes(
     url: str, *texts: str, count: int = 1, death: tuple[int, str] | None = None
 ) -> list[int | None]:
-    """Bring the schema up to date in so many processes at once; their exit codes.
+    """Bring the schema up to date in so many processes at once, and return their exit codes.
 
-    :param death: the visit of the stop point at which one of them dies, and its marker
+    :param death: the visit of the stop point at which one of them dies, and the marker
     """
     processes = [forkserver.Process(target=_up, args=(url, texts, death)) for _ in range(count)]
     for process in processes:

@@ -1,4 +1,4 @@
-"""What people meet in psql and the sqlite3 shell."""
+"""Tables and views for people in psql and the sqlite3 shell."""
 
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta

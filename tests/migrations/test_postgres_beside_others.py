@@ -63,7 +63,7 @@ async def test_nobody_waits_behind_a_change_that_waits_for_a_reader(
             migration = asyncio.create_task(open_migrator(url).up())
             for _ in range(3):
                 await wait_until(lambda: is_waited(url), description="the change waits")
-                # As long as it waited it would hold this up, and the call would fail.
+                # A change that waits with its lock would hold this up, and the call would fail.
                 for _ in range(5):
                     await enqueue_one(storage)
             assert not migration.done()

@@ -1,4 +1,4 @@
-"""What is uploaded: the wheel and the source, and the first worker of README out of the wheel."""
+"""The uploaded files: the wheel and the source, and the first worker of README from the wheel."""
 
 import os
 import re

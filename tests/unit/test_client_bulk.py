@@ -25,7 +25,7 @@ handlers = HandlerRegistry()
 
 @handlers.job("mail.send", queue="mail", priority=7, max_attempts=2, timeout=9, tags=("a",))
 async def send(to: str) -> None:
-    """Its options are defaults for its jobs."""
+    """Declare options that are defaults for the jobs."""
 
 
 REQUESTS = {

@@ -1,4 +1,4 @@
-"""A client belongs to the event loop of its first use; elsewhere it says what to use instead."""
+"""A client belongs to the event loop of its first use. Elsewhere the error names the fix."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -30,7 +30,7 @@ async def storage() -> AsyncIterator[Storage]:
 
 
 async def elsewhere(call: Callable[[], Awaitable[Any]]) -> Any:
-    """What ``call`` gives in another event loop; an answer that never comes is a failure."""
+    """Return the answer of ``call`` in another event loop. A missing answer is a failure."""
 
     async def run() -> Any:
         async with asyncio.timeout(20):
@@ -80,7 +80,7 @@ async def test_a_rate_limiter_belongs_to_its_loop_too(storage: Storage) -> None:
 
 
 async def test_a_lane_that_is_busy_elsewhere_answers_a_second_loop_at_once() -> None:
-    """Its caller waited for ever: the call goes on in the first loop, and its end arrives there."""
+    """The caller waited for ever: the call goes on in the first loop, and ends there."""
     gate = asyncio.Event()
 
     async def call(items: Any) -> Any:

@@ -41,7 +41,7 @@ async def test_sixteen_producers_of_three_hundred_calls_make_one_job(storage: St
         True: PRODUCERS * CALLS - 1,
     }
     assert len((await storage.jobs.list(JobFilter())).jobs) == 1
-    # Nothing is kept back by a producer: what it did is counted in the store.
+    # A producer keeps nothing back: all work is counted in the store.
     assert await counters(storage) == {
         "enqueued": 1,
         "deduplicated": PRODUCERS * CALLS - 1,

@@ -27,7 +27,9 @@ def opens(folder: Path) -> Callable[[], Awaitable[Storage]]:
 
 
 def is_closed_cleanly(folder: Path) -> bool:
-    """SQLite removes its log when the last connection closes properly."""
+    """Return whether SQLite has removed its log, as it does when the last connection closes
+    properly.
+    """
     return (folder / "app.db").exists() and not (folder / "app.db-wal").exists()
 
 

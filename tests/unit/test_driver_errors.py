@@ -1,4 +1,4 @@
-"""Which errors of a store lie in a value, which say that it is away, which somebody must mend."""
+"""Errors of a store, by cause: a value, an outage, or a fault that an operator has to mend."""
 
 import sqlite3
 

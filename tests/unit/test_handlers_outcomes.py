@@ -1,4 +1,4 @@
-"""What handlers raise, which errors are retried, and how durations are written."""
+"""Outcomes that handlers raise, errors that are retried, and the forms of durations."""
 
 import pickle
 from datetime import timedelta

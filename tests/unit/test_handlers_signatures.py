@@ -1,4 +1,4 @@
-"""What a handler's annotations accept, refuse, and how they say so."""
+"""Annotations of handlers: accepted and refused arguments, and the errors."""
 
 import inspect
 import uuid

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Store:
-    """Answers each item with its own text; fails calls that hold an item at fault."""
+    """Answers each item with its own text. Fails calls that hold an item at fault."""
 
     def __init__(self, guilty: frozenset[int] = frozenset()) -> None:
         self.guilty = guilty

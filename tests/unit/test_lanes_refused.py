@@ -1,4 +1,4 @@
-"""Lanes whose store refuses: one item of a call, or whatever it is given."""
+"""Lanes whose store refuses: one item of a call, or every item."""
 
 import asyncio
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ REFUSED = "the database refused the statement (SQLSTATE P0001)"
 
 
 class Store:
-    """Refuses calls that hold one of ``refused``; None: every call."""
+    """Refuses calls that hold one of ``refused``. None: every call."""
 
     def __init__(self, refused: frozenset[int] | None) -> None:
         self.refused = refused
@@ -70,7 +70,7 @@ async def test_a_store_that_refuses_everything_is_not_searched_and_is_asked_ever
     for _ in range(4):
         before = len(store.calls)
         await asyncio.gather(*(lane.submit(n) for n in range(64)), return_exceptions=True)
-        # All of them, seven halves down to one, and its neighbour.
+        # All of them, seven halves down to one, and the neighbour.
         assert len(store.calls) - before == 8
         await wait_until(lambda: lane._task is None, description="the pause is over")
     assert pauses == [0.05, 0.1, 0.2, 0.4]

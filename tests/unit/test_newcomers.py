@@ -1,4 +1,4 @@
-"""What somebody who is new gets wrong: each error says what it is and what to write instead."""
+"""Mistakes of newcomers: each error names the mistake and what to write instead."""
 
 import warnings
 from collections.abc import AsyncIterator, Callable
@@ -76,7 +76,7 @@ async def test_what_is_enqueued_is_a_request(
     storage: Storage, make: Callable[[], Any], message: str
 ) -> None:
     with warnings.catch_warnings():
-        # A coroutine that nobody awaits would say so beside the error.
+        # A coroutine that is never awaited would warn beside the error.
         warnings.simplefilter("error")
         async with JobClient(storage, handlers) as client:
             for call in (

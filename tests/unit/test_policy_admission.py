@@ -1,4 +1,4 @@
-"""One exact reason for every job, whatever its status and surroundings."""
+"""An exact reason for every job, whatever its status and surroundings."""
 
 from datetime import datetime, timedelta
 from typing import Any

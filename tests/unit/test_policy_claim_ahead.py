@@ -1,4 +1,4 @@
-"""How many claims a pod may hold beyond its free workers, and at which pace it works."""
+"""The number of claims held beyond the free workers of a pod, and the pace of the pod."""
 
 import math
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""How long a queue pauses after its upstream throttled."""
+"""Pauses of a queue after its upstream throttled."""
 
 from datetime import timedelta
 

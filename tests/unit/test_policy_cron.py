@@ -1,4 +1,4 @@
-"""Cron expressions: what is accepted, when it fires, and what clock changes do to it."""
+"""Cron expressions: accepted forms, occurrences, and the effects of clock changes."""
 
 import os
 import time
@@ -22,7 +22,7 @@ DAY = timedelta(days=1)
 
 
 def upcoming(expression: str, after: str, count: int, timezone: str = "UTC") -> list[str]:
-    """The next occurrences after a UTC time, as local wall time with its offset."""
+    """Return the next occurrences after a UTC time, as local wall time with its offset."""
     parsed = parse_cron(expression, timezone)
     found: list[str] = []
     instant: datetime | None = utc(after)
@@ -323,8 +323,8 @@ def test_occurrences_are_those_of_an_independent_implementation(
             assert found is expected
             return
         if found != expected.astimezone(UTC):
-            # A starred minute or hour whose hours all fall into the gap: here it fires once at
-            # the end of the gap, like a fixed time; there not at all.
+            # A starred minute or hour whose hours all fall into the gap: here it fires once at the
+            # end of the gap, like a fixed time. There it does not fire at all.
             local = found.astimezone(zone)
             before = (found - SECOND).astimezone(zone)
             assert local.utcoffset() != before.utcoffset()

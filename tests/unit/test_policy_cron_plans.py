@@ -1,4 +1,4 @@
-"""Which occurrences of a schedule fire: lateness, downtime, windows, jitter."""
+"""Occurrences of a schedule that fire: lateness, downtime, windows, jitter."""
 
 import random
 from datetime import datetime, timedelta

@@ -1,4 +1,4 @@
-"""What the end of a parent means for its child."""
+"""Effects of the end of a parent on a child."""
 
 import pytest
 

@@ -70,7 +70,7 @@ class TestFence:
     def test_it_falls_before_the_store_could_give_the_claims_away(
         self, beats: list[tuple[float, float]]
     ) -> None:
-        """Whatever the pauses and delays: while handlers may run, the lease at the store lasts."""
+        """With any pauses and delays: while handlers may run, the lease at the store lasts."""
         now, store_until = 0.0, LEASE.total_seconds()
         fence = Fence(LEASE, MARGIN, 0.0)
         for pause, delay in beats:
@@ -212,7 +212,7 @@ class TestReaperGuard:
         assert reaper.guard.may_revive(reaper.clock)
 
     def test_a_queue_that_was_silent_begins_its_lease_anew_and_no_other_does(self) -> None:
-        """Its clock may be that of another server by then."""
+        """The clock may be that of another server by then."""
         guard, clock = ReaperGuard(LEASE, timedelta(seconds=3)), ManualClock()
 
         def passed(**ahead: float) -> None:

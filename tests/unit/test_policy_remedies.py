@@ -1,4 +1,4 @@
-"""What helps a job that does not run, and who has the slots it waits for."""
+"""Remedies for a job that does not run, and the holders of the slots that it waits for."""
 
 from typing import Any
 

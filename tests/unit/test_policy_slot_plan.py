@@ -1,4 +1,4 @@
-"""What the coordinator writes: targets, grants that follow, and what departs from equal shares."""
+"""Writes of the coordinator: targets, grants that follow, and departures from equal shares."""
 
 import sys
 from collections import Counter
@@ -78,7 +78,7 @@ class TestPlanAllocation:
         assert plan_one(an_allocation({}, 4)) is None
 
     def test_what_must_wait_for_others_is_written_once(self) -> None:
-        # B gets its slots when A has given them back, and the next round then.
+        # B gets slots when A has given them back, in the round after that.
         assert plan_one(an_allocation({A: (2, 4), B: (2, 0)}, 4)) is None
 
     def test_all_queues_are_planned_together_and_only_changes_come_out(self) -> None:
@@ -126,7 +126,7 @@ EVENTS = st.lists(
 
 
 class _Fleet:
-    """One queue's allocation, and pods that give slots back in their own time."""
+    """The allocation of a queue, and pods that give slots back in their own time."""
 
     def __init__(self, max_workers: int) -> None:
         self.max_workers = max_workers
@@ -188,7 +188,7 @@ def test_grants_never_break_the_maximum_and_reach_their_targets(
     for event, value in events:
         fleet.apply(event, value)
         granted = sum(slots.grant for slots in fleet.slots.values())
-        # A lowered maximum does not take back what was granted, and nothing is added above it.
+        # A lowered maximum takes no grants back, and nothing is added above the maximum.
         most = max(fleet.max_workers, min(most, granted))
         assert granted <= most
 
@@ -261,7 +261,7 @@ def settled(
     members: Sequence[Pod],
     needs: Mapping[str, Mapping[str, int]] | None = None,
 ) -> list[Allocation]:
-    """The fleet as it stays: grants need a few rounds to follow, targets stand after the first."""
+    """Return the fleet at rest: grants follow in a few rounds, targets stand after the first."""
     fleet = written(fleet, plan_allocations(fleet, members, needs))
     targets = targets_of(fleet)
     for _ in range(3):
@@ -378,7 +378,7 @@ class TestPodsThatRunOnlySoMany:
             assert most == 0 or any(granted.values())
         for pod, limit in limits.items():
             if total[pod] > limit:
-                # Nobody but this pod can take the slots that are too many.
+                # Only this pod can take the slots that are too many.
                 for shares in shared.values():
                     assert shares.get(pod, 0) == 0 or sum(shares.values()) == 1
 

@@ -1,4 +1,4 @@
-"""What the engine logs from threads that must not wait for the log."""
+"""Log lines of threads of the engine that must not wait for the log."""
 
 import logging
 import multiprocessing

@@ -1,4 +1,4 @@
-"""Which queue a kind goes to when nobody said so."""
+"""The default queue of a kind."""
 
 import pytest
 

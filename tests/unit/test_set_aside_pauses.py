@@ -1,4 +1,4 @@
-"""How long what is set aside waits before it is sent again."""
+"""Pauses before items that were set aside are sent again."""
 
 from types import SimpleNamespace
 from typing import Any

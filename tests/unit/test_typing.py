@@ -1,4 +1,4 @@
-"""What a type checker says to the code of a user, who has forge_jobs as a typed package."""
+"""Complaints of a type checker about the code of a user of the typed package."""
 
 import re
 import subprocess
@@ -44,7 +44,7 @@ def nothing(ctx: JobContext) -> None:
 
 
 def complaints(calls: str, folder: Path) -> dict[str, str]:
-    """What mypy says to each line of ``calls``, which follow the handlers of USER."""
+    """Return mypy's complaint about each line of ``calls``, which follow the handlers of USER."""
     module = folder / "shop.py"
     module.write_text(USER + calls)
     done = subprocess.run(
@@ -89,7 +89,7 @@ WRONG = {
 
 @pytest.fixture(scope="module")
 def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """mypy's complaint about each call; its start is too slow for one run per call."""
+    """mypy's complaints about each call, from one run because mypy starts slowly."""
     return complaints("\n".join([*RIGHT, *WRONG]) + "\n", tmp_path_factory.mktemp("user"))
 
 
