@@ -102,7 +102,7 @@ class _Pass:
 
 
 async def _drained(bench: Bench, jobs: int, old: int) -> tuple[float, float]:
-    """Return jobs a second of a drain beside a pass over old jobs, and rows a second of the pass."""
+    """Return jobs a second of a drain beside a pass over old jobs, and rows a second there."""
     url = await bench.store.fresh()
     if old:
         await _fill(url, old, 20)

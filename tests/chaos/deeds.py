@@ -47,7 +47,7 @@ class StoreDeeds:
         await self._all_work_again()
 
     async def kill_store(self, seconds: float | None = None) -> None:
-        """SIGKILL all processes of the store, and start it on the same data."""
+        """SIGKILL all processes of the store, and start them on the same data."""
         server = self._server.server
         with self._outage("kill_store", refused=True):
             await anyio.to_thread.run_sync(server.kill)

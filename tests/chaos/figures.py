@@ -1,4 +1,4 @@
-"""The figures of a run, each beside its aim."""
+"""The figures of a run, each beside the aim."""
 
 import itertools
 from collections.abc import Callable, Collection

@@ -194,7 +194,7 @@ async def test_histograms_added_at_once_are_all_there(storage: Storage, clock: M
 
 
 async def busy_minutes(storage: Storage, clock: ManualClock, minutes: int) -> datetime:
-    """Record work of two pods on two queues in each of some minutes. Return when it began."""
+    """Record work of two pods on two queues in each of some minutes. Return the first minute."""
     start = clock.now()
     for number in range(minutes):
         for _ in range(2):

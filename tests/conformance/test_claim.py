@@ -369,7 +369,7 @@ async def test_two_thousand_jobs_at_the_head_change_nothing(
         await storage.jobs.enqueue([new_job(**fields) for _ in range(1_000)])
     mine = [await enqueue_one(storage, priority=level) for level in (0, 1, 2)]
     order: list[JobId] = []
-    # A claim may come back short only while it moves unrunnable jobs out of the way.
+    # A claim may come back short only while unrunnable jobs are moved out of the way.
     for _ in range(50 if head == "held" else 2):
         order += [c.claim.job_id for c in await claim(storage, lease, limit=2)]
         if len(order) == len(mine):

@@ -53,7 +53,7 @@ async def measured(storage: Storage, host_id: HostId, minute: datetime, *buckets
 
 
 async def busy_hours(storage: Storage, clock: ManualClock, count: int) -> datetime:
-    """Record work of two pods in three minutes of each hour. Return when it began."""
+    """Record work of two pods in three minutes of each hour. Return the first minute."""
     start = to_the_hour(clock)
     leases = [await register(storage), await register(storage)]
     for hour in range(count):

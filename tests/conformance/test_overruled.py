@@ -1,4 +1,4 @@
-"""A job that was asked to cancel ends as cancelled. The rest of its transition stands."""
+"""A job that was asked to cancel ends as cancelled. The rest of the transition stands."""
 
 import pytest
 

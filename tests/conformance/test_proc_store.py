@@ -337,7 +337,7 @@ async def test_pods_are_listed_oldest_first_those_out_of_lease_too(
         hosts.append((await register(storage)).host_id)
         clock.advance(LEASE)
     assert [state.pod.host_id for state in await storage.procs.pods()] == hosts
-    # The same boot of the same pod, admitted anew: it is as old as before.
+    # The same boot of the same pod, admitted anew, counts from the first registration.
     await register(storage, host_id=hosts[0])
     assert [state.pod.host_id for state in await storage.procs.pods()] == hosts
 

@@ -1,4 +1,4 @@
-"""The due time of a job that goes back to waiting: counted from now, whatever it was before."""
+"""The due time of a job that goes back to waiting: counted from now, whatever the old due time."""
 
 from datetime import timedelta
 

@@ -1,7 +1,6 @@
 """Calls of a job on the event loop and the store, counted: never how long they take.
 
-A ceiling is the count of the day on which it was set, and some head-room. A good reason may raise
-the ceiling.
+A ceiling is the count of one day, and some head-room. A good reason may raise the ceiling.
 """
 
 import asyncio

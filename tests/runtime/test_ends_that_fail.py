@@ -137,7 +137,7 @@ async def test_a_beat_older_than_an_end_no_store_takes_does_not_make_the_job_run
         await wait_until(lambda: services.given_up, description="the end is given up")
 
         faults.let_go("heartbeat")
-        # The beat that waited does not list the claim. Two beats that list it would give it back.
+        # The beat that waited does not list the claim. Two beats with the claim would give it back.
         seen = faults.calls["heartbeat"] + 4
         await wait_until(lambda: faults.calls["heartbeat"] >= seen, description="beats go on")
 

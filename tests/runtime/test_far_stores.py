@@ -239,7 +239,7 @@ def test_a_stop_gives_back_what_is_held() -> None:
 
 
 def test_what_is_held_when_a_backlog_ends_is_run_here() -> None:
-    """A hand-back and the claim after it would take two trips."""
+    """A hand-back and the next claim would take two trips."""
 
     async def released(jobs: int) -> int:
         store = FarQueue(TRIP)

@@ -44,7 +44,7 @@ def registry(**handlers: Callable[..., Any]) -> HandlerRegistry:
 
 
 async def the_end_of(storage: Storage, handlers: HandlerRegistry, kind: str) -> Any:
-    """Return the job of ``kind``, once it has ended, and how many children there are."""
+    """Return the ended job of ``kind``, and how many children there are."""
     async with a_runtime(storage, handlers, rate_limits=LIMITS).start() as handle:
         job = await ended(storage, (await handle.enqueue(EnqueueRequest(kind))).job_id)
     counts = (await storage.jobs.counts(["default"]))["default"].by_status

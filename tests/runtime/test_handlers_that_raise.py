@@ -1,4 +1,4 @@
-"""Any exception of a handler ends its own job and nothing else."""
+"""Any exception of a handler ends the job and nothing else."""
 
 import asyncio
 import contextvars

@@ -1,4 +1,4 @@
-"""Any outcome of a handler ends its job, and its worker is free again."""
+"""Any outcome of a handler ends the job, and the worker is free again."""
 
 from datetime import timedelta
 from typing import Any
@@ -160,7 +160,7 @@ async def test_an_end_that_cannot_be_noted_costs_its_claim_and_no_slot(
         monkeypatch.setattr(supervisor, "decide", failing)
         job_id = (await handle.enqueue(EnqueueRequest("says"))).job_id
         await wait_until(lambda: handle.health().lost_claims == 1, description="the claim is lost")
-        # A reaper ends the claim, since no beat keeps it alive.
+        # A reaper ends the claim, since no beats come.
         job = await ended(storage, job_id)
         assert (job.cause, job.crashes) == (Cause.CRASHED, 1)
         await the_worker_goes_on(handle, storage)

@@ -1,4 +1,4 @@
-"""The tasks of a pod: started again when they fail, and its end when the program ends them."""
+"""The tasks of a pod: started again when they fail, and the end when the program ends them."""
 
 import asyncio
 import contextlib

@@ -348,7 +348,7 @@ async def test_a_lost_claim_beats_every_other_reason_to_stop(storage: Storage) -
 
 
 class _Deaf:
-    """The task of a handler that swallows its cancellations."""
+    """The task of a handler that swallows cancellations."""
 
     def __init__(self) -> None:
         self.cancels = 0

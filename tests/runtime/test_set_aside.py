@@ -156,7 +156,7 @@ async def test_what_is_refused_to_all_is_waited_out_and_nothing_is_set_aside(
         if isinstance(error, StorageRefused):
             assert f"queue default: the store refuses: {error}" in health.problems
             assert f"the store refuses the heartbeat: {error}" in health.problems
-        # Two ends are tried alone for each call of all: the batch is not searched to its end.
+        # Two ends are tried alone for each call of all: the search of the batch ends early.
         assert calls <= 2 * (lane.failures + 1)
 
         faults.refusing = None

@@ -1,4 +1,4 @@
-"""A program that ends its event loop, and every task with it, under a stop."""
+"""A program that ends an event loop, and every task of the loop, under a stop."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A stop of a process whose handlers leave something running: its claims are released last."""
+"""A stop of a process whose handlers leave something running: these claims are released last."""
 
 import asyncio
 import contextlib

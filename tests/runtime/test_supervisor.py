@@ -85,7 +85,7 @@ class Bench:
         self.supervisor.apply(news, self.clock.elapsed())
 
     async def claim(self, count: int) -> list[ClaimedJob]:
-        """Claim jobs for this pod without its supervisor."""
+        """Claim jobs for this pod without the supervisor."""
         for n in range(count):
             await enqueue_one(self.storage, kind="enters", payload=f'{{"n":{n}}}')
         workers = [new_worker_id() for _ in range(count)]

@@ -150,7 +150,7 @@ async def test_a_hint_that_comes_during_a_claim_is_not_lost(storage: Storage) ->
     async def second_job() -> None:
         second_ran.set()
 
-    # With more room than jobs: a claim that fills all its room is repeated anyway.
+    # With more room than jobs: a claim that fills all room is repeated anyway.
     runtime = a_runtime(faulty(storage, faults), handlers, 4, settings=RARE)
     async with runtime.start() as handle:
         await settled(handle, 4)

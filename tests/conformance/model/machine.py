@@ -1,6 +1,6 @@
 """The machine: all rules, the invariants after each step, and the end of a program.
 
-Hypothesis draws for each program which rules it may use at all, so some are about little but
+Hypothesis draws for each program which rules are allowed at all, so some are about little but
 leases, others about little but keys.
 """
 
@@ -130,7 +130,7 @@ class StoreMachine(Deletions, Lives):
         """Jobs that wait for an operator because of an edge on hold do not count."""
         jobs = self.world.jobs
         stuck = {job.id for job in jobs.values() if job.view().held_by}
-        # Jobs that wait for those do not end either, nor children of a parent deleted before its
+        # Jobs that wait for those do not end either, nor children of a parent deleted before a
         # handover.
         while more := {
             job.id

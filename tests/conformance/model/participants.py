@@ -41,7 +41,7 @@ class Names:
         self._call = number
 
     def given(self, value: Any) -> Any:
-        """Return an answer with its made-up values replaced by the number of this call."""
+        """Return an answer with made-up values replaced by the number of this call."""
         match value:
             case list():
                 value = [self.given(each) for each in value]
@@ -167,7 +167,7 @@ class Tried(Participant):
         return self._names.given(answer)
 
     async def sweep(self) -> None:
-        """Sweep: a queue in use by another process may have to be listed after its deletion."""
+        """Sweep: a queue in use by another process may have to be listed after a deletion."""
         await self._bundles[0].jobs.sweep(1_000)
 
     async def _check_fleet_version(self, leadership: Leadership) -> None:

@@ -77,7 +77,7 @@ class Program(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         with self._stack:
-            # A program that has failed already must not fail once more on its remains.
+            # A program that has failed already must not fail once more.
             if sys.exc_info()[0] is None:
                 self.finish()
 
@@ -102,7 +102,7 @@ class Program(RuleBasedStateMachine):
             if came_back:
                 self._wait(tried.sweep)
         if self.world.removed > removed:
-            # An id is not enqueued again in the instant in which its job goes: tokens rely on that.
+            # An id is not enqueued again in the instant in which the job goes: tokens rely on that.
             self.clock.advance(_AFTER_REMOVAL)
         self.after_call()
         return expected
@@ -146,7 +146,7 @@ class Program(RuleBasedStateMachine):
         return items[number % len(items)]
 
     def live_leases(self) -> list[PodLease]:
-        """Return each pod's newest lease if it has not run out, in the program's own names."""
+        """Return each pod's newest live lease, in the program's own names."""
         newest = {lease.host_id: lease for lease in self.leases}
         live = {pod.pod.host_id for pod in self.world.live_pods()}
         return [lease for host_id, lease in newest.items() if host_id in live]

@@ -1,4 +1,4 @@
-"""Handovers: how the end of a parent reaches its children."""
+"""Handovers: the end of a parent reaches the children."""
 
 from collections.abc import Sequence
 

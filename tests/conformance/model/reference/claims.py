@@ -29,8 +29,8 @@ def claim(world: World, name: str, demand: Demand, lease: PodLease) -> list[Clai
     passed_over = {job.request.kind for job in world.due(name)} - demand.kinds
     if len(taken) < demand.limit <= len(demand.worker_ids) and not passed_over & published:
         # But a claim that gives less than was asked for has met them all. Behind jobs that other
-        # pods know, and which stay, a claim need not look. A kind that a pod knew a moment ago it
-        # may not ask for.
+        # pods know, and which stay, a claim need not look. A claim may not ask for a kind known a
+        # moment ago.
         for job in unknown:
             if not world.is_expired(job) and job.request.kind not in world.once_known:
                 job.hold, job.may_be_held = Hold.UNKNOWN_KIND, False

@@ -73,7 +73,7 @@ class _Call:
         return stored.id if stored else None
 
     def parents(self, request: NewJob) -> dict[JobId, str]:
-        """Return each parent -> the consequence of its failure."""
+        """Return each parent -> the consequence of a failure."""
         found: dict[JobId, str] = {}
         order = list(self.accepted)
         for after in request.after:

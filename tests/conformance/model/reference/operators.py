@@ -92,7 +92,7 @@ def delete(world: World, job: ModelJob) -> Refusal | bool:
 
 
 def remove(world: World, job: ModelJob) -> None:
-    """Remove a job. Children that still wait learn how the job ended, or that it never will."""
+    """Remove a job. Children that still wait learn how the job ended, or that no end will come."""
     status = job.status if job.is_finished else JobStatus.CANCELLED
     tell_children(world, job.id, status, removed=True)
     world.remove(job)
@@ -127,7 +127,7 @@ def requeue(world: World, job: ModelJob) -> Refusal | bool:
 
 
 def _again(world: World, parent_id: JobId, edge: Edge) -> EdgeState | None:
-    """Return the state of an edge when its child is requeued."""
+    """Return the state of an edge when the child is requeued."""
     parent = world.jobs.get(parent_id)
     if parent is None and edge.link == LEFT:
         return edge.state

@@ -116,7 +116,7 @@ class ReferenceProcs:
     # -- measurements
 
     def record_gauges(self, lease: PodLease, minute: datetime, gauges: PodGauges) -> None:
-        """Record the gauges. A pod shows the gauges of its newest minute."""
+        """Record the gauges. A pod shows the gauges of the newest minute."""
         world = self._world
         world.gauges[minute, lease.host_id] = gauges
         pod = self._of(lease)

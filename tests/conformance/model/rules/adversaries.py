@@ -105,7 +105,7 @@ class OwnershipAdversaries(Pods, Producers, Workers, Reaper, Operators):
 
     @rule(name=queue, how=st.sampled_from(["dead", "failed at once", "done"]))
     def unique_storm(self, name: str, how: str) -> None:
-        """Free one key, take it again, and ask for it back by a requeue."""
+        """Free one key, take it again, and ask for the key by a requeue."""
 
         def keyed() -> None:
             self.put_in([self.new_request(name, unique=Unique("a")) for _ in range(2)])

@@ -46,7 +46,7 @@ class Deletions(Instants):
 
     @rule(name=queue, again=st.sampled_from(_AGAIN), same_pod=st.booleans())
     def queue_comes_back(self, name: str, again: str, same_pod: bool) -> None:
-        """Keep a queue until the very end of its last pod's lease. Later the queue is as new."""
+        """Keep a queue until the very end of the last pod's lease. Later the queue is as new."""
         self._empty(name)
         lease = self.new_pod()
         self.do("config.set_queue", name, QueueChange(max_workers=2))

@@ -1,7 +1,7 @@
 """Time stops a microsecond before an event, and at that very instant.
 
-A limit that is off by a microsecond shows nowhere else: the steps of time of the other rules pass
-over it.
+A limit that is off by a microsecond shows nowhere else: the steps of time of the other rules are
+longer.
 """
 
 from collections.abc import Callable
@@ -100,7 +100,7 @@ class Instants(Adversaries, Bookkeeping):
 
     @rule(name=queue, beats=st.booleans())
     def lease_runs_out(self, name: str, beats: bool) -> None:
-        """Expect that the rights of a lease last until its very end, and not at its end."""
+        """Expect that the rights of a lease last until the very end, and not at the end."""
         self.put_in([self.new_request(name, priority=-1) for _ in range(2)])
         lease = self.new_pod()
         self.share_out()

@@ -155,7 +155,7 @@ class Lives(Adversaries):
 
     @rule(name=queue, how=ending)
     def key_of_a_life(self, name: str, how: str) -> None:
-        """Expect that a key is held while its job may run, and that the id comes first."""
+        """Expect that a key is held while the job may run, and that the id comes first."""
         [job] = self._plain(name, 1, unique=Unique("once"))
         claims = self.take(name, self.new_pod(), 1, 1)
         self.put_in([self.new_request(name, unique=Unique("once"))])

@@ -40,7 +40,7 @@ class Pods(Program):
         return lease
 
     def beat_of(self, lease: PodLease, kinds: tuple[str, ...] = (COMMON,)) -> PodLease:
-        """Boot the pod again under its old name."""
+        """Boot the pod again under the old name."""
         return self._admit(lease.host_id, QUEUES, kinds)
 
     @rule(
@@ -55,8 +55,7 @@ class Pods(Program):
     @rule(which=index)
     def unregister(self, which: int) -> None:
         self.do("procs.unregister", self.pick(self.leases, which))
-        # The contract leaves open whether the version of an allocation moves with a pod outside of
-        # it.
+        # The contract leaves open whether the version of an allocation moves with an outside pod.
         self.plans.clear()
 
     @rule(dead_for=st.sampled_from([timedelta(0), LEASE]))

@@ -18,7 +18,7 @@ ending = st.sampled_from(sorted(ENDINGS))
 
 class Workers(Program):
     def demand(self, limit: int, workers: int, lease: PodLease) -> Demand:
-        """Return the demand of a pod for the kinds that it published."""
+        """Return the demand of a pod for the published kinds."""
         pod = self.world.pods.get(lease.host_id)
         worker_ids = tuple(WorkerId(self.new_id()) for _ in range(workers))
         kinds = frozenset(pod.pod.kinds) if pod else frozenset[str]()
