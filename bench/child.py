@@ -38,8 +38,8 @@ def loop_factory(wanted: bool) -> Callable[[], asyncio.AbstractEventLoop] | None
 async def run(work: Work, make: type[Side], out: int) -> None:
     """Play one role."""
 
-    def report(what: str, told: dict[str, Any]) -> None:
-        os.write(out, json.dumps({"what": what, **told}).encode() + b"\n")
+    def report(what: str, fields: dict[str, Any]) -> None:
+        os.write(out, json.dumps({"what": what, **fields}).encode() + b"\n")
 
     loop = asyncio.get_running_loop()
 

@@ -50,7 +50,7 @@ class Child:
         # Not as an argument, which every user of the machine may read: URLs hold passwords.
         self._process.stdin.write(json.dumps(asdict(self._work)).encode() + b"\n")
         try:
-            await self.told("ready")
+            await self.next_report("ready")
         except BaseException:
             await self._end()
             raise
@@ -60,13 +60,13 @@ class Child:
         await self._end(0.0 if error[0] else STOP_SECONDS)
 
     def go(self) -> None:
-        """Let the process take the next step. If the process has ended, :meth:`told` says so."""
+        """Let the process take the next step. :meth:`next_report` reports the end of one."""
         assert self._process.stdin is not None
         # Errors of uvloop and asyncio for a pipe without a reader.
         with suppress(RuntimeError, OSError):
             self._process.stdin.write(b"go\n")
 
-    async def told(self, what: str, limit: float = STEP_SECONDS) -> dict[str, Any]:
+    async def next_report(self, what: str, limit: float = STEP_SECONDS) -> dict[str, Any]:
         """Return the next report, which must be ``what``. Kill the process after ``limit`` seconds.
 
         :raises ChildFailed: the process ended, or was silent for too long
@@ -81,9 +81,9 @@ class Child:
             await self._process.wait()
             await self._reader
             raise ChildFailed(f"{self._said()}: ended before {what!r}")
-        told: dict[str, Any] = json.loads(line)
-        assert told["what"] == what, told
-        return told
+        report: dict[str, Any] = json.loads(line)
+        assert report["what"] == what, report
+        return report
 
     def _said(self) -> str:
         tail = self._errors.decode(errors="replace").strip()[-TAIL:]

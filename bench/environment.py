@@ -44,8 +44,8 @@ async def server(store: Store) -> dict[str, str]:
 
 def packages(python: Path, names: Sequence[str]) -> Mapping[str, str]:
     """The versions of ``names`` that an environment holds."""
-    told = subprocess.run([python, "-c", _ASK], capture_output=True, text=True, check=True)
-    found = dict(line.rsplit(" ", 1) for line in told.stdout.splitlines())
+    asked = subprocess.run([python, "-c", _ASK], capture_output=True, text=True, check=True)
+    found = dict(line.rsplit(" ", 1) for line in asked.stdout.splitlines())
     lowered = {name.lower(): value for name, value in found.items()}
     return {name: lowered[name.lower()] for name in names if name.lower() in lowered}
 

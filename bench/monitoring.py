@@ -33,8 +33,8 @@ async def monitored(url: str) -> AsyncGenerator[Requests]:
             requests, end = Requests(), secrets.token_hex(8)
 
             async def count() -> None:
-                while end not in (told := await monitor.next_command())["command"]:
-                    if told["client_type"] == "lua":
+                while end not in (command := await monitor.next_command())["command"]:
+                    if command["client_type"] == "lua":
                         requests.inside += 1
                     else:
                         requests.sent += 1

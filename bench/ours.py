@@ -171,7 +171,7 @@ class Ours(Side):
 
         jobs.exchange = counted
 
-    def told(self) -> Mapping[str, float]:
+    def own_costs(self) -> Mapping[str, float]:
         if not self._batches:
             return {}
         return {JOBS_PER_CALL: sum(self._batches) / len(self._batches)}

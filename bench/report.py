@@ -121,8 +121,13 @@ def print_facts(facts: Mapping[str, str]) -> None:
 def save(path: Path, facts: Mapping[str, Mapping[str, str]], **results: Any) -> None:
     """Write all that is known so far, so that an end half-way leaves what was measured."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    told = {"made": _made(), "facts": facts, "load_at_end": load(), **msgspec.to_builtins(results)}
-    path.write_text(json.dumps(told, indent=2))
+    document = {
+        "made": _made(),
+        "facts": facts,
+        "load_at_end": load(),
+        **msgspec.to_builtins(results),
+    }
+    path.write_text(json.dumps(document, indent=2))
 
 
 def _made() -> dict[str, str]:

@@ -50,7 +50,7 @@ class Meter:
             "cpu": own_cpu_seconds() - self._cpu,
             "rss_start": self._rss,
             "rss_end": own_rss_bytes(),
-            "told": dict(self._side.told()),
+            "own_costs": dict(self._side.own_costs()),
         }
         if self._side.work.url.startswith("sqlite"):
             used["written"] = own_written_bytes() - self._written
@@ -164,8 +164,8 @@ async def _enqueue(
         report("ready", {})
         await go()
         meter.restart()
-        told = await run()
-        report("result", meter.read(time.monotonic()) | {"told": told or {}})
+        costs = await run()
+        report("result", meter.read(time.monotonic()) | {"own_costs": costs or {}})
 
 
 async def pickup(side: Side, meter: Meter, report: Report, go: Go) -> None:

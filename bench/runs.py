@@ -73,7 +73,7 @@ class Runner:
         work = self._work(url, "fill", jobs, workers=workers, counted=counted, options=options)
         async with Child(work, self._python) as child:
             child.go()
-            await child.told("result")
+            await child.next_report("result")
         await self._store.filled(url)
         if options.get("due"):
             return replace(work, jobs=jobs + options["schedules"])
@@ -86,14 +86,16 @@ class Runner:
             before = await self._store.used()
             for child in children:
                 child.go()
-            told = await asyncio.gather(*(child.told("result") for child in children))
+            reports = await asyncio.gather(*(child.next_report("result") for child in children))
             used = (await self._store.used()).since(before)
-        executed = sum(each["executed"] for each in told)
+        executed = sum(each["executed"] for each in reports)
         # Threads that count at once lose some.
         if executed < work.jobs * (0.9 if self._side.threads else 1.0):
             raise ValueError(f"{work.side}: {executed} of {work.jobs} jobs ran")
-        seconds = min(each["finished"] for each in told) - min(each["started"] for each in told)
-        return Run(work.jobs / seconds, _costs(told, used, work))
+        seconds = min(each["finished"] for each in reports) - min(
+            each["started"] for each in reports
+        )
+        return Run(work.jobs / seconds, _costs(reports, used, work))
 
     async def enqueue(self, how: str, jobs: int, *, counted: bool = False, **options: Any) -> Run:
         """Return jobs per second stored. ``how`` is ``one``, ``callers`` or ``bulk``."""
@@ -102,16 +104,16 @@ class Runner:
         async with Child(work, self._python) as child:
             before = await self._store.used()
             child.go()
-            told = await child.told("result")
+            reports = await child.next_report("result")
             used = (await self._store.used()).since(before)
-        return Run(jobs / (told["finished"] - told["started"]), _costs([told], used, work))
+        return Run(jobs / (reports["finished"] - reports["started"]), _costs([reports], used, work))
 
     async def pickup(self, jobs: int) -> tuple[Run, Run]:
         """Return milliseconds, median and 99th percentile. Sender and worker are one process."""
         work = self._work(await self._store.fresh(), "pickup", jobs, workers=10)
         async with Child(work, self._python) as child:
             child.go()
-            return _percentiles((await child.told("result"))["pickups"])
+            return _percentiles((await child.next_report("result"))["pickups"])
 
     async def pickup_from_another(self, jobs: int) -> tuple[Run, Run]:
         """Return the same with the sender in another process."""
@@ -122,7 +124,7 @@ class Runner:
         ):
             receiver.go()
             sender.go()
-            return _percentiles((await receiver.told("result"))["pickups"])
+            return _percentiles((await receiver.next_report("result"))["pickups"])
 
     async def idle(self, workers: int, seconds: float, **options: Any) -> Run:
         """Return the statements per second of a worker without work.
@@ -134,16 +136,16 @@ class Runner:
         async with Child(work, self._python) as child:
             await asyncio.sleep(SETTLE_SECONDS)
             child.go()
-            await child.told("mark")
+            await child.next_report("mark")
             before = await self._store.used()
             async with self._store.requests() as requests:
                 await asyncio.sleep(seconds)
             used = (await self._store.used()).since(before)
             child.go()
-            told = await child.told("result")
-        asked = told.get("statements", used.statements) or 0
-        borders = told.get("borders", used.borders)
-        costs = {"worker CPU, ms/s": 1_000 * told["cpu"] / seconds}
+            reports = await child.next_report("result")
+        asked = reports.get("statements", used.statements) or 0
+        borders = reports.get("borders", used.borders)
+        costs = {"worker CPU, ms/s": 1_000 * reports["cpu"] / seconds}
         if used.cpu is not None:
             costs["server CPU, ms/s"] = 1_000 * used.cpu / seconds
         if requests is not None:
@@ -151,8 +153,8 @@ class Runner:
             costs["commands inside scripts per s"] = requests.inside / seconds
         if borders is not None:
             costs["BEGIN, COMMIT per s"] = borders / seconds
-        if told.get("change_checks"):
-            costs["change checks per s"] = told["change_checks"] / seconds
+        if reports.get("change_checks"):
+            costs["change checks per s"] = reports["change_checks"] / seconds
         return Run(asked / seconds, costs)
 
     def _work(
@@ -182,28 +184,28 @@ def _percentiles(pickups: list[float]) -> tuple[Run, Run]:
     return Run(percentile(milliseconds, 0.5)), Run(percentile(milliseconds, 0.99))
 
 
-def _costs(told: list[dict[str, Any]], used: Used, work: Work) -> dict[str, float]:
+def _costs(reports: list[dict[str, Any]], used: Used, work: Work) -> dict[str, float]:
     mib = 1024**2
     costs = {
-        "worker CPU, us/job": 1e6 * sum(each["cpu"] for each in told) / work.jobs,
-        "RSS at start, MiB": max(each["rss_start"] for each in told) / mib,
-        "RSS after, MiB": max(each["rss_end"] for each in told) / mib,
+        "worker CPU, us/job": 1e6 * sum(each["cpu"] for each in reports) / work.jobs,
+        "RSS at start, MiB": max(each["rss_start"] for each in reports) / mib,
+        "RSS after, MiB": max(each["rss_end"] for each in reports) / mib,
     }
     if used.cpu is not None:
         costs["server CPU, us/job"] = 1e6 * used.cpu / work.jobs
     if used.wal is not None:
         costs["WAL, bytes/job"] = used.wal / work.jobs
     statements, borders = used.statements, used.borders
-    if "statements" in told[0]:
-        statements = sum(each["statements"] for each in told)
-        borders = sum(each["borders"] for each in told)
+    if "statements" in reports[0]:
+        statements = sum(each["statements"] for each in reports)
+        borders = sum(each["borders"] for each in reports)
     if statements:
         costs["statements per job"] = statements / work.jobs
         if borders:
             costs["BEGIN, COMMIT per job"] = borders / work.jobs
-    if "written" in told[0]:
-        costs["written, bytes/job"] = sum(each["written"] for each in told) / work.jobs
-    if told[0].get("rss_early"):
-        costs["RSS after 10,000, MiB"] = told[0]["rss_early"] / mib
-    costs |= median_costs([each["told"] for each in told])
+    if "written" in reports[0]:
+        costs["written, bytes/job"] = sum(each["written"] for each in reports) / work.jobs
+    if reports[0].get("rss_early"):
+        costs["RSS after 10,000, MiB"] = reports[0]["rss_early"] / mib
+    costs |= median_costs([each["own_costs"] for each in reports])
     return costs

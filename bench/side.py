@@ -153,7 +153,7 @@ class Side(ABC):
     def working(self) -> AbstractAsyncContextManager[None]:
         """Run a worker of ``work.workers`` slots, from start to end."""
 
-    def told(self) -> Mapping[str, float]:
+    def own_costs(self) -> Mapping[str, float]:
         """Return further counts of the side, by name with unit."""
         return {}
 

@@ -260,9 +260,11 @@ class RedisStore(Store):
 
     async def settings(self) -> Mapping[str, str]:
         async with self._client() as client:
-            told: dict[str, Any] = await client.info("all")
+            found: dict[str, Any] = await client.info("all")
             saved = await client.config_get("save")
-        return {n: str(told[n]) for n in self.SHOWN if n in told} | {"save": str(saved.get("save"))}
+        return {n: str(found[n]) for n in self.SHOWN if n in found} | {
+            "save": str(saved.get("save"))
+        }
 
     def _client(self) -> Redis:
         return Redis.from_url(urlsplit(self.address)._replace(query="").geturl())

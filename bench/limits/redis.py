@@ -53,8 +53,8 @@ class BareRedis(Bare):
         self, connection: int, ended: Sequence[tuple[int, int]], claim: int
     ) -> list[tuple[int, int]]:
         arguments = [claim, len(ended), *(value for pair in ended for value in pair)]
-        told = await self._exchanges[connection](keys=["bare:waiting", "bare:done"], args=arguments)
-        return list(zip(map(int, told[0::3]), map(int, told[1::3]), strict=True))
+        ends = await self._exchanges[connection](keys=["bare:waiting", "bare:done"], args=arguments)
+        return list(zip(map(int, ends[0::3]), map(int, ends[1::3]), strict=True))
 
     async def finished(self) -> int:
         return int(await self._open[0].llen("bare:done"))

@@ -86,7 +86,7 @@ async def rounds(
     if measure is _idle:
         runs = min(runs, IDLE_ROUNDS)
     tables = [[_row(store.kind, name + end, each, unit) for each in contenders] for end in suffixes]
-    told: dict[str, list[Run]] = {each.side.name: [] for each in contenders}
+    counted: dict[str, list[Run]] = {each.side.name: [] for each in contenders}
     stolen = Stolen()
     for number in range(runs + 1):
         # One round more counts statements where counting takes time, so it gives no figure.
@@ -101,11 +101,11 @@ async def rounds(
                 continue
             for row, value in zip(rows, values or [None] * len(rows), strict=True):
                 row.runs.append(value.value if value else None)
-            told[each.side.name] += values[:1]
+            counted[each.side.name] += values[:1]
     lost = stolen.costs()
     for table in tables:
         for row in table:
-            costs = median_costs([run.costs for run in told[row.side]])
+            costs = median_costs([run.costs for run in counted[row.side]])
             row.costs = costs | row.costs | lost
         compare(table, Ours.name)
     return tables

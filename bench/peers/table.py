@@ -43,9 +43,9 @@ def compare(rows: Sequence[Row], ours: str) -> None:
 
 def lines(rows: Sequence[Row]) -> list[str]:
     """A heading and a line per side, fastest first."""
-    told = [f"\n{rows[0].store}: {rows[0].workload}, {rows[0].unit}"]
-    told += [_line(row) for row in sorted(rows, key=_by_figure, reverse=True)]
-    return told
+    lines = [f"\n{rows[0].store}: {rows[0].workload}, {rows[0].unit}"]
+    lines += [_line(row) for row in sorted(rows, key=_by_figure, reverse=True)]
+    return lines
 
 
 def _by_figure(row: Row) -> float:
@@ -67,22 +67,22 @@ def _line(row: Row) -> str:
 
 def _short(error: str) -> str:
     # The place of the error and its last line. The results in JSON hold all.
-    told = error.splitlines()
-    return told[0] if len(told) < 3 else f"{told[0]}: {told[-2]}"
+    lines = error.splitlines()
+    return lines[0] if len(lines) < 3 else f"{lines[0]}: {lines[-2]}"
 
 
 def verdicts(rows: Sequence[Row], targets: Mapping[str, float]) -> list[str]:
     """Return a line per target: the figure reached, and the side that reached it."""
-    told = []
+    lines = []
     for name, least in targets.items():
         peer = best(rows) if name == BEST else _named(rows, name)
         if peer is None:
-            told.append(f"  target {least:g} x {name}: no figure to compare with")
+            lines.append(f"  target {least:g} x {name}: no figure to compare with")
             continue
         reached = median(peer.versus)
         word = "reached" if reached >= least else "MISSED"
-        told.append(f"  target {least:g} x {name} ({peer.side}): {reached:.2f} x, {word}")
-    return told
+        lines.append(f"  target {least:g} x {name} ({peer.side}): {reached:.2f} x, {word}")
+    return lines
 
 
 def best(rows: Sequence[Row]) -> Row | None:

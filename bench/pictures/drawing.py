@@ -101,8 +101,8 @@ def _save(picture: Any, path: Path, found: dict[str, Any], target: Path) -> None
     picture.text(0.01, 0.01, f"{made['at'][:10]}  {made['command']}", fontsize=7, color="#666666")
     picture.tight_layout(rect=(0, 0.04, 1, 1))
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    told = {"Date": None, "Creator": None, "Source": f"{path.name} {digest}"}
-    picture.savefig(target, metadata=told)
+    metadata = {"Date": None, "Creator": None, "Source": f"{path.name} {digest}"}
+    picture.savefig(target, metadata=metadata)
     plt.close(picture)
 
 

@@ -55,10 +55,10 @@ def test_the_cpu_of_a_tree_holds_children_that_run() -> None:
     ) as child:
         assert child.stdout is not None
         child.stdout.readline()
-        told = tree_cpu_seconds(child.pid)
+        used = tree_cpu_seconds(child.pid)
         child.communicate(b"\n")
 
-    assert told >= BURNT
+    assert used >= BURNT
 
 
 def test_a_process_that_has_gone_has_used_nothing() -> None:

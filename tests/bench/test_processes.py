@@ -70,7 +70,7 @@ async def test_a_side_that_never_ends_is_given_up(store: SqliteStore) -> None:
     async with Child(work) as child:
         child.go()
         with pytest.raises(ChildFailed, match=r"no 'result' in 0.1 s"):
-            await child.told("result", 0.1)
+            await child.next_report("result", 0.1)
 
 
 async def test_a_process_that_has_ended_fails_when_it_is_heard_not_when_it_is_spoken_to(
@@ -84,7 +84,7 @@ async def test_a_process_that_has_ended_fails_when_it_is_heard_not_when_it_is_sp
             await child._process.wait()
             child.go()
             with pytest.raises(ChildFailed, match="ended before 'result'"):
-                await child.told("result")
+                await child.next_report("result")
 
     # On the event loop of a bench, which refuses what asyncio's drops.
     await asyncio.to_thread(uvloop.run, spoken_to())

@@ -85,7 +85,7 @@ class Machine:
         os.write(descriptor, "".join(f"{line}\n" for line in lines).encode())
         os.close(descriptor)
 
-    async def told_more(self, least: int) -> list[str]:
+    async def more_lines(self, least: int) -> list[str]:
         """Wait until ``least`` bytes more have been written than before, and return all lines."""
         wanted = self._heard + least
 

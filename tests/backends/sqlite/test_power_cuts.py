@@ -335,7 +335,7 @@ async def outlives_its_cuts(machine: Machine) -> None:
     chance = random.Random(1)
     with at_work(machine, churns, 3):
         for _ in range(CUTS):
-            told = await machine.told_more(chance.randrange(1, 4_000))
+            told = await machine.more_lines(chance.randrange(1, 4_000))
             url = machine.after_a_power_cut()
             lost_claims += await check(url, told)
     assert lost_claims, "a test of losses needs some"

@@ -81,7 +81,7 @@ class Bookkeeping(Program):
 
     @rule(name=queue)
     def a_busy_pod_folds(self, name: str) -> None:
-        """Write one minute from two pods, fold the minute, and write it once more from one of them."""
+        """Write one minute from two pods, fold the minute, and write once more from one pod."""
         first, last = self.leases[0].host_id, self.leases[-1].host_id
         minute = self.minute()
         sample = LatencySample(
