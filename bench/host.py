@@ -7,7 +7,7 @@ from pathlib import Path
 _STEAL, _KINDS = 7, 8
 
 
-class Stolen:
+class StealTime:
     """How much of all processors' time went to other virtual machines, from now on.
 
     :param source: the kernel's counters

@@ -5,7 +5,7 @@ from typing import Any
 
 from bench.children import ChildFailed
 from bench.figures import Figure, median_costs
-from bench.host import Stolen
+from bench.host import StealTime
 from bench.runs import Run, Runner, counted_costs
 from bench.stores import Store
 
@@ -29,7 +29,7 @@ class Bench:
         self._scale = scale
         self.figures: list[Figure] = []
         self.failures: dict[str, str] = {}
-        self._stolen = Stolen()
+        self._stolen = StealTime()
 
     def scaled(self, count: int, least: int = 20) -> int:
         """``count`` of a full run, as many as this one does."""
@@ -80,7 +80,7 @@ class Bench:
             target=target,
             costs=(costs or {}) | self._stolen.costs(),
         )
-        self._stolen = Stolen()
+        self._stolen = StealTime()
         self.figures.append(figure)
         print(figure.lines(), flush=True)
 

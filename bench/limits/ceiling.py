@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from bench.host import Stolen
+from bench.host import StealTime
 from bench.limits.bare import Bare
 from bench.limits.postgres import BarePostgres, FusedPostgres
 from bench.limits.redis import BareRedis
@@ -28,7 +28,7 @@ async def ceiling(
     """Run once on a fresh store. Return jobs per second, and the costs of a job."""
     async with way(await store.fresh(), connections) as bare:
         await bare.fill(jobs)
-        stolen, before = Stolen(), await store.used()
+        stolen, before = StealTime(), await store.used()
         rate, cpu = await bare.drain(jobs, batch)
         used = (await store.used()).since(before)
         lost = stolen.costs()

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from bench.environment import load, machine, packages, server
 from bench.figures import median_costs
-from bench.host import Stolen
+from bench.host import StealTime
 from bench.ours import Ours
 from bench.peers.catalog import PEERS, TARGETS
 from bench.peers.environments import NotInstalled, python_of, requirements_of
@@ -87,7 +87,7 @@ async def rounds(
         runs = min(runs, IDLE_ROUNDS)
     tables = [[_row(store.kind, name + end, each, unit) for each in contenders] for end in suffixes]
     counted: dict[str, list[Run]] = {each.side.name: [] for each in contenders}
-    stolen = Stolen()
+    stolen = StealTime()
     for number in range(runs + 1):
         # One round more counts statements where counting takes time, so it gives no figure.
         counting = number == runs

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from bench.host import Stolen
+from bench.host import StealTime
 
 
 def test_stolen_time_is_a_share_of_what_has_passed_on_all_processors(tmp_path: Path) -> None:
     source = tmp_path / "stat"
     source.write_text("cpu  100 0 50 800 10 0 5 40 7 0\ncpu0 1 2 3\n")
-    stolen = Stolen(source)
+    stolen = StealTime(source)
 
     source.write_text("cpu  140 0 60 830 10 0 5 60 9 0\ncpu0 1 2 3\n")
 
@@ -21,8 +21,8 @@ def test_a_moment_without_a_tick_says_nothing(tmp_path: Path) -> None:
     source = tmp_path / "stat"
     source.write_text("cpu  100 0 50 800 10 0 5 40 7 0\n")
 
-    assert Stolen(source).costs() == {}
+    assert StealTime(source).costs() == {}
 
 
 def test_a_kernel_without_these_counters_says_nothing(tmp_path: Path) -> None:
-    assert Stolen(tmp_path / "stat").costs() == {}
+    assert StealTime(tmp_path / "stat").costs() == {}

@@ -32,11 +32,11 @@ from tests.support.factories import (
     new_job,
     register,
 )
-from tests.support.moments import Moment, this_moment
+from tests.support.moments import Snapshot, this_moment
 
 pytestmark = pytest.mark.anyio
 
-Remember = Callable[[], Awaitable[Moment]]
+Remember = Callable[[], Awaitable[Snapshot]]
 
 
 @pytest.fixture

@@ -197,12 +197,12 @@ async def test_a_call_that_fails_stores_nothing_to_wake_for(
     assert await storage.jobs.wait_for_work(MINE, SHORT) == Wake()
 
 
-class AWaiter:
+class Waiter:
     """A waiter beside others on one bundle."""
 
 
 async def test_every_waiter_of_a_bundle_gets_every_hint(storage: Storage, lease: PodLease) -> None:
-    waiters = [AWaiter(), AWaiter(), None]
+    waiters = [Waiter(), Waiter(), None]
     for waiter in waiters:
         while await storage.jobs.wait_for_work(MINE, SHORT, waiter):
             pass
@@ -215,9 +215,9 @@ async def test_every_waiter_of_a_bundle_gets_every_hint(storage: Storage, lease:
 
 
 async def test_waiters_that_wait_together_are_woken_together(storage: Storage) -> None:
-    waiters = [AWaiter(), AWaiter()]
+    waiters = [Waiter(), Waiter()]
 
-    async def woken(waiter: AWaiter) -> None:
+    async def woken(waiter: Waiter) -> None:
         while not (await storage.jobs.wait_for_work(MINE, LONG, waiter)).handover:
             pass
 

@@ -40,7 +40,7 @@ async def storage(backend: str, tmp_path: Path) -> AsyncGenerator[Storage]:
     await pass_on(backend, tmp_path)
 
 
-class Hall:
+class RunGate:
     """Counts the runs inside, now and at most. No run leaves before the doors open."""
 
     def __init__(self) -> None:
@@ -86,7 +86,7 @@ async def has_pods(storage: Storage, count: int) -> bool:
 async def test_a_running_fleet_declares_again_and_keeps_its_limits(
     storage: Storage, backend: str, tmp_path: Path
 ) -> None:
-    hall = Hall()
+    hall = RunGate()
     async with (
         declaring(storage, hall.handlers).start() as first,
         declaring(storage, hall.handlers).start() as second,
@@ -114,7 +114,7 @@ async def test_a_pod_is_not_admitted_before_its_limits_are_there(
     storage: Storage, caplog: pytest.LogCaptureFixture
 ) -> None:
     faults = Faults()
-    async with declaring(faulty(storage, faults), Hall().handlers).start() as handle:
+    async with declaring(faulty(storage, faults), RunGate().handlers).start() as handle:
         await wait_until(lambda: granted(handle), description="slots")
         faults.hold_replies("ensure_queue")
         await storage.procs.unregister(handle._pod.services.lease)
@@ -132,7 +132,7 @@ async def test_a_pod_is_not_admitted_before_its_limits_are_there(
 
 async def test_what_operators_have_set_outlives_a_lapsed_lease(storage: Storage) -> None:
     faults = Faults()
-    async with declaring(faulty(storage, faults), Hall().handlers).start() as handle:
+    async with declaring(faulty(storage, faults), RunGate().handlers).start() as handle:
         await storage.config.set_queue(QUEUE, QueueChange(max_workers=7))
         await storage.config.set_rate_limit("upstream", RateLimit(9, 60.0))
         await storage.cron.delete_schedule("nightly")
@@ -151,7 +151,7 @@ async def test_what_operators_have_set_outlives_a_lapsed_lease(storage: Storage)
 
 async def test_a_pod_that_drains_leaves_the_word_to_others(storage: Storage) -> None:
     # Else the last pods of the old release would take back what the new release has declared.
-    async with declaring(storage, Hall().handlers).start() as old:
+    async with declaring(storage, RunGate().handlers).start() as old:
         await old.drain(0)
         newer = QueueSettings(max_workers=6)
         await storage.config.ensure_queue(QUEUE, newer)
@@ -167,7 +167,9 @@ def granted(handle: QueueHandle) -> int:
 
 
 async def test_a_pod_that_registers_again_trusts_nothing_it_has_seen(storage: Storage) -> None:
-    runtime = QueueRuntime(storage, Hall().handlers, settings=quick_settings()).with_queues(work=1)
+    runtime = QueueRuntime(storage, RunGate().handlers, settings=quick_settings()).with_queues(
+        work=1
+    )
     async with runtime.start() as handle:
         memory = handle._pod.loops.memory
         seen = await wait_until(

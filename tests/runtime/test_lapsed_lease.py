@@ -6,7 +6,7 @@ from forge_jobs.model.jobs import Cause, ClaimedJob, JobStatus
 from forge_jobs.model.queues import QueueState
 from forge_jobs.runtime.queue.worker import Worker
 from forge_jobs.storage.protocols import Storage
-from tests.runtime.test_slots import Hall
+from tests.runtime.test_slots import RunGate
 from tests.support.factories import times_claimed
 from tests.support.runtimes import a_runtime, ended, job_because, job_when
 from tests.support.waiting import wait_until
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.anyio
 async def test_handlers_end_with_the_slots_they_ran_in_and_their_jobs_lose_nothing(
     storage: Storage,
 ) -> None:
-    hall = Hall()
+    hall = RunGate()
     async with a_runtime(storage, hall.handlers, 1).start() as handle:
         outcome = await handle.enqueue(hall.enters.request(0))
         first = await job_when(storage, outcome.job_id, JobStatus.IN_PROGRESS)
@@ -43,7 +43,7 @@ async def test_handlers_end_with_the_slots_they_ran_in_and_their_jobs_lose_nothi
 async def test_a_job_given_out_before_the_process_stood_still_does_not_start(
     storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hall = Hall()
+    hall = RunGate()
     take = Worker.take
 
     def take_and_stand_still(

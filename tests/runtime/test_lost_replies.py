@@ -5,7 +5,7 @@ import pytest
 from forge_jobs import HandlerRegistry, JobClient
 from forge_jobs.model.jobs import JobStatus
 from forge_jobs.storage.protocols import Storage
-from tests.support.points import Fails, armed
+from tests.support.points import FailingPoint, armed
 from tests.support.runtimes import QUEUE, a_runtime, job_when
 
 pytestmark = pytest.mark.anyio
@@ -25,7 +25,7 @@ async def test_a_lost_reply_runs_no_job_twice_and_costs_no_attempt(
         runs.append(number)
         return number
 
-    lost = Fails(times=3)
+    lost = FailingPoint(times=3)
     with armed(point, lost):
         async with a_runtime(storage, handlers, workers=4).start() as handle:
             outcomes = await handle.enqueue_many(count.request(number) for number in range(JOBS))
@@ -43,7 +43,7 @@ async def test_an_enqueue_whose_reply_is_lost_stores_one_job(storage: Storage) -
     async def once() -> None: ...
 
     client = JobClient(storage, handlers)
-    lost = Fails(times=2)
+    lost = FailingPoint(times=2)
     with armed("enqueue:committed", lost):
         outcome = await client.enqueue(once.request())
     await client.aclose()

@@ -297,7 +297,7 @@ async def test_handlers_are_fenced_though_the_watch_fails(
         faults.down = False
 
 
-class Unheard:
+class UnheardBeats:
     """A heartbeat's calls to a loop that is closed."""
 
     def beat_arrived(self, beat: Beat, sent_at: float) -> None: ...
@@ -324,7 +324,7 @@ async def test_slots_are_given_up_when_the_event_loop_was_closed(storage: Storag
             lease=lease,
             held=HeldClaims(),
             fence=fence,
-            listener=Unheard(),
+            listener=UnheardBeats(),
             declare=nothing_to_declare,
             settings=settings,
             clock=clock,

@@ -347,7 +347,7 @@ async def test_a_lost_claim_beats_every_other_reason_to_stop(storage: Storage) -
         assert reasons == [StopReason.CANCEL, StopReason.CANCEL, StopReason.LOST]
 
 
-class _Deaf:
+class _UncancellableRun:
     """The task of a handler that swallows cancellations."""
 
     def __init__(self) -> None:
@@ -363,7 +363,7 @@ async def test_a_handler_is_cancelled_once_and_again_after_its_patience(storage:
         handler = it.handlers.get(job.kind)
         assert handler is not None
         run = Run(job, handler, "w", 0.0, asyncio.get_running_loop(), patience=0.2)
-        task = _Deaf()
+        task = _UncancellableRun()
         run.begin(task)  # type: ignore[arg-type]
         for reason in (StopReason.CANCEL, StopReason.TIMEOUT, StopReason.SHUTDOWN):
             run.stop(reason)

@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.any_store]
 TRIGGER = StorageRefused("the database refused the statement (SQLSTATE P0001)")
 
 
-class Works:
+class GatedJobs:
     """Jobs that leave a mark, and wait where the test says so."""
 
     def __init__(self) -> None:
@@ -77,7 +77,7 @@ async def beats(handle: QueueHandle, faults: Faults, count: int) -> None:
 async def test_an_end_that_is_not_taken_is_kept_beaten_for_and_in_nobodys_way(
     storage: Storage, workers: int, error: Exception | None
 ) -> None:
-    faults, works = Faults(), Works()
+    faults, works = Faults(), GatedJobs()
     settings = quick_settings(lease=seconds(1.5), fence_margin=seconds(0.3))
     runtime = a_runtime(faulty(storage, faults), works.handlers, workers, settings=settings)
     async with runtime.start() as handle:
@@ -116,7 +116,7 @@ async def test_an_end_that_is_not_taken_is_kept_beaten_for_and_in_nobodys_way(
 async def test_an_end_that_alone_gets_no_answer_while_beats_do_is_set_aside(
     storage: Storage,
 ) -> None:
-    faults, works = Faults(), Works()
+    faults, works = Faults(), GatedJobs()
     async with a_runtime(faulty(storage, faults), works.handlers).start() as handle:
         held = await works.held_at_the_door(handle, 0)
         faults.refused[held] = Unavailable("the statement took too long")
@@ -136,7 +136,7 @@ async def test_an_end_that_alone_gets_no_answer_while_beats_do_is_set_aside(
 async def test_what_is_refused_to_all_is_waited_out_and_nothing_is_set_aside(
     storage: Storage, error: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
-    faults, works = Faults(), Works()
+    faults, works = Faults(), GatedJobs()
     caplog.set_level(logging.INFO, "forge_jobs")
     # No handler is stopped meanwhile, by however slow a machine.
     settings = quick_settings(lease=seconds(60), fence_margin=seconds(1))
@@ -171,7 +171,7 @@ async def test_what_is_refused_to_all_is_waited_out_and_nothing_is_set_aside(
 
 
 async def test_an_error_of_its_value_alone_condemns_an_end(storage: Storage) -> None:
-    faults, works = Faults(), Works()
+    faults, works = Faults(), GatedJobs()
     wrong = InvalidInput("value", "is not accepted", "give another")
     async with a_runtime(faulty(storage, faults), works.handlers, 2).start() as handle:
         held = [await works.held_at_the_door(handle, n) for n in range(2)]
@@ -189,7 +189,7 @@ async def test_an_error_of_its_value_alone_condemns_an_end(storage: Storage) -> 
 async def test_a_stop_says_which_ends_were_set_aside(
     storage: Storage, caplog: pytest.LogCaptureFixture
 ) -> None:
-    faults, works = Faults(), Works()
+    faults, works = Faults(), GatedJobs()
     handle = await a_runtime(faulty(storage, faults), works.handlers, 2).start()
     refused = await works.held_at_the_door(handle, 0)
     locked = await works.held_at_the_door(handle, 1)
@@ -210,7 +210,7 @@ async def test_a_stop_says_which_ends_were_set_aside(
 async def test_a_stop_does_not_wait_for_an_end_that_is_refused_again_and_again(
     storage: Storage,
 ) -> None:
-    faults, works = Faults(), Works()
+    faults, works = Faults(), GatedJobs()
     handle = await a_runtime(faulty(storage, faults), works.handlers).start()
     refused = await works.held_at_the_door(handle, 0)
     faults.refused[refused] = TRIGGER
@@ -224,7 +224,7 @@ async def test_a_stop_does_not_wait_for_an_end_that_is_refused_again_and_again(
 async def test_a_stop_takes_an_end_along_whose_row_is_unlocked_meanwhile(
     storage: Storage,
 ) -> None:
-    faults, works = Faults(), Works()
+    faults, works = Faults(), GatedJobs()
     handle = await a_runtime(faulty(storage, faults), works.handlers).start()
     locked = await works.held_at_the_door(handle, 0)
     faults.locked.add(locked)
@@ -252,7 +252,7 @@ async def test_no_more_jobs_start_when_too_many_ends_are_set_aside(
     storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("forge_jobs.runtime.queue.exchange.BACKLOG", 3)
-    faults, works = Faults(), Works()
+    faults, works = Faults(), GatedJobs()
     async with a_runtime(faulty(storage, faults), works.handlers, 3).start() as handle:
         held = [await works.held_at_the_door(handle, n) for n in range(3)]
         faults.locked.update(held)
@@ -272,7 +272,7 @@ async def test_health_names_revivals_and_news_that_are_refused(storage: Storage)
     for _ in range(3):
         await enqueue_one(storage)
     stale, *_ = [one.claim.job_id for one in await claim(storage, dead_pod, limit=3)]
-    faults, works = Faults(), Works()
+    faults, works = Faults(), GatedJobs()
     settings = quick_settings(lease=seconds(1.5), fence_margin=seconds(0.3))
     runtime = a_runtime(faulty(storage, faults), works.handlers, settings=settings)
     async with runtime.start() as handle:

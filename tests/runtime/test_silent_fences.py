@@ -18,7 +18,7 @@ from forge_jobs.storage.protocols import Storage
 pytestmark = pytest.mark.anyio
 
 
-class Told:
+class FenceCalls:
     """Counts how often the handlers' loop was asked to look at the fence."""
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ async def nothing_to_declare(_: Storage) -> None: ...
 
 
 async def test_a_queue_that_falls_silent_as_another_returns_is_told_of(tmp_path: Path) -> None:
-    clock, settings, told = ManualClock(), RuntimeSettings(), Told()
+    clock, settings, told = ManualClock(), RuntimeSettings(), FenceCalls()
     start = clock.elapsed()
     fence = Fence(settings.lease, settings.fence_margin, start)
     pod = Pod(

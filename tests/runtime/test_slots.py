@@ -14,7 +14,7 @@ from tests.support.waiting import wait_until
 pytestmark = [pytest.mark.anyio, pytest.mark.any_store]
 
 
-class Hall:
+class RunGate:
     """Handlers that wait to be let out, and how many are inside."""
 
     def __init__(self) -> None:
@@ -42,7 +42,7 @@ def grant(handle: QueueHandle) -> int:
 async def test_lowering_max_workers_interrupts_none_and_gives_slots_back_as_jobs_end(
     storage: Storage,
 ) -> None:
-    hall = Hall()
+    hall = RunGate()
     async with a_runtime(storage, hall.handlers, 4).start() as handle:
         outcomes = await handle.enqueue_many([hall.enters.request(n) for n in range(6)])
         await wait_until(lambda: hall.inside == 4, description="four are inside")
@@ -68,7 +68,7 @@ async def stored_grant(storage: Storage, wanted: int) -> bool:
 
 
 async def test_raising_max_workers_is_followed_at_once(storage: Storage) -> None:
-    hall = Hall()
+    hall = RunGate()
     async with a_runtime(storage, hall.handlers, 1).start() as handle:
         await handle.enqueue_many([hall.enters.request(n) for n in range(3)])
         await wait_until(lambda: hall.inside == 1, description="one is inside")
@@ -80,7 +80,7 @@ async def test_raising_max_workers_is_followed_at_once(storage: Storage) -> None
 async def test_two_pods_share_and_one_takes_over_when_the_other_leaves(
     storage: Storage,
 ) -> None:
-    first, second = Hall(), Hall()
+    first, second = RunGate(), RunGate()
     async with a_runtime(storage, first.handlers, 4).start() as one:
         await wait_until(lambda: grant(one) == 4, description="the first has all slots")
         other = await a_runtime(storage, second.handlers, 4).start()
@@ -100,7 +100,7 @@ async def test_two_pods_share_and_one_takes_over_when_the_other_leaves(
 
 async def test_a_new_kind_runs_although_pods_without_it_hold_all_slots(storage: Storage) -> None:
     # A deploy: pods of the old release hold the only slot, and those of the new one know more.
-    old, new = Hall(), Hall()
+    old, new = RunGate(), RunGate()
     ran = anyio.Event()
 
     @new.handlers.job("added")

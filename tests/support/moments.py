@@ -18,7 +18,7 @@ from tests.support.key_prefixes import client_of
 _TABLES = tuple(table.name for table in metadata.sorted_tables)
 
 
-class Moment(ABC):
+class Snapshot(ABC):
     """Everything that a store held at one time. Bundles of the store may stay open."""
 
     @abstractmethod
@@ -26,17 +26,17 @@ class Moment(ABC):
         """Undo all that has been written since."""
 
 
-async def this_moment(backend: str, folder: Path) -> Moment:
+async def this_moment(backend: str, folder: Path) -> Snapshot:
     """Return the folder's store as of now."""
     if backend == "sqlite":
-        return await asyncio.to_thread(_OfFile, folder / "jobs.db")
+        return await asyncio.to_thread(_FileSnapshot, folder / "jobs.db")
     url = await url_of(backend, folder)
     if backend.startswith("postgres"):
-        return await _OfDatabase.read(url.partition("?")[0])
-    return await OfKeys.read(backend, url.partition("prefix=")[2])
+        return await _DatabaseSnapshot.read(url.partition("?")[0])
+    return await KeySnapshot.read(backend, url.partition("prefix=")[2])
 
 
-class _OfFile(Moment):
+class _FileSnapshot(Snapshot):
     """A backup of a SQLite file, which can be restored."""
 
     def __init__(self, path: Path) -> None:
@@ -53,7 +53,7 @@ class _OfFile(Moment):
             read.backup(written)
 
 
-class _OfDatabase(Moment):
+class _DatabaseSnapshot(Snapshot):
     """The rows of a Postgres database."""
 
     def __init__(self, url: str, rows: Mapping[str, bytes]) -> None:
@@ -61,7 +61,7 @@ class _OfDatabase(Moment):
         self._rows = rows
 
     @classmethod
-    async def read(cls, url: str) -> "_OfDatabase":
+    async def read(cls, url: str) -> "_DatabaseSnapshot":
         rows = {}
         async with _connection(url) as connection, connection.transaction(isolation="serializable"):
             for table in _TABLES:
@@ -79,7 +79,7 @@ class _OfDatabase(Moment):
                 await connection.copy_to_table(table, source=source, format="binary")
 
 
-class OfKeys(Moment):
+class KeySnapshot(Snapshot):
     """The keys of a Redis store."""
 
     def __init__(self, backend: str, prefix: str, keys: Mapping[bytes, tuple[bytes, int]]) -> None:
@@ -88,7 +88,7 @@ class OfKeys(Moment):
         self._keys = keys
 
     @classmethod
-    async def read(cls, backend: str, prefix: str) -> "OfKeys":
+    async def read(cls, backend: str, prefix: str) -> "KeySnapshot":
         async with aclosing(client_of(backend)) as client:
             keys = await _keys_of(client, prefix)
             kept = [(key, await client.dump(key), await client.pttl(key)) for key in keys]

@@ -21,7 +21,7 @@ def armed(name: str, action: Action) -> Iterator[None]:
         stop_points.disarm()
 
 
-class Fails:
+class FailingPoint:
     """Raises Unavailable at the first ``times`` visits: a reply that is lost."""
 
     def __init__(self, times: int) -> None:

@@ -24,7 +24,7 @@ _HELD = range(8)
 """Jobs that run when the trouble begins. Every second one fails."""
 
 
-class Works:
+class GatedJobs:
     """Jobs that wait at one door, and how often each has run."""
 
     def __init__(self) -> None:
@@ -45,7 +45,9 @@ class Works:
 
 
 @asynccontextmanager
-async def at_work(storage: Storage, works: Works, workers: int = 8) -> AsyncGenerator[QueueHandle]:
+async def at_work(
+    storage: Storage, works: GatedJobs, workers: int = 8
+) -> AsyncGenerator[QueueHandle]:
     """A pod whose handlers no fence stops while the store is in trouble."""
     settings = quick_settings(lease=seconds(60), fence_margin=seconds(1))
     async with a_runtime(storage, works.handlers, workers, settings=settings).start() as handle:
@@ -59,7 +61,7 @@ async def is_ridden_out(
 
     :param named: the text of health about the refusal
     """
-    works = Works()
+    works = GatedJobs()
     caplog.set_level(logging.INFO, "forge_jobs.runtime")
     async with at_work(storage, works) as handle:
         ids: dict[int, JobId] = {}
@@ -109,7 +111,7 @@ async def is_kept_apart(
     :param begin: lets the store refuse the end of this job
     :param named: the text of health about the refusal
     """
-    works = Works()
+    works = GatedJobs()
     async with at_work(storage, works) as handle:
         ids = {n: (await handle.enqueue(works.job.request(n))).job_id for n in (0, 2, 4)}
         await wait_until(lambda: len(works.runs) == 3, description="all of them run")

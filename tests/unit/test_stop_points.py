@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from forge_jobs import stop_points
-from tests.support.points import Fails, armed
+from tests.support.points import FailingPoint, armed
 
 SOURCE = Path(stop_points.__file__).parent
 
@@ -27,7 +27,7 @@ def test_a_point_that_does_not_exist_cannot_be_armed() -> None:
 
 @pytest.mark.anyio
 async def test_a_point_does_what_it_is_armed_with_and_nothing_afterwards() -> None:
-    fails = Fails(times=5)
+    fails = FailingPoint(times=5)
     with armed("run:start", fails), pytest.raises(Exception, match="lost on purpose"):
         await stop_points.reach("run:start")
     await stop_points.reach("run:start")

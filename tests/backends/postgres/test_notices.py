@@ -33,7 +33,7 @@ CHANNEL = channel_of("public")
 END = "end"
 
 
-class Heard:
+class ReceivedNotices:
     """The notices of a store, each as a list of topics."""
 
     def __init__(self, connection: Any) -> None:
@@ -58,15 +58,15 @@ class Heard:
 
 
 @asynccontextmanager
-async def listening_to(url: str) -> AsyncGenerator[Heard]:
+async def listening_to(url: str) -> AsyncGenerator[ReceivedNotices]:
     async with raw(url) as connection:
-        heard = Heard(connection)
+        heard = ReceivedNotices(connection)
         await connection.add_listener(CHANNEL, heard.note)
         yield heard
 
 
 @pytest.fixture
-async def heard(url: str) -> AsyncGenerator[Heard]:
+async def heard(url: str) -> AsyncGenerator[ReceivedNotices]:
     async with listening_to(url) as heard:
         yield heard
 
@@ -85,7 +85,7 @@ def long_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_the_first_is_told_at_once_and_the_others_together(
-    long_pauses: None, url: str, heard: Heard
+    long_pauses: None, url: str, heard: ReceivedNotices
 ) -> None:
     async with await open_storage(url) as storage:
         await enqueue_one(storage)
@@ -101,7 +101,7 @@ async def test_the_first_is_told_at_once_and_the_others_together(
 
 
 async def test_others_are_told_a_moment_after_who_waits_here(
-    url: str, heard: Heard, monkeypatch: pytest.MonkeyPatch
+    url: str, heard: ReceivedNotices, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(announcing, "WOKEN_APART_S", 3600.0)
     async with await open_storage(url) as storage, anyio.create_task_group() as tasks:
@@ -128,7 +128,7 @@ async def test_others_are_told_a_moment_after_who_waits_here(
 
 
 async def test_others_are_told_within_the_pause(
-    storage: Storage, heard: Heard, monkeypatch: pytest.MonkeyPatch
+    storage: Storage, heard: ReceivedNotices, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(announcing, "APART_S", 2.0)
     monkeypatch.setattr(announcing, "_LONGEST_APART_S", 2.0)
@@ -158,7 +158,7 @@ async def idle_of(storage: Storage) -> list[Any]:
     return connections._idle
 
 
-async def test_nobody_is_told_where_everybody_polls(url: str, heard: Heard) -> None:
+async def test_nobody_is_told_where_everybody_polls(url: str, heard: ReceivedNotices) -> None:
     async with await open_storage(with_options(url, wake="poll")) as storage:
         await enqueue_one(storage)
         await storage.jobs.enqueue([new_job() for _ in range(3)])
@@ -168,7 +168,7 @@ async def test_nobody_is_told_where_everybody_polls(url: str, heard: Heard) -> N
 
 
 async def test_a_callers_transaction_tells_with_its_commit_unless_it_is_switched_off(
-    storage: Storage, url: str, heard: Heard
+    storage: Storage, url: str, heard: ReceivedNotices
 ) -> None:
     await enqueue_one(storage)
     await heard.have(1)
@@ -250,7 +250,7 @@ async def run_program(url: str, how: str) -> int:
 
 @pytest.mark.parametrize("how", ["closed", "just ends"])
 async def test_a_program_that_enqueues_and_ends_has_told_of_it(
-    storage: Storage, url: str, heard: Heard, how: str
+    storage: Storage, url: str, heard: ReceivedNotices, how: str
 ) -> None:
     assert await run_program(url, how) == 0
     assert await heard.so_far()

@@ -31,7 +31,7 @@ class Died(Exception):
     """The process is gone."""
 
 
-class Mortal:
+class DyingPod:
     """A pod that dies just before a script is sent."""
 
     def __init__(self, database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,8 +58,8 @@ async def database(request: pytest.FixtureRequest) -> AsyncGenerator[Database]:
 
 
 @pytest.fixture
-def mortal(database: Database, monkeypatch: pytest.MonkeyPatch) -> Mortal:
-    return Mortal(database, monkeypatch)
+def mortal(database: Database, monkeypatch: pytest.MonkeyPatch) -> DyingPod:
+    return DyingPod(database, monkeypatch)
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ async def serving(procs: RedisProcStore) -> dict[str, int]:
 
 @pytest.mark.parametrize("step", ["pod_register", "pod_admit"])
 async def test_a_registration_that_broke_off_can_be_made_again(
-    procs: RedisProcStore, mortal: Mortal, step: str
+    procs: RedisProcStore, mortal: DyingPod, step: str
 ) -> None:
     pod = a_pod(queues=QUEUES)
     mortal.at = step
@@ -109,7 +109,7 @@ async def test_a_registration_overrules_whoever_looked_at_the_kinds_before(
 
 
 async def test_what_a_pod_that_died_registering_left_runs_out_and_is_dropped(
-    procs: RedisProcStore, mortal: Mortal
+    procs: RedisProcStore, mortal: DyingPod
 ) -> None:
     pod = a_pod(queues=QUEUES)
     await procs.register(pod, MOMENT)
@@ -129,7 +129,7 @@ async def test_what_a_pod_that_died_registering_left_runs_out_and_is_dropped(
 
 
 async def test_a_pod_that_died_leaving_has_no_grants_and_can_leave_again(
-    procs: RedisProcStore, mortal: Mortal
+    procs: RedisProcStore, mortal: DyingPod
 ) -> None:
     lease = await procs.register(a_pod(queues=QUEUES), LEASE)
     mortal.at = "pod_forget"
@@ -142,7 +142,7 @@ async def test_a_pod_that_died_leaving_has_no_grants_and_can_leave_again(
 
 
 async def test_draining_that_broke_off_can_be_asked_for_again(
-    procs: RedisProcStore, mortal: Mortal
+    procs: RedisProcStore, mortal: DyingPod
 ) -> None:
     lease = await procs.register(a_pod(queues=QUEUES), LEASE)
     mortal.at = "slot_drain"
@@ -184,7 +184,7 @@ async def test_pods_of_hundreds_of_queues_come_and_go(procs: RedisProcStore) -> 
 
 
 async def test_a_pass_that_changes_nothing_asks_once(
-    database: Database, procs: RedisProcStore, cron: RedisCronStore, mortal: Mortal
+    database: Database, procs: RedisProcStore, cron: RedisCronStore, mortal: DyingPod
 ) -> None:
     await procs.register(a_pod(queues=QUEUES), LEASE)
     leader, other = new_host_id(), RedisCronStore(database)
@@ -245,7 +245,7 @@ async def job_ids(database: Database) -> list[str]:
 
 @pytest.mark.parametrize("step", ["fire_jobs", "fired"])
 async def test_what_a_leader_fired_that_died_comes_to_its_queue_once(
-    database: Database, cron: RedisCronStore, mortal: Mortal, step: str
+    database: Database, cron: RedisCronStore, mortal: DyingPod, step: str
 ) -> None:
     schedule = await declared(cron)
     jobs = [new_job(schedule=NAME), new_job(schedule=NAME, queue="other")]
@@ -264,7 +264,7 @@ async def test_what_a_leader_fired_that_died_comes_to_its_queue_once(
 
 
 async def test_a_job_that_was_brought_and_has_gone_is_not_brought_again(
-    database: Database, cron: RedisCronStore, mortal: Mortal
+    database: Database, cron: RedisCronStore, mortal: DyingPod
 ) -> None:
     schedule = await declared(cron)
     mortal.at = "fired"
@@ -279,7 +279,7 @@ async def test_a_job_that_was_brought_and_has_gone_is_not_brought_again(
 
 
 async def test_what_an_overlap_dropped_stays_dropped_when_it_is_brought_again(
-    database: Database, cron: RedisCronStore, mortal: Mortal
+    database: Database, cron: RedisCronStore, mortal: DyingPod
 ) -> None:
     schedule = await declared(cron)
     key = Unique("one at a time")
@@ -308,7 +308,7 @@ async def forget_job(database: Database, job_id: str) -> None:
 
 
 async def test_a_trigger_that_broke_off_is_brought_and_a_repeat_counts_once(
-    database: Database, cron: RedisCronStore, mortal: Mortal
+    database: Database, cron: RedisCronStore, mortal: DyingPod
 ) -> None:
     await declared(cron)
     job = new_job(schedule=NAME)

@@ -35,7 +35,7 @@ from tests.support.factories import (
 )
 from tests.support.firings import declared, fire, job_count, stored
 from tests.support.key_prefixes import url_of
-from tests.support.moments import OfKeys
+from tests.support.moments import KeySnapshot
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
@@ -44,7 +44,7 @@ FLEET = "#"
 OnFailure = Literal["cancel", "continue", "hold"]
 CHILDREN = "children"
 MINUTE = timedelta(minutes=1)
-Remember = Callable[[], Awaitable[OfKeys]]
+Remember = Callable[[], Awaitable[KeySnapshot]]
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def remember(request: pytest.FixtureRequest, storage: Storage, tmp_path: Path) -
     """Remember the contents of the store at the time of the call."""
     backend = request.node.callspec.params["either"]
     prefix = url_of(backend, tmp_path).partition("prefix=")[2]
-    return lambda: OfKeys.read(backend, prefix)
+    return lambda: KeySnapshot.read(backend, prefix)
 
 
 def under(*queues: str) -> Callable[[str], bool]:

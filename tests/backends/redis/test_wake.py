@@ -321,7 +321,7 @@ async def test_every_server_of_a_cluster_is_heard() -> None:
             assert await database.wait(MINE, LONG) == Wake(beat=True)
 
 
-class Heard:
+class ReceivedNotices:
     """Publishes of the server to queues, counted."""
 
     def __init__(self, server: RedisServer) -> None:
@@ -354,7 +354,7 @@ async def test_nothing_is_published_while_nobody_waits(
 ) -> None:
     lease = await register(storage)
     nobody_waits(server)
-    publishes = Heard(server)
+    publishes = ReceivedNotices(server)
     await enqueue_one(storage)
     await storage.jobs.enqueue([new_job(), new_job()])
     assert publishes.take() == 0
@@ -366,7 +366,7 @@ async def test_nothing_is_published_while_nobody_waits(
     server.command("CONFIG", "RESETSTAT")
     assert await claims(storage, lease, 2) == 1
     assert commands(server, "evalsha") == 1
-    publishes = Heard(server)
+    publishes = ReceivedNotices(server)
     await enqueue_one(storage)
     await storage.jobs.enqueue([new_job(), new_job()])
     assert publishes.take() == 2
@@ -408,7 +408,7 @@ async def test_two_hundred_listeners_of_other_queues_hear_nothing_of_an_enqueue(
             shared = (KEYS.channel, KEYS.first_channel)
             listener.subscribe(KEYS.channel_of(f"other-{number}"), *shared)
         sent = f"{KEYS.channel_of(QUEUE)}"
-        publishes = Heard(server)
+        publishes = ReceivedNotices(server)
         before = server.command("INFO", "stats")["total_net_output_bytes"]
         await enqueue_one(storage)
         told = server.command("INFO", "stats")["total_net_output_bytes"] - before

@@ -123,7 +123,7 @@ class Believed(Participant):
         return self._names.given(answer)
 
 
-class Tried(Participant):
+class TriedStore(Participant):
     """A real store, held through two bundles that take turns, as two processes would."""
 
     def __init__(self, backend: str, folder: Path, clock: Clock) -> None:

@@ -21,7 +21,7 @@ from forge_jobs.model.schedules import Schedule
 from forge_jobs.model.transitions import Handover, StaleClaim
 from tests.conformance.model.differences import difference
 from tests.conformance.model.leeway import Leeway
-from tests.conformance.model.participants import Believed, Tried
+from tests.conformance.model.participants import Believed, TriedStore
 from tests.conformance.model.reference import Reference
 
 T = TypeVar("T")
@@ -67,10 +67,10 @@ class Program(RuleBasedStateMachine):
         self._made = 0
         self._seen: dict[JobId, Job] = {}
         self._stack = ExitStack()
-        self._tried: list[Tried] = []
+        self._tried: list[TriedStore] = []
         for backend in self.backends:
             folder = self._stack.enter_context(tempfile.TemporaryDirectory())
-            tried = Tried(backend, Path(folder), self.clock)
+            tried = TriedStore(backend, Path(folder), self.clock)
             self._stack.callback(self._wait, tried.discard)
             self._tried.append(tried)
             self._wait(tried.open)
