@@ -36,7 +36,7 @@ HEARTBEAT = [
         "heartbeat: nobody is told that the fence has fallen",
         "heartbeat/thread",
         "            self._settings.lease - self._settings.fence_margin,\n        )\n"
-        "        self._tell(self._listener.fenced)\n",
+        "        self._call_home(self._listener.fenced)\n",
         "            self._settings.lease - self._settings.fence_margin,\n        )\n",
         "outages.py::test_a_pod_cut_off_stops_its_handlers_in_time_and_goes_on_later",
     ),

@@ -115,7 +115,7 @@ class Heartbeat:
         self._thread = EngineThread(
             "forge-jobs-heartbeat",
             self._main,
-            on_end=lambda: self._tell(self._ended.set),
+            on_end=lambda: self._call_home(self._ended.set),
             longest_pause=_LONGEST_RETRY,
         )
 
@@ -140,7 +140,7 @@ class Heartbeat:
             self._leave_by = self._clock.elapsed() + self._settings.lease.total_seconds()
             self._is_fenced = True
             self._fence.close()
-            self._tell(self._listener.fenced)
+            self._call_home(self._listener.fenced)
             self.wake()
 
     def hand_back(self, at_most: float) -> bool:
@@ -201,7 +201,7 @@ class Heartbeat:
         self._wake(self._wakeup)
         self._wake(self._watch_wakeup)
 
-    def _tell(self, callback: Callable[..., None], *args: object) -> None:
+    def _call_home(self, callback: Callable[..., None], *args: object) -> None:
         # The loop of the handlers may be closed already.
         with contextlib.suppress(RuntimeError):
             self._home.call_soon_threadsafe(callback, *args)
@@ -218,7 +218,7 @@ class Heartbeat:
                     await self._depart(storage)
                 finally:
                     if self._stopping or self.has_left:
-                        self._tell(self._ended.set)
+                        self._call_home(self._ended.set)
                     await storage.aclose()
         finally:
             self._beats_end = True
@@ -303,7 +303,7 @@ class Heartbeat:
             self._fence.renewed(sent_at, beat.silent)
             self._is_fenced = False
             self.last_success = sent_at
-        self._tell(self._listener.beat_arrived, beat, sent_at)
+        self._call_home(self._listener.beat_arrived, beat, sent_at)
         if not (beat.lease_held or self._stopping or self._is_leaving):
             await self._register_again(storage)
         elif beat.admitted and not self.draining:
@@ -326,7 +326,7 @@ class Heartbeat:
         self.lease_held = True
         self._fence.renewed(asked_at, self.silent)
         self._is_fenced = False
-        self._tell(self._listener.registered_again, lease, self._clock.elapsed())
+        self._call_home(self._listener.registered_again, lease, self._clock.elapsed())
         if self.draining:
             await storage.procs.set_draining(lease)
         self.wake()
@@ -370,7 +370,7 @@ class Heartbeat:
     def _check_fence(self, elapsed: float) -> None:
         overdue = self._fence.overdue(elapsed)
         if overdue - self._fenced_alone:
-            self._tell(self._listener.fenced)
+            self._call_home(self._listener.fenced)
         self._fenced_alone = overdue
         if self._is_fenced or not self._fence.must_stop(elapsed):
             return
@@ -380,7 +380,7 @@ class Heartbeat:
             "given to others",
             self._settings.lease - self._settings.fence_margin,
         )
-        self._tell(self._listener.fenced)
+        self._call_home(self._listener.fenced)
 
     def _give_up(self) -> None:
         self.is_hung = True
@@ -393,7 +393,7 @@ class Heartbeat:
         )
         # Should the process go on nevertheless, no handler may run without beats.
         self._fence.close()
-        self._tell(self._listener.fenced)
+        self._call_home(self._listener.fenced)
         # The log's handlers may have threads of their own, which have not written the line yet.
         log_and_flush(flush_reports, AT_EXIT)
         self._exit_process(HUNG_EXIT_CODE)

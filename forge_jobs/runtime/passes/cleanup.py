@@ -95,7 +95,7 @@ class Cleanup:
         cleaned = await self._jobs.cleanup(self._batch, self._rest, kept=self._kept)
         took = timedelta(seconds=_elapsed() - began)
         self._rest = cleaned.rest
-        self._tell(cleaned.held)
+        self._log_held(cleaned.held)
         if self._rest is None:
             self.in_the_way = tuple(
                 f"job {job_id}: {reason}" for reason, job_id in sorted(self._in_the_way.items())
@@ -108,14 +108,14 @@ class Cleanup:
         self._rest = None
         self._in_the_way, self.in_the_way = {}, ()
 
-    def _tell(self, held: Mapping[JobId, str]) -> None:
+    def _log_held(self, held: Mapping[JobId, str]) -> None:
         """Log each reference that keeps jobs from removal, once."""
         for job_id, reason in held.items():
             self._in_the_way.setdefault(reason, job_id)
             if self._logged.is_new(reason):
                 logger.warning(
-                    "job %s is past its retention and stays: %s does not let it go. All others "
-                    "were removed; delete what refers to it, or let the reference follow with "
+                    "job %s is past its retention and stays, because %s forbids the removal. All "
+                    "others were removed. Delete the referring rows, or let them follow with "
                     "ON DELETE CASCADE or SET NULL",
                     job_id,
                     reason,

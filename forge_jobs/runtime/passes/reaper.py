@@ -116,7 +116,7 @@ async def reap_once(
     if sweep and allowed:
         with contextlib.suppress(Unavailable):
             dropped = await procs.drop_dead_pods(settings.lease, REAP_BATCH)
-    _tell(revived, dropped, events)
+    _report(revived, dropped, events)
     # Last, and not to the end: claims that go silent meanwhile must not wait for this. No guard is
     # needed: ``expires_at`` is an instant, and nothing is concluded from silence.
     swept = BatchReport(0, finished=True)
@@ -246,7 +246,7 @@ def _max_crashes(kind: str, settings: RuntimeSettings, registry: HandlerRegistry
     return settings.max_crashes if own is None else own
 
 
-def _tell(revived: list[Claim], dropped: list[HostId], events: EventBuffer | None) -> None:
+def _report(revived: list[Claim], dropped: list[HostId], events: EventBuffer | None) -> None:
     if revived:
         logger.warning(
             "revived %d claims without a beat: their processes died or lost the store",

@@ -166,7 +166,7 @@ class RunningPod:
         try:
             self.when_lost()
         except Exception:
-            logger.exception("the stop of this pod failed: its heartbeat gives its slots up")
+            logger.exception("the stop of this pod failed: the heartbeat thread gives the slots up")
             self.heartbeat.leave()
             self.tasks.close()
 
@@ -175,7 +175,7 @@ class RunningPod:
         if stop.cancelled() or stop.exception() is not None:
             # No task is left on this loop that would give the slots up.
             logger.error(
-                "the stop of this pod was cut short: its heartbeat gives its slots up",
+                "the stop of this pod was cut short: the heartbeat thread gives the slots up",
                 exc_info=None if stop.cancelled() else stop.exception(),
             )
             self.heartbeat.leave()

@@ -108,7 +108,7 @@ async def run_until(
             await request.wait(None if is_done is None else _LOOK_EVERY)
     except BaseException as error:
         if starting.exit_with_stuck and starting.has_begun:
-            _tell_why(error)
+            _log_cause(error)
         down = _take_down(
             start, starting, (lambda _: end_process(1)) if starting.exit_with_stuck else None
         )
@@ -152,7 +152,7 @@ async def _take_down(
     await starting.stop(end_process=end_process)
 
 
-def _tell_why(error: BaseException) -> None:
+def _log_cause(error: BaseException) -> None:
     """Log the cause before the stop: after its last call other pods may have the jobs."""
     if isinstance(error, asyncio.CancelledError):
         logger.error("the pod stops, because the program cancelled the task that ran it")

@@ -23,8 +23,8 @@ _WELL_AFTER = 60.0
 """Seconds of work after which an earlier failure no longer counts."""
 
 _CLOSED = (
-    "the storage was closed under the pod, which can neither claim nor end jobs any more; those "
-    "it holds are revived once their claims are stale"
+    "the storage was closed under the pod, which can neither claim nor end jobs any more (its jobs "
+    "are revived once their claims are stale)"
 )
 
 _Work = Callable[[], Coroutine[Any, Any, None]]
@@ -66,7 +66,7 @@ class PodTasks:
         self._all: list[PodTask] = []
         self._guard: _CancelGuard | None = None
         self._gone: asyncio.Future[None] = self._loop.create_future()
-        self._to_tell: list[Callable[[], object]] = []
+        self._when_lost: list[Callable[[], object]] = []
 
     def start(self, name: str, work: _Work, *, serves_the_stop: bool = False) -> PodTask:
         """Begin a task. A return from ``work`` ends the task in good order.
@@ -101,7 +101,7 @@ class PodTasks:
         self.lost_because = reason
         logger.error("%s: this pod stops", reason)
         self._lost(reason, storage_closed)
-        for callback in self._to_tell:
+        for callback in self._when_lost:
             callback()
 
     def tell_when_lost(self, callback: Callable[[], object]) -> None:
@@ -109,7 +109,7 @@ class PodTasks:
         if self.lost_because:
             callback()
         else:
-            self._to_tell.append(callback)
+            self._when_lost.append(callback)
 
     def problems(self) -> Iterator[tuple[PodTask, str]]:
         """Yield the tasks that do not run now, and why."""

@@ -19,7 +19,7 @@ def log_and_flush(say: Callable[[], object], at_most: float = _AT_MOST) -> bool:
             say()
         _flush()
 
-    thread = threading.Thread(target=run, name="forge-jobs-last-words", daemon=True)
+    thread = threading.Thread(target=run, name="forge-jobs-final-log", daemon=True)
     try:
         thread.start()
     except RuntimeError:  # no further thread can be started
@@ -32,16 +32,16 @@ async def flush_log(at_most: float = _AT_MOST) -> bool:
     """Flush the log and both streams while the event loop goes on."""
     done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    def tell() -> None:
+    def answer() -> None:
         with contextlib.suppress(RuntimeError):
             done.get_loop().call_soon_threadsafe(done.set_result, None)
 
     def run() -> None:
         _flush()
-        tell()
+        answer()
 
     try:
-        threading.Thread(target=run, name="forge-jobs-last-words", daemon=True).start()
+        threading.Thread(target=run, name="forge-jobs-final-log", daemon=True).start()
     except RuntimeError:
         return False
     await asyncio.wait({done}, timeout=at_most)
