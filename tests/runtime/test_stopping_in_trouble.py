@@ -147,8 +147,8 @@ async def test_a_storage_closed_before_the_stop_is_told_once_and_no_job_stays_be
 
     told = [each for each in caplog.records if each.name == "forge_jobs.runtime.pod.tasks"]
     assert [each.message for each in told] == [
-        "the storage was closed under the pod, which can neither claim nor end jobs any more (its jobs "
-        "are revived once their claims are stale): this pod stops"
+        "the storage was closed under the pod, which can neither claim nor end jobs any more "
+        "(its jobs are revived once their claims are stale): this pod stops"
     ]
     job_ids = {outcome.job_id for outcome in outcomes}
     # A task may notice before the last connection is closed, and hand jobs back on it.
