@@ -44,7 +44,7 @@ BOUNDS = {
     "README.md": Bounds(0, 0, 0, 10),
     "SECURITY.md": Bounds(0, 0, 0, 0),
     "adr": Bounds(175, 0, 318, 23),
-    "bench": Bounds(8, 52, 55, 35),
+    "bench": Bounds(0, 0, 0, 10),
     "docs": Bounds(0, 0, 0, 11),
     "examples": Bounds(0, 0, 0, 10),
     "forge_jobs": Bounds(1, 0, 0, 10),
