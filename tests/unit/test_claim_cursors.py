@@ -22,7 +22,7 @@ class Clock:
 
 
 def after(walked: int, clock: Clock, *, got: int = ASKED) -> ClaimCursors:
-    """What is known after one claim of everything."""
+    """Return the claim cursors after one claim of everything."""
     cursors = ClaimCursors(clock)
     assert cursors.note("q", EVERYTHING, Place(0, 5), walked=walked, asked=ASKED, got=got)
     return cursors
