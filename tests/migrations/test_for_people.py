@@ -4,10 +4,12 @@ from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import asyncpg
 import pytest
 
+from forge_jobs import JobStatus
 from forge_jobs.clock import ManualClock
-from forge_jobs.storage.opening import open_storage
+from forge_jobs.storage.opening import open_migrator, open_storage
 from forge_jobs.storage.sql.base.tables import metadata
 from tests.migrations.catalog import query
 from tests.support.backends import forget, url_of
@@ -64,15 +66,63 @@ async def postgres(tmp_path: Path) -> AsyncIterator[str]:
     await forget("postgres", tmp_path)
 
 
-async def test_tables_have_comments(postgres: str) -> None:
+async def test_tables_and_columns_have_comments(postgres: str) -> None:
     statement = (
-        "SELECT relname, obj_description(oid) FROM pg_class"
-        " WHERE relkind = 'r' AND relname LIKE 'forge%'"
+        "SELECT relname, attname, obj_description(pg_class.oid),"
+        " col_description(pg_class.oid, attnum)"
+        " FROM pg_class JOIN pg_attribute ON attrelid = pg_class.oid"
+        " WHERE relkind = 'r' AND relname LIKE 'forge%' AND attnum > 0 AND NOT attisdropped"
     )
-    described = {row[0]: row[1] for row in await query(postgres, statement)}
-    undescribed = {name for name, text in described.items() if not text}
-    assert undescribed <= {"forge_migrations", "forge_signals", "forge_noted_beats"}
-    assert {table.name for table in metadata.sorted_tables} - undescribed <= described.keys()
+    found = await query(postgres, statement)
+    assert {table.name for table in metadata.sorted_tables} < {row[0] for row in found}
+    assert [f"{row[0]}.{row[1]}" for row in found if not (row[2] and row[3])] == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "UPDATE forge_jobs SET status = 'completed'",
+        "INSERT INTO forge_handovers (queue, child_id, parent_id, parent_status, on_failure)"
+        " VALUES ('q', 'a', 'b', 'failed', 'cancel')",
+    ],
+)
+async def test_a_status_that_no_release_knows_is_refused(postgres: str, text: str) -> None:
+    async with raw(postgres) as connection:
+        await connection.execute("SELECT forge_enqueue('mail')")
+        with pytest.raises(asyncpg.CheckViolationError, match="known_status"):
+            await connection.execute(text)
+
+
+async def test_a_record_that_was_spoilt_before_stays(postgres: str) -> None:
+    migrator = open_migrator(postgres)
+    await migrator.up()
+    await migrator.down(7)
+    async with raw(postgres) as connection:
+        await connection.execute("SELECT forge_enqueue('mail')")
+        await connection.execute("UPDATE forge_jobs SET status = 'completed'")
+        await migrator.up()
+        assert await connection.fetchval("SELECT status FROM forge_jobs") == "completed"
+        with pytest.raises(asyncpg.CheckViolationError):
+            await connection.execute("UPDATE forge_jobs SET status = 'finished'")
+        checked = "SELECT convalidated FROM pg_constraint WHERE conname = $1"
+        assert await connection.fetchval(checked, "forge_jobs_known_status") is False
+
+
+async def test_the_check_knows_every_status(postgres: str) -> None:
+    async with raw(postgres) as connection:
+        await connection.execute("SELECT forge_enqueue('mail')")
+        for status in JobStatus:
+            await connection.execute("UPDATE forge_jobs SET status = $1", status.value)
+
+
+async def test_a_queue_that_sql_makes_begins_at_the_clock(postgres: str) -> None:
+    async with raw(postgres) as connection:
+        await connection.execute("SELECT forge_enqueue('mail', queue => 'made')")
+        version = await connection.fetchval("SELECT allocation_version FROM forge_queues")
+        before = await connection.fetchval(
+            "SELECT extract(epoch FROM now() - interval '1 hour') * 1000000"
+        )
+        assert version > before
 
 
 async def test_forge_enqueue_takes_jsonb_and_counts_a_delay_from_the_call(postgres: str) -> None:

@@ -1,0 +1,2 @@
+-- works-from: 1
+-- Nothing to do here: SQLite adds no CHECK to a table that is there, has no comments and no forge_enqueue.
