@@ -51,6 +51,8 @@ html_extra_path = ["theme/index.html"]
 html_show_sphinx = False
 html_copy_source = False
 # The pages name no other host: they can be read, and searched, without a network and a server.
+# Summaries of results would be fetched, which a browser refuses to pages opened from file://.
+html_show_search_summary = False
 html_theme_options = {"footer_icons": []}
 
 
