@@ -75,7 +75,7 @@ SCHEMA_BUGS = (
     _bug(
         "a build that goes on in the server is dropped",
         "sql/postgres/migrating.py",
-        "        await _until_nobody_builds(options, builder, index)\n",
+        "        await _until_no_other_build(options, builder, index)\n",
         "",
         f"{_BESIDE}a_build_that_still_goes_on_in_the_server_is_waited_for",
         "postgres",

@@ -107,7 +107,7 @@ def test_a_storage_is_opened_and_awaited(make: Callable[[Any], object]) -> None:
         warnings.simplefilter("error")
         with pytest.raises(InvalidInput) as caught:
             make(open_storage("sqlite:///:memory:"))
-    expected = "storage: is a coroutine: nobody awaited it; write `await open_storage(url)`"
+    expected = "storage: is a coroutine that was not awaited; write `await open_storage(url)`"
     assert str(caught.value) == expected
     for given in ("sqlite:///jobs.db", handlers):
         with pytest.raises(InvalidInput, match="give what `await open_storage"):

@@ -60,7 +60,7 @@ def check_storage(value: object) -> "Storage":
     problem, fix = f"is {a_type(value)}", "give what `await open_storage(url)` returns"
     if inspect.iscoroutine(value):
         value.close()
-        problem, fix = "is a coroutine: nobody awaited it", "write `await open_storage(url)`"
+        problem, fix = "is a coroutine that was not awaited", "write `await open_storage(url)`"
     raise InvalidInput("storage", problem, fix)
 
 

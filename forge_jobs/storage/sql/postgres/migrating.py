@@ -182,8 +182,8 @@ async def _in_turn(database: PostgresDatabase, script: Script[R], tables: Sequen
                 users = await _ask(database.options, _USERS, database.options.schema, tables)
                 raise Unavailable(
                     f"the schema cannot be changed while others use {' and '.join(tables)}: "
-                    f"{users or 'nobody is left now'}. This step was undone; end what is in the "
-                    "way, and run the command again"
+                    f"{users or 'no session is left now'}. This step was undone; end what is in "
+                    "the way, and run the command again"
                 ) from None
         failures += 1
         await anyio.sleep(_PAUSES.after(failures))
@@ -201,7 +201,7 @@ async def _build(options: PostgresOptions, builder: Any, index: ConcurrentIndex)
         return found
 
     if await is_valid() is False:
-        await _until_nobody_builds(options, builder, index)
+        await _until_no_other_build(options, builder, index)
         if await is_valid() is False:
             drop = f"DROP INDEX CONCURRENTLY IF EXISTS {place}{index.name}"
             await _watched(options, builder, index, drop)
@@ -210,7 +210,7 @@ async def _build(options: PostgresOptions, builder: Any, index: ConcurrentIndex)
     stop_points.reach_now("migrate:step")
 
 
-async def _until_nobody_builds(
+async def _until_no_other_build(
     options: PostgresOptions, builder: Any, index: ConcurrentIndex
 ) -> None:
     """Wait for a build that goes on in the server although its program has ended.

@@ -122,7 +122,7 @@ def check_tls(options: Mapping[str, str]) -> None:
             "url",
             "has channel_binding=require, which the driver asyncpg cannot do",
             "give channel_binding=prefer, and sslmode=verify-full with sslrootcert=system (or the"
-            " provider's file), so that nobody can stand between",
+            " provider's file), so that no other server can stand between",
         )
     # The driver knows no GSSAPI encryption. With ``prefer`` a client may go without.
     choice(options, "gssencmode", ("disable", "prefer"), "disable")
