@@ -1,10 +1,8 @@
 """The common base of throw-away servers: a process, a folder, a port and a log."""
 
 import os
-import random
 import secrets
 import signal
-import socket
 import subprocess
 import time
 from abc import ABC, abstractmethod
@@ -12,12 +10,9 @@ from pathlib import Path
 from typing import ClassVar, Self
 
 from forge_jobs.testing.folders import ServerFolder
+from forge_jobs.testing.ports import ReservedPorts
 from forge_jobs.testing.programs import ServerError, refuses_root, start_process
 
-HOST = "127.0.0.1"
-# Below the ports that the system gives to outgoing connections: a client that keeps trying a
-# stopped server's port could otherwise end up connected to itself.
-_PORTS = range(15_000, 32_000)
 _ATTEMPTS = 10
 _READY_SECONDS = 60.0
 _STOP_SECONDS = 30.0
@@ -37,12 +32,14 @@ class Server(ABC):
     _stop_signal: ClassVar[signal.Signals]
     _end_signal: ClassVar[str]
     """A signal for the server when the program that started the server has gone."""
+    _ports_needed: ClassVar[int] = 1
 
     def __init__(self, folder: Path | None = None) -> None:
         self._parent = folder
         self._folder: ServerFolder | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._log_start = 0
+        self._ports: ReservedPorts | None = None
         self.port = 0
         self.password = secrets.token_hex(12)
 
@@ -110,7 +107,7 @@ class Server(ABC):
             self.kill()
             self._folder.remove()
             self._folder = None
-            self.port = 0
+            self._release_ports()
 
     def log(self) -> str:
         """The server's output since the first start."""
@@ -126,13 +123,21 @@ class Server(ABC):
 
     def _start_on_a_free_port(self) -> None:
         for _ in range(_ATTEMPTS):
-            port = self.port or free_port()
+            self._ports = self._ports or ReservedPorts(self._ports_needed)
+            port = self.port or self._ports.first
             self._log_start = os.path.getsize(self._open_log())
             self._process = self._launch(port)
             if self._is_up():
                 self.port = port
                 return
+            if self.port == 0:
+                self._release_ports()
         raise self._failed("found its port taken, again and again")
+
+    def _release_ports(self) -> None:
+        if self._ports is not None:
+            self._ports.release()
+        self._ports, self.port = None, 0
 
     def _open_log(self) -> Path:
         path = self.folder / "log"
@@ -200,16 +205,3 @@ class Server(ABC):
         if user is not None:
             for path in paths:
                 os.chown(path, user, user)
-
-
-def free_port() -> int:
-    """A port of the loopback interface without a listener at this moment."""
-    while True:
-        port = random.SystemRandom().choice(_PORTS)
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind((HOST, port))
-            except OSError:
-                continue
-            return port

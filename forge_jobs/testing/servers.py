@@ -19,7 +19,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
-from forge_jobs.testing.base import HOST, Server, free_port
+from forge_jobs.testing.base import Server
+from forge_jobs.testing.ports import HOST
 from forge_jobs.testing.programs import (
     ServerError,
     copy_of_wheel,
@@ -309,10 +310,10 @@ class ClusterNode(RedisServer):
 
     name = "The cluster node"
     bus_port = 0
+    _ports_needed = 2
 
     def _launch(self, port: int) -> subprocess.Popen[bytes]:
-        if self.port == 0:
-            self.bus_port = free_port()
+        self.bus_port = port + 1
         self._settings |= {"cluster-enabled": "yes", "cluster-port": str(self.bus_port)}
         return super()._launch(port)
 

@@ -9,7 +9,7 @@
 
 from pathlib import Path
 
-from forge_jobs.testing.base import HOST
+from forge_jobs.testing.ports import HOST
 from forge_jobs.testing.servers import PostgresServer
 
 

@@ -14,8 +14,9 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from forge_jobs.testing import base, programs, servers
+from forge_jobs.testing import base, ports, programs, servers
 from forge_jobs.testing.folders import processes_in
+from forge_jobs.testing.ports import HOST, ReservedPorts
 from forge_jobs.testing.programs import ServerError
 from forge_jobs.testing.servers import PostgresServer, RedisServer
 from tests.support.key_prefixes import client_of
@@ -240,22 +241,44 @@ def test_a_server_that_does_not_start_shows_what_it_said(open_folder: Path) -> N
 
 
 async def test_a_port_that_somebody_took_first_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = base.free_port
-    with closing(socket.create_server((base.HOST, 0))) as taken:
-        port = taken.getsockname()[1]
-        for module, start in (
-            (base, a_postgres),
-            (base, a_redis),
-            (servers, servers.ClusterNode),
-        ):
-            offered = [port]
+    def unlucky_once(count: int) -> ReservedPorts:
+        reserved = ReservedPorts(count)
+        if offered:
+            reserved.first = offered.pop()
+        return reserved
 
-            def unlucky_once(offered: list[int] = offered) -> int:
-                return offered.pop() if offered else real()
-
-            monkeypatch.setattr(module, "free_port", unlucky_once)
+    monkeypatch.setattr(base, "ReservedPorts", unlucky_once)
+    with closing(socket.create_server((HOST, 0))) as taken:
+        for start in (a_postgres, a_redis, servers.ClusterNode):
+            offered = [taken.getsockname()[1]]
             with start():
                 assert not offered, "it was not tried"
+
+
+def test_a_port_stays_reserved_until_its_server_is_closed() -> None:
+    with a_redis() as server:
+        server.stop()
+        with pytest.raises(OSError, match="in use"), socket.socket(type=socket.SOCK_DGRAM) as other:
+            other.bind((HOST, server.port))
+        port = server.start().port
+    with socket.socket(type=socket.SOCK_DGRAM) as other:
+        other.bind((HOST, port))
+
+
+def test_ports_in_a_row_skip_those_that_are_reserved_or_listened_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reserved = ReservedPorts(3)
+    monkeypatch.setattr(ports, "_NUMBERS", range(reserved.first, reserved.first + 3))
+    reserved.release()
+    first = reserved.first
+    with closing(socket.create_server(("", first))):
+        pair = ReservedPorts(2)
+        assert pair.first == first + 1
+        pair.release()
+        beside = ReservedPorts(1)
+        beside.release()
+        assert beside.first in (first + 1, first + 2)
 
 
 async def test_without_namespaces_a_server_that_refuses_root_still_starts(

@@ -4,7 +4,7 @@ import pytest
 
 from forge_jobs.errors import Unavailable
 from forge_jobs.storage.opening import open_storage
-from forge_jobs.testing.base import free_port
+from tests.support.ports import free_ports
 
 pytestmark = pytest.mark.anyio
 
@@ -31,9 +31,7 @@ _LOGIN = "user:secret-word@"
     ],
 )
 async def test_who_cannot_be_reached_is_said(url: str, named: str) -> None:
-    port = free_port()
-
-    with pytest.raises(Unavailable) as refused:
+    with free_ports() as port, pytest.raises(Unavailable) as refused:
         await open_storage(url.format(login=_LOGIN, port=port))
 
     assert str(refused.value).startswith(named.format(port=port) + " be reached")

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import anyio
 
-from forge_jobs.testing.base import HOST
+from forge_jobs.testing.ports import HOST
 from forge_jobs.testing.servers import PgBouncer, PostgresServer
 from forge_jobs.testing.standby import PostgresStandby
 from tests.chaos.stores import ChaosStore

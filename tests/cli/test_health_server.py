@@ -2,8 +2,7 @@
 
 import asyncio
 import contextlib
-import socket
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from forge_jobs.cli.processes import Child
 from forge_jobs.errors import ConfigError
 from tests.cli.conftest import CommandLine
 from tests.support.faulty import Faults, faulty
+from tests.support.ports import free_ports
 from tests.support.runtimes import a_runtime
 from tests.support.waiting import wait_until
 
@@ -34,10 +34,9 @@ async def port(problems: list[str], unused_port: int) -> AsyncIterator[int]:
 
 
 @pytest.fixture
-def unused_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+def unused_port() -> Iterator[int]:
+    with free_ports() as port:
+        yield port
 
 
 @asynccontextmanager

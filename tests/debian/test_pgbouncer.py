@@ -13,7 +13,7 @@ from forge_jobs.model.jobs import JobStatus, Unique
 from forge_jobs.storage.opening import open_migrator, open_storage
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.storage.sql.postgres.short import bulk
-from forge_jobs.testing.base import HOST
+from forge_jobs.testing.ports import HOST
 from forge_jobs.testing.servers import PgBouncer, PostgresServer
 from tests.migrations.made_up import NEXT, STEPS, with_migrations
 from tests.support.callers import drivers_own

@@ -6,7 +6,7 @@ from typing import Self
 
 from redis.exceptions import RedisError
 
-from forge_jobs.testing.base import HOST
+from forge_jobs.testing.ports import HOST
 from forge_jobs.testing.servers import ClusterNode, RedisCluster
 from tests.support import servers
 from tests.support.waiting import wait_until
@@ -108,7 +108,7 @@ class ReplicatedCluster:
 
     async def whole(self) -> None:
         """Wait until each of three primaries has a replica in step, and all nodes agree on that."""
-        await wait_until(self._is_whole, description="every shard has a replica", timeout=60)
+        await wait_until(self._is_whole, description="every shard has a replica", timeout=100)
 
     def _is_whole(self) -> bool:
         primaries = self.primaries()

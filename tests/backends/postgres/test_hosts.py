@@ -17,9 +17,10 @@ from forge_jobs.storage.sql.postgres.driver import hosts
 from forge_jobs.storage.sql.postgres.driver.connecting import PostgresOptions, connect
 from forge_jobs.storage.sql.postgres.driver.hosts import Address
 from forge_jobs.storage.sql.postgres.opening import parse
-from forge_jobs.testing.base import HOST, free_port
+from forge_jobs.testing.ports import HOST
 from tests.support.factories import QUEUE, enqueue_one
 from tests.support.listening import listening
+from tests.support.ports import free_ports
 from tests.support.postgres import as_user, database_of, with_options
 
 pytestmark = pytest.mark.anyio
@@ -172,10 +173,19 @@ def full() -> Iterator[str]:
             one.close()
 
 
-async def test_hosts_that_never_answer_cost_one_attempt_each(url: str, full: str) -> None:
+@pytest.fixture
+def no_servers() -> Iterator[tuple[str, str]]:
+    """Two addresses without a server."""
+    with free_ports(2) as port:
+        yield f"{HOST}:{port}", f"{HOST}:{port + 1}"
+
+
+async def test_hosts_that_never_answer_cost_one_attempt_each(
+    url: str, full: str, no_servers: tuple[str, str]
+) -> None:
     silent = Silent()
     async with silent.listens() as mute:
-        several = before(url, mute, full, f"{HOST}:{free_port()}")
+        several = before(url, mute, full, no_servers[0])
         patient = with_options(several, timeout=3600, connect_timeout=3600)
         with anyio.fail_after(60):
             opened = await open_storage(patient)
@@ -202,12 +212,14 @@ async def test_the_listener_finds_the_host_too(url: str) -> None:
     assert silent.asked == 1
 
 
-async def test_with_nobody_there_the_one_that_refuses_the_login_is_told_of(url: str) -> None:
+async def test_with_nobody_there_the_one_that_refuses_the_login_is_told_of(
+    url: str, no_servers: tuple[str, str]
+) -> None:
     stranger = as_user(url, "nobody_here", "wrong")
     with pytest.raises(StorageError, match="refused the login"):
-        await open_storage(before(stranger, f"{HOST}:{free_port()}"))
+        await open_storage(before(stranger, no_servers[0]))
     with pytest.raises(Unavailable, match="cannot be reached"):
-        await open_storage(f"postgresql://user@{HOST}:{free_port()},{HOST}:{free_port()}/db")
+        await open_storage(f"postgresql://user@{','.join(no_servers)}/db")
 
 
 async def test_a_slow_hosts_late_answer_is_closed(
