@@ -1,6 +1,7 @@
 """An environment per set of requirements, below ``.venv-peers``: peers ask for drivers of
 different ages, so that one environment for all would hold old releases of some."""
 
+import fcntl
 import hashlib
 import os
 import re
@@ -8,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from bench.children import ROOT
@@ -44,16 +46,34 @@ def python_of(side: type[Side]) -> Path:
 def installed(requirements: tuple[str, ...], version: str = "") -> Path:
     """Return the interpreter of an environment with ``requirements``, made when missing.
 
+    Of several processes that miss the same environment, one makes it and the others wait.
+
     :param version: of Python, as "3.12". "": the running version
     :raises NotInstalled: there is no such interpreter, or pip could not install it
     """
     folder = FOLDER / name_of(requirements, version)
     python = folder / "bin" / "python"
-    if (folder / MARK).exists():
-        return python
+    if not (folder / MARK).exists():
+        with _alone(folder):
+            if not (folder / MARK).exists():
+                _make(folder, requirements, version)
+    return python
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Hold the lock of an environment. The system lets go of the lock when the process ends."""
+    folder.parent.mkdir(exist_ok=True)
+    with folder.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _make(folder: Path, requirements: tuple[str, ...], version: str) -> None:
     print(f"installing {requirements[0]} in {folder.relative_to(ROOT)} ...", flush=True)
     shutil.rmtree(folder, ignore_errors=True)
     _run([str(interpreter(version)), "-m", "venv", str(folder)])
+    python = folder / "bin" / "python"
     pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     try:
         _run([*pip, *requirements])
@@ -61,7 +81,6 @@ def installed(requirements: tuple[str, ...], version: str = "") -> Path:
         shutil.rmtree(folder, ignore_errors=True)
         raise
     (folder / MARK).touch()
-    return python
 
 
 def interpreter(version: str) -> Path:

@@ -1,7 +1,11 @@
 """Arguments of the bench commands."""
 
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
 import pytest
 
+from bench.peers import environments
 from bench.peers.arq import Arq
 from bench.peers.environments import name_of, requirements_of
 from bench.peers.huey import Huey, HueyUnsafe
@@ -58,3 +62,27 @@ def test_peers_share_an_environment_only_when_they_need_the_same() -> None:
 
 def test_an_environment_is_named_after_its_first_requirement() -> None:
     assert name_of(("saq[redis,hiredis]==0.26.4", "uvloop"), "").startswith("saq-")
+
+
+@pytest.mark.long
+def test_an_environment_that_several_miss_at_once_is_made_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = []
+    make = environments._make
+
+    def counted(folder: Path, requirements: tuple[str, ...], version: str) -> None:
+        made.append(folder)
+        make(folder, requirements, version)
+
+    monkeypatch.setattr(environments, "ROOT", tmp_path)
+    monkeypatch.setattr(environments, "FOLDER", tmp_path / "environments")
+    monkeypatch.setattr(environments, "_make", counted)
+    # Every new environment brings pip along.
+    wanted = ("pip",)
+    with ThreadPoolExecutor(3) as threads:
+        found = set(threads.map(environments.installed, [wanted] * 3))
+
+    [python] = found
+    assert python.exists()
+    assert len(made) == 1
