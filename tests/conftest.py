@@ -3,12 +3,15 @@
 import gc
 import os
 import zlib
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.support import servers
+from forge_jobs.reports import flush_reports, report_counts
+from tests.support import servers, waiting
 from tests.support.backends import VARIANTS
 from tests.support.compiled import share_compiled_statements
 from tests.support.introspected import share_introspected_types
@@ -28,10 +31,32 @@ settings.register_profile("thorough", parent=_COMMON, max_examples=5_000)
 settings.load_profile(os.environ.get("FORGE_HYPOTHESIS_PROFILE", "quick"))
 
 
+_LOG_END = 8_000
+"""Characters of a log that are shown with a failure."""
+
+
 @pytest.fixture
 def anyio_backend() -> str:
     """Name asyncio: the drivers of forge_jobs know no other loop."""
     return "asyncio"
+
+
+class _WholeLog(pytest.LogCaptureFixture):  # type: ignore[misc]
+    """The log with the reports that wait for the thread which logs them."""
+
+    @property
+    def handler(self) -> Any:
+        if report_counts().waiting:
+            flush_reports()
+        return super().handler
+
+
+@pytest.fixture
+def caplog(request: pytest.FixtureRequest) -> Iterator[pytest.LogCaptureFixture]:
+    """As pytest's own, without a wait in each test for reports of other threads."""
+    log = _WholeLog(request.node, _ispytest=True)
+    yield log
+    log._finalize()
 
 
 _CROSSES_QUEUES = (
@@ -138,14 +163,38 @@ def _is_of_a_fleet(item: pytest.Item) -> bool:
     return item.nodeid.startswith(folders) and not every_day
 
 
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Processes start slowly where many do."""
+    has_processes = item.get_closest_marker("processes") is not None
+    waiting.be_patient(waiting.OF_PROCESSES if has_processes else waiting.IN_PROCESS)
+
+
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Handlers of tests raise texts that are not UTF-8, and a worker of xdist can pass none on."""
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Add what programs have said to a failure, as text that can be printed.
+
+    Handlers of tests raise texts that are not UTF-8, and a worker of xdist can pass none on.
+    """
     report = yield
+    if report.failed:
+        report.sections += _logs(item)
     report.sections = [
         (name, text.encode(errors="backslashreplace").decode()) for name, text in report.sections
     ]
     return report
+
+
+def _logs(item: pytest.Item) -> Iterator[tuple[str, str]]:
+    """The ends of the logs that programs have written into the folder of the test."""
+    folder = getattr(item, "funcargs", {}).get("tmp_path")
+    if not isinstance(folder, Path):
+        return
+    for path in sorted(folder.rglob("*log")):
+        if path.is_file():
+            said = path.read_text(errors="backslashreplace")[-_LOG_END:]
+            yield f"{path.relative_to(folder)}", said
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

@@ -15,7 +15,7 @@ from tests.support.ledger import Ledger
 from tests.support.pods import Fleet, PodProcess
 from tests.support.waiting import wait_until
 
-_TO_START = 60.0
+_TO_START = 180.0
 
 
 class Crew:

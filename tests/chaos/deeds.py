@@ -17,7 +17,7 @@ from tests.support.ledger import Ledger
 from tests.support.shards import FAULTS
 from tests.support.waiting import wait_until
 
-_AT_WORK_AGAIN = 60.0
+_AT_WORK_AGAIN = 180.0
 
 
 class StoreDeeds:

@@ -32,7 +32,7 @@ LONG_OUTAGE_FROM = 100
 
 _Deed = Callable[..., Awaitable[None]]
 
-_TO_DRAIN = 120.0
+_TO_DRAIN = 300.0
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,6 @@ pytestmark = [
     pytest.mark.anyio,
     pytest.mark.processes,
     pytest.mark.long,
-    pytest.mark.timeout(180),
 ]
 
 

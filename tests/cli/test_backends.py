@@ -87,7 +87,7 @@ def test_a_worker_empties_its_queue(forge: CommandLine, tmp_path: Path) -> None:
         [sys.executable, "-m", "forge_jobs", *command, "--storage", forge.url],
         cwd=tmp_path,
         env=environ | {"PYTHONPATH": str(Path.cwd())},
-        timeout=60,
+        timeout=100,
         check=True,
     )
 

@@ -149,7 +149,7 @@ def workers_of(temporary: Path) -> list[int]:
 def test_the_demo_loses_nothing_though_a_worker_is_killed(
     demo: "subprocess.Popen[bytes]", temporary: Path
 ) -> None:
-    output, errors = demo.communicate(timeout=90)
+    output, errors = demo.communicate(timeout=100)
 
     assert demo.returncode == 0, errors
     assert output.count(b"\n") == 1
@@ -182,7 +182,7 @@ def test_the_demo_loses_nothing_though_a_worker_is_killed(
 def test_a_demo_that_is_stopped_leaves_nothing_behind(
     demo: "subprocess.Popen[bytes]", temporary: Path, signum: signal.Signals, code: int
 ) -> None:
-    wait(lambda: len(workers_of(temporary)) >= 4, description="the workers are there", timeout=20)
+    wait(lambda: len(workers_of(temporary)) >= 4, description="the workers are there", timeout=100)
 
     demo.send_signal(signum)
     demo.wait(20)
@@ -191,5 +191,5 @@ def test_a_demo_that_is_stopped_leaves_nothing_behind(
     wait(
         lambda: not workers_of(temporary) and not list(temporary.iterdir()),
         description="its processes and files are gone",
-        timeout=20,
+        timeout=100,
     )

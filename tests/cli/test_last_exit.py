@@ -62,7 +62,7 @@ def test_a_blocked_loop_is_given_up_and_its_jobs_are_handed_back(
 
     last.stop_asked()
 
-    assert exits.get(timeout=30) == code
+    assert exits.get(timeout=100) == code
     [told] = store.told_before
     assert "its event loop is blocked" in told, "nothing is left to do once others have the jobs"
 
@@ -78,7 +78,7 @@ def test_a_loop_that_turns_has_all_the_time_of_a_slow_store(
 
     async def ask_and_wait() -> int:
         last.stop_asked()
-        return await asyncio.to_thread(exits.get, timeout=30)
+        return await asyncio.to_thread(exits.get, timeout=100)
 
     assert loop.run_until_complete(ask_and_wait()) == 1
     assert store.told_before == []
@@ -90,7 +90,7 @@ def test_a_pod_that_has_stopped_gives_its_code(exits: "queue.SimpleQueue[int]") 
     last.stop_asked()
     last.stopped(0)
 
-    assert exits.get(timeout=30) == 0
+    assert exits.get(timeout=100) == 0
 
 
 _IN_PROCESS = """

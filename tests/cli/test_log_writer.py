@@ -109,7 +109,7 @@ def test_a_forked_child_logs_too() -> None:
         [sys.executable, "-W", "ignore", "-c", _FORKS],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=100,
         check=True,
     )
 

@@ -66,7 +66,7 @@ def start(forge: CommandLine, tmp_path: Path) -> Iterator[Start]:
         # The children stop by themselves when their parent is gone.
         process.kill()
         process.communicate()
-    wait(lambda: not any(map(_is_alive, _pids(forge))), description="no child is left", timeout=30)
+    wait(lambda: not any(map(_is_alive, _pids(forge))), description="no child is left", timeout=100)
 
 
 def _is_alive(process_id: int) -> bool:
@@ -91,7 +91,7 @@ def test_a_killed_process_is_replaced_and_a_signal_stops_all(
     forge: CommandLine, start: Start, tmp_path: Path
 ) -> None:
     parent = start("--processes", "2", FORGE_WORKER_PREFIX="w", FORGE_WORKER_ID="box")
-    wait(lambda: len(_pids(forge)) == 2, description="two pods are there", timeout=30)
+    wait(lambda: len(_pids(forge)) == 2, description="two pods are there", timeout=100)
     first = _pids(forge)
     assert parent.pid not in first
     labels = {pod["pod"]["label"] for pod in forge.json("pods")["pods"]}
@@ -102,10 +102,10 @@ def test_a_killed_process_is_replaced_and_a_signal_stops_all(
     wait(
         lambda: len(starts.read_text().split()) == 3 and len(_pids(forge) - first) == 1,
         description="another process takes its place",
-        timeout=30,
+        timeout=100,
     )
     parent.send_signal(signal.SIGTERM)
-    _, errors = parent.communicate(timeout=30)
+    _, errors = parent.communicate(timeout=100)
 
     assert parent.returncode == 0, errors
     assert b"ended with signal 9" in errors
@@ -117,10 +117,10 @@ def test_a_process_that_crashes_at_its_start_is_tried_again_with_growing_pauses(
     forge: CommandLine, start: Start, tmp_path: Path
 ) -> None:
     parent = start("--processes", "2", EXITS="3 3 3")
-    wait(lambda: len(_pids(forge)) == 2, description="two pods are there", timeout=60)
+    wait(lambda: len(_pids(forge)) == 2, description="two pods are there", timeout=100)
 
     parent.send_signal(signal.SIGTERM)
-    _, errors = parent.communicate(timeout=30)
+    _, errors = parent.communicate(timeout=100)
 
     assert parent.returncode == 0, errors
     reports = [line for line in errors.decode().splitlines() if "exit code 3" in line]
@@ -132,7 +132,7 @@ def test_a_process_that_crashes_at_its_start_is_tried_again_with_growing_pauses(
 def test_bad_input_ends_the_parent_instead_of_being_tried_again(start: Start) -> None:
     parent = start("--processes", "2", FORGE_HANDLERS="", FORGE_QUEUES="default", FORGE_LEASE="1s")
 
-    assert parent.wait(timeout=30) == 2
+    assert parent.wait(timeout=100) == 2
 
 
 @pytest.mark.long
@@ -141,10 +141,10 @@ def test_one_that_has_run_with_its_input_is_started_again_when_that_is_refused(
 ) -> None:
     # As when the port of the process before is still held.
     parent = start("--processes", "2", EXITS="3 3 2 2")
-    wait(lambda: len(_pids(forge)) == 2, description="two pods are there", timeout=60)
+    wait(lambda: len(_pids(forge)) == 2, description="two pods are there", timeout=100)
 
     parent.send_signal(signal.SIGTERM)
-    _, errors = parent.communicate(timeout=30)
+    _, errors = parent.communicate(timeout=100)
 
     assert parent.returncode == 0, errors
     assert b"ended with exit code 2" in errors
@@ -157,16 +157,16 @@ def test_an_interrupt_from_a_terminal_drains_and_does_not_hurry(
     payload = msgspec.json.encode({"begun": str(begun), "gate": str(gate)}).decode()
     job_id = forge("enqueue", "t.slow", "--payload", payload).stdout.strip()
     parent = start("--processes", "2")
-    wait(begun.exists, description="the job runs", timeout=30)
+    wait(begun.exists, description="the job runs", timeout=100)
 
     os.killpg(parent.pid, signal.SIGINT)
     wait(
         lambda: all(draining for _, draining in _pods(forge)),
         description="the pods drain",
-        timeout=30,
+        timeout=100,
     )
     gate.touch()
-    _, errors = parent.communicate(timeout=30)
+    _, errors = parent.communicate(timeout=100)
 
     assert parent.returncode == 0, errors
     assert forge.json("jobs", "show", job_id)["status"] == "done"
@@ -174,15 +174,15 @@ def test_an_interrupt_from_a_terminal_drains_and_does_not_hurry(
 
 def test_no_worker_outlives_a_killed_parent(forge: CommandLine, start: Start) -> None:
     parent = start("--processes", "2")
-    wait(lambda: len(_pids(forge)) == 2, description="two pods are there", timeout=30)
+    wait(lambda: len(_pids(forge)) == 2, description="two pods are there", timeout=100)
 
     parent.kill()
 
-    wait(lambda: not _pids(forge), description="the pods have left", timeout=30)
+    wait(lambda: not _pids(forge), description="the pods have left", timeout=100)
 
 
 def test_until_empty_ends_the_parent_when_all_are_done(forge: CommandLine, start: Start) -> None:
     parent = start("--processes", "2", "--until-empty")
-    _, errors = parent.communicate(timeout=60)
+    _, errors = parent.communicate(timeout=100)
 
     assert parent.returncode == 0, errors

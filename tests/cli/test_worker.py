@@ -76,13 +76,13 @@ def test_a_worker_runs_jobs_until_sigterm_and_leaves_nothing_behind(
     worker = start(FORGE_QUEUES="default=2", FORGE_HANDLERS="cli_test_handlers:handlers")
     file = tmp_path / "out"
     forge("enqueue", "t.write", "--payload", msgspec.json.encode({"path": str(file)}).decode())
-    wait(file.exists, description="the job ran", timeout=20)
+    wait(file.exists, description="the job ran", timeout=100)
     [pod] = forge.json("pods")["pods"]
     assert pod["pod"]["process_id"] == worker.pid
     assert pod["slots"] == {"default": {"target": 2, "grant": 2}}
 
     worker.send_signal(signal.SIGTERM)
-    _, errors = worker.communicate(timeout=20)
+    _, errors = worker.communicate(timeout=100)
 
     assert worker.returncode == 0, errors
     assert b"Traceback" not in errors
@@ -99,7 +99,7 @@ def test_a_process_takes_no_more_slots_than_it_may_use(
     )
     file = tmp_path / "out"
     forge("enqueue", "t.write", "--payload", msgspec.json.encode({"path": str(file)}).decode())
-    wait(file.exists, description="the job ran", timeout=20)
+    wait(file.exists, description="the job ran", timeout=100)
 
     [pod] = forge.json("pods")["pods"]
 
@@ -128,7 +128,7 @@ def test_handlers_run_on_the_event_loop_that_was_asked_for(
         "--until-empty",
         FORGE_EVENT_LOOP=wanted,
     )
-    _, errors = worker.communicate(timeout=30)
+    _, errors = worker.communicate(timeout=100)
 
     assert worker.returncode == 0, errors
     assert file.read_text() == used
@@ -141,7 +141,7 @@ def test_collections_pass_over_what_start_up_made(
     forge("enqueue", "t.collect", "--payload", msgspec.json.encode({"path": str(file)}).decode())
 
     worker = start("cli_test_handlers:handlers", "--queues", "default", "--until-empty")
-    _, errors = worker.communicate(timeout=30)
+    _, errors = worker.communicate(timeout=100)
 
     assert worker.returncode == 0, errors
     assert file.read_text() == "True False"
@@ -161,7 +161,7 @@ def test_without_uvloop_only_who_insists_on_it_is_refused(
         FORGE_EVENT_LOOP=wanted,
         PYTHONPATH=f"{tmp_path}:{Path.cwd()}",
     )
-    _, errors = worker.communicate(timeout=30)
+    _, errors = worker.communicate(timeout=100)
 
     assert worker.returncode == code, errors
     assert (b"pip install forge-jobs[uvloop]" in errors) is (code != 0)
@@ -171,7 +171,7 @@ def test_until_empty_waits_for_retries_and_ends(forge: CommandLine, start: Start
     forge("enqueue", "t.fail", "--max-attempts", "2")
 
     worker = start("cli_test_handlers:handlers", "--queues", "default", "--until-empty")
-    _, errors = worker.communicate(timeout=30)
+    _, errors = worker.communicate(timeout=100)
 
     assert worker.returncode == 0, errors
     [job] = forge.json("jobs", "list")["jobs"]
@@ -184,7 +184,7 @@ def test_until_empty_does_not_wait_for_what_will_not_run(forge: CommandLine, sta
     forge("queues", "pause", "shut")
 
     worker = start("cli_test_handlers:handlers", "--queues", "default,shut", "--until-empty")
-    _, errors = worker.communicate(timeout=30)
+    _, errors = worker.communicate(timeout=100)
 
     assert worker.returncode == 0, errors
     assert {job["status"] for job in forge.json("jobs", "list")["jobs"]} == {"pending"}
@@ -196,7 +196,7 @@ def test_once_leaves_what_is_not_due(forge: CommandLine, start: Start, tmp_path:
     later = forge("enqueue", "t.write", "--payload", payload, "--delay", "1h").stdout.strip()
 
     worker = start("cli_test_handlers:handlers", "--queues", "default", "--once")
-    _, errors = worker.communicate(timeout=30)
+    _, errors = worker.communicate(timeout=100)
 
     assert worker.returncode == 0, errors
     statuses = {job["id"]: job["status"] for job in forge.json("jobs", "list")["jobs"]}
@@ -209,9 +209,9 @@ def test_a_worker_stops_when_the_pipe_to_its_starter_closes(
     worker = start("cli_test_handlers:handlers", "--queues", "default", "--stop-on-eof")
     file = tmp_path / "out"
     forge("enqueue", "t.write", "--payload", msgspec.json.encode({"path": str(file)}).decode())
-    wait(file.exists, description="the job ran", timeout=20)
+    wait(file.exists, description="the job ran", timeout=100)
 
-    _, errors = worker.communicate(timeout=20)
+    _, errors = worker.communicate(timeout=100)
 
     assert worker.returncode == 0, errors
 
@@ -222,7 +222,7 @@ def test_logs_are_json_when_asked_for(start: Start) -> None:
         FORGE_LOG_FORMAT="json",
     )
 
-    _, errors = worker.communicate(timeout=20)
+    _, errors = worker.communicate(timeout=100)
 
     entries = [msgspec.json.decode(line) for line in errors.splitlines()]
     assert all({"at", "level", "logger", "message"} <= entry.keys() for entry in entries)
@@ -244,7 +244,7 @@ def test_a_worker_waits_for_a_store_that_is_not_ready(
     assert any(b"the store is not ready" in line for line in worker.stderr)
 
     holder.close()
-    _, errors = worker.communicate(timeout=20)
+    _, errors = worker.communicate(timeout=100)
 
     assert worker.returncode == 0, errors
 
@@ -252,7 +252,7 @@ def test_a_worker_waits_for_a_store_that_is_not_ready(
 def test_a_worker_without_its_store_or_handlers_ends_in_one_line(start: Start) -> None:
     worker = start("nowhere:handlers", "--queues", "default")
 
-    output, errors = worker.communicate(timeout=20)
+    output, errors = worker.communicate(timeout=100)
 
     assert worker.returncode == 2
     assert output == b""

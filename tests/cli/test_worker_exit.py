@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import sqlite3
 import subprocess
 import sys
@@ -17,6 +16,7 @@ import msgspec
 import pytest
 
 from tests.cli.conftest import CommandLine, wait
+from tests.support.ports import free_ports
 
 pytestmark = pytest.mark.processes
 
@@ -112,7 +112,7 @@ class Worker:
         """Enqueue a job of each kind, wait until all run, and return kind -> id."""
         ids = {kind: self.enqueue(kind) for kind in kinds}
         files = [self.file(kind) for kind in kinds]
-        wait(lambda: all(map(Path.exists, files)), description="they run", timeout=30)
+        wait(lambda: all(map(Path.exists, files)), description="they run", timeout=100)
         return ids
 
     def enqueue(self, kind: str) -> str:
@@ -134,13 +134,13 @@ class Worker:
                 query = "SELECT status FROM forge_jobs WHERE id = ?"
                 return bool(database.execute(query, (job_id,)).fetchone() == (status,))
 
-        wait(look, description=f"it is {status}", timeout=30)
+        wait(look, description=f"it is {status}", timeout=100)
 
     def send(self, signum: signal.Signals) -> None:
         assert self.process is not None
         self.process.send_signal(signum)
 
-    def ends(self, code: int, at_most: float = 20) -> str:
+    def ends(self, code: int, at_most: float = 50) -> str:
         """Wait for the end of the process, and return the log."""
         assert self.process is not None
         _, log = self.process.communicate(timeout=at_most)
@@ -295,10 +295,10 @@ def test_probes_tell_a_worker_that_waits_for_its_store_from_one_that_works(
     def answers(path: str, status: int) -> bool:
         return status_of(f"http://127.0.0.1:{free_port}{path}") == status
 
-    wait(lambda: answers("/healthz", 200), description="it lives", timeout=30)
+    wait(lambda: answers("/healthz", 200), description="it lives", timeout=100)
     assert answers("/readyz", 503)
     store.close()
-    wait(lambda: answers("/readyz", 200), description="it is ready", timeout=30)
+    wait(lambda: answers("/readyz", 200), description="it is ready", timeout=100)
     assert answers("/healthz", 200)
 
     worker.send(signal.SIGTERM)
@@ -307,10 +307,9 @@ def test_probes_tell_a_worker_that_waits_for_its_store_from_one_that_works(
 
 
 @pytest.fixture
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+def free_port() -> Iterator[int]:
+    with free_ports() as port:
+        yield port
 
 
 def status_of(url: str) -> int:

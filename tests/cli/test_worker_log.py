@@ -60,7 +60,7 @@ def work(forge: CommandLine, tmp_path: Path) -> Work:
             env=environ | ours | variables,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=100,
             check=False,
         )
         assert done.returncode == 0, done.stderr
@@ -176,7 +176,7 @@ def test_a_log_that_nobody_reads_holds_up_no_job(
         stderr=subprocess.PIPE,
     ) as worker:
         try:
-            assert worker.wait(timeout=60) == 0
+            assert worker.wait(timeout=100) == 0
         finally:
             worker.kill()
     assert out.read_text() == "done"

@@ -22,8 +22,9 @@ pytestmark = [pytest.mark.anyio, pytest.mark.processes]
 JOBS = 12
 QUEUE = {"work": 2}
 FENCED = "no beat has reached the store"
-RESOLVED_WITHIN = 15.0
-"""Seconds: ten that are promised, and some for a machine that does much else."""
+RESOLVED_WITHIN = 40.0
+"""Seconds: ten that are promised, the rest for a loaded machine. What nothing wakes looks
+again after a minute."""
 
 
 @pytest.fixture(params=["postgres", "redis"])

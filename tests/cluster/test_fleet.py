@@ -19,7 +19,6 @@ pytestmark = [
     pytest.mark.anyio,
     pytest.mark.processes,
     pytest.mark.long,
-    pytest.mark.timeout(400),
 ]
 
 WORK, SIDE = 6, 4
@@ -46,7 +45,7 @@ async def shared(
         queue: (sum(queue in declared for _, declared in pods), slots[queue]) for queue in slots
     }
     await wait_until(
-        partial(is_shared, storage, wanted), description=f"shares are {wanted}", timeout=60
+        partial(is_shared, storage, wanted), description=f"shares are {wanted}", timeout=100
     )
 
 
@@ -66,7 +65,7 @@ async def coordinator(
         return next(((pod, names) for pod, names in pods if pod.process_id == led_by), None)
 
     found: tuple[PodProcess, dict[str, int]] = await wait_until(
-        look, description="a living pod leads", timeout=60
+        look, description="a living pod leads", timeout=100
     )
     return found
 

@@ -7,7 +7,7 @@ import pytest
 
 from forge_jobs import EnqueueRequest, JobClient, JobStatus
 from forge_jobs.storage.protocols import Storage
-from tests.support.factories import times_claimed
+from tests.support.factories import claims_kept
 from tests.support.ledger import Ledger
 from tests.support.pods import Fleet
 from tests.support.waiting import wait_until
@@ -51,7 +51,7 @@ async def test_the_late_result_of_a_frozen_process_is_refused(
     )
     after = (await storage.jobs.get([outcome.job_id]))[outcome.job_id]
     assert after == done
-    assert (await times_claimed(storage, "work"), done.attempt, done.crashes) == (3, 2, 1)
+    assert (await claims_kept(storage, "work"), done.attempt, done.crashes) == (3, 2, 1)
     assert frozen.exit_code is None
 
 

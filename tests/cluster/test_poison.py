@@ -64,7 +64,7 @@ async def test_a_job_that_kills_three_processes_is_dead_and_the_next_runs(
             if number < 3:
                 killed.append(await exit_code(process))
         job = await ended(storage, poison.job_id)
-        assert await client.result(behind.job_id, timeout=10) == "ran"
+        assert await client.result(behind.job_id, timeout=100) == "ran"
     assert killed == [-signal.SIGKILL] * 3
     assert (job.status, job.cause, job.crashes) == (JobStatus.DEAD, Cause.CRASHED, 3)
     assert "suspected" in job.errors[-1].message

@@ -56,7 +56,7 @@ class Line:
         self._writer.write(data)
 
     async def answer(self, count: int) -> bytes:
-        with anyio.fail_after(10):
+        with anyio.fail_after(20):
             return await self._reader.readexactly(count)
 
     async def is_silent(self) -> bool:
@@ -67,7 +67,7 @@ class Line:
 
     async def all_until_reset(self) -> bytes:
         got = b""
-        with anyio.fail_after(10):
+        with anyio.fail_after(20):
             try:
                 while data := await self._reader.read(1_000):
                     got += data

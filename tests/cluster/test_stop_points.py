@@ -56,7 +56,7 @@ async def _die_at(
     fleet = [pods.start({"work": SLOTS}, dies_at=(point, POINTS[point], marker)) for _ in range(2)]
 
     await wait_until(
-        lambda: _is_done(storage, len(accepted)), description="every job is done", timeout=60
+        lambda: _is_done(storage, len(accepted)), description="every job is done", timeout=100
     )
 
     [dead] = await wait_until(lambda: _dead(fleet), description=f"a pod died at {point}")
@@ -82,7 +82,7 @@ async def test_a_reaper_that_dies_there_leaves_its_work_to_others(
     first.kill()
 
     await wait_until(
-        lambda: _is_done(storage, len(accepted)), description="every job is done", timeout=60
+        lambda: _is_done(storage, len(accepted)), description="every job is done", timeout=100
     )
 
     assert len(await wait_until(lambda: _dead(reapers), description="a reaper died")) == 1
@@ -104,7 +104,7 @@ async def test_a_pod_that_dies_while_it_leaves_is_replaced(
     pods.start({"work": SLOTS})
 
     await wait_until(
-        lambda: _is_done(storage, len(accepted)), description="every job is done", timeout=60
+        lambda: _is_done(storage, len(accepted)), description="every job is done", timeout=100
     )
 
     ran = Ledger.read(ledger)

@@ -40,7 +40,7 @@ async def quiet(storage: Storage) -> None:
 
 async def wake_of(storage: Storage, wanted: Callable[[Wake], bool]) -> Wake:
     """Return the first wake-up that is wanted. Others may come before."""
-    with anyio.fail_after(10):
+    with anyio.fail_after(20):
         while not wanted(wake := await storage.jobs.wait_for_work(MINE, LONG)):
             pass
     return wake
@@ -179,7 +179,7 @@ async def test_rings_before_the_wait_are_added_up(storage: Storage) -> None:
     storage.jobs.wake(Wake(queues=MINE))
     storage.jobs.wake(Wake(beat=True))
     seen = {"queue": False, "beat": False}
-    with anyio.fail_after(10):
+    with anyio.fail_after(20):
         while not all(seen.values()):
             wake = await storage.jobs.wait_for_work(MINE, LONG)
             seen["queue"] |= QUEUE in wake.queues
@@ -209,7 +209,7 @@ async def test_every_waiter_of_a_bundle_gets_every_hint(storage: Storage, lease:
     for _ in range(10):
         await enqueue_one(storage)
         for waiter in waiters:
-            with anyio.fail_after(10):
+            with anyio.fail_after(20):
                 while QUEUE not in (await storage.jobs.wait_for_work(MINE, LONG, waiter)).queues:
                     pass
 
@@ -224,7 +224,7 @@ async def test_waiters_that_wait_together_are_woken_together(storage: Storage) -
     for waiter in waiters:
         while await storage.jobs.wait_for_work(MINE, SHORT, waiter):
             pass
-    with anyio.fail_after(10):
+    with anyio.fail_after(20):
         async with anyio.create_task_group() as group:
             for waiter in waiters:
                 group.start_soon(woken, waiter)

@@ -23,7 +23,7 @@ def run(folder: Path, url: str, *arguments: str) -> "subprocess.CompletedProcess
         env=clean | {"FORGE_STORAGE_URL": url},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=100,
         check=False,
     )
 

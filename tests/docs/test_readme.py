@@ -71,7 +71,7 @@ def test_an_example_prints_what_it_says(path: Path, tmp_path: Path) -> None:
         env=environment(folder),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=100,
         check=False,
     )
 
@@ -91,7 +91,7 @@ def test_the_commands_shown_succeed_one_after_the_other(shop: Path) -> None:
         env=environment(shop),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=100,
         check=False,
     )
 
@@ -133,7 +133,7 @@ async def test_the_deployment_shown_runs_until_it_is_told_to_stop(shop: Path) ->
         return list(found["pods"] if isinstance(found, dict) else found)
 
     with started(named("run")["deploy"], shop) as worker:
-        await wait_until(pods, description="the worker is there", timeout=30)
+        await wait_until(pods, description="the worker is there", timeout=100)
         worker.send_signal(signal.SIGTERM)
-        assert worker.wait(timeout=30) == 0
+        assert worker.wait(timeout=100) == 0
     assert pods() == []

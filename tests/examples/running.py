@@ -61,13 +61,14 @@ class Program(Struct, frozen=True):
         """
         with self.started(*command, **environ) as server:
             found = await wait_until(
-                lambda: server.poll() is not None or _address(self.log), description="it listens"
+                lambda: server.poll() is not None or _address(self.log),
+                description="the server listens",
             )
             assert isinstance(found, str), self.log.read_text()
-            async with httpx.AsyncClient(base_url=found, timeout=60, trust_env=False) as client:
+            async with httpx.AsyncClient(base_url=found, timeout=100, trust_env=False) as client:
                 yield client
             server.send_signal(signal.SIGTERM)
-            server.wait(timeout=60)
+            server.wait(timeout=100)
 
 
 def _address(log: Path) -> str | None:

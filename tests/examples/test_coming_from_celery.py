@@ -36,7 +36,7 @@ async def test_ours_says_what_celerys_says(backend: str, tmp_path: Path) -> None
     with program.started(*WORKER) as worker:
         done = program.run(sys.executable, "shop.py")
         worker.send_signal(signal.SIGTERM)
-        assert worker.wait(timeout=60) == 0
+        assert worker.wait(timeout=100) == 0
 
     await backends.forget(backend, tmp_path)
     assert done.stdout.splitlines() == SAID, done.stderr

@@ -3,7 +3,6 @@
 import math
 import re
 import signal
-import socket
 from datetime import timedelta
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from tests.examples import deploying
 from tests.examples.deploying import Start
 from tests.examples.running import Program, copied
 from tests.support import backends
+from tests.support.ports import free_ports
 from tests.support.waiting import wait_until
 
 STARTS = {start.where: start for start in deploying.starts()}
@@ -84,12 +84,6 @@ def here(start: Start, folder: Path, url: str, port: int) -> tuple[Program, list
     return copied("deploy", folder, **ours | {"FORGE_STORAGE_URL": url}), command
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 @pytest.mark.processes
 @pytest.mark.anyio
 @pytest.mark.parametrize("backend", backends.BACKENDS)
@@ -114,20 +108,28 @@ async def test_the_commands_of_the_other_files_run(first: str, then: str, tmp_pa
 
 
 async def _runs(first: str, then: str, backend: str, folder: Path) -> None:
-    url, port = await backends.url_of(backend, folder), free_port()
+    # Each of several processes has a port of its own.
+    with free_ports(2) as port:
+        await _runs_on(port, first, then, await backends.url_of(backend, folder), folder)
+    await backends.forget(backend, folder)
+
+
+async def _runs_on(port: int, first: str, then: str, url: str, folder: Path) -> None:
     migration, command = here(STARTS[first], folder / "first", url, port)
     migrated = migration.run(*command)
     assert migrated.returncode == 0, migrated.stderr
 
     program, command = here(STARTS[then], folder / "then", url, port)
     with program.started(*command) as worker:
-        await wait_until(lambda: _answers(port, "/readyz"), description="it is ready")
+        await wait_until(
+            lambda: worker.poll() is not None or _answers(port, "/readyz"),
+            description="the worker is ready",
+        )
         assert _answers(port, "/healthz")
         check = [text.replace("8080", str(port)) for text in deploying.health_check()]
         assert program.run(*check).returncode == 0
         worker.send_signal(signal.SIGTERM)
-        assert worker.wait(timeout=60) == 0
-    await backends.forget(backend, folder)
+        assert worker.wait(timeout=100) == 0
     # The grace that the worker itself asks for.
     [*_, wanted] = re.findall(r"terminationGracePeriodSeconds: (\d+)", program.log.read_text())
     assert float(wanted) <= (STARTS[then].stop_seconds or 0)

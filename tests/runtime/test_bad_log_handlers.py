@@ -71,7 +71,7 @@ async def test_a_loop_that_hangs_in_a_log_call_is_given_up(storage: Storage) -> 
     with added(log):
         async with runtime.start() as handle:
             outcome = await handle.enqueue(talks.request())
-            assert await handle.result(outcome.job_id, timeout=20) is True
+            assert await handle.result(outcome.job_id, timeout=50) is True
     assert codes == [HUNG_EXIT_CODE]
 
 
@@ -133,7 +133,7 @@ async def test_all_parts_outlive_a_log_handler_that_raises(storage: Storage) -> 
             faults.down = False
             failed = await handle.enqueue(fails.request())
             done = await handle.enqueue(works.request())
-            assert await handle.result(done.job_id, timeout=10) == "done"
+            assert await handle.result(done.job_id, timeout=50) == "done"
             assert (await ended(storage, failed.job_id)).status is JobStatus.DEAD
             await wait_until(
                 lambda: not any(each.failures for each in handle.health().loops.values()),

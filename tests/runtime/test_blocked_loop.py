@@ -77,7 +77,7 @@ async def test_a_loop_that_hangs_is_given_up(
     runtime = a_runtime(storage, handlers, settings=settings, exit_process=exit_process)
     async with runtime.start() as handle:
         outcome = await handle.enqueue(hangs.request())
-        assert await handle.result(outcome.job_id, timeout=20) is True
+        assert await handle.result(outcome.job_id, timeout=50) is True
         problems = handle.health().problems
         assert any(problem.endswith("this pod is shutting down") for problem in problems)
         # The beats have ended, so no handler may run on either.
@@ -124,7 +124,7 @@ async def test_the_end_of_a_hung_process_is_written_before_it(tmp_path: Path) ->
             ).start() as handle,
         ):
             outcome = await handle.enqueue(hangs.request())
-            assert await handle.result(outcome.job_id, timeout=20) is True
+            assert await handle.result(outcome.job_id, timeout=50) is True
     finally:
         logging.getLogger().removeHandler(log)
     assert any("this pod is shutting down" in line for line in written)

@@ -49,7 +49,7 @@ async def test_a_cool_down_longer_than_the_lease_costs_nobody_a_claim_or_a_slot(
     async def throttled() -> None:
         raise Throttled(retry_after=600)
 
-    settings = quick_settings(lease=seconds(1.2), fence_margin=seconds(0.2))
+    settings = quick_settings(lease=seconds(4), fence_margin=seconds(0.5))
     async with a_runtime(storage, handlers, 2, settings=settings).start() as handle:
         running = await handle.enqueue(slow.request())
         await started.wait()
@@ -66,10 +66,10 @@ async def test_a_cool_down_longer_than_the_lease_costs_nobody_a_claim_or_a_slot(
         assert handle.health().queues[QUEUE].grant == 2
         assert handle.health().able_to_claim
         go_on.set()
-        assert await handle.result(running.job_id, timeout=10) == "undisturbed"
+        assert await handle.result(running.job_id, timeout=50) == "undisturbed"
         assert await in_progress(storage) == 0
         await storage.config.clear_cooldown(QUEUE)
-        assert await handle.result(waiting.job_id, timeout=10) == "undisturbed"
+        assert await handle.result(waiting.job_id, timeout=50) == "undisturbed"
 
 
 async def beats_for(storage: Storage, duration: timedelta) -> None:

@@ -72,7 +72,7 @@ async def test_a_raised_exception_ends_its_job_and_the_worker_goes_on(
         assert len(error.message.encode()) <= 4096
         assert len(error.traceback.encode()) <= 16384
         good = await handle.enqueue(EnqueueRequest("fine"))
-        assert await handle.result(good.job_id, timeout=10) == "fine"
+        assert await handle.result(good.job_id, timeout=50) == "fine"
     assert await in_progress(storage) == 0
 
 
@@ -136,7 +136,7 @@ async def test_a_payload_that_cannot_be_decoded_fails_its_job_alone(storage: Sto
         job = await ended(storage, bad.job_id)
         assert job.status is JobStatus.DEAD
         assert "number" in job.errors[0].message
-        assert await handle.result(good.job_id, timeout=10) == 7
+        assert await handle.result(good.job_id, timeout=50) == 7
 
 
 async def test_a_result_that_json_cannot_carry_does_not_undo_the_success(
@@ -168,4 +168,4 @@ async def test_context_variables_of_one_job_are_not_seen_by_the_next(storage: St
     async with a_runtime(storage, handlers).start() as handle:
         for _ in range(3):
             outcome = await handle.enqueue(sets.request())
-            assert await handle.result(outcome.job_id, timeout=10) == "unset"
+            assert await handle.result(outcome.job_id, timeout=50) == "unset"

@@ -105,7 +105,7 @@ async def test_health_shows_the_failure_while_it_lasts() -> None:
 async def test_a_ring_shortens_the_pause_and_a_stop_ends_it() -> None:
     passes = Passes()
     loop = PeriodicLoop("work", passes, timedelta(hours=1), clock=SystemClock())
-    with anyio.fail_after(10):
+    with anyio.fail_after(20):
         async with running(loop):
             await wait_until(lambda: passes.count == 1, description="a first pass")
             loop.wakeup.wake()

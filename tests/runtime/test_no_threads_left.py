@@ -75,10 +75,10 @@ async def test_the_job_is_handed_back_and_runs_when_there_is_a_thread(
         assert not handle.health().able_to_claim
         # Handlers of the event loop need no thread, also those behind others in the queue.
         other = (await handle.enqueue(EnqueueRequest("coroutine"))).job_id
-        assert await handle.result(other, timeout=10) == "needs none"
+        assert await handle.result(other, timeout=50) == "needs none"
 
         refusals.last = False
-        assert await handle.result(first, timeout=10) == "ran in a thread"
+        assert await handle.result(first, timeout=50) == "ran in a thread"
         assert handle.health().able_to_claim
 
 
@@ -121,7 +121,7 @@ async def test_the_threads_that_there_are_serve_all_queues_in_turn(
         requests = [EnqueueRequest("function").options(queue=queue) for queue in queues]
         jobs = [each.job_id for each in await handle.enqueue_many(requests)]
         for job_id in jobs:
-            assert await handle.result(job_id, timeout=20) == "ran in a thread"
+            assert await handle.result(job_id, timeout=50) == "ran in a thread"
         assert refusals.count, "all of the threads were started"
     found = await storage.jobs.get(jobs)
     assert {job.attempt for job in found.values()} == {1}

@@ -72,7 +72,7 @@ def speaking(**outcomes: Outcome) -> HandlerRegistry:
 
 async def the_worker_goes_on(handle: QueueHandle, storage: Storage) -> None:
     good = await handle.enqueue(EnqueueRequest("fine"))
-    assert await handle.result(good.job_id, timeout=10) == "fine"
+    assert await handle.result(good.job_id, timeout=50) == "fine"
     await wait_until(lambda: not handle.health().queues["default"].running, description="free")
     assert await in_progress(storage) == 0
 

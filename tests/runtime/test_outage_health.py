@@ -93,5 +93,5 @@ async def test_every_queue_of_a_pod_works_again_after_an_outage(storage: Storage
                 for queue in queues
             ]
             for outcome in outcomes:
-                assert await handle.result(outcome.job_id, timeout=10) == 1
+                assert await handle.result(outcome.job_id, timeout=50) == 1
         assert handle.health().lost_claims == 0

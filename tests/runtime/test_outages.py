@@ -68,7 +68,7 @@ async def test_an_end_that_cannot_be_stored_is_kept_until_the_store_is_back(
         )
         assert not handle.health().able_to_claim
         faults.down = False
-        assert await handle.result(job_id, timeout=10) == "kept"
+        assert await handle.result(job_id, timeout=50) == "kept"
         job = await ended(storage, job_id)
         assert (job.attempt, job.crashes) == (1, 0)
         await wait_until(lambda: handle.health().able_to_claim, description="it is able to claim")
@@ -82,11 +82,11 @@ async def test_a_lost_reply_to_an_end_is_no_lost_claim(storage: Storage) -> None
         faults.lose_replies("finalize", 3)
         faults.lose_replies("exchange", 3)
         outcome = await handle.enqueue(next(iter(handlers)).request(5))
-        assert await handle.result(outcome.job_id, timeout=10) == 5
+        assert await handle.result(outcome.job_id, timeout=50) == 5
         await wait_until(lambda: faults.lost("exchange"), description="all replies were lost")
         for n in range(5):
             outcome = await handle.enqueue(next(iter(handlers)).request(n))
-            assert await handle.result(outcome.job_id, timeout=10) == n
+            assert await handle.result(outcome.job_id, timeout=50) == n
         assert handle.health().lost_claims == 0
 
 
@@ -152,7 +152,7 @@ async def test_a_pod_cut_off_stops_its_handlers_in_time_and_goes_on_later(
         assert stale == []
         assert any("fenced" in problem for problem in handle.health().problems)
         faults.down = False
-        assert await handle.result(job_id, timeout=10) == 1
+        assert await handle.result(job_id, timeout=50) == 1
         await wait_until(lambda: handle.health().able_to_claim, description="it is able to claim")
     assert reasons == ["shutdown"]
 
@@ -164,7 +164,7 @@ async def test_a_pod_whose_lease_ran_out_registers_again(storage: Storage) -> No
         [pod] = await storage.procs.pods()
         await storage.procs.unregister(handle._pod.services.lease)
         outcome = await handle.enqueue(next(iter(handlers)).request(3))
-        assert await handle.result(outcome.job_id, timeout=10) == 3
+        assert await handle.result(outcome.job_id, timeout=50) == 3
         [again] = await storage.procs.pods()
         assert again.pod.host_id == pod.pod.host_id
 

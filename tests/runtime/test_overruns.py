@@ -64,7 +64,7 @@ async def test_it_is_told_while_it_lasts_and_kept_with_the_success(
         await wait_until(lambda: handle.health().overruns == 1, description="the overrun counts")
         warned = [each for each in caplog.records if each.name == overruns.__name__]
         stubborn.release()
-        assert await handle.result(job_id, timeout=10) == "all the same"
+        assert await handle.result(job_id, timeout=50) == "all the same"
         job = await ended(storage, job_id)
         await wait_until(lambda: overrun_events(handle, job_id), description="the event is there")
         [event] = await overrun_events(handle, job_id)
@@ -94,7 +94,7 @@ async def test_one_that_ends_before_anybody_could_warn_leaves_the_same_trace(
 
     async with a_runtime(storage, handlers).start() as handle:
         job_id = (await handle.enqueue(cleans_up.request())).job_id
-        assert await handle.result(job_id, timeout=10) == "saved what there was"
+        assert await handle.result(job_id, timeout=50) == "saved what there was"
         await wait_until(lambda: overrun_events(handle, job_id), description="the event is there")
         assert handle.health().overruns == 1
     job = await ended(storage, job_id)

@@ -169,7 +169,7 @@ async def test_a_pod_whose_storage_is_closed_gives_its_slots_up(storage: Storage
     assert any("storage was closed" in each for each in handle.health().problems)
     async with a_runtime(storage, ending_at_once("waits", "works")).start() as other:
         outcome = await other.enqueue(EnqueueRequest("works", {}))
-        assert await other.result(outcome.job_id, timeout=10) == "done"
+        assert await other.result(outcome.job_id, timeout=50) == "done"
     await handle.stop()
     assert handle.lost_because
 
@@ -228,7 +228,7 @@ async def test_a_lane_that_fails_is_started_again(
     monkeypatch.setattr(Supervisor, "next_look", next_look)
     async with a_runtime(storage, Stage().handlers).start() as handle:
         outcome = await handle.enqueue(EnqueueRequest("works", {}))
-        assert await handle.result(outcome.job_id, timeout=10) == "done"
+        assert await handle.result(outcome.job_id, timeout=50) == "done"
         assert not failing
         assert not handle.lost_because
 
@@ -268,7 +268,7 @@ async def test_a_heartbeat_that_fails_is_started_again_and_keeps_the_claims(
     monkeypatch.setattr(Heartbeat, "_beat_on", beat_on)
     async with a_runtime(storage, Stage().handlers).start() as handle:
         outcome = await handle.enqueue(EnqueueRequest("works", {}))
-        assert await handle.result(outcome.job_id, timeout=10) == "done"
+        assert await handle.result(outcome.job_id, timeout=50) == "done"
         assert not failing
         assert handle.health().lost_claims == 0
 

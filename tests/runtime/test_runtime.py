@@ -86,7 +86,7 @@ async def test_awaited_it_runs_in_the_background_until_it_is_stopped(storage: St
     handlers = echo_handlers()
     handle = await a_runtime(storage, handlers).start()
     outcome = await handle.enqueue(next(iter(handlers)).request(7))
-    assert await handle.result(outcome.job_id, timeout=10) == 7
+    assert await handle.result(outcome.job_id, timeout=50) == 7
     report = await handle.stop()
     assert report.is_clean
     assert await handle.stop() == report
@@ -103,7 +103,7 @@ async def test_entered_it_stops_at_the_end_of_the_block_also_by_an_error(
 
 
 async def test_a_cancelled_block_stops_cleanly(storage: Storage) -> None:
-    with anyio.move_on_after(10) as scope:
+    with anyio.move_on_after(30) as scope:
         async with a_runtime(storage, echo_handlers()).start():
             scope.cancel()
             await anyio.sleep_forever()
@@ -275,7 +275,7 @@ async def test_a_start_waits_for_the_store(storage: Storage) -> None:
     faults.down = False
     handle = await start
     outcome = await handle.enqueue(next(iter(handlers)).request(1))
-    assert await handle.result(outcome.job_id, timeout=10) == 1
+    assert await handle.result(outcome.job_id, timeout=50) == 1
     await handle.stop()
 
 

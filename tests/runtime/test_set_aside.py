@@ -78,7 +78,7 @@ async def test_an_end_that_is_not_taken_is_kept_beaten_for_and_in_nobodys_way(
     storage: Storage, workers: int, error: Exception | None
 ) -> None:
     faults, works = Faults(), GatedJobs()
-    settings = quick_settings(lease=seconds(1.5), fence_margin=seconds(0.3))
+    settings = quick_settings(lease=seconds(3), fence_margin=seconds(0.3))
     runtime = a_runtime(faulty(storage, faults), works.handlers, workers, settings=settings)
     async with runtime.start() as handle:
         held = await works.held_at_the_door(handle, 0)
@@ -91,9 +91,9 @@ async def test_an_end_that_is_not_taken_is_kept_beaten_for_and_in_nobodys_way(
 
         for n in range(1, 20):
             job_id = await works.enqueue(handle, n)
-            assert await handle.result(job_id, timeout=10) == f"result {n}"
+            assert await handle.result(job_id, timeout=50) == f"result {n}"
         # For longer than the lease, beside a reaper that looks ten times a second.
-        await beats(handle, faults, 40)
+        await beats(handle, faults, 80)
         [line] = aside(handle)
         assert f"the end of job {held}: " in line
         assert handle.health().able_to_claim
@@ -121,7 +121,7 @@ async def test_an_end_that_alone_gets_no_answer_while_beats_do_is_set_aside(
         held = await works.held_at_the_door(handle, 0)
         faults.refused[held] = Unavailable("the statement took too long")
         works.doors[0].set()
-        assert await handle.result(await works.enqueue(handle, 1), timeout=20) == "result 1"
+        assert await handle.result(await works.enqueue(handle, 1), timeout=50) == "result 1"
         assert len(aside(handle)) == 1
         faults.refused.clear()
         assert (await ended(storage, held)).result == '"result 0"'
@@ -268,12 +268,13 @@ async def test_no_more_jobs_start_when_too_many_ends_are_set_aside(
 
 
 async def test_health_names_revivals_and_news_that_are_refused(storage: Storage) -> None:
-    dead_pod = await register(storage, lease_for=seconds(0.5))
+    dead_pod = await register(storage)
     for _ in range(3):
         await enqueue_one(storage)
     stale, *_ = [one.claim.job_id for one in await claim(storage, dead_pod, limit=3)]
+    await storage.jobs.heartbeat(dead_pod, (), seconds(0.1))
     faults, works = Faults(), GatedJobs()
-    settings = quick_settings(lease=seconds(1.5), fence_margin=seconds(0.3))
+    settings = quick_settings(lease=seconds(4), fence_margin=seconds(0.5))
     runtime = a_runtime(faulty(storage, faults), works.handlers, settings=settings)
     async with runtime.start() as handle:
         parent = await works.held_at_the_door(handle, 0)

@@ -159,7 +159,7 @@ async def test_a_hint_that_comes_during_a_claim_is_not_lost(storage: Storage) ->
         await wait_until(lambda: faults.waiting["exchange"], description="a claim is under way")
         second = await handle.enqueue(EnqueueRequest("second"))
         faults.let_go("exchange")
-        with anyio.fail_after(10):
+        with anyio.fail_after(20):
             await ended(storage, first.job_id)
             await ended(storage, second.job_id)
 

@@ -161,7 +161,7 @@ class PodProcess:
             lambda: process.status() == psutil.STATUS_STOPPED, description="it is frozen"
         )
 
-    async def wait(self, at_most: float = 30) -> int:
+    async def wait(self, at_most: float = 100) -> int:
         """Wait for the end of the process, and return the exit code."""
         with anyio.fail_after(at_most):
             await anyio.to_thread.run_sync(self._process.join, at_most, abandon_on_cancel=True)

@@ -92,7 +92,7 @@ class Machine:
         def grown() -> bool:
             return self._told.exists() and self._told.stat().st_size >= wanted
 
-        await wait_until(grown, description="the machine says more")
+        await wait_until(grown, description="the machine says more", timeout=_PATIENCE)
         told = self._told.read_text()
         self._heard = len(told)
         return told.splitlines()

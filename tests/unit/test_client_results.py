@@ -89,7 +89,7 @@ class TestResults:
         self, client: JobClient, storage: Storage, lease: PodLease
     ) -> None:
         job_id = await enqueue(client)
-        waiting = asyncio.ensure_future(client.result(job_id, timeout=30))
+        waiting = asyncio.ensure_future(client.result(job_id, timeout=50))
         await asyncio.wait([waiting], timeout=0.05)
         assert not waiting.done()
         await run_one(storage, lease, done("7"))
@@ -101,7 +101,7 @@ class TestResults:
     ) -> None:
         job_id = await enqueue(client)
         await run_one(storage, lease, failed())
-        waiting = asyncio.ensure_future(client.result(job_id, timeout=30))
+        waiting = asyncio.ensure_future(client.result(job_id, timeout=50))
         await asyncio.wait([waiting], timeout=0.05)
         assert not waiting.done()
         await run_one(storage, lease, done("1"))
@@ -130,7 +130,7 @@ class TestFailures:
         await client.cancel(job_id)
 
         with pytest.raises(JobCancelled, match="was cancelled"):
-            await client.result(job_id, timeout=30)
+            await client.result(job_id, timeout=50)
 
     async def test_an_expired_job_says_that_it_expired(
         self, client: JobClient, storage: Storage, clock: ManualClock
@@ -140,7 +140,7 @@ class TestFailures:
         await storage.jobs.expire(10)
 
         with pytest.raises(JobCancelled, match="expired"):
-            await client.result(job_id, timeout=30)
+            await client.result(job_id, timeout=50)
 
     async def test_a_missing_job_is_known_at_once(self, client: JobClient) -> None:
         with pytest.raises(NotFound, match="no job"):
@@ -190,7 +190,7 @@ class TestFailures:
     ) -> None:
         async with JobClient(storage, clock=clock) as client:
             job_id = await enqueue(client)
-            waiting = asyncio.ensure_future(client.result(job_id, timeout=10))
+            waiting = asyncio.ensure_future(client.result(job_id, timeout=50))
             await asyncio.wait([waiting], timeout=0.03)
             clock.advance(9.999)
             await asyncio.wait([waiting], timeout=0.1)
@@ -237,7 +237,7 @@ class TestManyWaiters:
         faults = Faults()
         async with JobClient(faulty(storage, faults)) as client:
             ids = [await enqueue(client) for _ in range(60)]
-            waiting = [asyncio.ensure_future(client.result(each, timeout=30)) for each in ids * 5]
+            waiting = [asyncio.ensure_future(client.result(each, timeout=50)) for each in ids * 5]
             await wait_until(lambda: faults.calls["list"] > 4, description="some looks")
             looks = faults.calls["list"] + faults.calls["get"]
             # As many as a lone caller needs for this time, and not three hundred times that.
@@ -255,7 +255,7 @@ class TestManyWaiters:
         gone = await enqueue(client, delay=3600)
         missing = new_job_id()
         waits = [client.result(each, timeout=0.1) for each in alive]
-        others = [client.result(each, timeout=30) for each in (ended, missing, gone)]
+        others = [client.result(each, timeout=50) for each in (ended, missing, gone)]
         waiting = asyncio.gather(*waits, *others, return_exceptions=True)
         await client.delete(gone)
         *late, result, unknown, removed = await waiting
@@ -268,7 +268,7 @@ class TestManyWaiters:
         self, client: JobClient, storage: Storage, lease: PodLease
     ) -> None:
         job_id = await enqueue(client)
-        first, second = (asyncio.ensure_future(client.result(job_id, timeout=30)) for _ in range(2))
+        first, second = (asyncio.ensure_future(client.result(job_id, timeout=50)) for _ in range(2))
         await asyncio.wait([first], timeout=0.03)
         first.cancel()
         await run_one(storage, lease, done("2"))
@@ -278,7 +278,7 @@ class TestManyWaiters:
         faults = Faults()
         async with JobClient(faulty(storage, faults)) as client:
             job_id = await enqueue(client)
-            waiting = asyncio.ensure_future(client.result(job_id, timeout=30))
+            waiting = asyncio.ensure_future(client.result(job_id, timeout=50))
             faults.down = True
             looks = faults.calls["get"]
             await wait_until(lambda: faults.calls["get"] > looks + 1, description="failed looks")
@@ -291,7 +291,7 @@ class TestManyWaiters:
         async with JobClient(faulty(storage, faults), repeat_for=0.05) as client:
             job_id = await enqueue(client)
             faults.down = True
-            waits = [client.result(job_id, timeout=30) for _ in range(2)]
+            waits = [client.result(job_id, timeout=50) for _ in range(2)]
             for error in await asyncio.gather(*waits, return_exceptions=True):
                 assert isinstance(error, Unavailable)
 

@@ -54,7 +54,7 @@ def test_a_program_without_an_event_loop_enqueues_looks_up_and_changes(tmp_path:
             client.result(outcome.job_id, timeout=0)
         assert client.cancel(outcome.job_id) == BulkTotals(1, 0, {})
         with pytest.raises(JobCancelled):
-            client.result(outcome.job_id, timeout=5)
+            client.result(outcome.job_id, timeout=50)
         assert client.requeue([outcome.job_id]).changed == 1
         assert client.release_held(outcome.job_id).refused == {Refusal.WAITING: 1}
         assert client.delete([each.job_id for each in many]).changed == 2

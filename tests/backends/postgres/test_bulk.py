@@ -69,7 +69,7 @@ async def test_rows_that_are_copied_wake_those_who_wait_for_what_is_due(
         [new_job(), new_job(delay=later), new_job(queue="others", delay=later)]
     )
     assert copied[-1] == 3
-    with anyio.fail_after(10):
+    with anyio.fail_after(20):
         assert await storage.jobs.wait_for_work(MINE | OTHERS, LONG) == Wake(queues=MINE)
 
 

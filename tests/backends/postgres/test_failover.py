@@ -199,5 +199,5 @@ async def test_a_store_of_two_hosts_follows_the_primary(
                 while await storage.jobs.wait_for_work(MINE, SHORT):
                     pass
                 await enqueue_one(other)
-                with anyio.fail_after(10):
+                with anyio.fail_after(20):
                     assert await storage.jobs.wait_for_work(MINE, timedelta(seconds=60))

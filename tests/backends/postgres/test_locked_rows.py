@@ -77,7 +77,7 @@ async def exchange(
         limit=limit,
         kinds=frozenset({KIND}),
     )
-    with anyio.fail_after(4):
+    with anyio.fail_after(20):
         return await storage.jobs.exchange(QUEUE, ends, demand, lease)
 
 
@@ -105,7 +105,7 @@ async def test_an_end_whose_job_a_caller_has_made_a_parent_is_set_aside(
     job = await get_job(storage, one.claim.job_id)
     assert (job.status, job.token, job.errors) == (JobStatus.IN_PROGRESS, one.claim.token, ())
     # Sent apart, the locked end gets the same answer again, and the other end counts as a repeat.
-    with anyio.fail_after(4):
+    with anyio.fail_after(20):
         assert list(await storage.jobs.finalize(ends)) == [None, True]
     await caller[1](True)
     assert list(await storage.jobs.finalize(ends)) == [True, True]
@@ -133,7 +133,7 @@ async def test_a_claim_that_is_given_back_is_set_aside(
 ) -> None:
     one, other = await two_running(storage, lease)
     await lock(caller, one.claim.job_id)
-    with anyio.fail_after(4):
+    with anyio.fail_after(20):
         assert list(await storage.jobs.release([one.claim, other.claim])) == [None, True]
     await caller[1](False)
     assert list(await storage.jobs.release([one.claim, other.claim])) == [True, True]
@@ -182,7 +182,7 @@ async def test_news_for_a_locked_child_wait_and_all_others_are_told(
     await lock(caller, *children[:5])
     await finish(storage, await claim_one(storage, lease), done())
 
-    with anyio.fail_after(4):
+    with anyio.fail_after(20):
         assert await hand_over_once(storage.jobs) == 5
 
     found = await storage.jobs.get(children)
@@ -201,7 +201,7 @@ async def test_a_pod_registers_beside_a_locked_job_of_its_kind(
     assert (await get_job(storage, held)).hold is not None
     await lock(caller, held)
 
-    with anyio.fail_after(2):
+    with anyio.fail_after(20):
         theirs = await register(storage, kinds=["new.kind"], lease_for=LONG)
         assert await storage.procs.free_held_jobs(10) == 0
 
@@ -233,7 +233,7 @@ async def test_a_bulk_verb_reports_locked_jobs_and_does_the_others(
     ids = sorted([await _fit_for(verb, storage, lease) for _ in range(4)])
     await lock(caller, ids[1])
 
-    with anyio.fail_after(4):
+    with anyio.fail_after(20):
         outcome = await getattr(storage.jobs, verb)(only(*ids), limit=3)
 
     assert outcome.changed == (ids[0], ids[2])
@@ -263,7 +263,7 @@ async def test_a_bulk_cancel_asks_the_running_jobs_that_nobody_ends_just_now(
 ) -> None:
     one, other = await two_running(storage, lease)
     await storage.jobs.finalize([Finalization(one.claim, done())], connection=caller[0])
-    with anyio.fail_after(4):
+    with anyio.fail_after(20):
         outcome = await storage.jobs.cancel(JobFilter(queues=(QUEUE,)))
     assert outcome.requested == (other.claim.job_id,)
     assert outcome.refused == {one.claim.job_id: Refusal.LOCKED}
@@ -277,7 +277,7 @@ async def test_a_requeue_leaves_out_the_job_whose_key_a_caller_is_taking(
     for claimed in await claim(storage, lease, limit=5):
         await finish(storage, claimed, dead())
     await storage.jobs.enqueue([new_job(unique=Unique("k3"))], connection=caller[0])
-    with anyio.fail_after(10):
+    with anyio.fail_after(20):
         outcome = await storage.jobs.requeue(JobFilter(queues=(QUEUE,)))
     assert set(outcome.changed) == {*ids[:3], ids[4]}
     assert outcome.refused == {ids[3]: Refusal.LOCKED}
@@ -295,7 +295,7 @@ async def test_what_hangs_on_an_edge_of_a_job_that_is_ending_is_reported(
     running = await claim_one(storage, lease)
     await storage.jobs.finalize([Finalization(running.claim, done())], connection=caller[0])
     for verb in (storage.jobs.requeue, storage.jobs.delete):
-        with anyio.fail_after(8):
+        with anyio.fail_after(20):
             outcome = await verb(only(child, other))
         assert outcome.changed == (other,)
         assert outcome.refused == {child: Refusal.LOCKED}
@@ -318,7 +318,7 @@ async def test_a_moment_of_waiting_is_no_reason_to_set_aside(
 
     async with anyio.create_task_group() as group:
         group.start_soon(end)
-        with anyio.fail_after(10):
+        with anyio.fail_after(20):
             while not await caller[0].fetchval(waiting):
                 await anyio.lowlevel.checkpoint()
         await caller[1](False)
@@ -333,7 +333,7 @@ async def test_a_revival_and_a_beat_pass_a_locked_job(
     from forge_jobs.model.transitions import Revival
 
     revivals = [Revival(each.claim, crashed()) for each in (one, other)]
-    with anyio.fail_after(2):
+    with anyio.fail_after(20):
         assert await storage.jobs.revive(revivals, timedelta(0)) == [False, True]
 
 

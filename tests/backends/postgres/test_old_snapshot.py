@@ -25,7 +25,7 @@ from tests.support.factories import (
 )
 from tests.support.postgres import a_role, raw, touched, with_options
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.anyio
 
 ROUNDS, BATCH = 12, 250
 ENDED = ROUNDS * BATCH

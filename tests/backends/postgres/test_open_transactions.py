@@ -149,7 +149,7 @@ async def test_a_job_whose_end_waits_for_a_commit_is_kept_beyond_the_lease(
             return not await is_silent()
 
         await wait_until(is_silent, description="no beat of the locked job for three leases")
-        with anyio.fail_after(10):
+        with anyio.fail_after(20):
             third = await handle.enqueue(quick.request())
             assert (await ended(storage, third.job_id)).status is JobStatus.DONE
         others.set()
@@ -192,7 +192,7 @@ async def test_a_key_whose_job_ends_in_an_open_transaction_is_held_until_the_com
     claimed = await claim_one(storage, lease)
     async with drivers_own(url) as (connection, end):
         await storage.jobs.finalize([Finalization(claimed.claim, done())], connection=connection)
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             [outcome] = await storage.jobs.enqueue([new_job(unique=Unique("k"))])
         assert (outcome.job_id, outcome.deduplicated) == (job_id, True)
         await end(True)

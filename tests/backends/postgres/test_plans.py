@@ -20,7 +20,7 @@ from tests.support.factories import KIND, LEASE, QUEUE, claim, done, held, new_j
 from tests.support.postgres import database_of, raw, touched
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.anyio, pytest.mark.long, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.anyio, pytest.mark.long]
 
 FINISHED = 1_000_000
 WAITING = 100_000

@@ -132,7 +132,7 @@ async def test_an_open_transaction_of_a_caller_starves_no_beat(url: str) -> None
                 "SELECT 1 FROM forge_jobs WHERE id = $1 FOR UPDATE", locked.claim.job_id
             )
             clock.advance(10 * SECOND)
-            with anyio.fail_after(5):
+            with anyio.fail_after(20):
                 beat = await storage.jobs.heartbeat(
                     lease, [held(locked, "w1"), held(other, "w2")], LEASE
                 )
@@ -140,10 +140,10 @@ async def test_an_open_transaction_of_a_caller_starves_no_beat(url: str) -> None
             clock.advance(10 * SECOND)
             # The beat was noted beside the row: no reaper revives the claim, and no call waits.
             assert await storage.jobs.stale_claims(LEASE, 10) == []
-            with anyio.fail_after(5):
+            with anyio.fail_after(20):
                 revived = await storage.jobs.revive([Revival(locked.claim, crashed())], LEASE)
             assert revived == [False]
-            with anyio.fail_after(5):
+            with anyio.fail_after(20):
                 assert await storage.jobs.finalize([Finalization(other.claim, done())]) == [True]
         beat = await storage.jobs.heartbeat(lease, [held(locked, "w1")], LEASE)
         assert beat.claims[locked.claim] is ClaimState.HELD
@@ -185,7 +185,7 @@ async def test_claims_pass_by_what_a_caller_has_locked(storage: Storage, url: st
     second = await enqueue_one(storage)
     async with raw(url) as connection, connection.transaction():
         await connection.execute("SELECT 1 FROM forge_jobs WHERE id = $1 FOR UPDATE", first)
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             claimed = await claim(storage, lease, limit=2)
         assert [each.claim.job_id for each in claimed] == [second]
     assert (await claim_one(storage, lease)).claim.job_id == first

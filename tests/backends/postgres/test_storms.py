@@ -34,7 +34,7 @@ from tests.support.factories import (
 from tests.support.postgres import deadlocks, raw, with_options
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.anyio
 
 SEED = 20
 

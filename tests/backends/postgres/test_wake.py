@@ -96,7 +96,7 @@ async def test_any_number_of_topics_and_any_name_fits(storage: Storage) -> None:
     names = [f"{smile}{n}" for n in range(40)]
     await storage.jobs.enqueue([new_job(queue=name) for name in names])
     woken: set[str] = set()
-    with anyio.fail_after(10):
+    with anyio.fail_after(20):
         while len(woken) < len(names):
             woken |= (await storage.jobs.wait_for_work(frozenset(names), LONG)).queues
 
@@ -138,7 +138,7 @@ async def test_a_listener_that_is_lost_is_replaced_by_polling_and_comes_back(
     await quiet(storage)
     assert listens(storage)
     await end_the_listener(url)
-    with anyio.fail_after(10):
+    with anyio.fail_after(20):
         wake = await storage.jobs.wait_for_work(MINE, LONG)
     assert wake == Wake(queues=MINE, handover=True, beat=True, fleet=True)
     assert storage.health() == StoreHealth(wakes=False, silences=1)
@@ -175,7 +175,7 @@ async def test_a_silent_connection_is_noticed_by_its_own_ping(
         await wait_until(lambda: not listens(storage), description="the silence is noticed")
         await quiet_for_polling(storage)
         await enqueue_one(storage)
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             assert (await storage.jobs.wait_for_work(MINE, LONG)).queues == MINE
     await wait_until(lambda: listens(storage), description="it listens again")
 
@@ -188,7 +188,7 @@ async def test_without_listening_waiters_poll(url: str) -> None:
     async with await open_storage(with_options(url, wake="poll")) as storage:
         first = await storage.jobs.wait_for_work(MINE, SHORT)
         assert first == Wake()
-        with anyio.fail_after(5):
+        with anyio.fail_after(20):
             wake = await storage.jobs.wait_for_work(MINE, LONG)
         assert wake == Wake(queues=MINE, handover=True)
         assert not listens(storage)

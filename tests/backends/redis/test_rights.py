@@ -78,7 +78,7 @@ async def everything(url: str) -> None:
             outcome = await handle.enqueue(EnqueueRequest("works", unique_key="k", tags=("t",)))
             child = new_job(kind="works", after=(After(outcome.job_id),))
             await storage.jobs.enqueue([child])
-            assert await handle.result(outcome.job_id, timeout=20) == 7
+            assert await handle.result(outcome.job_id, timeout=50) == 7
             assert (await ended(storage, child.id)).status is JobStatus.DONE
             failed = await handle.enqueue(EnqueueRequest("fails"))
             assert (await ended(storage, failed.job_id)).status is JobStatus.DEAD

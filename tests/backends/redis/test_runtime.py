@@ -169,7 +169,7 @@ async def test_a_pod_started_before_its_server_waits_for_it(
             async def run() -> None:
                 async with a_runtime(storage, handlers).start() as handle:
                     outcome = await handle.enqueue(EnqueueRequest("works", {"number": 7}))
-                    assert await handle.result(outcome.job_id, timeout=30) == 7
+                    assert await handle.result(outcome.job_id, timeout=50) == 7
 
             group.start_soon(run)
             await anyio.to_thread.run_sync(server.start)

@@ -96,7 +96,7 @@ async def test_a_log_that_blocks_holds_up_no_call(
     log = BlockingHandler(lambda record: "held the write lock" in record.getMessage())
     async with opened(tmp_path / "jobs.db") as storage:
         with added(log), closing(hold_write_lock(tmp_path / "jobs.db")) as rival:
-            with anyio.fail_after(10):
+            with anyio.fail_after(20):
                 async with anyio.create_task_group() as group:
                     group.start_soon(storage.jobs.enqueue, [new_job()])
                     await wait_until(log.blocks.is_set, description="the wait is reported")

@@ -65,8 +65,8 @@ async def test_a_handler_that_enqueues_while_the_file_is_locked_is_only_kept_wai
                 lambda: "has held the write lock" in caplog.text, description="writers wait"
             )
             rival.execute("ROLLBACK")
-        child_id = await handle.result(outcome.job_id, timeout=20)
-        assert await handle.result(child_id, timeout=20) == "ran"
+        child_id = await handle.result(outcome.job_id, timeout=50)
+        assert await handle.result(child_id, timeout=50) == "ran"
         job = await ended(storage, outcome.job_id)
         assert (job.attempt, job.cause, job.errors) == (1, Cause.SUCCEEDED, ())
         assert handle.health().lost_claims == 0

@@ -155,7 +155,7 @@ async def test_a_wait_ends_in_time_though_a_lock_keeps_the_writer_busy(
             await wait_until(
                 lambda: database._writer.is_busy, description="the writer waits for the lock"
             )
-            with anyio.fail_after(10):
+            with anyio.fail_after(20):
                 assert not await storage.jobs.wait_for_work(QUEUES, SHORT)
             connection.execute("ROLLBACK")
     assert (await storage.jobs.wait_for_work(QUEUES, LONG)).queues == QUEUES
