@@ -4,6 +4,8 @@ import gc
 import os
 import zlib
 from collections.abc import Generator, Iterator
+from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +104,26 @@ _ONLY_SERVERS_HAVE = (
 )
 """Fleets of real processes that are tried on Redis every day. The others run on SQLite then, and
 on all stores by ``make test-all``."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
+    """Import a share of the test modules in each worker of xdist before all collect all of them.
+
+    Of a new tree, pytest rewrites the assertions of each module and keeps the result in a file.
+    Workers that collect in step would all rewrite all modules.
+    """
+    share: dict[str, Any] | None = getattr(session.config, "workerinput", None)
+    if share is None:
+        return
+    folders = [Path(each) for each in session.config.args if Path(each).is_dir()]
+    files = sorted({file for folder in folders for file in folder.rglob("test_*.py")})
+    number, count = int(share["workerid"].removeprefix("gw")), share["workercount"]
+    for file in files[number::count]:
+        relative = file.resolve().relative_to(session.config.rootpath).with_suffix("")
+        # The collection reports an import that fails.
+        with suppress(Exception):
+            import_module(".".join(relative.parts))
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -108,7 +108,7 @@ async def test_the_commands_of_the_other_files_run(first: str, then: str, tmp_pa
 
 
 async def _runs(first: str, then: str, backend: str, folder: Path) -> None:
-    # Each of several processes has a port of its own.
+    # Two processes need two ports.
     with free_ports(2) as port:
         await _runs_on(port, first, then, await backends.url_of(backend, folder), folder)
     await backends.forget(backend, folder)

@@ -33,11 +33,11 @@ async def wait_until(
 ) -> Any:
     """Poll ``predicate`` until it gives something true, and return that.
 
-        :param predicate: a plain or an async function without parameters
-            :param description: the awaited condition, completes "still waiting until"
-        :param timeout: seconds, those of :func:`be_patient` when left out
-        :raises AssertionError: the condition did not become true in time
-        """
+    :param predicate: a plain or an async function without parameters
+    :param description: the awaited condition, completes "still waiting until"
+    :param timeout: seconds, those of :func:`be_patient` when left out
+    :raises AssertionError: the condition did not become true in time
+    """
     timeout = timeout or _patience[0]
     with anyio.move_on_after(timeout):
         while True:
