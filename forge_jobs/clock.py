@@ -6,7 +6,9 @@ Two readings, never mixed: wall time says *when* (it may step), elapsed time say
 """
 
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Protocol
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -40,23 +42,60 @@ class Clock(Protocol):
         ...
 
 
+def _elapsed() -> Callable[[], float]:
+    # CLOCK_MONOTONIC stops while Linux sleeps, and a lease does not. CLOCK_BOOTTIME goes on.
+    # Elsewhere (macOS) the monotonic clock already includes suspend or nothing better exists.
+    if hasattr(time, "CLOCK_BOOTTIME"):
+        return partial(time.clock_gettime, time.CLOCK_BOOTTIME)
+    return time.monotonic  # pragma: no cover - not reached on Linux, where CI runs
+
+
 class SystemClock:
     """The machine's own clocks."""
 
     def time_us(self) -> int:
         return time.time_ns() // 1000
 
-    # CLOCK_MONOTONIC stops while Linux sleeps, and a lease does not. CLOCK_BOOTTIME goes on.
-    # Elsewhere (macOS) the monotonic clock already includes suspend or nothing better exists.
-    if hasattr(time, "CLOCK_BOOTTIME"):
+    elapsed = staticmethod(_elapsed())
+    """Without a Python function, because each job reads the clock a dozen times."""
 
-        def elapsed(self) -> float:
-            return time.clock_gettime(time.CLOCK_BOOTTIME)
 
-    else:  # pragma: no cover - not reached on Linux, where CI runs
+class StoreTime:
+    """A clock that shows the store's time by the readings of beats. See :class:`Clock`.
 
-        def elapsed(self) -> float:
-            return time.monotonic()
+    Before the first reading the time of this process is shown. The store read its clock at some
+    instant between question and answer, which bounds the difference to the steady clock of this
+    process. Readings that agree narrow the bounds. A reading that disagrees replaces them, because
+    a clock has been set or has drifted. May be read from any thread.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._bounds: tuple[float, float] | None = None
+
+    def learn(self, now: datetime, asked_at: float, answered_at: float) -> None:
+        """Take note of a reading.
+
+        :param asked_at: ``Clock.elapsed`` before the question, as ``answered_at`` after the answer
+        """
+        shown = to_us(now) / 1_000_000
+        least, greatest = shown - answered_at, shown - asked_at
+        if self._bounds is not None:
+            narrowed = max(least, self._bounds[0]), min(greatest, self._bounds[1])
+            if narrowed[0] <= narrowed[1]:
+                least, greatest = narrowed
+        self._bounds = least, greatest
+
+    def time_us(self) -> int:
+        """Return the store's time in microseconds since the epoch."""
+        bounds = self._bounds
+        if bounds is None:
+            return self._clock.time_us()
+        return round((self._clock.elapsed() + (bounds[0] + bounds[1]) / 2) * 1_000_000)
+
+    def elapsed(self) -> float:
+        """Return the steady clock of this process."""
+        return self._clock.elapsed()
 
 
 class ManualClock:

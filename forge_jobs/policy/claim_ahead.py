@@ -86,6 +86,8 @@ class Appetite:
     """
 
     def __init__(self) -> None:
+        self.max_bytes = CLAIM_BYTES
+        """How many bytes the payloads of the jobs may have."""
         self._halvings = self._careful_from = self._full_answers = 0
         self._is_failing = False
 
@@ -93,17 +95,13 @@ class Appetite:
         """How many of the ``wanted`` jobs to ask for, at least one."""
         return max(1, wanted >> self._halvings)
 
-    @property
-    def max_bytes(self) -> int:
-        """How many bytes their payloads may have."""
-        return CLAIM_BYTES >> self._halvings
-
     def unanswered(self) -> None:
         """Count a call that got no answer."""
         if not self._is_failing:
             self._careful_from = self._halvings + 1
         self._is_failing, self._full_answers = True, 0
         self._halvings = min(self._halvings + 1, _MOST_HALVINGS)
+        self.max_bytes = CLAIM_BYTES >> self._halvings
 
     def answered(self, claimed: Sequence[ClaimedJob], demand: Demand) -> None:
         """Count an answer to ``demand``."""
@@ -113,6 +111,7 @@ class Appetite:
         self._full_answers += 1
         if self._halvings > self._careful_from or self._full_answers >= _CAREFUL_ANSWERS:
             self._halvings -= 1
+            self.max_bytes = CLAIM_BYTES >> self._halvings
             self._full_answers = 0
 
 

@@ -12,7 +12,7 @@ _REFUSED = "lanes_refused.py::test_"
 APART_BUGS: tuple[Bug, ...] = (
     in_runtime(
         "apart: an end whose row is locked counts as refused",
-        "queue/outgoing",
+        "queue/outbox",
         "            if answer is None:\n"
         "                self._aside.take(self, [item], None)\n"
         "                continue\n",
@@ -21,14 +21,14 @@ APART_BUGS: tuple[Bug, ...] = (
     ),
     in_runtime(
         "apart: an end that is refused alone is dropped",
-        "queue/outgoing",
+        "queue/outbox",
         "                self._aside.take(self, [item], why)\n",
-        "                self._let_go([self.claim_of(item)])\n",
+        "                self._outbox.let_go([self.claim_of(item)])\n",
         _KEPT,
     ),
     in_runtime(
         "apart: an end that is refused alone stays in everybody's way",
-        "queue/outgoing",
+        "queue/outbox",
         "                del self.waiting[id(item)]\n                self._aside",
         "                break\n                self._aside",
         _KEPT,
@@ -44,21 +44,21 @@ APART_BUGS: tuple[Bug, ...] = (
     ),
     in_runtime(
         "apart: an error that is of no value condemns an end",
-        "queue/outgoing",
+        "queue/outbox",
         "        if not isinstance(error, OF_VALUES):\n            refused",
         "        if not isinstance(error, Exception):\n            refused",
         _KEPT,
     ),
     in_runtime(
         "apart: what is refused to all is set aside one by one",
-        "queue/outgoing",
+        "queue/outbox",
         "            if not await works():\n                raise error\n",
         "",
         _OF_ALL,
     ),
     in_runtime(
         "apart: what is refused to all is searched to its end",
-        "queue/outgoing",
+        "queue/outbox",
         "            takes = any([await self._try([items[n]], refused) for n in tried])\n",
         "            tried = range(len(items))\n"
         "            takes = any([await self._try([item], refused) for item in items])\n",
@@ -66,23 +66,23 @@ APART_BUGS: tuple[Bug, ...] = (
     ),
     in_runtime(
         "apart: beats that are answered raise no doubt about the ends",
-        "queue/exchange",
-        "            self._doubts = self.failures >= _DOUBTS_AFTER\n",
+        "queue/loop",
+        "            self.outbox.doubts = self.failures >= _DOUBTS_AFTER\n",
         "",
         f"{_APART}an_end_that_alone_gets_no_answer_while_beats_do_is_set_aside",
     ),
     in_runtime(
         "apart: jobs start however many ends are set aside",
-        "queue/exchange",
+        "queue/outbox",
         " or self.aside.count >= BACKLOG",
         "",
         f"{_APART}no_more_jobs_start_when_too_many_ends_are_set_aside",
     ),
     in_runtime(
         "apart: a stop does not tell of it",
-        "queue/exchange",
-        "*self._releases.claims(), *self.aside.claims()]",
-        "*self._releases.claims()]",
+        "queue/outbox",
+        "*self.releases.claims(), *self.aside.claims()]",
+        "*self.releases.claims()]",
         f"{_APART}a_stop_says_which_ends_were_set_aside",
     ),
     in_runtime(

@@ -29,7 +29,13 @@ CLAIM_BUGS = (
     Bug(
         "claims: a call without an answer is repeated as it was",
         ("tests/unit/test_policy_appetite.py",),
-        (Edit("forge_jobs/policy/claim_ahead.py", "CLAIM_BYTES >> self._halvings", "CLAIM_BYTES"),),
+        (
+            Edit(
+                "forge_jobs/policy/claim_ahead.py",
+                "_MOST_HALVINGS)\n        self.max_bytes = CLAIM_BYTES >> self._halvings\n",
+                "_MOST_HALVINGS)\n",
+            ),
+        ),
     ),
     Bug(
         "claims: an empty answer lets the next call ask for more",

@@ -112,19 +112,19 @@ HEARTBEAT = [
         "woken = self._is_awake",
         f"{_ALONE}a_ring_before_the_wait_is_not_lost_and_counts_once",
     ),
-    in_runtime(
+    _other(
         "store time: a slow answer widens what is known",
-        "shared/store_time",
+        "clock",
         "                least, greatest = narrowed\n",
         "                pass\n",
-        "store_time.py::TestStoreTime::test_a_slow_answer_spoils_nothing",
+        "runtime/test_store_time.py::TestStoreTime::test_a_slow_answer_spoils_nothing",
     ),
-    in_runtime(
+    _other(
         "store time: a step is not followed",
-        "shared/store_time",
+        "clock",
         "            if narrowed[0] <= narrowed[1]:\n                least, greatest = narrowed\n",
         "            least, greatest = narrowed\n",
-        "store_time.py::TestStoreTime::test_it_follows_a_step",
+        "runtime/test_store_time.py::TestStoreTime::test_it_follows_a_step",
     ),
 ]
 
@@ -297,7 +297,7 @@ STOPS = [
     in_runtime(
         "stop: a job is given away while its thread goes on",
         "pod/stopping",
-        "            self._deferred_ends.begin(pod.supervisors)\n",
+        "            self._deferred_ends.begin(queue.outbox for queue in pod.queues.values())\n",
         "            pass\n",
         "stopping_with_threads.py::test_the_claim_of_what_goes_on_is_released_by_the_last_call",
     ),
@@ -311,7 +311,7 @@ STOPS = [
     in_runtime(
         "stop: the lanes are not waited for",
         "pod/stopping",
-        "        await self._lanes_end()\n",
+        "        await self._queues_end()\n",
         "",
         f"{RULES}a_stop_tells_the_store_of_an_end_before_the_pod_leaves",
     ),

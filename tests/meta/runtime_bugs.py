@@ -11,34 +11,34 @@ def in_runtime(name: str, module: str, old: str, new: str, *tests: str) -> Bug:
     return Bug(name, tuple(f"tests/runtime/test_{test}" for test in tests), (edit,))
 
 
-_SUPERVISOR = "supervisor.py::test_"
+_QUEUES = "queue_loops.py::test_"
 _STOPPING = "stopping_a_handler.py::test_"
 
 FAR_STORES = [
     in_runtime(
         "far store: one trip is held ahead",
-        "queue/supervisor",
+        "queue/pool",
         "            horizon = self._trip.horizon(horizon)\n",
         "            horizon = max(horizon, self._trip.horizon(horizon) / 2)\n",
         "far_stores.py::test_it_is_no_more_than_two_trips_of_work",
     ),
     in_runtime(
         "far store: the trip is not covered",
-        "queue/supervisor",
-        "        self._trip.record(services.clock.elapsed() - asked_at)\n",
+        "queue/pool",
+        "        self._trip.record(now - asked_at)\n",
         "",
         "far_stores.py::test_what_is_held_ahead_covers_the_trip",
     ),
     in_runtime(
         "far store: a trip is held ahead where a claim brings all",
-        "queue/supervisor",
+        "queue/pool",
         "if self._has_backlog or to_keep:",
         "if True:",
         "far_stores.py::test_an_idle_pod_gets_what_comes_to_an_empty_queue",
     ),
     in_runtime(
         "far store: what covers the trip is given back at once",
-        "queue/supervisor",
+        "queue/pool",
         "self._ahead_limit(0, to_keep=True)",
         "self._ahead_limit(0)",
         "far_stores.py::test_what_is_held_when_a_backlog_ends_is_run_here",
@@ -48,43 +48,43 @@ FAR_STORES = [
 GRANTS = [
     in_runtime(
         "grants: an older beat raises a lowered one",
-        "queue/supervisor",
-        "if self._must_lower or sent_at <= self._grant_known_at:",
-        "if self._must_lower:",
+        "queue/pool",
+        "if self._outbox.lower_to is not None or sent_at <= self._grant_known_at:",
+        "if self._outbox.lower_to is not None:",
         f"{RULES}a_beat_from_before_a_grant_was_lowered_does_not_raise_it",
     ),
     in_runtime(
         "grants: when the store knew the lower one is forgotten",
-        "queue/supervisor",
-        "        self._must_lower = False\n"
+        "queue/pool",
+        "            self._outbox.lower_to = None\n"
         "        self._grant_known_at = self._services.clock.elapsed()\n",
-        "        self._must_lower = False\n",
+        "            self._outbox.lower_to = None\n",
         f"{RULES}a_beat_from_before_a_grant_was_lowered_does_not_raise_it",
     ),
     in_runtime(
         "grants: one that is being lowered is raised",
-        "queue/supervisor",
-        "if self._must_lower or sent_at <= self._grant_known_at:",
+        "queue/pool",
+        "if self._outbox.lower_to is not None or sent_at <= self._grant_known_at:",
         "if sent_at <= self._grant_known_at:",
         f"{RULES}a_grant_that_is_being_lowered_is_raised_by_no_beat",
     ),
     in_runtime(
         "grants: given back while handlers run in it",
-        "queue/supervisor",
+        "queue/pool",
         "still_needed = max(desired, self.running)",
         "still_needed = desired",
         f"{RULES}a_grant_is_given_back_when_its_handler_has_ended_and_not_before",
     ),
     in_runtime(
         "grants: kept by a pod whose lease ran out",
-        "queue/supervisor",
-        "        self.grant = 0\n        self._must_lower = False\n",
-        "        self._must_lower = False\n",
+        "queue/pool",
+        "        self.grant = 0\n        self._outbox.lower_to = None\n",
+        "        self._outbox.lower_to = None\n",
         f"{RULES}a_grant_is_void_with_its_lease",
     ),
     in_runtime(
         "held: claims whose end or release is stored stay on the list",
-        "queue/outgoing",
+        "queue/outbox",
         "        self._services.held.remove(self.claims_of(items))\n",
         "",
         f"{RULES}claims_given_back_are_no_longer_held",
@@ -92,17 +92,19 @@ GRANTS = [
     ),
     in_runtime(
         "held: a claim is let go before the store has its end",
-        "queue/supervisor",
-        "        self.store_end(Finalization(job.claim, transition))\n        tell",
-        "        self.store_end(Finalization(job.claim, transition))\n"
-        "        services.held.remove([job.claim])\n        tell",
+        "queue/pool",
+        "        self._outbox.end(Finalization(job.claim, transition))\n"
+        "        tell(job, end, transition, seconds",
+        "        self._outbox.end(Finalization(job.claim, transition))\n"
+        "        services.held.remove([job.claim])\n"
+        "        tell(job, end, transition, seconds",
         f"{RULES}a_claim_is_held_from_its_arrival_until_the_store_has_its_end",
     ),
     in_runtime(
         "held: claims are not listed when they arrive",
-        "queue/supervisor",
-        "        services.held.add(job.claim for job in claimed)\n",
-        "",
+        "queue/pool",
+        "            services.held.add([job.claim for job in claimed])\n",
+        "            pass\n",
         f"{RULES}a_claim_is_held_from_its_arrival_until_the_store_has_its_end",
     ),
     in_runtime(
@@ -116,105 +118,106 @@ GRANTS = [
 
 SUPERVISOR = [
     in_runtime(
-        "supervisor: a hint that comes during a claim is forgotten",
-        "queue/supervisor",
+        "pool: a hint that comes during a claim is forgotten",
+        "queue/pool",
         "        self._ahead.extend(claimed)\n        if demand.limit:",
         "        self._ahead.extend(claimed)\n        self._may_have_work = False\n"
         "        if demand.limit:",
         "wakeups.py::test_a_hint_that_comes_during_a_claim_is_not_lost",
     ),
     in_runtime(
-        "supervisor: a claim without an answer is not repeated",
-        "queue/supervisor",
+        "pool: a claim without an answer is not repeated",
+        "queue/pool",
         "            self._may_have_work = True\n            self._appetite.unanswered()",
         "            self._appetite.unanswered()",
-        f"{_SUPERVISOR}a_claim_that_the_store_did_not_answer_is_asked_for_again",
+        f"{_QUEUES}a_claim_that_the_store_did_not_answer_is_asked_for_again",
     ),
     in_runtime(
-        "supervisor: claims of a lease that ran out are started",
-        "queue/supervisor",
-        "if services.claims_lapsed(asked_at, lease):",
+        "pool: claims of a lease that ran out are started",
+        "queue/pool",
+        "if now - asked_at >= services.claims_last or lease != services.lease:",
         "if False:",
-        f"{_SUPERVISOR}claims_of_a_lease_that_ran_out_meanwhile_are_given_back",
+        f"{_QUEUES}claims_of_a_lease_that_ran_out_meanwhile_are_given_back",
     ),
     in_runtime(
-        "supervisor: the fence is waited for and not asked",
-        "queue/supervisor",
+        "pool: the fence is waited for and not asked",
+        "queue/pool",
         "return now >= self._cooling_until and not self._services.fence.must_stop(now, self.queue)",
         "return now >= self._cooling_until",
         f"{RULES}a_pod_past_its_fence_accepts_nothing_before_it_is_told",
     ),
     in_runtime(
-        "supervisor: a paused queue goes on with what it holds",
-        "queue/supervisor",
+        "pool: a paused queue goes on with what it holds",
+        "queue/pool",
         "        if self.state is None or self.state.paused:\n            return False\n",
         "        if self.state is None:\n            return False\n",
         f"{_STOPPING}a_pause_lets_running_jobs_finish_and_gives_claims_back",
     ),
     in_runtime(
-        "supervisor: a queue is not looked at after its pause",
-        "queue/supervisor",
+        "pool: a queue is not looked at after its pause",
+        "queue/pool",
         "passed = self._look_at is not None and self._look_at <= self._services.loop.time()",
         "passed = False",
-        f"{_SUPERVISOR}a_queue_that_goes_on_after_a_pause_is_looked_at",
+        f"{_QUEUES}a_queue_that_goes_on_after_a_pause_is_looked_at",
     ),
     in_runtime(
-        "supervisor: when a cool-down ended is forgotten",
-        "queue/supervisor",
+        "pool: when a cool-down ended is forgotten",
+        "queue/pool",
         "else min(self._cooling_until, sent_at)",
         'else float("-inf")',
         f"{RULES}an_empty_claim_is_repeated_a_moment_after_a_cool_down_and_not_later",
     ),
     in_runtime(
-        "supervisor: a throttled queue goes on until the next beat",
-        "queue/supervisor",
+        "pool: a throttled queue goes on until the next beat",
+        "queue/pool",
         "            self._cooling_until = max(self._cooling_until, until)\n",
         "            pass\n",
-        f"{_SUPERVISOR}a_worker_whose_handler_was_throttled_does_not_go_on",
+        f"{_QUEUES}a_worker_whose_handler_was_throttled_does_not_go_on",
     ),
     in_runtime(
-        "supervisor: claims ahead are kept however many they have become",
-        "queue/supervisor",
+        "pool: claims ahead are kept however many they have become",
+        "queue/pool",
         "if held > 2 * keep:",
         "if not keep and held:",
-        f"{_SUPERVISOR}claims_held_ahead_are_given_back_when_they_are_twice_too_many",
+        f"{_QUEUES}claims_held_ahead_are_given_back_when_they_are_twice_too_many",
     ),
     in_runtime(
-        "supervisor: each end asks for one more claim ahead",
-        "queue/supervisor",
+        "pool: each end asks for one more claim ahead",
+        "queue/pool",
         "if limit <= 0 or (limit < len(self._ahead) and not piggyback):",
         "if limit <= 0:",
-        f"{_SUPERVISOR}while_half_of_what_is_held_ahead_is_left_no_call_is_made_for_more",
+        f"{_QUEUES}while_half_of_what_is_held_ahead_is_left_no_call_is_made_for_more",
     ),
     in_runtime(
-        "supervisor: a worker without a slot goes on",
-        "queue/supervisor",
-        "or self.lane.is_full or len(self._workers) > self._desired:",
-        "or self.lane.is_full:",
-        f"{_SUPERVISOR}a_worker_whose_slot_was_taken_back_does_not_go_on",
+        "pool: a worker without a slot goes on",
+        "queue/pool",
+        "or self._outbox.is_full or len(self._workers) > self._desired:",
+        "or self._outbox.is_full:",
+        f"{_QUEUES}a_worker_whose_slot_was_taken_back_does_not_go_on",
     ),
     in_runtime(
-        "supervisor: a worker goes on with a job that is to be cancelled",
-        "queue/supervisor",
+        "pool: a worker goes on with a job that is to be cancelled",
+        "queue/pool",
         "if job.cancel_requested or job.kind not in self._services.kinds or not",
         "if job.kind not in self._services.kinds or not",
-        f"{_SUPERVISOR}a_job_to_be_cancelled_is_not_what_a_worker_goes_on_with",
+        f"{_QUEUES}a_job_to_be_cancelled_is_not_what_a_worker_goes_on_with",
     ),
     in_runtime(
-        "supervisor: a pod that drains keeps what it holds ahead",
-        "queue/supervisor",
-        "if self._draining or self._fenced or self.lane.is_cut_off:\n            return False\n"
+        "pool: a pod that drains keeps what it holds ahead",
+        "queue/pool",
+        "if self._draining or self._fenced or self._outbox.is_cut_off:\n            return False\n"
         "        if self.state is None",
-        "if self._fenced or self.lane.is_cut_off:\n            return False\n"
+        "if self._fenced or self._outbox.is_cut_off:\n            return False\n"
         "        if self.state is None",
         f"{RULES}a_drain_gives_back_what_is_held_ahead_at_once",
     ),
     in_runtime(
-        "supervisor: what was hinted at during a fence is not looked at",
-        "queue/supervisor",
-        "        if self._may_have_work and self.accepts:\n            self.lane.wakeup.wake()\n",
+        "pool: what was hinted at during a fence is not looked at",
+        "queue/pool",
+        "        if self._may_have_work and self.accepts(self._services.clock.elapsed()):\n"
+        "            self._outbox.wakeup.wake()\n",
         "        pass\n",
-        f"{_SUPERVISOR}work_that_was_hinted_at_during_a_fence_is_claimed_after_it",
+        f"{_QUEUES}work_that_was_hinted_at_during_a_fence_is_claimed_after_it",
     ),
     in_runtime(
         "capacity: each queue may use the whole of it",
@@ -231,76 +234,77 @@ _TROUBLE = "stopping_in_trouble.py::test_"
 EXCHANGE = [
     in_runtime(
         "exchange: ends of a call without an answer are dropped",
-        "queue/exchange",
-        "            if not ends or self._is_of_all(error):\n                raise\n",
-        "            if not ends or self._is_of_all(error):\n"
-        "                self._ends.waiting.clear()\n                raise\n",
+        "queue/loop",
+        "            if not ends or outbox.is_of_all(error):\n                raise\n",
+        "            if not ends or outbox.is_of_all(error):\n"
+        "                outbox.ends.waiting.clear()\n                raise\n",
         f"{_OUTAGES}an_end_that_cannot_be_stored_is_kept_until_the_store_is_back",
     ),
     in_runtime(
         "exchange: a guilty end takes its neighbours with it",
-        "queue/outgoing",
+        "queue/outbox",
         "                    parts += _halves(part)\n",
-        "                    self._let_go(map(self.claim_of, part))\n"
+        "                    self._outbox.let_go(map(self.claim_of, part))\n"
         "                    for item in part:\n"
         "                        del self.waiting[id(item)]\n",
         f"{RULES}of_ends_that_are_refused_together_only_the_guilty_is_lost",
     ),
     in_runtime(
         "exchange: a guilty end is not stored without its texts",
-        "queue/outgoing",
+        "queue/outbox",
         "return None if bare == item else bare",
         "return None",
         f"{_OUTAGES}an_end_that_the_store_refuses_is_stored_without_its_texts",
     ),
     in_runtime(
         "exchange: results of any size travel together",
-        "queue/outgoing",
+        "queue/outbox",
         "        if sum(sizes) > BATCH_BYTES:\n",
         "        if False:\n",
-        f"{_SUPERVISOR}ends_with_large_results_travel_in_several_calls",
+        f"{_QUEUES}ends_with_large_results_travel_in_several_calls",
     ),
     in_runtime(
         "exchange: jobs are started however many ends wait",
-        "queue/exchange",
-        "return len(self._ends.waiting) >= BACKLOG or ",
+        "queue/outbox",
+        "return len(self.ends.waiting) >= BACKLOG or ",
         "return ",
-        f"{_SUPERVISOR}a_worker_does_not_go_on_while_too_many_ends_wait",
+        f"{_QUEUES}a_worker_does_not_go_on_while_too_many_ends_wait",
     ),
     in_runtime(
         "exchange: closing leaves ends behind",
-        "queue/exchange",
+        "queue/loop",
         "while not self._gave_up and not (self._closing and self.is_idle):",
         "while not self._gave_up and not self._closing:",
         f"{_TROUBLE}an_outage_that_ends_within_the_grace_leaves_nothing_behind",
     ),
     in_runtime(
         "exchange: a closed storage keeps its claims beaten for",
-        "queue/exchange",
-        "        self._let_go(self.waiting_claims())\n",
+        "queue/outbox",
+        "        self.let_go(self.claims())\n",
         "",
         f"{RULES}an_end_that_meets_a_closed_storage_is_beaten_for_no_longer",
     ),
     in_runtime(
         "exchange: the end of a job asks for no further one",
-        "queue/exchange",
-        "demand = self._desk.demand(piggyback=bool(ends))",
-        "demand = self._desk.demand(piggyback=False)",
+        "queue/loop",
+        "demand = pool.demand(piggyback=bool(ends))",
+        "demand = pool.demand(piggyback=False)",
         f"{RULES}the_call_that_brings_an_end_asks_for_the_next_claim",
     ),
     in_runtime(
         "beats: a claim on its way is given back",
         "heartbeat/receiver",
         "            if carrier is None:\n"
-        "                seen[claim] = lane.calls_begun if lane.in_flight else 0\n            elif",
+        "                seen[claim] = queue.calls_begun if queue.asked_at is not None else 0\n"
+        "            elif",
         "            if",
         f"{_OUTAGES}claims_on_their_way_are_not_given_back",
     ),
     in_runtime(
         "beats: a claim whose end no store takes is given back",
         "heartbeat/receiver",
-        "if supervisor is None or claim in services.held or claim in services.given_up:",
-        "if supervisor is None or claim in services.held:",
+        "if queue is None or claim in services.held or claim in services.given_up:",
+        "if queue is None or claim in services.held:",
         "ends_that_fail.py::"
         "test_a_job_whose_end_no_store_takes_is_a_crash_and_runs_no_more_than_that",
     ),
@@ -315,7 +319,7 @@ EXCHANGE = [
     in_runtime(
         "beats: handlers outlive the slots that they ran in",
         "heartbeat/receiver",
-        "            self._fence(self._supervisors, True)\n            self._void_grants(",
+        "            self._fence(self._queues, True)\n            self._void_grants(",
         "            self._void_grants(",
         "lapsed_lease.py::test_handlers_end_with_the_slots_they_ran_in_and_their_jobs_lose_nothing",
     ),

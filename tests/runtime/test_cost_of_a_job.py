@@ -22,7 +22,7 @@ from forge_jobs.model.jobs import Claim, ClaimedJob
 from forge_jobs.model.processes import PodLease
 from forge_jobs.model.transitions import Demand, Exchange, Finalization
 from forge_jobs.storage.protocols import Storage
-from tests.runtime.test_supervisor import bench
+from tests.runtime.test_queue_loops import bench
 from tests.support.backends import BACKENDS
 from tests.support.factories import a_claimed_job
 from tests.support.faulty import Faults, faulty

@@ -18,9 +18,9 @@ from forge_jobs.model.queues import QueueSettings, QueueState
 from forge_jobs.model.transitions import Demand, Exchange, Finalization
 from forge_jobs.policy.liveness import Fence
 from forge_jobs.runtime.queue.execution import Context
+from forge_jobs.runtime.queue.loop import QueueLoop
 from forge_jobs.runtime.queue.run import Run
 from forge_jobs.runtime.queue.services import PodServices
-from forge_jobs.runtime.queue.supervisor import Supervisor
 from forge_jobs.runtime.shared.events import EventBuffer
 from forge_jobs.runtime.shared.latencies import LatencyRecorder
 from forge_jobs.runtime.shared.rate_limits import RateLimiter
@@ -84,7 +84,7 @@ def _no_context(_: Run) -> Context:
 
 
 class FarPod:
-    """A pod's supervisor of the queue, with a grant for all workers."""
+    """A pod's loop of the queue, with a grant for all its workers."""
 
     def __init__(self, store: FarQueue, lasts: Lasts, workers: int = WORKERS) -> None:
         handlers = HandlerRegistry()
@@ -111,8 +111,9 @@ class FarPod:
             job_context=_no_context,
             rng=random.Random(1),
         )
-        self.supervisor = Supervisor(QUEUE, services)
-        self._lane = asyncio.ensure_future(self.supervisor.lane.run())
+        self.loop = QueueLoop(QUEUE, services)
+        self.pool = self.loop.pool
+        self._running = asyncio.ensure_future(self.loop.run())
         self._slots = Slots(workers, workers)
 
     def beat(self) -> None:
@@ -127,15 +128,15 @@ class FarPod:
             cooldown_ended_for=None,
         )
         news = QueueBeat(slots=self._slots, state=state, next_due_in=None)
-        self.supervisor.apply(news, now())
+        self.pool.apply(news, now())
 
     async def stop(self) -> None:
         """Give back what is not started, and let the rest end."""
-        self.supervisor.drain()
-        while self.supervisor.running:
+        self.pool.drain()
+        while self.pool.running:
             await pass_time(TRIP)
-        self.supervisor.lane.close()
-        await self._lane
+        self.loop.close()
+        await self._running
 
 
 def now() -> float:
@@ -183,7 +184,7 @@ def test_it_is_no_more_than_two_trips_of_work() -> None:
         await pass_time(10 * JOB)
         most = 0
         while now() < TIME:
-            most = max(most, pod.supervisor.held_ahead)
+            most = max(most, pod.pool.held_ahead)
             await pass_time(0.01)
         await pod.stop()
         return most
@@ -203,16 +204,16 @@ def test_an_idle_pod_gets_what_comes_to_an_empty_queue() -> None:
         while store.ended < 10 * WORKERS:
             await pass_time(TRIP)
         store.waiting = WORKERS
-        busy.supervisor.hint()
+        busy.pool.hint()
         await pass_time(1.1 * TRIP)
-        assert busy.supervisor.running == WORKERS
+        assert busy.pool.running == WORKERS
         idle.beat()
         await pass_time(1.1 * TRIP)
         store.waiting = WORKERS
         for pod in (busy, idle):
-            pod.supervisor.hint()
+            pod.pool.hint()
         await pass_time(1.1 * TRIP)
-        found = busy.supervisor.held_ahead, idle.supervisor.running
+        found = busy.pool.held_ahead, idle.pool.running
         for pod in (busy, idle):
             await pod.stop()
         return found
@@ -229,7 +230,7 @@ def test_a_stop_gives_back_what_is_held() -> None:
         pod = FarPod(store, steady)
         pod.beat()
         await pass_time(10.3)
-        held = pod.supervisor.held_ahead
+        held = pod.pool.held_ahead
         await pod.stop()
         return jobs, store.waiting + store.ended, held, store.released
 

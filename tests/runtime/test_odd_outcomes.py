@@ -10,7 +10,7 @@ from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.handlers.requests import EnqueueRequest
 from forge_jobs.model.jobs import Cause, JobStatus
 from forge_jobs.runtime.pod.handle import QueueHandle
-from forge_jobs.runtime.queue import supervisor
+from forge_jobs.runtime.queue import pool
 from forge_jobs.storage.protocols import Storage
 from tests.support.runtimes import a_runtime, ended, in_progress, job_because, quick_settings
 from tests.support.waiting import wait_until
@@ -157,7 +157,7 @@ async def test_an_end_that_cannot_be_noted_costs_its_claim_and_no_slot(
     settings = quick_settings(lease=timedelta(seconds=0.6), fence_margin=timedelta(seconds=0.1))
     runtime = a_runtime(storage, speaking(says=Snoozed(3600)), settings=settings)
     async with runtime.start() as handle:
-        monkeypatch.setattr(supervisor, "decide", failing)
+        monkeypatch.setattr(pool, "decide", failing)
         job_id = (await handle.enqueue(EnqueueRequest("says"))).job_id
         await wait_until(lambda: handle.health().lost_claims == 1, description="the claim is lost")
         # A reaper ends the claim, since no beats come.

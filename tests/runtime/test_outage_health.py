@@ -4,7 +4,7 @@ import pytest
 
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.handlers.requests import EnqueueRequest
-from forge_jobs.runtime.queue import exchange
+from forge_jobs.runtime.queue import loop
 from forge_jobs.runtime.runtime import QueueRuntime
 from forge_jobs.storage.protocols import Storage
 from tests.support.faulty import Faults, faulty
@@ -44,7 +44,7 @@ async def test_an_idle_pod_says_that_its_store_is_away_long_before_it_is_fenced(
 async def test_a_queue_whose_call_takes_longer_than_any_may_is_named(
     storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(exchange, "_LONGEST_CALL", 0.2)
+    monkeypatch.setattr(loop, "_LONGEST_CALL", 0.2)
     faults = Faults()
     async with a_runtime(faulty(storage, faults), echo_handlers()).start() as handle:
         await wait_until(lambda: handle.health().able_to_claim, description="it is able to claim")

@@ -17,7 +17,7 @@ from forge_jobs.policy.liveness import Fence
 from forge_jobs.runtime.heartbeat.thread import Heartbeat
 from forge_jobs.runtime.pod.handle import QueueHandle
 from forge_jobs.runtime.pod.stopping import PodStopper
-from forge_jobs.runtime.queue.supervisor import Supervisor
+from forge_jobs.runtime.queue.pool import WorkerPool
 from forge_jobs.runtime.shared.held_claims import HeldClaims
 from forge_jobs.storage.protocols import Storage
 from tests.support.factories import get_job
@@ -209,8 +209,8 @@ async def test_the_heartbeat_gives_the_slots_up_when_the_stop_itself_is_cut_shor
     assert stage.stopped.is_set()
     for loop in handle._pod.loops.all:
         loop.stop()
-    for supervisor in handle._pod.supervisors.values():
-        supervisor.lane.give_up()
+    for queue in handle._pod.queues.values():
+        queue.give_up()
     await handle._pod.client.aclose()
 
 
@@ -218,14 +218,14 @@ async def test_a_lane_that_fails_is_started_again(
     storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failing = [RuntimeError("as planted") for _ in range(2)]
-    right = Supervisor.next_look
+    right = WorkerPool.next_look
 
-    def next_look(self: Supervisor) -> object:
+    def next_look(self: WorkerPool) -> object:
         if failing:
             raise failing.pop()
         return right(self)
 
-    monkeypatch.setattr(Supervisor, "next_look", next_look)
+    monkeypatch.setattr(WorkerPool, "next_look", next_look)
     async with a_runtime(storage, Stage().handlers).start() as handle:
         outcome = await handle.enqueue(EnqueueRequest("works", {}))
         assert await handle.result(outcome.job_id, timeout=50) == "done"
@@ -236,12 +236,12 @@ async def test_a_lane_that_fails_is_started_again(
 async def test_a_part_that_waits_for_its_next_start_is_named(
     storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def next_look(_: Supervisor) -> None:
+    def next_look(_: WorkerPool) -> None:
         raise RuntimeError("as planted")
 
     async with a_runtime(storage, Stage().handlers).start() as handle:
-        monkeypatch.setattr(Supervisor, "next_look", next_look)
-        handle._pod.supervisors[QUEUE].hint()
+        monkeypatch.setattr(WorkerPool, "next_look", next_look)
+        handle._pod.queues[QUEUE].pool.hint()
         await wait_until(
             lambda: any(
                 f"exchange {QUEUE}" in each and "as planted" in each

@@ -23,7 +23,7 @@ from forge_jobs.runtime.passes.reaper import reap_once
 from forge_jobs.runtime.pod.handle import QueueHandle
 from forge_jobs.runtime.queue.run import Run, StopReason
 from forge_jobs.storage.protocols import Storage
-from tests.runtime.test_supervisor import Bench, bench
+from tests.runtime.test_queue_loops import Bench, bench
 from tests.runtime.test_wakeups import RARE, noting_handlers, settled
 from tests.support.backends import BACKENDS
 from tests.support.factories import LEASE, enqueue_one, get_job, register
@@ -58,13 +58,11 @@ async def manual_storage(tmp_path: Path, manual_clock: ManualClock) -> AsyncGene
 
 
 def _tell(it: Bench, *, target: int, grant: int, sent_at: float) -> None:
-    it.supervisor.apply(
-        QueueBeat(slots=Slots(target, grant), state=it.state, next_due_in=None), sent_at
-    )
+    it.pool.apply(QueueBeat(slots=Slots(target, grant), state=it.state, next_due_in=None), sent_at)
 
 
 async def _has_lowered(it: Bench) -> None:
-    await wait_until(lambda: it.supervisor.surplus() is None, description="the store is told")
+    await wait_until(lambda: it.loop.outbox.lower_to is None, description="the store is told")
 
 
 async def test_a_beat_from_before_a_grant_was_lowered_does_not_raise_it(storage: Storage) -> None:
@@ -75,13 +73,13 @@ async def test_a_beat_from_before_a_grant_was_lowered_does_not_raise_it(storage:
         clock.advance(1)
         _tell(it, target=1, grant=2, sent_at=clock.elapsed())
         await _has_lowered(it)
-        assert it.supervisor.grant == 1
+        assert it.pool.grant == 1
 
         clock.advance(1)
         _tell(it, target=2, grant=2, sent_at=early)
-        assert it.supervisor.grant == 1
+        assert it.pool.grant == 1
         _tell(it, target=2, grant=2, sent_at=clock.elapsed())
-        assert it.supervisor.grant == 2
+        assert it.pool.grant == 2
 
 
 async def test_a_grant_that_is_being_lowered_is_raised_by_no_beat(storage: Storage) -> None:
@@ -90,10 +88,10 @@ async def test_a_grant_that_is_being_lowered_is_raised_by_no_beat(storage: Stora
         _tell(it, target=2, grant=2, sent_at=clock.elapsed())
         _tell(it, target=1, grant=2, sent_at=clock.elapsed())
         clock.advance(1)
-        # The lane has had no turn yet: the store does not know of the lower grant.
-        assert it.supervisor.surplus() == 1
+        # The loop has had no turn yet: the store does not know of the lower grant.
+        assert it.loop.outbox.lower_to == 1
         _tell(it, target=2, grant=2, sent_at=clock.elapsed())
-        assert it.supervisor.grant == 1
+        assert it.pool.grant == 1
         await _has_lowered(it)
 
 
@@ -106,9 +104,9 @@ async def test_a_grant_is_given_back_when_its_handler_has_ended_and_not_before(
         it.arrive(jobs)
         await wait_until(lambda: len(it.started) == 2, description="both run")
         _tell(it, target=1, grant=2, sent_at=it.clock.elapsed())
-        assert (it.supervisor.grant, it.supervisor.surplus()) == (2, None)
+        assert (it.pool.grant, it.loop.outbox.lower_to) == (2, None)
         it.doors[0].set()
-        await wait_until(lambda: it.supervisor.grant == 1, description="one has ended")
+        await wait_until(lambda: it.pool.grant == 1, description="one has ended")
 
 
 async def test_a_grant_is_void_with_its_lease(storage: Storage) -> None:
@@ -117,11 +115,11 @@ async def test_a_grant_is_void_with_its_lease(storage: Storage) -> None:
         it.beat(2)
         it.arrive(jobs)
         await wait_until(lambda: it.started == [0], description="it runs")
-        it.supervisor.void_grant(it.clock.elapsed())
-        assert it.supervisor.grant == 0
-        assert it.supervisor.running == 1
+        it.pool.void_grant(it.clock.elapsed())
+        assert it.pool.grant == 0
+        assert it.pool.running == 1
         # There is nothing to give back: others may have the slots.
-        assert it.supervisor.surplus() is None
+        assert it.loop.outbox.lower_to is None
 
 
 async def test_an_empty_claim_is_repeated_a_moment_after_a_cool_down_and_not_later(
@@ -131,7 +129,7 @@ async def test_an_empty_claim_is_repeated_a_moment_after_a_cool_down_and_not_lat
     async with bench(storage, clock) as it:
         cooling = structs.replace(it.state, cooldown_remaining=seconds(5))
         slots = Slots(1, 1)
-        it.supervisor.apply(QueueBeat(slots=slots, state=cooling, next_due_in=None), 0.0)
+        it.pool.apply(QueueBeat(slots=slots, state=cooling, next_due_in=None), 0.0)
         clock.advance(5)
         # The store's clock has ended the cool-down, as this beat says.
         it.beat(1)
@@ -139,9 +137,9 @@ async def test_an_empty_claim_is_repeated_a_moment_after_a_cool_down_and_not_lat
         looks: list[bool] = []
         for passed in (0.5, 60.0):
             clock.advance(passed)
-            it.supervisor._look_at = None
+            it.pool._look_at = None
             it.arrive([])
-            looks.append(it.supervisor._look_at is not None)
+            looks.append(it.pool._look_at is not None)
         assert looks == [True, False]
 
 
@@ -152,9 +150,9 @@ async def test_claims_given_back_are_no_longer_held(storage: Storage) -> None:
     async with bench(storage) as it:
         claims = [job.claim for job in await it.claim(2)]
         it.services.held.add(claims)
-        it.supervisor.lane.release(claims)
+        it.loop.outbox.release(claims)
         assert len(it.services.held) == 2
-        await wait_until(lambda: it.supervisor.lane.is_idle, description="the store has them")
+        await wait_until(lambda: it.loop.is_idle, description="the store has them")
         assert len(it.services.held) == 0
 
 
@@ -178,7 +176,7 @@ async def test_a_claim_is_held_from_its_arrival_until_the_store_has_its_end(
         await wait_until(lambda: faults.waiting["exchange"] > 0, description="its end is stored")
         held_before_the_answer = job.claim in it.services.held
         faults.let_go("exchange")
-        await wait_until(lambda: it.supervisor.lane.is_idle, description="it is answered")
+        await wait_until(lambda: it.loop.is_idle, description="it is answered")
         assert held_before_the_answer
         assert job.claim not in it.services.held
         it.doors[1].set()
@@ -192,13 +190,13 @@ async def test_the_call_that_brings_an_end_asks_for_the_next_claim(storage: Stor
         it.arrive(jobs)
         await wait_until(lambda: it.started == [0], description="it runs")
         await it.at_rest()
-        it.supervisor._may_have_work = False
-        calls = it.supervisor.lane.calls_begun
+        it.pool._may_have_work = False
+        calls = it.loop.calls_begun
         # Enqueued by another process: the end of the first job is the only wake-up.
         await enqueue_one(storage, kind="enters", payload='{"n":1}')
         it.doors[0].set()
         await wait_until(lambda: it.started == [0, 1], description="the next one runs")
-        assert it.supervisor.lane.calls_begun == calls + 1
+        assert it.loop.calls_begun == calls + 1
         it.doors[1].set()
 
 
@@ -207,12 +205,12 @@ async def test_a_drain_gives_back_what_is_held_ahead_at_once(storage: Storage) -
         jobs = await it.claim(3)
         it.beat(1)
         # At this pace the pod would hold on to them.
-        it.supervisor._pace.record(0.0001, it.clock.elapsed())
+        it.pool._pace.record(0.0001, it.clock.elapsed())
         it.arrive(jobs)
-        assert it.supervisor.held_ahead == 2
-        it.supervisor.drain()
-        assert it.supervisor.held_ahead == 0
-        assert it.supervisor.running == 1
+        assert it.pool.held_ahead == 2
+        it.pool.drain()
+        assert it.pool.held_ahead == 0
+        assert it.pool.running == 1
 
 
 async def test_an_end_that_meets_a_closed_storage_is_beaten_for_no_longer(
@@ -227,7 +225,7 @@ async def test_an_end_that_meets_a_closed_storage_is_beaten_for_no_longer(
         await it.at_rest()
         await closing.aclose()
         it.doors[0].set()
-        await wait_until(lambda: it.supervisor.lane.is_cut_off, description="its end fails")
+        await wait_until(lambda: it.loop.outbox.is_cut_off, description="its end fails")
         assert job.claim not in it.services.held
         assert job.claim in it.services.given_up
 
@@ -308,10 +306,10 @@ async def test_a_pod_past_its_fence_accepts_nothing_before_it_is_told(storage: S
     clock = ManualClock()
     async with bench(storage, clock) as it:
         it.beat(1)
-        assert it.supervisor.accepts
+        assert it.pool.accepts(it.clock.elapsed())
         clock.advance(it.services.settings.lease)
-        assert not it.supervisor.accepts
-        assert not it.supervisor._fenced
+        assert not it.pool.accepts(it.clock.elapsed())
+        assert not it.pool._fenced
 
 
 # -- wake-ups --------------------------------------------------------------------------------
@@ -377,11 +375,11 @@ async def test_the_end_of_a_lost_claim_is_not_even_sent(storage: Storage) -> Non
         jobs = await it.claim(1)
         it.beat(1)
         sent: list[Finalization] = []
-        it.supervisor.store_end = sent.append
+        it.loop.outbox.end = sent.append  # type: ignore[method-assign, assignment]
         it.arrive(jobs)
         await wait_until(lambda: it.started == [0], description="it runs")
-        it.supervisor.claim_news(jobs[0].claim, ClaimState.LOST)
-        await wait_until(lambda: it.supervisor.running == 0, description="its handler ends")
+        it.pool.stop_claim(jobs[0].claim, ClaimState.LOST)
+        await wait_until(lambda: it.pool.running == 0, description="its handler ends")
         assert sent == []
         assert jobs[0].claim not in it.services.held
         assert it.services.lost_claims == 1
@@ -395,8 +393,8 @@ async def test_a_beat_brings_no_news_of_claims_that_have_ended_since_it_was_sent
         it.beat(1)
         it.arrive([running])
         told: list[Claim] = []
-        it.supervisor.claim_news = lambda claim, news: told.append(claim)  # type: ignore[method-assign]
-        receiver = BeatReceiver(it.services, {running.claim.queue: it.supervisor}, lambda: None)
+        it.pool.stop_claim = lambda claim, state: told.append(claim)  # type: ignore[method-assign]
+        receiver = BeatReceiver(it.services, {running.claim.queue: it.loop}, lambda: None)
         lost = {job.claim: ClaimState.LOST for job in (running, ended_since)}
         beat = Beat(lease_held=True, claims=lost, unknown=(), queues={}, handovers=False, now=EPOCH)
         receiver.beat_arrived(beat, it.clock.elapsed())

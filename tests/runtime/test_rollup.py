@@ -75,6 +75,11 @@ async def test_a_roll_up_ends_when_its_time_is_used_up(
     assert (report.rows, report.finished) == (30, False)
 
 
+def due(clock: ManualClock, seconds_ago: float) -> float:
+    """When a job was due that ends now."""
+    return clock.now().timestamp() - seconds_ago
+
+
 @pytest.fixture
 def recorder(manual_storage: Storage, manual_clock: ManualClock) -> LatencyRecorder:
     return LatencyRecorder(manual_storage.jobs, new_host_id(), clock=manual_clock)
@@ -84,11 +89,11 @@ async def test_durations_are_found_again_per_queue_and_minute(
     manual_storage: Storage, manual_clock: ManualClock, recorder: LatencyRecorder
 ) -> None:
     start = manual_clock.now()
-    recorder.record(QUEUE, 0.1, 1.0)
-    recorder.record(QUEUE, 0.1, 1.0)
-    recorder.record("other", 5, 5)
+    recorder.record(QUEUE, 0.1, due(manual_clock, 1.0))
+    recorder.record(QUEUE, 0.1, due(manual_clock, 1.0))
+    recorder.record("other", 5, due(manual_clock, 5))
     manual_clock.advance(MINUTE)
-    recorder.record(QUEUE, 10, 20)
+    recorder.record(QUEUE, 10, due(manual_clock, 20))
 
     assert await recorder.flush_once() == 3
 
@@ -110,10 +115,10 @@ async def test_durations_survive_an_outage_of_the_store_and_count_once(
 
     async def down(host_id: HostId, samples: Sequence[LatencySample]) -> None:
         # A job that ends while the flush is under way.
-        recorder.record(QUEUE, 0.1, 1.0)
+        recorder.record(QUEUE, 0.1, due(manual_clock, 1.0))
         raise Unavailable("down")
 
-    recorder.record(QUEUE, 0.1, 1.0)
+    recorder.record(QUEUE, 0.1, due(manual_clock, 1.0))
     with monkeypatch.context() as patch:
         patch.setattr(manual_storage.jobs, "add_latencies", down)
         for _ in range(2):
@@ -132,7 +137,7 @@ async def test_what_is_kept_during_an_outage_is_bounded(
 ) -> None:
     recorder = LatencyRecorder(manual_storage.jobs, new_host_id(), clock=manual_clock, capacity=5)
     for _ in range(20):
-        recorder.record(QUEUE, 0.1, 1.0)
+        recorder.record(QUEUE, 0.1, due(manual_clock, 1.0))
         manual_clock.advance(MINUTE)
 
     assert len(recorder) == 5

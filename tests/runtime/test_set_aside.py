@@ -146,8 +146,8 @@ async def test_what_is_refused_to_all_is_waited_out_and_nothing_is_set_aside(
         faults.refusing = error
         for door in works.doors.values():
             door.set()
-        lane = handle._pod.supervisors["default"].lane
-        await wait_until(lambda: lane.failures >= 5, description="five tries have failed")
+        queue = handle._pod.queues["default"]
+        await wait_until(lambda: queue.failures >= 5, description="five tries have failed")
         calls = faults.calls["finalize"]
         health = handle.health()
         assert health.queues["default"].waiting_ends == 5
@@ -157,7 +157,7 @@ async def test_what_is_refused_to_all_is_waited_out_and_nothing_is_set_aside(
             assert f"queue default: the store refuses: {error}" in health.problems
             assert f"the store refuses the heartbeat: {error}" in health.problems
         # Two ends are tried alone for each call of all: the search of the batch ends early.
-        assert calls <= 2 * (lane.failures + 1)
+        assert calls <= 2 * (queue.failures + 1)
 
         faults.refusing = None
         for n, job_id in enumerate(held):
@@ -251,15 +251,15 @@ async def test_a_stop_takes_an_end_along_whose_row_is_unlocked_meanwhile(
 async def test_no_more_jobs_start_when_too_many_ends_are_set_aside(
     storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("forge_jobs.runtime.queue.exchange.BACKLOG", 3)
+    monkeypatch.setattr("forge_jobs.runtime.queue.outbox.BACKLOG", 3)
     faults, works = Faults(), GatedJobs()
     async with a_runtime(faulty(storage, faults), works.handlers, 3).start() as handle:
         held = [await works.held_at_the_door(handle, n) for n in range(3)]
         faults.locked.update(held)
         for door in works.doors.values():
             door.set()
-        lane = handle._pod.supervisors["default"].lane
-        await wait_until(lambda: lane.aside.count == 3, description="three are set aside")
+        outbox = handle._pod.queues["default"].outbox
+        await wait_until(lambda: outbox.aside.count == 3, description="three are set aside")
         last = await works.enqueue(handle, 3)
         await beats(handle, faults, 5)
         assert works.runs == [0, 1, 2]

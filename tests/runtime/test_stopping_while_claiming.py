@@ -48,4 +48,4 @@ async def test_claims_that_arrive_as_the_stop_begins_are_handed_back(storage: St
 
 
 def _is_closing(handle: QueueHandle) -> bool:
-    return handle._pod.supervisors[QUEUE].lane._closing
+    return handle._pod.queues[QUEUE]._closing

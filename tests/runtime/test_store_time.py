@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 
 from forge_jobs import HandlerRegistry, JobClient
-from forge_jobs.clock import ManualClock, from_us
+from forge_jobs.clock import ManualClock, StoreTime, from_us
 from forge_jobs.model.events import EventKind
 from forge_jobs.policy.percentiles import percentile
-from forge_jobs.runtime.shared.store_time import StoreTime
 from forge_jobs.storage.protocols import Storage
 from tests.support.backends import BACKENDS, pass_on
 from tests.support.clocks import WrongClock

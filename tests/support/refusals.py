@@ -76,8 +76,8 @@ async def is_ridden_out(
         ]
 
         def is_named() -> bool:
-            lane = handle._pod.supervisors["default"].lane
-            return lane.failures >= 4 and any(
+            queue = handle._pod.queues["default"]
+            return queue.failures >= 4 and any(
                 named in each and each.startswith("queue") for each in handle.health().problems
             )
 

@@ -93,10 +93,10 @@ async def found_no_work(handle: QueueHandle, queue: str = QUEUE) -> None:
 
     The next call for the queue is then one that the test causes.
     """
-    supervisor = handle._pod.supervisors[queue]
+    loop = handle._pod.queues[queue]
 
     def is_idle() -> bool:
-        asked = supervisor.grant and supervisor.lane.calls_begun
-        return bool(asked and supervisor.lane.is_idle and not supervisor._may_have_work)
+        asked = loop.pool.grant and loop.calls_begun
+        return bool(asked and loop.is_idle and not loop.pool._may_have_work)
 
     await wait_until(is_idle, description="it has found no work")

@@ -9,16 +9,15 @@ from forge_jobs.clock import ManualClock
 from forge_jobs.errors import StorageRefused
 from forge_jobs.model.ids import new_host_id, new_job_id
 from forge_jobs.model.jobs import Claim
-from forge_jobs.runtime.queue.outgoing import Releases
-from forge_jobs.runtime.queue.set_aside import SetAside
+from forge_jobs.runtime.queue.outbox import Outbox
 
 
 def test_pauses_grow_up_to_a_bound_that_a_lock_and_a_refusal_have_each() -> None:
     services: Any = SimpleNamespace(
         clock=ManualClock(), rng=SimpleNamespace(uniform=lambda low, high: high)
     )
-    aside = SetAside("default", services)
-    way = Releases(services, aside, lambda error: False, lambda claims: None)
+    outbox = Outbox("default", services)
+    aside, way = outbox.aside, outbox.releases
     for error in (None, StorageRefused("a trigger")):
         aside.take(way, [Claim("default", new_job_id(), 1, new_host_id())], error)
     pauses = []

@@ -6,9 +6,8 @@ from typing import Protocol
 from forge_jobs.model.jobs import Claim
 from forge_jobs.model.processes import Beat, ClaimState, PodLease
 from forge_jobs.reports import reporter
-from forge_jobs.runtime.queue.exchange import ExchangeLane
+from forge_jobs.runtime.queue.loop import QueueLoop
 from forge_jobs.runtime.queue.services import PodServices
-from forge_jobs.runtime.queue.supervisor import Supervisor
 
 logger = reporter(__name__)
 
@@ -38,11 +37,11 @@ class BeatReceiver:
     def __init__(
         self,
         services: PodServices,
-        supervisors: Mapping[str, Supervisor],
+        queues: Mapping[str, QueueLoop],
         handover: Callable[[], None],
     ) -> None:
         self._services = services
-        self._supervisors = supervisors
+        self._queues = queues
         self._handover = handover
         self._fenced: set[str] = set()
         self._unknown: dict[Claim, int] = {}
@@ -51,7 +50,7 @@ class BeatReceiver:
     @property
     def is_fenced(self) -> bool:
         """Return whether all handlers were stopped after an outage that was too long."""
-        return bool(self._fenced) and self._fenced == self._supervisors.keys()
+        return bool(self._fenced) and self._fenced == self._queues.keys()
 
     def beat_arrived(self, beat: Beat, sent_at: float) -> None:
         """Apply a beat: claims first, so that no run starts on outdated grants."""
@@ -61,20 +60,20 @@ class BeatReceiver:
             # hundreds meanwhile.
             if state is ClaimState.HELD or claim not in held:
                 continue
-            if supervisor := self._supervisors.get(claim.queue):
-                supervisor.claim_news(claim, state)
+            if queue := self._queues.get(claim.queue):
+                queue.pool.stop_claim(claim, state)
         if beat.lease_held:
             self._apply(beat, sent_at)
         else:
             # The slots of this pod may belong to other pods by now, and so may the right to run.
-            self._fence(self._supervisors, True)
+            self._fence(self._queues, True)
             self._void_grants(self._services.clock.elapsed())
         self._reconcile(beat, sent_at)
         if beat.handovers:
             self._handover()
-        for queue, supervisor in self._supervisors.items():
-            if queue not in beat.silent:
-                supervisor.lane.store_is_back()
+        for name, queue in self._queues.items():
+            if name not in beat.silent:
+                queue.store_is_back()
 
     def registered_again(self, lease: PodLease, at: float) -> None:
         """Go on under a new lease, with no slots until they are granted again."""
@@ -85,32 +84,32 @@ class BeatReceiver:
     def fenced(self) -> None:
         """Stop the handlers. Their claims are ended or given back once the store answers."""
         fence, now = self._services.fence, self._services.clock.elapsed()
-        self._fence([name for name in self._supervisors if fence.must_stop(now, name)], True)
+        self._fence([name for name in self._queues if fence.must_stop(now, name)], True)
 
     def _apply(self, beat: Beat, sent_at: float) -> None:
         self._judge()
-        for queue, supervisor in self._supervisors.items():
-            if queue in beat.admitted:
-                supervisor.void_grant(self._services.clock.elapsed())
-            elif (news := beat.queues.get(queue)) is not None:
-                supervisor.apply(news, sent_at)
+        for name, queue in self._queues.items():
+            if name in beat.admitted:
+                queue.pool.void_grant(self._services.clock.elapsed())
+            elif (news := beat.queues.get(name)) is not None:
+                queue.pool.apply(news, sent_at)
 
     def _judge(self) -> None:
         """Fence the queues that are silent for too long, and no others."""
         fence, now = self._services.fence, self._services.clock.elapsed()
-        silent = {name for name in self._supervisors if fence.must_stop(now, name)}
+        silent = {name for name in self._queues if fence.must_stop(now, name)}
         self._fence(silent, True)
-        self._fence(self._supervisors.keys() - silent, False)
+        self._fence(self._queues.keys() - silent, False)
 
     def _fence(self, queues: Iterable[str], fenced: bool) -> None:
-        for queue in queues:
-            if fenced != (queue in self._fenced):
-                (self._fenced.add if fenced else self._fenced.discard)(queue)
-                self._supervisors[queue].fence(fenced)
+        for name in queues:
+            if fenced != (name in self._fenced):
+                (self._fenced.add if fenced else self._fenced.discard)(name)
+                self._queues[name].pool.fence(fenced)
 
     def _void_grants(self, at: float) -> None:
-        for supervisor in self._supervisors.values():
-            supervisor.void_grant(at)
+        for queue in self._queues.values():
+            queue.pool.void_grant(at)
 
     def _reconcile(self, beat: Beat, sent_at: float) -> None:
         """Give back claims whose reply was lost.
@@ -129,23 +128,22 @@ class BeatReceiver:
                 if claim in listed or at >= sent_at or claim.queue in beat.silent
             }
         for claim in beat.unknown:
-            supervisor = self._supervisors.get(claim.queue)
-            if supervisor is None or claim in services.held or claim in services.given_up:
+            queue = self._queues.get(claim.queue)
+            if queue is None or claim in services.held or claim in services.given_up:
                 continue
-            lane = supervisor.lane
             carrier = self._unknown.get(claim)
             if carrier is None:
-                seen[claim] = lane.calls_begun if lane.in_flight else 0
-            elif lane.in_flight and carrier == lane.calls_begun:
+                seen[claim] = queue.calls_begun if queue.asked_at is not None else 0
+            elif queue.asked_at is not None and carrier == queue.calls_begun:
                 seen[claim] = carrier
             else:
-                self._give_back(claim, lane)
+                self._give_back(claim, queue)
         self._unknown = seen
 
-    def _give_back(self, claim: Claim, lane: ExchangeLane) -> None:
+    def _give_back(self, claim: Claim, queue: QueueLoop) -> None:
         logger.warning(
             "job %s is claimed for this pod, but the reply was lost; releasing the claim",
             claim.job_id,
             extra={"job_id": claim.job_id, "queue": claim.queue},
         )
-        lane.release([claim])
+        queue.outbox.release([claim])

@@ -4,17 +4,14 @@ import concurrent.futures.thread as pool
 import queue
 import sys
 import threading
-from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterable, Sequence
 from types import FrameType
 
 from forge_jobs.model.ids import JobId
-from forge_jobs.model.jobs import Cause, Claim
-from forge_jobs.model.transitions import Finalization
+from forge_jobs.model.jobs import Claim
 from forge_jobs.reports import reporter
-from forge_jobs.runtime.queue.exchange import ExchangeLane
+from forge_jobs.runtime.queue.outbox import Outbox
 from forge_jobs.runtime.queue.run import Run
-from forge_jobs.runtime.queue.supervisor import Supervisor
 
 logger = reporter(__name__)
 
@@ -33,31 +30,25 @@ class DeferredEnds:
     """
 
     def __init__(self) -> None:
-        self._ends: list[tuple[ExchangeLane, Finalization]] = []
+        self._outboxes: tuple[Outbox, ...] = ()
 
-    def begin(self, supervisors: Mapping[str, Supervisor]) -> None:
-        """Hold back the ends of these queues from here on."""
-        for supervisor in supervisors.values():
-            supervisor.store_end = partial(self._take, supervisor.lane)
-
-    def _take(self, lane: ExchangeLane, end: Finalization) -> None:
-        if end.transition.cause is Cause.INTERRUPTED:
-            self._ends.append((lane, end))
-        else:
-            lane.settle(end)
+    def begin(self, outboxes: Iterable[Outbox]) -> None:
+        """Keep back what is interrupted from here on."""
+        self._outboxes = tuple(outboxes)
+        for outbox in self._outboxes:
+            outbox.defer_interrupted()
 
     def __bool__(self) -> bool:
-        return bool(self._ends)
+        return any(outbox.deferred for outbox in self._outboxes)
 
     def let_go(self) -> None:
-        """Store them as any other end."""
-        for lane, end in self._ends:
-            lane.settle(end)
-        self._ends.clear()
+        """Store the ends as any others."""
+        for outbox in self._outboxes:
+            outbox.send_deferred()
 
     def claims(self) -> list[Claim]:
         """Return the claims of the held ends."""
-        return [end.claim for _, end in self._ends]
+        return [end.claim for outbox in self._outboxes for end in outbox.deferred or ()]
 
     def report(self, threads: Iterable[str]) -> None:
         """Log that these ends wait until the process ends, and why."""

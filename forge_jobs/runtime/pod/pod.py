@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from forge_jobs.clients.client import JobClient
+from forge_jobs.clock import StoreTime
 from forge_jobs.errors import StorageClosed, Unavailable
 from forge_jobs.model.events import EventKind
 from forge_jobs.model.ids import HostId, new_host_id
@@ -24,16 +25,15 @@ from forge_jobs.runtime.pod.tasks import PodTask, PodTasks
 from forge_jobs.runtime.queue.context_calls import LoopThread
 from forge_jobs.runtime.queue.job_context import RunContext
 from forge_jobs.runtime.queue.job_log import JobLog
+from forge_jobs.runtime.queue.loop import QueueLoop
 from forge_jobs.runtime.queue.run import Run
 from forge_jobs.runtime.queue.services import PodServices
-from forge_jobs.runtime.queue.supervisor import Supervisor
 from forge_jobs.runtime.shared.capacity import Capacity
 from forge_jobs.runtime.shared.events import EVENT_CAPACITY, EventBuffer
 from forge_jobs.runtime.shared.health import PodHealth, QueueHealth
 from forge_jobs.runtime.shared.latencies import LatencyRecorder
 from forge_jobs.runtime.shared.rate_limits import RateLimiter
 from forge_jobs.runtime.shared.service import Wakeup
-from forge_jobs.runtime.shared.store_time import StoreTime
 
 logger = reporter(__name__)
 
@@ -87,12 +87,11 @@ class RunningPod:
             rate_limit=self.rate_limit,
             job_context=self._job_context,
             capacity=None if plan.concurrency is None else Capacity(plan.concurrency),
-            store_time=store_time,
             job_log=JobLog(pod.host_id, every_job=plan.logs_every_job),
         )
-        self.supervisors = {name: Supervisor(name, self.services) for name in plan.queues}
+        self.queues = {name: QueueLoop(name, self.services) for name in plan.queues}
         if self.services.capacity is not None:
-            self.services.capacity.share(self.supervisors.values())
+            self.services.capacity.share(queue.pool for queue in self.queues.values())
         self.services.kinds_changed = self._hint_all
         self.loops = PodLoops(
             plan,
@@ -102,9 +101,7 @@ class RunningPod:
             running=self.running,
             lease=lambda: self.services.lease,
         )
-        self.receiver = BeatReceiver(
-            self.services, self.supervisors, self.loops.handover.wakeup.wake
-        )
+        self.receiver = BeatReceiver(self.services, self.queues, self.loops.handover.wakeup.wake)
         self.heartbeat = Heartbeat(
             storage=plan.storage,
             pod=pod,
@@ -123,8 +120,8 @@ class RunningPod:
         self._heard_all_at = 0.0
         self.tasks = PodTasks(plan.clock, self._lost)
         self.listener: PodTask | None = None
-        self.lanes: list[asyncio.Future[None]] = []
-        """Done when a lane has ended for good, as in ``loop_tasks``."""
+        self.queue_tasks: list[asyncio.Future[None]] = []
+        """Done when the loop of a queue has ended for good, as in ``loop_tasks``."""
         self.loop_tasks: list[asyncio.Future[None]] = []
         self.when_lost: Callable[[], object] = self.heartbeat.leave
         """Called when a task of the pod has ended for good. Begins the stop of the pod."""
@@ -138,13 +135,10 @@ class RunningPod:
         self._eager_until = self._heard_all_at + _EAGER_FOR
         self.events.record(EventKind.POD_STARTED)
         self.heartbeat.start()
-        for supervisor in self.supervisors.values():
-            lane = supervisor.lane
-            for name, work in (("exchange", lane.run), ("set aside", lane.aside.run)):
-                pod_task = self.tasks.start(
-                    f"{name} {supervisor.queue}", work, serves_the_stop=True
-                )
-                self.lanes.append(pod_task.over)
+        for queue in self.queues.values():
+            for name, work in (("exchange", queue.run), ("set aside", queue.outbox.aside.run)):
+                pod_task = self.tasks.start(f"{name} {queue.queue}", work, serves_the_stop=True)
+                self.queue_tasks.append(pod_task.over)
         for loop in self.loops.all:
             self.loop_tasks.append(self.tasks.start(loop.name, loop.run).over)
         self.listener = self.tasks.start("listener", self._listen)
@@ -154,8 +148,8 @@ class RunningPod:
 
     def _lost(self, _: str, storage_closed: bool) -> None:
         """Stop, as far as possible: the program has ended one of the tasks of the pod."""
-        for supervisor in self.supervisors.values():
-            supervisor.drain()
+        for queue in self.queues.values():
+            queue.pool.drain()
         if storage_closed:
             # The heartbeat thread has connections of its own.
             self.heartbeat.leave()
@@ -189,18 +183,19 @@ class RunningPod:
         The next beat follows soon while slots are still being shared out, and while a part of the
         store is silent that may soon be back.
         """
-        grants = {queue: supervisor.grant for queue, supervisor in self.supervisors.items()}
+        pools = {name: queue.pool for name, queue in self.queues.items()}
+        grants = {name: pool.grant for name, pool in pools.items()}
         self.receiver.beat_arrived(beat, sent_at)
         now = self.plan.clock.elapsed()
         self._store_time.learn(beat.now, sent_at, now)
         self.loops.meter.observe_store_call(now - sent_at)
         self.loops.meter.observe_loop_lag(self.heartbeat.watchdog.lag)
         self.loops.meter.overruns = self.services.overruns.count
-        if any(grants[name] != each.grant for name, each in self.supervisors.items()):
+        if any(grants[name] != pool.grant for name, pool in pools.items()):
             self._eager_until = now + _EAGER_FOR
         if not beat.silent:
             self._heard_all_at = now
-        short = any(each.grant < max(each.target, 1) for each in self.supervisors.values())
+        short = any(pool.grant < max(pool.target, 1) for pool in pools.values())
         is_eager = (short and now < self._eager_until) or (
             now < self._heard_all_at + _AWAITED_FOR and bool(beat.silent)
         )
@@ -228,7 +223,7 @@ class RunningPod:
 
     async def _listen(self) -> None:
         """Distribute the store's wake-ups. No other task has a store call that may be cancelled."""
-        queues = frozenset(self.supervisors)
+        queues = frozenset(self.queues)
         failures, outage = 0, Outage()
         while True:
             try:
@@ -253,13 +248,13 @@ class RunningPod:
             self._distribute(wake)
 
     def _hint_all(self) -> None:
-        for supervisor in self.supervisors.values():
-            supervisor.hint()
+        for queue in self.queues.values():
+            queue.pool.hint()
 
     def _distribute(self, wake: Wake) -> None:
-        for queue in wake.queues:
-            if supervisor := self.supervisors.get(queue):
-                supervisor.hint()
+        for name in wake.queues:
+            if queue := self.queues.get(name):
+                queue.pool.hint()
         if wake.handover:
             self.loops.handover.wakeup.wake()
         if wake.beat:
@@ -271,12 +266,12 @@ class RunningPod:
 
     def runs(self) -> Iterator[Run]:
         """Return all runs of all queues."""
-        for supervisor in self.supervisors.values():
-            yield from supervisor.runs()
+        for queue in self.queues.values():
+            yield from queue.pool.runs()
 
     def running(self) -> int:
         """Return how many handlers run now."""
-        return sum(supervisor.running for supervisor in self.supervisors.values())
+        return sum(queue.pool.running for queue in self.queues.values())
 
     def health(self) -> PodHealth:
         """Return the health of the pod."""
@@ -295,7 +290,7 @@ class RunningPod:
             listening=store.wakes,
             queues={
                 name: _queue_health(each, name in beat.silent, store.unreadable.get(name, ""))
-                for name, each in self.supervisors.items()
+                for name, each in self.queues.items()
             },
             loops={loop.name: loop.health() for loop in self.loops.all},
             overdue=tuple(loop.name for loop in self.loops.all if loop.is_overdue),
@@ -327,25 +322,26 @@ class RunningPod:
         if self.services.threads.problem:
             yield self.services.threads.problem
         silent = self.heartbeat.silent
-        if self.supervisors and silent.issuperset(self.supervisors):
+        if self.queues and silent.issuperset(self.queues):
             yield "the store answers for no queue of this pod"
-        for name, each in self.supervisors.items():
+        for name, each in self.queues.items():
             # A queue whose part alone is silent does not hinder the others. See its health.
-            if name not in silent and (each.lane.failures or each.lane.is_overdue(now)):
-                yield f"queue {name}: {each.lane.trouble or 'the store does not answer'}"
+            if name not in silent and (each.failures or each.is_overdue(now)):
+                yield f"queue {name}: {each.trouble or 'the store does not answer'}"
 
 
-def _queue_health(supervisor: Supervisor, silent: bool, unreadable: str) -> QueueHealth:
+def _queue_health(queue: QueueLoop, silent: bool, unreadable: str) -> QueueHealth:
+    pool, outbox = queue.pool, queue.outbox
     return QueueHealth(
-        grant=supervisor.grant,
-        target=supervisor.target,
-        running=supervisor.running,
-        held_ahead=supervisor.held_ahead,
-        waiting_ends=len(supervisor.lane.waiting_claims()),
-        set_aside=supervisor.lane.aside.because,
-        store_failures=supervisor.lane.failures,
+        grant=pool.grant,
+        target=pool.target,
+        running=pool.running,
+        held_ahead=pool.held_ahead,
+        waiting_ends=len(outbox.claims()),
+        set_aside=outbox.aside.because,
+        store_failures=queue.failures,
         silent=silent,
-        unreadable=unreadable or (supervisor.state.unreadable if supervisor.state else ""),
+        unreadable=unreadable or (pool.state.unreadable if pool.state else ""),
     )
 
 

@@ -10,7 +10,7 @@ from typing import TypeVar
 import anyio
 from msgspec import Struct
 
-from forge_jobs.clock import Clock
+from forge_jobs.clock import Clock, StoreTime
 from forge_jobs.config import RuntimeSettings
 from forge_jobs.errors import StorageError, StorageRefused, Unavailable
 from forge_jobs.handlers.preparing import DEFAULT_QUEUE, Router
@@ -24,7 +24,6 @@ from forge_jobs.outages import Outage, Pauses
 from forge_jobs.reports import reporter
 from forge_jobs.runtime.shared.schedules import ensure_schedules
 from forge_jobs.runtime.shared.service import Wakeup
-from forge_jobs.runtime.shared.store_time import StoreTime
 from forge_jobs.storage.protocols import Storage
 
 logger = reporter(__name__)

@@ -167,8 +167,8 @@ class PodStopper:
     def _start_nothing_more(self) -> None:
         self._pod.draining = True
         self._pod.heartbeat.draining = True
-        for supervisor in self._pod.supervisors.values():
-            supervisor.drain()
+        for queue in self._pod.queues.values():
+            queue.pool.drain()
 
     async def _drain(self) -> None:
         pod = self._pod
@@ -178,10 +178,10 @@ class PodStopper:
             self._spawn(lambda: pod.plan.storage.procs.set_draining(pod.services.lease))
         await self._runs_end(self._cancel_at)
         if self._end_process is not None:
-            self._deferred_ends.begin(pod.supervisors)
+            self._deferred_ends.begin(queue.outbox for queue in pod.queues.values())
         interrupted = [run for run in pod.runs() if run.stop_reason is None]
-        for supervisor in pod.supervisors.values():
-            supervisor.stop_runs(StopReason.SHUTDOWN)
+        for queue in pod.queues.values():
+            queue.pool.stop_runs(StopReason.SHUTDOWN)
         at_least = self._loop.time() + _TO_END
         await self._runs_end(lambda: max(self._handlers_until(), at_least))
         self._interrupted += [run.job.claim.job_id for run in interrupted if run.ended]
@@ -212,11 +212,11 @@ class PodStopper:
             self._is_over = True
 
     async def _stop_and_leave(self) -> StopReport:
-        # First: a claim that arrives after the lane was closed must not start a handler any more.
+        # First: a claim that arrives after the queue was closed must not start a handler any more.
         self._start_nothing_more()
         if not any(True for _ in self._pod.runs()):
-            # Before the lanes begin to lower grants that leave with the pod anyway.
-            self._close_lanes()
+            # Before the queues begin to lower grants that leave with the pod anyway.
+            self._close_queues()
         await self._draining()
         stuck = list(self._pod.runs())
         report_stuck(stuck, process_ends=self._end_process is not None)
@@ -274,11 +274,11 @@ class PodStopper:
             loop.stop()
         if pod.listener is not None:
             pod.tasks.dismiss(pod.listener)
-        self._close_lanes()
+        self._close_queues()
         # Beats are for claims. Without claims, a slow store has one call less to answer.
         beats_end = None if len(pod.services.held) else self._end_beats()
-        await self._lanes_end()
-        unstored = self._give_up_lanes()
+        await self._queues_end()
+        unstored = self._give_up_queues()
         last = [
             self._spawn(pod.client.aclose),
             self._spawn(lambda: self._after_loops(loops_until, pod.loops.flush)),
@@ -293,20 +293,20 @@ class PodStopper:
         await self._within(self._to_leave(), [leaving, *last])
         return unstored, pod.heartbeat.has_left or _went_well(leaving)
 
-    def _close_lanes(self) -> None:
-        for supervisor in self._pod.supervisors.values():
-            supervisor.lane.close()
+    def _close_queues(self) -> None:
+        for queue in self._pod.queues.values():
+            queue.close()
 
     def _end_beats(self) -> "asyncio.Task[bool]":
         beat, at_most = self._pod.heartbeat, timedelta(seconds=self._to_leave())
         return self._spawn(lambda: beat.stop(at_most))
 
-    def _give_up_lanes(self) -> list[JobId]:
-        """End the lanes, and return the jobs whose ends they could not store."""
+    def _give_up_queues(self) -> list[JobId]:
+        """End the loops of the queues, and return the jobs whose ends they could not store."""
         unstored: list[JobId] = []
-        for supervisor in self._pod.supervisors.values():
-            supervisor.lane.give_up()
-            unstored += [claim.job_id for claim in supervisor.lane.waiting_claims()]
+        for queue in self._pod.queues.values():
+            queue.give_up()
+            unstored += [claim.job_id for claim in queue.outbox.claims()]
         if unstored:
             logger.error(
                 "the store has not taken the ends of %d jobs. They will be revived as crashed: %s",
@@ -335,13 +335,13 @@ class PodStopper:
         return [claim.job_id for claim in left]
 
     def _time_for_store(self) -> float:
-        """Return the seconds that the store has at least, by the failures of beats and lanes."""
+        """Return the seconds that the store has at least, by the failures of beats and queues."""
         pod, beat = self._pod, self._pod.heartbeat
         silence = 0.0
         if beat.last_success is not None:
             interval = pod.plan.settings.heartbeat_interval.total_seconds()
             silence = pod.plan.clock.elapsed() - beat.last_success - interval
-        failures = beat.failures or any(each.lane.failures for each in pod.supervisors.values())
+        failures = beat.failures or any(each.failures for each in pod.queues.values())
         return _TO_STORE_AWAY if failures or silence > _TO_STORE else _TO_STORE
 
     def _left(self) -> float:
@@ -353,13 +353,13 @@ class PodStopper:
         """Return the seconds for one of the last steps."""
         return max(_TO_LEAVE, min(self._left(), _MOST_TO_LEAVE))
 
-    async def _lanes_end(self) -> None:
+    async def _queues_end(self) -> None:
         """Wait until all ends are stored, while the store has time left."""
-        while not all(lane.done() for lane in self._pod.lanes):
+        while not all(task.done() for task in self._pod.queue_tasks):
             left = self._left()
             if left <= 0:
                 return
-            await self._within(min(left, _LOOK_EVERY), self._pod.lanes)
+            await self._within(min(left, _LOOK_EVERY), self._pod.queue_tasks)
 
     def _spawn(self, call: Callable[[], Awaitable[Any]]) -> "asyncio.Task[bool]":
         """Begin a call that is repeatable, and that the stop may leave behind."""

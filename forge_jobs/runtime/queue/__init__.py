@@ -1,1 +1,1 @@
-"""One queue on this pod: its supervisor, its workers, and the runs of its jobs."""
+"""One queue of a pod: its loop, its workers, and the runs of its jobs."""

@@ -100,13 +100,12 @@ def tell(
     claim, cause = job.claim, end.cause
     try:
         if cause in _FREQUENT:
-            services.routine_event(EventKind.FINISHED, claim, cause, now)
+            services.events.record_routine(EventKind.FINISHED, claim, cause, now)
         else:
             kind, detail = _event(cause, transition)
             services.events.record(kind, queue=claim.queue, job_id=claim.job_id, detail=detail)
         if seconds and cause is not Cause.RATE_LIMITED:
-            total = services.store_time.time_us() / 1_000_000 - job.run_at.timestamp()
-            services.latencies.record(claim.queue, seconds, max(total, seconds))
+            services.latencies.record(claim.queue, seconds, job.run_at.timestamp())
         services.job_log.ended(job, end, transition, seconds)
     except BaseException as error:  # filters of the log, and exceptions, are the program's code
         with contextlib.suppress(BaseException):

@@ -26,21 +26,16 @@ from forge_jobs.runtime.shared.service import Wakeup
 from forge_jobs.runtime.shared.threads import ThreadSupply
 from forge_jobs.storage.protocols import Storage
 
-ROUTINE_EVENTS_PER_SECOND = 100
-"""Starts and successes recorded at most: beyond that pace nobody reads them one by one, and
-writing them would cost the store as much as the jobs."""
-
 
 def _ring_nobody() -> None:
     pass
 
 
 class PodServices:
-    """One pod's surroundings, as its supervisors and workers see them.
+    """What the queues and workers of one pod share.
 
     :param capacity: how many handlers run at once over all queues; None: as many as have slots
     :ivar lease: changes when the pod registers again
-    :ivar store_time: shows the store's time
     :ivar lost_claims: claims that turned out to be somebody else's
     """
 
@@ -60,7 +55,6 @@ class PodServices:
         job_context: Callable[[Run], Context],
         job_log: JobLog | None = None,
         capacity: Capacity | None = None,
-        store_time: Clock | None = None,
         rng: random.Random | None = None,
     ) -> None:
         self.storage = storage
@@ -73,8 +67,9 @@ class PodServices:
         self.settings = settings
         self.patience = settings.patience_within(settings.grace).total_seconds()
         """Between two cancellations of a handler."""
+        self.claims_last = (settings.lease - settings.fence_margin).total_seconds()
+        """Seconds after which claims that were asked for may be another pod's."""
         self.clock = clock
-        self.store_time = store_time or clock
         self.fence = fence
         self.events = events
         self.latencies = latencies
@@ -97,20 +92,6 @@ class PodServices:
         self.given_up: dict[Claim, float] = {}
         """Claims held no more whose end the store refuses -> ``Clock.elapsed`` then. Only a reaper
         may end them: given back, their jobs would run again and again, and none of it count."""
-        self._routine_second = 0
-        self._routine_events = 0
-
-    def routine_event(self, kind: EventKind, claim: Claim, detail: str, now: float) -> None:
-        """Record a start or a success, unless they come too fast to be read.
-
-        :param now: ``Clock.elapsed``
-        """
-        second = int(now)
-        if second != self._routine_second:
-            self._routine_second, self._routine_events = second, 0
-        if self._routine_events < ROUTINE_EVENTS_PER_SECOND:
-            self._routine_events += 1
-            self.events.record(kind, queue=claim.queue, job_id=claim.job_id, detail=detail)
 
     def _threads_changed(self, are_there: bool) -> None:
         kinds = self.handlers.kinds()
@@ -123,12 +104,6 @@ class PodServices:
     def _runs_on_the_loop(self, kind: str) -> bool:
         handler = self.handlers.get(kind)
         return handler is not None and handler.is_async
-
-    def claims_lapsed(self, asked_at: float, lease: PodLease) -> bool:
-        """Claims asked for then, under ``lease``, may be somebody else's by now."""
-        allowed = self.settings.lease - self.settings.fence_margin
-        late = self.clock.elapsed() - asked_at >= allowed.total_seconds()
-        return late or lease != self.lease
 
     def claim_lost(self, queue: str, job_id: str, detail: str) -> None:
         """Count a claim that is somebody else's now; nothing else is done about it."""

@@ -1,4 +1,4 @@
-"""What fills one slot: runs one job at a time and tells its supervisor how it ended."""
+"""Runs jobs in one slot, one at a time, and says to the worker pool how each ended."""
 
 import asyncio
 from collections.abc import Callable
@@ -95,7 +95,7 @@ class Worker:
                 run.stop(StopReason.SHUTDOWN)
             if run.stop_reason is None:
                 services.held.start(run.job.claim, self.worker_id)
-                services.routine_event(EventKind.STARTED, run.job.claim, run.job.kind, now)
+                services.events.record_routine(EventKind.STARTED, run.job.claim, run.job.kind, now)
             if stop_points.ARMED:
                 await stop_points.reach("run:start")
             end = await execute(run, services.host_id, services.job_context, self._take_thread)

@@ -9,6 +9,7 @@ import anyio
 from forge_jobs.clock import Clock, SystemClock, from_us
 from forge_jobs.errors import CONCERNS_ALL, StorageError
 from forge_jobs.model.events import EventKind, TimelineEvent
+from forge_jobs.model.jobs import Claim
 from forge_jobs.outages import Outage
 from forge_jobs.reports import reporter
 from forge_jobs.storage.protocols import JobStore
@@ -19,6 +20,10 @@ EVENT_CAPACITY = 20_000
 """Enough for a busy pod while a store is down for a minute, and a bound on memory for a day."""
 
 FLUSH_BATCH = 500
+
+ROUTINE_PER_SECOND = 100
+"""Starts and successes recorded at most: beyond that pace nobody reads them one by one, and
+writing them would cost the store as much as the jobs."""
 
 
 class EventBuffer:
@@ -51,11 +56,24 @@ class EventBuffer:
         self._lock = threading.Lock()
         self._flushing = anyio.Lock()
         self._overflow = Outage()
+        self._routine_second = self._routine_count = 0
         self.dropped = 0
         """Events that were dropped for want of room, or because the store refused them for good."""
 
     def __len__(self) -> int:
         return len(self._events)
+
+    def record_routine(self, kind: EventKind, claim: Claim, detail: str, now: float) -> None:
+        """Record a start or a success, unless they come too fast to be read.
+
+        :param now: ``Clock.elapsed``
+        """
+        second = int(now)
+        if second != self._routine_second:
+            self._routine_second, self._routine_count = second, 0
+        if self._routine_count < ROUTINE_PER_SECOND:
+            self._routine_count += 1
+            self.record(kind, queue=claim.queue, job_id=claim.job_id, detail=detail)
 
     def record(
         self, kind: EventKind, *, queue: str = "", job_id: str = "", detail: str = ""

@@ -46,13 +46,15 @@ class LatencyRecorder:
     def __len__(self) -> int:
         return len(self._counts)
 
-    def record(self, queue: str, processing: float, total: float) -> None:
-        """Count one ended run.
+    def record(self, queue: str, processing: float, due_at: float) -> None:
+        """Count a run that ends now.
 
         :param processing: seconds from the handler's start to its end
-        :param total: seconds from due to the end of the run
+        :param due_at: the store's time when the job was due, in seconds since the epoch
         """
-        key = (queue, self._clock.time_us() // _MINUTE_US)
+        time_us = self._clock.time_us()
+        total = max(time_us / 1_000_000 - due_at, processing)
+        key = (queue, time_us // _MINUTE_US)
         counts = self._counts.get(key)
         if counts is None:
             counts = self._counts[key] = ({}, {})

@@ -1,7 +1,7 @@
-"""What one queue has to tell the store, and who is at fault when the store does not take it.
+"""All that one queue has for the store, and which item is at fault when the store takes none.
 
-An error of a value condemns its item. Any other is nobody's until the store has taken something
-else: then whoever it refuses alone is set aside, and nothing is ever dropped for it.
+An error of a value condemns the item. Any other error condemns no item before the store has taken
+another one. Then an item that is refused alone is set aside, and never dropped.
 """
 
 import itertools
@@ -11,57 +11,142 @@ from typing import Generic, TypeVar
 
 from msgspec import structs
 
-from forge_jobs.errors import OF_VALUES
-from forge_jobs.model.jobs import Claim
+from forge_jobs.errors import CONCERNS_ALL, OF_VALUES, StorageRefused, Unavailable
+from forge_jobs.model.jobs import Cause, Claim
 from forge_jobs.model.transitions import Finalization
 from forge_jobs.reports import reporter
 from forge_jobs.runtime.queue.services import PodServices
 from forge_jobs.runtime.queue.set_aside import SetAside
+from forge_jobs.runtime.shared.service import Wakeup
 
 logger = reporter(__name__)
 
 Item = TypeVar("Item")
 
+BACKLOG = 1_000
+"""Ends that may wait for the store before no further job is started."""
+
 BATCH_BYTES = 4 * 1024 * 1024
-"""Results in one call at most; a larger one travels alone."""
+"""Results in one call at most. A larger one travels alone."""
 
 _TRIED_ALONE = 2
 """Items that are tried alone before all of them count as refused."""
 
 
-class Outgoing(ABC, Generic[Item]):
-    """Items of one sort that wait for the store, oldest first.
+class Outbox:
+    """Ends, releases and a lower grant on the way to the store. Filled by all, emptied by the loop.
 
-    :param is_of_all: whether an error befalls every call, whatever is in it
-    :param let_go: told of claims that only a reaper can end now
+    :ivar wakeup: wakes the loop, which has something to do
+    :ivar lower_to: the grant to lower to, which the store does not know. None: the store knows
+    :ivar deferred: ends of interrupted runs that a stop keeps back. None: each end is sent
+    :ivar doubts: an end may be why the store does not answer
+    :ivar is_cut_off: the program has closed the storage: nothing can be claimed or stored any more
     """
+
+    def __init__(self, queue: str, services: PodServices) -> None:
+        self.wakeup = Wakeup()
+        self.lower_to: int | None = None
+        self.deferred: list[Finalization] | None = None
+        self.doubts = False
+        self.is_cut_off = False
+        self.aside = SetAside(queue, services)
+        self.ends = Ends(services, self)
+        self.releases = Releases(services, self)
+        self._services = services
+
+    def __bool__(self) -> bool:
+        """Whether an end or a release waits for the next calls."""
+        return bool(self.ends.waiting or self.releases.waiting)
+
+    @property
+    def is_full(self) -> bool:
+        """So many ends wait for the store that no further job may start."""
+        return len(self.ends.waiting) >= BACKLOG or self.aside.count >= BACKLOG
+
+    def end(self, end: Finalization) -> None:
+        """Store the end of a claim, some time. The caller need not wait."""
+        if self.deferred is not None and end.transition.cause is Cause.INTERRUPTED:
+            self.deferred.append(end)
+        else:
+            self._send(end)
+
+    def _send(self, end: Finalization) -> None:
+        waiting = self.ends.waiting
+        if not waiting:
+            # With others waiting, the loop has been woken or looks again by itself.
+            self.wakeup.wake()
+        waiting[id(end)] = end
+        if self.is_cut_off:
+            self.let_go([end.claim])
+
+    def release(self, claims: Iterable[Claim]) -> None:
+        """Hand unstarted claims back, some time."""
+        released = tuple(claims)
+        self.releases.put(released)
+        self.wakeup.wake()
+        if self.is_cut_off:
+            self.let_go(released)
+
+    def lower(self, grant: int) -> None:
+        """Have the store lower the grant."""
+        self.lower_to = grant
+        self.wakeup.wake()
+
+    def defer_interrupted(self) -> None:
+        """Keep the ends of interrupted runs back from here on."""
+        if self.deferred is None:
+            self.deferred = []
+
+    def send_deferred(self) -> None:
+        """Store the ends that were kept back until now."""
+        deferred, self.deferred = self.deferred or (), []
+        for end in deferred:
+            self._send(end)
+
+    def claims(self) -> list[Claim]:
+        """Return the claims whose end or release is not stored, without the deferred ones."""
+        return [*self.ends.claims(), *self.releases.claims(), *self.aside.claims()]
+
+    def cut_off(self) -> None:
+        """Let go of all claims: the program has closed the storage."""
+        self.is_cut_off = True
+        self.let_go(self.claims())
+
+    def let_go(self, claims: Iterable[Claim]) -> None:
+        """Beat for these claims no longer. Only a reaper can end them now."""
+        released = tuple(claims)
+        self._services.given_up.update(dict.fromkeys(released, self._services.clock.elapsed()))
+        self._services.held.remove(released)
+
+    def is_of_all(self, error: Exception) -> bool:
+        """Whether the error concerns every call of the store, whatever the call carries."""
+        if isinstance(error, StorageRefused) or not isinstance(error, CONCERNS_ALL):
+            return False
+        return not (self.doubts and isinstance(error, Unavailable))
+
+
+class Outgoing(ABC, Generic[Item]):
+    """Items of one sort that wait for the store, oldest first."""
 
     name = ""
 
-    def __init__(
-        self,
-        services: PodServices,
-        aside: SetAside,
-        is_of_all: Callable[[Exception], bool],
-        let_go: Callable[[Iterable[Claim]], None],
-    ) -> None:
+    def __init__(self, services: PodServices, outbox: Outbox) -> None:
         self._services = services
-        self._aside = aside
-        self._is_of_all = is_of_all
-        self._let_go = let_go
+        self._outbox = outbox
+        self._aside = outbox.aside
         self.waiting: dict[int, Item] = {}
-        """By the ``id`` of each, in the order they are sent."""
+        """By the ``id`` of each item, in the order in which they are sent."""
 
     @abstractmethod
     def claim_of(self, item: Item) -> Claim:
-        """Of which claim it is the end."""
+        """Return the claim that the item ends."""
 
     def claims_of(self, items: Sequence[Item]) -> list[Claim]:
-        """Of which claims they are the ends."""
+        """Return the claims that the items end."""
         return [self.claim_of(item) for item in items]
 
     def sizes_of(self, items: Sequence[Item]) -> list[int]:
-        """Bytes, about."""
+        """Return about how many bytes each item has. Empty: they are small."""
         return []
 
     @abstractmethod
@@ -70,7 +155,7 @@ class Outgoing(ABC, Generic[Item]):
 
     @abstractmethod
     def stripped(self, item: Item) -> Item | None:
-        """What may be stored in its place; None: nothing."""
+        """Return what may be stored in place of the item. None: nothing."""
 
     def put(self, items: Iterable[Item]) -> None:
         """Keep these for the next calls."""
@@ -78,11 +163,11 @@ class Outgoing(ABC, Generic[Item]):
             self.waiting[id(item)] = item
 
     def claims(self) -> Iterator[Claim]:
-        """The claims of what waits."""
+        """Return the claims of what waits."""
         return map(self.claim_of, self.waiting.values())
 
     def first(self) -> list[Item]:
-        """The oldest ones, as many as one call should carry."""
+        """Return the oldest items, as many as one call should carry."""
         found = list(itertools.islice(self.waiting.values(), self._services.jobs.exchange_at_once))
         sizes = self.sizes_of(found)
         if sum(sizes) > BATCH_BYTES:
@@ -101,7 +186,7 @@ class Outgoing(ABC, Generic[Item]):
         self._services.held.remove(self.claims_of(items))
 
     def _not_applied(self, items: Sequence[Item], answers: Sequence[bool | None]) -> list[Item]:
-        """Deal with what was not stored; what the store has answered for."""
+        """Deal with what was not stored, and return what the store has answered for."""
         over = []
         for item, answer in zip(items, answers, strict=True):
             if answer is None:
@@ -113,13 +198,13 @@ class Outgoing(ABC, Generic[Item]):
         return over
 
     def ended(self, item: Item, applied: bool) -> None:
-        """The store has answered for one that was set aside."""
+        """Take the store's answer for an item that was set aside."""
         self._services.held.remove([self.claim_of(item)])
         if not applied:
             self._lost(item)
 
     def _lost(self, item: Item) -> None:
-        """It was refused, for the claim is another's."""
+        """Note that the item was refused because the claim is lost."""
 
     async def search(
         self, items: Sequence[Item], error: Exception, works: Callable[[], Awaitable[bool]]
@@ -127,9 +212,9 @@ class Outgoing(ABC, Generic[Item]):
         """Store what was refused together, but for those at fault.
 
         :param error: of the call that carried all of them
-        :param works: makes another call, which fails when the store takes nothing; False: there is
+        :param works: makes another call, which fails when the store takes nothing. False: there is
             none to make
-        :raises Exception: the store refuses whatever it is given; then nothing is set aside
+        :raises Exception: the store refuses all that it is given. Then nothing is set aside
         """
         refused: list[tuple[Item, Exception]] = []
         if len(items) == 1:
@@ -158,18 +243,18 @@ class Outgoing(ABC, Generic[Item]):
                 self._aside.take(self, [item], why)
 
     async def _try(self, items: Sequence[Item], refused: list[tuple[Item, Exception]]) -> bool:
-        """Send these. False: the store has not taken them, and if it is one, it is noted."""
+        """Send items. False: the store has not taken them. A single one is noted as refused."""
         try:
             answers = await self.send(items)
         except Exception as error:
-            if self._is_of_all(error):
+            if self._outbox.is_of_all(error):
                 raise
             return len(items) == 1 and self._judge(items[0], error, refused)
         self.answered(items, answers)
         return True
 
     def _judge(self, item: Item, error: Exception, refused: list[tuple[Item, Exception]]) -> bool:
-        """Deal with one that was refused alone. False: maybe not for its own sake, it is noted."""
+        """Deal with an item that was refused alone. False: noted, maybe others are at fault."""
         if not isinstance(error, OF_VALUES):
             refused.append((item, error))
             return False
@@ -179,7 +264,7 @@ class Outgoing(ABC, Generic[Item]):
         return True
 
     def condemned(self, item: Item, error: Exception) -> Item | None:
-        """What to store in place of one that no store takes; None: its claim is let go."""
+        """Return what to store in place of an item that no store takes. None: nothing, let go."""
         claim, left = self.claim_of(item), self.stripped(item)
         logger.error(
             "the store refuses %s of job %s, %s",
@@ -192,7 +277,7 @@ class Outgoing(ABC, Generic[Item]):
             extra={"job_id": claim.job_id, "queue": claim.queue},
         )
         if left is None:
-            self._let_go([claim])
+            self._outbox.let_go([claim])
         return left
 
     def _put_last(self, items: Iterable[Item]) -> None:
@@ -218,7 +303,7 @@ class Ends(Outgoing[Finalization]):
         return await self._services.jobs.finalize(items)
 
     def stripped(self, item: Finalization) -> Finalization | None:
-        """Without the texts that came with it; None when it has none."""
+        """Return the end without error text and result. None: there is neither."""
         transition = item.transition
         error = transition.error
         if error is not None:
@@ -243,11 +328,11 @@ class Releases(Outgoing[Claim]):
         return await self._services.jobs.release(items)
 
     def stripped(self, item: Claim) -> Claim | None:
-        """There is nothing to leave out."""
+        """Return None: there is nothing to leave out."""
         return None
 
 
 def _halves(items: Sequence[Item]) -> list[Sequence[Item]]:
-    """The second before the first, for a stack."""
+    """Return the second half before the first, for a stack."""
     middle = len(items) // 2
     return [items[middle:], items[:middle]]

@@ -1,4 +1,4 @@
-"""The supervisor and lane of one queue, with beats that the test gives."""
+"""The loop of one queue and its workers, with beats that the test gives."""
 
 import asyncio
 import contextlib
@@ -24,9 +24,9 @@ from forge_jobs.model.transitions import Demand, Exchange
 from forge_jobs.policy.claim_ahead import Pace
 from forge_jobs.policy.liveness import Fence
 from forge_jobs.runtime.queue.execution import Context
+from forge_jobs.runtime.queue.loop import QueueLoop
 from forge_jobs.runtime.queue.run import Run
 from forge_jobs.runtime.queue.services import PodServices
-from forge_jobs.runtime.queue.supervisor import Supervisor
 from forge_jobs.runtime.shared.events import EventBuffer
 from forge_jobs.runtime.shared.latencies import LatencyRecorder
 from forge_jobs.runtime.shared.rate_limits import RateLimiter
@@ -44,7 +44,7 @@ def _no_context(_: Run) -> Context:
 
 
 class Bench:
-    """A supervisor that only the test calls."""
+    """The loop of a queue that hears from the test alone."""
 
     def __init__(self, storage: Storage, lease: PodLease, state: QueueState, clock: Clock) -> None:
         self.storage = storage
@@ -74,7 +74,8 @@ class Bench:
             job_context=_no_context,
             rng=random.Random(1),
         )
-        self.supervisor = Supervisor(QUEUE, self.services)
+        self.loop = QueueLoop(QUEUE, self.services)
+        self.pool = self.loop.pool
 
     def beat(
         self, slots: int = 1, *, paused: bool = False, due_in: timedelta | None = None
@@ -82,10 +83,10 @@ class Bench:
         """Apply a beat as sent now."""
         settings = structs.replace(self.state, paused=paused)
         news = QueueBeat(slots=Slots(slots, slots), state=settings, next_due_in=due_in)
-        self.supervisor.apply(news, self.clock.elapsed())
+        self.pool.apply(news, self.clock.elapsed())
 
     async def claim(self, count: int) -> list[ClaimedJob]:
-        """Claim jobs for this pod without the supervisor."""
+        """Claims of this pod that its workers do not know."""
         for n in range(count):
             await enqueue_one(self.storage, kind="enters", payload=f'{{"n":{n}}}')
         workers = [new_worker_id() for _ in range(count)]
@@ -96,13 +97,13 @@ class Bench:
         """The reply to a call that brings ``claimed``."""
         demand = Demand(worker_ids=(), limit=len(claimed) + 1, kinds=self.services.kinds)
         exchange = Exchange((), tuple(claimed), None)
-        self.supervisor.arrived(exchange, demand, self.clock.elapsed(), self.services.lease)
+        self.pool.arrived(exchange, demand, self.clock.elapsed(), self.services.lease)
 
     async def at_rest(self) -> None:
-        """Wait until the lane has seen every wake-up and waits for the next."""
-        lane = self.supervisor.lane
+        """The loop has seen every wake-up and waits for the next."""
+        loop = self.loop
         await wait_until(
-            lambda: lane.is_idle and not lane.wakeup._is_awake, description="the lane rests"
+            lambda: loop.is_idle and not loop.outbox.wakeup._is_awake, description="the loop rests"
         )
         for _ in range(5):
             await anyio.lowlevel.checkpoint()
@@ -113,17 +114,17 @@ async def bench(storage: Storage, clock: Clock | None = None) -> AsyncGenerator[
     lease = await register(storage, kinds=("enters",))
     [state] = await storage.config.queues()
     made = Bench(storage, lease, state, clock or SystemClock())
-    lane = asyncio.ensure_future(made.supervisor.lane.run())
+    loop = asyncio.ensure_future(made.loop.run())
     try:
         yield made
     finally:
         for door in made.doors:
             door.set()
-        await wait_until(lambda: made.supervisor.running == 0, description="nothing runs")
-        made.supervisor.drain()
-        made.supervisor.lane.close()
+        await wait_until(lambda: made.pool.running == 0, description="nothing runs")
+        made.pool.drain()
+        made.loop.close()
         with contextlib.suppress(StorageClosed):
-            await lane
+            await loop
 
 
 async def test_a_queue_that_goes_on_after_a_pause_is_looked_at(storage: Storage) -> None:
@@ -131,10 +132,10 @@ async def test_a_queue_that_goes_on_after_a_pause_is_looked_at(storage: Storage)
         it.beat(due_in=seconds(0.5))
         await it.at_rest()
         it.beat(paused=True)
-        it.supervisor.hint()
+        it.pool.hint()
         await it.at_rest()
-        it.supervisor._may_have_work = False
-        look_at = it.supervisor._look_at
+        it.pool._may_have_work = False
+        look_at = it.pool._look_at
         assert look_at is not None
         await wait_until(lambda: it.services.loop.time() > look_at, description="that time passes")
 
@@ -150,13 +151,13 @@ async def test_work_that_was_hinted_at_during_a_fence_is_claimed_after_it(
     async with bench(storage) as it:
         it.beat()
         await it.at_rest()
-        it.supervisor.fence(True)
+        it.pool.fence(True)
         await enqueue_one(storage, kind="enters", payload='{"n":0}')
-        it.supervisor.hint()
+        it.pool.hint()
         await it.at_rest()
         assert it.started == []
 
-        it.supervisor.fence(False)
+        it.pool.fence(False)
 
         await wait_until(lambda: it.started == [0], description="the job runs")
 
@@ -168,7 +169,7 @@ async def test_claims_of_a_lease_that_ran_out_meanwhile_are_given_back(storage: 
         faults.hold_replies("exchange")
         it.beat()
         await wait_until(lambda: faults.waiting["exchange"], description="it is claimed")
-        it.supervisor.void_grant(it.clock.elapsed())
+        it.pool.void_grant(it.clock.elapsed())
         it.services.lease = PodLease(it.services.lease.host_id, "another epoch")
         it.beat()
         faults.let_go("exchange")
@@ -185,13 +186,13 @@ async def test_a_pod_that_slept_too_long_starts_nothing_before_it_has_beaten(
     manual_storage: Storage, manual_clock: ManualClock
 ) -> None:
     async with bench(manual_storage, manual_clock) as it:
-        it.supervisor._pace.record(0.001, it.clock.elapsed())
+        it.pool._pace.record(0.001, it.clock.elapsed())
         it.beat()
         await it.at_rest()
         [first, second] = await it.claim(2)
         it.arrive([first, second])
         await wait_until(lambda: it.started == [0], description="the first runs")
-        assert it.supervisor.held_ahead == 1
+        assert it.pool.held_ahead == 1
 
         manual_clock.advance(13)
         it.doors[0].set()
@@ -244,20 +245,20 @@ async def test_a_claim_a_moment_before_the_store_ends_a_cool_down_is_repeated(
 
 async def test_claims_held_ahead_are_let_go_when_the_storage_is_closed(storage: Storage) -> None:
     async with await storage.reopen() as closing, bench(closing) as it:
-        it.supervisor._pace.record(0.001, it.clock.elapsed())
+        it.pool._pace.record(0.001, it.clock.elapsed())
         it.beat()
         await it.at_rest()
         [first, second] = await it.claim(2)
         it.arrive([first, second])
         await wait_until(lambda: it.started == [0], description="the first runs")
-        assert it.supervisor.held_ahead == 1
+        assert it.pool.held_ahead == 1
 
         await closing.aclose()
-        it.supervisor.hint()
-        await wait_until(lambda: it.supervisor.lane.is_cut_off, description="a claim fails")
+        it.pool.hint()
+        await wait_until(lambda: it.loop.outbox.is_cut_off, description="a claim fails")
         it.beat()
 
-        assert it.supervisor.held_ahead == 0
+        assert it.pool.held_ahead == 0
         assert [held.claim for held in it.services.held.snapshot()] == [first.claim]
         it.doors[0].set()
         await wait_until(lambda: len(it.services.held) == 0, description="it lets go of the end")
@@ -288,8 +289,8 @@ async def test_ends_with_large_results_travel_in_several_calls(
         it.beat(10)
         for _ in range(10):
             await enqueue_one(storage, kind="gives")
-        it.supervisor.hint()
-        await wait_until(lambda: it.supervisor.running == 10, description="all run")
+        it.pool.hint()
+        await wait_until(lambda: it.pool.running == 10, description="all run")
         it.doors[0].set()
         await wait_until(lambda: done(storage, 10), description="all are stored")
     assert max(sizes) <= 4 * 1024 * 1024
@@ -301,8 +302,8 @@ async def done(storage: Storage, wanted: int) -> bool:
 
 
 def has_pace(it: Bench, mean: float) -> None:
-    it.supervisor._pace = Pace()
-    it.supervisor._pace.record(mean, it.clock.elapsed())
+    it.pool._pace = Pace()
+    it.pool._pace.record(mean, it.clock.elapsed())
 
 
 async def test_claims_held_ahead_are_given_back_when_they_are_twice_too_many(
@@ -313,11 +314,11 @@ async def test_claims_held_ahead_are_given_back_when_they_are_twice_too_many(
         it.beat()
         await it.at_rest()
         it.arrive(await it.claim(5))
-        assert (it.supervisor.running, it.supervisor.held_ahead) == (1, 4)
+        assert (it.pool.running, it.pool.held_ahead) == (1, 4)
 
         has_pace(it, 0.05)
         it.beat()
-        assert it.supervisor.held_ahead == 1
+        assert it.pool.held_ahead == 1
         for door in it.doors:
             door.set()
         await wait_until(lambda: it.started[:2] == [0, 1], description="the kept one runs")
@@ -331,10 +332,10 @@ async def test_while_half_of_what_is_held_ahead_is_left_no_call_is_made_for_more
         it.beat()
         await it.at_rest()
         it.arrive(await it.claim(4))
-        assert it.supervisor.held_ahead == 3
-        it.supervisor.hint()
-        assert it.supervisor.demand(piggyback=False).limit == 0
-        assert it.supervisor.demand(piggyback=True).limit == 1
+        assert it.pool.held_ahead == 3
+        it.pool.hint()
+        assert it.pool.demand(piggyback=False).limit == 0
+        assert it.pool.demand(piggyback=True).limit == 1
         for door in it.doors:
             door.set()
         await wait_until(lambda: done(storage, 4), description="all are stored")
@@ -375,13 +376,13 @@ async def test_a_worker_whose_slot_was_taken_back_does_not_go_on(storage: Storag
         it.arrive(await it.claim(3))
         await wait_until(lambda: it.started == [0, 1], description="two run")
         it.beat(1)
-        assert (it.supervisor.running, it.supervisor.held_ahead) == (2, 1)
+        assert (it.pool.running, it.pool.held_ahead) == (2, 1)
 
         it.doors[0].set()
-        await wait_until(lambda: it.supervisor.running == 1, description="one has ended")
+        await wait_until(lambda: it.pool.running == 1, description="one has ended")
         await it.at_rest()
         assert it.started == [0, 1]
-        assert it.supervisor.running == 1
+        assert it.pool.running == 1
 
 
 async def test_a_job_to_be_cancelled_is_not_what_a_worker_goes_on_with(storage: Storage) -> None:
@@ -442,22 +443,22 @@ async def test_a_job_of_an_unknown_kind_is_not_what_a_worker_goes_on_with(storag
 async def test_a_worker_does_not_go_on_while_too_many_ends_wait(
     storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("forge_jobs.runtime.queue.exchange.BACKLOG", 1)
+    monkeypatch.setattr("forge_jobs.runtime.queue.outbox.BACKLOG", 1)
     async with bench(storage) as it:
         has_pace(it, 0.001)
         it.beat()
         await it.at_rest()
         it.arrive(await it.claim(2))
         await wait_until(lambda: it.started == [0], description="the first runs")
-        went_on = it.supervisor._goes_on
+        went_on = it.pool._goes_on
         answers: list[tuple[bool, bool]] = []
 
         def noted(*arguments: Any) -> bool:
-            is_full = it.supervisor.lane.is_full
+            is_full = it.loop.outbox.is_full
             answers.append((is_full, went_on(*arguments)))
             return answers[-1][1]
 
-        monkeypatch.setattr(it.supervisor, "_goes_on", noted)
+        monkeypatch.setattr(it.pool, "_goes_on", noted)
         it.doors[0].set()
         await wait_until(lambda: bool(answers), description="the first has ended")
         assert answers[0] == (True, False)
@@ -471,23 +472,23 @@ async def test_a_release_that_the_store_does_not_take_is_sent_again_apart(
     async with bench(faulty(storage, faults)) as it:
         it.beat()
         await it.at_rest()
-        lane = it.supervisor.lane
-        apart = asyncio.ensure_future(lane.aside.run())
+        outbox = it.loop.outbox
+        apart = asyncio.ensure_future(outbox.aside.run())
         kept, other = await it.claim(2)
         it.services.held.add([kept.claim, other.claim])
         if trouble == "locked":
             faults.locked.add(kept.claim.job_id)
         else:
             faults.refused[kept.claim.job_id] = StorageRefused("a trigger")
-        lane.release([kept.claim, other.claim])
-        await wait_until(lambda: lane.aside.count, description="it is set aside")
+        outbox.release([kept.claim, other.claim])
+        await wait_until(lambda: outbox.aside.count, description="it is set aside")
         assert [held.claim for held in it.services.held.snapshot()] == [kept.claim]
         assert (await get_job(storage, other.claim.job_id)).status is JobStatus.PENDING
         assert (await get_job(storage, kept.claim.job_id)).status is JobStatus.IN_PROGRESS
 
         faults.locked.clear()
         faults.refused.clear()
-        await wait_until(lambda: not lane.aside.count, description="it is stored")
+        await wait_until(lambda: not outbox.aside.count, description="it is stored")
         assert (await get_job(storage, kept.claim.job_id)).cause is Cause.RELEASED
         assert len(it.services.held) == 0
     await apart

@@ -1,7 +1,7 @@
-"""One queue on this pod: matches workers to the grant, and feeds them claimed jobs."""
+"""The workers of one queue of a pod: as many as the grant allows, fed with claimed jobs."""
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import timedelta
 
 from forge_jobs.model.jobs import Cause, Claim, ClaimedJob
@@ -12,7 +12,7 @@ from forge_jobs.policy.claim_ahead import Appetite, Pace, Trip, ahead_limit
 from forge_jobs.policy.transitions import AttemptEnd
 from forge_jobs.reports import reporter
 from forge_jobs.runtime.queue.ends import decide, tell
-from forge_jobs.runtime.queue.exchange import ExchangeLane
+from forge_jobs.runtime.queue.outbox import Outbox
 from forge_jobs.runtime.queue.run import Run, StopReason
 from forge_jobs.runtime.queue.services import PodServices
 from forge_jobs.runtime.queue.worker import Worker
@@ -22,34 +22,34 @@ logger = reporter(__name__)
 _NO_DEMAND = Demand(worker_ids=(), limit=0, kinds=frozenset())
 _SHORTEST_LOOK, _LONGEST_LOOK, _AFTER_COOLING = 0.005, 1.0, 1.0
 _CLEAN_UP_OF_MARGIN = 0.75
-"""What handlers have of the fence's margin: it has begun when they are told, and must not have
-ended when they are cancelled again."""
+"""The part of the fence's margin that handlers have: they are asked to end when the margin has
+begun, and are cancelled again before its end."""
 
 
-class Supervisor:
-    """Everything here is synchronous and on the event loop; only the lane waits.
+class WorkerPool:
+    """Grant, workers, and claims held ahead of them. Calls no store and waits for nothing.
 
-    Handlers that run never exceed the grant: the grant as known here is lowered before the
-    store is told, and raised only by a beat that was sent after the last lowering was stored.
+    Says to its loop what to claim, takes what the loop brings, and puts what the store must know
+    into the outbox. Handlers that run never exceed the grant: the grant as known here is lowered
+    first, then in the store, and is raised only by a beat that was sent after that.
     """
 
-    def __init__(self, queue: str, services: PodServices) -> None:
+    def __init__(self, queue: str, services: PodServices, outbox: Outbox) -> None:
         self.queue = queue
-        self.lane = ExchangeLane(queue, services, self)
-        self.store_end: Callable[[Finalization], None] = self.lane.settle
-        """Takes the end of a run; a stop may hold some of them back."""
         self.grant = 0
         self.target = 0
         self.state: QueueState | None = None
         """The queue as the last beat saw it."""
+        self.store_answers = True
+        """Whether the last call went well, as far as the loop has heard."""
         self._services = services
+        self._outbox = outbox
         self._fit_is_due = False
         self._workers: set[Worker] = set()
         self._free: list[Worker] = []
         self._ahead: deque[ClaimedJob] = deque()
         self._draining = False
         self._fenced = False
-        self._must_lower = False
         self._grant_known_at = float("-inf")
         self._may_have_work = False
         self._look_at: float | None = None
@@ -73,23 +73,23 @@ class Supervisor:
 
     @property
     def waits_for_room(self) -> bool:
-        """It would claim at once, were the pod not busy with other queues."""
-        return bool(self._may_have_work and self._free) and self.accepts and not self.lane.failures
+        """Whether it would claim at once, were the pod not busy with other queues."""
+        if not (self._may_have_work and self._free and self.store_answers):
+            return False
+        return self.accepts(self._services.clock.elapsed())
 
     def runs(self) -> Iterator[Run]:
-        """What its workers run."""
+        """Return what the workers run."""
         return (worker.run for worker in tuple(self._workers) if worker.run is not None)
 
-    @property
-    def accepts(self) -> bool:
-        """New jobs may be claimed and started."""
-        if self._draining or self._fenced or self.lane.is_cut_off:
+    def accepts(self, now: float) -> bool:
+        """Whether new jobs may be claimed and started at ``now`` (``Clock.elapsed``)."""
+        if self._draining or self._fenced or self._outbox.is_cut_off:
             return False
         if self.state is None or self.state.paused:
             return False
         # The fence is asked and not only waited for: a process that was frozen may come here
-        # before it is told.
-        now = self._services.clock.elapsed()
+        # before the heartbeat's thread has fenced it.
         return now >= self._cooling_until and not self._services.fence.must_stop(now, self.queue)
 
     @property
@@ -97,39 +97,41 @@ class Supervisor:
         """How many workers there should be."""
         return 0 if self._draining else min(self.grant, self.target)
 
-    # -- news --------------------------------------------------------------------------------
+    # -- what beats and wake-ups bring -------------------------------------------------------
 
     def hint(self) -> None:
         """The queue may have work."""
         self._may_have_work = True
         self._fruitless = 0
-        self.lane.wakeup.wake()
+        self._outbox.wakeup.wake()
 
     def apply(self, beat: QueueBeat, sent_at: float) -> None:
         """Take over what a beat that was sent at ``sent_at`` says of the queue."""
         self.state = beat.state
         self.target = beat.slots.target
-        if self._must_lower or sent_at <= self._grant_known_at:
+        if self._outbox.lower_to is not None or sent_at <= self._grant_known_at:
             self.grant = min(self.grant, beat.slots.grant)
+            if self._outbox.lower_to is not None:
+                self._outbox.lower_to = self.grant
         else:
             self.grant = beat.slots.grant
         cooling = beat.state.cooldown_remaining.total_seconds()
-        # When it ended stays known: a moment after it, an empty claim is repeated.
+        # The end of a cool-down stays known: a moment later, an empty claim is repeated.
         self._cooling_until = sent_at + cooling if cooling else min(self._cooling_until, sent_at)
         self._look_within(beat.next_due_in)
         self._fit()
         self._go_on()
 
     def void_grant(self, at: float) -> None:
-        """The pod's lease ran out, and the grant with it; running handlers go on."""
+        """Give the grant up, which has ended with the pod's lease. Running handlers go on."""
         self.grant = 0
-        self._must_lower = False
+        self._outbox.lower_to = None
         self._grant_known_at = at
         self._fit()
 
-    def claim_news(self, claim: Claim, news: ClaimState) -> None:
-        """A beat found this claim lost, or its job asked to cancel."""
-        reason = StopReason.LOST if news is ClaimState.LOST else StopReason.CANCEL
+    def stop_claim(self, claim: Claim, state: ClaimState) -> None:
+        """End a claim that a beat found lost, or whose job is to be cancelled."""
+        reason = StopReason.LOST if state is ClaimState.LOST else StopReason.CANCEL
         for run in self.runs():
             if run.job.claim == claim:
                 if reason is StopReason.CANCEL or not run.may_be_settled:
@@ -149,7 +151,7 @@ class Supervisor:
         self._fit()
 
     def fence(self, fenced: bool) -> None:
-        """This pod cannot prove that it owns its claims (or can again)."""
+        """Stop all handlers, because the pod cannot prove that the claims are its own. Or go on."""
         self._fenced = fenced
         if fenced:
             margin = self._services.settings.fence_margin.total_seconds()
@@ -162,34 +164,42 @@ class Supervisor:
         for run in self.runs():
             run.stop(reason, patience)
 
-    # -- the lane's side ---------------------------------------------------------------------
+    # -- the loop's side ---------------------------------------------------------------------
 
     def demand(self, *, piggyback: bool) -> Demand:
-        """Free workers and claim-ahead, as far as there may be work for them."""
-        if self._look_at is not None and self._services.loop.time() >= self._look_at:
+        """Return what to claim now: jobs for free workers and to hold ahead.
+
+        :param piggyback: a call is made anyway
+        """
+        services = self._services
+        if self._look_at is not None and services.loop.time() >= self._look_at:
             self._look_at = None
             self._may_have_work = True
-        if not (self._may_have_work or piggyback) or not self.accepts or self.lane.is_full:
+        if not (self._may_have_work or piggyback):
+            return _NO_DEMAND
+        if self._outbox.is_full or not self.accepts(services.clock.elapsed()):
             return _NO_DEMAND
         limit = self._room()
         if limit <= 0 or (limit < len(self._ahead) and not piggyback):
-            # While half of it is left, more is not worth a call of its own.
+            # While half is left, more is not worth a call of its own.
             return _NO_DEMAND
-        limit = self._services.threads.room(self._appetite.jobs(limit))
-        capacity = self._services.capacity
+        limit = self._appetite.jobs(limit)
+        if services.threads.problem:
+            limit = services.threads.room(limit)
+        capacity = services.capacity
         if capacity and not (limit := capacity.room(self, limit, len(self._free))):
             return _NO_DEMAND
         # Cleared before the call: a hint that arrives while it is under way must count.
         self._may_have_work = False
         return Demand(
-            worker_ids=tuple(worker.worker_id for worker in reversed(self._free)),
+            worker_ids=tuple([worker.worker_id for worker in reversed(self._free)]),
             limit=limit,
-            kinds=self._services.kinds,
+            kinds=services.kinds,
             max_bytes=self._appetite.max_bytes,
         )
 
     def unanswered(self, demand: Demand) -> None:
-        """The call failed: whatever was to be claimed still may be there."""
+        """Take note that the call failed, and that the jobs may still be there."""
         if self._services.capacity:
             self._services.capacity.answered(self)
         if demand.limit:
@@ -203,12 +213,13 @@ class Supervisor:
         :param lease: they were asked for under this one
         """
         services = self._services
-        self._trip.record(services.clock.elapsed() - asked_at)
-        claimed = exchange.claimed
-        services.held.add(job.claim for job in claimed)
-        if services.claims_lapsed(asked_at, lease):
-            # Somebody may be about to revive them, or has the slots they were meant for.
-            self.lane.release(job.claim for job in claimed)
+        claimed, now = exchange.claimed, services.clock.elapsed()
+        if claimed:
+            services.held.add([job.claim for job in claimed])
+        self._trip.record(now - asked_at)
+        if now - asked_at >= services.claims_last or lease != services.lease:
+            # Another pod may be about to revive the jobs, or has the slots they were meant for.
+            self._outbox.release([job.claim for job in claimed])
             self.unanswered(demand)
             return
         self._ahead.extend(claimed)
@@ -220,7 +231,7 @@ class Supervisor:
                 self._may_have_work = True
             else:
                 self._look_within(exchange.next_due_in)
-                if not claimed and services.clock.elapsed() < self._cooling_until + _AFTER_COOLING:
+                if not claimed and now < self._cooling_until + _AFTER_COOLING:
                     # Counted by two clocks, the cool-down may have ended here a moment early.
                     self._look_within(timedelta(0))
         self._fit()
@@ -228,7 +239,7 @@ class Supervisor:
             services.capacity.answered(self)
 
     def next_look(self) -> timedelta | None:
-        """Until the next job falls due, or the cool-down ends."""
+        """Return how long until the next job falls due, or the cool-down ends."""
         services = self._services
         if self._draining or self._fenced or self.state is None or self.state.paused:
             return None
@@ -236,24 +247,21 @@ class Supervisor:
         if cooling > 0:
             self._may_have_work = True
             return timedelta(seconds=max(cooling, _SHORTEST_LOOK))
-        if self._look_at is None or self._room() <= 0 or self.lane.is_full:
+        if self._look_at is None or self._room() <= 0 or self._outbox.is_full:
             return None
         return timedelta(seconds=max(self._look_at - services.loop.time(), _SHORTEST_LOOK))
 
-    def surplus(self) -> int | None:
-        """The grant to lower to, None when there is nothing to give back."""
-        return self.grant if self._must_lower else None
-
-    def lowered(self) -> None:
-        """The store knows the lower grant."""
-        self._must_lower = False
+    def lowered(self, to: int) -> None:
+        """Take note that the store has lowered the grant ``to``."""
+        if self._outbox.lower_to == to:
+            self._outbox.lower_to = None
         self._grant_known_at = self._services.clock.elapsed()
         self._fit()
 
     # -- inside ------------------------------------------------------------------------------
 
     def _room(self) -> int:
-        """How many claims could be used now."""
+        """Return how many claims could be used now."""
         free = len(self._free)
         useful = free + self._ahead_limit(free) - len(self._ahead)
         return min(useful, self._services.jobs.exchange_at_once)
@@ -271,16 +279,16 @@ class Supervisor:
             return
         pause = min(_SHORTEST_LOOK * 2 ** min(self._fruitless, 10), _LONGEST_LOOK)
         look_at = self._services.loop.time() + max(due_in.total_seconds(), pause)
-        # One that has passed may have been slept through, while the queue was held up.
+        # A look whose time has passed may have been missed while the queue was held up.
         passed = self._look_at is not None and self._look_at <= self._services.loop.time()
         if self._look_at is None or passed or look_at < self._look_at:
             self._look_at = look_at
-            self.lane.wakeup.wake()
+            self._outbox.wakeup.wake()
 
     def _go_on(self) -> None:
-        """Let the lane look, which may have gone to sleep while the queue was held up."""
-        if self._may_have_work and self.accepts:
-            self.lane.wakeup.wake()
+        """Wake the loop, which may have gone to sleep while the queue was held up."""
+        if self._may_have_work and self.accepts(self._services.clock.elapsed()):
+            self._outbox.wakeup.wake()
 
     def _fit(self) -> None:
         """Match workers to the slots, give back what is too much, start what can start."""
@@ -291,7 +299,7 @@ class Supervisor:
             self._workers.add(worker)
             self._free.append(worker)
             self._may_have_work = True
-            self.lane.wakeup.wake()
+            self._outbox.wakeup.wake()
         while self._free and len(self._workers) > desired:
             self._retire(self._free.pop())
         self._dispatch()
@@ -299,8 +307,7 @@ class Supervisor:
         still_needed = max(desired, self.running)
         if still_needed < self.grant:
             self.grant = still_needed
-            self._must_lower = True
-            self.lane.wakeup.wake()
+            self._outbox.lower(still_needed)
 
     def _retire(self, worker: Worker) -> None:
         self._workers.discard(worker)
@@ -312,22 +319,27 @@ class Supervisor:
         No pace is steady, and a few that come a moment later cost less than giving them back.
         """
         held = len(self._ahead)
-        keep = self._ahead_limit(0, to_keep=True) if held and self.accepts else 0
+        if not held:
+            return
+        accepts = self.accepts(self._services.clock.elapsed())
+        keep = self._ahead_limit(0, to_keep=True) if accepts else 0
         if held > 2 * keep:
-            self.lane.release([self._ahead.pop().claim for _ in range(held - keep)])
+            self._outbox.release([self._ahead.pop().claim for _ in range(held - keep)])
 
     def _dispatch(self) -> None:
         """Give claimed jobs to free workers."""
         ahead, free, state = self._ahead, self._free, self.state
-        if not (ahead and free and self.accepts):
+        if not (ahead and free):
             return
         kinds, now = self._services.kinds, self._services.clock.elapsed()
-        while ahead and free and not self.lane.is_full:
+        if not self.accepts(now):
+            return
+        while ahead and free and not self._outbox.is_full:
             job = ahead.popleft()
             if job.cancel_requested:
                 self._end_unstarted(job, StopReason.CANCEL)
             elif job.kind not in kinds:
-                self.lane.release([job.claim])
+                self._outbox.release([job.claim])
             else:
                 free.pop().take(job, state, now)
 
@@ -337,10 +349,10 @@ class Supervisor:
         Of workers whose handlers end in one turn of the event loop, each would else wait until
         all of them have ended, and then until all have a job.
         """
-        if not self._ahead or self.lane.is_full or len(self._workers) > self._desired:
+        if not self._ahead or self._outbox.is_full or len(self._workers) > self._desired:
             return False
         job = self._ahead[0]
-        if job.cancel_requested or job.kind not in self._services.kinds or not self.accepts:
+        if job.cancel_requested or job.kind not in self._services.kinds or not self.accepts(now):
             return False
         worker.take(self._ahead.popleft(), self.state, now)
         return True
@@ -352,7 +364,7 @@ class Supervisor:
             return
         services, end = self._services, AttemptEnd(cause=Cause.CANCELLED)
         transition = decide(end, job, self.state, 0.0, services)
-        self.lane.settle(Finalization(job.claim, transition))
+        self._outbox.end(Finalization(job.claim, transition))
         tell(job, end, transition, 0.0, services, now=services.clock.elapsed())
 
     def _ended(self, worker: Worker, run: Run, end: AttemptEnd | None) -> None:
@@ -362,7 +374,7 @@ class Supervisor:
             self._settle(run, end, now)
         except BaseException as error:  # a worker that stays taken costs its slot for good
             logger.exception("could not store the end of job %s", run.job.claim.job_id)
-            # Nothing will end this claim but a reaper, so no beat may keep it alive.
+            # Only a reaper will end this claim, so no beat may keep it alive.
             services.given_up[run.job.claim] = now
             services.held.remove([run.job.claim])
             detail = f"its end could not be stored: {type(error).__qualname__}"
@@ -381,7 +393,7 @@ class Supervisor:
             services.loop.call_soon(self._fit, context=services.context)
 
     def _settle(self, run: Run, end: AttemptEnd | None, now: float) -> None:
-        """Store how the run ended, and tell of it."""
+        """Store how the run ended, and report the end."""
         services, job = self._services, run.job
         seconds = now - run.started_at
         if end is None:
@@ -394,7 +406,7 @@ class Supervisor:
         if transition.cooldown is not None:
             until = now + transition.cooldown.length.total_seconds()
             self._cooling_until = max(self._cooling_until, until)
-        self.store_end(Finalization(job.claim, transition))
+        self._outbox.end(Finalization(job.claim, transition))
         tell(job, end, transition, seconds, services, now=now)
         if end.cause is Cause.SUCCEEDED:
             self._pace.record(seconds, now)
