@@ -156,7 +156,7 @@ SUPERVISOR = [
     in_runtime(
         "pool: a queue is not looked at after its pause",
         "queue/pool",
-        "passed = self._look_at is not None and self._look_at <= self._services.loop.time()",
+        "passed = self._look_at is not None and self._look_at <= now",
         "passed = False",
         f"{_QUEUES}a_queue_that_goes_on_after_a_pause_is_looked_at",
     ),

@@ -8,6 +8,7 @@ from forge_jobs.model.jobs import Cause, Claim, ClaimedJob
 from forge_jobs.model.processes import ClaimState, PodLease, QueueBeat
 from forge_jobs.model.queues import QueueState
 from forge_jobs.model.transitions import Demand, Exchange, Finalization
+from forge_jobs.outages import Pauses
 from forge_jobs.policy.claim_ahead import Appetite, Pace, Trip, ahead_limit
 from forge_jobs.policy.transitions import AttemptEnd
 from forge_jobs.reports import reporter
@@ -20,18 +21,16 @@ from forge_jobs.runtime.queue.worker import Worker
 logger = reporter(__name__)
 
 _NO_DEMAND = Demand(worker_ids=(), limit=0, kinds=frozenset())
-_SHORTEST_LOOK, _LONGEST_LOOK, _AFTER_COOLING = 0.005, 1.0, 1.0
-_CLEAN_UP_OF_MARGIN = 0.75
-"""The part of the fence's margin that handlers have: they are asked to end when the margin has
-begun, and are cancelled again before its end."""
+_SHORTEST_LOOK, _AFTER_COOLING = 0.005, 1.0
+_LOOKS = Pauses(_SHORTEST_LOOK, 1.0)
 
 
 class WorkerPool:
     """Grant, workers, and claims held ahead of them. Calls no store and waits for nothing.
 
-    Says to its loop what to claim, takes what the loop brings, and puts what the store must know
-    into the outbox. Handlers that run never exceed the grant: the grant as known here is lowered
-    first, then in the store, and is raised only by a beat that was sent after that.
+    The loop asks what to claim and brings the claims. What the store must know goes into the
+    outbox. Handlers that run never exceed the grant, which is lowered here first, then in the
+    store, and is raised only by a beat that was sent after that.
     """
 
     def __init__(self, queue: str, services: PodServices, outbox: Outbox) -> None:
@@ -88,8 +87,7 @@ class WorkerPool:
             return False
         if self.state is None or self.state.paused:
             return False
-        # The fence is asked and not only waited for: a process that was frozen may come here
-        # before the heartbeat's thread has fenced it.
+        # A process that was frozen may come here before the heartbeat's thread has fenced it.
         return now >= self._cooling_until and not self._services.fence.must_stop(now, self.queue)
 
     @property
@@ -154,8 +152,7 @@ class WorkerPool:
         """Stop all handlers, because the pod cannot prove that the claims are its own. Or go on."""
         self._fenced = fenced
         if fenced:
-            margin = self._services.settings.fence_margin.total_seconds()
-            self.stop_runs(StopReason.SHUTDOWN, patience=_CLEAN_UP_OF_MARGIN * margin)
+            self.stop_runs(StopReason.SHUTDOWN, self._services.fenced_patience)
         self._fit()
         self._go_on()
 
@@ -186,8 +183,9 @@ class WorkerPool:
         limit = self._appetite.jobs(limit)
         if services.threads.problem:
             limit = services.threads.room(limit)
-        capacity = services.capacity
-        if capacity and not (limit := capacity.room(self, limit, len(self._free))):
+        if services.capacity:
+            limit = services.capacity.room(self, limit, len(self._free))
+        if not limit:
             return _NO_DEMAND
         # Cleared before the call: a hint that arrives while it is under way must count.
         self._may_have_work = False
@@ -227,9 +225,8 @@ class WorkerPool:
             self._appetite.answered(claimed, demand)
             self._has_backlog = len(claimed) >= demand.limit
             self._fruitless = 0 if claimed else self._fruitless + 1
-            if self._has_backlog:
-                self._may_have_work = True
-            else:
+            self._may_have_work |= self._has_backlog
+            if not self._has_backlog:
                 self._look_within(exchange.next_due_in)
                 if not claimed and now < self._cooling_until + _AFTER_COOLING:
                     # Counted by two clocks, the cool-down may have ended here a moment early.
@@ -258,12 +255,9 @@ class WorkerPool:
         self._grant_known_at = self._services.clock.elapsed()
         self._fit()
 
-    # -- inside ------------------------------------------------------------------------------
-
     def _room(self) -> int:
         """Return how many claims could be used now."""
-        free = len(self._free)
-        useful = free + self._ahead_limit(free) - len(self._ahead)
+        useful = (free := len(self._free)) + self._ahead_limit(free) - len(self._ahead)
         return min(useful, self._services.jobs.exchange_at_once)
 
     def _ahead_limit(self, free: int, *, to_keep: bool = False) -> int:
@@ -277,10 +271,10 @@ class WorkerPool:
         """Claim when the next job falls due, but not in a busy loop when claims stay empty."""
         if due_in is None:
             return
-        pause = min(_SHORTEST_LOOK * 2 ** min(self._fruitless, 10), _LONGEST_LOOK)
-        look_at = self._services.loop.time() + max(due_in.total_seconds(), pause)
+        now, pause = self._services.loop.time(), _LOOKS.at_most(self._fruitless + 1)
+        look_at = now + max(due_in.total_seconds(), pause)
         # A look whose time has passed may have been missed while the queue was held up.
-        passed = self._look_at is not None and self._look_at <= self._services.loop.time()
+        passed = self._look_at is not None and self._look_at <= now
         if self._look_at is None or passed or look_at < self._look_at:
             self._look_at = look_at
             self._outbox.wakeup.wake()
@@ -301,7 +295,9 @@ class WorkerPool:
             self._may_have_work = True
             self._outbox.wakeup.wake()
         while self._free and len(self._workers) > desired:
-            self._retire(self._free.pop())
+            worker = self._free.pop()
+            self._workers.discard(worker)
+            worker.retire()
         self._dispatch()
         self._give_back_ahead()
         still_needed = max(desired, self.running)
@@ -309,17 +305,9 @@ class WorkerPool:
             self.grant = still_needed
             self._outbox.lower(still_needed)
 
-    def _retire(self, worker: Worker) -> None:
-        self._workers.discard(worker)
-        worker.retire()
-
     def _give_back_ahead(self) -> None:
-        """Release claims that may not be held ahead, or have become twice too many.
-
-        No pace is steady, and a few that come a moment later cost less than giving them back.
-        """
-        held = len(self._ahead)
-        if not held:
+        """Release claims that may not be held ahead, or are twice too many: no pace is steady."""
+        if not (held := len(self._ahead)):
             return
         accepts = self.accepts(self._services.clock.elapsed())
         keep = self._ahead_limit(0, to_keep=True) if accepts else 0
@@ -346,8 +334,7 @@ class WorkerPool:
     def _goes_on(self, worker: Worker, now: float) -> bool:
         """Give a worker its next job at once, when there is nothing to decide about either.
 
-        Of workers whose handlers end in one turn of the event loop, each would else wait until
-        all of them have ended, and then until all have a job.
+        Else each of many workers that end in one turn of the event loop would wait for all others.
         """
         if not self._ahead or self._outbox.is_full or len(self._workers) > self._desired:
             return False
@@ -368,8 +355,7 @@ class WorkerPool:
         tell(job, end, transition, 0.0, services, now=services.clock.elapsed())
 
     def _ended(self, worker: Worker, run: Run, end: AttemptEnd | None) -> None:
-        services = self._services
-        now = services.clock.elapsed()
+        now = (services := self._services).clock.elapsed()
         try:
             self._settle(run, end, now)
         except BaseException as error:  # a worker that stays taken costs its slot for good

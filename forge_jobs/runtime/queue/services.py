@@ -26,6 +26,10 @@ from forge_jobs.runtime.shared.service import Wakeup
 from forge_jobs.runtime.shared.threads import ThreadSupply
 from forge_jobs.storage.protocols import Storage
 
+_CLEAN_UP_OF_MARGIN = 0.75
+"""The part of the fence's margin that handlers have: they are asked to end when the margin has
+begun, and are cancelled again before its end."""
+
 
 def _ring_nobody() -> None:
     pass
@@ -69,6 +73,8 @@ class PodServices:
         """Between two cancellations of a handler."""
         self.claims_last = (settings.lease - settings.fence_margin).total_seconds()
         """Seconds after which claims that were asked for may be another pod's."""
+        self.fenced_patience = _CLEAN_UP_OF_MARGIN * settings.fence_margin.total_seconds()
+        """The same when the pod is fenced."""
         self.clock = clock
         self.fence = fence
         self.events = events

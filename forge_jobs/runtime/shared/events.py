@@ -22,7 +22,7 @@ EVENT_CAPACITY = 20_000
 FLUSH_BATCH = 500
 
 ROUTINE_PER_SECOND = 100
-"""Starts and successes recorded at most: beyond that pace nobody reads them one by one, and
+"""Starts and successes recorded at most. Beyond that pace people do not read each of them, and
 writing them would cost the store as much as the jobs."""
 
 
