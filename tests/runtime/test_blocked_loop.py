@@ -1,4 +1,4 @@
-"""A handler that blocks the event loop is reported, and keeps its claim."""
+"""A handler that blocks the event loop is reported, and keeps the claim."""
 
 import logging
 import threading

@@ -84,7 +84,7 @@ def _no_context(_: Run) -> Context:
 
 
 class FarPod:
-    """A pod's loop of the queue, with a grant for all its workers."""
+    """A loop of the queue in one pod, with a grant for all workers."""
 
     def __init__(self, store: FarQueue, lasts: Lasts, workers: int = WORKERS) -> None:
         handlers = HandlerRegistry()

@@ -43,7 +43,7 @@ class Passes:
 
 @asynccontextmanager
 async def running(loop: PeriodicLoop) -> AsyncGenerator[None]:
-    """Run the loop, and stop it afterwards."""
+    """Run the loop, then stop the loop."""
     async with anyio.create_task_group() as group:
         group.start_soon(loop.run)
         yield

@@ -1,4 +1,4 @@
-"""The store has done what it was asked, and the answer never arrives."""
+"""The store has done the work of a call, and the answer never arrives."""
 
 import pytest
 

@@ -52,7 +52,7 @@ SPOILT: dict[str, tuple[Outcome, str]] = {
 
 
 def speaking(**outcomes: Outcome) -> HandlerRegistry:
-    """Register a kind for each outcome, which raises it, and the kind ``fine``."""
+    """Register a kind for each outcome, which raises the outcome, and the kind ``fine``."""
     handlers = HandlerRegistry()
 
     def add(name: str, outcome: Outcome) -> None:

@@ -1,4 +1,4 @@
-"""The store goes away, comes back, or does not say what it did."""
+"""The store goes away, comes back, or gives no answer."""
 
 from collections.abc import Sequence
 

@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.any_store]
 
 
 class Stage:
-    """A handler that waits until it is stopped, and one that ends at once."""
+    """A handler that waits until stopped, and one that ends at once."""
 
     def __init__(self) -> None:
         self.handlers = HandlerRegistry()
@@ -76,7 +76,7 @@ def cancel_all_since(before: set[asyncio.Task[object]]) -> None:
 
 @contextlib.asynccontextmanager
 async def working(storage: Storage, stage: Stage) -> AsyncGenerator[tuple[QueueHandle, JobId]]:
-    """A pod with a running handler, and a long lease, so that nothing is free before its time."""
+    """A pod with a running handler, and a long lease, so that nothing is free too early."""
     settings = quick_settings(lease=seconds(60), fence_margin=seconds(1))
     handle = await a_runtime(storage, stage.handlers, settings=settings).start()
     outcome = await handle.enqueue(EnqueueRequest("waits", {}))

@@ -86,7 +86,7 @@ class Bench:
         self.pool.apply(news, self.clock.elapsed())
 
     async def claim(self, count: int) -> list[ClaimedJob]:
-        """Claims of this pod that its workers do not know."""
+        """Return claims of this pod that the pool does not know."""
         for n in range(count):
             await enqueue_one(self.storage, kind="enters", payload=f'{{"n":{n}}}')
         workers = [new_worker_id() for _ in range(count)]
