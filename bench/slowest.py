@@ -290,7 +290,11 @@ class SlowLog:
 
     def __init__(self, client: Redis, least: int) -> None:
         self._client, self._least = client, least
-        self._names = {script(path.stem).sha: path.stem for path in SCRIPTS.glob("*.lua")}
+        self._names = {
+            script(path.stem).sha: path.stem
+            for path in SCRIPTS.rglob("*.lua")
+            if "lib" not in path.relative_to(SCRIPTS).parts
+        }
 
     async def begin(self) -> None:
         await self._client.config_set("slowlog-max-len", 100_000)
@@ -309,8 +313,11 @@ class SlowLog:
         return found
 
 
-async def measure(filled: Filled, rounds: int, most: float) -> None:
-    """Print what took longest, by what was asked."""
+async def measure(filled: Filled, rounds: int, most: float, only: str) -> None:
+    """Print what took longest, by what was asked.
+
+    :param only: ask what has this in its name
+    """
     async with (
         await open_storage(filled.url) as storage,
         aclosing(Redis.from_url(filled.url.partition("?")[0])) as client,
@@ -325,6 +332,8 @@ async def measure(filled: Filled, rounds: int, most: float) -> None:
         print("| asked | script | calls over 0.5 ms | median ms | longest ms | |")
         print("|---|---|---|---|---|---|")
         for what, ask in Asked(filled, storage).every().items():
+            if only not in what:
+                continue
             await log.begin()
             for _ in range(rounds):
                 await ask()
@@ -354,7 +363,7 @@ async def _main(options: argparse.Namespace) -> None:
             async with await open_storage(url) as storage:
                 await filled.fill(storage)
         if "measure" in options.do:
-            await measure(filled, options.rounds, options.most)
+            await measure(filled, options.rounds, options.most, options.only)
 
 
 def main() -> None:
@@ -368,6 +377,7 @@ def main() -> None:
     parser.add_argument("--pods", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--most", type=float, default=10.0, help="milliseconds to aim at")
+    parser.add_argument("--only", default="", help="ask only what has this in its name")
     asyncio.run(_main(parser.parse_args()))
 
 

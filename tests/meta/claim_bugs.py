@@ -5,6 +5,7 @@ from tests.meta.bugs import Bug, Edit
 _SQL = "forge_jobs/storage/sql/"
 _LUA = "forge_jobs/storage/redis/lua/lib/"
 _BYTES = ("tests/conformance/test_claim_bytes.py",)
+_KINDS = ("tests/backends/redis/test_many_kinds.py",)
 _STRANGERS = ("tests/conformance/test_unknown_kinds.py",)
 
 
@@ -174,7 +175,7 @@ CLAIM_BUGS = (
     _of_redis(
         "of many kinds a later one comes first",
         ("tests/backends/redis/test_costs.py",),
-        "jobs/claim/reading",
+        "jobs/claim/merging",
         "    if other and comes_first(",
         "    if other and not comes_first(",
     ),
@@ -210,15 +211,50 @@ CLAIM_BUGS = (
     _of_redis(
         "kinds in no order",
         ("tests/conformance/test_claim.py",),
-        "jobs/claim/reading",
+        "jobs/claim/merging",
         "if not comes_first(next_job, job) then",
         "if comes_first(next_job, job) then",
     ),
     _of_redis(
         "lines are not read on",
         _STRANGERS,
-        "jobs/claim/finding",
+        "jobs/claim/merging",
         " and not read_on(base, line, demand.size, demand.may_expire) then",
         " then",
+    ),
+    _of_redis(
+        "a bound stays when a job comes before it",
+        _KINDS,
+        "base/bounds",
+        "':lines', 'LT', unpack(scored",
+        "':lines', 'NX', unpack(scored",
+    ),
+    _of_redis(
+        "a bound stays when a job comes back before it",
+        _KINDS,
+        "jobs/finalize/jobs",
+        "'LT', line_score",
+        "'NX', line_score",
+    ),
+    _of_redis(
+        "a job beyond the bound of another line is taken",
+        _KINDS,
+        "jobs/claim/merging",
+        "until job.run_at >= bound or other",
+        "until other",
+    ),
+    _of_redis(
+        "bounds are never raised",
+        _KINDS,
+        "jobs/claim/claiming",
+        "if found.are_many and",
+        "if not found and",
+    ),
+    _of_redis(
+        "one step reads any number of lines",
+        _KINDS,
+        "jobs/claim/levels",
+        "MOST_READ, MOST_WORK, LAST = 300, 500",
+        "MOST_READ, MOST_WORK, LAST = 9000, 9000",
     ),
 )

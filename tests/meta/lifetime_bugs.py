@@ -32,11 +32,11 @@ LIFETIME_BUGS = [
         "        check_batch(requests)\n",
         "",
     ),
-    _steps("one script changes any number of jobs", "base/steps.py", "= 100\n", "= 2_000\n"),
+    _steps("one script changes any number of jobs", "base/steps.py", "= 60\n", "= 2_000\n"),
     _steps(
         "one script ends any number of claims",
         "jobs/claim.py",
-        "portions(pairs, CLAIMS_AT_ONCE)",
+        "portions(pairs, at_once)",
         "portions(pairs, 5_000)",
     ),
     _steps(
@@ -48,7 +48,7 @@ LIFETIME_BUGS = [
     _steps(
         "counts of many queues are one script whatever their kinds",
         "lua/jobs/read/counts.lua",
-        "  spend(2 * #lines + 15)\n",
+        "  spend(#lines + 15)\n",
         "",
     ),
     _steps(
@@ -66,7 +66,7 @@ LIFETIME_BUGS = [
     _steps(
         "a list looks at any number of jobs in one script",
         "jobs/filters.py",
-        "_STEP = 1000",
+        "_STEP = 500",
         "_STEP = 9000",
     ),
     _steps(

@@ -153,7 +153,7 @@ REDIS_BUGS: tuple[Bug, ...] = (
     _bug(
         "wrong order: id before due time",
         "claim model",
-        "lib/jobs/claim/reading",
+        "lib/jobs/claim/merging",
         "  if one.run_at == other.run_at then\n    return is_before(one.id, other.id)\n"
         "  end\n  return one.run_at < other.run_at\n",
         "  return is_before(one.id, other.id)\n",
@@ -162,13 +162,13 @@ REDIS_BUGS: tuple[Bug, ...] = (
         "wrong order: priorities mixed",
         "claim",
         "lib/jobs/claim/finding",
-        "if line.priority ~= priority then",
-        "if not priority then",
+        "until not listed[ends] or tonumber(listed[ends + 1]) >= next_priority",
+        "until not listed[ends]",
     ),
     _bug(
         "a job with a crash is claimed ahead",
         "claim",
-        "lib/jobs/claim/finding",
+        "lib/jobs/claim/merging",
         "line.is_crashed and math.min(demand.workers, demand.limit) or demand.limit",
         "demand.limit",
     ),

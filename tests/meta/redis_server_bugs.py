@@ -105,7 +105,7 @@ REDIS_SERVER_BUGS: tuple[Bug, ...] = (
     _bug(
         "claims of one time compared as the server's locale does",
         "locales",
-        "lua/lib/jobs/claim/reading.lua",
+        "lua/lib/jobs/claim/merging.lua",
         "return is_before(one.id, other.id)",
         "return one.id < other.id",
     ),

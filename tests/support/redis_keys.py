@@ -4,6 +4,7 @@ Each key must be permanent by name, belong to a job that exists, or expire by it
 a queue must agree exactly with the jobs.
 """
 
+import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
@@ -63,6 +64,7 @@ _RARE = frozenset(
     ("cancel", "key", "tags", "schedule", "kids", "expires", "result_ttl", "started", "result")
 )
 """Fields that a job with none of them need not be asked for."""
+_BOUNDS = 2**45 * 256
 _STATUSES = _ACTIVE | {"done", "dead", "cancelled"}
 
 _DUMP = """
@@ -265,6 +267,7 @@ def _check_waiting(queue: _Queue) -> Iterator[str]:
     held: dict[str, float] = {}
     expiring: dict[str, float] = {}
     lines: dict[str, float] = {}
+    first: dict[str, float] = {}
     for job_id, job in queue.jobs.items():
         if job["status"] in ("pending", "failed") and "hold" in job:
             held[job_id] = 0
@@ -273,6 +276,9 @@ def _check_waiting(queue: _Queue) -> Iterator[str]:
             line = f"{job['priority']} {mark} {job['kind']}"
             ready[f"{line} {job_id}"] = float(job["run_at"])
             lines[line] = float(job["priority"])
+            # A claim passes over expired jobs, and what it writes of a line is about the others.
+            due = math.inf if "expires" in job else float(job["run_at"])
+            first[line] = min(due, first.get(line, math.inf))
         elif "hold" in job:
             yield f"{job_id} is on hold, and {job['status']}"
         if job["status"] in ("blocked", "pending", "failed") and "expires" in job:
@@ -283,7 +289,12 @@ def _check_waiting(queue: _Queue) -> Iterator[str]:
         for job_id, run_at in ids.items()
     }
     yield from _same("ready", in_lines, ready)
-    yield from _same("lines", queue.get("lines"), lines)
+    scores = queue.get("lines")
+    yield from _same("lines", {line: math.floor(each) for line, each in scores.items()}, lines)
+    for line, score in scores.items():
+        bound = (score % 1) * _BOUNDS
+        if bound > first.get(line, math.inf):
+            yield f"line {line} has jobs due at {first[line]:.0f}, and its bound is {bound:.0f}"
     yield from _same("held", dict.fromkeys(queue.get("held"), 0), held)
     of_kinds = {job_id: 0 for ids in queue.below("held").values() for job_id in ids}
     yield from _same("held by kind", of_kinds, held)

@@ -3,7 +3,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import msgspec
 
@@ -15,6 +15,23 @@ from forge_jobs.storage.redis.keys import queue_of
 from forge_jobs.storage.salvage import UNREADABLE
 
 T = TypeVar("T")
+
+
+class _OfPods(Protocol):
+    """What a script answers that looks at some pods, and names the hosts of the others."""
+
+    @property
+    def rest(self) -> list[str]: ...
+
+
+class _LivePods(msgspec.Struct, frozen=True, array_like=True):
+    """What ``live_pods.lua`` answers."""
+
+    docs: list[str]
+    rest: list[str]
+
+
+P = TypeVar("P", bound=_OfPods)
 
 decode_pod = msgspec.json.Decoder(Pod).decode
 
@@ -87,9 +104,19 @@ async def in_every_queue(
     return await in_each_queue(database, script, await queue_names(database), request, answer)
 
 
+async def of_all_pods(database: Database, script: str, answer: type[P]) -> list[P]:
+    """Run a script that looks at some pods until it has looked at all; its answers."""
+    answers = [await database.run_one(script, database.keys.fleet, [], answer)]
+    while rest := answers[-1].rest:
+        answers.append(await database.run_one(script, database.keys.fleet, rest, answer))
+    return answers
+
+
 async def live_pods(database: Database) -> list[Pod]:
     """Every pod with a live lease, as it described itself."""
-    docs = await database.run_one("live_pods", database.keys.fleet, [], list[str])
+    docs = [
+        doc for each in await of_all_pods(database, "live_pods", _LivePods) for doc in each.docs
+    ]
     found = []
     for doc in docs:
         # The record of the pod says what is wrong with it.

@@ -1,7 +1,7 @@
 """The scripts of ``lua/``, each put together from its file and the parts of ``lua/lib`` it names.
 
-A script's file says ``-- uses: jobs claims``; the parts ``start``, ``writes``,
-``tallies``, ``wakes`` and ``run`` go around every script. It defines ``handle(base, request)``; see
+A script's file says ``-- uses: jobs claims``; the parts ``start``, ``writes``, ``tallies``,
+``wakes``, ``bounds`` and ``run`` go around every script. It defines ``handle(base, request)``; see
 ``run.lua``. Of all parts only what it uses is sent, for every run of a script makes
 each of its functions and tables anew. Its first line may be one of
 
@@ -46,7 +46,7 @@ class Script:
 def script(name: str) -> Script:
     """The script of that name, in whichever room of ``lua/`` it is, ready to be sent."""
     own = _scripts()[name].read_text("utf-8")
-    parts = ["start", "writes", "tallies", "wakes", *_uses(own)]
+    parts = ["start", "writes", "tallies", "wakes", "bounds", *_uses(own)]
     first = own.partition("\n")[0].removeprefix("-- ")
     flags = f" flags={first}" if first in _FLAGS else ""
     # Without this line the server would look at its memory and its role in mid-script.

@@ -8,7 +8,7 @@ from forge_jobs.storage.redis.base.database import Database
 T = TypeVar("T")
 Item = TypeVar("Item")
 
-ITEMS_AT_ONCE = 100
+ITEMS_AT_ONCE = 60
 """How many jobs one step changes at most: at 20 to 95 us each, all other calls wait as long."""
 
 

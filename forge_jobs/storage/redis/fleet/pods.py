@@ -34,6 +34,7 @@ from forge_jobs.storage.redis.base.queues import (
     due_kinds,
     in_some_queues,
     live_pods,
+    of_all_pods,
     queue_names,
 )
 from forge_jobs.storage.redis.config.queues import DEFAULT_FIELDS
@@ -74,10 +75,16 @@ class _Published(msgspec.Struct, frozen=True, array_like=True):
     started: int
 
 
+class _Routes(msgspec.Struct, frozen=True, array_like=True):
+    found: list[_Published]
+    rest: list[str]
+
+
 class _PodList(msgspec.Struct, frozen=True, array_like=True):
     now: int
     queues: list[str]
     pods: list[_StoredPod]
+    rest: list[str]
 
 
 class _PodSlots(msgspec.Struct, frozen=True, array_like=True):
@@ -191,7 +198,8 @@ async def _drop_dead_pods(database: Database, dead_for: timedelta, limit: int) -
 
 
 async def _pods(database: Database) -> list[PodState]:
-    fleet = await database.run_one("pod_list", database.keys.fleet, [], _PodList)
+    answers = await of_all_pods(database, "pod_list", _PodList)
+    fleet = answers[0]
     by_pod: defaultdict[tuple[str, str], dict[str, Slots]] = defaultdict(dict)
     held: defaultdict[str, dict[str, int]] = defaultdict(dict)
     in_queues = await in_some_queues(database, "pod_slots", fleet.queues, [], _PodSlots)
@@ -202,7 +210,8 @@ async def _pods(database: Database) -> list[PodState]:
             held[host][queue] = int(claims)
     states = [
         _pod_state(stored, by_pod[stored.host, stored.epoch], held[stored.host], fleet.now)
-        for stored in fleet.pods
+        for answer in answers
+        for stored in answer.pods
     ]
     return sorted(states, key=lambda state: (state.started_at, state.pod.host_id))
 
@@ -227,9 +236,10 @@ def _pod_state(
 
 
 async def _published_routes(database: Database) -> dict[str, str | None]:
-    answers = await database.run_one("routes", database.keys.fleet, [], list[_Published])
+    answers = await of_all_pods(database, "routes", _Routes)
+    published_by = [each for answer in answers for each in answer.found]
     found: dict[str, str | None] = {}
-    for published in sorted(answers, key=lambda each: (each.lives, each.started)):
+    for published in sorted(published_by, key=lambda each: (each.lives, each.started)):
         # The record of the pod says what is wrong with it.
         with suppress(*UNREADABLE):
             found.update(_decode_routes(published.routes))

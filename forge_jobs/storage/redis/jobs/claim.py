@@ -31,6 +31,9 @@ from forge_jobs.storage.salvage import UNREADABLE, log_set_aside
 CLAIMS_AT_ONCE = 500
 """How many claims one step makes or ends: at 10 to 20 us each, all other calls wait as long."""
 
+_PUT_BACK_AT_ONCE = 200
+"""How many claims one step releases or revives: each goes back into several lists."""
+
 _STALE_AT_ONCE = 400
 """How many silent claims one step reads, of all queues together."""
 
@@ -40,7 +43,7 @@ _HOLD_AT_ONCE = 1000
 _EXPIRED_AT_ONCE, _EXPIRED_STEPS = 250, 4
 """How many expired jobs one claim takes away that it cannot pass: each step is short."""
 
-_STUCK = "stuck"
+_STUCK, _MANY = "stuck", "many"
 
 _RELEASED = Transition(status=JobStatus.PENDING, cause=Cause.RELEASED, delay=None, hand_back=True)
 
@@ -108,7 +111,9 @@ async def exchange(
     stored = answer.claims
     # There may be more: claims of which nothing is to be lost, if a further step fails.
     with contextlib.suppress(StorageError):
-        while len(answer.claims) == part.limit and (part := _part_of(demand, stored)).limit:
+        while (answer.left == _MANY or len(answer.claims) == part.limit) and (
+            part := _part_of(demand, stored)
+        ).limit:
             _, answers = await _step(db, "finalize", (), claims=asked(part))
             answer = answers[base]
             stored += answer.claims
@@ -268,7 +273,8 @@ async def _step(
     :param claims: per base a demand
     """
     demands = claims or {}
-    *before, pairs = [*portions(pairs, CLAIMS_AT_ONCE)] or [pairs]
+    at_once = CLAIMS_AT_ONCE if mode == "finalize" else _PUT_BACK_AT_ONCE
+    *before, pairs = [*portions(pairs, at_once)] or [pairs]
     settled_before = [
         each
         for some in before

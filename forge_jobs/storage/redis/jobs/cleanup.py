@@ -35,7 +35,7 @@ _QUEUES_AT_ONCE = 16
 _FOUND_AT_ONCE = 2_000
 """How many jobs of each status one script names that are to go."""
 
-_REMOVED_AT_ONCE = 200
+_REMOVED_AT_ONCE = 100
 """How many rows one script removes, so that it stays short."""
 
 _HISTORY = {

@@ -52,7 +52,7 @@ Located = tuple[JobId, str]
 PORTION = 1000
 """How many ids one step takes at most."""
 
-_STEP = 1000
+_STEP = 500
 """How many ids the queues of one step look at together, at most."""
 
 _FEWEST, _USUAL = 10, 200

@@ -1,6 +1,6 @@
 """Reads of jobs."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Literal
 
@@ -21,6 +21,9 @@ from forge_jobs.storage.redis.locators.locators import by_base, locate_some
 
 _WHOLE_AT_ONCE = 100
 """Whole jobs may be large."""
+
+
+_LINES_AT_ONCE = 500
 
 
 class _Line(msgspec.Struct, frozen=True, array_like=True):
@@ -108,18 +111,20 @@ async def counts(db: Database, queues: Sequence[str] | None) -> dict[str, QueueC
     }
 
 
-async def _lines(db: Database, found: Iterable[Located]) -> list[JobSummary]:
+async def _lines(db: Database, found: Sequence[Located]) -> list[JobSummary]:
     """Lines of the jobs that are still there, newest first."""
-    ids: dict[str, list[JobId]] = {}
-    for job_id, base in found:
-        ids.setdefault(base, []).append(job_id)
-    answers, _ = await db.run_some("lines", ids, list[_Line | Literal[False]])
-    lines = [
-        _summary(queue_of(base), job_id, line)
-        for base, given in answers.items()
-        for job_id, line in zip(ids[base], given, strict=True)
-        if line
-    ]
+    lines: list[JobSummary] = []
+    for portion in portions(found, _LINES_AT_ONCE):
+        ids: dict[str, list[JobId]] = {}
+        for job_id, base in portion:
+            ids.setdefault(base, []).append(job_id)
+        answers, _ = await db.run_some("lines", ids, list[_Line | Literal[False]])
+        lines += (
+            _summary(queue_of(base), job_id, line)
+            for base, given in answers.items()
+            for job_id, line in zip(ids[base], given, strict=True)
+            if line
+        )
     return sorted(lines, key=lambda line: line.id, reverse=True)
 
 

@@ -17,7 +17,7 @@ from forge_jobs.storage.redis.locators.moving import look_again
 
 T = TypeVar("T")
 
-_AT_ONCE = 1000
+_AT_ONCE = 500
 """How many locators one call looks at."""
 
 _Ids = Mapping[str, list[JobId]]

@@ -1,11 +1,14 @@
 -- no-writes
--- What the pods with a live lease say of themselves.
+-- What the pods with a live lease say of themselves, and the hosts of those that are left for a further
+-- step, which names them.
 -- uses: pods
-local function handle(base)
-  local hosts = redis.call('ZRANGEBYSCORE', base .. ':pods', '(' .. text(now), '+inf')
+local function handle(base, named)
+  local hosts, rest = part_of_pods(
+    #named > 0 and named or redis.call('ZRANGEBYSCORE', base .. ':pods', '(' .. text(now), '+inf')
+  )
   local docs = {}
   for index, host in ipairs(hosts) do
     docs[index] = read_record('HGET', pod_key(base, host), 'doc') or ''
   end
-  return docs
+  return { docs, rest }
 end

@@ -1,12 +1,16 @@
 -- no-writes
 -- What pods publish of kinds and their queues: every different text, with whether a pod of it has a
--- live lease, and when the last of its pods started.
+-- live lease, and when the last of its pods started; and the hosts that are left for a further step,
+-- which names them.
 -- uses: pods
 local FIELDS = { 'published', 'started', 'lease_until' }
 
-local function handle(base)
+local function handle(base, named)
   local found, places = {}, {}
-  for _, host in ipairs(redis.call('ZRANGE', base .. ':pods', 0, 9999)) do
+  local hosts, rest = part_of_pods(
+    #named > 0 and named or redis.call('ZRANGE', base .. ':pods', 0, 9999)
+  )
+  for _, host in ipairs(hosts) do
     local published, started, lease_until =
       unpack(read_fields(pod_key(base, host), unpack(FIELDS)))
     if published then
@@ -20,5 +24,5 @@ local function handle(base)
       entry[3] = math.max(entry[3], whole(started, 0))
     end
   end
-  return found
+  return { found, rest }
 end

@@ -67,6 +67,7 @@ local function handle(base, request)
     local run_at = now - #moved + place
     redis.call('HSET', base .. ':j:' .. job[1], 'run_at', run_at)
     redis.call('ZADD', base .. ':ready:' .. job[3], run_at, job[1])
+    redis.call('ZADD', base .. ':lines', 'LT', line_score(parse_line(job[3]).priority, run_at), job[3])
   end
   if #moved > 0 then
     ring_queue(base)

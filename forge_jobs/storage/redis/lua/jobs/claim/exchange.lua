@@ -4,7 +4,7 @@
 -- Answers per item whether it is settled, the claims, and when there are fewer than asked for the
 -- time until the next job, -1 for none; then the other kinds that are due, kinds_version, id and
 -- reason of each job that was put aside, because it cannot be read, and why due jobs were left.
--- uses: jobs ready reading finding slots queues claims endings outcomes applying plain_ends settling unreadable taking claiming
+-- uses: jobs ready reading merging levels finding slots queues claims endings outcomes applying plain_ends settling unreadable taking claiming
 local function handle(base, request)
   local mode, outcomes, items, stale_after, demand, owner = unpack(request)
   for number, parts in ipairs(outcomes) do
@@ -23,7 +23,7 @@ local function handle(base, request)
   end
   -- What stands behind jobs that were put aside is due too.
   local is_more = left ~= '' or #unreadable > 0
-  local next_in = is_more and 0 or is_short and next_due(base) or -1
+  local next_in = is_more and 0 or is_short and earliest_in_lines(base, true) or -1
   local version = #strange > 0 and redis.call('HGET', base .. ':queue', 'kinds_version') or 0
   return { settled, claims, next_in, strange, whole(version, 0), unreadable, left }
 end

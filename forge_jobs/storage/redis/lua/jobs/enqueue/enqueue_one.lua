@@ -16,7 +16,7 @@ end
 local time, line = text(now), priority .. ' n ' .. kind
 -- The job itself last: where a list is of another type nothing is stored.
 redis.call('ZADD', base .. ':ready:' .. line, time, id)
-redis.call('ZADD', base .. ':lines', priority, line)
+redis.call('ZADD', base .. ':lines', 'LT', line_score(priority, now), line)
 redis.call('ZADD', base .. ':s:pending', 0, id)
 redis.call('ZADD', base .. ':kind:' .. kind, 0, id)
 redis.call(

@@ -61,7 +61,7 @@ local function beat_queue(base, host, epoch, lease_for, claims, earlier)
   if earlier and redis.call('EXISTS', base .. ':own:' .. host, base .. ':handovers', base .. ':lines') > 0 then
     others = unlisted(base, host, listed)
     handovers = redis.call('EXISTS', base .. ':handovers') == 1
-    due = next_ready(base)
+    due = earliest_in_lines(base)
   end
   local is_declared = slot and slot.epoch == epoch
   return {

@@ -50,12 +50,14 @@ local function handle(base)
   local expired, due = expired_and_ready(base)
   due = -due
   local oldest
-  local lines = redis.call('ZRANGE', base .. ':lines', 0, -1)
-  spend(2 * #lines + 15)
-  for _, line in ipairs(lines) do
-    local key = base .. ':ready:' .. line
-    due = due + redis.call('ZCOUNT', key, '-inf', text(now))
-    local first = first_due(key, expired)
+  local lines = redis.call('ZRANGE', base .. ':lines', 0, -1, 'WITHSCORES')
+  spend(#lines + 15)
+  for index = 1, #lines, 2 do
+    local key, bound = base .. ':ready:' .. lines[index], bound_of(lines[index + 1])
+    if bound <= now then
+      due = due + redis.call('ZCOUNT', key, '-inf', now_text)
+    end
+    local first = bound <= (oldest or now) and first_due(key, expired)
     if first and (not oldest or first < oldest) then
       oldest = first
     end

@@ -10,7 +10,7 @@
 -- key, and of those that are left for another step.
 local requests = cmsgpack.unpack(ARGV[2])
 local answers, spoilt, left, refusal = {}, {}, {}, nil
-local MOST_SPENT = 2000
+local MOST_SPENT = 600
 
 local function answered(base, request)
   local answer

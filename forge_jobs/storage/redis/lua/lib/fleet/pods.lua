@@ -30,6 +30,19 @@ local function renew_pod(base, host, epoch, lease_for, lives)
   return true, doc
 end
 
+-- So many pods one step looks at: what each says of itself is long.
+local PODS_AT_ONCE = 40
+
+-- The first hosts of a list, and those that are left for further steps.
+local function part_of_pods(hosts)
+  local first, rest = {}, {}
+  for index, host in ipairs(hosts) do
+    local part = index <= PODS_AT_ONCE and first or rest
+    part[#part + 1] = host
+  end
+  return first, rest
+end
+
 local function all_queues(base)
   return redis.call('SMEMBERS', base .. ':queues')
 end

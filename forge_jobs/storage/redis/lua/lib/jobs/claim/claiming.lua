@@ -1,4 +1,4 @@
--- Claims the first due jobs of a queue. Used with jobs, slots, ready, claims, unreadable, taking.
+-- Claims the first due jobs of a queue. Used with jobs, slots, finding, claims, unreadable, taking.
 --
 -- A demand: { host, epoch, worker ids, limit, kinds, bytes, kinds to pass over,
 -- whether a step before has made claims }. The payloads of the claims are so many bytes at most; the
@@ -37,14 +37,16 @@ local function put_back(base, host, picked, before)
 end
 
 -- The claims, the kinds of due jobs that were passed over, the jobs that cannot be read (id and
--- reason of each), and whether due jobs were left: 'cut' for their size, 'stuck' behind expired ones.
+-- reason of each), and whether due jobs were left: 'cut' for their size, 'stuck' behind expired ones,
+-- 'many' for a further step.
 local function claim(base, demand)
   local host, epoch, workers, limit, kinds, room, passed, goes_on = unpack(demand)
   if limit < 1 or not is_open(base, host, epoch) then
     return {}, {}, {}, ''
   end
-  local picked, strange, is_behind = find_due(base, kinds, passed, #workers, limit)
-  local claims, before, unreadable, left = {}, {}, {}, is_behind and 'stuck' or ''
+  local picked, found = find_due(base, kinds, passed, #workers, limit)
+  local claims, before, unreadable = {}, {}, {}
+  local left = is_stuck() and 'stuck' or found.is_cut and #picked < limit and 'many' or ''
   for index = 1, #picked do
     local entry = picked[index]
     local most = (goes_on or #claims > 0) and room
@@ -70,5 +72,8 @@ local function claim(base, demand)
   for index, entry in ipairs(unreadable) do
     unreadable[index] = { entry.id, set_aside(base, entry.id, entry.line.kind) }
   end
-  return claims, strange, unreadable, left
+  if found.are_many and left ~= 'cut' then
+    write_bounds(base, found.lines)
+  end
+  return claims, found.strange, unreadable, left
 end

@@ -28,38 +28,42 @@ local function leave_lines(base, picked)
     call_many('ZREM', key, ids)
     if redis.call('EXISTS', key) == 0 then
       redis.call('ZREM', base .. ':lines', name)
+      line.is_gone = true
     end
   end
 end
 
--- Until the next job that is not due yet falls due; nil when there is none.
-local function next_due(base)
-  local earliest
-  local later_than_now = '(' .. text(now)
-  for _, name in ipairs(all_lines(base)) do
+-- The earliest due time in the lines; with `only_ahead` of jobs that are not due yet. Zero where one is
+-- due. nil when there is none. A line whose bound says that it comes later is not read, so the one with
+-- the earliest bound is read first. Of many lines the answer may be late by one STEP.
+local function earliest_in_lines(base, only_ahead)
+  local listed = redis.call('ZRANGE', base .. ':lines', 0, -1, 'WITHSCORES')
+  local from, earliest = only_ahead and '(' .. now_text or '-inf', nil
+  local function read(at)
     local found = redis.call(
-      'ZRANGE', base .. ':ready:' .. name, later_than_now, '+inf', 'BYSCORE', 'LIMIT', 0, 1,
-      'WITHSCORES'
+      'ZRANGE', base .. ':ready:' .. listed[at], from, '+inf', 'BYSCORE', 'LIMIT', 0, 1, 'WITHSCORES'
     )
     local run_at = tonumber(found[2])
-    if run_at and (not earliest or run_at < earliest) then
-      earliest = run_at
+    earliest = run_at and math.min(run_at, earliest or run_at) or earliest
+  end
+  local late_by = #listed > 64 and STEP or 0
+  local first, bound_of_first
+  for at = 1, #listed, 2 do
+    local bound = bound_of(listed[at + 1])
+    listed[at + 1] = bound
+    if not first or bound < bound_of_first then
+      first, bound_of_first = at, bound
     end
   end
-  return earliest and earliest - now
-end
-
--- Until the first job of all falls due, zero when one is due; nil when there is none.
-local function next_ready(base)
-  local earliest
-  for _, name in ipairs(all_lines(base)) do
-    local first = redis.call('ZRANGE', base .. ':ready:' .. name, 0, 0, 'WITHSCORES')
-    local run_at = tonumber(first[2])
-    if run_at and run_at <= now then
+  if first then
+    read(first)
+  end
+  for at = 1, #listed, 2 do
+    if not only_ahead and earliest and earliest <= now then
       return 0
-    elseif run_at and (not earliest or run_at < earliest) then
-      earliest = run_at
+    elseif at ~= first and (not earliest or listed[at + 1] + late_by <= earliest) then
+      read(at)
     end
   end
-  return earliest and earliest - now
+  return earliest and math.max(0, earliest - now)
 end

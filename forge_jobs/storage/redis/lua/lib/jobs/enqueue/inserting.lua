@@ -45,6 +45,7 @@ end
 
 -- The jobs themselves last: where a list is of another type none is stored.
 local function insert_all(base, jobs)
+  local scored = {}
   for _, job in ipairs(jobs) do
     local template = job.template
     if not template.fields then
@@ -53,12 +54,14 @@ local function insert_all(base, jobs)
     list(base, job)
     if template.is_ready and not template.is_listed then
       template.is_listed = true
-      later('ZADD', base .. ':lines', template.priority, template.line)
+      scored[#scored + 1] = line_score(template.priority, template.due)
+      scored[#scored + 1] = template.line
       if template.due <= now then
         ring_queue(base)
       end
     end
   end
+  lower_bounds(base, scored)
   flush_writes()
   for _, job in ipairs(jobs) do
     write(base, job)

@@ -32,7 +32,7 @@ end
 local function add_ready(base, job)
   local line = line_of(job)
   redis.call('ZADD', base .. ':ready:' .. line, job.run_at, job.id)
-  redis.call('ZADD', base .. ':lines', job.priority, line)
+  redis.call('ZADD', base .. ':lines', 'LT', line_score(job.priority, job.run_at), line)
 end
 
 local function remove_ready(base, job)
