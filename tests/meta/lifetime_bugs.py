@@ -70,6 +70,12 @@ LIFETIME_BUGS = [
         "_STEP = 9000",
     ),
     _steps(
+        "pods are read in one step, however many",
+        "lua/lib/fleet/pods.lua",
+        "PODS_AT_ONCE = 40",
+        "PODS_AT_ONCE = 9999",
+    ),
+    _steps(
         "a client enqueues any number of jobs by one script",
         "jobs/store.py",
         "self.enqueue_at_once = 500",

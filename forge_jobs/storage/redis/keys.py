@@ -15,7 +15,8 @@ Under the base of a queue
                                 result, recorded start or wish to cancel, or has waited again after
                                 a claim. Of others claims and ends do not read these fields
 ``err:<id>``          list      its error records, oldest first
-``lines``             zset      the lines that hold ready jobs, by priority
+``lines``             zset      the lines that hold ready jobs, by priority and by a time before
+                                which no job of the line is due (``bounds.lua``)
 ``ready:<line>``      zset      ready jobs of one line, by due time. A line is one priority and
                                 kind, split by whether the job has a crash on record: a claim
                                 looks at no job that it may not take
@@ -30,7 +31,7 @@ Under the base of a queue
 ``ended:<status>``    zset      jobs that have ended, by when
 ``results``           zset      results with a time of their own, by its end
 ``waits:<id>``        hash      parents of a job -> the state of its edge, what a failure means to
-                                it, and the number of the newest news that counted
+                                it, and the number of the newest end that counted
 ``kids:<id>``         hash      children whose edge to a job has not settled -> queue tag and
                                 failure policy; told at its next end
 ``told:<seq>``        hash      the children of a job that has ended, still to be told;

@@ -237,3 +237,12 @@ async def test_events_of_many_queues(storage: Storage, client: Redis, clock: Man
     assert len(steps) >= 3
     assert len(found) == 1_000
     assert {each.queue for each in await storage.jobs.events(limit=6_000)} == set(names)
+
+
+async def test_pods_are_read_some_in_a_step(storage: Storage, client: Redis) -> None:
+    leases = [await register(storage, kinds=(f"kind.{n}",)) for n in range(90)]
+    hosts = {each.host_id for each in leases}
+    async with each_step_short(client, 60):
+        assert {each.pod.host_id for each in await storage.procs.pods()} == hosts
+        assert {each.host_id for each in await storage.procs.live_pods()} == hosts
+        assert {f"kind.{n}" for n in range(90)} <= (await storage.procs.routes()).keys()

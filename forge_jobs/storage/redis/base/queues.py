@@ -18,14 +18,14 @@ T = TypeVar("T")
 
 
 class _OfPods(Protocol):
-    """What a script answers that looks at some pods, and names the hosts of the others."""
+    """The answer of a script that looks at some pods and names the hosts of the others."""
 
     @property
     def rest(self) -> list[str]: ...
 
 
 class _LivePods(msgspec.Struct, frozen=True, array_like=True):
-    """What ``live_pods.lua`` answers."""
+    """The answer of ``live_pods.lua``."""
 
     docs: list[str]
     rest: list[str]
@@ -126,10 +126,17 @@ async def live_pods(database: Database) -> list[Pod]:
 
 
 async def unknown_kinds(database: Database, kinds: Iterable[str]) -> list[str]:
-    """Those that no pod with a live lease has a handler for, in order."""
+    """Return the kinds that no pod with a live lease has a handler for, in order."""
     # The server looks the pods through: what they say of themselves is much.
-    asked = [(kind, msgspec.json.encode(kind).decode()) for kind in sorted(kinds)]
-    return await database.run_one("unknown_kinds", database.keys.fleet, asked, list[str])
+    unknown, rest = sorted(kinds), list[str]()
+    while unknown:
+        asked = [(kind, msgspec.json.encode(kind).decode()) for kind in unknown]
+        unknown, rest = await database.run_one(
+            "unknown_kinds", database.keys.fleet, (asked, rest), tuple[list[str], list[str]]
+        )
+        if not rest:
+            break
+    return unknown
 
 
 async def due_kinds(database: Database, names: Sequence[str]) -> dict[str, dict[str, int]]:

@@ -1,17 +1,17 @@
 """The scripts of ``lua/``, each put together from its file and the parts of ``lua/lib`` it names.
 
 A script's file says ``-- uses: jobs claims``; the parts ``start``, ``writes``, ``tallies``,
-``wakes``, ``bounds`` and ``run`` go around every script. It defines ``handle(base, request)``; see
-``run.lua``. Of all parts only what it uses is sent, for every run of a script makes
-each of its functions and tables anew. Its first line may be one of
+``wakes``, ``bounds`` and ``run`` go around every script. The file defines
+``handle(base, request)`` for ``run.lua``. Of all parts only what is used is sent, for every run of
+a script makes each of its functions and tables anew. The first line of a file may be one of
 
 ``-- no-writes``
-    It only reads. The server holds it to that, and no replica is waited for.
+    The script only reads. The server refuses its writes, and no replica is waited for.
 ``-- allow-oom``
-    It runs although the server's memory is used up, for what must go on then. Every other script
-    that writes is refused then before it has begun.
+    The script runs although the server's memory is used up, for what must go on then. Every other
+    script that writes is refused then, before it has begun.
 ``-- alone``
-    It has no ``handle`` and gets no ``run``: keys and arguments are its own.
+    The script has no ``handle`` and gets no ``run``. Keys and arguments are its own.
 """
 
 import hashlib
