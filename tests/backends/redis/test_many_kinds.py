@@ -11,7 +11,7 @@ from forge_jobs.model.jobs import ClaimedJob, NewJob
 from forge_jobs.model.processes import PodLease
 from forge_jobs.storage.protocols import Storage
 from tests.backends.redis.test_script_steps import each_step_short
-from tests.support.factories import DAY, QUEUE, new_job, register
+from tests.support.factories import DAY, QUEUE, claim, new_job, register
 from tests.support.redis_databases import KEYS
 
 pytestmark = pytest.mark.anyio
@@ -28,7 +28,7 @@ async def lease(storage: Storage) -> PodLease:
 async def claimed(
     storage: Storage, lease: PodLease, limit: int, kinds: tuple[str, ...] = KINDS
 ) -> list[ClaimedJob]:
-    return await storage.jobs.claim(QUEUE, ["w"] * limit, limit, frozenset(kinds), lease)
+    return await claim(storage, lease, limit=limit, kinds=kinds)
 
 
 async def test_jobs_of_many_kinds_come_in_the_order_of_the_queue(
