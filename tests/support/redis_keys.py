@@ -276,7 +276,7 @@ def _check_waiting(queue: _Queue) -> Iterator[str]:
             line = f"{job['priority']} {mark} {job['kind']}"
             ready[f"{line} {job_id}"] = float(job["run_at"])
             lines[line] = float(job["priority"])
-            # A claim passes over expired jobs, and what it writes of a line is about the others.
+            # A claim passes over expired jobs, and bounds a line by the others.
             due = math.inf if "expires" in job else float(job["run_at"])
             first[line] = min(due, first.get(line, math.inf))
         elif "hold" in job:
@@ -294,7 +294,7 @@ def _check_waiting(queue: _Queue) -> Iterator[str]:
     for line, score in scores.items():
         bound = (score % 1) * _BOUNDS
         if bound > first.get(line, math.inf):
-            yield f"line {line} has jobs due at {first[line]:.0f}, and its bound is {bound:.0f}"
+            yield f"line {line} has jobs due at {first[line]:.0f} before the bound {bound:.0f}"
     yield from _same("held", dict.fromkeys(queue.get("held"), 0), held)
     of_kinds = {job_id: 0 for ids in queue.below("held").values() for job_id in ids}
     yield from _same("held by kind", of_kinds, held)
