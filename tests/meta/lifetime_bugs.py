@@ -110,7 +110,7 @@ LIFETIME_BUGS = [
     _bug(
         "a program that deletes a queue goes on to know it",
         "deleting",
-        f"{_SQL}sqlite/database.py",
+        f"{_SQL}sqlite/connection.py",
         "        self._known_queues -= tx.deleted_queues\n",
         "",
     ),

@@ -85,8 +85,8 @@ TOKENS = (
         _tokens(
             "one pod's name for the ends of all",
             f"{_SQL}jobs/endings.py",
-            " and len(owners) <= 1",
-            "",
+            "if one.claim.host_id != finalizations[0].claim.host_id:",
+            "if False:",
             backend,
         )
         for backend in ("sqlite", "postgres")
@@ -192,8 +192,8 @@ POWER = (
     _unsynced(
         "a new job is not synced",
         "sqlite/job_store.py",
-        "lambda tx: _store_new(tx, requests)",
-        "lambda tx: _store_new(tx, requests), synced=False",
+        "partial(_store_new, requests=requests)",
+        "partial(_store_new, requests=requests), synced=False",
     ),
     _unsynced(
         "a recorded start is not synced",

@@ -41,15 +41,15 @@ SUCCESSES = [
         "two ends of one job in one statement",
         "finalize exchange",
         "jobs/endings",
-        "return plain and len(ids) == len(finalizations)",
-        "return plain",
+        "return len(ids) == len(finalizations)",
+        "return True",
     ),
     _bug(
         "plain successes tell no children",
         "children",
         "jobs/finalize",
-        "tell_children(tx, {row.id: JobStatus.DONE for row in ended if row.has_children})",
-        "pass",
+        "        tell_children(tx, told)\n",
+        "        pass\n",
     ),
 ]
 """The statement that ends most jobs, on both SQL stores."""
@@ -267,8 +267,8 @@ ODD_BUGS = [
         "jobs stored without a look wake nobody",
         "wake",
         "jobs/enqueue",
-        "    _wake(tx, requests)\n    return",
-        "    return",
+        "        tx.count(request.queue, Cause.ENQUEUED)\n    _wake(tx, requests)\n",
+        "        tx.count(request.queue, Cause.ENQUEUED)\n",
     ),
     Bug(
         "others' commits are not looked for",
@@ -287,8 +287,8 @@ ODD_BUGS = [
         (
             Edit(
                 "forge_jobs/storage/sql/sqlite/database.py",
-                "                self._sender.send(signals)",
-                "                pass",
+                "            self._sender.send(signals)",
+                "            pass",
             ),
         ),
     ),
@@ -308,9 +308,14 @@ ODD_BUGS = [
         ("tests/backends/sqlite/test_locks.py",),
         (
             Edit(
-                "forge_jobs/storage/sql/sqlite/database.py",
-                "then(self._write(script, deadline, synced))",
-                "self._write(lambda tx: then(script(tx)), deadline, synced)",
+                "forge_jobs/storage/sql/sqlite/connection.py",
+                "result = script(tx)",
+                "result = then(script(tx)) if then else script(tx)",
+            ),
+            Edit(
+                "forge_jobs/storage/sql/sqlite/connection.py",
+                "return then(result) if then else result",
+                "return result",
             ),
         ),
     ),

@@ -219,6 +219,6 @@ RECORD_BUGS = [
     Bug(
         "a file that was replaced is written on",
         _FILE,
-        (Edit(f"{_SQL}sqlite/database.py", "            self._file.check()\n", ""),),
+        (Edit(f"{_SQL}sqlite/connection.py", "                    self._file.check()\n", ""),),
     ),
 ]

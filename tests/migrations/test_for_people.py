@@ -115,16 +115,6 @@ async def test_the_check_knows_every_status(postgres: str) -> None:
             await connection.execute("UPDATE forge_jobs SET status = $1", status.value)
 
 
-async def test_a_queue_that_sql_makes_begins_at_the_clock(postgres: str) -> None:
-    async with raw(postgres) as connection:
-        await connection.execute("SELECT forge_enqueue('mail', queue => 'made')")
-        version = await connection.fetchval("SELECT allocation_version FROM forge_queues")
-        before = await connection.fetchval(
-            "SELECT extract(epoch FROM now() - interval '1 hour') * 1000000"
-        )
-        assert version > before
-
-
 async def test_forge_enqueue_takes_jsonb_and_counts_a_delay_from_the_call(postgres: str) -> None:
     async with raw(postgres) as connection:
         job = await connection.fetchval(

@@ -12,25 +12,25 @@ from sqlalchemy import Engine, event
 
 from forge_jobs.storage.redis.driver import connections
 from forge_jobs.storage.sql.base.transaction import HotStatement
-from forge_jobs.storage.sql.sqlite.statements import Statements
+from forge_jobs.storage.sql.sqlite.statements import SqliteTx
 
-Note = Callable[[Statements, HotStatement, Sequence[Mapping[str, Any]]], None]
+Note = Callable[[SqliteTx, HotStatement, Sequence[Mapping[str, Any]]], None]
 
 
 @contextmanager
 def handed_to_the_driver(note: Note) -> Iterator[None]:
     """Calls ``note``, on the connection's thread, before a statement that passes SQLAlchemy by."""
-    seam: Any = Statements
+    seam: Any = SqliteTx
     rows, put = seam.rows, seam.put
 
     def noted_rows(
-        self: Statements, statement: HotStatement, values: Mapping[str, Any], *more: Any
+        self: SqliteTx, statement: HotStatement, values: Mapping[str, Any], *more: Any
     ) -> Any:
         note(self, statement, [values])
         return rows(self, statement, values, *more)
 
     def noted_put(
-        self: Statements, statement: HotStatement, values: Sequence[Mapping[str, Any]]
+        self: SqliteTx, statement: HotStatement, values: Sequence[Mapping[str, Any]]
     ) -> None:
         note(self, statement, values)
         put(self, statement, values)
@@ -52,7 +52,7 @@ def asked() -> Iterator[Counter[str]]:
         seen[text] += len(parameters) if isinstance(parameters, list) else 1
 
     def note_direct(
-        _s: Statements, statement: HotStatement, rows: Sequence[Mapping[str, Any]]
+        _s: SqliteTx, statement: HotStatement, rows: Sequence[Mapping[str, Any]]
     ) -> None:
         seen[str(statement.core)] += len(rows)
 

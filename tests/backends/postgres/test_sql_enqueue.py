@@ -281,3 +281,13 @@ async def test_it_works_in_a_schema_of_any_name_from_any_search_path_for_a_mere_
             with pytest.raises(psycopg.errors.InvalidParameterValue):
                 await other.execute('SELECT "odd ""one""".forge_enqueue(%s)', ("a\x7fb",))
         assert list(await storage.jobs.get([row[0]])) == [row[0]]
+
+
+async def test_no_version_of_a_deleted_queue_comes_back_with_one_that_it_makes(
+    storage: Storage, url: str
+) -> None:
+    async with raw(url) as connection:
+        before = await connection.fetchval("SELECT floor(extract(epoch FROM now()))::bigint")
+        await call(connection, kind=KIND, queue="made")
+    [made] = await storage.procs.allocations()
+    assert made.version >= before * 1000

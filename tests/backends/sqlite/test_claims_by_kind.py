@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from forge_jobs.storage.protocols import Storage
-from forge_jobs.storage.sql.sqlite.statements import Statements
+from forge_jobs.storage.sql.sqlite.statements import SqliteTx
 from tests.support.asked import handed_to_the_driver
 from tests.support.factories import claim
 from tests.support.mixed_queues import FEW, MANY, MINE, put_behind, two_pods
@@ -24,7 +24,7 @@ def steps_of_sqlite() -> Iterator[list[int]]:
         steps[0] += 1
         return 0
 
-    def note(statements: Statements, _statement: Any, _values: Any) -> None:
+    def note(statements: SqliteTx, _statement: Any, _values: Any) -> None:
         statements.raw.set_progress_handler(count, 100)
 
     with handed_to_the_driver(note):

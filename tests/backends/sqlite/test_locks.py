@@ -20,8 +20,8 @@ from forge_jobs.reports import flush_reports
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.storage.sql.jobs.enqueue import enqueue
-from forge_jobs.storage.sql.sqlite import database
-from forge_jobs.storage.sql.sqlite.database import on_driver_thread
+from forge_jobs.storage.sql.sqlite import connection
+from forge_jobs.storage.sql.sqlite.connection import on_driver_thread
 from tests.support.factories import QUEUE, new_job
 from tests.support.logs import BlockingHandler, added
 from tests.support.waiting import wait_until
@@ -92,7 +92,7 @@ async def test_a_store_closes_although_another_program_keeps_the_lock(tmp_path: 
 async def test_a_log_that_blocks_holds_up_no_call(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(database, "_LOCK_WARNING_S", 0.05)
+    monkeypatch.setattr(connection, "_LOCK_WARNING_S", 0.05)
     log = BlockingHandler(lambda record: "held the write lock" in record.getMessage())
     async with opened(tmp_path / "jobs.db") as storage:
         with added(log), closing(hold_write_lock(tmp_path / "jobs.db")) as rival:

@@ -19,7 +19,7 @@ from forge_jobs.model.transitions import Demand
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.storage.sql.base.transaction import HotStatement
-from forge_jobs.storage.sql.sqlite.statements import Single, Statements
+from forge_jobs.storage.sql.sqlite.statements import Single, SqliteTx
 from tests.support.asked import handed_to_the_driver
 from tests.support.factories import (
     KIND,
@@ -53,13 +53,13 @@ def plans(storage: Storage) -> Iterator[list[tuple[str, str]]]:
             rows = cursor.connection.execute(f"EXPLAIN QUERY PLAN {statement}", one).fetchall()
             found.append((statement, " | ".join(row[3] for row in rows)))
 
-    def note_direct(statements: Statements, statement: HotStatement, rows: Any) -> None:
+    def note_direct(statements: SqliteTx, statement: HotStatement, rows: Any) -> None:
         if not statement.core.is_insert:
             # The same text and values as the driver gets.
-            single = Single(statement.core)
-            single.text = f"EXPLAIN QUERY PLAN {single.text}"
-            plan = single.run(statements.raw, rows[0])
-            found.append((single.text, " | ".join(row.detail for row in plan)))
+            single = Single(statement)
+            explain = f"EXPLAIN QUERY PLAN {single.text}"
+            plan = statements.raw.execute(explain, single.values(rows[0])).fetchall()
+            found.append((explain, " | ".join(row[3] for row in plan)))
 
     for connection in connections:
         event.listen(connection, "before_cursor_execute", note)

@@ -10,6 +10,7 @@ import pytest
 from forge_jobs.model.ids import JobId
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
+from forge_jobs.storage.sql.sqlite.connection import on_driver_thread
 from tests.support.refusals import is_kept_apart, is_ridden_out
 
 pytestmark = pytest.mark.anyio
@@ -53,10 +54,9 @@ async def test_a_file_that_only_takes_reads_for_a_moment_is_waited_for(
     async def takes_writes(yes: bool) -> None:
         # As the file system would refuse them: a program with all rights meets no such refusal.
         database: Any = storage.jobs._database  # type: ignore[attr-defined]
-        raw = database._writer._raw
-        await database._writer.run(
-            lambda _: raw.execute(f"PRAGMA query_only = {'OFF' if yes else 'ON'}")
-        )
+        driver = database._writer._driver
+        pragma = f"PRAGMA query_only = {'OFF' if yes else 'ON'}"
+        await on_driver_thread(driver, driver._conn.execute, pragma)
 
     await is_ridden_out(
         storage,

@@ -7,6 +7,7 @@ and in one that a caller holds open.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
 from sqlalchemy import ColumnElement, Connection, CursorResult, Table
@@ -19,7 +20,6 @@ from forge_jobs.model.jobs import Claim
 from forge_jobs.model.processes import PodLease
 from forge_jobs.model.transitions import Demand, Transition
 from forge_jobs.storage.sql.base.job_rows import Ended, Picked, Succeeded
-from forge_jobs.storage.sql.base.tables import counters
 from forge_jobs.storage.wakeups import BEAT, FLEET, HANDOVER, QUEUE
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ REVIVALS = "revivals"
 _BLOCK = 16
 """Rows to read before each check whether they are enough: a row may be of 1 MiB."""
 
-_COUNTER_KEY = ("queue", "minute", "host_id", "part", "name")
+COUNTER_KEY = ("queue", "minute", "host_id", "part", "name")
 
 
 OVERTAKEN = "gave up: other transactions kept storing the same ids or keys"
@@ -83,6 +83,7 @@ class Tx:
         next sweep creates the row again
     :param part: the writer whose counter rows these are. None: rows of this transaction alone,
         because a caller's transaction may stay open for long and others must not wait
+    :param raw: the driver's connection, for statements that go to the driver directly
     """
 
     def __init__(
@@ -91,28 +92,24 @@ class Tx:
         flavor: "Flavor",
         part: str | None,
         known_queues: AbstractSet[str] = frozenset(),
+        raw: Any = None,
     ) -> None:
         self.connection = connection
+        self.raw = raw
         self.flavor = flavor
         self.known_queues = known_queues
         self.ensured_queues: set[str] = set()
         self.deleted_queues: set[str] = set()
+        self.is_callers = part is None
+        """True when the transaction is a caller's, with a snapshot and locks of the caller's."""
         self._part = part
-        self._now: int | None = None
         self._counts: dict[tuple[str, str, str], int] = {}
         self._topics: dict[str, None] = {}
 
-    @property
-    def is_callers(self) -> bool:
-        """True when the transaction is a caller's, with a snapshot and locks of the caller's."""
-        return self._part is None
-
-    @property
+    @cached_property
     def now(self) -> int:
         """The store's time in microseconds, the same for the whole call."""
-        if self._now is None:
-            self._now = self.flavor.now_us(self.connection)
-        return self._now
+        return self.flavor.now_us(self.connection)
 
     def execute(
         self,
@@ -191,7 +188,7 @@ class Tx:
         part = new_job_id() if self._part is None else self._part
         minute = self.now - self.now % MINUTE_US
         self.put(
-            self.flavor.insert_add(counters, _COUNTER_KEY, "count"),
+            self.flavor.add_counts,
             [
                 {
                     "queue": queue,
@@ -211,6 +208,8 @@ class Flavor(Protocol):
     """The SQL and settings that differ between databases."""
 
     name: str
+    add_counts: HotStatement
+    """The statement that adds to counters, and makes those that are missing."""
     locks_rows: bool
     """True where an open transaction may hold single rows, False where it holds all or none."""
     hold_s: float

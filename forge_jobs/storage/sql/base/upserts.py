@@ -7,7 +7,8 @@ from typing import Any
 from sqlalchemy import Table
 from sqlalchemy.sql.dml import Insert
 
-from forge_jobs.storage.sql.base.transaction import HotStatement
+from forge_jobs.storage.sql.base.tables import counters
+from forge_jobs.storage.sql.base.transaction import COUNTER_KEY, HotStatement
 
 _DialectInsert = Callable[[Table], Any]
 
@@ -20,6 +21,7 @@ class Upserts:
 
     def __init__(self, insert: _DialectInsert) -> None:
         self._insert = insert
+        self.add_counts = self.insert_add(counters, COUNTER_KEY, "count")
 
     def insert_ignore(self, table: Table) -> Insert:
         """See ``Flavor.insert_ignore``."""

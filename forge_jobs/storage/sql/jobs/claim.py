@@ -199,13 +199,16 @@ _BELOW_ALL = -(2**31)
 
 
 def _is_open(tx: Tx, queue: str, lease: PodLease) -> bool:
-    return any(
+    gates = tx.rows(_GATE, {"queue": queue, "host": lease.host_id})
+    if not gates:
+        return False
+    [gate] = gates
+    return (
         gate.epoch == lease.epoch
         and number_or(gate.lease_until, 0) > tx.now
         and not gate.paused
         # An unreadable cool-down counts as none, as in the state of the queue.
         and (number_or(gate.cooldown_until, 0) <= tx.now)
-        for gate in tx.rows(_GATE, {"queue": queue, "host": lease.host_id})
     )
 
 

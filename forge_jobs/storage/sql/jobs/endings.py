@@ -98,10 +98,14 @@ def are_plain_successes(finalizations: Sequence[Finalization]) -> bool:
 
     Two items of one job would have to see each other. The pod is one parameter of the statement.
     """
-    ids = {one.claim.job_id for one in finalizations}
-    owners = {one.claim.host_id for one in finalizations}
-    plain = all(is_plain_success(one.transition) for one in finalizations)
-    return plain and len(ids) == len(finalizations) and len(owners) <= 1
+    ids: set[str] = set()
+    for one in finalizations:
+        if one.claim.host_id != finalizations[0].claim.host_id:
+            return False
+        if not is_plain_success(one.transition):
+            return False
+        ids.add(one.claim.job_id)
+    return len(ids) == len(finalizations)
 
 
 def columns(items: Sequence[tuple[Claim, Transition]]) -> dict[str, list[Any]]:

@@ -44,19 +44,6 @@ def enqueue(tx: Tx, requests: Sequence[NewJob]) -> list[EnqueueOutcome]:
     return outcomes
 
 
-def enqueue_new(tx: Tx, requests: Sequence[NewJob]) -> list[EnqueueOutcome]:
-    """Store requests without a lookup. None of them waits for a job or claims a key.
-
-    :raises Overtaken: one of the ids is stored already
-    """
-    _ensure_queues(tx, {request.queue for request in requests})
-    _insert(tx, requests, ())
-    for request in requests:
-        tx.count(request.queue, Cause.ENQUEUED)
-    _wake(tx, requests)
-    return [EnqueueOutcome(request.id) for request in requests]
-
-
 def answer_alone(tx: Tx, requests: Sequence[NewJob]) -> list[EnqueueOutcome] | None:
     """Return the answer of :func:`enqueue` when nothing is to be stored, otherwise None.
 
@@ -136,10 +123,12 @@ class _Batch:
         accepted = list(self._accepted.values())
         if not accepted:
             return
-        _ensure_queues(tx, {request.queue for request in accepted})
+        ensure_queues(tx, {request.queue for request in accepted} - tx.known_queues)
         parents = self._parents(accepted)
         ended = _read_parents(tx, set(parents) - self._accepted.keys())
-        _insert(tx, accepted, parents)
+        rows = new_rows(accepted, tx.now, parents)
+        if tx.flavor.insert_jobs(tx, rows) < len(rows):
+            raise Overtaken
         for request in accepted:
             if request.after:
                 self._store_edges(request, ended)
@@ -193,14 +182,23 @@ class _Batch:
             self._tx.wake_handover()
 
 
-def _insert(tx: Tx, requests: Iterable[NewJob], parents: Container[str]) -> None:
-    # In the same order in every call: two batches with the same keys never wait for each other.
-    rows = [
-        new_job_values(request, tx.now, has_children=request.id in parents)
-        for request in sorted(requests, key=place_of)
-    ]
-    if tx.flavor.insert_jobs(tx, rows) < len(rows):
-        raise Overtaken
+def new_rows(
+    requests: Sequence[NewJob], now: int, parents: Container[str] = ()
+) -> list[dict[str, object]]:
+    """Return the rows of requests, in the same order in every call.
+
+    So two batches with the same keys never wait for each other.
+    """
+    if len(requests) > 1:
+        requests = sorted(requests, key=place_of)
+    return [new_job_values(each, now, has_children=each.id in parents) for each in requests]
+
+
+def note_new(tx: Tx, requests: Sequence[NewJob]) -> None:
+    """Count requests that have been stored, and wake waiters."""
+    for request in requests:
+        tx.count(request.queue, Cause.ENQUEUED)
+    _wake(tx, requests)
 
 
 def place_of(request: NewJob) -> tuple[str, str, str]:
@@ -246,8 +244,8 @@ def _check_all(parents: Iterable[str], there: Container[str]) -> None:
             raise NotFound(f"job {parent}, named in after, does not exist")
 
 
-def _ensure_queues(tx: Tx, names: set[str]) -> None:
-    missing = names - tx.known_queues
+def ensure_queues(tx: Tx, missing: set[str]) -> None:
+    """Create the queues that this program has not met yet."""
     if missing:
         declare_queues(tx, missing)
         tx.ensured_queues |= missing

@@ -1,6 +1,6 @@
 """Ends of claims: finalize, release and revive apply a transition under the claim's token."""
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -150,8 +150,8 @@ def finalize(tx: Tx, finalizations: Sequence[Finalization]) -> list[bool | None]
 def _succeed(tx: Tx, items: Sequence[tuple[Claim, Transition]]) -> list[bool | None]:
     ended = [*tx.flavor.succeed(tx, items)]
     done = {row.id for row in ended}
-    rest = [item for item in items if item[0].job_id not in done]
-    rows, kept = _not_ended(tx, rest)
+    rest = [item for item in items if item[0].job_id not in done] if len(done) < len(items) else []
+    rows, kept = _not_ended(tx, rest) if rest else ({}, [])
     for seconds in PAUSES_S:
         if not kept:
             break
@@ -162,9 +162,15 @@ def _succeed(tx: Tx, items: Sequence[tuple[Claim, Transition]]) -> list[bool | N
         done = {row.id for row in ended}
         rest = [item for item in rest if item[0].job_id not in done]
         rows, kept = _not_ended(tx, rest)
-    for (queue, host_id), count in Counter((row.queue, row.host_id) for row in ended).items():
-        tx.count(queue, Cause.SUCCEEDED, host_id, count)
-    tell_children(tx, {row.id: JobStatus.DONE for row in ended if row.has_children})
+    told: dict[str, JobStatus] = {}
+    for row in ended:
+        tx.count(row.queue, Cause.SUCCEEDED, row.host_id)
+        if row.has_children:
+            told[row.id] = JobStatus.DONE
+    if told:
+        tell_children(tx, told)
+    if not rest:
+        return [True] * len(items)
     locked = {claim.job_id for claim, _ in kept}
     return [
         None

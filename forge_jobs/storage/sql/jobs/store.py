@@ -100,7 +100,7 @@ class SqlJobStore:
         self, queue: str, finalizations: Sequence[Finalization], demand: Demand, lease: PodLease
     ) -> Exchange:
         def script(tx: Tx) -> tuple[list[bool | None], list[JobRow], timedelta | None]:
-            settled = finalize.finalize(tx, finalizations)
+            settled = finalize.finalize(tx, finalizations) if finalizations else []
             picked = tx.flavor.claim(tx, queue, demand, lease)
             next_due_in = timedelta(0) if picked.is_cut else None
             if len(picked.rows) < demand.limit and not picked.is_cut:
@@ -119,7 +119,8 @@ class SqlJobStore:
         exchange, unreadable = await self._database.write_then(
             script, answer, synced=bool(finalizations)
         )
-        await self._set_aside(unreadable)
+        if unreadable:
+            await self._set_aside(unreadable)
         return exchange
 
     async def record_start(self, claims: Sequence[Claim]) -> list[bool]:

@@ -10,7 +10,7 @@ ALTER TABLE forge_handovers DROP CONSTRAINT IF EXISTS forge_handovers_known_stat
 ALTER TABLE forge_handovers ADD CONSTRAINT forge_handovers_known_status CHECK (parent_status IN ('done', 'dead', 'cancelled')) NOT VALID;
 
 -- A queue that forge_enqueue makes begins at the clock, as other queues do: one that was deleted and made anew never meets an old version.
-ALTER TABLE forge_queues ALTER COLUMN allocation_version SET DEFAULT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint;
+ALTER TABLE forge_queues ALTER COLUMN allocation_version SET DEFAULT (extract(epoch FROM clock_timestamp()) * 1000)::bigint;
 
 COMMENT ON COLUMN forge_jobs.queue IS 'The queue that the job waits in';
 

@@ -22,10 +22,6 @@ from sqlalchemy.exc import DBAPIError
 
 from forge_jobs.clock import Clock
 from forge_jobs.errors import InvalidInput, StorageError, Unavailable
-from forge_jobs.model.jobs import Claim
-from forge_jobs.model.processes import PodLease
-from forge_jobs.model.transitions import Demand, Transition
-from forge_jobs.storage.sql.base.job_rows import Ended, Picked, Succeeded
 from forge_jobs.storage.sql.base.tables import CLAIMED, FINISHED, jobs, schedules, signals
 from forge_jobs.storage.sql.base.transaction import HotStatement, Tx
 from forge_jobs.storage.sql.base.upserts import Upserts
@@ -52,7 +48,7 @@ _OVERDUE = text(
     " WHERE queue = json_extract(rule.value, '$[0]') AND status = json_extract(rule.value, '$[1]')"
     f" AND {FINISHED} AND finished_at <= json_extract(rule.value, '$[2]'))"
 )
-_INSERT_JOBS = HotStatement(insert(jobs))
+INSERT_JOBS = HotStatement(insert(jobs))
 _ADVANCE = update(schedules).where(schedules.c.name == bindparam("of"))
 _RENEW = (
     update(jobs)
@@ -79,6 +75,9 @@ class SqliteFlavor(Upserts):
     hold_s = 0.03
     most_hold_s = 0.05
     driver_errors: tuple[type[Exception], ...] = TRANSLATED
+    claim = staticmethod(claim.claim)
+    succeed = staticmethod(succeed)
+    next_ended = staticmethod(next_ended)
 
     def __init__(self, clock: Clock) -> None:
         super().__init__(sqlite.insert)
@@ -117,7 +116,7 @@ class SqliteFlavor(Upserts):
 
     def insert_jobs(self, tx: Tx, rows: Sequence[Mapping[str, object]]) -> int:
         # No other transaction can have been faster: this one holds the write lock.
-        tx.put(_INSERT_JOBS, rows)
+        tx.put(INSERT_JOBS, rows)
         return len(rows)
 
     def advance_schedules(
@@ -125,12 +124,6 @@ class SqliteFlavor(Upserts):
     ) -> None:
         named = [{"of" if name == "name" else name: row[name] for name in row} for row in rows]
         connection.execute(_ADVANCE, named)
-
-    def claim(self, tx: Tx, queue: str, demand: Demand, lease: PodLease) -> Picked:
-        return claim.claim(tx, queue, demand, lease)
-
-    def succeed(self, tx: Tx, items: Sequence[tuple[Claim, Transition]]) -> list[Succeeded]:
-        return succeed(tx, items)
 
     def renew_claims(self, tx: Tx, renewals: Sequence[Mapping[str, object]]) -> set[str]:
         running = [{**one, "now": tx.now} for one in renewals if one["worker"]]
@@ -151,9 +144,6 @@ class SqliteFlavor(Upserts):
     def overdue(self, tx: Tx, rules: Sequence[tuple[str, str, int]]) -> list[int]:
         found: list[int] = list(tx.execute(_OVERDUE, {"rules": json.dumps(rules)}).scalars())
         return found
-
-    def next_ended(self, tx: Tx, ended: Sequence[Ended], size: int) -> tuple[Sequence[Any], int]:
-        return next_ended(tx, ended, size)
 
     def refusal(self, error: Exception) -> str | None:
         cause = error.orig if isinstance(error, DBAPIError) else error

@@ -7,6 +7,7 @@ start.
 import sqlite3
 from collections.abc import Sequence
 from datetime import timedelta
+from functools import partial
 
 from forge_jobs.model.jobs import Claim, EnqueueOutcome, NewJob
 from forge_jobs.model.processes import Beat, HeldClaim, PodLease
@@ -14,8 +15,9 @@ from forge_jobs.storage.batches import check_batch
 from forge_jobs.storage.sql.base.database import Database
 from forge_jobs.storage.sql.base.transaction import Overtaken, Tx
 from forge_jobs.storage.sql.jobs import heartbeat
-from forge_jobs.storage.sql.jobs.enqueue import enqueue_new
+from forge_jobs.storage.sql.jobs.enqueue import ensure_queues, new_rows, note_new
 from forge_jobs.storage.sql.jobs.store import SqlJobStore
+from forge_jobs.storage.sql.sqlite.flavor import INSERT_JOBS
 
 
 class SqliteJobStore(SqlJobStore):
@@ -32,7 +34,7 @@ class SqliteJobStore(SqlJobStore):
         check_batch(requests)
         if requests and connection is None and all(map(_is_plain, requests)):
             try:
-                return await self._database.write(lambda tx: _store_new(tx, requests))
+                return await self._database.write(partial(_store_new, requests=requests))
             except Overtaken:
                 pass  # Nothing is stored. The full script tells a repeat from a conflict.
         return await super().enqueue(requests, connection=connection)
@@ -55,7 +57,16 @@ def _is_plain(request: NewJob) -> bool:
 
 
 def _store_new(tx: Tx, requests: Sequence[NewJob]) -> list[EnqueueOutcome]:
+    """Store requests without a lookup.
+
+    :raises Overtaken: one of the ids is stored already
+    """
+    missing = {request.queue for request in requests} - tx.known_queues
+    if missing:
+        ensure_queues(tx, missing)
     try:
-        return enqueue_new(tx, requests)
+        tx.put(INSERT_JOBS, new_rows(requests, tx.now))
     except sqlite3.IntegrityError:
         raise Overtaken from None
+    note_new(tx, requests)
+    return [EnqueueOutcome(request.id) for request in requests]

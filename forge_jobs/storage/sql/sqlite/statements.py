@@ -7,19 +7,17 @@ and run on the driver's connection.
 import sqlite3
 from collections import namedtuple
 from collections.abc import Callable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from functools import cache, partial
 from itertools import chain
 from operator import itemgetter
 from typing import Any, cast
 
-from sqlalchemy import Connection
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.sql.base import Executable
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.dml import Insert
 
-from forge_jobs.storage.sql.base.transaction import Flavor, HotStatement, IsEnough, Tx, read_until
+from forge_jobs.storage.sql.base.transaction import HotStatement, IsEnough, Tx, read_until
 
 _BY_NAME = sqlite.dialect(paramstyle="named")
 _BY_PLACE = sqlite.dialect(paramstyle="qmark")
@@ -27,31 +25,11 @@ _BLOCK = 25
 _row_type: Callable[..., Any] = namedtuple
 
 
-class Statements:
-    """The statements of one connection."""
-
-    def __init__(self, raw: sqlite3.Connection) -> None:
-        self.raw = raw
-
-    def rows(
-        self,
-        statement: HotStatement,
-        parameters: Mapping[str, object],
-        is_enough: IsEnough | None = None,
-    ) -> Sequence[Any]:
-        """See ``Tx.rows``."""
-        return _single(statement).run(self.raw, parameters, is_enough)
-
-    def put(self, statement: HotStatement, rows: Sequence[Mapping[str, object]]) -> None:
-        """See ``Tx.put``."""
-        _insert(statement, tuple(rows[0])).run(self.raw, rows)
-
-
 class Single:
     """A statement that runs once and may answer rows."""
 
-    def __init__(self, core: Executable) -> None:
-        compiled = _compiled(core, _BY_NAME)
+    def __init__(self, statement: HotStatement) -> None:
+        compiled = _compiled(statement.core, _BY_NAME)
         binds = {name: compiled.binds[name] for name in compiled.params}
         self.text = str(compiled)
         self._written = {name: bind.value for name, bind in binds.items() if not bind.required}
@@ -60,30 +38,20 @@ class Single:
             for name, bind in binds.items()
             if (encoder := bind.type.dialect_impl(_BY_NAME).bind_processor(_BY_NAME))
         }
-        self._row: Callable[[Any], Any] | None = None
+        self.row: Callable[[Any], Any] | None = None
 
-    def run(
-        self,
-        raw: sqlite3.Connection,
-        parameters: Mapping[str, object],
-        is_enough: IsEnough | None = None,
-    ) -> Sequence[Any]:
+    def values(self, parameters: Mapping[str, object]) -> dict[str, Any]:
+        """Return the values as the driver takes them."""
         values = {**self._written, **parameters}
         for name, encoder in self._encoders.items():
             values[name] = encoder(values[name])
-        cursor = raw.execute(self.text, values)
-        if cursor.description is None:
-            return ()
-        if self._row is None:
-            names = [each[0] for each in cursor.description]
-            # The same as the row type's ``_make``, without a Python frame for each row.
-            self._row = partial(tuple.__new__, _row_type("Row", names))
-        row = self._row
-        if is_enough is None:
-            return list(map(row, cursor.fetchall()))
-        rows = read_until(lambda count: list(map(row, cursor.fetchmany(count))), is_enough)
-        cursor.close()
-        return rows
+        return values
+
+    def name_columns(self, cursor: sqlite3.Cursor) -> None:
+        """Learn the names of the columns that the statement answers."""
+        names = [each[0] for each in cursor.description]
+        # The same as the row type's ``_make``, without a Python frame for each row.
+        self.row = partial(tuple.__new__, _row_type("Row", names))
 
 
 class _Insert:
@@ -93,52 +61,27 @@ class _Insert:
     takes a block of rows where there are as many.
     """
 
-    def __init__(self, core: Insert, columns: tuple[str, ...]) -> None:
+    def __init__(self, statement: HotStatement, columns: tuple[str, ...]) -> None:
+        core = cast(Insert, statement.core)
         single = _compiled(core, _BY_PLACE, list(columns))
         assert single.positiontup is not None
-        self._single = str(single)
+        self.single = str(single)
         row = dict.fromkeys(columns)
-        self._block = str(_compiled(core.values([row] * _BLOCK), _BY_PLACE))
-        self._values = itemgetter(*single.positiontup)
-
-    def run(self, raw: sqlite3.Connection, rows: Sequence[Mapping[str, object]]) -> None:
-        values = list(map(self._values, rows))
-        whole = len(values) - len(values) % _BLOCK
-        if whole:
-            blocks = range(0, whole, _BLOCK)
-            raw.executemany(self._block, (list(chain(*values[at : at + _BLOCK])) for at in blocks))
-        raw.executemany(self._single, values[whole:])
+        self.block = str(_compiled(core.values([row] * _BLOCK), _BY_PLACE))
+        self.values = itemgetter(*single.positiontup)
 
 
-@cache
-def _single(statement: HotStatement) -> Single:
-    """Return the compiled statement, shared by all connections of the process: compiling takes
-    longer than running."""
-    return Single(statement.core)
-
-
-@cache
-def _insert(statement: HotStatement, columns: tuple[str, ...]) -> _Insert:
-    return _Insert(cast(Insert, statement.core), columns)
+# Shared by all connections of the process: compiling takes longer than running.
+_single = cache(Single)
+_insert = cache(_Insert)
 
 
 def _compiled(core: Executable, dialect: Any, columns: list[str] | None = None) -> SQLCompiler:
     return cast(SQLCompiler, cast(Any, core).compile(dialect=dialect, column_keys=columns))
 
 
-class OwnTx(Tx):
+class SqliteTx(Tx):
     """A transaction on a connection of the store's own."""
-
-    def __init__(
-        self,
-        connection: Connection,
-        statements: Statements,
-        flavor: Flavor,
-        part: str,
-        known_queues: AbstractSet[str] = frozenset(),
-    ) -> None:
-        super().__init__(connection, flavor, part, known_queues)
-        self._statements = statements
 
     def rows(
         self,
@@ -146,7 +89,25 @@ class OwnTx(Tx):
         parameters: Mapping[str, object],
         is_enough: IsEnough | None = None,
     ) -> Sequence[Any]:
-        return self._statements.rows(statement, parameters, is_enough)
+        single = _single(statement)
+        cursor = self.raw.execute(single.text, single.values(parameters))
+        if cursor.description is None:
+            return ()
+        if single.row is None:
+            single.name_columns(cursor)
+        row: Any = single.row
+        if is_enough is None:
+            return list(map(row, cursor.fetchall()))
+        rows = read_until(lambda count: list(map(row, cursor.fetchmany(count))), is_enough)
+        cursor.close()
+        return rows
 
     def put(self, statement: HotStatement, rows: Sequence[Mapping[str, object]]) -> None:
-        self._statements.put(statement, rows)
+        insert = _insert(statement, tuple(rows[0]))
+        values = list(map(insert.values, rows))
+        whole = len(values) - len(values) % _BLOCK
+        if whole:
+            blocks = range(0, whole, _BLOCK)
+            found = (list(chain(*values[at : at + _BLOCK])) for at in blocks)
+            self.raw.executemany(insert.block, found)
+        self.raw.executemany(insert.single, values[whole:])

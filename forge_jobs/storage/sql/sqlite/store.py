@@ -19,7 +19,8 @@ from forge_jobs.storage.sql.cron.store import SqlCronStore
 from forge_jobs.storage.sql.fleet.pods import SqlProcStore
 from forge_jobs.storage.sql.migrations.migrator import SqlMigrator, settle_schema
 from forge_jobs.storage.sql.sqlite import backups
-from forge_jobs.storage.sql.sqlite.database import SqliteConnection, SqliteDatabase
+from forge_jobs.storage.sql.sqlite.connection import SqliteConnection
+from forge_jobs.storage.sql.sqlite.database import SqliteDatabase
 from forge_jobs.storage.sql.sqlite.flavor import SqliteFlavor, file_identity, known_signals
 from forge_jobs.storage.sql.sqlite.job_store import SqliteJobStore
 from forge_jobs.storage.sql.sqlite.pragmas import SqliteOptions
@@ -156,11 +157,12 @@ async def open_database(
     :param shared: other processes may use the file too
     :raises StorageError: the file cannot be opened or is not a database
     """
+    flavor = SqliteFlavor(clock)
     # Half-open connections would keep their threads.
     with anyio.CancelScope(shield=True):
-        writer = await SqliteConnection.open(options)
+        writer = await SqliteConnection.open(options, flavor)
         try:
-            reader = await SqliteConnection.open(options, read_only=True)
+            reader = await SqliteConnection.open(options, flavor, read_only=True)
         except BaseException:
             await writer.close()
             raise
@@ -168,7 +170,7 @@ async def open_database(
     return SqliteDatabase(
         writer,
         reader,
-        SqliteFlavor(clock),
+        flavor,
         wakeups_of(store_id),
         store_id=store_id,
         path=options.path,

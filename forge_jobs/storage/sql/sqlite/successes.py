@@ -10,7 +10,7 @@ from forge_jobs.model.transitions import Transition
 from forge_jobs.storage.sql.base.job_rows import Succeeded
 from forge_jobs.storage.sql.base.tables import CLAIMED
 from forge_jobs.storage.sql.base.transaction import HotStatement, Tx
-from forge_jobs.storage.sql.jobs.endings import SUCCEED, columns, owner_of
+from forge_jobs.storage.sql.jobs.endings import SUCCEED
 
 # The plus keeps the planner from the index of a pod's claims, which would be scanned once for each
 # item.
@@ -36,9 +36,12 @@ _SUCCEED = HotStatement(
 )
 
 
-def succeed(tx: Tx, items: Sequence[tuple[Claim, Transition]]) -> list[Succeeded]:
+def succeed(tx: Tx, items: Sequence[tuple[Claim, Transition]]) -> Sequence[Succeeded]:
     """See ``Flavor.succeed``."""
-    listed = msgspec.json.encode(list(zip(*columns(items).values(), strict=True)))
-    values = {"items": listed.decode(), "owner": owner_of(items), "now": tx.now}
-    rows = tx.rows(_SUCCEED, values)
-    return [Succeeded(*row) for row in rows]
+    if not items:
+        return ()
+    listed = msgspec.json.encode(
+        [(claim.job_id, claim.queue, claim.token, transition.result) for claim, transition in items]
+    )
+    values = {"items": listed.decode(), "owner": items[0][0].host_id, "now": tx.now}
+    return tx.rows(_SUCCEED, values)
