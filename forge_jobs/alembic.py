@@ -1,7 +1,7 @@
-"""For programs whose own schema is migrated by Alembic, in the database that holds ours too.
+"""For programs whose own schema is migrated by Alembic, in the database that holds our tables too.
 
-``forge-jobs migrate`` makes our tables, so Alembic must leave them alone: without a word to the
-contrary its autogenerate proposes to drop all tables that the program's own metadata lacks.
+``forge-jobs migrate`` makes our tables, so Alembic must leave them alone. By default autogenerate
+proposes to drop all tables that the program's own metadata lacks.
 """
 
 from typing import Any
@@ -12,9 +12,9 @@ _OURS = "forge_"
 def include_object(
     object: Any, name: str | None, type_: str, reflected: bool, compare_to: Any
 ) -> bool:
-    """True when Alembic is to look at an object of the database, False for our tables.
+    """Return True when Alembic is to look at an object of the database, False for our tables.
 
-    Give this function to ``context.configure`` in ``env.py``, or call it from a hook of your own::
+    Give this function to ``context.configure`` in ``env.py``, or call the function from a hook::
 
         from forge_jobs.alembic import include_object
 

@@ -16,17 +16,17 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 def to_us(instant: datetime) -> int:
-    """Microseconds since the epoch, exact. ``instant`` must be aware."""
+    """Return microseconds since the epoch, exact. ``instant`` must be aware."""
     return (instant - EPOCH) // _MICROSECOND
 
 
 def from_us(microseconds: int) -> datetime:
-    """The aware UTC instant, exact. The inverse of :func:`to_us`."""
+    """Return the aware UTC instant, exact. The inverse of :func:`to_us`."""
     return EPOCH + timedelta(microseconds=microseconds)
 
 
 def duration_us(duration: timedelta) -> int:
-    """A duration in microseconds, exact."""
+    """Return a duration in microseconds, exact."""
     return duration // _MICROSECOND
 
 
@@ -63,10 +63,10 @@ class SystemClock:
 class StoreTime:
     """A clock that shows the store's time by the readings of beats. See :class:`Clock`.
 
-    Before the first reading the time of this process is shown. The store read its clock at some
+    Before the first reading the time of this process is shown. The store read the clock at some
     instant between question and answer, which bounds the difference to the steady clock of this
-    process. Readings that agree narrow the bounds. A reading that disagrees replaces them, because
-    a clock has been set or has drifted. May be read from any thread.
+    process. Readings that agree narrow the bounds. A reading that disagrees replaces the bounds,
+    because a clock has been set or has drifted. May be read from any thread.
     """
 
     def __init__(self, clock: Clock) -> None:

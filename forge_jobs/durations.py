@@ -12,12 +12,11 @@ DURATION_FIX = "give seconds (90) or a duration (1h30m, 2d, 250ms)"
 
 
 def parse_duration(text: str) -> timedelta:
-    """A duration from ``90`` (seconds), ``1.5s``, ``1h30m``, ``250ms`` or ``2d``.
+    """Parse a duration from ``90`` (seconds), ``1.5s``, ``1h30m``, ``250ms`` or ``2d``.
 
-    Units may come in any order and repeat. They add up. Never negative. Rounded to
-    microseconds.
+    Units may come in any order and repeat. They add up. Never negative. Rounded to microseconds.
 
-    :raises ValueError: ``text`` is not a duration, or one beyond 999,999,999 days
+    :raises ValueError: ``text`` is not a duration, or a duration beyond 999,999,999 days
     """
     if not _DURATION.fullmatch(text):
         raise ValueError(f"{text[:40]!r} is not a duration; {DURATION_FIX}")
@@ -30,7 +29,7 @@ def parse_duration(text: str) -> timedelta:
 
 
 def format_duration(duration: timedelta) -> str:
-    """The shortest text that :func:`parse_duration` reads back exactly. Not for negatives."""
+    """Return the shortest text that :func:`parse_duration` reads back. Not for negatives."""
     rest = duration // timedelta(microseconds=1)
     text = ""
     for unit in ("d", "h", "m"):

@@ -6,7 +6,7 @@ from forge_jobs.errors import WrongEventLoop
 
 
 class HomeLoop:
-    """The event loop of an object: the loop of its first use.
+    """The event loop of an object: the loop of the first use.
 
     :param name: of the object, for people
     """
@@ -18,10 +18,10 @@ class HomeLoop:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def here(self) -> asyncio.AbstractEventLoop:
-        """The running loop.
+        """Return the running loop.
 
-        :raises WrongEventLoop: the object belongs to another one. There a caller would wait for
-            answers that arrive elsewhere
+        :raises WrongEventLoop: the object belongs to another loop. A caller on this loop would wait
+            for answers that arrive on the other
         """
         loop = asyncio.get_running_loop()
         if self._loop is not loop:

@@ -1,10 +1,10 @@
 """Batching without delay: calls of a store that share one round trip.
 
-A lane has at most one call in flight. Whatever arrives meanwhile forms the next batch. Idle, a
+A lane has at most one call in flight. Items that arrive meanwhile form the next batch. Idle, a
 batch is one item and waits for nothing. Under load batches grow by themselves.
 
-The call is made by the lane's own task and is never cancelled half way: a caller that is
-cancelled only stops waiting, and its items are still sent.
+The lane's own task makes the call, which is never cancelled half way: a caller that is cancelled
+only stops waiting, and the caller's items are still sent.
 """
 
 import asyncio
@@ -67,20 +67,21 @@ class Lane(Generic[Item, Result]):
 
     A call is all or nothing, or independent per item. The call answers one result per item, in
     order. When a call fails, other than by :class:`Unavailable`, the batch is halved until the item
-    at fault stands alone, so that no caller sees another's error: at most
-    ``2 x ceil(log2 n) + 1`` calls for one such item among ``n``. :class:`SchemaMismatch` and
-    :class:`StorageClosed` concern all alike and are not searched for. :class:`Unavailable` is
-    repeated with growing, jittered pauses for ``repeat_for``, then raised to all callers of the
-    batch. :class:`Locked` and :class:`StorageRefused` are not repeated at once, which others would
-    have to wait for: the item is searched for, and :meth:`submit` sends it again later, for
-    ``repeat_for`` too. A store that takes none of the first items alone refuses all of them: the
-    search ends, and the next call is made after a growing pause.
+    at fault stands alone, so that no caller sees another's error: at most ``2 x ceil(log2 n) + 1``
+    calls for one such item among ``n``. :class:`SchemaMismatch` and :class:`StorageClosed` concern
+    all items alike, so there is no search. :class:`Unavailable` is repeated with growing, jittered
+    pauses for ``repeat_for``, then raised to all callers of the batch.
 
-    Belongs to the event loop of its first use.
+    :class:`Locked` and :class:`StorageRefused` are not repeated at once, because other callers
+    would have to wait. The lane searches for the item, and :meth:`submit` sends that item again
+    later, for ``repeat_for`` too. A store that takes none of the first items alone refuses all of
+    them: the search ends, and the next call is made after a growing pause.
+
+    Belongs to the event loop of the first use.
 
     :param max_items: of one call, counted by ``count_of``. An item that exceeds a limit alone is
         sent alone
-    :param max_bytes: of one call, measured by ``size_of``. Unlimited without it
+    :param max_bytes: of one call, measured by ``size_of``. Unlimited without ``size_of``
     :param count_of: how much an item counts, 1 when left out
     :param sort_key: order of the items within a call. The order they came in when left out
     :param repeat_for: how long a call is repeated, from the first failure
@@ -132,7 +133,7 @@ class Lane(Generic[Item, Result]):
         return self._accepted - self._settled
 
     async def submit(self, item: Item) -> Result:
-        """Send an item. Return its result, or raise its error."""
+        """Send an item, and return the result or raise the error of that item."""
         try:
             [result] = await self._accept((item,))
         except _AGAIN as error:
@@ -140,7 +141,7 @@ class Lane(Generic[Item, Result]):
         return result
 
     async def _submit_again(self, item: Item, error: Unavailable) -> Result:
-        """Send the item now and then for ``repeat_for``. Between its calls others have theirs."""
+        """Send the item now and then for ``repeat_for``. Other callers send in between."""
         over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._sent_again.add(over)
         deadline, failures = self._clock.elapsed() + self._repeat_for, 0
@@ -160,9 +161,9 @@ class Lane(Generic[Item, Result]):
             over.set_result(None)
 
     async def submit_many(self, items: Sequence[Item]) -> list[Result]:
-        """Send several, results in their order. They may be spread over calls.
+        """Send several items, and return the results in their order. They may be spread over calls.
 
-        Raises the error of the first item that has one, once all have ended. The others have
+        Raises the error of the first item that has one, once all items have ended. The others have
         been applied nevertheless.
         """
         if not items:
@@ -184,8 +185,8 @@ class Lane(Generic[Item, Result]):
         self._accepted += 1
         self._waiting.append(entry)
         if self._task is None:
-            # Without a context of its own the task would carry the first caller's, and traces
-            # of all callers would hang below that caller.
+            # With the first caller's context in the task, traces of all callers would hang below
+            # that caller.
             self._task = loop.create_task(self._run(), context=contextvars.Context())
         return entry.future
 
@@ -237,7 +238,7 @@ class Lane(Generic[Item, Result]):
         return batch
 
     async def _send(self, batch: _Batch[Item, Result]) -> None:
-        """Send a batch, in parts if need be, until all of its items have ended."""
+        """Send a batch, in parts if need be, until all items of the batch have ended."""
         parts = [batch]
         refused_alone = 0
         while parts:
@@ -260,7 +261,7 @@ class Lane(Generic[Item, Result]):
                         return
                 continue
             self._in_flight = 0
-            # Something is taken: what is refused from here on is refused for itself.
+            # The store takes items: an item that is refused from here on is itself at fault.
             refused_alone, self._refusals = _REFUSED_ALONE, 0
             if len(results) != len(items):
                 count = f"{len(results)} results for {len(items)} items"
@@ -269,7 +270,7 @@ class Lane(Generic[Item, Result]):
                 self._settle(part, results)
 
     async def _refused(self, parts: list[_Batch[Item, Result]], error: Exception) -> None:
-        """End what is left of a batch of which the store takes nothing, and pause."""
+        """End the rest of a batch of which the store takes nothing, and pause."""
         for part in parts:
             self._settle_failed(part, error)
         self._finish_flushes()

@@ -5,7 +5,7 @@ from collections.abc import Hashable
 
 _MOST_DOUBLINGS = 20
 _MOST_CAUSES = 100
-"""Causes told apart while an outage lasts. Texts with numbers in them have no end."""
+"""Causes kept apart while an outage lasts. Texts with numbers in them have no end."""
 
 # Not the generator that all modules of a program share, which a program may have seeded.
 _random = random.SystemRandom()
@@ -57,7 +57,7 @@ class Outage:
         return True
 
     def is_over(self) -> bool:
-        """Take note of a success. True: log the end of an outage, because the log knows of it."""
+        """Take note of a success. True: log the end of the outage, whose start was logged."""
         was_logged = bool(self._causes)
         self._causes.clear()
         return was_logged

@@ -1,8 +1,8 @@
 """Folders of one program, and those that killed programs have left behind.
 
-Each holds a file that its program keeps locked. The system gives the lock back however the
-program ends, and sees through process ids that mean nothing in another container, so a folder
-with a free lock has no program any more.
+Each folder holds a file that the program keeps locked. The system releases the lock however the
+program ends. Unlike a process id, the lock means the same in another container. So a folder with a
+free lock has no program any more.
 """
 
 import os

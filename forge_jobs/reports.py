@@ -1,9 +1,10 @@
 """The log of the engine, without waiting for the log where a thread must not wait.
 
-A log handler may block (a full pipe, a slow log server) or raise, and its lock is shared by all
-threads. So the threads on which others' jobs depend, that of the heartbeat above all, never call
-the log: they hand their reports to a thread that does nothing else. All other threads log at
-once, unless reports wait: then theirs follow. An exception of the handler stays in the handler.
+A log handler may block (a full pipe, a slow log server) or raise, and all threads share the
+handler's lock. So threads on which others' jobs depend, above all the thread of the heartbeat,
+never call the log. They hand their reports to a thread that does nothing else. All other threads
+log at once, unless reports wait: then theirs follow. An exception of the handler stays in the
+handler.
 
 ::
 

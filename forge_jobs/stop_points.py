@@ -41,14 +41,14 @@ after the last handler of a stop, ``stop:leaving`` before the pod is unregistere
 is within transaction of a migration, after one of its statements."""
 
 ARMED: dict[str, Action] = {}
-"""Point -> its action. Look here before calling :func:`reach`."""
+"""Point -> action. Look here before calling :func:`reach`."""
 
 
 def arm(name: str, action: Action) -> None:
     """Let ``action`` run whenever a task or thread of this process reaches the point.
 
-    :param action: its exception is raised at the point. An awaitable that it returns is awaited
-        there. At ``migrate:step``, which is in a thread, it must return None
+    :param action: an exception of the action is raised at the point. A returned awaitable is
+        awaited there. At ``migrate:step``, which is in a thread, the action must return None
     :raises ValueError: no point has this name
     """
     if name not in STOP_POINTS:

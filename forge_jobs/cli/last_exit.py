@@ -26,8 +26,8 @@ _AFTER_STOP, _AFTER_GRACE, _LEAST = 2.0, 0.5, 0.3
 after the stop, after the end of the grace, and at least."""
 
 _TO_TURN, _TO_HAND_BACK = 0.4, 0.4
-"""Seconds, in the second after the grace: an event loop that does not turn in that time is blocked,
-and so long other programs' access to its jobs is waited for."""
+"""Seconds of the second after the grace. An event loop that does not turn in that time is blocked.
+The hand-back of the jobs waits that long for other programs."""
 
 _elapsed = SystemClock().elapsed
 

@@ -29,7 +29,7 @@ class QueueRuntime:
     """Runs the jobs of some queues: ``QueueRuntime(storage, handlers).with_queues("gh", slack=2)``.
 
     Nothing happens before :meth:`start` or :meth:`run`. Queues, rate limits and schedules are
-    declared at the start. When the pod finds its lease gone, it declares them again, because the
+    declared at the start. A pod that finds the lease gone declares all of these again, because the
     store may have been emptied.
 
     :param rate_limits: named token buckets, declared at the start
@@ -39,9 +39,9 @@ class QueueRuntime:
     :param version: the deployed version, shown with the pod
     :param ensure_schedules: recurring jobs, declared at the start
     :param start_limit: how long the start waits for a store that is not ready, timedelta or seconds
-    :param concurrency: how many handlers run at once in this process, over all queues. The
-        fleet grants the pod no more slots than that. None: no limit but the slots. A pod with fewer
-        than it has queues serves its queues in turn
+    :param concurrency: how many handlers run at once in this process, over all queues. The fleet
+        grants the pod no more slots than that. None: no limit but the slots. A pod with a lower
+        limit than queues serves the queues in turn
     :param exit_abandons_threads: a stop ends the process when handlers are left that cannot be
         stopped. The last call of the stop gives their claims to other pods, then the stop calls
         ``exit_process``. :meth:`run` always does so when a signal has asked for the stop
@@ -158,7 +158,7 @@ class QueueRuntime:
         swallow their cancellation, this call ends the process.
 
         :returns: 0. 1 when something of the pod is left in the store, or when the pod stopped by
-            itself because its tasks were cancelled or its storage was closed
+            itself because the tasks were cancelled or the storage was closed
         """
         request = StopRequest()
         with on_stop_signals(request.drain, request.hurry):

@@ -1,1 +1,1 @@
-"""One queue of a pod: its loop, its workers, and the runs of its jobs."""
+"""A queue of a pod: the loop, the workers, and the runs of the jobs."""

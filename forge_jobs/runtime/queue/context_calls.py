@@ -1,4 +1,4 @@
-"""Calls of a JobContext that must be awaited, and what became of those that were not."""
+"""Calls of a JobContext that must be awaited, and the error for calls that were not."""
 
 import asyncio
 import threading
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class NeverAwaited(Exception):
-    """A handler ended and had not awaited what it called on its context."""
+    """A handler has ended without awaiting a call of the context."""
 
     def __init__(self, names: tuple[str, ...]) -> None:
         self.names = names
@@ -23,18 +23,18 @@ class NeverAwaited(Exception):
 
 
 class LoopThread:
-    """Which loop runs in which thread; made on the loop itself."""
+    """An event loop and the loop's thread. Must be made on the loop itself."""
 
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
         self.thread_id = threading.get_ident()
 
     def is_here(self) -> bool:
-        """The caller is on the loop's thread."""
+        """Return whether the caller is on the loop's thread."""
         return threading.get_ident() == self.thread_id
 
     def wait_for(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run ``work`` on the loop and block the calling thread until it has ended."""
+        """Run ``work`` on the loop and block the calling thread until ``work`` has ended."""
         if self.is_here():
             work.close()
             raise RuntimeError(
@@ -45,14 +45,14 @@ class LoopThread:
 
 
 class ContextCalls:
-    """The calls of one context that nothing has awaited yet."""
+    """The calls of one context that no code has awaited yet."""
 
     def __init__(self, home: LoopThread) -> None:
         self._home = home
         self._open: dict[_Call[Any], None] = {}
 
     def call(self, name: str, begin: Callable[[], Coroutine[Any, Any, T]]) -> "_Call[T]":
-        """What the caller has to await.
+        """Return a coroutine for the caller to await.
 
         :param name: of the method, as written behind ``ctx.``
         :raises RuntimeError: the caller is not on the event loop and cannot await anything
@@ -67,12 +67,12 @@ class ContextCalls:
         return call
 
     def unawaited(self) -> tuple[str, ...]:
-        """The names of those that are still to be awaited, each once."""
+        """Return the names of the calls that are not awaited yet, each name once."""
         return tuple(dict.fromkeys(call.name for call in self._open))
 
 
 class _Call(Coroutine[Any, Any, T], Generic[T]):
-    """A coroutine that is known to be forgotten until something runs it."""
+    """A coroutine that counts as forgotten until the first step."""
 
     __slots__ = ("_begin", "_open", "_work", "name")
 
@@ -110,7 +110,7 @@ class _Call(Coroutine[Any, Any, T], Generic[T]):
         return self._begun().throw(value if isinstance(value, BaseException) else kind)
 
     def close(self) -> None:
-        """Not to be run any more; a call that is given up on purpose is not forgotten."""
+        """Close the call. A call that is closed on purpose does not count as forgotten."""
         self._open.pop(self, None)
         if self._work is not None:
             self._work.close()

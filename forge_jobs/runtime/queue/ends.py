@@ -1,4 +1,4 @@
-"""What an ended run means: the transition, the log line, the event, the latency."""
+"""The end of a run: the transition, the log line, the event, the latency."""
 
 import contextlib
 from datetime import timedelta
@@ -21,7 +21,7 @@ logger = reporter(__name__)
 _DEFAULT_COOLDOWN = CooldownPolicy()
 _NO_RULES = Rules()
 _FREQUENT = {Cause.SUCCEEDED, Cause.RATE_LIMITED}
-"""Ends that come in thousands: events of them are recorded as far as people can read them."""
+"""Ends that come in thousands: their events are recorded only as fast as people can read."""
 
 
 def decide(
@@ -31,20 +31,20 @@ def decide(
     seconds: float,
     services: PodServices,
 ) -> Transition:
-    """Where the job goes, by its handler's rules and its queue's. Never raises.
+    """Return where the job goes by the rules of the handler and the queue. Never raises.
 
-    What cannot be decided ends as a failure with the error that came of it.
+    An exception within a rule ends the attempt as failed, with the record of that exception.
 
-    :param state: the queue as it was known when the run began. Runs that were on their way
-        when the queue was throttled raise its cool-down by one level together, not each by one
+    :param state: the queue as known when the run began. Runs that were under way when the queue was
+        throttled raise the cool-down by one level together, not by one level each
     :param seconds: how long the run took
     """
     if end.cause is Cause.SUCCEEDED:
-        # No rule has a say in it, and most ends are of this kind.
+        # No rule concerns a success, and most ends are successes.
         return next_transition(end, job, _NO_RULES, services.rng)
     try:
         return next_transition(end, job, _rules(job, state, seconds, services), services.rng)
-    except BaseException as error:  # a worker that is told nothing waits for ever
+    except BaseException as error:  # the claim needs an end in any case
         logger.exception("could not decide how job %s goes on", job.claim.job_id)
         record = error_record(error, Cause.FAILED, attempt=job.attempt, host_id=services.host_id)
         failure = AttemptEnd(cause=Cause.FAILED, error=record)
@@ -67,14 +67,14 @@ def _rules(
 
 
 def _retry(handler: Handler[..., Any] | None, state: QueueState | None) -> RetryPolicy | None:
-    """The handler's own policy, else its queue's."""
+    """Return the handler's own policy, else the queue's."""
     if handler is not None and handler.options.retry is not None:
         return handler.options.retry
     return None if state is None else state.settings.retry
 
 
 def _event(cause: Cause, transition: Transition) -> tuple[EventKind, str]:
-    """What the timeline says of an end that is no success, and its detail."""
+    """Return the kind and the detail of the event of an end that is no success."""
     if transition.status is JobStatus.FAILED and transition.delay is not None:
         milliseconds = timedelta(milliseconds=1)
         delay = format_duration(transition.delay // milliseconds * milliseconds)

@@ -1,4 +1,4 @@
-"""Runs one handler once and says how it ended. Nothing a handler raises leaves this module."""
+"""Runs one handler once and says how the run ended. No exception of a handler gets out."""
 
 import asyncio
 import contextlib
@@ -38,10 +38,10 @@ _STOPPED = {
 
 
 class Context(Protocol):
-    """The JobContext of a run, as far as its end is concerned."""
+    """The part of a JobContext that concerns the end of a run."""
 
     def unawaited(self) -> tuple[str, ...]:
-        """What the handler has called and not awaited."""
+        """Return the names of the calls that the handler has not awaited."""
         ...
 
 
@@ -51,14 +51,14 @@ async def execute(
     context: Callable[[Run], Context],
     thread: Callable[[], HandlerThread],
 ) -> AttemptEnd | None:
-    """Decode the payload, call the handler, encode its result; None when the claim was lost.
+    """Decode the payload, call the handler and encode the result. None: the claim was lost.
 
-    An ``async def`` handler is called in the current task, a ``def`` handler in ``thread``. Of
-    the latter only the end ends the run: a thread cannot be stopped, and its job must not run
-    beside it.
+    An ``async def`` handler runs in the current task, a ``def`` handler in ``thread``. Only the end
+    of the call ends the run of a ``def`` handler: a thread cannot be stopped, and the job must not
+    run a second time beside the thread.
 
     :param context: makes the JobContext for handlers that take one
-    :param thread: the worker's thread, started when it is first needed
+    :param thread: returns the worker's thread, which starts when first needed
     """
     value: object = None
     error: BaseException | None = None
@@ -77,10 +77,10 @@ async def execute(
             value = await handler.function(**arguments)
         else:
             value, error = await _call_in_thread(run, arguments, thread())
-    except BaseException as raised:  # SystemExit would end the loop, and with it all other jobs
+    except BaseException as raised:  # SystemExit would end the loop and all other jobs
         error = raised
         if run.pod_stops and isinstance(raised, asyncio.CancelledError):
-            # By the program, which cancels all that runs on its loop before it ends.
+            # By the program, which cancels all tasks of the event loop before the loop ends.
             run.stop_reason = run.stop_reason or StopReason.SHUTDOWN
     finally:
         run.finish()
@@ -93,8 +93,8 @@ async def execute(
 async def _without_forgotten_calls(
     end: AttemptEnd, context: Context, run: Run, host_id: HostId
 ) -> AttemptEnd:
-    """The end of a handler that may have forgotten an ``await``, which makes its job dead."""
-    # A task that the handler made of the call in its last step begins before the loop comes here.
+    """Return the end of a handler that may have forgotten an ``await``. If so, the job is dead."""
+    # A task that the handler made of the call in the last step begins before the loop returns here.
     turn = asyncio.get_running_loop().create_future()
     turn.get_loop().call_soon(turn.set_result, None)
     with contextlib.suppress(asyncio.CancelledError):
@@ -120,7 +120,7 @@ async def _call_in_thread(
             # The event loop ends, and the thread goes on: only a reaper may end the claim.
             run.stop(StopReason.LOST)
             raise
-        value, error = end.result()  # the program cancelled it, which the thread knows nothing of
+        value, error = end.result()  # the program cancelled this task, not the thread
     if error is None and inspect.iscoroutine(value):
         value.close()
         error = TypeError(f"{run.job.kind} is a plain function and returned a coroutine")
@@ -128,7 +128,7 @@ async def _call_in_thread(
 
 
 def not_started(run: Run) -> AttemptEnd | None:
-    """The end of a run that was stopped before its handler began."""
+    """Return the end of a run that was stopped before the handler began."""
     run.finish()
     if run.stop_reason is StopReason.LOST:
         return None
@@ -157,7 +157,7 @@ def _judge(
 
 
 def _returned_class(run: Run, host_id: HostId, value: type[Outcome]) -> AttemptEnd:
-    """Dead: what was meant cannot be known, and each further run would return it again."""
+    """Return a final failure, since the intent is unknown and no retry would change that."""
     name = value.__name__
     error = TypeError(
         f"the handler returned the class {name}, which says nothing; return or raise {name}(...)"
@@ -170,7 +170,7 @@ def _succeeded(run: Run, host_id: HostId, value: object) -> AttemptEnd:
     try:
         return AttemptEnd(cause=Cause.SUCCEEDED, result=run.handler.encode_result(value))
     except BaseException as raised:  # encoding calls the result's own code
-        # The work is done: a result that JSON cannot carry must not have it done again.
+        # The work is done: a result that JSON cannot carry must not cause a second run.
         record = _record(run, host_id, raised, Cause.SUCCEEDED)
         return AttemptEnd(cause=Cause.SUCCEEDED, error=record)
 
@@ -200,10 +200,10 @@ def _stopped(run: Run, host_id: HostId, error: BaseException, reason: StopReason
 
 
 def _said(run: Run, host_id: HostId, outcome: Outcome) -> AttemptEnd:
-    """The handler said itself how its run ended.
+    """Return the end that the handler itself asked for.
 
-    Durations are checked here again: an outcome is an object of the program, which may have
-    changed it since it was made, or have made it without its constructor.
+    Durations are checked again here: the program may have changed the outcome since the constructor
+    ran, or have made the outcome without the constructor.
     """
     try:
         if isinstance(outcome, Throttled):
@@ -238,7 +238,7 @@ def _failed(run: Run, host_id: HostId, error: BaseException, cause: Cause) -> At
 def _is_retryable(run: Run, error: BaseException) -> bool:
     try:
         return run.handler.options.is_retryable(error)
-    except Exception:  # an exception class may bring its own __instancecheck__
+    except Exception:  # an exception class may define __instancecheck__
         return True
 
 

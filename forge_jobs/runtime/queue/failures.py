@@ -13,11 +13,11 @@ _CUT = "... "
 
 
 def clean_text(text: str, max_bytes: int, *, keep_end: bool = False) -> str:
-    """``text`` without what some store refuses, cut to size.
+    """Return ``text`` without what some store refuses, cut to size.
 
     NUL characters and lone surrogates become visible escapes.
 
-    :param keep_end: cut at the beginning: a traceback's last lines say most
+    :param keep_end: cut at the beginning, because the last lines of a traceback say most
     """
     encoded = text.replace("\x00", "\\x00").encode("utf-8", "backslashreplace")
     if len(encoded) <= max_bytes:
@@ -31,7 +31,8 @@ def clean_text(text: str, max_bytes: int, *, keep_end: bool = False) -> str:
 def error_record(
     error: BaseException, cause: Cause, *, attempt: int, host_id: HostId
 ) -> ErrorRecord:
-    """What is stored of ``error``; never raises, whatever the exception does when it is asked."""
+    """Return the record of ``error`` to store. Never raises, whatever the exception's own code
+    does."""
     return ErrorRecord(
         attempt=attempt,
         cause=cause,
@@ -43,10 +44,10 @@ def error_record(
 
 
 def message_of(error: BaseException) -> str:
-    """``str(error)``, also of an exception that cannot be printed."""
+    """Return ``str(error)``, or a substitute when the exception cannot be printed."""
     try:
         return str(error)
-    except BaseException as unprintable:  # its __str__ is the handler's code and may do anything
+    except BaseException as unprintable:  # __str__ is the handler's code and may do anything
         return f"<unprintable {type(error).__qualname__}: {type(unprintable).__qualname__}>"
 
 
@@ -59,7 +60,7 @@ def _traceback(error: BaseException) -> str:
 
 
 def handlers_part(frames: TracebackType | None) -> TracebackType | None:
-    """The traceback from the handler on, or all of it when the handler is not in it."""
+    """Return the traceback without the runtime's outer frames, unless there are no others."""
     part = frames
     while part is not None and part.tb_frame.f_globals.get("__name__", "").startswith(
         "forge_jobs.runtime."

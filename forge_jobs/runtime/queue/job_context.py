@@ -1,4 +1,4 @@
-"""What a handler gets when it asks for a JobContext."""
+"""The JobContext of a run, for the handler."""
 
 import asyncio
 import concurrent.futures
@@ -34,7 +34,7 @@ class Enqueuer(Protocol):
 
 
 class RunContext:
-    """A JobContext over one run. Reading it is allowed from any thread."""
+    """A JobContext over one run. Any thread may read the attributes."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class RunContext:
         self._calls = ContextCalls(home)
 
     def unawaited(self) -> tuple[str, ...]:
-        """What the handler has called and not awaited."""
+        """Return the names of the calls that the handler has not awaited."""
         return self._calls.unawaited()
 
     @property
@@ -75,7 +75,7 @@ class RunContext:
 
     @property
     def token(self) -> int:
-        """Of this claim; larger than that of every earlier run."""
+        """The token of this claim, larger than the tokens of all earlier runs."""
         return self._run.job.claim.token
 
     @property
@@ -152,7 +152,7 @@ class RunRateLimits:
 
 
 class _ContextWork:
-    """What the methods of a context do once they are awaited."""
+    """The work behind the methods of a context, begun when a call is awaited."""
 
     def __init__(self, run: Run, client: Enqueuer, jobs: JobStore, rate_limit: RateLimits) -> None:
         self._run = run
@@ -184,7 +184,8 @@ class _ContextWork:
     async def acquire_until_stop(
         self, scope: str, count: int, wait: timedelta | float | None
     ) -> bool:
-        """:meth:`acquire` for a thread, which nothing can cancel but what it waits for."""
+        """Acquire tokens for a waiting thread, as :meth:`acquire` does. A stop of the run ends the
+        wait."""
         if not wait:
             return await self.acquire(scope, count, wait)
         with self._run.waiting():
@@ -226,7 +227,7 @@ class SyncRunRateLimits:
         try:
             return self._home.wait_for(self._work.acquire_until_stop(scope, count, wait))
         except concurrent.futures.CancelledError:
-            # The exception that an async def handler gets, so that nothing takes it for a failure.
+            # As in an async def handler, so that the stop does not count as a failure.
             raise asyncio.CancelledError("the run is being stopped") from None
 
     def drain(self, scope: str) -> None:

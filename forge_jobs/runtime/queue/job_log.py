@@ -1,4 +1,4 @@
-"""What the log says of the ends of jobs: each failure, and each job where that was asked for.
+"""The log of the ends of jobs: each failure, and each job where the settings ask for that.
 
 A message is the same for all jobs of one kind that end in the same way. What differs from job to
 job travels as arguments, so that error trackers group by the message and by the exception.
@@ -20,7 +20,7 @@ from forge_jobs.runtime.queue.failures import handlers_part
 logger = reporter(__name__)
 
 LINES_PER_SECOND = 20
-"""Beyond that pace people read counts."""
+"""At a faster pace the log shows counts."""
 
 _WINDOW = 1.0
 _MESSAGE = 500
@@ -32,8 +32,8 @@ _ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None]
 class JobLog:
     """Logs how runs end. For one event loop.
 
-    :param every_job: one line at INFO for every run that ended without an error, too; when more
-        than ``LINES_PER_SECOND`` end in a second, one line a second with their counts
+    :param every_job: log one line at INFO for every run that ended without an error, too. When more
+        than ``LINES_PER_SECOND`` end in a second, log one line a second with counts instead
     """
 
     def __init__(self, host_id: HostId, *, every_job: bool = False) -> None:
@@ -43,7 +43,7 @@ class JobLog:
     def ended(
         self, job: ClaimedJob, end: AttemptEnd, transition: Transition, seconds: float
     ) -> None:
-        """Say how a run ended that took ``seconds``."""
+        """Log how a run ended that took ``seconds``."""
         pace, error = self._pace, end.error
         is_shown = pace is not None and pace.admits(job.kind, transition.status, end.cause)
         if error is None:
@@ -62,7 +62,7 @@ class JobLog:
             logger.log(level, message, *args, exc_info=_exc_info(end, error), extra=fields)
 
     def close(self) -> None:
-        """Log the counts that are still to be logged."""
+        """Log the counts that are not logged yet."""
         if self._pace is not None:
             self._pace.close()
 
@@ -81,7 +81,7 @@ class JobLog:
 
 
 _Line = tuple[str, tuple[object, ...]]
-"""A format, and its arguments."""
+"""A format and the arguments."""
 
 
 def _routine(job: ClaimedJob, end: AttemptEnd, transition: Transition, seconds: float) -> _Line:
@@ -118,7 +118,7 @@ class _Pace:
         self._timer: asyncio.TimerHandle | None = None
 
     def admits(self, kind: str, status: JobStatus, cause: Cause) -> bool:
-        """Whether the end of this job gets a line of its own; else it is counted."""
+        """Return whether the end of this job gets a line. Count the end otherwise."""
         if self._timer is None:
             now = self._loop.time()
             if now - self._window_began >= _WINDOW:
@@ -169,12 +169,12 @@ def _words(cause: Cause) -> str:
 
 
 def _literal(text: str) -> str:
-    """``text`` as a part of a format."""
+    """Return ``text`` escaped for use in a format."""
     return text.replace("%", "%%")
 
 
 def _then(transition: Transition) -> _Line:
-    """What comes next."""
+    """Return the words for the next run of the job, or for the final status."""
     if transition.status in {JobStatus.FAILED, JobStatus.PENDING}:
         if transition.delay is None:
             return ", due again as before", ()
@@ -188,7 +188,7 @@ def _attempt(job: ClaimedJob) -> str:
 
 
 def _exc_info(end: AttemptEnd, error: ErrorRecord) -> _ExcInfo | None:
-    """What the handler raised, from the handler on."""
+    """Return the exception of the handler, with the traceback from the handler on."""
     raised = end.exception
     if raised is None:
         return None
@@ -199,7 +199,7 @@ def _exc_info(end: AttemptEnd, error: ErrorRecord) -> _ExcInfo | None:
 
 
 class JobLogger(logging.LoggerAdapter[logging.Logger]):
-    """The ``ctx.log`` of one run: each line names its job, in its text and in its fields."""
+    """The ``ctx.log`` of one run. Text and fields of each line name the job."""
 
     def __init__(self, logger: logging.Logger, context: JobContext) -> None:
         super().__init__(
@@ -215,7 +215,7 @@ class JobLogger(logging.LoggerAdapter[logging.Logger]):
         self._named = (context.kind, context.job_id, context.attempt)
 
     def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
-        """Log a line that ends with the name of the job; ``extra`` adds to its fields."""
+        """Log a line that ends with the name of the job. ``extra`` adds fields."""
         if not self.isEnabledFor(level):
             return
         if not args or (len(args) == 1 and isinstance(args[0], dict)):

@@ -26,15 +26,17 @@ _LONGEST_CALL = 60.0
 
 
 class QueueLoop:
-    """Call after call to the store, at most one in flight. All that comes meanwhile waits.
+    """Calls the store for one queue, with at most one call in flight. New work waits for the next
+    call.
 
     :meth:`run` is a task of its own that is never cancelled: a claim that was cancelled half way
-    would go on in the store with no owner. Ends that cannot be stored are kept and repeated, which
-    is safe because the store refuses the end of a lost claim. The loop ends when the program closes
-    the storage. From then on the pod lets go of all claims, so that other pods revive the jobs.
+    would go on in the store with no owner. Ends that cannot be stored are kept and sent again,
+    which is safe because the store refuses the end of a lost claim. The loop ends when the program
+    closes the storage. From then on the pod lets go of all claims, so that other pods revive the
+    jobs.
 
-    :ivar pool: the workers. Called by the loop, and never calls the loop
-    :ivar outbox: what the pool and others have for the store
+    :ivar pool: the workers. The loop calls the pool, and the pool never calls the loop
+    :ivar outbox: all that the pool and others have for the store
     """
 
     def __init__(self, queue: str, services: PodServices) -> None:
@@ -43,7 +45,7 @@ class QueueLoop:
         self.pool = WorkerPool(queue, services, self.outbox)
         self.calls_begun = 0
         self.asked_at: float | None = None
-        """``Clock.elapsed`` when the call in flight was begun."""
+        """``Clock.elapsed`` at the start of the call in flight."""
         self.failures = 0
         """Calls in a row that the store did not answer."""
         self.trouble = ""
@@ -55,16 +57,16 @@ class QueueLoop:
         self._gave_up = False
 
     def is_overdue(self, now: float) -> bool:
-        """Whether a call has been under way for longer than any call may take."""
+        """Return whether a call has been in flight for longer than any call may take."""
         return self.asked_at is not None and now - self.asked_at > _LONGEST_CALL
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing waits to be stored but what is set aside."""
+        """Return whether nothing waits to be stored except the items set aside."""
         return self.asked_at is None and not self.outbox
 
     def store_is_back(self) -> None:
-        """Do not wait any longer before the next try."""
+        """End the pause before the next try."""
         if self.failures:
             self.outbox.doubts = self.failures >= _DOUBTS_AFTER
             self._skip_pause()
@@ -86,7 +88,7 @@ class QueueLoop:
         self.outbox.wakeup.wake()
 
     async def run(self) -> None:
-        """Call after call until closed."""
+        """Make call after call until closed."""
         outbox, pool = self.outbox, self.pool
         while not self._gave_up and not (self._closing and self.is_idle):
             try:
@@ -106,7 +108,7 @@ class QueueLoop:
         outbox.aside.close()
 
     async def _turn(self) -> bool:
-        """Make the calls that are due. False: none was."""
+        """Make the calls that are due. False: no call was due."""
         outbox, pool = self.outbox, self.pool
         was_busy = False
         if outbox.releases.waiting:
@@ -114,7 +116,7 @@ class QueueLoop:
             was_busy = True
         lower_to = outbox.lower_to
         if lower_to is not None and not outbox.releases.waiting and not self._closing:
-            # A pod that leaves takes its grants with it.
+            # The grants of a pod that leaves end with the pod.
             procs = self._services.storage.procs
             await procs.lower_grants(self._services.lease, {self.queue: lower_to})
             pool.lowered(lower_to)
@@ -151,7 +153,7 @@ class QueueLoop:
         self.pool.arrived(exchange, demand, asked_at, lease)
 
     async def _only_claim(self) -> bool:
-        """Claim, to see whether the store takes anything at all. False: nothing to claim."""
+        """Claim, to learn whether the store takes any call at all. False: nothing to claim."""
         demand = self.pool.demand(piggyback=True)
         if demand.limit:
             await self._exchange((), demand)
@@ -192,7 +194,7 @@ class QueueLoop:
         return _PAUSES.after(self.failures, self._services.rng)
 
     async def _pause(self, seconds: float) -> None:
-        """Wait. Work that comes meanwhile shortens nothing, a beat that is answered does."""
+        """Wait. New work does not shorten the pause, an answered beat does."""
         loop = self._services.loop
         until = loop.time() + seconds
         while not self._skips_pause and (left := until - loop.time()) > 0:

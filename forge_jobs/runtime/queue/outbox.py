@@ -1,7 +1,7 @@
 """All that one queue has for the store, and which item is at fault when the store takes none.
 
 An error of a value condemns the item. Any other error condemns no item before the store has taken
-another one. Then an item that is refused alone is set aside, and never dropped.
+another item. Then an item that is refused alone is set aside, and never dropped.
 """
 
 import itertools
@@ -27,7 +27,7 @@ BACKLOG = 1_000
 """Ends that may wait for the store before no further job is started."""
 
 BATCH_BYTES = 4 * 1024 * 1024
-"""Results in one call at most. A larger one travels alone."""
+"""Bytes of results in one call at most. A larger result travels alone."""
 
 _TRIED_ALONE = 2
 """Items that are tried alone before all of them count as refused."""
@@ -55,16 +55,16 @@ class Outbox:
         self._services = services
 
     def __bool__(self) -> bool:
-        """Whether an end or a release waits for the next calls."""
+        """Return whether an end or a release waits for the next calls."""
         return bool(self.ends.waiting or self.releases.waiting)
 
     @property
     def is_full(self) -> bool:
-        """So many ends wait for the store that no further job may start."""
+        """Return whether so many ends wait for the store that no further job may start."""
         return len(self.ends.waiting) >= BACKLOG or self.aside.count >= BACKLOG
 
     def end(self, end: Finalization) -> None:
-        """Store the end of a claim, some time. The caller need not wait."""
+        """Store the end of a claim later. The caller need not wait."""
         if self.deferred is not None and end.transition.cause is Cause.INTERRUPTED:
             self.deferred.append(end)
         else:
@@ -80,7 +80,7 @@ class Outbox:
             self.let_go([end.claim])
 
     def release(self, claims: Iterable[Claim]) -> None:
-        """Hand unstarted claims back, some time."""
+        """Hand unstarted claims back later."""
         released = tuple(claims)
         self.releases.put(released)
         self.wakeup.wake()
@@ -119,7 +119,7 @@ class Outbox:
         self._services.held.remove(released)
 
     def is_of_all(self, error: Exception) -> bool:
-        """Whether the error concerns every call of the store, whatever the call carries."""
+        """Return whether the error concerns every call of the store, whatever the call carries."""
         if isinstance(error, StorageRefused) or not isinstance(error, CONCERNS_ALL):
             return False
         return not (self.doubts and isinstance(error, Unavailable))
@@ -146,24 +146,24 @@ class Outgoing(ABC, Generic[Item]):
         return [self.claim_of(item) for item in items]
 
     def sizes_of(self, items: Sequence[Item]) -> list[int]:
-        """Return about how many bytes each item has. Empty: they are small."""
+        """Return about how many bytes each item has. Empty: all items are small."""
         return []
 
     @abstractmethod
     async def send(self, items: Sequence[Item]) -> Sequence[bool | None]:
-        """Send them in one call."""
+        """Send the items in one call."""
 
     @abstractmethod
     def stripped(self, item: Item) -> Item | None:
         """Return what may be stored in place of the item. None: nothing."""
 
     def put(self, items: Iterable[Item]) -> None:
-        """Keep these for the next calls."""
+        """Keep the items for the next calls."""
         for item in items:
             self.waiting[id(item)] = item
 
     def claims(self) -> Iterator[Claim]:
-        """Return the claims of what waits."""
+        """Return the claims of the waiting items."""
         return map(self.claim_of, self.waiting.values())
 
     def first(self) -> list[Item]:
@@ -186,7 +186,7 @@ class Outgoing(ABC, Generic[Item]):
         self._services.held.remove(self.claims_of(items))
 
     def _not_applied(self, items: Sequence[Item], answers: Sequence[bool | None]) -> list[Item]:
-        """Deal with what was not stored, and return what the store has answered for."""
+        """Set locked items aside, note lost claims, and return the items that are over."""
         over = []
         for item, answer in zip(items, answers, strict=True):
             if answer is None:
@@ -209,12 +209,12 @@ class Outgoing(ABC, Generic[Item]):
     async def search(
         self, items: Sequence[Item], error: Exception, works: Callable[[], Awaitable[bool]]
     ) -> None:
-        """Store what was refused together, but for those at fault.
+        """Store the items that were refused together, except the items at fault.
 
-        :param error: of the call that carried all of them
-        :param works: makes another call, which fails when the store takes nothing. False: there is
-            none to make
-        :raises Exception: the store refuses all that it is given. Then nothing is set aside
+        :param error: of the call that carried all items
+        :param works: makes another call, which fails when the store takes nothing. False: no call
+            to make
+        :raises Exception: the store refuses all calls. Then nothing is set aside
         """
         refused: list[tuple[Item, Exception]] = []
         if len(items) == 1:
@@ -243,7 +243,7 @@ class Outgoing(ABC, Generic[Item]):
                 self._aside.take(self, [item], why)
 
     async def _try(self, items: Sequence[Item], refused: list[tuple[Item, Exception]]) -> bool:
-        """Send items. False: the store has not taken them. A single one is noted as refused."""
+        """Send items. False: the store has not taken them. A single item is noted as refused."""
         try:
             answers = await self.send(items)
         except Exception as error:
@@ -254,7 +254,7 @@ class Outgoing(ABC, Generic[Item]):
         return True
 
     def _judge(self, item: Item, error: Exception, refused: list[tuple[Item, Exception]]) -> bool:
-        """Deal with an item that was refused alone. False: noted, maybe others are at fault."""
+        """Deal with an item that was refused alone. False: noted, the store may refuse all."""
         if not isinstance(error, OF_VALUES):
             refused.append((item, error))
             return False
@@ -264,7 +264,7 @@ class Outgoing(ABC, Generic[Item]):
         return True
 
     def condemned(self, item: Item, error: Exception) -> Item | None:
-        """Return what to store in place of an item that no store takes. None: nothing, let go."""
+        """Return what to store in place of a refused item. None: the claim is let go."""
         claim, left = self.claim_of(item), self.stripped(item)
         logger.error(
             "the store refuses %s of job %s, %s",
@@ -286,7 +286,7 @@ class Outgoing(ABC, Generic[Item]):
 
 
 class Ends(Outgoing[Finalization]):
-    """Ends of claims."""
+    """Ends of claims on the way to the store."""
 
     name = "the end"
 
@@ -317,7 +317,7 @@ class Ends(Outgoing[Finalization]):
 
 
 class Releases(Outgoing[Claim]):
-    """Claims that are handed back."""
+    """Claims that are handed back to the store."""
 
     name = "the release"
 

@@ -1,4 +1,4 @@
-"""Handlers that go on past the timeout of their job: nothing stops them, so people must hear."""
+"""Handlers that go on past the timeout of their job. Nothing stops them, so people must know."""
 
 from datetime import timedelta
 
@@ -13,9 +13,9 @@ logger = reporter(__name__)
 
 
 class Overruns:
-    """Tells of each overrun once.
+    """Reports each overrun once.
 
-    :ivar count: overruns of this pod since its start
+    :ivar count: overruns of this pod since the start
     """
 
     def __init__(self, events: EventBuffer) -> None:
@@ -23,14 +23,14 @@ class Overruns:
         self._events = events
 
     def lasts(self, run: Run) -> None:
-        """Warn of a handler that has not ended although its time is up."""
+        """Warn of a handler that still runs after the timeout."""
         job = run.job
         why = (
             "a plain function cannot be stopped; it sees ctx.cancel_requested"
             if run.in_thread
             else "it swallows CancelledError, or its clean-up takes long"
         )
-        # The kind is no argument, so that error trackers group by it.
+        # The kind is part of the message, because error trackers group by the message.
         kind = job.kind.replace("%", "%%")
         message = f"{kind} runs past its timeout of %s: %s (job %s, attempt %s)"
         logger.warning(
@@ -44,7 +44,7 @@ class Overruns:
         self._note(run)
 
     def ended_well(self, run: Run, seconds: float, host_id: HostId) -> ErrorRecord:
-        """What is kept of a success that came after the timeout."""
+        """Return the record to keep with a success that came after the timeout."""
         if not run.overran:
             self._note(run)
         took = timedelta(seconds=round(seconds, 3))

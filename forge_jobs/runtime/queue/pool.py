@@ -26,11 +26,11 @@ _LOOKS = Pauses(_SHORTEST_LOOK, 1.0)
 
 
 class WorkerPool:
-    """Grant, workers, and claims held ahead of them. Calls no store and waits for nothing.
+    """Grant, workers, and claims held ahead of the workers. Calls no store and waits for nothing.
 
     The loop asks what to claim and brings the claims. What the store must know goes into the
-    outbox. Handlers that run never exceed the grant, which is lowered here first, then in the
-    store, and is raised only by a beat that was sent after that.
+    outbox. Running handlers never exceed the grant. The pool lowers the grant before the store
+    does, and only a beat that was sent after that raises the grant.
     """
 
     def __init__(self, queue: str, services: PodServices, outbox: Outbox) -> None:
@@ -40,7 +40,7 @@ class WorkerPool:
         self.state: QueueState | None = None
         """The queue as the last beat saw it."""
         self.store_answers = True
-        """Whether the last call went well, as far as the loop has heard."""
+        """False after a failed call of the loop, until a call goes well."""
         self._services = services
         self._outbox = outbox
         self._fit_is_due = False
@@ -58,7 +58,7 @@ class WorkerPool:
         self._has_backlog = False
         self._appetite = Appetite()
 
-    # -- what it holds -----------------------------------------------------------------------
+    # -- what the pool holds -----------------------------------------------------------------
 
     @property
     def running(self) -> int:
@@ -72,33 +72,33 @@ class WorkerPool:
 
     @property
     def waits_for_room(self) -> bool:
-        """Whether it would claim at once, were the pod not busy with other queues."""
+        """Return whether the queue would claim at once, were the pod not busy with other queues."""
         if not (self._may_have_work and self._free and self.store_answers):
             return False
         return self.accepts(self._services.clock.elapsed())
 
     def runs(self) -> Iterator[Run]:
-        """Return what the workers run."""
+        """Return the runs of the workers."""
         return (worker.run for worker in tuple(self._workers) if worker.run is not None)
 
     def accepts(self, now: float) -> bool:
-        """Whether new jobs may be claimed and started at ``now`` (``Clock.elapsed``)."""
+        """Return whether new jobs may be claimed and started at ``now`` (``Clock.elapsed``)."""
         if self._draining or self._fenced or self._outbox.is_cut_off:
             return False
         if self.state is None or self.state.paused:
             return False
-        # A process that was frozen may come here before the heartbeat's thread has fenced it.
+        # A process that was frozen may come here before the heartbeat's thread has fenced the pod.
         return now >= self._cooling_until and not self._services.fence.must_stop(now, self.queue)
 
     @property
     def _desired(self) -> int:
-        """How many workers there should be."""
+        """The number of workers to have."""
         return 0 if self._draining else min(self.grant, self.target)
 
     # -- what beats and wake-ups bring -------------------------------------------------------
 
     def hint(self) -> None:
-        """The queue may have work."""
+        """Take note that the queue may have work."""
         self._may_have_work = True
         self._fruitless = 0
         self._outbox.wakeup.wake()
@@ -121,7 +121,7 @@ class WorkerPool:
         self._go_on()
 
     def void_grant(self, at: float) -> None:
-        """Give the grant up, which has ended with the pod's lease. Running handlers go on."""
+        """Give up the grant, which has ended with the pod's lease. Running handlers go on."""
         self.grant = 0
         self._outbox.lower_to = None
         self._grant_known_at = at
@@ -149,7 +149,7 @@ class WorkerPool:
         self._fit()
 
     def fence(self, fenced: bool) -> None:
-        """Stop all handlers, because the pod cannot prove that the claims are its own. Or go on."""
+        """Stop all handlers while the pod cannot prove the claims to be valid. Or go on."""
         self._fenced = fenced
         if fenced:
             self.stop_runs(StopReason.SHUTDOWN, self._services.fenced_patience)
@@ -164,7 +164,7 @@ class WorkerPool:
     # -- the loop's side ---------------------------------------------------------------------
 
     def demand(self, *, piggyback: bool) -> Demand:
-        """Return what to claim now: jobs for free workers and to hold ahead.
+        """Return what to claim now: jobs for free workers, and jobs to hold ahead.
 
         :param piggyback: a call is made anyway
         """
@@ -178,7 +178,7 @@ class WorkerPool:
             return _NO_DEMAND
         limit = self._room()
         if limit <= 0 or (limit < len(self._ahead) and not piggyback):
-            # While half is left, more is not worth a call of its own.
+            # While half is left, more is not worth a separate call.
             return _NO_DEMAND
         limit = self._appetite.jobs(limit)
         if services.threads.problem:
@@ -187,7 +187,7 @@ class WorkerPool:
             limit = services.capacity.room(self, limit, len(self._free))
         if not limit:
             return _NO_DEMAND
-        # Cleared before the call: a hint that arrives while it is under way must count.
+        # Cleared before the call: a hint that arrives during the call must count.
         self._may_have_work = False
         return Demand(
             worker_ids=tuple([worker.worker_id for worker in reversed(self._free)]),
@@ -207,8 +207,8 @@ class WorkerPool:
     def arrived(self, exchange: Exchange, demand: Demand, asked_at: float, lease: PodLease) -> None:
         """Start the new claims, or hold them ahead.
 
-        :param asked_at: ``Clock.elapsed`` before they were asked for
-        :param lease: they were asked for under this one
+        :param asked_at: ``Clock.elapsed`` before the call that brought the claims
+        :param lease: the pod's lease at that time
         """
         services = self._services
         claimed, now = exchange.claimed, services.clock.elapsed()
@@ -306,7 +306,8 @@ class WorkerPool:
             self._outbox.lower(still_needed)
 
     def _give_back_ahead(self) -> None:
-        """Release claims that may not be held ahead, or are twice too many: no pace is steady."""
+        """Release claims that may not be held ahead, or are twice too many. The pace of jobs
+        varies."""
         if not (held := len(self._ahead)):
             return
         accepts = self.accepts(self._services.clock.elapsed())
@@ -332,9 +333,9 @@ class WorkerPool:
                 free.pop().take(job, state, now)
 
     def _goes_on(self, worker: Worker, now: float) -> bool:
-        """Give a worker its next job at once, when there is nothing to decide about either.
+        """Give a worker the next job at once, when nothing has to be decided. False: not given.
 
-        Else each of many workers that end in one turn of the event loop would wait for all others.
+        Otherwise a worker would wait for all others that end in the same turn of the event loop.
         """
         if not self._ahead or self._outbox.is_full or len(self._workers) > self._desired:
             return False
@@ -358,9 +359,9 @@ class WorkerPool:
         now = (services := self._services).clock.elapsed()
         try:
             self._settle(run, end, now)
-        except BaseException as error:  # a worker that stays taken costs its slot for good
+        except BaseException as error:  # a worker that is never freed costs a slot for good
             logger.exception("could not store the end of job %s", run.job.claim.job_id)
-            # Only a reaper will end this claim, so no beat may keep it alive.
+            # Only a reaper will end this claim, so no beat may keep the claim alive.
             services.given_up[run.job.claim] = now
             services.held.remove([run.job.claim])
             detail = f"its end could not be stored: {type(error).__qualname__}"

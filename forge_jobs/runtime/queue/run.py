@@ -1,4 +1,4 @@
-"""One run of one handler: what may stop it, and why it was stopped."""
+"""The run of one handler: how the run is stopped, and why."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -17,7 +17,7 @@ logger = reporter(__name__)
 _SHORTEST_PATIENCE, _LONGEST_PAUSE = 0.05, 10.0
 _REPORTED_REPEAT = 2
 _OVERRUN_AFTER = 1.0
-"""Seconds in which a handler may notice that its time is up, and clean up."""
+"""Seconds for a handler to notice that the time is up, and to clean up."""
 
 
 class StopReason(StrEnum):
@@ -26,20 +26,20 @@ class StopReason(StrEnum):
     CANCEL = "cancel"
     TIMEOUT = "timeout"
     SHUTDOWN = "shutdown"
-    """Also scale-down and self-fencing: the attempt is handed back."""
+    """Also for scale-down and self-fencing. The attempt is handed back."""
     LOST = "lost"
-    """The claim belongs to somebody else now; whatever the handler returns is refused."""
+    """The claim is lost: the store refuses whatever the handler returns."""
 
 
 class Run:
     """A claimed job in the hands of a worker.
 
-    Belongs to the event loop's thread, but for ``stop_reason``, which any thread may read.
+    Belongs to the event loop's thread, except ``stop_reason``, which any thread may read.
 
-    :param started_at: ``Clock.elapsed`` when the worker took it
-    :param patience: seconds between its cancellation and the next one
-    :param queue_state: its queue as known at that time
-    :param lasts: called once, when the handler has not ended a while after its time was up
+    :param started_at: ``Clock.elapsed`` when the worker took the job
+    :param patience: seconds between two cancellations of the handler
+    :param queue_state: the queue as known at the start of the run
+    :param lasts: called once, when the handler still runs a while after the timeout
     """
 
     __slots__ = (
@@ -84,17 +84,17 @@ class Run:
         self.queue_state = queue_state
         self.stop_reason: StopReason | None = None
         self.in_thread = False
-        """A thread runs the handler, and nothing can stop it."""
+        """A thread runs the handler, and the thread cannot be stopped."""
         self.ended = False
         self.may_be_settled = False
-        """The handler ends its job in a transaction of its own. That the claim is gone then means
-        most likely that it has committed."""
+        """The handler ends the job in a transaction of the program. When the claim is gone, that
+        transaction has most likely committed."""
         self.pod_stops = False
-        """A cancellation that nobody here asked for is the program's, which ends."""
+        """The pod drains. A cancellation without a stop reason then comes from the program."""
         self.thread_end: ThreadEnd | None = None
         """The outcome of the thread that runs the handler."""
         self.overran = False
-        """Its time was up before it ended, and that was told."""
+        """The timeout passed before the handler ended, and the overrun is recorded."""
         self._loop = loop
         self._lasts = lasts
         self._patience = patience
@@ -106,14 +106,14 @@ class Run:
 
     @property
     def thread_goes_on(self) -> bool:
-        """Nobody waits any more for the thread that runs the handler."""
+        """Return whether a thread still runs the handler with no task waiting for the thread."""
         return self.thread_end is not None and self.thread_end.cancelled()
 
     def begin(self, task: asyncio.Task[None] | None) -> None:
-        """The handler starts now; from here on its time counts.
+        """Note that the handler starts now, and start the timeout.
 
-        :param task: the task to cancel when the run is stopped; None for a thread, which only
-            sees :attr:`stop_reason`
+        :param task: the task to cancel when the run is stopped. None for a thread, which only sees
+            :attr:`stop_reason`
         """
         self._task = task
         self.in_thread = task is None
@@ -124,7 +124,7 @@ class Run:
             self._cancel()
 
     def finish(self) -> None:
-        """The handler has ended: nothing is cancelled any more."""
+        """Note that the handler has ended. From now on nothing is cancelled."""
         self.ended = True
         self._task = None
         if self._deadline is not None:
@@ -135,10 +135,10 @@ class Run:
     def stop(self, reason: StopReason, patience: float | None = None) -> None:
         """Ask the handler to end. The first reason stands, except that a lost claim beats all.
 
-        The handler is cancelled once, whatever the number of reasons: a second cancellation,
-        which would cut its clean-up short, comes only after its patience.
+        The handler is cancelled once, whatever the number of reasons. A second cancellation would
+        cut the clean-up short, and comes only after the patience.
 
-        :param patience: seconds until that, where this is less than the run was made with
+        :param patience: seconds before the second cancellation, where fewer than the run has
         """
         if self.ended:
             return
@@ -159,8 +159,9 @@ class Run:
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """What the current task does within, the thread of the handler waits for: a stop of the
-        run cancels it.
+        """Cancel the current task when the run is stopped within the block.
+
+        The thread of the handler waits for that task.
 
         :raises CancelledError: the run is being stopped already
         """
@@ -175,7 +176,7 @@ class Run:
             self._waits.discard(task)
 
     def extend(self, seconds: float) -> None:
-        """Move the end of the job's time; no effect without a timeout or once it has passed."""
+        """Move the end of the job's time. No effect without a timeout or after a stop."""
         if self._deadline is None or self.stop_reason is not None or self.ended:
             return
         when = self._deadline.when() + seconds
@@ -188,7 +189,7 @@ class Run:
             self._deadline = self._loop.call_later(_OVERRUN_AFTER, self._lasts, self)
 
     def _cancel(self) -> None:
-        """Cancel the handler's task, and again after a growing pause while it goes on."""
+        """Cancel the handler's task, and again after growing pauses while the handler goes on."""
         if self._task is None:
             return
         self._task.cancel()

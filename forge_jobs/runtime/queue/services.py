@@ -1,4 +1,4 @@
-"""What the parts of one pod share."""
+"""The objects and settings that the parts of one pod share."""
 
 import asyncio
 import contextvars
@@ -27,8 +27,8 @@ from forge_jobs.runtime.shared.threads import ThreadSupply
 from forge_jobs.storage.protocols import Storage
 
 _CLEAN_UP_OF_MARGIN = 0.75
-"""The part of the fence's margin that handlers have: they are asked to end when the margin has
-begun, and are cancelled again before its end."""
+"""The part of the fence's margin that is left to handlers. A fenced pod asks handlers to end at the
+start of the margin, and cancels them again before the margin ends."""
 
 
 def _ring_nobody() -> None:
@@ -36,11 +36,11 @@ def _ring_nobody() -> None:
 
 
 class PodServices:
-    """What the queues and workers of one pod share.
+    """The objects and settings that the queues and workers of one pod share.
 
-    :param capacity: how many handlers run at once over all queues; None: as many as have slots
+    :param capacity: how many handlers run at once over all queues. None: as many as have slots
     :ivar lease: changes when the pod registers again
-    :ivar lost_claims: claims that turned out to be somebody else's
+    :ivar lost_claims: how many claims turned out to be lost
     """
 
     def __init__(
@@ -67,14 +67,14 @@ class PodServices:
         self.lease = lease
         self.handlers = handlers
         self.kinds = handlers.kinds()
-        """What may be claimed and started now."""
+        """The kinds that may be claimed and started now."""
         self.settings = settings
         self.patience = settings.patience_within(settings.grace).total_seconds()
-        """Between two cancellations of a handler."""
+        """Seconds between two cancellations of a handler."""
         self.claims_last = (settings.lease - settings.fence_margin).total_seconds()
-        """Seconds after which claims that were asked for may be another pod's."""
+        """Seconds after which the claims of an unanswered call may be another pod's."""
         self.fenced_patience = _CLEAN_UP_OF_MARGIN * settings.fence_margin.total_seconds()
-        """The same when the pod is fenced."""
+        """Seconds between two cancellations of a handler while the pod is fenced."""
         self.clock = clock
         self.fence = fence
         self.events = events
@@ -87,17 +87,18 @@ class PodServices:
         self.held = HeldClaims()
         self.loop = asyncio.get_running_loop()
         self.context = contextvars.copy_context()
-        """Handlers run in copies of this, so that none sees another's variables."""
+        """Handlers run in copies of this context, so that no handler sees another's variables."""
         self.run_ended = Wakeup()
-        """Rung whenever a handler has ended while its queue drains."""
+        """Wakes when a handler has ended while the queue drains."""
         self.threads = ThreadSupply(self.loop, self._threads_changed)
         self.kinds_changed: Callable[[], None] = _ring_nobody
-        """Called when there is more to claim than before."""
+        """Called when more kinds may be claimed than before."""
         self.overruns = Overruns(events)
         self.lost_claims = 0
         self.given_up: dict[Claim, float] = {}
-        """Claims held no more whose end the store refuses -> ``Clock.elapsed`` then. Only a reaper
-        may end them: given back, their jobs would run again and again, and none of it count."""
+        """Claims without a stored end that the pod holds no more -> ``Clock.elapsed`` of that
+        moment. Only a reaper may end these claims: jobs that were handed back would run again and
+        again, uncounted."""
 
     def _threads_changed(self, are_there: bool) -> None:
         kinds = self.handlers.kinds()
@@ -112,6 +113,6 @@ class PodServices:
         return handler is not None and handler.is_async
 
     def claim_lost(self, queue: str, job_id: str, detail: str) -> None:
-        """Count a claim that is somebody else's now; nothing else is done about it."""
+        """Count a lost claim, and record an event."""
         self.lost_claims += 1
         self.events.record(EventKind.CLAIM_LOST, queue=queue, job_id=job_id, detail=detail)

@@ -1,8 +1,9 @@
-"""Ends and releases that the store does not take while it takes others: kept, and sent apart.
+"""Ends and releases that the store refuses while taking others: kept, and sent apart.
 
-Each stays beaten for, so that nobody revives its job, and is sent again after pauses that grow.
-None of it goes through the lane of its queue, whose other ends and claims go on. What waits for
-somebody's open transaction is sent again together, what the store has refused each alone.
+The pod goes on beating for the claims of these items, so that no pod revives the jobs. The items
+are sent again after growing pauses, outside the loop of the queue, whose other ends and claims go
+on. Items that wait for the lock of an open transaction are sent together. Items that the store has
+refused are sent alone.
 """
 
 from collections.abc import Iterable, Sequence
@@ -29,14 +30,14 @@ _WHILE_REFUSED = Pauses(_FIRST_PAUSE, 30.0)
 _IN_A_HURRY = Pauses(_FIRST_PAUSE, 0.25)
 _WITH_ALL = Pauses(1.0, 1.0)
 _SAID_AFTER = 1.0
-"""Seconds for which a lock is nothing to speak of."""
+"""Seconds after which a lock is logged."""
 
 _TRIES_AT_LAST = 3
-"""A stop waits no longer for what has been refused so often."""
+"""Refusals of an item after which a stop no longer waits for the item."""
 
 
 class Way(Protocol):
-    """Where an item goes to, and what follows: see ``Outgoing``."""
+    """The sort of an item: how to send the item, and what follows. See ``Outgoing``."""
 
     name: str
 
@@ -71,16 +72,13 @@ class _Entry:
 
 
 class SetAside:
-    """What of one queue waits apart. :meth:`run` is a part of the pod.
-
-    :ivar because: why, a line each, with the first job of it
-    """
+    """The items of one queue that are set aside. :meth:`run` is a part of the pod."""
 
     def __init__(self, queue: str, services: PodServices) -> None:
         self._queue = queue
         self._services = services
         self.count = 0
-        """How many."""
+        """The number of items."""
         self._entries: list[_Entry] = []
         self._news = Wakeup()
         self._hurrying = False
@@ -89,19 +87,19 @@ class SetAside:
 
     @property
     def because(self) -> tuple[str, ...]:
-        """Why things wait here: a line for each reason, the longest waiting first."""
+        """A line for each reason why items are here, the longest waiting item first."""
         return by_reason(
             (f"{entry.way.name} of job {entry.job_id}", entry.because) for entry in self._entries
         )
 
     def claims(self) -> list[Claim]:
-        """The claims of what waits here."""
+        """Return the claims of the items."""
         return [entry.way.claim_of(entry.item) for entry in self._entries]
 
     def take(self, way: Way, items: Iterable[Any], error: Exception | None) -> None:
-        """Keep these, and send them again.
+        """Keep items, and send them again.
 
-        :param error: why the store refuses them; None: their rows are locked
+        :param error: why the store refuses the items. None: their rows are locked
         """
         because = LOCKED if error is None else reason_of(error)
         for item in items:
@@ -114,14 +112,14 @@ class SetAside:
         self._news.wake()
 
     def hurry(self) -> None:
-        """Send everything again now, and not with long pauses from here on."""
+        """Send all items again now, and only with short pauses from here on."""
         self._hurrying = True
         for entry in self._entries:
             entry.failures = 0
         self._due_at_once(self._entries)
 
     def close(self) -> None:
-        """End :meth:`run` when nothing is left, or only what the store will not take."""
+        """End :meth:`run` when no item is left, or only items that the store will not take."""
         self._closing = True
         self._news.wake()
 
@@ -146,7 +144,7 @@ class SetAside:
             except StorageClosed:
                 raise
             except CONCERNS_ALL:
-                # The lane says so, and knows best when the store is back.
+                # The loop of the queue logs the outage. A pause is enough here.
                 for entry in due:
                     entry.due = now + _WITH_ALL.after(1, self._services.rng)
 
@@ -179,7 +177,7 @@ class SetAside:
                 way.ended(entry.item, answer)
 
     def _refused(self, entry: _Entry, error: Exception, *, alone: bool) -> None:
-        """Each of several is sent alone from now on: one may be refused for another's sake."""
+        """Send each of several items alone from now on, because a single item may be at fault."""
         if alone and isinstance(error, OF_VALUES):
             entry.item = entry.way.condemned(entry.item, error)
             if entry.item is None:
@@ -236,7 +234,7 @@ class SetAside:
                 entry.job_id,
                 extra={"job_id": entry.job_id, "queue": self._queue},
             )
-        # Somebody has mended it, and most likely for all.
+        # The cause is gone, most likely for all items with this reason.
         self._due_at_once(each for each in self._entries if each.because == entry.because)
 
     def _due_at_once(self, entries: Iterable[_Entry]) -> None:
@@ -254,12 +252,12 @@ class SetAside:
         entry.due = self._services.clock.elapsed() + pause
 
     def _is_hopeful(self) -> bool:
-        """Something is left that may yet be stored."""
+        """Return whether an item is left that the store may yet take."""
         return any(entry.is_locked or entry.failures < _TRIES_AT_LAST for entry in self._entries)
 
 
 def reason_of(error: Exception) -> str:
-    """What people read of it."""
+    """Return the reason in words for people."""
     if isinstance(error, StorageRefused):
         return str(error)
     return f"{type(error).__qualname__}: {error}"

@@ -1,4 +1,4 @@
-"""When a job that waits for a rate limit is due again."""
+"""The due time of a job that waits for a rate limit."""
 
 import asyncio
 from datetime import timedelta
@@ -16,16 +16,16 @@ from forge_jobs.runtime.queue.services import PodServices
 logger = reporter(__name__)
 
 _PATIENCE = 2.0
-"""Seconds: the worker stays taken while the store is asked."""
+"""Seconds. The worker stays taken during the question to the store."""
 
 _WITHOUT_ANSWER = timedelta(seconds=5)
 
 
 async def with_turn(end: AttemptEnd, run: Run, services: PodServices) -> AttemptEnd:
-    """Complete the end of a run that waits for tokens: its job is due when its turn comes.
+    """Complete the end of a run that waits for tokens: the job is due when the job's turn comes.
 
-    While the store gives no turn the job is due again within a few seconds. A job that waits for a
-    limit that is not declared, or for more tokens than it ever holds, has failed.
+    While the store gives no turn, the job is due again within a few seconds. A job fails that waits
+    for a limit that is not declared, or for more tokens than the limit ever holds.
     """
     scope = end.rate_limit or ""
     try:
@@ -37,7 +37,7 @@ async def with_turn(end: AttemptEnd, run: Run, services: PodServices) -> Attempt
         )
         return AttemptEnd(cause=Cause.FAILED, error=record, exception=error)
     except (Exception, asyncio.CancelledError) as error:
-        # Whatever the store says, and whoever cancels this, the job waits and loses nothing.
+        # Whatever the store answers, and even when cancelled, the job waits and loses nothing.
         logger.debug("no turn at the rate limit %r: %s", scope, error)
         turn = _WITHOUT_ANSWER * services.rng.uniform(0.2, 1.0)
     return structs.replace(end, delay=turn)

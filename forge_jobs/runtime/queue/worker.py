@@ -1,4 +1,4 @@
-"""Runs jobs in one slot, one at a time, and says to the worker pool how each ended."""
+"""Runs jobs in one slot, one at a time, and reports each end to the worker pool."""
 
 import asyncio
 from collections.abc import Callable
@@ -28,14 +28,14 @@ logger = reporter(__name__)
 _PAUSES = Pauses(0.05, 1.0)
 
 Ended = Callable[["Worker", Run, AttemptEnd | None], None]
-"""A run has ended; None: its claim was lost."""
+"""Called when a run has ended. None: the claim was lost."""
 
 
 class Worker:
-    """One slot's worth of handlers, one after another; its id is never used again.
+    """Runs handlers in one slot, one after another. The id of a worker is never used again.
 
-    Each run is a task of its own, in a fresh copy of the context: whatever a handler does to its
-    task, its cancellation or its context variables ends with the run.
+    Each run is a task of its own in a fresh copy of the context. Whatever a handler does to the
+    task, to a cancellation or to context variables ends with the run.
 
     :param ended: called once per run, on the event loop, when the worker is free again
     """
@@ -43,16 +43,16 @@ class Worker:
     def __init__(self, services: PodServices, ended: Ended) -> None:
         self.worker_id: WorkerId = new_worker_id()
         self.run: Run | None = None
-        """What it runs now; None while it is free."""
+        """The current run. None while the worker is free."""
         self._services = services
         self._ended = ended
         self._task: asyncio.Task[None] | None = None
         self._thread: HandlerThread | None = None
 
     def take(self, job: ClaimedJob, queue_state: QueueState | None, now: float) -> None:
-        """Run a claimed job; the worker must be free.
+        """Run a claimed job. The worker must be free.
 
-        :param queue_state: its queue as the last beat saw it
+        :param queue_state: the queue at the last beat
         :param now: ``Clock.elapsed``
         """
         services = self._services
@@ -73,14 +73,14 @@ class Worker:
         self._task.add_done_callback(self._is_over)
 
     def _is_over(self, task: asyncio.Task[None]) -> None:
-        """Free the worker of a run that the program has cancelled before its first step."""
+        """Free the worker of a run that the program has cancelled before the first step."""
         run = self.run
         if run is not None and task is self._task:
             self.run = None
             self._ended(self, run, not_started(run))
 
     def retire(self) -> None:
-        """Never to be used again; the worker must be free."""
+        """End the use of the worker, which must be free."""
         self._services.threads.dismiss()
 
     async def _work(self, run: Run) -> None:
@@ -91,7 +91,7 @@ class Worker:
                 return
             now = services.clock.elapsed()
             if services.fence.must_stop(now, run.job.claim.queue):
-                # The process stood still since it was given the job: others may have it by now.
+                # The process was frozen after the claim: another pod may have the job by now.
                 run.stop(StopReason.SHUTDOWN)
             if run.stop_reason is None:
                 services.held.start(run.job.claim, self.worker_id)
@@ -119,7 +119,8 @@ class Worker:
             self._ended(self, run, end)
 
     def _past_its_time(self, run: Run, end: AttemptEnd) -> AttemptEnd:
-        """The end of a run that was stopped by its timeout: a success keeps a trace of that."""
+        """Return the end of a run that was stopped by the timeout. A success keeps a record of the
+        overrun."""
         if end.cause is not Cause.SUCCEEDED:
             return end
         services = self._services
@@ -140,12 +141,11 @@ class Worker:
             self._thread = None
 
     async def _record_start(self, run: Run) -> bool:
-        """Make it known that the handler of a job that may kill its process is about to start.
+        """Store that the handler of a job that may kill the process is about to start.
 
-        Whatever the store answers meanwhile is no failure of the job: it waits until the start is
-        stored, or it is stopped.
-
-        A run that the program cancels meanwhile has not begun: its job is handed back.
+        No failure of the store is a failure of the job: the run waits until the start is stored or
+        the run is stopped. A run that the program cancels meanwhile has not begun, and the job is
+        handed back.
 
         :returns: False when the claim was lost
         """
