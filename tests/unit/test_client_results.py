@@ -190,7 +190,7 @@ class TestFailures:
     ) -> None:
         async with JobClient(storage, clock=clock) as client:
             job_id = await enqueue(client)
-            waiting = asyncio.ensure_future(client.result(job_id, timeout=50))
+            waiting = asyncio.ensure_future(client.result(job_id, timeout=10))
             await asyncio.wait([waiting], timeout=0.03)
             clock.advance(9.999)
             await asyncio.wait([waiting], timeout=0.1)
