@@ -1,4 +1,4 @@
-"""WakeUps that the event loop of the handlers is blocked."""
+"""Notice that the event loop of the handlers is blocked."""
 
 import asyncio
 import sys

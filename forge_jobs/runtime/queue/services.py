@@ -31,7 +31,7 @@ _CLEAN_UP_OF_MARGIN = 0.75
 start of the margin, and cancels them again before the margin ends."""
 
 
-def _ring_nobody() -> None:
+def _wake_none() -> None:
     pass
 
 
@@ -91,7 +91,7 @@ class PodServices:
         self.run_ended = Wakeup()
         """Wakes when a handler has ended while the queue drains."""
         self.threads = ThreadSupply(self.loop, self._threads_changed)
-        self.kinds_changed: Callable[[], None] = _ring_nobody
+        self.kinds_changed: Callable[[], None] = _wake_none
         """Called when more kinds may be claimed than before."""
         self.overruns = Overruns(events)
         self.lost_claims = 0

@@ -21,7 +21,7 @@ from forge_jobs.runtime.shared.service import Wakeup
 
 logger = reporter(__name__)
 
-LOCKED = "somebody's open transaction holds a row that it needs"
+LOCKED = "an open transaction of another program holds a row that it needs"
 
 _FIRST_PAUSE = 0.05
 _LONGEST_LOCKED = 2.0

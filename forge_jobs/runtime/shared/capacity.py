@@ -10,7 +10,7 @@ from typing import Protocol
 
 
 class Member(Protocol):
-    """A queue of the pod. See ``Supervisor``."""
+    """A queue of the pod. See ``WorkerPool``."""
 
     grant: int
     target: int
