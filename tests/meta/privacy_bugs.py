@@ -1,0 +1,78 @@
+"""Bugs of encryption and of secrets, with the test that catches each."""
+
+from tests.meta.bugs import Bug, Edit
+
+_PACKAGE = "forge_jobs/"
+_ENCRYPTION, _SECRETS = "tests/unit/test_encryption.py", "tests/unit/test_secrets.py"
+_RUNTIME = "tests/runtime/test_encrypted_jobs.py::test_"
+
+
+def _bug(name: str, module: str, old: str, new: str, test: str) -> Bug:
+    return Bug(name, (test,), (Edit(f"{_PACKAGE}{module}.py", old, new),))
+
+
+PRIVACY_BUGS = [
+    _bug(
+        "encryption: any job takes the text of another",
+        "privacy/encryption",
+        "        if not (is_of_job or origin_of(envelope.of, envelope.kind) == origin):\n",
+        "        if not (is_of_job or envelope.of):\n",
+        f"{_ENCRYPTION}::test_a_text_that_was_moved_is_refused",
+    ),
+    _bug(
+        "encryption: the part is not authenticated",
+        "privacy/encryption",
+        "str(_VERSION), part, job_id",
+        "str(_VERSION), job_id",
+        f"{_ENCRYPTION}::test_a_text_that_was_moved_is_refused",
+    ),
+    _bug(
+        "encryption: the header is not authenticated",
+        "privacy/encryption",
+        "part, job_id, kind, key_name)).encode()",
+        "part)).encode()",
+        f"{_ENCRYPTION}::test_a_header_that_was_rewritten_does_not_help",
+    ),
+    _bug(
+        "encryption: a lost key uses an attempt",
+        "policy/transitions",
+        "cause=Cause.KEY_MISSING, delay=KEY_PAUSE, hand_back=True",
+        "cause=Cause.KEY_MISSING, delay=KEY_PAUSE, hand_back=False",
+        f"{_RUNTIME}a_job_waits_for_a_pod_with_its_key_and_loses_no_attempt",
+    ),
+    _bug(
+        "encryption: results are stored as they are",
+        "runtime/queue/run",
+        "        return None if text is None else self._encrypted(text, Part.RESULT)",
+        "        return text",
+        f"{_RUNTIME}a_store_sees_neither_payload_nor_result",
+    ),
+    _bug(
+        "encryption: the fingerprint is of what was encrypted",
+        "handlers/preparing",
+        'encryption.fingerprint(_content(job)) if has_own_id else ""',
+        '""',
+        f"{_RUNTIME}an_id_of_the_caller_makes_a_repeat_or_a_conflict",
+    ),
+    _bug(
+        "encryption: a schedule is encrypted anew at each deploy",
+        "runtime/shared/schedules",
+        "always_same=True",
+        "always_same=False",
+        f"{_RUNTIME}a_schedule_is_encrypted_and_a_deploy_is_no_change",
+    ),
+    _bug(
+        "secrets: an exception is logged with them",
+        "runtime/queue/job_log",
+        "    if raised is None or end.is_redacted:\n",
+        "    if raised is None:\n",
+        f"{_RUNTIME}no_error_and_no_log_line_holds_a_secret",
+    ),
+    _bug(
+        "secrets: lists are passed over",
+        "privacy/secrets",
+        "    elif isinstance(value, list) and step == EACH:\n",
+        "    elif isinstance(value, tuple) and step == EACH:\n",
+        f"{_SECRETS}::test_people_see_asterisks",
+    ),
+]
