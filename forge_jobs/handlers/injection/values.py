@@ -1,0 +1,36 @@
+"""Values of the running job that a parameter gets by the annotation alone."""
+
+from collections.abc import Callable, Mapping
+from operator import attrgetter
+from typing import Any
+
+from forge_jobs.handlers.injection.annotations import classes_of
+
+OF_THE_JOB: Mapping[str, Callable[[Any], Any]] = {
+    "forge_jobs.handlers.context.JobContext": lambda context: context,
+    "forge_jobs.clients.client.JobClient": attrgetter("client"),
+    "forge_jobs.clients.blocking.SyncJobClient": attrgetter("client.sync"),
+    "logging.Logger": attrgetter("log"),
+    "logging.LoggerAdapter": attrgetter("log"),
+    "forge_jobs.handlers.context.JobProgress": attrgetter("progress"),
+}
+"""Class, by name because a class may lie above this package -> how the context gives the value."""
+
+OF_THE_POD = frozenset(
+    ["forge_jobs.clients.client.JobClient", "forge_jobs.clients.blocking.SyncJobClient"]
+)
+"""The classes above whose value lives as long as a pod."""
+
+
+def value_of(annotation: object) -> str | None:
+    """Return the key of :data:`OF_THE_JOB` for an annotation, None for one that is not there."""
+    for kind in classes_of(annotation):
+        name = f"{kind.__module__}.{kind.__qualname__}"
+        if name in OF_THE_JOB:
+            return name
+    return None
+
+
+def names() -> str:
+    """Return the classes for people."""
+    return ", ".join(name.rpartition(".")[2] for name in OF_THE_JOB)
