@@ -1,0 +1,310 @@
+"""A child of a pod: loads the registry, and runs the jobs that the pod sends, one at a time.
+
+The handler runs on the main thread, where a stop reaches the code: as CancelledError in the task
+of an ``async def`` handler, and raised by the handler of SIGTERM in a ``def`` handler. A second
+thread reads what the pod sends.
+"""
+
+import asyncio
+import contextvars
+import faulthandler
+import logging
+import os
+import queue
+import random
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable, Coroutine
+from functools import cached_property
+from types import FrameType
+from typing import Any, TypeVar, cast
+
+from msgspec import structs
+
+from forge_jobs.handlers.handler import Handler
+from forge_jobs.handlers.registry import HandlerRegistry, load_registry
+from forge_jobs.model.jobs import Cause, ClaimedJob
+from forge_jobs.model.retries import Retry
+from forge_jobs.policy.backoff import retry_delay
+from forge_jobs.policy.transitions import AttemptEnd
+from forge_jobs.runtime.executors.messages import (
+    Answer,
+    Ended,
+    Frames,
+    Load,
+    Loaded,
+    LogLine,
+    Start,
+    Stop,
+    ToChild,
+    ended,
+)
+from forge_jobs.runtime.executors.remote import Pod, PodClient, PodJobs, PodLimits, PodNotes
+from forge_jobs.runtime.progress.sender import ProgressSender
+from forge_jobs.runtime.queue.context_calls import LoopThread
+from forge_jobs.runtime.queue.execution import execute
+from forge_jobs.runtime.queue.failures import message_of
+from forge_jobs.runtime.queue.job_context import RunContext
+from forge_jobs.runtime.queue.run import Run, StopReason
+from forge_jobs.runtime.shared.clean_texts import clean_text
+from forge_jobs.runtime.shared.pod_values import PodValues
+from forge_jobs.runtime.shared.threads import HandlerThread, ThreadEnd
+from forge_jobs.storage.protocols import JobStore
+
+T = TypeVar("T")
+
+_KEPT_FIELDS = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime"}
+
+
+class _ChildRun(Run):
+    """A run whose time is kept by the pod."""
+
+    __slots__ = ("pod",)
+
+    pod: Pod
+
+    def begin(self, task: "asyncio.Task[None] | None") -> None:
+        self.in_thread = task is None
+        self._task = task
+        if self.stop_reason is not None:
+            self._cancel()
+
+    def extend(self, seconds: float) -> None:
+        self.pod.tell("extend", seconds)
+
+
+class _MainThread:
+    """Calls ``def`` handlers on the main thread. Stands where the pod has a HandlerThread."""
+
+    def __init__(self) -> None:
+        self._run: Run | None = None
+        self._is_armed = False
+
+    def expect(self, run: Run) -> None:
+        """Interrupt the handler of this run when the run is stopped."""
+        self._run = run
+
+    def call(self, function: Callable[[], Any], context: contextvars.Context) -> ThreadEnd:
+        """Call ``function`` now, and return the outcome."""
+        future = ThreadEnd(asyncio.get_running_loop())
+        try:
+            value = context.run(self._armed, function)
+        except BaseException as error:  # a handler may raise anything
+            future.set_result((None, error))
+        else:
+            future.set_result((value, None))
+        return future
+
+    def _armed(self, function: Callable[[], Any]) -> Any:
+        self._is_armed = True
+        try:
+            self.interrupt()
+            return function()
+        finally:
+            self._is_armed = False
+
+    def interrupt(self, *_: "int | FrameType | None") -> None:
+        """Raise CancelledError in the handler, once, when the run is being stopped.
+
+        Installed for SIGTERM, which comes from others too: systemd sends the signal to all
+        processes of a service. Only the pod ends runs.
+        """
+        run = self._run
+        if run is None or run.stop_reason is None or not self._is_armed:
+            return
+        self._is_armed = False
+        raise asyncio.CancelledError(f"the run is being stopped: {run.stop_reason}")
+
+
+class _SyncHome:
+    """The event loop of ``ctx.sync``, on a thread that starts when first needed."""
+
+    def is_here(self) -> bool:
+        """Return False: a ``def`` handler is on no event loop."""
+        return False
+
+    @cached_property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The running loop."""
+        loop = asyncio.new_event_loop()
+        threading.Thread(target=loop.run_forever, name="forge-jobs-ctx-sync", daemon=True).start()
+        return loop
+
+    def wait_for(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run ``work`` there, and wait."""
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result()
+
+
+class _PodLog(logging.Handler):
+    """Sends each record to the log of the pod."""
+
+    def __init__(self, pod: Pod) -> None:
+        super().__init__()
+        self._pod = pod
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Send a record. A record that cannot be formatted is reported by the logging module."""
+        try:
+            self._pod.send(_log_line(record))
+        except OSError:
+            pass  # the pod is gone, and this process ends in a moment
+        except Exception:
+            self.handleError(record)
+
+
+def _log_line(record: logging.LogRecord) -> LogLine:
+    traceback = record.exc_text or ""
+    if not traceback and record.exc_info and record.exc_info[0] is not None:
+        traceback = logging.Formatter().formatException(record.exc_info)
+    return LogLine(
+        logger=record.name,
+        level=record.levelno,
+        message=clean_text(record.getMessage(), 64 * 1024),
+        created=record.created,
+        path=record.pathname,
+        line=record.lineno,
+        function=record.funcName or "",
+        traceback=clean_text(traceback, 64 * 1024, keep_end=True),
+        extra={
+            name: value
+            for name, value in record.__dict__.items()
+            if name not in _KEPT_FIELDS and isinstance(value, str | int | float)
+        },
+    )
+
+
+class _Child:
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._jobs: queue.SimpleQueue[Start | None] = queue.SimpleQueue()
+        self._loads: queue.SimpleQueue[Load] = queue.SimpleQueue()
+        self._pod = Pod(connection)
+        self._main = _MainThread()
+        self._loop = asyncio.new_event_loop()
+        self._run: _ChildRun | None = None
+        self._sync_home = _SyncHome()
+        self._main_id = threading.get_ident()
+
+    def serve(self) -> None:
+        """Run jobs until the pod closes the connection."""
+        signal.signal(signal.SIGTERM, self._main.interrupt)
+        threading.Thread(target=self._read, name="forge-jobs-pod", daemon=True).start()
+        load = self._loads.get()
+        self._take_log(load.log_level)
+        try:
+            registry = load_registry(load.registry)
+        except BaseException as error:  # the module is the program's code
+            text = f"{type(error).__name__}: {message_of(error)}"
+            self._pod.send(Loaded(clean_text(text, 4096) or "no reason given"))
+            return
+        self._pod.send(Loaded())
+        asyncio.set_event_loop(self._loop)
+        while (start := self._jobs.get()) is not None:
+            end = self._loop.run_until_complete(self._run_job(start, registry, load.host_id))
+            self._pod.send(end)
+        self._loop.close()
+
+    def _take_log(self, level: int) -> None:
+        root = logging.getLogger()
+        root.handlers[:] = [_PodLog(self._pod)]
+        root.setLevel(level)
+
+    async def _run_job(self, start: Start, registry: HandlerRegistry, host_id: Any) -> Ended:
+        job = start.job
+        handler = registry.get(job.kind)
+        if handler is None:
+            raise LookupError(f"the registry of this child has no handler for {job.kind!r}")
+        run = _ChildRun(job, handler, start.worker_id, 0.0, self._loop, patience=float("inf"))
+        run.pod = self._pod
+        self._main.expect(run)
+        self._run = run
+        home = LoopThread() if handler.is_async else cast("LoopThread", self._sync_home)
+        try:
+            task = self._loop.create_task(
+                execute(
+                    run,
+                    host_id,
+                    lambda each: self._context(each, home),
+                    self._thread,
+                    # Registration refuses injected parameters of handlers in processes.
+                    PodValues(None),
+                ),
+                context=contextvars.Context(),
+            )
+            end = await task
+        finally:
+            self._run = None
+        return ended(_with_delay(end, job, handler))
+
+    def _context(self, run: Run, home: LoopThread) -> RunContext:
+        pod = self._pod
+        return RunContext(
+            run,
+            PodClient(pod),
+            cast("JobStore", PodJobs(pod)),
+            PodLimits(pod),
+            home,
+            progress=cast("ProgressSender", PodNotes(pod)),
+            state={},
+        )
+
+    def _thread(self) -> HandlerThread:
+        return cast("HandlerThread", self._main)
+
+    # -- the thread that reads ---------------------------------------------------------------
+
+    def _read(self) -> None:
+        frames = Frames(ToChild)
+        while data := self._received():
+            for message in frames.feed(data):
+                if isinstance(message, Load):
+                    self._loads.put(message)
+                elif isinstance(message, Start):
+                    self._jobs.put(message)
+                elif isinstance(message, Stop):
+                    self._stop(StopReason(message.reason))
+                elif isinstance(message, Answer):
+                    self._pod.answered(message)
+        if self._run is not None:
+            os._exit(1)
+        self._jobs.put(None)
+
+    def _received(self) -> bytes:
+        try:
+            return self._connection.recv(256 * 1024)
+        except OSError:
+            return b""
+
+    def _stop(self, reason: StopReason) -> None:
+        run = self._run
+        if run is None:
+            return
+        if run.handler.is_async:
+            self._loop.call_soon_threadsafe(run.stop, reason)
+            return
+        run.stop_reason = run.stop_reason or reason
+        signal.pthread_kill(self._main_id, signal.SIGTERM)
+
+
+def _with_delay(
+    end: AttemptEnd | None, job: ClaimedJob, handler: Handler[..., Any]
+) -> AttemptEnd | None:
+    """Ask a retry policy that is a function here, where the exception is."""
+    policy = handler.options.retry
+    if end is None or policy is None or isinstance(policy, Retry) or end.delay is not None:
+        return end
+    if end.cause not in {Cause.FAILED, Cause.TIMED_OUT}:
+        return end
+    delay = retry_delay(policy, job.attempt, error=end.exception, rng=random.Random())
+    return structs.replace(end, delay=delay)
+
+
+def main() -> None:
+    """Serve the pod at the other end of the socket that the command line names."""
+    faulthandler.enable()
+    signal.signal(signal.SIGINT, lambda *_: None)
+    with socket.socket(fileno=int(sys.argv[1])) as connection:
+        connection.set_inheritable(False)
+        _Child(connection).serve()

@@ -1,0 +1,177 @@
+"""A program under a guardian, as the pod sees the program."""
+
+import asyncio
+import errno
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from msgspec import Struct
+
+_GUARDIAN = str(Path(__file__).with_name("guardian.py"))
+_REAPED_EVERY = 0.005
+
+
+class NoProcess(RuntimeError):
+    """The system starts no further process, or the program cannot be executed."""
+
+
+class ProgramEnd(Struct, frozen=True):
+    """How a program ended.
+
+    :param exit_code: minus the number of the signal that killed the program
+    :param memory: bytes in use when the program was killed for the limit of memory, else 0
+    """
+
+    exit_code: int
+    memory: int = 0
+
+    def __str__(self) -> str:
+        if self.exit_code >= 0:
+            return f"ended with exit code {self.exit_code}"
+        try:
+            name = signal.Signals(-self.exit_code).name
+        except ValueError:
+            name = f"signal {-self.exit_code}"
+        return f"was killed by {name}"
+
+
+class GuardedProgram(asyncio.Protocol):
+    """A started program. Ends, with all descendants, at the latest when the pod does."""
+
+    def __init__(self) -> None:
+        loop = asyncio.get_running_loop()
+        self.ended: asyncio.Future[ProgramEnd] = loop.create_future()
+        """Done when no process of the program is left."""
+        self._started: asyncio.Future[None] = loop.create_future()
+        self._loop = loop
+        self._guardian: subprocess.Popen[bytes] | None = None
+        self._transport: asyncio.Transport | None = None
+        self._lines = b""
+        self._end: ProgramEnd | None = None
+        self._refused = 0
+
+    @property
+    def guardian_id(self) -> int:
+        """Return the process id of the guardian."""
+        return 0 if self._guardian is None else self._guardian.pid
+
+    async def start(
+        self,
+        argv: Sequence[str],
+        *,
+        program: str | None = None,
+        environ: Mapping[str, str] | None = None,
+        folder: str | None = None,
+        streams: tuple[int | None, int | None, int | None] = (subprocess.DEVNULL, None, None),
+        inherited: Sequence[int] = (),
+    ) -> None:
+        """Start the program, in a session and a process group of its own.
+
+        :param program: path of the program. ``argv[0]`` when left out
+        :param environ: None: the environment of the pod
+        :param streams: standard input, output and error, as for ``subprocess.Popen``
+        :param inherited: descriptors that the program gets under the same numbers
+        :raises NoProcess: says why no program runs
+        """
+        ours, theirs = self.socket_pair()
+        descriptors = ",".join(map(str, inherited))
+        named = [str(theirs.fileno()), descriptors, program or argv[0]]
+        try:
+            self._guardian = subprocess.Popen(  # noqa: ASYNC220 - returns in a millisecond
+                [sys.executable, "-I", "-S", _GUARDIAN, *named, *argv],
+                stdin=streams[0],
+                stdout=streams[1],
+                stderr=streams[2],
+                env=environ,
+                cwd=folder,
+                pass_fds=(theirs.fileno(), *inherited),
+                start_new_session=True,
+            )
+        except OSError as error:
+            ours.close()
+            raise self._never_started(error) from error
+        finally:
+            theirs.close()
+        await self._loop.create_connection(lambda: self, sock=ours)
+        try:
+            await asyncio.shield(self._started)
+        except asyncio.CancelledError:
+            self.kill()
+            raise
+        if self._refused:
+            raise NoProcess(_words(OSError(self._refused, os.strerror(self._refused))))
+
+    def socket_pair(self) -> tuple[socket.socket, socket.socket]:
+        """Return the pod's end and the program's end of a connection.
+
+        :raises NoProcess: the pod has too many files open, and the program is not started
+        """
+        try:
+            ours, theirs = socket.socketpair()
+        except OSError as error:
+            raise self._never_started(error) from error
+        ours.setblocking(False)
+        return ours, theirs
+
+    def _never_started(self, error: OSError) -> NoProcess:
+        self.ended.set_result(ProgramEnd(-signal.SIGKILL))
+        return NoProcess(_words(error))
+
+    def terminate(self) -> None:
+        """Send SIGTERM to the process group."""
+        self._send(b"TERM\n")
+
+    def kill(self) -> None:
+        """Kill the program and all descendants."""
+        self._send(b"KILL\n")
+
+    def limit_memory(self, most: int) -> None:
+        """Kill the program when all its processes together use more bytes than that. 0: never."""
+        self._send(b"MEMORY %d\n" % most)
+
+    def _send(self, line: bytes) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(line)
+
+    # -- calls of the event loop -------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        *lines, self._lines = (self._lines + data).split(b"\n")
+        for line in lines:
+            said: dict[str, int] = json.loads(line)
+            if "ended" in said:
+                self._end = ProgramEnd(said["ended"], said["memory"])
+            self._refused = said.get("refused", self._refused)
+            if not self._started.done() and "ended" not in said:
+                self._started.set_result(None)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if not self._started.done():
+            self._refused = errno.ESRCH
+            self._started.set_result(None)
+        # Without a word of the end the guardian itself was killed, and the program with it.
+        self._end = self._end or ProgramEnd(-signal.SIGKILL)
+        self._reap()
+
+    def _reap(self) -> None:
+        """Collect the guardian, which ends at once, and tell the end."""
+        if self._guardian is not None and self._guardian.poll() is None:
+            self._loop.call_later(_REAPED_EVERY, self._reap)
+            return
+        if not self.ended.done():
+            assert self._end is not None
+            self.ended.set_result(self._end)
+
+
+def _words(error: OSError) -> str:
+    return error.strerror or str(error)

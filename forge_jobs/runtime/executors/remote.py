@@ -1,0 +1,196 @@
+"""The pod, as a handler in a child reaches it: calls of the context that cross to the pod."""
+
+import asyncio
+import concurrent.futures
+import itertools
+import socket
+import threading
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from forge_jobs import errors
+from forge_jobs.errors import ForgeJobsError, InvalidInput
+from forge_jobs.handlers.requests import EnqueueOptions, EnqueueRequest
+from forge_jobs.model.ids import JobId
+from forge_jobs.model.jobs import Claim, ClaimedJob, EnqueueOutcome, Job
+from forge_jobs.model.payloads import encode_json
+from forge_jobs.model.progress import NewProgress
+from forge_jobs.runtime.executors.messages import Answer, Call, FromChild, frame, packed
+
+_ANY_TIME = datetime.fromtimestamp(0, UTC)
+
+
+class RequestMessage(msgspec.Struct, frozen=True):
+    """An :class:`EnqueueRequest` on the way to the pod.
+
+    :param options: those that were given
+    """
+
+    kind: str
+    payload: str
+    options: dict[str, Any]
+
+
+class Pod:
+    """The connection to the pod. Any thread may use the methods."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._lock = threading.Lock()
+        self._numbers = itertools.count(1)
+        self._waiting: dict[int, concurrent.futures.Future[msgspec.Raw]] = {}
+
+    def send(self, message: FromChild) -> None:
+        """Send a message. Waits while the pod is behind with reading."""
+        data = frame(message)
+        with self._lock:
+            self._connection.sendall(data)
+
+    def tell(self, verb: str, *arguments: object) -> None:
+        """Call without an answer."""
+        self.send(Call(0, verb, packed(arguments)))
+
+    async def ask(self, verb: str, *arguments: object) -> msgspec.Raw:
+        """Call, and return the answer.
+
+        :raises ForgeJobsError: as the call raised in the pod
+        """
+        number = next(self._numbers)
+        future: concurrent.futures.Future[msgspec.Raw] = concurrent.futures.Future()
+        self._waiting[number] = future
+        try:
+            self.send(Call(number, verb, packed(arguments)))
+            return await asyncio.wrap_future(future)
+        finally:
+            self._waiting.pop(number, None)
+
+    def answered(self, answer: Answer) -> None:
+        """Take an answer of the pod."""
+        future = self._waiting.get(answer.number)
+        if future is None or not future.set_running_or_notify_cancel():
+            return
+        if not answer.error:
+            future.set_result(answer.value)
+            return
+        kind = getattr(errors, answer.error, None)
+        try:
+            error = kind(*answer.arguments) if kind is not None else None
+        except TypeError:
+            error = None
+        future.set_exception(error or ForgeJobsError(": ".join(answer.arguments)))
+
+
+class PodClient:
+    """The client of the pod, for ``ctx.enqueue``."""
+
+    def __init__(self, pod: Pod) -> None:
+        self._pod = pod
+
+    async def enqueue(self, request: EnqueueRequest, **options: Any) -> EnqueueOutcome:
+        """Enqueue as the client of the pod does."""
+        answer = await self._pod.ask("enqueue", _message(request.options(**options)))
+        return msgspec.msgpack.decode(answer, type=EnqueueOutcome)
+
+    async def enqueue_many(self, requests: Iterable[EnqueueRequest]) -> list[EnqueueOutcome]:
+        """Enqueue as the client of the pod does."""
+        answer = await self._pod.ask("enqueue_many", [_message(each) for each in requests])
+        return msgspec.msgpack.decode(answer, type=list[EnqueueOutcome])
+
+
+class PodLimits:
+    """The rate limits of the pod."""
+
+    def __init__(self, pod: Pod) -> None:
+        self._pod = pod
+
+    async def acquire(
+        self, scope: str, count: int = 1, *, wait: timedelta | float | None = None
+    ) -> bool:
+        """Acquire tokens as the pod does."""
+        answer = await self._pod.ask("acquire", scope, count, wait)
+        return msgspec.msgpack.decode(answer, type=bool)
+
+    async def drain(self, scope: str) -> None:
+        """Empty the bucket."""
+        await self._pod.ask("drain", scope)
+
+
+class PodNotes:
+    """Progress and lines of ``ctx.log``, which the pod stores."""
+
+    def __init__(self, pod: Pod) -> None:
+        self._pod = pod
+
+    def open(self, job: ClaimedJob, secrets: Sequence[str]) -> "PodNotes":
+        """Return where the run puts progress and lines."""
+        return self
+
+    def now(self) -> datetime:
+        """Return any time: the pod dates a line when the line arrives."""
+        return _ANY_TIME
+
+    def set_progress(self, progress: NewProgress) -> None:
+        """Send the progress to the pod."""
+        self._pod.tell("progress", progress)
+
+    def add_line(self, _: datetime, level: int, text: str) -> None:
+        """Send a line to the pod."""
+        self._pod.tell("line", level, text.encode("utf-8", "backslashreplace").decode())
+
+
+class PodJobs:
+    """The store of the pod, as far as a handler reads from the store."""
+
+    def __init__(self, pod: Pod) -> None:
+        self._pod = pod
+
+    async def parents(self, job_ids: Sequence[JobId]) -> dict[JobId, tuple[JobId, ...]]:
+        """Read as the store of the pod does."""
+        answer = await self._pod.ask("parents", job_ids)
+        return msgspec.msgpack.decode(answer, type=dict[JobId, tuple[JobId, ...]])
+
+    async def get(self, job_ids: Sequence[JobId]) -> dict[JobId, Job]:
+        """Read as the store of the pod does."""
+        answer = await self._pod.ask("get", job_ids)
+        return msgspec.msgpack.decode(answer, type=dict[JobId, Job])
+
+    async def checkpoint(self, job_id: JobId) -> str | None:
+        """Read as the store of the pod does."""
+        return msgspec.msgpack.decode(await self._pod.ask("checkpoint", job_id), type=str | None)
+
+    async def save_checkpoint(self, claim: Claim, text: str) -> bool | None:
+        """Store as the pod does, under the claim."""
+        answer = await self._pod.ask("save_checkpoint", claim, text)
+        return msgspec.msgpack.decode(answer, type=bool | None)
+
+    async def first_time(self, *_: object, **__: object) -> bool:
+        """Refuse: the connection is in the child, and the store is in the pod.
+
+        :raises InvalidInput: always
+        """
+        raise _no_store("once")
+
+    async def finalize(self, ends: Sequence[object], *, connection: object = None) -> Any:
+        """Refuse: the connection is in the child, and the store is in the pod.
+
+        :raises InvalidInput: always
+        """
+        raise _no_store("finish_in")
+
+
+def _no_store(name: str) -> InvalidInput:
+    return InvalidInput(
+        name,
+        "is not there for a handler in a process, which has no store",
+        'leave out executor="process" for this handler',
+    )
+
+
+def _message(request: EnqueueRequest) -> RequestMessage:
+    payload = request.payload
+    text = payload if isinstance(payload, str) else encode_json(request.kind, payload)
+    given = {name: getattr(request, name) for name in EnqueueOptions.__struct_fields__}
+    return RequestMessage(request.kind, str(text), msgspec.to_builtins(EnqueueOptions(**given)))

@@ -1,0 +1,5 @@
+"""Stores for pods with processes of their own."""
+
+from tests.runtime.conftest import storage
+
+__all__ = ["storage"]
