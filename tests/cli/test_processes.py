@@ -1,6 +1,9 @@
 """``forge-jobs worker --processes``: real parents, real children, really killed."""
 
+import contextlib
+import http.client
 import os
+import resource
 import signal
 import sqlite3
 import subprocess
@@ -12,7 +15,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
+import forge_jobs
 from tests.cli.conftest import CommandLine, wait
+from tests.support.ports import free_ports
 
 pytestmark = pytest.mark.processes
 
@@ -31,6 +36,14 @@ if number <= len(exits):
 
 handlers = HandlerRegistry()
 
+kept = []
+
+@handlers.job("t.note")
+def note(file: str, keep: int = 0) -> None:
+    kept.append(bytearray(keep))
+    with Path(file).open("a") as notes:
+        notes.write(f"{os.getpid()}\\n")
+
 @handlers.job("t.slow")
 def slow(begun: str, gate: str) -> None:
     Path(begun).touch()
@@ -48,16 +61,17 @@ def start(forge: CommandLine, tmp_path: Path) -> Iterator[Start]:
     running: list[subprocess.Popen[bytes]] = []
     environ = {name: text for name, text in os.environ.items() if not name.startswith("FORGE_")}
     environ |= {"FORGE_STORAGE_URL": forge.url, "FORGE_QUEUES": "default=2"}
-    environ |= {"PYTHONPATH": str(Path.cwd()), "FORGE_GRACE": "20s"}
+    environ |= {"PYTHONPATH": str(Path(forge_jobs.__file__).parents[1]), "FORGE_GRACE": "20s"}
 
-    def run(*args: str, **variables: str) -> "subprocess.Popen[bytes]":
-        process = subprocess.Popen(
-            [sys.executable, "-m", "forge_jobs", "worker", "many_handlers:handlers", *args],
-            cwd=tmp_path,
-            env=environ | variables,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-        )
+    def run(*args: str, log: Path | None = None, **variables: str) -> "subprocess.Popen[bytes]":
+        with contextlib.ExitStack() as stack:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "forge_jobs", "worker", "many_handlers:handlers", *args],
+                cwd=tmp_path,
+                env=environ | variables,
+                stderr=stack.enter_context(log.open("wb")) if log else subprocess.PIPE,
+                start_new_session=True,
+            )
         running.append(process)
         return process
 
@@ -186,3 +200,167 @@ def test_until_empty_ends_the_parent_when_all_are_done(forge: CommandLine, start
     _, errors = parent.communicate(timeout=100)
 
     assert parent.returncode == 0, errors
+
+
+def _enqueue(forge: CommandLine, kind: str, **payload: object) -> str:
+    text = msgspec.json.encode(payload).decode()
+    return forge("enqueue", kind, "--payload", text).stdout.strip()
+
+
+def _statuses(forge: CommandLine) -> list[tuple[str, int, int]]:
+    """Return status, attempts and crashes of each job, each combination once."""
+    with closing(sqlite3.connect(forge.url.removeprefix("sqlite:///"), timeout=10)) as database:
+        return database.execute(
+            "SELECT DISTINCT status, attempt, crashes FROM forge_jobs"
+        ).fetchall()
+
+
+def test_processes_are_replaced_after_so_many_jobs_and_no_claim_is_lost(
+    forge: CommandLine, start: Start, tmp_path: Path
+) -> None:
+    notes = tmp_path / "notes"
+    for _ in range(30):
+        _enqueue(forge, "t.note", file=str(notes))
+    parent = start("--processes", "2", "--until-empty", FORGE_MAX_JOBS_PER_PROCESS="10")
+
+    _, errors = parent.communicate(timeout=200)
+
+    assert parent.returncode == 0, errors
+    assert _statuses(forge) == [("done", 1, 0)]
+    assert len(notes.read_text().split()) == 30, "each job has run once"
+    assert b"the limit is" in errors
+    assert b"was replaced after" in errors
+    assert _pids(forge) == set(), "the replaced have left"
+
+
+def test_a_process_that_takes_much_memory_is_replaced_though_it_is_the_only_one(
+    forge: CommandLine, start: Start, tmp_path: Path
+) -> None:
+    notes, log = tmp_path / "notes", tmp_path / "log"
+    parent = start("--max-memory-per-process", "300MiB", log=log)
+    _enqueue(forge, "t.note", file=str(notes), keep=400 * 1024 * 1024)
+    wait(lambda: b"was replaced" in log.read_bytes(), description="a successor runs", timeout=100)
+    _enqueue(forge, "t.note", file=str(notes))
+    wait(lambda: len(notes.read_text().split()) == 2, description="both have run", timeout=100)
+
+    parent.send_signal(signal.SIGTERM)
+    parent.communicate(timeout=100)
+
+    assert parent.returncode == 0, log.read_text()
+    assert len(set(notes.read_text().split())) == 2, "in two processes"
+    assert "bytes of memory are in use" in log.read_text()
+
+
+def test_a_replaced_process_finishes_its_jobs_however_long_while_probes_are_answered(
+    forge: CommandLine, start: Start, tmp_path: Path
+) -> None:
+    begun, gate, notes, log = (tmp_path / each for each in ("begun", "gate", "notes", "log"))
+    long = _enqueue(forge, "t.slow", begun=str(begun), gate=str(gate))
+    with free_ports() as port:
+        options = ("--max-jobs-per-process", "1", "--health-port", str(port))
+        parent = start(*options, log=log, FORGE_GRACE="100ms")
+        wait(begun.exists, description="the job runs", timeout=100)
+        assert _readiness(port) == 200
+        _enqueue(forge, "t.note", file=str(notes))
+        wait(
+            lambda: any(draining for _, draining in _pods(forge)),
+            description="the process that is full takes no more",
+            timeout=100,
+        )
+        assert [_readiness(port) for _ in range(20)] == [200] * 20, "the successor answers alone"
+        _enqueue(forge, "t.note", file=str(notes))
+        wait(lambda: len(notes.read_text().split()) == 2, description="others run", timeout=100)
+        wait(
+            lambda: sum(draining for _, draining in _pods(forge)) == 2,
+            description="the successor is full and replaced too, long after the grace",
+            timeout=40,
+        )
+        assert forge.json("jobs", "show", long)["status"] == "in_progress"
+        gate.touch()
+        wait(lambda: _statuses(forge) == [("done", 1, 0)], description="all end", timeout=100)
+        assert "has not ended" not in log.read_text(), "the long job was not given up meanwhile"
+    parent.send_signal(signal.SIGTERM)
+    parent.communicate(timeout=100)
+
+    assert parent.returncode == 0, log.read_text()
+
+
+def _readiness(port: int) -> int:
+    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=30)) as connection:
+        connection.request("GET", "/readyz")
+        return connection.getresponse().status
+
+
+def test_a_stop_that_comes_by_a_signal_and_by_the_parent_is_one_stop(
+    forge: CommandLine, start: Start, tmp_path: Path
+) -> None:
+    # As systemd stops a service: each process has a signal, and the parent passes the signal on.
+    begun, gate, log = (tmp_path / each for each in ("begun", "gate", "log"))
+    job_id = _enqueue(forge, "t.slow", begun=str(begun), gate=str(gate))
+    parent = start("--max-jobs-per-process", "1000", log=log)
+    wait(begun.exists, description="the job runs", timeout=100)
+
+    for process_id in (*_pids(forge), parent.pid):
+        os.kill(process_id, signal.SIGTERM)
+    wait(
+        lambda: (
+            log.read_bytes().count(b"SIGTERM: draining") == 2
+            and b"the parent process asks for a stop" in log.read_bytes()
+        ),
+        description="the process at work has heard both",
+        timeout=100,
+    )
+    gate.touch()
+    parent.communicate(timeout=100)
+
+    assert parent.returncode == 0, log.read_text()
+    assert forge.json("jobs", "show", job_id)["status"] == "done"
+    assert "interrupted now" not in log.read_text()
+
+
+def test_a_second_signal_to_the_parent_hurries_the_processes(
+    forge: CommandLine, start: Start, tmp_path: Path
+) -> None:
+    begun, gate, log = (tmp_path / each for each in ("begun", "gate", "log"))
+    job_id = _enqueue(forge, "t.slow", begun=str(begun), gate=str(gate))
+    parent = start("--max-jobs-per-process", "1000", log=log)
+    wait(begun.exists, description="the job runs", timeout=100)
+
+    parent.send_signal(signal.SIGTERM)
+    wait(
+        lambda: b"the parent process asks for a stop: draining" in log.read_bytes(),
+        description="the process drains",
+        timeout=100,
+    )
+    parent.send_signal(signal.SIGTERM)
+    parent.communicate(timeout=100)
+
+    job = forge.json("jobs", "show", job_id)
+    assert (job["status"], job["crashes"]) == ("pending", 0), log.read_text()
+    assert "the parent process asks for a stop: handlers are interrupted now" in log.read_text()
+
+
+def test_a_process_that_the_system_does_not_start_is_tried_again(
+    forge: CommandLine, start: Start, tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    parent = start("--processes", "2", log=log)
+    wait(lambda: len(_pids(forge)) == 2, description="two pods are there", timeout=100)
+    first = _pids(forge)
+    open_files = len(os.listdir(f"/proc/{parent.pid}/fd"))
+    limits = resource.prlimit(parent.pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(parent.pid, resource.RLIMIT_NOFILE, (open_files, limits[1]))
+    os.kill(min(first), signal.SIGKILL)
+    wait(
+        lambda: b"could not be started" in log.read_bytes(),
+        description="a start fails",
+        timeout=100,
+    )
+
+    resource.prlimit(parent.pid, resource.RLIMIT_NOFILE, limits)
+    wait(lambda: len(_pids(forge) - first) == 1, description="another is there", timeout=100)
+    parent.send_signal(signal.SIGTERM)
+    parent.communicate(timeout=100)
+
+    assert parent.returncode == 0, log.read_text()
+    assert "Too many open files; the next try is in" in log.read_text()
