@@ -1,0 +1,66 @@
+"""The calls of a client that read progress, log lines and changes of jobs."""
+
+from abc import ABC, abstractmethod
+
+from forge_jobs.clients.watching import Watch, Watches
+from forge_jobs.errors import InvalidInput
+from forge_jobs.home_loop import HomeLoop
+from forge_jobs.model.ids import check_job_id
+from forge_jobs.model.names import check_queue
+from forge_jobs.model.progress import JobState, LogPage
+from forge_jobs.storage.protocols import JobStore
+
+
+class ProgressCalls(ABC):
+    """A part of the methods of every client. See ``JobClient``."""
+
+    _home: HomeLoop
+    _watches: Watches
+
+    @property
+    @abstractmethod
+    def _jobs(self) -> JobStore: ...
+
+    @abstractmethod
+    def _check_open(self) -> None: ...
+
+    async def state(self, job_id: str) -> JobState | None:
+        """The status, the attempt and the progress of a job, None when there is none."""
+        wanted = check_job_id(job_id, "job_id")
+        return (await self._jobs.states([wanted])).get(wanted)
+
+    async def log(
+        self, job_id: str, *, attempt: int | None = None, after: int = 0, limit: int = 1000
+    ) -> LogPage:
+        """Lines that the handler has logged with ``ctx.log``, oldest first.
+
+        :param attempt: None: the one that ran last, of those with lines
+        :param after: only lines with a higher number
+        """
+        wanted = check_job_id(job_id, "job_id")
+        return await self._jobs.job_log(wanted, attempt=attempt, after=after, limit=limit)
+
+    def watch(self, job_id: str | None = None, *, queue: str | None = None) -> Watch:
+        """Follow a job, or the jobs of a queue: ``async for state in client.watch(job_id)``.
+
+        Yields the present state, and then each change of status, attempt and progress. Changes
+        that come fast may be merged into one. The state in which a job ends is always yielded, with
+        the last progress, and ends the watch of a job. An outage of the store is waited out.
+
+        Of a queue the newest 500 jobs are followed, and up to 500 that run. Jobs that had ended
+        before are left out. The watch of a queue has no end: leave the loop.
+
+        All watches of a client share their looks at the store, which come soon after a change and
+        once a second.
+
+        :raises NotFound: there is no such job, or the job was removed meanwhile
+        :raises SlowWatcher: too many states waited to be read, and the watch was given up
+        """
+        self._home.here()
+        self._check_open()
+        if (job_id is None) == (queue is None):
+            problem = "is needed, or queue" if job_id is None else "is given, and queue as well"
+            raise InvalidInput("job_id", problem, "give the id of a job, or queue=...")
+        if job_id is not None:
+            return self._watches.start(Watch(job_id=check_job_id(job_id, "job_id")))
+        return self._watches.start(Watch(queue=check_queue("queue", queue)))

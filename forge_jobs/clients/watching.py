@@ -1,0 +1,266 @@
+"""Following jobs while they go on: one look at the store for all watches of one client."""
+
+import asyncio
+import contextvars
+import weakref
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
+from datetime import timedelta
+from types import TracebackType
+
+from forge_jobs.errors import (
+    NotFound,
+    PartlyUnavailable,
+    SlowWatcher,
+    StorageClosed,
+    StorageError,
+    Unavailable,
+)
+from forge_jobs.model.filters import JobFilter, JobSummary
+from forge_jobs.model.ids import JobId
+from forge_jobs.model.jobs import TERMINAL, JobStatus
+from forge_jobs.model.progress import JobState
+from forge_jobs.outages import Outage
+from forge_jobs.reports import reporter
+from forge_jobs.storage.protocols import JobStore
+from forge_jobs.storage.wakeups import until_set
+
+logger = reporter(__name__)
+
+LOOK_EVERY_S = 1.0
+"""Changes without a wake-up are seen at the latest after so many seconds."""
+
+APART_S = 0.05
+"""Changes that come faster are merged."""
+
+NEWEST = 500
+"""Jobs of a watched queue that are followed, newest first, and so many that run."""
+
+MOST_WAITING = 2_000
+"""States that may wait for the reader of a watch."""
+
+_Lines = Mapping[str, Sequence[JobSummary]]
+
+
+class Watch(AsyncIterator[JobState]):
+    """The states of a job, or of the jobs of a queue, as they change. See ``JobClient.watch``."""
+
+    def __init__(self, *, job_id: JobId | None = None, queue: str | None = None) -> None:
+        self.job_id = job_id
+        self.queue = queue
+        self.listens_to = queue
+        """The queue whose changes concern this watch. None: not known yet."""
+        self._waiting: dict[JobId, JobState] = {}
+        self._last: dict[JobId, JobState] = {}
+        self._left_out: set[JobId] = set()
+        self._has_looked = False
+        self._is_over = False
+        self._error: Exception | None = None
+        self._news = asyncio.Event()
+
+    async def __anext__(self) -> JobState:
+        state = await self.next_state()
+        if state is None:
+            raise StopAsyncIteration
+        return state
+
+    async def next_state(self) -> JobState | None:
+        """Return the next state. None: the watch has ended."""
+        while True:
+            if self._waiting:
+                return self._waiting.pop(next(iter(self._waiting)))
+            if self._error is not None:
+                raise self._error
+            if self._is_over:
+                return None
+            self._news.clear()
+            await self._news.wait()
+
+    async def aclose(self) -> None:
+        """End the watch."""
+        self._waiting.clear()
+        self._end()
+
+    async def __aenter__(self) -> "Watch":
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    @property
+    def is_over(self) -> bool:
+        """Return whether no further state is wanted."""
+        return self._is_over
+
+    def wanted(self, lines: _Lines) -> Iterable[JobId]:
+        """Return the jobs whose states this watch wants now.
+
+        :param lines: of the watched queues, see :class:`Watches`
+        """
+        if self.job_id is not None:
+            return (self.job_id,)
+        found = lines[self.queue or ""]
+        if not self._has_looked:
+            self._left_out = {line.id for line in found if line.status in TERMINAL}
+        else:
+            self._left_out.intersection_update(line.id for line in found)
+        new = (line.id for line in found if line.id not in self._left_out)
+        return dict.fromkeys((*self._last, *new))
+
+    def saw(self, states: Mapping[JobId, JobState], wanted: Iterable[JobId]) -> None:
+        """Take the states of the jobs that were wanted, as far as the store has answered."""
+        self._has_looked = True
+        for job_id in wanted:
+            state = states.get(job_id)
+            if state is not None:
+                self._put(state)
+            elif self.job_id is None:
+                self._last.pop(job_id, None)
+            else:
+                was_there = job_id in self._last
+                text = f"job {job_id} was removed while it was watched"
+                if not was_there:
+                    text = f"there is no job {job_id}; it never was, or was removed"
+                self.fail(NotFound(text))
+
+    def fail(self, error: Exception) -> None:
+        """End the watch with an error, once the states before are read."""
+        if not self._is_over:
+            self._error = error
+            self._end()
+
+    def _put(self, state: JobState) -> None:
+        if self._last.get(state.id) == state:
+            return
+        self.listens_to = state.queue
+        self._last[state.id] = state
+        # The newest state of a job takes the place of one that was not read.
+        self._waiting[state.id] = state
+        if state.is_final:
+            del self._last[state.id]
+            self._left_out.add(state.id)
+            if self.job_id is not None:
+                self._end()
+        if len(self._waiting) > MOST_WAITING:
+            self._waiting.clear()
+            self.fail(
+                SlowWatcher(
+                    f"more than {MOST_WAITING} changes of queue {self.queue} waited to be read; "
+                    "watch again, and read faster or watch fewer jobs"
+                )
+            )
+        self._news.set()
+
+    def _end(self) -> None:
+        self._is_over = True
+        self._news.set()
+
+
+class Watches:
+    """The open watches of one client, with one task that looks for all of them.
+
+    A look is one call for the states of all jobs, and two more for each watched queue. Wake-ups and
+    new watches make the task look at once, else the task looks once a second. A watch that the
+    program has dropped is forgotten.
+
+    Belongs to the event loop of its first use.
+    """
+
+    def __init__(self, jobs: JobStore) -> None:
+        self._jobs = jobs
+        self._open: weakref.WeakSet[Watch] = weakref.WeakSet()
+        self._news = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._outage = Outage()
+
+    def start(self, watch: Watch) -> Watch:
+        """Begin to look for a watch."""
+        self._open.add(watch)
+        self._news.set()
+        if self._task is None:
+            # A context copied from the first caller would be that caller's.
+            loop = asyncio.get_running_loop()
+            self._task = loop.create_task(self._run(), context=contextvars.Context())
+        return watch
+
+    def end(self, error: StorageError) -> None:
+        """End all watches with this error."""
+        for watch in list(self._open):
+            watch.fail(error)
+        self._open.clear()
+        self._news.set()
+
+    async def _run(self) -> None:
+        try:
+            while self._open:
+                self._news.clear()
+                await self._look([watch for watch in self._open if not watch.is_over])
+                for watch in [watch for watch in self._open if watch.is_over]:
+                    self._open.discard(watch)
+                    del watch
+                if self._open:
+                    await self._pause()
+        finally:
+            self._task = None
+            self.end(Unavailable("the event loop ended while jobs were watched"))
+
+    async def _look(self, watches: Sequence[Watch]) -> None:
+        try:
+            queues = {watch.queue for watch in watches if watch.queue is not None}
+            lines = {queue: await self._lines(queue) for queue in queues}
+            wanted = {watch: [*watch.wanted(lines)] for watch in watches}
+            ids = dict.fromkeys(job_id for found in wanted.values() for job_id in found)
+            states, unknown = await self._states([*ids])
+        except StorageClosed as error:
+            self._fail(watches, error)
+        except Unavailable as error:
+            if self._outage.is_new():
+                logger.warning("watched jobs are looked at until the store answers: %s", error)
+        except Exception as error:
+            self._fail(watches, error)
+        else:
+            if self._outage.is_over():
+                logger.info("watched jobs are seen again")
+            for watch, found in wanted.items():
+                watch.saw(states, [job_id for job_id in found if job_id not in unknown])
+
+    def _fail(self, watches: Iterable[Watch], error: Exception) -> None:
+        for watch in watches:
+            watch.fail(error)
+
+    async def _lines(self, queue: str) -> Sequence[JobSummary]:
+        newest = await self._jobs.list(JobFilter(queues=(queue,)), limit=NEWEST)
+        running = JobFilter(queues=(queue,), statuses=(JobStatus.IN_PROGRESS,))
+        return (*newest.jobs, *(await self._jobs.list(running, limit=NEWEST)).jobs)
+
+    async def _states(
+        self, ids: Sequence[JobId]
+    ) -> tuple[Mapping[JobId, JobState], Collection[str]]:
+        """Return the states, and the jobs of which nothing is known."""
+        if not ids:
+            return {}, ()
+        try:
+            return await self._jobs.states(ids), ()
+        except PartlyUnavailable as error:
+            return error.found, error.unknown
+
+    async def _pause(self) -> None:
+        """Wait for a change, for a new watch, or until it is time to look."""
+        queues = frozenset(watch.listens_to for watch in self._open if watch.listens_to)
+        longest = timedelta(seconds=LOOK_EVERY_S)
+        news = asyncio.ensure_future(self._news.wait())
+        change = asyncio.ensure_future(self._jobs.wait_for_changes(queues, longest, self))
+        waits: set[asyncio.Future[object]] = {news, change}  # type: ignore[arg-type]
+        try:
+            await asyncio.wait(waits, timeout=LOOK_EVERY_S, return_when=asyncio.FIRST_COMPLETED)
+            if change.done() and change.exception() is not None:
+                await asyncio.wait({news}, timeout=LOOK_EVERY_S)
+        finally:
+            for wait in waits:
+                wait.cancel()
+            await asyncio.wait(waits)
+        await until_set(asyncio.Event(), APART_S)

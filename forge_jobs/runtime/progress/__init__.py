@@ -1,0 +1,1 @@
+"""Progress and log lines of runs, on the way to the store."""

@@ -1,0 +1,1 @@
+"""Progress and log lines of jobs, on Redis."""

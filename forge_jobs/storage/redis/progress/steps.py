@@ -1,0 +1,22 @@
+"""Checkpoints of jobs. Steps in transactions of a handler need a store in that database."""
+
+from forge_jobs.model.ids import JobId
+from forge_jobs.model.jobs import Claim
+from forge_jobs.storage.redis.base.database import Database
+from forge_jobs.storage.redis.locators.locators import locate
+
+
+async def save_checkpoint(db: Database, claim: Claim, text: str) -> bool | None:
+    """See ``JobStore.save_checkpoint``."""
+    base = db.keys.queue(claim.queue)
+    request = (claim.job_id, claim.token, claim.host_id, text)
+    return await db.run_one("save_checkpoint", base, request, bool)
+
+
+async def checkpoint(db: Database, job_id: JobId) -> str | None:
+    """See ``JobStore.checkpoint``."""
+    queue = (await locate(db, [job_id])).get(job_id)
+    if queue is None:
+        return None
+    found = await db.run_one("checkpoint", db.keys.queue(queue), job_id, str)
+    return found or None
