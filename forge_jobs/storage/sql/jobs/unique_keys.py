@@ -1,0 +1,382 @@
+"""Unique keys: who holds them, and what requests change of jobs that wait.
+
+The jobs that a call may change are locked before the call decides, in id order together with the
+parents that the call names. The index of active jobs decides between calls that store.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from msgspec import structs
+from sqlalchemy import Row, bindparam, or_, select, text, update
+
+from forge_jobs.clock import duration_us
+from forge_jobs.model.ids import JobId
+from forge_jobs.model.jobs import After, JobStatus, NewJob, Unique
+from forge_jobs.model.unique.keys import (
+    FOLLOWING,
+    REPLACED,
+    REPLACEMENT_KEPT,
+    REPLACING,
+    is_following,
+    key_of,
+    length,
+    place_after,
+    places_of,
+)
+from forge_jobs.storage.sql.base.job_rows import due_at, encode_tags, micros
+from forge_jobs.storage.sql.base.lists import one_of, portions
+from forge_jobs.storage.sql.base.tables import ACTIVE, jobs
+from forge_jobs.storage.sql.base.transaction import Overtaken, Tx
+from forge_jobs.storage.sql.base.unique_tables import replacements, unique_windows
+
+Key = tuple[str, str]
+"""A queue and a key."""
+
+_ACTIVE = frozenset({"blocked", "pending", "in_progress", "failed"})
+_BLOCKED, _IN_PROGRESS = JobStatus.BLOCKED.value, JobStatus.IN_PROGRESS.value
+
+# Queue by queue: SQLite looks up a list of pairs by scanning. Without IS NOT NULL, which SQLite
+# would take for a range to scan: the list of keys implies that condition.
+_HOLDERS = select(jobs.c.unique_key, jobs.c.id, jobs.c.status).where(
+    jobs.c.queue == bindparam("queue"),
+    one_of(jobs.c.unique_key, "keys"),
+    text(ACTIVE),
+)
+_LOCK = (
+    select(
+        jobs.c.id,
+        jobs.c.status,
+        jobs.c.run_at,
+        jobs.c.enqueued_at,
+        jobs.c.fingerprint,
+    )
+    .where(one_of(jobs.c.id, "ids"))
+    .order_by(jobs.c.id)
+    .with_for_update(key_share=True)
+)
+_REPLACE = (
+    update(jobs)
+    .where(jobs.c.id == bindparam("job"))
+    .values(
+        hold=None,
+        **{
+            name: bindparam(f"new_{name}")
+            for name in (
+                "kind",
+                "payload",
+                "priority",
+                "run_at",
+                "requested_run_at",
+                "expires_at",
+                "timeout_us",
+                "max_attempts",
+                "tags",
+                "metadata",
+                "trace",
+                "keep_result",
+                "result_ttl_us",
+                "fingerprint",
+            )
+        },
+    )
+)
+_WINDOWS = select(unique_windows.c.unique_key, unique_windows.c.job_id).where(
+    unique_windows.c.queue == bindparam("queue"),
+    one_of(unique_windows.c.unique_key, "keys"),
+    unique_windows.c.ends_at > bindparam("now"),
+    # The clock was set back behind a window that opens in the future.
+    unique_windows.c.opened_at <= bindparam("now"),
+)
+_CLOSE_WINDOW = unique_windows.delete().where(
+    unique_windows.c.queue == bindparam("of"),
+    unique_windows.c.unique_key == bindparam("with_key"),
+    or_(
+        unique_windows.c.ends_at <= bindparam("now"), unique_windows.c.opened_at > bindparam("now")
+    ),
+)
+_REPLACEMENTS = select(replacements.c.request_id, replacements.c.job_id).where(
+    one_of(replacements.c.request_id, "ids"), replacements.c.ends_at > bindparam("now")
+)
+
+
+@dataclass
+class Holder:
+    """An active job with a key: stored, or accepted earlier in the same call."""
+
+    id: JobId
+    place: str
+    status: str
+    run_at: int = 0
+    enqueued_at: int = 0
+    fingerprint: str = ""
+
+    @property
+    def is_follow_up(self) -> bool:
+        return self.status == _BLOCKED and is_following(self.place)
+
+
+class Keys:
+    """The keys of one call.
+
+    :raises Overtaken: a job that holds one of the keys has ended meanwhile
+    """
+
+    def __init__(self, tx: Tx, requests: Sequence[NewJob]) -> None:
+        self._tx = tx
+        self._changes: dict[JobId, dict[str, Any]] = {}
+        self._windows: dict[Key, JobId] = {}
+        self._opened: dict[Key, NewJob] = {}
+        self._merged: dict[JobId, JobId] = {}
+        self._noted: list[dict[str, Any]] = []
+        self._stored_anew: list[Key] = []
+        keyed = [(one, one.unique) for one in requests if one.unique is not None]
+        self._held: dict[Key, list[Holder]] = {}
+        if not keyed:
+            return
+        found = key_holders(tx, ((one.queue, unique.key) for one, unique in keyed))
+        self._held = {
+            key: [Holder(JobId(row.id), row.unique_key, row.status) for row in rows]
+            for key, rows in found.items()
+        }
+        replacing = [(one, unique) for one, unique in keyed if unique.mode in REPLACING]
+        if replacing:
+            self._merged = _replacements(tx, [one.id for one, _ in replacing])
+            self._lock(replacing, requests)
+        cooling = {(one.queue, unique.key) for one, unique in keyed if unique.mode == "cooldown"}
+        if cooling:
+            self._windows = _windows(tx, cooling)
+
+    def _lock(self, keyed: Sequence[tuple[NewJob, Unique]], requests: Sequence[NewJob]) -> None:
+        """Lock the jobs that may be changed or followed, and the parents that the call names.
+
+        A running job is locked for the first follow-up alone, so that the end of the job seldom
+        meets a lock.
+        """
+        holders: dict[JobId, Holder] = {}
+        for one, unique in keyed:
+            held = sorted(self._held_by(one), key=lambda each: not each.is_follow_up)[:1]
+            for target in held:
+                if target.status != _IN_PROGRESS or unique.mode in FOLLOWING:
+                    holders[target.id] = target
+        if not holders:
+            return
+        parents = {after.job_id for request in requests for after in request.after}
+        for portion in portions(sorted({*holders, *parents})):
+            for row in self._tx.execute(_LOCK, {"ids": portion}):
+                holder = holders.pop(row.id, None)
+                if holder is None:
+                    continue
+                if row.status not in _ACTIVE or (holder.is_follow_up and row.status != _BLOCKED):
+                    # The follow-up of the job may not have been seen.
+                    raise Overtaken
+                holder.status, holder.run_at = row.status, row.run_at
+                holder.enqueued_at, holder.fingerprint = row.enqueued_at, row.fingerprint
+        if holders:
+            raise Overtaken
+
+    def merged_into(self, request: NewJob) -> JobId | None:
+        """Return the job that has taken the content of the request before."""
+        return self._merged.get(request.id)
+
+    def is_follow_up(self, job_id: JobId) -> bool:
+        """Return whether the job waits for the holder of its key, as far as the call has seen."""
+        return any(
+            one.id == job_id and one.is_follow_up for held in self._held.values() for one in held
+        )
+
+    def holder(self, request: NewJob) -> Holder | None:
+        """Return the job that holds the key: of two the one that may run."""
+        held = self._held_by(request)
+        return min(held, key=lambda one: one.is_follow_up) if held else None
+
+    def waiting(self, request: NewJob) -> Holder | None:
+        """Return the job whose content a request of this key replaces."""
+        for one in sorted(self._held_by(request), key=lambda one: not one.is_follow_up):
+            return one if one.status != _IN_PROGRESS else None
+        return None
+
+    def cooling_down(self, request: NewJob) -> JobId | None:
+        """Return the job that opened a window which still lasts."""
+        return self._windows.get(_key_of(request))
+
+    def _held_by(self, request: NewJob) -> list[Holder]:
+        return self._held.get(_key_of(request), [])
+
+    def accept(self, request: NewJob) -> None:
+        """Note that the request becomes a job with the key."""
+        if request.unique is None:
+            return
+        key, now = _key_of(request), self._tx.now
+        status = JobStatus.BLOCKED if request.after else JobStatus.PENDING
+        self._held.setdefault(key, []).append(
+            Holder(
+                request.id,
+                request.unique.key,
+                status.value,
+                due_at(request, now),
+                now,
+                request.fingerprint,
+            )
+        )
+        if request.unique.mode == "cooldown":
+            self._windows[key] = request.id
+            self._opened[key] = request
+        if request.unique.mode in REPLACING:
+            self._stored_anew.append(key)
+
+    def replace(self, target: Holder, request: NewJob, accepted: dict[str, NewJob]) -> None:
+        """Give the content of the request to a job that waits.
+
+        :param accepted: jobs that the call will store
+        """
+        tx = self._tx
+        self._merged[request.id] = target.id
+        ends_at = tx.now + duration_us(REPLACEMENT_KEPT)
+        self._noted.append({"request_id": request.id, "job_id": target.id, "ends_at": ends_at})
+        due = _due(request, target, tx.now)
+        target.run_at, target.fingerprint = due, target.fingerprint or REPLACED
+        earlier = accepted.get(target.id)
+        if earlier is not None:
+            accepted[target.id] = _with_content(earlier, request)
+            return
+        asked = request.run_at is not None or request.delay is not None
+        self._changes[target.id] = {
+            "job": target.id,
+            "new_kind": request.kind,
+            "new_payload": request.payload,
+            "new_priority": request.priority,
+            "new_run_at": due,
+            "new_requested_run_at": due if asked else None,
+            "new_expires_at": micros(request.expires_at),
+            "new_timeout_us": micros(request.timeout),
+            "new_max_attempts": request.max_attempts,
+            "new_tags": encode_tags(request.tags),
+            "new_metadata": request.metadata,
+            "new_trace": request.trace,
+            "new_keep_result": request.keep_result,
+            "new_result_ttl_us": micros(request.result_ttl),
+            "new_fingerprint": target.fingerprint,
+        }
+        if due <= tx.now and target.status != _BLOCKED:
+            tx.wake_queue(request.queue)
+
+    def has_changes(self) -> bool:
+        """Return whether a job that waits is to be changed."""
+        return bool(self._noted)
+
+    def write_before(self) -> None:
+        """Open windows and change jobs, before the new jobs are stored.
+
+        :raises Overtaken: another call has opened a window of one of the keys
+        """
+        tx = self._tx
+        for key in sorted(self._opened):
+            self._open(key, self._opened[key])
+        if self._changes:
+            tx.execute(_REPLACE, [self._changes[each] for each in sorted(self._changes)])
+        if self._noted:
+            noted = sorted(self._noted, key=lambda one: str(one["request_id"]))
+            tx.execute(tx.flavor.insert_ignore(replacements), noted)
+
+    def _open(self, key: Key, request: NewJob) -> None:
+        tx, unique = self._tx, request.unique
+        assert unique is not None
+        queue, name = key
+        tx.execute(_CLOSE_WINDOW, {"of": queue, "with_key": name, "now": tx.now})
+        window = {
+            "queue": queue,
+            "unique_key": name,
+            "job_id": request.id,
+            "opened_at": tx.now,
+            "ends_at": tx.now + duration_us(length(unique.window)),
+        }
+        if not tx.execute(tx.flavor.insert_ignore(unique_windows), window).rowcount:
+            raise Overtaken
+
+    def check_after(self, accepted: Mapping[str, NewJob]) -> None:
+        """Check, once the new jobs are stored, that no other job has become active since.
+
+        The index knows places. Between a first look and the insert a holder and its follow-up may
+        have come, and the holder may have ended.
+
+        :raises Overtaken: there is such a job
+        """
+        if not self._stored_anew or not self._tx.flavor.locks_rows:
+            return
+        known = {one.id for held in self._held.values() for one in held}
+        for rows in key_holders(self._tx, self._stored_anew).values():
+            if any(row.id not in known and row.id not in accepted for row in rows):
+                raise Overtaken
+
+
+def follow_up(request: NewJob, holder: Holder) -> NewJob:
+    """Return the request as a job that waits for the end of the holder."""
+    assert request.unique is not None
+    return structs.replace(
+        request,
+        unique=structs.replace(request.unique, key=place_after(holder.place)),
+        after=(After(holder.id, "continue"),),
+    )
+
+
+def _due(request: NewJob, target: Holder, now: int) -> int:
+    """Return when the changed job is due. A job that is due already keeps its place."""
+    assert request.unique is not None
+    due = due_at(request, now)
+    if request.unique.at_most is not None:
+        due = min(due, target.enqueued_at + duration_us(length(request.unique.at_most)))
+    if due > now:
+        return due
+    return min(target.run_at, now) if isinstance(target.run_at, int) else now
+
+
+def _with_content(earlier: NewJob, request: NewJob) -> NewJob:
+    return structs.replace(
+        request,
+        id=earlier.id,
+        unique=earlier.unique,
+        after=earlier.after,
+        schedule=earlier.schedule,
+        fingerprint=earlier.fingerprint or REPLACED,
+    )
+
+
+def _key_of(request: NewJob) -> Key:
+    assert request.unique is not None
+    return request.queue, key_of(request.unique.key)
+
+
+def key_holders(tx: Tx, pairs: Iterable[Key]) -> dict[Key, list[Row[Any]]]:
+    """Return the active jobs of these (queue, key) pairs, without pairs that no job holds."""
+    by_queue: defaultdict[str, set[str]] = defaultdict(set)
+    for queue, key in pairs:
+        by_queue[queue].update(places_of(key_of(key)))
+    found: dict[Key, list[Row[Any]]] = {}
+    for queue, places in sorted(by_queue.items()):
+        for portion in portions(sorted(places)):
+            for row in tx.execute(_HOLDERS, {"queue": queue, "keys": portion}):
+                found.setdefault((queue, key_of(row.unique_key)), []).append(row)
+    return found
+
+
+def _windows(tx: Tx, keys: Iterable[Key]) -> dict[Key, JobId]:
+    by_queue: defaultdict[str, list[str]] = defaultdict(list)
+    for queue, key in sorted(keys):
+        by_queue[queue].append(key)
+    return {
+        (queue, row.unique_key): JobId(row.job_id)
+        for queue, names in by_queue.items()
+        for portion in portions(names)
+        for row in tx.execute(_WINDOWS, {"queue": queue, "keys": portion, "now": tx.now})
+    }
+
+
+def _replacements(tx: Tx, ids: Sequence[JobId]) -> dict[JobId, JobId]:
+    return {
+        JobId(row.request_id): JobId(row.job_id)
+        for portion in portions(ids)
+        for row in tx.execute(_REPLACEMENTS, {"ids": portion, "now": tx.now})
+    }

@@ -1,0 +1,3 @@
+DROP TABLE forge_replacements;
+
+DROP TABLE forge_unique_windows;

@@ -1,0 +1,104 @@
+"""Keys in all modes, through the life of a holder and the follow-up."""
+
+from datetime import timedelta
+from typing import Any
+
+from hypothesis import strategies as st
+from hypothesis.stateful import rule
+
+from forge_jobs.model.jobs import NewJob, Unique
+from tests.conformance.model.endings import ENDINGS
+from tests.conformance.model.program import COMMON, RARE, SECOND, queue
+from tests.conformance.model.rules.lives import Lives
+from tests.conformance.model.rules.workers import ending
+
+MODES = ("keep", "replace", "error", "cooldown", "debounce", "keep-last")
+mode = st.sampled_from(MODES)
+key = st.sampled_from(["a", "b"])
+window = st.sampled_from([2 * SECOND, 7 * SECOND])
+content = st.fixed_dictionaries(
+    {
+        "kind": st.sampled_from([COMMON, RARE]),
+        "payload": st.sampled_from(["{}", '{"n": 1}', '{"n": 2}', '{"n":3}']),
+        "priority": st.integers(-1, 1),
+        "delay": st.sampled_from([None, None, 3 * SECOND]),
+        "tags": st.sampled_from([(), ("a",)]),
+        "max_attempts": st.sampled_from([5, None]),
+        "timeout": st.sampled_from([None, SECOND]),
+        "result_ttl": st.sampled_from([None, 10 * SECOND]),
+        "metadata": st.sampled_from(["{}", '{"m": "1"}']),
+        "trace": st.sampled_from(["", '{"t": "1"}']),
+        "fingerprint": st.sampled_from(["", "f"]),
+    }
+)
+
+
+class UniqueKeys(Lives):
+    def keyed(
+        self, name: str, key: str, mode: Any, window: timedelta = SECOND, **fields: Any
+    ) -> NewJob:
+        """Return a request with a key, as a client makes it."""
+        unique = Unique(key, mode)
+        if mode in ("cooldown", "debounce"):
+            at_most = window * 2 if mode == "debounce" and window > 5 * SECOND else None
+            unique = Unique(key, mode, window, at_most)
+        if mode == "debounce":
+            fields["delay"] = window
+        return self.new_request(name, unique=unique, **fields)
+
+    @rule(name=queue, key=key, modes=st.lists(mode, min_size=1, max_size=3), w=window, one=content)
+    def enqueue_keyed(
+        self, name: str, key: str, modes: list[str], w: timedelta, one: dict[str, Any]
+    ) -> None:
+        """Enqueue, in one call, requests with one key in several modes."""
+        self.put_in([self.keyed(name, key, each, w, **one) for each in modes])
+
+    @rule(name=queue, how=ending, first=mode, then=mode, again=mode, w=window, one=content)
+    def life_of_a_key(
+        self,
+        name: str,
+        how: str,
+        first: str,
+        then: str,
+        again: str,
+        w: timedelta,
+        one: dict[str, Any],
+    ) -> None:
+        """Meet a waiting holder, a running one, and the time after the end."""
+        self.open(self._known(name))
+        held = self.keyed(name, "life", first, w)
+        self.put_in([held])
+        self.put_in([self.keyed(name, "life", then, w, **one)])
+        self.clock.advance(w)
+        lease = self.new_pod()
+        claims = self.take(name, lease, 100, 100)
+        late = self.keyed(name, "life", again, w, payload='{"late": 1}')
+        self.put_in([self.keyed(name, "life", then, w, **one), late])
+        self.end(claims, ENDINGS[how])
+        self.put_in([held])
+        self.put_in([late])
+        self.read_news()
+        self.put_in([self.keyed(name, "life", again, w, payload='{"late": 2}')])
+        self.clock.advance(w)
+        self.put_in([self.keyed(name, "life", first, w)])
+
+    @rule(name=queue, verb=st.sampled_from(["cancel", "delete", "requeue", "run_now"]), again=mode)
+    def operators_and_a_follow_up(self, name: str, verb: str, again: str) -> None:
+        """A person acts on a holder, then on the follow-up, then on both."""
+        self.open(self._known(name))
+        self.put_in([self.keyed(name, "op", "keep-last")])
+        claims = self.take(name, self.new_pod(), 100, 100)
+        self.put_in([self.keyed(name, "op", "keep-last", payload='{"f": 1}')])
+        for number in (0, -1):
+            held = self.world.holders(name, "op")
+            if held:
+                self.operate(verb, held[number].id)
+        self.end(claims, ENDINGS["dead"])
+        self.read_news()
+        both = [job.id for job in self.world.of_queue(name) if job.key == "op"]
+        self.operate(verb, *both[-4:])
+        self.put_in([self.keyed(name, "op", again)])
+
+    def _known(self, name: str) -> str:
+        self.stock(name)
+        return name
