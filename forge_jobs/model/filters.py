@@ -6,13 +6,14 @@ All records are frozen, as those of :mod:`forge_jobs.model.jobs`.
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from enum import StrEnum
+from typing import NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
 from forge_jobs.errors import InvalidInput, a_type
 from forge_jobs.model.ids import HostId, JobId
-from forge_jobs.model.jobs import Cause, Hold, JobStatus
+from forge_jobs.model.jobs import TERMINAL, Cause, Hold, JobStatus
 
 
 class JobFilter(Struct, frozen=True, kw_only=True):
@@ -150,6 +151,55 @@ class Refusal(StrEnum):
     """A part of the store that knows of what the job comes after does not answer: ask again."""
     REFERENCED = "referenced"
     """Deleting: a foreign key or a trigger of the user refuses. The log names the constraint."""
+
+
+_FINISHED: Mapping[str, Refusal] = dict.fromkeys(TERMINAL, Refusal.FINISHED)
+_RUNNING: Mapping[str, Refusal] = {JobStatus.IN_PROGRESS: Refusal.RUNNING}
+
+
+class Refused(NamedTuple):
+    """The statuses in which an operator's verb leaves a job as it is.
+
+    :ivar unless: a job with this hold is not refused, whatever the status
+    """
+
+    by_status: Mapping[str, Refusal]
+    unless: Hold | None = None
+
+    def refusal(self, status: str, hold: str | None) -> Refusal | None:
+        """Return why a job is refused. Statuses of later releases are not refused."""
+        if hold is not None and hold == self.unless:
+            return None
+        return self.by_status.get(status)
+
+
+REFUSED: Mapping[str, Refused] = {
+    "cancel": Refused(_FINISHED),
+    "delete": Refused(_RUNNING),
+    "requeue": Refused(
+        {
+            JobStatus.BLOCKED: Refusal.WAITING,
+            JobStatus.PENDING: Refusal.WAITING,
+            **_RUNNING,
+            JobStatus.DONE: Refusal.FINISHED,
+        },
+        unless=Hold.UNREADABLE,
+    ),
+    "release_held": Refused(
+        {
+            JobStatus.PENDING: Refusal.WAITING,
+            JobStatus.FAILED: Refusal.WAITING,
+            **_RUNNING,
+            **_FINISHED,
+        }
+    ),
+    "run_now": Refused({JobStatus.BLOCKED: Refusal.WAITING, **_RUNNING, **_FINISHED}),
+}
+"""The refusals for the status of a job alone, per verb of an operator, in all stores.
+
+What else a verb refuses (a taken key, a parent that failed, a job that no parent holds) is found by
+the store's step.
+"""
 
 
 class BulkOutcome(Struct, frozen=True):

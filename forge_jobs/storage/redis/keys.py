@@ -15,6 +15,9 @@ Under the base of a queue
                                 result, recorded start or wish to cancel, or has waited again after
                                 a claim. Of others claims and ends do not read these fields
 ``err:<id>``          list      its error records, oldest first
+``prog:<id>``         hash      its last progress, and how far the log of each attempt goes
+``log:<id>:<number>`` list      lines of the log of an attempt, oldest first
+``ckpt:<id>``         string    its checkpoint
 ``lines``             zset      the lines that hold ready jobs, by priority and by a time before
                                 which no job of the line is due (``bounds.lua``)
 ``ready:<line>``      zset      ready jobs of one line, by due time. A line is one priority and

@@ -91,7 +91,7 @@ def demand(limit: int) -> Demand:
     return Demand(worker_ids=workers, limit=limit, kinds=frozenset({KIND}))
 
 
-@pytest.mark.parametrize("size", [1, 10, 100, 400])
+@pytest.mark.parametrize("size", [1, 10, 100, 200])
 async def test_a_batch_is_one_round_trip_and_few_commands_per_job(
     storage: Storage, lease: PodLease, meter: Meter, size: int
 ) -> None:

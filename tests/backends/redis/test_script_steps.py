@@ -107,7 +107,7 @@ async def test_many_claims_and_their_ends(
     storage: Storage, client: Redis, clock: ManualClock, lease: PodLease
 ) -> None:
     await stored(storage, clock)
-    async with each_step_short(client):
+    async with each_step_short(client, 900):
         some = await claim_for(storage, QUEUE, [], 1_000, frozenset({KIND}), lease)
     assert len(some) == 1_000
     assert [each.claim.job_id for each in some] == sorted(each.claim.job_id for each in some)
@@ -201,7 +201,7 @@ async def test_what_a_client_enqueues_in_one_call(
             for _ in range(JOBS)
         ]
         # One command for each job, and few of many arguments.
-        async with each_step_short(client, 700):
+        async with each_step_short(client, 300):
             assert len(await jobs.enqueue_many(many)) == JOBS
 
 

@@ -15,6 +15,7 @@ from forge_jobs.model.queues import Wake
 from forge_jobs.storage.elsewhere import KnownElsewhere
 from forge_jobs.storage.protocols.bundle import StoreHealth
 from forge_jobs.storage.redis.base.answers import Decoder
+from forge_jobs.storage.redis.base.hints import Hints
 from forge_jobs.storage.redis.base.listening import Ear
 from forge_jobs.storage.redis.base.parts import Answers, Silence, unavailable_in
 from forge_jobs.storage.redis.base.places import KnownOfStore
@@ -89,6 +90,7 @@ class Database:
         self._calls: set[asyncio.Task[None]] = set()
         self._late: set[asyncio.Task[None]] = set()
         self._closed = False
+        self.hints = Hints(url, self.commands)
         self._to_end: list[Callable[[], Awaitable[None]]] = []
         self._replicas = Replicas(url)
         self.spoilt = SpoiltKeys(url.keys.fleet, self._look_at_keys, self.elapsed)
@@ -178,11 +180,9 @@ class Database:
         self.silence.note(found, mute)
         return Answers(found, silent)
 
-    async def run_one(
-        self, name: str, base: str, request: object, answer: type[T], *, also: Collection[str] = ()
-    ) -> T:
+    async def run_one(self, name: str, base: str, request: object, answer: type[T]) -> T:
         """:meth:`run` for one base."""
-        return (await self.run(name, {base: request}, answer, also=also))[base]
+        return (await self.run(name, {base: request}, answer))[base]
 
     async def run_alone(self, name: str, keys: Sequence[str], *arguments: str | int) -> Any:
         """Run a script that stands alone; its reply.
@@ -244,6 +244,13 @@ class Database:
         bases = {self.keys.queue(queue): queue for queue in queues}
         told = await self.run_some("note_waits", dict.fromkeys(bases, True), str)
         return {queue: told.found.get(base, "missing") for base, queue in bases.items()}
+
+    async def hear(
+        self, queues: frozenset[str], at_most: timedelta, waiter: object | None = None
+    ) -> Wake:
+        """Wait for wake-ups of names that are no queues, so that the store knows no waiter."""
+        await self._ear.listen(queues)
+        return await self._ear.wait(queues, at_most.total_seconds(), waiter)
 
     def wake(self, wake: Wake) -> None:
         """See ``JobStore.wake``."""

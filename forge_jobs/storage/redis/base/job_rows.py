@@ -66,7 +66,7 @@ class Templates:
 
     def __init__(self) -> None:
         self._numbers: dict[tuple[object, ...], int] = {}
-        self.fields: list[tuple[object, ...]] = []
+        self.fields: list[list[object]] = []
         """As ``planning.lua`` takes them. Not set is False."""
 
     def number_of(self, request: NewJob) -> int:
@@ -143,9 +143,9 @@ def doc_of(request: NewJob) -> str:
     return _encode(doc).decode()
 
 
-def _template_fields(request: NewJob) -> tuple[object, ...]:
+def _template_fields(request: NewJob) -> list[object]:
     ttl = request.result_ttl
-    return (
+    fields: list[object] = [
         request.kind,
         doc_of(request),
         request.priority,
@@ -156,7 +156,10 @@ def _template_fields(request: NewJob) -> tuple[object, ...]:
         "\n".join(request.tags) or False,
         request.schedule or False,
         False if ttl is None else duration_us(ttl),
-    )
+    ]
+    while fields[-1] is False:
+        fields.pop()
+    return fields
 
 
 def claimed_job(queue: str, host_id: HostId, stored: StoredClaim) -> ClaimedJob:

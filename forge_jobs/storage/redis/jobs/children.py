@@ -12,17 +12,19 @@ from typing import Literal
 
 import msgspec
 
-from forge_jobs.errors import NotFound
+from forge_jobs.errors import NotFound, PartlyUnavailable
 from forge_jobs.model.edges import EdgeState
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import JobStatus, NewJob
 from forge_jobs.model.transitions import Delivery, Handover
 from forge_jobs.storage.redis.base.database import Database
 from forge_jobs.storage.redis.base.queues import in_all_queues
+from forge_jobs.storage.redis.jobs.filters import portions
 from forge_jobs.storage.redis.keys import queue_of, queue_tag
-from forge_jobs.storage.redis.locators.locators import locate
+from forge_jobs.storage.redis.locators.locators import by_base, locate, locate_some
 
 _WAITS = "wait"
+_EDGES_AT_ONCE = 100
 
 
 class _News(msgspec.Struct, frozen=True, array_like=True):
@@ -49,6 +51,25 @@ async def handovers(db: Database, limit: int) -> list[Handover]:
         key=lambda each: (each[1].at, each[0], int(each[1].seq), each[1].child),
     )
     return [_handover(queue, news) for queue, news in found[:limit]]
+
+
+async def parents_of(db: Database, children: Sequence[JobId]) -> dict[JobId, tuple[JobId, ...]]:
+    """See ``JobStore.parents``."""
+    found: dict[JobId, tuple[JobId, ...]] = {}
+    unknown: set[JobId] = set()
+    for portion in portions(children, _EDGES_AT_ONCE):
+        queues, unlocated = await locate_some(db, portion)
+        located = by_base(db, queues)
+        answers, silent = await db.run_some("parents_of", located, list[list[JobId]])
+        unknown |= unlocated.union(*(located[base] for base in silent))
+        for base, listed in answers.items():
+            for child, parents in zip(located[base], listed, strict=True):
+                if parents:
+                    found[child] = tuple(sorted(parents))
+    if unknown:
+        text = f"the parents of {len(unknown)} jobs are not known: their server does not answer"
+        raise PartlyUnavailable(text, found, unknown)
+    return found
 
 
 async def deliver(db: Database, deliveries: Sequence[Delivery]) -> int:

@@ -28,7 +28,7 @@ from forge_jobs.storage.redis.base.queues import in_all_queues, unknown_kinds
 from forge_jobs.storage.redis.jobs.filters import portions
 from forge_jobs.storage.salvage import UNREADABLE, log_set_aside
 
-CLAIMS_AT_ONCE = 500
+CLAIMS_AT_ONCE = 200
 """How many claims one step makes or ends: at 10 to 20 us each, all other calls wait as long."""
 
 _PUT_BACK_AT_ONCE = 200

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
-from forge_jobs.errors import Conflict, NotFound, Unavailable
+from forge_jobs.errors import Conflict, InvalidInput, NotFound, Unavailable
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import EnqueueOutcome, NewJob
 from forge_jobs.storage.redis.base.database import BASES_AT_ONCE, Database
@@ -79,6 +79,7 @@ async def enqueue(
     :param late: gets the jobs that are stored without a locator, and their queues
     :param around: makes its request of a base and the request for ``enqueue``
     """
+    _check_modes(requests)
     if len(requests) == 1 and script == "enqueue" and not db.is_cluster and is_plain(requests[0]):
         [request] = requests
         if await _store_one(db, request):
@@ -93,6 +94,16 @@ async def enqueue(
             # Two that go in step would bar each other on and on.
             await until_set(asyncio.Event(), random.uniform(0, _PAUSE_S) * tried)
     raise Unavailable("other calls keep storing the same jobs")
+
+
+def _check_modes(requests: Sequence[NewJob]) -> None:
+    for one in requests:
+        if one.unique is not None and one.unique.mode not in ("keep", "error"):
+            raise InvalidInput(
+                "unique",
+                f"has mode {one.unique.mode!r}, which jobs on Redis do not have yet",
+                "give mode 'keep' or 'error'",
+            )
 
 
 async def _store_one(db: Database, job: NewJob) -> bool:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from forge_jobs.model.filters import BulkOutcome, JobFilter, Refusal
+from forge_jobs.model.filters import REFUSED, BulkOutcome, JobFilter, Refusal
 from forge_jobs.model.ids import JobId
 from forge_jobs.storage.cursors import check_cursor, check_limit
 from forge_jobs.storage.redis.base.database import Database
@@ -50,7 +50,9 @@ async def operate(
     if verb == "requeue":
         outcomes = await requeue(db, parts, visit.ids)
     else:
-        answers = await run_in_steps(db, verb, visit.ids, lambda _, ids: (parts, ids), _Outcomes)
+        answers = await run_in_steps(
+            db, verb, visit.ids, lambda _, ids: (parts, ids, REFUSED[verb]), _Outcomes
+        )
         outcomes = [outcome for found in answers.values() for outcome in found]
     outcomes += ((job_id, Refusal.NOT_FOUND.value) for job_id in await _gone(db, visit))
     return _outcome(sorted(outcomes), visit.cursor, is_named=which.ids is not None)

@@ -12,7 +12,7 @@ import msgspec
 
 from forge_jobs.errors import Unavailable
 from forge_jobs.model.edges import EdgeState, edge_of_requeued
-from forge_jobs.model.filters import Refusal
+from forge_jobs.model.filters import REFUSED, Refusal
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import JobStatus
 from forge_jobs.storage.redis.base.database import Database
@@ -64,13 +64,19 @@ async def requeue(db: Database, parts: object, ids: _Ids) -> Outcomes:
     :param ids: by base of their queue
     """
     done: Outcomes = []
+    refused = REFUSED["requeue"]
     for _ in range(_TRIES):
-        links = await run_in_steps(db, "links", ids, lambda _, each: (parts, each), _LINKS)
+        links = await run_in_steps(db, "links", ids, lambda _, each: (parts, each, refused), _LINKS)
         plans: _AllPlans = await _Plans(db, links).make() if _any_edge(links) else {}
 
         def request(base: str, each: Sequence[JobId], plans: _AllPlans = plans) -> object:
             known = plans.get(base, {})
-            return parts, each, {job_id: known[job_id] for job_id in each if job_id in known}
+            return (
+                parts,
+                each,
+                refused,
+                {job_id: known[job_id] for job_id in each if job_id in known},
+            )
 
         answers = await run_in_steps(db, "requeue", ids, request, Outcomes)
         done += (pair for found in answers.values() for pair in found if pair[1] != _AGAIN)

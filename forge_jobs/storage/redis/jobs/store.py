@@ -1,6 +1,6 @@
 """The jobs of a Redis store: each method is one script per queue it concerns, or a few."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
 from forge_jobs.errors import InvalidInput
@@ -10,6 +10,7 @@ from forge_jobs.model.ids import HostId, JobId
 from forge_jobs.model.jobs import Claim, EnqueueOutcome, Job, NewJob
 from forge_jobs.model.metrics import LatencySample, MetricBucket
 from forge_jobs.model.processes import Beat, HeldClaim, PodLease
+from forge_jobs.model.progress import JobState, LogPage, ProgressNote
 from forge_jobs.model.queues import QueueCounts, Wake
 from forge_jobs.model.retention import KEPT, Cleaned, Kept
 from forge_jobs.model.sweeps import Swept
@@ -23,6 +24,7 @@ from forge_jobs.model.transitions import (
     StaleClaims,
 )
 from forge_jobs.storage.batches import check_batch
+from forge_jobs.storage.changes import Changes
 from forge_jobs.storage.redis.base.database import Database
 from forge_jobs.storage.redis.fleet import set_back
 from forge_jobs.storage.redis.jobs import (
@@ -37,6 +39,10 @@ from forge_jobs.storage.redis.jobs import (
 from forge_jobs.storage.redis.jobs.enqueue import enqueue
 from forge_jobs.storage.redis.jobs.sweep import Sweeper
 from forge_jobs.storage.redis.locators.late import LateLocators
+from forge_jobs.storage.redis.progress import read as progress_read
+from forge_jobs.storage.redis.progress import steps
+from forge_jobs.storage.redis.progress.notes import note_progress
+from forge_jobs.storage.wakeups import wakeups_of
 
 
 class RedisJobStore:
@@ -45,13 +51,16 @@ class RedisJobStore:
     def __init__(self, database: Database) -> None:
         self.store_id = database.store_id
         # At 10 to 20 us each, and all other calls of the server wait as long.
-        self.enqueue_at_once = 500
+        self.enqueue_at_once = 200
         self.exchange_at_once = claim.CLAIMS_AT_ONCE
         self._database = database
         self._late_locators = LateLocators(database)
         self._sweeper = Sweeper(database)
         self._cleaner = cleanup.Cleaner(database)
         self._beats = heartbeat.Beats(database)
+        self._changes = Changes(
+            lambda: wakeups_of(database.store_id), database.hear, database.hints.send
+        )
 
     # -- in ----------------------------------------------------------------------------------
 
@@ -138,6 +147,9 @@ class RedisJobStore:
     async def get(self, ids: Sequence[JobId]) -> dict[JobId, Job]:
         return await read.get(self._database, ids, self._late_locators.queues)
 
+    async def parents(self, ids: Sequence[JobId]) -> dict[JobId, tuple[JobId, ...]]:
+        return await children.parents_of(self._database, ids)
+
     async def counts(self, queues: Sequence[str] | None = None) -> dict[str, QueueCounts]:
         return await read.counts(self._database, queues)
 
@@ -148,6 +160,43 @@ class RedisJobStore:
 
     def wake(self, wake: Wake) -> None:
         self._database.wake(wake)
+
+    # -- progress ----------------------------------------------------------------------------
+
+    async def note_progress(self, notes: Sequence[ProgressNote]) -> list[bool | None]:
+        return await note_progress(self._database, notes)
+
+    async def states(self, ids: Sequence[JobId]) -> dict[JobId, JobState]:
+        return await progress_read.states(self._database, ids, self._late_locators.queues)
+
+    def announce_changes(self, queues: Iterable[str] | None) -> None:
+        self._changes.announce(queues)
+
+    async def wait_for_changes(
+        self, queues: frozenset[str], at_most: timedelta, waiter: object
+    ) -> frozenset[str]:
+        return await self._changes.wait(queues, at_most, waiter)
+
+    async def job_log(
+        self, job_id: JobId, *, attempt: int | None = None, after: int = 0, limit: int = 1000
+    ) -> LogPage:
+        late = self._late_locators.queues
+        return await progress_read.job_log(
+            self._database, job_id, late, attempt=attempt, after=after, limit=limit
+        )
+
+    async def save_checkpoint(self, claim: Claim, text: str) -> bool | None:
+        return await steps.save_checkpoint(self._database, claim, text)
+
+    async def checkpoint(self, job_id: JobId) -> str | None:
+        return await steps.checkpoint(self._database, job_id)
+
+    async def first_time(self, claim: Claim, step: str, *, connection: object) -> bool:
+        raise InvalidInput(
+            "connection",
+            "is of a database, and this store keeps its jobs in Redis",
+            "make the step safe to repeat, for example by a row with the job's id as unique key",
+        )
 
     # -- bookkeeping -------------------------------------------------------------------------
 

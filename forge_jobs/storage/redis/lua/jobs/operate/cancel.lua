@@ -2,9 +2,6 @@
 -- Cancels waiting jobs, and asks the owners of running ones.
 -- uses: jobs endings cancels filters events visits
 local function cancel(base, job)
-  if ENDED[job.status] then
-    return 'finished'
-  end
   if job.status == 'in_progress' then
     redis.call('HSET', base .. ':j:' .. job.id, 'cancel', '1', 'more', '1')
     append_event(base, now, 'cancel_requested', job.id, '', '')

@@ -2,9 +2,6 @@
 -- Removes jobs for good.
 -- uses: jobs endings lists removal filters visits
 local function delete(base, job)
-  if job.status == 'in_progress' then
-    return 'running'
-  end
   if WAITING[job.status] then
     stop_waiting(base, job)
     free_key(base, job)

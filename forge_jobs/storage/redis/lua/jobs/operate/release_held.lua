@@ -1,15 +1,7 @@
 -- allow-oom
 -- Lets blocked jobs run without the parents that hold them.
 -- uses: jobs edges filters events visits
-local REFUSED = {
-  pending = 'waiting', failed = 'waiting', in_progress = 'running', done = 'finished',
-  dead = 'finished', cancelled = 'finished',
-}
-
 local function release(base, job)
-  if REFUSED[job.status] then
-    return REFUSED[job.status]
-  end
   local waits, released = unsettled(base, job.id), 0
   for index = 1, #waits, 2 do
     if waits[index + 1] == 'held' then

@@ -2,13 +2,6 @@
 -- Makes pending and failed jobs due now.
 -- uses: jobs filters visits
 local function run_now(base, job)
-  if job.status == 'blocked' then
-    return 'waiting'
-  elseif job.status == 'in_progress' then
-    return 'running'
-  elseif ENDED[job.status] then
-    return 'finished'
-  end
   if job.run_at > now then
     if not job.hold then
       remove_ready(base, job)

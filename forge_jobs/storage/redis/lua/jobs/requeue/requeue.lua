@@ -1,5 +1,5 @@
 -- Gives failed, dead and cancelled jobs their whole budget again: due now, or blocked when they come
--- after jobs that have yet to end. request: the filter, the ids, and per job with edges its plan:
+-- after jobs that have yet to end. request: as visit takes it, and per job with edges its plan:
 -- { refusal or false, { { parent, edge, the edge from now on } .. } }. A job whose edges are not
 -- those of its plan is left as it is: 'again'.
 -- uses: jobs endings edges filters events visits requeueing news
@@ -75,6 +75,6 @@ local function requeue(base, job)
 end
 
 local function handle(base, request)
-  plans = request[3]
+  plans = request[4]
   return visit(base, request, requeue)
 end

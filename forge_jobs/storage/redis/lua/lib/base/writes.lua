@@ -2,8 +2,9 @@
 
 -- redis.call with any number of arguments after the key; `unpack` has a limit.
 local function call_many(command, key, arguments)
-  for first = 1, #arguments, 400 do
-    redis.call(command, key, unpack(arguments, first, math.min(first + 399, #arguments)))
+  local number = #arguments
+  for first = 1, number, 400 do
+    redis.call(command, key, unpack(arguments, first, number < first + 399 and number or first + 399))
   end
 end
 

@@ -5,7 +5,7 @@
 
 -- One step reads so many lines of many, and so many lines and jobs together. Where more than MOST_READ
 -- have jobs due within one STEP, these are claimed in the order of their lines.
-local MOST_READ, MOST_WORK, LAST = 150, 400, math.huge
+local MOST_READ, MOST_WORK, LAST = 150, 250, math.huge
 
 -- Reads the next lines of a level that may have the first job. The bound of those that are left.
 local function read_lines(base, level, heap, demand)

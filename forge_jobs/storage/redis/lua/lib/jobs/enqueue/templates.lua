@@ -11,7 +11,6 @@ end
 -- status and payload of each job, see insert. Times that a user gave are texts: beyond the year
 -- 2255 a number would not be exact.
 local function prepare(base, template)
-  local time = text(now)
   template.due = due_at(template)
   template.lists, template.crashes = shared_lists(base, template), 0
   template.line = line_of(template)
@@ -19,7 +18,8 @@ local function prepare(base, template)
   local due = template.run_at or template.delay and text(template.due)
   local fields = {
     'status', '', 'payload', '', 'cause', 'enqueued', 'kind', template.kind, 'priority',
-    template.priority, 'run_at', due or time, 'enqueued', time, 'token', time, 'doc', template.doc,
+    template.priority, 'run_at', due or now_text, 'enqueued', now_text, 'token', now_text, 'doc',
+    template.doc,
   }
   local function set(name, value)
     if value then

@@ -4,12 +4,22 @@ local LISTED = {
   blocked = true, pending = true, failed = true, done = true, dead = true, cancelled = true,
 }
 
+-- Progress and logs. Lists of lines are freed in a moment, however many lines they have.
+local function remove_logs(base, id)
+  local key = base .. ':prog:' .. id
+  for _, attempt in ipairs(read_record('HKEYS', key) or {}) do
+    redis.call('DEL', base .. ':log:' .. id .. ':' .. attempt)
+  end
+  redis.call('DEL', key)
+end
+
 -- Out of every list that can be told without its record, of a job whose key is no record.
 local function remove_remains(base, id)
   if redis.call('DEL', base .. ':j:' .. id) == 0 then
     return 'not_found'
   end
-  redis.call('DEL', base .. ':err:' .. id, base .. ':waits:' .. id)
+  remove_logs(base, id)
+  redis.call('DEL', base .. ':err:' .. id, base .. ':waits:' .. id, base .. ':ckpt:' .. id)
   for status in pairs(LISTED) do
     redis.call('ZREM', base .. ':s:' .. status, id)
     redis.call('ZREM', base .. ':ended:' .. status, id)
@@ -40,6 +50,8 @@ local function remove_job(base, job)
     -- Those that still wait: for a job that has not ended, or that ended before they were requeued.
     tell_children(base, id, ENDED[job.status] and job.status or 'cancelled')
   end
-  redis.call('DEL', base .. ':j:' .. id, base .. ':err:' .. id, base .. ':waits:' .. id)
+  remove_logs(base, id)
+  redis.call('DEL', base .. ':j:' .. id, base .. ':err:' .. id, base .. ':waits:' .. id,
+    base .. ':ckpt:' .. id)
   redis.call('ZADD', base .. ':gone', now, id)
 end

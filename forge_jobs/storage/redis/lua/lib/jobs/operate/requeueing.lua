@@ -1,17 +1,8 @@
--- Why a job is not requeued, whatever it waits for. Used with jobs.lua.
+-- Why a job is not requeued, whatever its status and whatever it waits for. Used with jobs.lua.
 
-local REFUSED = {
-  done = 'finished', in_progress = 'running', pending = 'waiting', blocked = 'waiting',
-}
-
+-- What the job was to do may no longer be stored.
 local function refusal(base, job)
-  if REFUSED[job.status] and job.hold ~= 'unreadable' then
-    return REFUSED[job.status]
-  end
-  -- What it was to do is no longer stored.
-  if redis.call('HSTRLEN', base .. ':j:' .. job.id, 'payload') == 0 then
-    return 'finished'
-  end
+  return redis.call('HSTRLEN', base .. ':j:' .. job.id, 'payload') == 0 and 'finished' or nil
 end
 
 local function is_key_taken(base, job)

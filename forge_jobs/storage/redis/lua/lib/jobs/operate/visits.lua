@@ -1,18 +1,28 @@
 -- What operators do: one verb for each of the named jobs that the filter means. Used with jobs.lua
 -- and filters.lua.
 
+-- Why the verb refuses the job for its status alone. row: of REFUSED in forge_jobs/model/filters.py.
+local function refused_by(row, job)
+  local by_status, unless = unpack(row)
+  if not (job.hold and job.hold == unless) then
+    return by_status[job.status]
+  end
+end
+
 -- Answers { id, what became of it } in turn: 'changed', 'requested' or a refusal. What the filter
--- does not mean is left out. request: the filter (false: any job), the ids. verb(base, job) changes
--- the job, or refuses before it has changed anything; of_none(base, id) does so where no job is.
+-- does not mean is left out. request: the filter (false: any job), the ids, what the verb refuses.
+-- verb(base, job) changes the job, or refuses before it has changed anything; of_none(base, id) does
+-- so where no job is.
 local function visit(base, request, verb, of_none)
-  local filter = request[1] and read_filter(request[1])
+  local filter, row = request[1] and read_filter(request[1]), request[3]
   local outcomes = {}
   for _, id in ipairs(request[2]) do
     local job = load(base, id)
     if not job then
       outcomes[#outcomes + 1] = { id, of_none and of_none(base, id) or 'not_found' }
     elseif not filter or matches(base, filter, id) then
-      outcomes[#outcomes + 1] = { id, verb(base, job) }
+      local refused = refused_by(row, job)
+      outcomes[#outcomes + 1] = refused and { id, refused } or { id, verb(base, job) }
     end
   end
   return outcomes
