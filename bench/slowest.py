@@ -36,7 +36,7 @@ from forge_jobs.testing.servers import RedisServer
 LONG = timedelta(days=1)
 BIG = "big"
 SCRIPTS = Path(__file__).parents[1] / "forge_jobs/storage/redis/lua"
-_AT_ONCE = 500
+_AT_ONCE = 200
 
 
 def _done() -> Transition:

@@ -11,16 +11,20 @@ from forge_jobs.clients.client import JobClient as JobClient
 from forge_jobs.config import RuntimeSettings as RuntimeSettings
 from forge_jobs.errors import ConfigError as ConfigError
 from forge_jobs.errors import Conflict as Conflict
+from forge_jobs.errors import DecryptionFailed as DecryptionFailed
 from forge_jobs.errors import ForgeJobsError as ForgeJobsError
 from forge_jobs.errors import InvalidInput as InvalidInput
 from forge_jobs.errors import JobCancelled as JobCancelled
 from forge_jobs.errors import JobDead as JobDead
 from forge_jobs.errors import JobNotSuccessful as JobNotSuccessful
+from forge_jobs.errors import KeyMissing as KeyMissing
+from forge_jobs.errors import LifespanFailed as LifespanFailed
 from forge_jobs.errors import Locked as Locked
 from forge_jobs.errors import NotFound as NotFound
 from forge_jobs.errors import RegistrationError as RegistrationError
 from forge_jobs.errors import ResultTimeout as ResultTimeout
 from forge_jobs.errors import SchemaMismatch as SchemaMismatch
+from forge_jobs.errors import SlowWatcher as SlowWatcher
 from forge_jobs.errors import StorageClosed as StorageClosed
 from forge_jobs.errors import StorageError as StorageError
 from forge_jobs.errors import StorageRefused as StorageRefused
@@ -29,6 +33,9 @@ from forge_jobs.errors import UndecodablePayload as UndecodablePayload
 from forge_jobs.errors import WrongEventLoop as WrongEventLoop
 from forge_jobs.handlers.context import JobContext as JobContext
 from forge_jobs.handlers.handler import Handler as Handler
+from forge_jobs.handlers.injection.markers import Depends as Depends
+from forge_jobs.handlers.injection.markers import Injected as Injected
+from forge_jobs.handlers.injection.markers import Shared as Shared
 from forge_jobs.handlers.outcomes import Dead as Dead
 from forge_jobs.handlers.outcomes import Failed as Failed
 from forge_jobs.handlers.outcomes import RateLimited as RateLimited
@@ -44,6 +51,10 @@ from forge_jobs.model.jobs import EnqueueOutcome as EnqueueOutcome
 from forge_jobs.model.jobs import Job as Job
 from forge_jobs.model.jobs import JobStatus as JobStatus
 from forge_jobs.model.jobs import Unique as Unique
+from forge_jobs.model.progress import JobState as JobState
+from forge_jobs.model.progress import LogLine as LogLine
+from forge_jobs.model.progress import LogPage as LogPage
+from forge_jobs.model.progress import Progress as Progress
 from forge_jobs.model.queues import CooldownPolicy as CooldownPolicy
 from forge_jobs.model.queues import QueueSettings as QueueSettings
 from forge_jobs.model.queues import RateLimit as RateLimit
@@ -52,6 +63,8 @@ from forge_jobs.model.retries import Delays as Delays
 from forge_jobs.model.retries import Exponential as Exponential
 from forge_jobs.model.retries import Fixed as Fixed
 from forge_jobs.model.retries import Linear as Linear
+from forge_jobs.privacy.encryption import Encryption as Encryption
+from forge_jobs.privacy.secrets import Secret as Secret
 from forge_jobs.storage.opening import open_storage as open_storage
 from forge_jobs.storage.protocols import Storage as Storage
 
@@ -84,7 +97,10 @@ __all__ = [
     "Conflict",
     "CooldownPolicy",
     "Dead",
+    "DecryptionFailed",
     "Delays",
+    "Depends",
+    "Encryption",
     "EnqueueOutcome",
     "EnqueueRequest",
     "Exponential",
@@ -93,6 +109,7 @@ __all__ = [
     "ForgeJobsError",
     "Handler",
     "HandlerRegistry",
+    "Injected",
     "InvalidInput",
     "Job",
     "JobCancelled",
@@ -101,10 +118,16 @@ __all__ = [
     "JobDead",
     "JobFilter",
     "JobNotSuccessful",
+    "JobState",
     "JobStatus",
+    "KeyMissing",
+    "LifespanFailed",
     "Linear",
     "Locked",
+    "LogLine",
+    "LogPage",
     "NotFound",
+    "Progress",
     "QueueHandle",
     "QueueRuntime",
     "QueueSettings",
@@ -115,6 +138,9 @@ __all__ = [
     "Retention",
     "RuntimeSettings",
     "SchemaMismatch",
+    "Secret",
+    "Shared",
+    "SlowWatcher",
     "Snoozed",
     "Storage",
     "StorageClosed",

@@ -14,24 +14,32 @@ from typing import Any, Literal, cast
 import msgspec
 from msgspec import Struct
 
-from forge_jobs.durations import DURATION_FIX, parse_duration
-from forge_jobs.errors import ConfigError, InvalidInput, a_type
-from forge_jobs.model.names import check_name, check_queue
-from forge_jobs.model.queues import MAX_WORKERS_LIMIT, RateLimit, check_concurrency
+from forge_jobs.errors import ConfigError, InvalidInput
+from forge_jobs.model.queues import RateLimit
 from forge_jobs.model.retention import EVENTS_KEPT, HISTORY_KEPT
+from forge_jobs.setting_values import (
+    as_bytes,
+    as_choice,
+    as_concurrency,
+    as_count,
+    as_duration,
+    as_flag,
+    as_number,
+    as_processes,
+    as_router,
+    as_text,
+    read_queues,
+    read_rate_limits,
+)
 
 BEATS_PER_LEASE = 3
 """A lease outlives this many beats, so that one lost to a hiccup of the store costs nothing."""
-
-MAX_PROCESSES = 1_000
 
 _LEAST_KEPT = timedelta(hours=1)
 _LONGEST_PATIENCE = timedelta(seconds=5)
 
 PREFIX = "FORGE_"
 SETTINGS_VARIABLE = "FORGE_SETTINGS"
-
-PREFIX_ROUTER = "prefix"  # stands for ``prefix_router()``
 
 
 def _seconds(value: float) -> timedelta:
@@ -159,6 +167,8 @@ class Deployment(Struct, frozen=True, kw_only=True):
         or ``module:attribute`` of a function. "" for none
     :param worker_prefix, worker_version, worker_id: parts of the pod's label
     :param processes: worker processes that the ``worker`` command keeps alive, 1 to 1,000
+    :param max_jobs_per_process: a worker process that has run so many jobs is replaced. None: never
+    :param max_memory_per_process: bytes. A worker process that takes more is replaced. None: never
     :param concurrency: handlers that one worker process runs at once over all its queues. None:
         as many as the process has slots
     :param event_loop: of the ``worker`` command. ``auto`` is uvloop where uvloop is installed
@@ -176,12 +186,19 @@ class Deployment(Struct, frozen=True, kw_only=True):
     worker_version: str = ""
     worker_id: str = ""
     processes: int = 1
+    max_jobs_per_process: int | None = None
+    max_memory_per_process: int | None = None
     concurrency: int | None = None
     event_loop: EventLoop = "auto"
     log: LogLevel = "INFO"
     log_format: LogFormat = "text"
     log_jobs: bool = True
     runtime: RuntimeSettings = RuntimeSettings()
+
+    @property
+    def recycles(self) -> bool:
+        """Return whether a worker process is replaced at a limit."""
+        return bool(self.max_jobs_per_process or self.max_memory_per_process)
 
     def __repr__(self) -> str:
         given = "..." if self.storage_url else "''"
@@ -267,132 +284,23 @@ def _read(label: str, name: str, value: object) -> Any:
         raise ConfigError(f"{label}: {error}") from None
 
 
-def _as_duration(value: object) -> timedelta:
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise ValueError(f"is {a_type(value)}; {DURATION_FIX}")
-    return parse_duration(value.strip() if isinstance(value, str) else f"{value}")
-
-
-def _as_count(value: object) -> int:
-    text = value.strip() if isinstance(value, str) else value
-    if isinstance(text, str) and text.isascii() and text.isdigit() and len(text) <= 9:
-        return int(text)
-    if isinstance(text, int) and not isinstance(text, bool) and text >= 0:
-        return text
-    raise ValueError(f"{str(value)[:40]!r} is not a whole number; give one like 3")
-
-
-def _as_processes(value: object) -> int:
-    count = _as_count(value)
-    if not 1 <= count <= MAX_PROCESSES:
-        raise ValueError(f"is {count}; give 1 to {MAX_PROCESSES}")
-    return count
-
-
-def _as_concurrency(value: object) -> int:
-    return check_concurrency(_as_count(value))
-
-
-def _as_text(value: object) -> str:
-    if not isinstance(value, str):
-        raise ValueError(f"is {a_type(value)}; give a text")
-    return value.strip()
-
-
-def _as_router(value: object) -> str:
-    text = _as_text(value)
-    if text != PREFIX_ROUTER and not all(text.partition(":")):
-        raise ValueError(f"{text[:80]!r} is no router; give {PREFIX_ROUTER} or module:attribute")
-    return text
-
-
-def _as_choice(*choices: str) -> Callable[[object], str]:
-    by_fold = {choice.casefold(): choice for choice in choices}
-
-    def read(value: object) -> str:
-        choice = by_fold.get(_as_text(value).casefold())
-        if choice is None:
-            raise ValueError(f"{str(value)[:40]!r} is not known; give {' or '.join(choices)}")
-        return choice
-
-    return read
-
-
-def _as_flag(value: object) -> bool:
-    word = str(value).strip().casefold()
-    if word in {"1", "true", "yes", "on"}:
-        return True
-    if word in {"0", "false", "no", "off"}:
-        return False
-    raise ValueError(f"{str(value)[:40]!r} is neither yes nor no; give 1 or 0")
-
-
-def read_queues(value: object) -> dict[str, int | None]:
-    """Queues from ``"gh,slack=2"``, from a list of such items, or from a table of numbers.
-
-    :raises ValueError: a name or a number is wrong, or a queue is named twice
-    """
-    if isinstance(value, Mapping):
-        return {check_queue("queue", name): _as_workers(count) for name, count in value.items()}
-    items = value.split(",") if isinstance(value, str) else value
-    if not isinstance(items, list | tuple):
-        raise ValueError("is neither a text nor a list; give names like gh,slack=2")
-    queues: dict[str, int | None] = {}
-    for item in items:
-        text = _as_text(item)
-        name, separator, count = text.rpartition("=")
-        name = check_queue("queue", (name if separator else count).strip())
-        if name in queues:
-            raise ValueError(f"names the queue {name!r} twice; name each once")
-        queues[name] = _as_workers(count) if separator else None
-    return queues
-
-
-def read_rate_limits(value: object) -> dict[str, RateLimit]:
-    """Rate limits from ``"smtp=100/1m"`` or from a table.
-
-    :raises ValueError: a name or a size is wrong, or a limit is named twice
-    """
-    if isinstance(value, str):
-        pairs = [item.rpartition("=")[::2] for item in value.split(",")]
-    elif isinstance(value, Mapping):
-        pairs = list(value.items())
-    else:
-        raise ValueError("is neither a text nor a table; give limits like smtp=100/1m")
-    limits: dict[str, RateLimit] = {}
-    for scope, text in pairs:
-        name = check_name("rate_limits", scope.strip())
-        if name in limits:
-            raise ValueError(f"names the limit {name!r} twice; name each once")
-        count, separator, period = _as_text(text).partition("/")
-        if not separator:
-            raise ValueError(f"{text[:40]!r} is not a limit; give a count per duration: 100/1m")
-        limits[name] = RateLimit(_as_count(count), parse_duration(period.strip()))
-    return limits
-
-
-def _as_workers(value: object) -> int:
-    count = _as_count(value)
-    if count > MAX_WORKERS_LIMIT:
-        raise ValueError(f"{count} workers are too many; give at most {MAX_WORKERS_LIMIT}")
-    return count
-
-
 _RUNTIME_FIELDS = {field.name: field.type for field in msgspec.structs.fields(RuntimeSettings)}
 
 _READERS: dict[str, Callable[[object], Any]] = {
     "queues": read_queues,
-    "processes": _as_processes,
-    "concurrency": _as_concurrency,
-    "storage_url": _as_text,
-    "handlers": _as_text,
-    "router": _as_router,
+    "processes": as_processes,
+    "max_jobs_per_process": as_number,
+    "max_memory_per_process": as_bytes,
+    "concurrency": as_concurrency,
+    "storage_url": as_text,
+    "handlers": as_text,
+    "router": as_router,
     "rate_limits": read_rate_limits,
-    "worker_prefix": _as_text,
-    "worker_version": _as_text,
-    "worker_id": _as_text,
-    "event_loop": _as_choice(*cast(Any, EventLoop).__args__),
-    "log": _as_choice(*cast(Any, LogLevel).__args__),
-    "log_format": _as_choice(*cast(Any, LogFormat).__args__),
-    "log_jobs": _as_flag,
-} | {name: _as_count if kind is int else _as_duration for name, kind in _RUNTIME_FIELDS.items()}
+    "worker_prefix": as_text,
+    "worker_version": as_text,
+    "worker_id": as_text,
+    "event_loop": as_choice(*cast(Any, EventLoop).__args__),
+    "log": as_choice(*cast(Any, LogLevel).__args__),
+    "log_format": as_choice(*cast(Any, LogFormat).__args__),
+    "log_jobs": as_flag,
+} | {name: as_count if kind is int else as_duration for name, kind in _RUNTIME_FIELDS.items()}

@@ -15,7 +15,10 @@
     │   └── StorageClosed         this program has closed the storage
     ├── ConfigError               settings, environment or a settings file are wrong
     ├── RegistrationError         a handler cannot be registered as written
+    ├── LifespanFailed            the lifespan of a registry raised, so the worker does not start
     ├── UndecodablePayload        a stored payload does not fit the handler's annotations
+    ├── KeyMissing                a payload or result is encrypted with a key that is not at hand
+    ├── DecryptionFailed          an encrypted payload or result was changed, or moved
     ├── WrongEventLoop            an asynchronous object is used in a second event loop
     ├── ResultTimeout             the job had not ended when the caller stopped waiting
     └── JobNotSuccessful          the awaited job ended without a result
@@ -139,6 +142,10 @@ class RegistrationError(ForgeJobsError, TypeError):
     """A handler cannot be registered: bad signature, or the kind belongs to another handler."""
 
 
+class LifespanFailed(ForgeJobsError):
+    """A lifespan of the registry raised at the start of a worker. The cause is chained."""
+
+
 class UndecodablePayload(ForgeJobsError, ValueError):
     """A stored payload does not fit the handler's annotations: that job's failure alone.
 
@@ -155,12 +162,38 @@ class UndecodablePayload(ForgeJobsError, ValueError):
         return f"{self.field}: {self.problem}"
 
 
+class KeyMissing(ForgeJobsError):
+    """A payload or result is encrypted with a key that this program does not have.
+
+    :param key_name: the start of the SHA-256 of the key, "" when even that cannot be read
+    """
+
+    def __init__(self, job_id: str, part: str, key_name: str) -> None:
+        super().__init__(job_id, part, key_name)
+        self.key_name = key_name
+
+    def __str__(self) -> str:
+        job_id, part, _ = self.args
+        return (
+            f"the {part} of job {job_id} is encrypted with key {self.key_name or '(unreadable)'}, "
+            "which is not at hand; give it in Encryption([...])"
+        )
+
+
+class DecryptionFailed(ForgeJobsError):
+    """An encrypted payload or result was changed after it was written, or is another job's."""
+
+
 class WrongEventLoop(ForgeJobsError, RuntimeError):
     """An asynchronous client, or what belongs to one, is used in a second event loop."""
 
 
 class ResultTimeout(ForgeJobsError, TimeoutError):
     """The job had not reached a terminal state in the time the caller was willing to wait."""
+
+
+class SlowWatcher(ForgeJobsError):
+    """So many changes of a watched queue waited to be read that the watch was given up."""
 
 
 class JobNotSuccessful(ForgeJobsError):

@@ -35,31 +35,16 @@ _AGAIN = (Locked, StorageRefused)
 
 
 class _Entry(Generic[Item, Result]):
-    """A caller's items. ``taken`` of them have gone into a batch, ``left`` have no end yet."""
+    """An item, and the future that its caller waits for."""
 
-    __slots__ = ("error", "future", "items", "left", "results", "taken")
+    __slots__ = ("future", "item")
 
-    def __init__(self, items: Sequence[Item], future: "asyncio.Future[list[Result]]") -> None:
-        self.items = items
+    def __init__(self, item: Item, future: "asyncio.Future[Result]") -> None:
+        self.item = item
         self.future = future
-        self.taken = 0
-        self.left = len(items)
-        self.results: list[Any] = [None] * len(items)
-        self.error: BaseException | None = None
 
 
-class _Slice(Generic[Item, Result]):
-    """Items ``start`` to ``stop`` of an entry, as one batch holds them."""
-
-    __slots__ = ("entry", "start", "stop")
-
-    def __init__(self, entry: _Entry[Item, Result], start: int, stop: int) -> None:
-        self.entry = entry
-        self.start = start
-        self.stop = stop
-
-
-_Batch = list[_Slice[Item, Result]]
+_Batch = list[_Entry[Item, Result]]
 
 
 class Lane(Generic[Item, Result]):
@@ -110,22 +95,11 @@ class Lane(Generic[Item, Result]):
         self._waiting: deque[_Entry[Item, Result]] = deque()
         self._home = HomeLoop("what sends calls together")
         self._task: asyncio.Task[None] | None = None
-        self._in_flight = 0
         self._accepted = 0
         self._settled = 0
         self._sent_again: set[asyncio.Future[None]] = set()
         self._refusals = 0
         self._flushes: list[tuple[int, asyncio.Future[None]]] = []
-
-    @property
-    def in_flight(self) -> int:
-        """Items of the call that is under way. 0 between calls."""
-        return self._in_flight
-
-    @property
-    def waiting(self) -> int:
-        """Items not yet handed to a call."""
-        return sum(entry.left - entry.taken for entry in self._waiting)
 
     @property
     def callers(self) -> int:
@@ -135,10 +109,9 @@ class Lane(Generic[Item, Result]):
     async def submit(self, item: Item) -> Result:
         """Send an item, and return the result or raise the error of that item."""
         try:
-            [result] = await self._accept((item,))
+            return await self._accept(item)
         except _AGAIN as error:
             return await self._submit_again(item, error)
-        return result
 
     async def _submit_again(self, item: Item, error: Unavailable) -> Result:
         """Send the item now and then for ``repeat_for``. Other callers send in between."""
@@ -150,25 +123,13 @@ class Lane(Generic[Item, Result]):
                 failures += 1
                 await _wait(min(_PAUSES.after(failures), left))
                 try:
-                    [result] = await self._accept((item,))
+                    return await self._accept(item)
                 except _AGAIN as again:
                     error = again
-                else:
-                    return result
             raise error
         finally:
             self._sent_again.discard(over)
             over.set_result(None)
-
-    async def submit_many(self, items: Sequence[Item]) -> list[Result]:
-        """Send several items, and return the results in their order. They may be spread over calls.
-
-        Raises the error of the first item that has one, once all items have ended. The others have
-        been applied nevertheless.
-        """
-        if not items:
-            return []
-        return await self._accept(items)
 
     async def flush(self) -> None:
         """Wait until everything submitted so far has ended, well or not."""
@@ -179,9 +140,9 @@ class Lane(Generic[Item, Result]):
         if self._sent_again:
             await asyncio.wait(set(self._sent_again))
 
-    def _accept(self, items: Sequence[Item]) -> "asyncio.Future[list[Result]]":
+    def _accept(self, item: Item) -> "asyncio.Future[Result]":
         loop = self._home.here()
-        entry: _Entry[Item, Result] = _Entry(items, loop.create_future())
+        entry: _Entry[Item, Result] = _Entry(item, loop.create_future())
         self._accepted += 1
         self._waiting.append(entry)
         if self._task is None:
@@ -200,7 +161,7 @@ class Lane(Generic[Item, Result]):
                 self._finish_flushes()
         except BaseException as error:
             # Only the end of the event loop comes here: no caller may be left waiting.
-            for entry in (*(part.entry for part in batch), *self._waiting):
+            for entry in (*batch, *self._waiting):
                 if not entry.future.done():
                     entry.future.set_exception(
                         Unavailable("the event loop ended while a call was under way")
@@ -211,30 +172,21 @@ class Lane(Generic[Item, Result]):
                 raise
         finally:
             self._task = None
-            self._in_flight = 0
             self._finish_flushes()
 
     def _next_batch(self) -> _Batch[Item, Result]:
         batch: _Batch[Item, Result] = []
         items, size = 0, 0
         while self._waiting:
-            entry = self._waiting[0]
-            start = stop = entry.taken
-            for stop, item in enumerate(entry.items[start:], start):
-                items += self._count_of(item) if self._count_of else 1
-                size += self._size_of(item) if self._size_of else 0
-                if (items > self._max_items or size > self._max_bytes) and (batch or stop > start):
-                    break
-            else:
-                stop = len(entry.items)
-            if stop > start:
-                batch.append(_Slice(entry, start, stop))
-                entry.taken = stop
-            if stop < len(entry.items):
+            item = self._waiting[0].item
+            items += self._count_of(item) if self._count_of else 1
+            size += self._size_of(item) if self._size_of else 0
+            if batch and (items > self._max_items or size > self._max_bytes):
                 break
-            self._waiting.popleft()
+            batch.append(self._waiting.popleft())
         if self._sort_key is not None:
-            batch = _sorted(batch, self._sort_key)
+            key = self._sort_key
+            batch.sort(key=lambda entry: key(entry.item))
         return batch
 
     async def _send(self, batch: _Batch[Item, Result]) -> None:
@@ -243,15 +195,13 @@ class Lane(Generic[Item, Result]):
         refused_alone = 0
         while parts:
             part = parts.pop()
-            items = _items(part)
-            self._in_flight = len(items)
+            items = [entry.item for entry in part]
             try:
                 results = await self._repeated(items)
             except Exception as error:
-                self._in_flight = 0
-                if len(items) > 1 and not _concerns_all(error):
-                    first, second = _halves(part, len(items))
-                    parts += (second, first)
+                if len(part) > 1 and not _concerns_all(error):
+                    middle = len(part) // 2
+                    parts += (part[middle:], part[:middle])
                     continue
                 self._settle_failed(part, error)
                 if isinstance(error, StorageRefused):
@@ -260,7 +210,6 @@ class Lane(Generic[Item, Result]):
                         await self._refused(parts, error)
                         return
                 continue
-            self._in_flight = 0
             # The store takes items: an item that is refused from here on is itself at fault.
             refused_alone, self._refusals = _REFUSED_ALONE, 0
             if len(results) != len(items):
@@ -293,29 +242,17 @@ class Lane(Generic[Item, Result]):
             await _wait(min(_PAUSES.after(failures), max(deadline - now, 0.001)))
 
     def _settle(self, part: _Batch[Item, Result], results: Sequence[Result]) -> None:
-        position = 0
-        for piece in part:
-            count = piece.stop - piece.start
-            piece.entry.results[piece.start : piece.stop] = results[position : position + count]
-            position += count
-            self._end(piece.entry, count)
+        self._settled += len(part)
+        for entry, result in zip(part, results, strict=True):
+            if not entry.future.done():
+                entry.future.set_result(result)
 
-    def _settle_failed(self, part: _Batch[Item, Result], error: BaseException) -> None:
-        for piece in part:
-            # One exception object for several callers would grow a traceback for each of them.
-            piece.entry.error = piece.entry.error or _copy(error, len(part) > 1)
-            self._end(piece.entry, piece.stop - piece.start)
-
-    def _end(self, entry: _Entry[Item, Result], count: int) -> None:
-        entry.left -= count
-        if entry.left:
-            return
-        self._settled += 1
-        if not entry.future.done():
-            if entry.error is None:
-                entry.future.set_result(entry.results)
-            else:
-                entry.future.set_exception(entry.error)
+    def _settle_failed(self, part: _Batch[Item, Result], error: Exception) -> None:
+        self._settled += len(part)
+        for entry in part:
+            if not entry.future.done():
+                # One exception object for several callers would grow a traceback for each of them.
+                entry.future.set_exception(_copy(error) if len(part) > 1 else error)
 
     def _finish_flushes(self) -> None:
         if not self._flushes:
@@ -330,37 +267,7 @@ def _concerns_all(error: Exception) -> bool:
     return isinstance(error, CONCERNS_ALL) and not isinstance(error, _AGAIN)
 
 
-def _items(part: _Batch[Item, Result]) -> Sequence[Item]:
-    if len(part) == 1:
-        [piece] = part
-        if piece.stop - piece.start == len(piece.entry.items):
-            return piece.entry.items
-    return [item for piece in part for item in piece.entry.items[piece.start : piece.stop]]
-
-
-def _single(part: _Batch[Item, Result]) -> _Batch[Item, Result]:
-    """The same items in the same order, one per slice."""
-    return [
-        _Slice(piece.entry, index, index + 1)
-        for piece in part
-        for index in range(piece.start, piece.stop)
-    ]
-
-
-def _halves(
-    part: _Batch[Item, Result], count: int
-) -> tuple[_Batch[Item, Result], _Batch[Item, Result]]:
-    singles = part if len(part) == count else _single(part)
-    return singles[: count // 2], singles[count // 2 :]
-
-
-def _sorted(part: _Batch[Item, Result], key: Callable[[Item], Any]) -> _Batch[Item, Result]:
-    return sorted(_single(part), key=lambda piece: key(piece.entry.items[piece.start]))
-
-
-def _copy(error: BaseException, shared: bool) -> BaseException:
-    if not shared:
-        return error
+def _copy(error: Exception) -> Exception:
     try:
         copy = type(error)(*error.args)
     except Exception:

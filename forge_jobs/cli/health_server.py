@@ -1,6 +1,8 @@
 """``/healthz`` and ``/readyz`` of a worker process, for its supervisor."""
 
 import asyncio
+import errno
+import socket
 from collections.abc import Callable
 from types import TracebackType
 
@@ -20,14 +22,40 @@ Probe = Callable[[], list[str]]
 """A function that lists problems. Empty when all is well."""
 
 
+def listening(port: int) -> socket.socket:
+    """Return a socket that listens at ``port`` on all addresses of this machine.
+
+    :raises ConfigError: the port cannot be used
+    """
+    try:
+        if socket.has_dualstack_ipv6():
+            try:
+                return socket.create_server(
+                    ("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=_CONNECTIONS
+                )
+            except OSError as error:
+                if error.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
+                    raise
+        return socket.create_server(("", port), backlog=_CONNECTIONS)
+    except OSError as error:
+        raise _cannot_listen(port, error) from None
+
+
+def _cannot_listen(port: object, error: OSError) -> ConfigError:
+    return ConfigError(
+        f"--health-port {port}: cannot listen there ({error.strerror}); give a port that is free"
+    )
+
+
 class HealthServer:
     """Answers HTTP requests on the event loop of the handlers, so that an answer proves a turning
     loop. A slow client costs one of few connections for some seconds, and nothing else.
 
+    :param port: the number of a port, or a socket that listens already
     :param probes: path -> probe: 200 when nothing is wrong, else 503 with one problem per line
     """
 
-    def __init__(self, port: int, probes: dict[str, Probe]) -> None:
+    def __init__(self, port: int | socket.socket, probes: dict[str, Probe]) -> None:
         self._port = port
         self._probes = probes
         self._open: set[asyncio.StreamWriter] = set()
@@ -35,16 +63,35 @@ class HealthServer:
 
     async def __aenter__(self) -> "HealthServer":
         """:raises ConfigError: the port cannot be used"""
-        try:
-            self._server = await asyncio.start_server(
-                self._serve, port=self._port, limit=_REQUEST_BYTES
-            )
-        except OSError as error:
-            raise ConfigError(
-                f"--health-port {self._port}: cannot listen there ({error.strerror}); "
-                "give a port that is free"
-            ) from None
+        await self.open()
         return self
+
+    async def open(self) -> None:
+        """Answer from now on.
+
+        :raises ConfigError: the port cannot be used
+        """
+        try:
+            if isinstance(self._port, socket.socket):
+                self._server = await asyncio.start_server(
+                    self._serve, sock=self._port, limit=_REQUEST_BYTES
+                )
+            else:
+                self._server = await asyncio.start_server(
+                    self._serve, port=self._port, limit=_REQUEST_BYTES
+                )
+        except OSError as error:
+            raise _cannot_listen(self._port, error) from None
+
+    @property
+    def is_open(self) -> bool:
+        """Return whether connections are taken."""
+        return self._server is not None
+
+    def close(self) -> None:
+        """Take no further connection."""
+        if self._server is not None:
+            self._server.close()
 
     async def __aexit__(
         self,
@@ -52,8 +99,7 @@ class HealthServer:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if self._server is not None:
-            self._server.close()
+        self.close()
         for writer in self._open:
             writer.transport.abort()
 

@@ -75,11 +75,14 @@ class LastExit:
         if is_armed:
             threading.Thread(target=self._run, name="forge-jobs-last-exit", daemon=True).start()
 
-    def stop_asked(self) -> None:
-        """A stop signal has come. Called in a signal handler."""
-        now = _elapsed()
-        left = self._grace if self._grace_until is None else self._patience
-        until = now + left
+    def stop_asked(self, level: int) -> None:
+        """Note that a stop was asked for. Called in a signal handler, or by any thread.
+
+        :param level: 1 grants the grace, from the first call on. More grant the patience
+        """
+        if level == 1 and self._grace_until is not None:
+            return
+        until = _elapsed() + (self._grace if level == 1 else self._patience)
         if self._grace_until is None or until < self._grace_until:
             self._grace_until = until
         self._orders.put(_Order(until + BEYOND_GRACE, 1, look_at=until))

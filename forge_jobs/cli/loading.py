@@ -6,10 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from forge_jobs.config import PREFIX_ROUTER, Deployment, variable_of
+from forge_jobs.config import Deployment, variable_of
 from forge_jobs.errors import ConfigError, ForgeJobsError, a_type
 from forge_jobs.handlers.registry import HandlerRegistry, load_object, load_registry
 from forge_jobs.handlers.routing import Router, checked_router, prefix_router
+from forge_jobs.setting_values import PREFIX_ROUTER
 
 _T = TypeVar("_T")
 

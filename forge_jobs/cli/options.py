@@ -9,11 +9,12 @@ from typing import Any, ParamSpec, TypeVar
 import click
 import msgspec
 
-from forge_jobs.config import Deployment, read_queues
+from forge_jobs.config import Deployment
 from forge_jobs.durations import parse_duration
 from forge_jobs.errors import ConfigError, InvalidInput
 from forge_jobs.model.jobs import MAX_MAX_ATTEMPTS
 from forge_jobs.model.retries import Delays, Exponential, Fixed, Linear, Retry
+from forge_jobs.setting_values import as_bytes, read_queues
 from forge_jobs.storage.protocols import Storage
 
 P = ParamSpec("P")
@@ -113,7 +114,7 @@ class AttemptsType(click.ParamType):  # type: ignore[type-arg] # as above
 
 
 class QueuesType(click.ParamType):  # type: ignore[type-arg] # as above
-    """``gh,slack=2``: see :func:`~forge_jobs.config.read_queues`."""
+    """``gh,slack=2``: see :func:`~forge_jobs.setting_values.read_queues`."""
 
     name = "queues"
 
@@ -129,7 +130,21 @@ class QueuesType(click.ParamType):  # type: ignore[type-arg] # as above
             raise InvalidInput(_field(param), problem, fix) from None
 
 
+class BytesType(click.ParamType):  # type: ignore[type-arg] # as above
+    """``512MiB``: see :func:`~forge_jobs.setting_values.as_bytes`."""
+
+    name = "bytes"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        try:
+            return as_bytes(value)
+        except ValueError as error:
+            problem, _, fix = str(error).partition("; ")
+            raise InvalidInput(_field(param), problem, fix) from None
+
+
 ATTEMPTS = AttemptsType()
+BYTES = BytesType()
 QUEUES = QueuesType()
 DURATION = DurationType()
 INSTANT = InstantType()

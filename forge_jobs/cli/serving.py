@@ -5,7 +5,9 @@ import contextlib
 import functools
 import gc
 import math
-from collections.abc import Mapping
+import random
+import socket
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
 from enum import Enum
 
@@ -14,6 +16,8 @@ from forge_jobs.cli.health_server import HealthServer
 from forge_jobs.cli.last_exit import BEYOND_GRACE, LastExit
 from forge_jobs.cli.loading import load_router
 from forge_jobs.cli.options import storage_url
+from forge_jobs.cli.processes.link import READY, ParentLink, StopLevels
+from forge_jobs.cli.processes.recycling import Recycling, limits_of
 from forge_jobs.clock import SystemClock
 from forge_jobs.config import Deployment, RuntimeSettings
 from forge_jobs.durations import format_duration
@@ -25,12 +29,14 @@ from forge_jobs.runtime.pod.handle import QueueHandle
 from forge_jobs.runtime.pod.labels import pod_label
 from forge_jobs.runtime.pod.signals import StopRequest, on_stop_signals
 from forge_jobs.runtime.runtime import QueueRuntime
+from forge_jobs.runtime.shared.service import Wakeup
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
 
 logger = reporter(__name__)
 
 _READY_WITHIN = timedelta(minutes=1)
+_READY_LOOK = timedelta(milliseconds=50)
 _TRY_AGAIN_AFTER = timedelta(seconds=1)
 _CLOSED_WITHIN = 1.0
 """Seconds for the store's connections to close."""
@@ -54,20 +60,26 @@ def run_worker(
     *,
     owns_process: bool = True,
     use_uvloop: bool = False,
-    health_port: int | None = None,
+    health_port: int | socket.socket | None = None,
+    parent: ParentLink | None = None,
+    is_successor: bool = False,
 ) -> int:
     """Run a pod until a signal, or until ``mode`` says that the work is done. Return the exit code.
 
     :param owns_process: the process is expected to end then, and is ended when something in the
         process does not let it. False: the process goes on
-    :param health_port: answer ``/healthz`` and ``/readyz`` there
+    :param health_port: answer ``/healthz`` and ``/readyz`` there: at a port, or at a socket that
+        listens already
+    :param parent: the parent that keeps the process alive
+    :param is_successor: answer probes once the pod runs: another process does until then
     :raises Unavailable: the store was not ready for a minute
     """
     settings = deployment.runtime
     patience = settings.patience_within(settings.grace)
     last_exit = LastExit(settings.grace, patience, is_armed=owns_process)
-    worker = _Worker(deployment, registry, mode, last_exit)
-    return run_on_loop(worker.serve(health_port), use_uvloop=use_uvloop)
+    worker = _Worker(deployment, registry, mode, last_exit, parent)
+    serving = worker.serve(health_port, at_once=not is_successor)
+    return run_on_loop(serving, use_uvloop=use_uvloop)
 
 
 class _Worker:
@@ -79,24 +91,38 @@ class _Worker:
         registry: HandlerRegistry,
         mode: RunMode,
         last_exit: LastExit,
+        parent: ParentLink | None,
     ) -> None:
         self._deployment = deployment
         self._registry = registry
         self._mode = mode
         self._last_exit = last_exit
+        self._parent = parent
         self._request = StopRequest()
+        self._health: HealthServer | None = None
+        self._recycling: Recycling | None = None
+        self._opening: asyncio.Task[None] | None = None
         self._handle: QueueHandle | None = None
 
-    async def serve(self, health_port: int | None) -> int:
-        """Run until the end. Return the exit code."""
-        request, code = self._request, 1
+    async def serve(self, health_port: int | socket.socket | None, *, at_once: bool) -> int:
+        """Run until the end. Return the exit code.
+
+        :param at_once: answer probes before the pod runs
+        """
+        code = 1
         self._last_exit.loop = asyncio.get_running_loop()
-        with on_stop_signals(request.drain, request.hurry, self._last_exit.stop_asked):
+        levels = StopLevels(self._request, self._last_exit)
+        if self._parent is not None:
+            self._parent.on_stop(levels.asked)
+        with on_stop_signals(levels.follow, levels.follow, levels.signalled):
             try:
                 async with contextlib.AsyncExitStack() as stack:
                     if health_port is not None:
                         probes = {"/healthz": self._ailments, "/readyz": self._obstacles}
-                        await stack.enter_async_context(HealthServer(health_port, probes))
+                        self._health = HealthServer(health_port, probes)
+                        stack.push_async_exit(self._health)
+                        if at_once:
+                            await self._health.open()
                     code = await self._work()
             except asyncio.CancelledError:
                 # Signals are caught elsewhere, so this came from within, and was logged.
@@ -116,17 +142,49 @@ class _Worker:
             gc.collect()
             gc.freeze()
             _tell_limits(self._deployment.runtime)
-            is_done = None
-            if self._mode is not RunMode.FOREVER:
-                is_done = _Done(storage, frozenset(self._deployment.queues), self._mode)
-            return await runtime.run_until(self._request, is_done, self._started)
+            return await runtime.run_until(self._request, self._end(storage), self._started)
         finally:
             await _close(storage)
+
+    def _end(self, storage: Storage) -> Callable[[], Awaitable[bool]] | None:
+        """Return the question whether the worker ends by itself now. None: no worker does."""
+        is_done = None
+        if self._mode is not RunMode.FOREVER:
+            is_done = _Done(storage, frozenset(self._deployment.queues), self._mode)
+        if self._parent is None or not self._deployment.recycles:
+            return is_done
+
+        async def is_over() -> bool:
+            if self._recycling is not None and self._recycling.is_over():
+                return True
+            return is_done is not None and await is_done()
+
+        return is_over
 
     def _started(self, handle: QueueHandle) -> None:
         self._handle = handle
         self._last_exit.jobs_left = handle.jobs_held
         self._last_exit.hand_back = handle.hand_back
+        if self._parent is None:
+            return
+        self._opening = asyncio.ensure_future(self._be_ready())
+        limits = limits_of(self._deployment).drawn(random.Random())
+        self._recycling = Recycling(limits, self._parent, handle, self._leave_probes)
+
+    async def _be_ready(self) -> None:
+        """Once the pod is able to claim, answer probes, if another process has done so until now,
+        and tell the parent."""
+        assert self._parent is not None
+        while self._obstacles():
+            await Wakeup().wait(_READY_LOOK)
+        if self._health is not None and not self._health.is_open:
+            await self._health.open()
+        self._parent.say(READY)
+
+    def _leave_probes(self) -> None:
+        """Leave the port to the successor, which is ready while this process is not."""
+        if self._health is not None:
+            self._health.close()
 
     def _ailments(self) -> list[str]:
         """Problems that only a new process can mend. Trouble of the store is none of them."""

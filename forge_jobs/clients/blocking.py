@@ -5,7 +5,7 @@ import atexit
 import inspect
 import os
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from datetime import timedelta
 from types import TracebackType
@@ -14,13 +14,16 @@ from typing import Any, TypeVar
 from forge_jobs.clients.bulk import BulkTotals
 from forge_jobs.clients.calls import ClientCalls
 from forge_jobs.clients.routes import NotLookedUp
+from forge_jobs.clients.watching import Watch
 from forge_jobs.errors import InvalidInput, StorageError, a_type
 from forge_jobs.handlers.preparing import Router, check_request, check_requests
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.handlers.requests import EnqueueRequest
 from forge_jobs.model.filters import JobFilter, Page
 from forge_jobs.model.jobs import EnqueueOutcome, Job
+from forge_jobs.model.progress import JobState, LogPage
 from forge_jobs.policy.admission import Explanation
+from forge_jobs.privacy.encryption import Encryption
 from forge_jobs.storage.protocols import Storage, check_storage
 
 T = TypeVar("T")
@@ -70,6 +73,7 @@ class SyncJobClient:
         handlers: HandlerRegistry | None = None,
         *,
         router: Router | None = None,
+        encryption: Encryption | None = None,
         repeat_for: timedelta | float = 10.0,
     ) -> None:
         if not callable(open_storage):
@@ -81,6 +85,7 @@ class SyncJobClient:
         self._open_storage = open_storage
         self._handlers = handlers
         self._router = router
+        self._encryption = encryption
         self._repeat_for = repeat_for
         self._lock = threading.Lock()
         self._loop: _LoopThread | None = None
@@ -117,6 +122,38 @@ class SyncJobClient:
     def result(self, job_id: str, timeout: timedelta | float) -> Any:
         """See ``JobClient.result``."""
         return self._call(lambda client: client.result(job_id, timeout))
+
+    def decrypted(self, job: Job) -> Job:
+        """See ``JobClient.decrypted``."""
+
+        async def decrypt(client: ClientCalls) -> Job:
+            return client.decrypted(job)
+
+        return self._call(decrypt)
+
+    def state(self, job_id: str) -> JobState | None:
+        """See ``JobClient.state``."""
+        return self._call(lambda client: client.state(job_id))
+
+    def log(
+        self, job_id: str, *, attempt: int | None = None, after: int = 0, limit: int = 1000
+    ) -> LogPage:
+        """See ``JobClient.log``."""
+        return self._call(
+            lambda client: client.log(job_id, attempt=attempt, after=after, limit=limit)
+        )
+
+    def watch(self, job_id: str | None = None, *, queue: str | None = None) -> Iterator[JobState]:
+        """See ``JobClient.watch``: ``for state in client.watch(job_id)``."""
+
+        async def begin(client: ClientCalls) -> Watch:
+            return client.watch(job_id, queue=queue)
+
+        return self._states(self._call(begin))
+
+    def _states(self, watch: Watch) -> Iterator[JobState]:
+        while (state := self._call(lambda _: watch.next_state())) is not None:
+            yield state
 
     def explain(self, job_id: str) -> Explanation:
         """See ``JobClient.explain``."""
@@ -181,6 +218,7 @@ class SyncJobClient:
             check_storage(await self._open_storage()),
             self._handlers,
             router=self._router,
+            encryption=self._encryption,
             repeat_for=self._repeat_for,
         )
 

@@ -1,18 +1,21 @@
 """Enqueue and look up from anywhere, without running anything."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import timedelta
 from operator import attrgetter
 from typing import Any
 
 from forge_jobs import stop_points
 from forge_jobs.clients.bulk import BulkTotals, in_batches
-from forge_jobs.clients.results import AwaitedJobs, read_result
+from forge_jobs.clients.progress import ProgressCalls
+from forge_jobs.clients.results import AwaitedJobs, decrypted_job, read_result
 from forge_jobs.clients.routes import NotLookedUp, PublishedRoutes
+from forge_jobs.clients.watching import Watches
 from forge_jobs.clock import Clock, SystemClock
 from forge_jobs.errors import InvalidInput, NotFound, StorageError, a_type
 from forge_jobs.handlers.durations import check_duration
 from forge_jobs.handlers.preparing import (
+    Elsewhere,
     Router,
     check_request,
     check_requests,
@@ -24,15 +27,14 @@ from forge_jobs.handlers.requests import CheckedJson, EnqueueRequest
 from forge_jobs.handlers.routing import checked_router
 from forge_jobs.home_loop import HomeLoop
 from forge_jobs.lanes import MAX_ITEMS, Lane
-from forge_jobs.model.filters import JobFilter, Page
+from forge_jobs.model.filters import BulkOutcome, JobFilter, Page
 from forge_jobs.model.ids import check_job_id
 from forge_jobs.model.jobs import EnqueueOutcome, Job, NewJob
 from forge_jobs.policy.admission import Explanation
 from forge_jobs.policy.admission import explain as explain_job
+from forge_jobs.privacy.encryption import Encryption, check_encryption
+from forge_jobs.storage.batches import check_batch
 from forge_jobs.storage.protocols import JobStore, Storage, check_storage
-
-ATOMIC_JOBS = 500
-"""So many jobs of one ``enqueue_many`` are stored all or none, on every store."""
 
 _CLOSED = "this client is closed"
 _ROW_BYTES = 400
@@ -41,7 +43,7 @@ _ROW_BYTES = 400
 _Unit = tuple[NewJob, ...]
 
 
-class ClientCalls:
+class ClientCalls(ProgressCalls):
     """The methods of every client, in the event loop of its first use. See ``JobClient``."""
 
     def __init__(
@@ -50,12 +52,16 @@ class ClientCalls:
         handlers: HandlerRegistry | None = None,
         *,
         router: Router | None = None,
+        encryption: Encryption | None = None,
         repeat_for: timedelta | float = 10.0,
         clock: Clock | None = None,
     ) -> None:
         self.storage = check_storage(storage)
         self._handlers = None if handlers is None else check_registry(handlers)
         self._router = None if router is None else checked_router(router)
+        self._encryption = check_encryption(encryption)
+        if self._encryption is None and self._handlers is not None:
+            self._encryption = self._handlers.encryption
         self._repeat_for = check_duration("repeat_for", repeat_for)
         self._clock = clock or SystemClock()
         self._routes = PublishedRoutes(
@@ -76,6 +82,7 @@ class ClientCalls:
             clock=self._clock,
             is_parted=storage.is_parted,
         )
+        self._watches = Watches(storage.jobs)
         self._home = HomeLoop("this client")
         self._is_closed = False
 
@@ -114,7 +121,7 @@ class ClientCalls:
         request = request.options(**options)
         self._home.here()
         try:
-            job = prepare(request, self._handlers, self._router, self._routes.asked)
+            job = self._prepared(request, self._routes.asked)
         except NotLookedUp:
             await self._routes.look_up()
             job = self.prepare(request)
@@ -126,13 +133,15 @@ class ClientCalls:
     ) -> list[EnqueueOutcome]:
         """Store many, outcomes in their order.
 
-        All or none for up to ``ATOMIC_JOBS``. More may be stored in steps of at least that many, in
+        All or none for up to 200 jobs. More may be stored in steps of at least that many, in
         order, and an error leaves the earlier steps stored. Every request is checked before
         anything is stored. Errors and ``connection`` as in :meth:`enqueue`.
         """
         jobs = await self.prepared(requests)
         outcomes: list[EnqueueOutcome] = []
         step = self.storage.jobs.enqueue_at_once
+        if len(jobs) > step:
+            check_batch(jobs)
         for start in range(0, len(jobs), step):
             outcomes += await self._submit(jobs[start : start + step], connection)
         return outcomes
@@ -146,14 +155,19 @@ class ClientCalls:
         """
         check_request(request)
         request = request.options(**options)
-        return prepare(request, self._handlers, self._router, self._routes.as_known)
+        return self._prepared(request, self._routes.as_known)
+
+    def _prepared(self, request: EnqueueRequest, elsewhere: Elsewhere) -> NewJob:
+        return prepare(request, self._handlers, self._router, elsewhere, self._encryption)
 
     def prepare_many(self, requests: Sequence[EnqueueRequest]) -> tuple[NewJob, ...]:
         """The jobs that :meth:`enqueue_many` would store.
 
         :raises NotLookedUp: the published queues have to be read first, see :meth:`prepared`
         """
-        return prepare_many(requests, self._handlers, self._router, self._routes.asked)
+        return prepare_many(
+            requests, self._handlers, self._router, self._routes.asked, self._encryption
+        )
 
     async def prepared(self, requests: Iterable[EnqueueRequest]) -> tuple[NewJob, ...]:
         """:meth:`prepare_many`, with a look at what pods publish where that is due."""
@@ -164,7 +178,9 @@ class ClientCalls:
             return self.prepare_many(wanted)
         except NotLookedUp:
             await self._routes.look_up()
-            return prepare_many(wanted, self._handlers, self._router, self._routes.as_known)
+            return prepare_many(
+                wanted, self._handlers, self._router, self._routes.as_known, self._encryption
+            )
 
     async def queue_of(self, kind: str) -> str:
         """The queue that :meth:`enqueue` takes for a kind where the request names none.
@@ -223,12 +239,22 @@ class ClientCalls:
         :raises NotFound: there is no such job (any more), or the result is no longer kept, or was
             not JSON
         :raises ResultTimeout: the job had not ended in time
+        :raises KeyMissing: the result is encrypted with a key that this client does not have
+        :raises DecryptionFailed: the encrypted result was changed, or is another job's
         """
         self._check_open()
         wanted = check_job_id(job_id, "job_id")
         limit = check_duration("timeout", timeout).total_seconds()
         self._home.here()
-        return read_result(await self._awaited.ended(wanted, limit))
+        return read_result(await self._awaited.ended(wanted, limit), self._encryption)
+
+    def decrypted(self, job: Job) -> Job:
+        """The job with payload and result decrypted, as far as they are encrypted.
+
+        :raises KeyMissing: this client does not have the key
+        :raises DecryptionFailed: the encrypted text was changed, or is another job's
+        """
+        return decrypted_job(job, self._encryption)
 
     async def explain(self, job_id: str) -> Explanation:
         """Explain why the job does not run, or how it runs.
@@ -259,26 +285,37 @@ class ClientCalls:
 
         :param which: one id, several, or all that match, in bounded batches
         """
-        return await in_batches(self._jobs.cancel, which)
+        return await self._operate(self._jobs.cancel, which)
 
     async def requeue(self, which: str | Iterable[str] | JobFilter) -> BulkTotals:
         """Give failed, dead and cancelled jobs their whole budget again, due now.
 
         A job that comes after others waits again for those that are not done.
         """
-        return await in_batches(self._jobs.requeue, which)
+        return await self._operate(self._jobs.requeue, which)
 
     async def release_held(self, which: str | Iterable[str] | JobFilter) -> BulkTotals:
         """Let blocked jobs run without the parents that hold them (``After(..., "hold")``)."""
-        return await in_batches(self._jobs.release_held, which)
+        return await self._operate(self._jobs.release_held, which)
 
     async def run_now(self, which: str | Iterable[str] | JobFilter) -> BulkTotals:
         """Make scheduled jobs, and those that wait for a retry, due now."""
-        return await in_batches(self._jobs.run_now, which)
+        return await self._operate(self._jobs.run_now, which)
 
     async def delete(self, which: str | Iterable[str] | JobFilter) -> BulkTotals:
         """Remove jobs for good. Running ones are refused."""
-        return await in_batches(self._jobs.delete, which)
+        return await self._operate(self._jobs.delete, which)
+
+    async def _operate(
+        self,
+        verb: Callable[..., Awaitable[BulkOutcome]],
+        which: str | Iterable[str] | JobFilter,
+    ) -> BulkTotals:
+        try:
+            return await in_batches(verb, which)
+        finally:
+            # Also after an error: some batches may have been applied.
+            self.storage.jobs.announce_changes(None)
 
     # -- end ---------------------------------------------------------------------------------
 
@@ -292,6 +329,7 @@ class ClientCalls:
         self._home.here()
         self._is_closed = True
         self._awaited.end(StorageError(_CLOSED))
+        self._watches.end(StorageError(_CLOSED))
         await self.flush()
 
     def _check_open(self) -> None:

@@ -19,6 +19,8 @@ class JobClient(ClientCalls):
     :param router: chooses the queue where neither request nor handler names one, see
         ``prefix_router``. Of a kind whose handler is not in ``handlers`` the queue that pods
         publish counts first. Where nothing names a queue, the queue is ``default``
+    :param encryption: of payloads for kinds that are not in ``handlers``, and of results. That of
+        ``handlers`` when left out
     :param repeat_for: how long an enqueue is repeated while the store is unavailable, or an
         open transaction holds the unique key
     """
@@ -37,6 +39,7 @@ class JobClient(ClientCalls):
                 self.storage.reopen,
                 self._handlers,
                 router=self._router,
+                encryption=self._encryption,
                 repeat_for=self._repeat_for,
             )
         return self._sync

@@ -7,9 +7,11 @@ from datetime import timedelta
 from typing import Any
 
 import msgspec
+from msgspec import structs
 
 from forge_jobs.clock import Clock
 from forge_jobs.errors import (
+    InvalidInput,
     JobCancelled,
     JobDead,
     NotFound,
@@ -18,9 +20,12 @@ from forge_jobs.errors import (
     StorageError,
     Unavailable,
 )
+from forge_jobs.handlers.signatures import decode_model
 from forge_jobs.model.filters import JobFilter
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import TERMINAL, Cause, Job, JobStatus
+from forge_jobs.privacy.encryption import Encryption, Part, decrypted, is_encrypted
+from forge_jobs.privacy.secrets import ORIGIN
 from forge_jobs.storage.protocols import JobStore
 from forge_jobs.storage.wakeups import until_set
 
@@ -218,12 +223,42 @@ def _parts(ids: Sequence[JobId], size: int) -> Iterator[tuple[JobId, ...]]:
         yield tuple(ids[start : start + size])
 
 
-def read_result(job: Job) -> Any:
-    """Return the result of an ended job, or raise the error. See ``JobClient.result``."""
-    return _READ[job.status](job)
+def read_result(job: Job, encryption: Encryption | None = None, kind: Any = Any) -> Any:
+    """Return the result of an ended job, or raise the error. See ``JobClient.result``.
+
+    :param kind: the type to read the result as
+    :raises NotFound: also for a job that has not ended yet
+    """
+    if job.result is not None and is_encrypted(job.result):
+        job = structs.replace(job, result=_decrypted(job, Part.RESULT, job.result, encryption))
+    read = _READ.get(job.status)
+    if read is None:
+        raise NotFound(f"job {job.id} is {job.status.in_words} and has no result yet")
+    return read(job, kind)
 
 
-def _returned(job: Job) -> Any:
+def decrypted_job(job: Job, encryption: Encryption | None) -> Job:
+    """Return the job with payload and result decrypted. See ``JobClient.decrypted``."""
+    result = job.result
+    return structs.replace(
+        job,
+        payload=_decrypted(job, Part.PAYLOAD, job.payload, encryption),
+        result=None if result is None else _decrypted(job, Part.RESULT, result, encryption),
+    )
+
+
+def _decrypted(job: Job, part: Part, text: str, encryption: Encryption | None) -> str:
+    return decrypted(
+        encryption,
+        text,
+        job_id=job.id,
+        kind=job.kind,
+        part=part,
+        origin=job.metadata.get(ORIGIN, "") if part is Part.PAYLOAD else "",
+    )
+
+
+def _returned(job: Job, kind: Any) -> Any:
     if not job.keep_result:
         return None
     if job.result is None:
@@ -231,24 +266,30 @@ def _returned(job: Job) -> Any:
         if last is not None and last.cause is Cause.SUCCEEDED:
             raise NotFound(f"job {job.id} succeeded, but its result is no JSON: {last.message}")
         raise NotFound(f"the result of job {job.id} is no longer kept")
-    return msgspec.json.decode(job.result)
+    if kind is Any:
+        return msgspec.json.decode(job.result)
+    try:
+        return msgspec.json.decode(job.result, type=kind, dec_hook=decode_model)
+    except msgspec.ValidationError as error:
+        problem = f"does not fit the result of job {job.id} ({job.kind}): {error}"
+        raise InvalidInput("type", problem, "give the type that the handler returned") from None
 
 
-def _dead(job: Job) -> Any:
+def _dead(job: Job, _kind: Any) -> Any:
     if not job.errors:
         raise JobDead(job.id, f"is dead ({job.cause})")
     last = job.errors[-1]
     raise JobDead(job.id, f"is dead: {last.type}: {last.message}", last.traceback)
 
 
-def _cancelled(job: Job) -> Any:
+def _cancelled(job: Job, _kind: Any) -> Any:
     message = "expired before it ran" if job.cause is Cause.EXPIRED else "was cancelled"
     if job.cause is Cause.PARENT_FAILED:
         message = "was cancelled, because a job it waited for failed"
     raise JobCancelled(job.id, message, job.errors[-1].traceback if job.errors else "")
 
 
-_READ: Mapping[JobStatus, Callable[[Job], Any]] = {
+_READ: Mapping[JobStatus, Callable[[Job, Any], Any]] = {
     JobStatus.DONE: _returned,
     JobStatus.DEAD: _dead,
     JobStatus.CANCELLED: _cancelled,

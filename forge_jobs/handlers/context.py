@@ -3,13 +3,51 @@
 import logging
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol, TypeVar, overload
 
 from forge_jobs.handlers.requests import EnqueueRequest
 from forge_jobs.model.ids import JobId, WorkerId
-from forge_jobs.model.jobs import EnqueueOutcome
+from forge_jobs.model.jobs import EnqueueOutcome, ErrorRecord, JobStatus
+
+R = TypeVar("R")
 
 StopReason = Literal["cancel", "timeout", "shutdown", "lost"]
+
+
+class ParentJob(Protocol):
+    """A job that the running one was enqueued after."""
+
+    @property
+    def job_id(self) -> JobId: ...
+
+    @property
+    def kind(self) -> str:
+        """Empty when the parent has been removed."""
+        ...
+
+    @property
+    def status(self) -> JobStatus | None:
+        """None when the parent has been removed. A parent that was requeued may run again."""
+        ...
+
+    @property
+    def error(self) -> ErrorRecord | None:
+        """The last error of the parent, None without one. A job that is done may have errors."""
+        ...
+
+    @overload
+    def result(self) -> Any: ...
+    @overload
+    def result(self, type: type[R]) -> R: ...
+    def result(self, type: Any = ...) -> Any:
+        """Return the result of the parent, as ``type``, or as JSON types when none is given.
+
+        :raises JobDead: the parent gave up. With the remote traceback
+        :raises JobCancelled: the parent was cancelled or expired
+        :raises NotFound: the parent has been removed, keeps no result, or has not ended
+        :raises InvalidInput: the result is not of that type
+        """
+        ...
 
 
 class RateLimits(Protocol):
@@ -29,6 +67,23 @@ class RateLimits(Protocol):
         """Empty the bucket: the upstream said that the budget is used up.
 
         :raises NotFound: no such scope was declared
+        """
+        ...
+
+
+class JobProgress(Protocol):
+    """How far the run has come, for people who wait. See :attr:`JobContext.progress`."""
+
+    def set(self, current: float, total: float | None = None, message: str = "") -> None:
+        """Say how far the run has come. From any thread, without waiting for anything.
+
+        The newest is stored within a second, and before the end of the run. Those between may be
+        left out. A run that is repeated begins without.
+
+        :param current: zero or more
+        :param total: what ``current`` will be at the end. None: not known
+        :param message: for people, cut at 1 KiB
+        :raises InvalidInput: a number is negative or not finite
         """
         ...
 
@@ -59,6 +114,14 @@ class SyncJobContext(Protocol):
     def enqueue(self, request: EnqueueRequest, **options: object) -> EnqueueOutcome: ...
 
     def enqueue_many(self, requests: Iterable[EnqueueRequest]) -> list[EnqueueOutcome]: ...
+
+    def parents(self) -> tuple[ParentJob, ...]: ...
+
+    def checkpoint(self, value: object) -> None: ...
+
+    def load_checkpoint(self, type: Any = ..., default: Any = None) -> Any: ...
+
+    def once(self, connection: object, step: str) -> bool: ...
 
 
 class JobContext(Protocol):
@@ -121,8 +184,26 @@ class JobContext(Protocol):
         ...
 
     @property
+    def state(self) -> Mapping[str, Any]:
+        """The names and values that the lifespans have yielded, see ``HandlerRegistry``.
+
+        Empty in a handler with ``executor="process"``: lifespans live in the pod.
+        """
+        ...
+
+    @property
     def log(self) -> "logging.LoggerAdapter[logging.Logger]":
-        """Logs with the job's id, kind, queue and attempt."""
+        """Logs with the job's id, kind, queue and attempt, and keeps the lines with the job.
+
+        Kept are lines of INFO and above whatever the log shows, and others where the log shows
+        them: of each attempt the newest 1,000 lines of 256 KiB together, 8 KiB of a line. Stored
+        within a second, and before the end of the run: ``JobClient.log``.
+        """
+        ...
+
+    @property
+    def progress(self) -> JobProgress:
+        """How far the run has come: ``ctx.progress.set(3, 10, "resizing")``."""
         ...
 
     @property
@@ -179,4 +260,61 @@ class JobContext(Protocol):
 
     async def enqueue_many(self, requests: Iterable[EnqueueRequest]) -> list[EnqueueOutcome]:
         """Enqueue several. See ``JobClient.enqueue_many``."""
+        ...
+
+    async def parents(self) -> tuple[ParentJob, ...]:
+        """Read the jobs that this one was enqueued after, in the order of their ids.
+
+        Ids grow with the time of the enqueue, unless the caller chose them. All results are read
+        at once: a job after 1,000 parents with large results takes that much memory.
+        """
+        ...
+
+    async def checkpoint(self, value: object) -> None:
+        """Keep ``value`` for the next run of the job, in place of the last checkpoint.
+
+        At the return the checkpoint is as durable as an end of a job. A run that was revived on
+        another pod, retried or requeued reads the checkpoint with :meth:`load_checkpoint`.
+
+        :param value: JSON types, dataclasses, Structs, pydantic models: up to 1 MiB as JSON
+        :raises InvalidInput: the value cannot be stored
+        :raises Conflict: the claim was lost: another worker may run the job, so stop
+        :raises Unavailable: the store does not answer. The checkpoint before may still stand
+        """
+        ...
+
+    @overload
+    async def load_checkpoint(self) -> Any: ...
+    @overload
+    async def load_checkpoint(self, type: type[R]) -> R | None: ...
+    @overload
+    async def load_checkpoint(self, type: type[R], default: R) -> R: ...
+    async def load_checkpoint(self, type: Any = ..., default: Any = None) -> Any:
+        """Return the last checkpoint of the job, ``default`` without one.
+
+        :param type: read the checkpoint as this type. JSON types when left out
+        :raises UndecodablePayload: the checkpoint is not of that type, for example since another
+            release wrote it
+        :raises KeyMissing: the checkpoint is encrypted with a key that this pod lacks
+        """
+        ...
+
+    async def once(self, connection: object, step: str) -> bool:
+        """Note ``step`` in a transaction that the handler holds open. True: for the first time.
+
+        The note commits with the handler's own writes. So a step whose writes are guarded by
+        ``if await ctx.once(connection, "charge"):`` is done exactly once, over all attempts, and
+        also when a worker that has lost its claim runs on::
+
+            async with engine.begin() as connection:
+                if await ctx.once(connection, "charge"):
+                    await connection.execute(...)
+
+        Waits while another transaction holds the same step of the job open.
+
+        :param connection: as for :meth:`finish_in`
+        :param step: a name, the same in every run
+        :raises Conflict: the claim was lost: roll back
+        :raises InvalidInput: ``connection`` is of another database, or the store (Redis) has none
+        """
         ...

@@ -4,11 +4,15 @@ import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
-from forge_jobs.errors import InvalidInput, UndecodablePayload
+import msgspec
+
+from forge_jobs.errors import RegistrationError, UndecodablePayload
+from forge_jobs.handlers.injection.markers import Dependency
+from forge_jobs.handlers.injection.running import ComposedRun, injected
 from forge_jobs.handlers.options import HandlerOptions
 from forge_jobs.handlers.requests import CheckedJson, EnqueueRequest
-from forge_jobs.handlers.signatures import Mismatch, Signature, to_plain
-from forge_jobs.model.payloads import encode_json
+from forge_jobs.handlers.signatures import Mismatch, Signature, encode_value
+from forge_jobs.privacy.secrets import is_masked, marked, secret_paths
 
 _ENQUEUES = frozenset(
     [
@@ -40,6 +44,7 @@ class Handler(Generic[P, R]):
     :param function: called with the payload's fields as keyword arguments
     :param kind: the name under which jobs are stored
     :param aliases: further kinds of this handler, so that a rename strands no stored job
+    :param middleware: around each run, the first outermost
     :raises RegistrationError: the function cannot be a handler as written
     """
 
@@ -49,20 +54,44 @@ class Handler(Generic[P, R]):
         kind: str,
         aliases: tuple[str, ...] = (),
         options: HandlerOptions | None = None,
+        middleware: tuple[Dependency, ...] = (),
     ) -> None:
         self.function = function
         self.kind = kind
         self.aliases = aliases
-        self.options = options or HandlerOptions()
         self.name = getattr(function, "__name__", type(function).__name__)
         self.is_async = is_async(function)
-        self.signature = Signature(function, self.name)
+        self.signature = Signature(function, self.name, middleware)
         self.context_parameter = self.signature.context_parameter
+        self.options = self._with_secrets(options or HandlerOptions())
+        self.in_process = self.options.executor == "process"
+        plan = self.signature.injection
+        if self.in_process and plan is not None:
+            what = f"{plan.parameters[0][0]} is injected" if plan.parameters else "has middleware"
+            raise RegistrationError(
+                f'{self.name}: {what}, which executor="process" does not do: do that in the '
+                "function, or leave out the executor"
+            )
+        self.run: ComposedRun | None = None if plan is None else injected(plan, function)
+        """The function that the runtime awaits for each run. None: the plain call of the function,
+        which costs nothing beside the call."""
+        self.needs_thread = not self.is_async or (plan is not None and plan.needs_thread)
+        """A run uses a thread, for the handler or for what is injected."""
         self.__name__ = self.name
         self.__doc__ = inspect.getdoc(function)
         self.__module__ = getattr(function, "__module__", __name__)
         self.__qualname__ = getattr(function, "__qualname__", self.name)
         self.__wrapped__ = function
+
+    def _with_secrets(self, options: HandlerOptions) -> HandlerOptions:
+        schema = self.signature.json_schema()
+        for path in secret_paths(schema, is_masked):
+            raise RegistrationError(
+                f"{self.name}: {'.'.join(path)} would be stored as asterisks, since pydantic "
+                'writes a SecretStr so; write str = Field(json_schema_extra={"writeOnly": True})'
+            )
+        paths = secret_paths(schema)
+        return msgspec.structs.replace(options, secrets=marked(paths)) if paths else options
 
     def __call__(self, *args: Any, **kwargs: Any) -> R:
         return self.function(*args, **kwargs)
@@ -121,15 +150,7 @@ class Handler(Generic[P, R]):
         """
         if value is None:
             return "null"
-        try:
-            return encode_json("result", value)
-        except InvalidInput as refused:
-            # Only pydantic models need this detour, and they are rare enough to come second.
-            try:
-                plain = to_plain(value)
-            except (TypeError, ValueError, RecursionError):
-                raise refused from None
-            return encode_json("result", plain)
+        return encode_value("result", value)
 
     def same_function(self, other: "Handler[..., Any]") -> bool:
         """True when both stand for one function, also after a reload of the module."""

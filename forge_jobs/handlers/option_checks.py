@@ -1,12 +1,15 @@
 """Options that requests and handlers share, checked the same way."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import get_args
 
 from forge_jobs.errors import InvalidInput, a_type
+from forge_jobs.handlers.options import Executor
 from forge_jobs.model.jobs import MAX_MAX_ATTEMPTS, MAX_PRIORITY, MIN_PRIORITY
 from forge_jobs.model.names import check_name
 
 MAX_TAGS = 32
+PROCESS_OPTIONS = ("max_memory", "max_runs_per_child")
 _PRIORITY_FIX = f"give an integer from {MIN_PRIORITY} to {MAX_PRIORITY}, lower first"
 _ATTEMPTS_FIX = f"give 1 to {MAX_MAX_ATTEMPTS}, or None for no bound"
 
@@ -49,3 +52,23 @@ def check_tags(value: object) -> tuple[str, ...]:
     if len(tags) > MAX_TAGS:
         raise InvalidInput("tags", f"holds {len(tags)} tags", fix)
     return tags
+
+
+def check_executor(value: object, needs_process: Mapping[str, int | None]) -> None:
+    """Refuse what is no executor, and options of processes without a process.
+
+    :raises InvalidInput: names the option
+    """
+    known = get_args(Executor)
+    if value is not None and value not in known:
+        names = " or ".join(repr(each) for each in known)
+        raise InvalidInput("executor", f"is {value!r:.80}", f"give {names}, or nothing")
+    for name, given in needs_process.items():
+        if given is None:
+            continue
+        if type(given) is not int:
+            raise InvalidInput(name, f"is {a_type(given)}", "give a whole number")
+        if given < 1:
+            raise InvalidInput(name, f"is {given}", "give at least 1")
+        if value != "process":
+            raise InvalidInput(name, "is given without a process", 'add executor="process"')

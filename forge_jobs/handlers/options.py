@@ -1,11 +1,15 @@
 """Defaults that a handler brings to its jobs."""
 
 from datetime import timedelta
+from typing import Literal
 
 from msgspec import Struct
 
-from forge_jobs.model.jobs import DEFAULT_MAX_ATTEMPTS
+from forge_jobs.model.jobs import DEFAULT_MAX_ATTEMPTS, Unique
 from forge_jobs.policy.backoff import RetryPolicy
+from forge_jobs.privacy.encryption import Encryption
+
+Executor = Literal["thread", "process"]
 
 
 class HandlerOptions(Struct, frozen=True, kw_only=True):
@@ -20,6 +24,12 @@ class HandlerOptions(Struct, frozen=True, kw_only=True):
     :param max_crashes: after this many crashes the job is dead. None: the runtime's setting
     :param max_snoozes: hand-backs by snooze or throttle before the next one makes the job dead.
         None: they are bounded by the runtime's ``snooze_budget``, a time
+    :param encryption: of payloads and results: the registry's
+    :param secrets: where the payload has fields marked ``Secret``, as in a job's metadata. "": none
+    :param executor: where the function runs: in the pod, or in a process of its own
+    :param max_memory: of that process and the processes it has started, in bytes
+    :param max_runs_per_child: jobs of a process before another one takes its place
+    :param unique: the unique key, mostly one that is derived from fields of the payload
     """
 
     queue: str | None = None
@@ -33,6 +43,12 @@ class HandlerOptions(Struct, frozen=True, kw_only=True):
     keep_result: bool = True
     max_crashes: int | None = None
     max_snoozes: int | None = None
+    encryption: Encryption | None = None
+    secrets: str = ""
+    executor: Executor | None = None
+    max_memory: int | None = None
+    max_runs_per_child: int | None = None
+    unique: Unique | None = None
 
     def is_retryable(self, error: BaseException) -> bool:
         """True when a run that raised ``error`` may be tried again, attempts permitting."""

@@ -17,14 +17,14 @@ from forge_jobs.handlers.option_checks import check_attempts, check_priority, ch
 from forge_jobs.handlers.options import HandlerOptions
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.handlers.requests import CheckedJson, EnqueueRequest
+from forge_jobs.handlers.unique_keys import as_fingerprinted, resolve, wish_of
 from forge_jobs.model.ids import check_job_id, new_job_id
-from forge_jobs.model.jobs import (
-    After,
-    NewJob,
-    Unique,
-)
+from forge_jobs.model.jobs import After, NewJob
 from forge_jobs.model.names import check_name, check_queue
 from forge_jobs.model.payloads import check_json_text, encode_json
+from forge_jobs.model.unique.keys import length
+from forge_jobs.privacy.encryption import Encryption, Part, origin_of
+from forge_jobs.privacy.secrets import ORIGIN, SECRETS
 
 Router = Callable[[str], str | None]
 """A function from a kind to its queue. None leaves the choice to the default."""
@@ -34,7 +34,6 @@ MAX_METADATA_BYTES = 64 * 1024
 MAX_PARENTS = 1000
 
 _NO_DEFAULTS = HandlerOptions()
-_MODES = ("keep", "error")
 _ON_FAILURE = ("cancel", "continue", "hold")
 
 T = TypeVar("T")
@@ -77,6 +76,7 @@ def prepare(
     registry: HandlerRegistry | None = None,
     router: Router | None = None,
     elsewhere: Elsewhere | None = None,
+    encryption: Encryption | None = None,
 ) -> NewJob:
     """The job that ``request`` asks for, with a fresh id unless it brings one.
 
@@ -84,7 +84,22 @@ def prepare(
     request was made.
 
     :param elsewhere: asked for kinds whose handler is not at hand, before the router
+    :param encryption: of payloads for kinds whose handler is not at hand
     :raises InvalidInput: a value is wrong. Names the option and the fix
+    """
+    job, own = unencrypted(request, registry, router, elsewhere)
+    return _finished(job, own or encryption, has_own_id=request.id is not None)
+
+
+def unencrypted(
+    request: EnqueueRequest,
+    registry: HandlerRegistry | None = None,
+    router: Router | None = None,
+    elsewhere: Elsewhere | None = None,
+) -> tuple[NewJob, Encryption | None]:
+    """The job of :func:`prepare` before the encryption, and the encryption of the handler.
+
+    :raises InvalidInput: see :func:`prepare`
     """
     check_request(request)
     kind = check_name("kind", request.kind)
@@ -98,7 +113,12 @@ def prepare(
         defaults = _NO_DEFAULTS
     payload = _payload(request, handler)
     run_at, delay = _due(request.run_at, request.delay)
-    own_id = request.id is not None
+    wish = wish_of(request, defaults)
+    unique = None
+    if wish is not None:
+        unique = resolve(wish, request, handler.kind if handler else kind, payload)
+        if unique.mode == "debounce":
+            delay = length(unique.window)
     job = NewJob(
         id=check_job_id(request.id) if request.id is not None else new_job_id(),
         # An alias goes to the queue of its kind.
@@ -109,17 +129,33 @@ def prepare(
         run_at=run_at,
         delay=delay,
         max_attempts=check_attempts(_given(request.max_attempts, defaults.max_attempts)),
-        unique=_unique(request.unique_key, request.unique),
+        unique=unique,
         after=_after(request.after) if request.after else (),
         timeout=_positive("timeout", _given(request.timeout, defaults.timeout)),
         tags=defaults.tags if isinstance(request.tags, UnsetType) else check_tags(request.tags),
-        metadata=_strings("metadata", request.metadata) if request.metadata else "{}",
+        metadata=_metadata(request, defaults),
         trace=_strings("trace", request.trace) if request.trace else "",
         expires_at=_aware("expires_at", request.expires_at),
         keep_result=_flag("keep_result", _given(request.keep_result, defaults.keep_result)),
         result_ttl=_positive("result_ttl", request.result_ttl),
     )
-    return msgspec.structs.replace(job, fingerprint=fingerprint(job)) if own_id else job
+    return job, defaults.encryption
+
+
+def _finished(job: NewJob, encryption: Encryption | None, *, has_own_id: bool) -> NewJob:
+    """The job with its fingerprint, and encrypted."""
+    if encryption is None:
+        if has_own_id:
+            return msgspec.structs.replace(job, fingerprint=fingerprint(job))
+        return job
+    printed = encryption.fingerprint(_content(job)) if has_own_id else ""
+    metadata = job.metadata
+    if job.unique is not None:
+        # Another job may come to carry this payload.
+        own = msgspec.json.decode(job.metadata, type=dict[str, str])
+        metadata = _strings("metadata", {**own, ORIGIN: origin_of(job.id, job.kind)})
+    payload = encryption.encrypt(job.payload, job_id=job.id, kind=job.kind, part=Part.PAYLOAD)
+    return msgspec.structs.replace(job, fingerprint=printed, metadata=metadata, payload=payload)
 
 
 def prepare_many(
@@ -127,32 +163,40 @@ def prepare_many(
     registry: HandlerRegistry | None = None,
     router: Router | None = None,
     elsewhere: Elsewhere | None = None,
+    encryption: Encryption | None = None,
 ) -> tuple[NewJob, ...]:
     """Prepare several requests as :func:`prepare` does. Of a request that differs from the last
     in the payload alone, only the payload is looked at."""
     jobs: list[NewJob] = []
     told: tuple[Any, ...] | None = None
-    names = handler = None
+    names = handler = like = own = None
     for request in requests:
         check_request(request)
         asked = _asked(request)
         # The very same values, for True equals 1. And dictionaries may have changed meanwhile.
         is_like = told and _named(request) == names and all(map(is_, asked, told))
-        if is_like and not (request.metadata or request.trace):
-            payload = _payload(request, handler)
-            jobs.append(msgspec.structs.replace(jobs[-1], id=new_job_id(), payload=payload))
+        if like is not None and is_like and not (request.metadata or request.trace):
+            job = msgspec.structs.replace(like, id=new_job_id(), payload=_payload(request, handler))
+            jobs.append(_finished(job, own, has_own_id=False) if own else job)
         else:
-            jobs.append(prepare(request, registry, router, elsewhere))
-            told = asked if _is_simple(request, router) else None
-            names = _named(request)
+            like, found = unencrypted(request, registry, router, elsewhere)
+            own = found or encryption
+            jobs.append(_finished(like, own, has_own_id=request.id is not None))
             handler = registry.get(request.kind) if registry is not None else None
+            told = asked if _is_simple(request, router, handler) else None
+            names = _named(request)
     return tuple(jobs)
 
 
-def _is_simple(request: EnqueueRequest, router: Router | None) -> bool:
+def _is_simple(
+    request: EnqueueRequest, router: Router | None, handler: "Handler[..., Any] | None"
+) -> bool:
     """True when the result holds for each request with the same options. A router may choose
-    another queue each time."""
+    another queue each time, and a derived key follows the payload."""
     is_routed = router is not None and isinstance(request.queue, UnsetType)
+    wish = wish_of(request, request.handler_options or (handler.options if handler else None))
+    if wish is not None and wish.by:
+        return False
     return (
         not (request.id or request.after or request.tags or request.metadata or request.trace)
         and not is_routed
@@ -161,8 +205,20 @@ def _is_simple(request: EnqueueRequest, router: Router | None) -> bool:
 
 def fingerprint(job: NewJob) -> str:
     """A hash of the request's content. The trace is left out: a repeat has one of its own."""
-    content = msgspec.structs.replace(job, trace="", fingerprint="")
-    return hashlib.blake2b(msgspec.json.encode(content), digest_size=16).hexdigest()
+    return hashlib.blake2b(_content(job), digest_size=16).hexdigest()
+
+
+def _content(job: NewJob) -> bytes:
+    plain = msgspec.structs.replace(
+        job, trace="", fingerprint="", unique=as_fingerprinted(job.unique)
+    )
+    return msgspec.json.encode(plain)
+
+
+def _metadata(request: EnqueueRequest, defaults: HandlerOptions) -> str:
+    if defaults.secrets:
+        return _strings("metadata", {**request.metadata, SECRETS: defaults.secrets})
+    return _strings("metadata", request.metadata) if request.metadata else "{}"
 
 
 def _given(value: T | UnsetType, default: T) -> T:
@@ -284,21 +340,6 @@ def _flag(field: str, value: object) -> bool:
     if not isinstance(value, bool):
         raise InvalidInput(field, f"is {a_type(value)}", "give True or False")
     return value
-
-
-def _unique(key: str | None, unique: Unique | None) -> Unique | None:
-    if key is not None and unique is not None:
-        raise InvalidInput("unique_key", "is given together with unique", "give one of them")
-    if key is not None:
-        return Unique(check_name("unique_key", key))
-    if unique is None:
-        return None
-    if not isinstance(unique, Unique):
-        raise InvalidInput("unique", f"is {a_type(unique)}", "give Unique(key, mode=...)")
-    check_name("unique", unique.key)
-    if unique.mode not in _MODES:
-        raise InvalidInput("unique", f"has mode {unique.mode!r}", f"give one of {_MODES}")
-    return unique
 
 
 def _after(parents: Sequence[str | After]) -> tuple[After, ...]:

@@ -10,13 +10,23 @@ from forge_jobs.errors import ConfigError, InvalidInput, RegistrationError, a_ty
 from forge_jobs.handlers.context import JobContext
 from forge_jobs.handlers.durations import check_duration
 from forge_jobs.handlers.handler import Handler
-from forge_jobs.handlers.option_checks import check_attempts, check_priority, check_tags
-from forge_jobs.handlers.options import HandlerOptions
+from forge_jobs.handlers.injection.markers import middleware_of
+from forge_jobs.handlers.injection.plan import SharedPlan, lifespan_plan
+from forge_jobs.handlers.option_checks import (
+    PROCESS_OPTIONS,
+    check_attempts,
+    check_executor,
+    check_priority,
+    check_tags,
+)
+from forge_jobs.handlers.options import Executor, HandlerOptions
 from forge_jobs.handlers.recurring import Recurring
-from forge_jobs.model.jobs import DEFAULT_MAX_ATTEMPTS
+from forge_jobs.handlers.unique_keys import check_unique
+from forge_jobs.model.jobs import DEFAULT_MAX_ATTEMPTS, Unique
 from forge_jobs.model.names import check_name, check_queue
 from forge_jobs.policy.backoff import RetryPolicy, check_retry
 from forge_jobs.policy.cron import parse_cron
+from forge_jobs.privacy.encryption import Encryption, check_encryption
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -45,11 +55,33 @@ class Registering(Protocol):
 
 class HandlerRegistry:
     """Handlers by kind. Fill the registry while modules load. Do not change the registry once a
-    runtime has started."""
+    runtime has started.
 
-    def __init__(self) -> None:
+    :param encryption: encrypts payloads and results of the handlers decorated here
+    :param lifespan: what each worker process does before the first job and after the last: a
+        function that yields once, as in FastAPI. ``ctx.state`` has the mapping that the function
+        yields. Parameters may be ``Shared`` or a ``JobClient``
+    :param middleware: around each run of each handler decorated here, the first outermost:
+        functions that yield once, with parameters that are injected. See :meth:`job`
+    :raises RegistrationError: ``lifespan`` is no context manager, or needs what it cannot get
+    """
+
+    def __init__(
+        self,
+        *,
+        encryption: Encryption | None = None,
+        lifespan: Callable[..., Any] | None = None,
+        middleware: Iterable[Callable[..., Any]] = (),
+    ) -> None:
+        self.encryption = check_encryption(encryption)
+        self._middleware = middleware_of(middleware, "HandlerRegistry")
+        self._lifespans: tuple[SharedPlan, ...] = (
+            () if lifespan is None else (lifespan_plan(lifespan),)
+        )
         self._by_kind: dict[str, Handler[..., Any]] = {}
         self._recurring: dict[str, Recurring] = {}
+        self.loaded_from = ""
+        """The place from which :func:`load_registry` loaded the registry, "" before."""
 
     def job(
         self,
@@ -67,6 +99,11 @@ class HandlerRegistry:
         keep_result: bool = True,
         max_crashes: int | None = None,
         max_snoozes: int | None = None,
+        executor: Executor | None = None,
+        max_memory: int | None = None,
+        max_runs_per_child: int | None = None,
+        unique: Unique | None = None,
+        middleware: Iterable[Callable[..., Any]] = (),
     ) -> Registering:
         """Decorate a function as the handler of ``kind``. The options are its jobs' defaults.
 
@@ -79,6 +116,18 @@ class HandlerRegistry:
         :param max_crashes: after this many crashes of its process a job is dead
         :param max_snoozes: hand-backs by ``Snoozed`` or ``Throttled`` before the next one makes a
             job dead. When left out they are bounded by time instead (``FORGE_SNOOZE_BUDGET``)
+        :param executor: ``"process"`` runs the function in a process that is killed when the job
+            is stopped and does not end. When left out, an ``async def`` runs on the event loop of
+            the pod and a ``def`` in a thread
+        :param max_memory: in bytes. The process is killed above that, and the attempt fails with a
+            MemoryError
+        :param max_runs_per_child: a process ends after so many jobs, and the next job gets a new
+            one
+        :param unique: the unique key, as in ``Unique(by=("customer",), mode="replace")``
+        :param middleware: around each run, inside of the registry's. A function that yields once,
+            plain or asynchronous: the part before the yield runs before the handler, the part after
+            behind it, and the yield raises what the run raises. An exception of the first part
+            is the job's failure. One of the second part is kept on the job and changes no end
         :raises RegistrationError: at once for wrong options, when decorating for a function
             that cannot be a handler or a kind that belongs to another function
         """
@@ -100,12 +149,24 @@ class HandlerRegistry:
             keep_result=keep_result,
             max_crashes=max_crashes,
             max_snoozes=max_snoozes,
+            encryption=self.encryption,
+            executor=executor,
+            max_memory=max_memory,
+            max_runs_per_child=max_runs_per_child,
+            unique=unique,
         )
         also = tuple(aliases)
+        around = (*self._middleware, *middleware_of(middleware, kind))
 
         def decorate(function: Callable[..., Any]) -> Handler[..., Any]:
             plain = function.function if isinstance(function, Handler) else function
-            return self.add(Handler(plain, kind, also, options))
+            handler: Handler[..., Any] = Handler(plain, kind, also, options, around)
+            if handler.is_async and options.executor == "thread":
+                raise RegistrationError(
+                    f"{handler.name}: executor='thread' is for plain functions; an async def runs "
+                    "on the event loop (leave executor out), or in a process"
+                )
+            return self.add(_with_known_fields(handler))
 
         return cast("Registering", decorate)
 
@@ -191,7 +252,7 @@ class HandlerRegistry:
         return handler
 
     def include(self, other: "HandlerRegistry") -> None:
-        """Take every handler and schedule of another registry, or none.
+        """Take every handler, schedule and lifespan of another registry, or none.
 
         :raises RegistrationError: a kind belongs to another function here
         """
@@ -204,6 +265,12 @@ class HandlerRegistry:
         for recurring in other.recurring():
             merged._schedule(recurring)
         self._by_kind, self._recurring = merged._by_kind, merged._recurring
+        known = {plan.key for plan in self._lifespans}
+        self._lifespans += tuple(plan for plan in other.lifespans() if plan.key not in known)
+
+    def lifespans(self) -> tuple[SharedPlan, ...]:
+        """Return the lifespans of this registry and of those that are included, in that order."""
+        return self._lifespans
 
     def get(self, kind: str) -> Handler[..., Any] | None:
         """The handler of a kind or alias."""
@@ -251,6 +318,7 @@ def load_registry(target: str) -> HandlerRegistry:
     found = load_object(target)
     if not isinstance(found, HandlerRegistry):
         raise ConfigError(f"{target!r} is of type {type(found).__name__}, not a HandlerRegistry")
+    found.loaded_from = target
     return found
 
 
@@ -291,10 +359,23 @@ def _options(kind: str, *, tags: Iterable[str], timeout: Any, **rest: Any) -> Ha
         for bound in ("max_crashes", "max_snoozes"):
             if rest[bound] is not None and rest[bound] < 1:
                 raise InvalidInput(bound, f"is {rest[bound]}", "give at least 1")
+        check_executor(rest["executor"], {name: rest[name] for name in PROCESS_OPTIONS})
+        rest["unique"] = rest["unique"] and check_unique(rest["unique"])
         limit = None if timeout is None else check_duration("timeout", timeout, above_zero=True)
         return HandlerOptions(tags=check_tags(tags), timeout=limit, **rest)
     except InvalidInput as error:
         raise RegistrationError(f"{kind}: {error}") from None
+
+
+def _with_known_fields(handler: Handler[..., Any]) -> Handler[..., Any]:
+    unique, known = handler.options.unique, handler.signature.struct.__struct_fields__
+    for name in () if unique is None else unique.by:
+        if name not in known:
+            raise RegistrationError(
+                f"{handler.kind}: unique.by names {name!r}, which is no argument of the handler;"
+                f" give some of {', '.join(known) or 'its arguments, once there are any'}"
+            )
+    return handler
 
 
 def _error_types(kind: str, field: str, types: Errors) -> tuple[type[BaseException], ...]:

@@ -30,7 +30,8 @@ class EnqueueOptions(Struct, frozen=True, kw_only=True):
     :param delay: due this long after the store's now, a timedelta or seconds. Not with ``run_at``
     :param max_attempts: at least 1. None means no bound
     :param unique_key: short for ``unique=Unique(key)``
-    :param unique: at most one active job of the queue per key
+    :param unique: what happens while another job of the queue has the same key. None: no key, also
+        where the handler has one
     :param after: jobs that must end first, as ids or :class:`After`
     :param timeout: of one run, a timedelta or seconds. None means no limit
     :param metadata: strings, for people and tools. Never interpreted
@@ -47,7 +48,7 @@ class EnqueueOptions(Struct, frozen=True, kw_only=True):
     delay: timedelta | float | None = None
     max_attempts: int | UnsetType | None = UNSET
     unique_key: str | None = None
-    unique: Unique | None = None
+    unique: Unique | UnsetType | None = UNSET
     after: Sequence[str | After] = ()
     timeout: timedelta | float | UnsetType | None = UNSET
     tags: Sequence[str] | UnsetType = UNSET

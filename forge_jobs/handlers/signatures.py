@@ -6,15 +6,17 @@ Built once per handler. Decoding is strict ("7" is no int), and unknown fields a
 
 import inspect
 import re
-from collections.abc import Callable, Iterator, Mapping
-from types import SimpleNamespace, UnionType
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-from forge_jobs.errors import InvalidInput, RegistrationError
+from forge_jobs.errors import InvalidInput, RegistrationError, UndecodablePayload
 from forge_jobs.handlers.context import JobContext
+from forge_jobs.handlers.injection.annotations import annotations_of, classes_of
+from forge_jobs.handlers.injection.markers import Dependency
+from forge_jobs.handlers.injection.plan import plan_of
 from forge_jobs.model.payloads import encode_json
 
 _VALIDATE, _DUMP, _SCHEMA = "model_validate", "model_dump", "model_json_schema"
@@ -43,9 +45,11 @@ class Signature:
     :raises RegistrationError: the function cannot be called with a JSON object
     """
 
-    def __init__(self, function: Callable[..., object], name: str) -> None:
+    def __init__(
+        self, function: Callable[..., object], name: str, middleware: Iterable[Dependency] = ()
+    ) -> None:
         self.name = name
-        annotations = _annotations(function, name)
+        annotations = annotations_of(function, name)
         parameters = _parameters(function, name)
         contexts = [p.name for p in parameters if _is_context(annotations.get(p.name))]
         if len(contexts) > 1:
@@ -59,7 +63,11 @@ class Signature:
                     "JobContext), or the type of an argument that the job brings"
                 )
         self.context_parameter: str | None = contexts[0] if contexts else None
-        own = [p for p in parameters if p.name not in contexts]
+        others = [p for p in parameters if p.name not in contexts]
+        self.injection = plan_of(others, annotations, name, middleware)
+        """How middleware and injected parameters are made. None: there is neither."""
+        made = dict(self.injection.parameters) if self.injection is not None else {}
+        own = [p for p in others if p.name not in made]
         self._types = {p.name: annotations.get(p.name, Any) for p in own}
         self._plain = inspect.Signature([p.replace(annotation=p.empty) for p in own])
         self._defaults = {p.name: p.default for p in own if p.default is not p.empty}
@@ -156,6 +164,34 @@ def decode_model(kind: type, value: object) -> object:
         raise ValueError(f"{path.lstrip('.')}: {first['msg']}" if path else first["msg"]) from None
 
 
+def encode_value(field: str, value: object) -> str:
+    """``value`` as JSON text, pydantic models included.
+
+    :raises InvalidInput: the value cannot be stored. Names ``field``
+    """
+    try:
+        return encode_json(field, value)
+    except InvalidInput as refused:
+        # Only pydantic models need this detour, and they are rare enough to come second.
+        try:
+            plain = to_plain(value)
+        except (TypeError, ValueError, RecursionError):
+            raise refused from None
+        return encode_json(field, plain)
+
+
+def decode_value(name: str, text: str, kind: Any) -> Any:
+    """JSON text as a value of type ``kind``.
+
+    :raises UndecodablePayload: the text is not of that type. Names ``name``
+    """
+    try:
+        return msgspec.json.decode(text, type=kind, dec_hook=decode_model)
+    except msgspec.MsgspecError as error:
+        found = _mismatch(str(error))
+        raise UndecodablePayload(f"{name}{found.path}", found.problem) from None
+
+
 def to_plain(value: object) -> Any:
     """``value`` as JSON types, pydantic models included.
 
@@ -212,41 +248,8 @@ def _parameters(function: Callable[..., object], name: str) -> list[inspect.Para
     return parameters
 
 
-def _annotations(function: Callable[..., object], name: str) -> dict[str, Any]:
-    source = function if inspect.isroutine(function) else type(function).__call__
-    try:
-        return get_type_hints(source, include_extras=True)
-    except Exception:
-        return dict(_one_by_one(source, name))
-
-
-def _one_by_one(function: Callable[..., object], name: str) -> Iterator[tuple[str, Any]]:
-    """Resolve each annotation alone, so that the error names the parameter, and so that a
-    JobContext imported for type checkers only is still recognised."""
-    target = inspect.unwrap(function)
-    for parameter, annotation in getattr(target, "__annotations__", {}).items():
-        holder = SimpleNamespace(__annotations__={parameter: annotation})
-        try:
-            hints = get_type_hints(
-                holder, globalns=getattr(target, "__globals__", {}), include_extras=True
-            )
-        except Exception as error:
-            if parameter == "return":
-                continue
-            if isinstance(annotation, str) and annotation.rpartition(".")[2] == "JobContext":
-                yield parameter, JobContext
-                continue
-            raise RegistrationError(
-                f"{name}: the annotation of {parameter} cannot be resolved ({error});"
-                " import what it names at run time, at the top of the module"
-            ) from None
-        yield parameter, hints[parameter]
-
-
 def _is_context(annotation: object) -> bool:
-    if get_origin(annotation) in (Union, UnionType):
-        return any(_is_context(part) for part in get_args(annotation))
-    return JobContext in getattr(annotation, "__mro__", ())
+    return JobContext in classes_of(annotation)
 
 
 def _check_types(types: Mapping[str, Any], name: str) -> bool:
@@ -264,7 +267,8 @@ def _check_types(types: Mapping[str, Any], name: str) -> bool:
             if not hasattr(kind, _VALIDATE):
                 raise RegistrationError(
                     f"{name}: {parameter} cannot be read from JSON: {kind.__name__} is no JSON"
-                    " type, dataclass, msgspec Struct, enum or pydantic model"
+                    " type, dataclass, msgspec Struct, enum or pydantic model. For a value that no"
+                    f" job brings, write {parameter}: Annotated[{kind.__name__}, Depends(...)]"
                 )
         has_models = has_models or bool(found)
     return has_models

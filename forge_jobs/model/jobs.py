@@ -12,6 +12,7 @@ from typing import Literal
 from msgspec import Struct
 
 from forge_jobs.model.ids import HostId, JobId, WorkerId
+from forge_jobs.model.unique.keys import UniqueMode
 
 ERROR_HISTORY = 32
 """How many error records a job keeps: the newest ones."""
@@ -65,6 +66,8 @@ class Cause(StrEnum):
     SNOOZED = "snoozed"
     RATE_LIMITED = "rate_limited"
     """The handler waits for a token of a named rate limit. The run counts toward nothing."""
+    KEY_MISSING = "key_missing"
+    """The pod lacks the key of the encrypted payload. The run counts toward nothing."""
     INTERRUPTED = "interrupted"
     """Stopped by shutdown, scale-down or self-fencing. The attempt was handed back."""
     RELEASED = "released"
@@ -88,14 +91,30 @@ class Hold(StrEnum):
 
 
 class Unique(Struct, frozen=True):
-    """At most one active job of the queue per key.
+    """A unique key, and the rule for a request while another job of the queue has the key.
 
-    ``keep``: the request is dropped and the outcome names the holder.
-    ``error``: :class:`~forge_jobs.errors.Conflict`, and nothing of the call is stored.
+    ``keep``: while a job with the key is active, the request is dropped. The outcome names the job.
+    ``error``: likewise a :class:`~forge_jobs.errors.Conflict`. Nothing of the call is stored.
+    ``replace``: a waiting job gets the request's content. While the job runs, as ``keep``.
+    ``cooldown``: as ``keep``, and for ``window`` after the request that was stored, also when that
+    job has ended.
+    ``debounce``: the job runs once no request has come for ``window``, with the content of the
+    latest. While the job runs, as ``keep-last``.
+    ``keep-last``: a waiting job gets the request's content. While the job runs, one follow-up is
+    kept, with the content of the latest request. The follow-up may run once the job has ended.
+
+    :param key: "" with ``by``
+    :param window: a timedelta or seconds, for cooldown and debounce
+    :param at_most: debounce: requests move the due time no further than this long after the first.
+        None: without a bound
+    :param by: the key is derived from these fields of the payload
     """
 
-    key: str
-    mode: Literal["keep", "error"] = "keep"
+    key: str = ""
+    mode: UniqueMode = "keep"
+    window: timedelta | float | None = None
+    at_most: timedelta | float | None = None
+    by: tuple[str, ...] = ()
 
 
 class After(Struct, frozen=True):
@@ -152,13 +171,18 @@ class NewJob(Struct, frozen=True, kw_only=True):
 class EnqueueOutcome(Struct, frozen=True):
     """The answer to one request.
 
-    :param job_id: the stored job. The holder of the unique key when ``deduplicated``
-    :param deduplicated: the request was dropped in favour of another active job. A repeat
-        under the same id is not a duplicate: the repeat gets the outcome of the first time
+    :param job_id: the job that does what was asked for: the stored one, or the job that took the
+        request's content when ``replaced``. The holder of the unique key when ``deduplicated``
+    :param deduplicated: the request was dropped in favour of another job. A repeat under the same
+        id is not a duplicate: the repeat gets the outcome of the first time
+    :param replaced: no job was stored. A waiting job with the unique key has the request's content
+    :param follow_up: the job waits for the end of the job that holds the unique key
     """
 
     job_id: JobId
     deduplicated: bool = False
+    replaced: bool = False
+    follow_up: bool = False
 
 
 class Claim(Struct, frozen=True):
@@ -242,6 +266,8 @@ class Job(Struct, frozen=True, kw_only=True):
     :param finished_at: when the job became done, dead or cancelled. None before
     :param timeout: how long one run may take. None means no bound
     :param unique_key: None without one. No longer held once the job has ended
+    :param follow_up: the job was stored as the follow-up of another job with the unique key. While
+        blocked, ``waits_for`` names that job
     :param errors: the newest ``ERROR_HISTORY``, oldest first
     :param result: JSON text, None when there is none (yet, any more, or not asked for)
     :param payload: "" once a job that is not to be kept has ended
@@ -288,3 +314,4 @@ class Job(Struct, frozen=True, kw_only=True):
     succeed after a requeue or an operator releases the job."""
     rate_limit: str | None = None
     unreadable: str = ""
+    follow_up: bool = False

@@ -49,15 +49,16 @@ def encode_json(field: str, value: object, max_bytes: int = MAX_PAYLOAD_BYTES) -
     return encoded.decode()
 
 
-def check_json_text(field: str, text: str, max_bytes: int = MAX_PAYLOAD_BYTES) -> str:
+def check_json_text(field: str, text: str) -> str:
     """``text`` unchanged, once checked to be JSON that every store can keep.
 
     :raises InvalidInput: the text is not JSON, or holds what :func:`encode_json` refuses
     """
     try:
         size = len(text.encode())
-        if size > max_bytes:
-            raise InvalidInput(field, f"takes {size} bytes as JSON", f"give at most {max_bytes}")
+        if size > MAX_PAYLOAD_BYTES:
+            fix = f"give at most {MAX_PAYLOAD_BYTES}"
+            raise InvalidInput(field, f"takes {size} bytes as JSON", fix)
         value = msgspec.json.decode(text)
     except UnicodeEncodeError:
         raise InvalidInput(field, "contains a lone surrogate", "give valid Unicode text") from None

@@ -12,6 +12,7 @@ from forge_jobs.model.queues import QueueState
 from forge_jobs.policy import remedies
 from forge_jobs.policy.explanations import ZERO, Explanation, Reason, Situation, at, count
 from forge_jobs.policy.slots.reasons import in_progress, of_fleet
+from forge_jobs.privacy.encryption import key_named_by
 
 
 def explain(  # noqa: PLR0917 - the readings it weighs, one parameter each
@@ -126,6 +127,15 @@ def _of_job(job: Job, around: Situation) -> Explanation | None:
             reason=Reason.RATE_LIMITED,
             text=f"waits for the rate limit {job.rate_limit!r} until its turn at {at(job.due_at)}",
             forecast=job.due_at,
+        )
+    if job.cause is Cause.KEY_MISSING:
+        return Explanation(
+            reason=Reason.KEY_MISSING,
+            text=f"waits for a pod with the key {key_named_by(job.payload)} of its payload: pod "
+            f"{job.host_id} claimed the job and lacks the key; tried again at {at(job.due_at)}",
+            since=job.claimed_at,
+            forecast=job.due_at,
+            help=f"give the workers of queue {job.queue} the key, then: {help}",
         )
     text = f"not due before {at(job.due_at)}"
     if job.snoozes and job.cause in {Cause.SNOOZED, Cause.THROTTLED}:

@@ -26,6 +26,8 @@ class Reason(StrEnum):
     WAITS_FOR_RETRY = "waits_for_retry"
     RATE_LIMITED = "rate_limited"
     """The handler found no token of a rate limit, and the job has a turn there."""
+    KEY_MISSING = "key_missing"
+    """The pod that claimed the job lacks the key of the payload."""
     QUEUE_UNKNOWN = "queue_unknown"
     PAUSED = "paused"
     COOLING_DOWN = "cooling_down"

@@ -5,6 +5,7 @@ from datetime import timedelta
 
 from msgspec import Struct
 
+from forge_jobs.model.ids import HostId
 from forge_jobs.model.jobs import Cause, ClaimedJob, ErrorRecord, JobStatus
 from forge_jobs.model.queues import CooldownPolicy
 from forge_jobs.model.transitions import StaleClaim, Transition
@@ -18,6 +19,9 @@ from forge_jobs.policy.backoff import (
 from forge_jobs.policy.cooldowns import next_cooldown
 from forge_jobs.policy.randomness import Randomness
 
+KEY_PAUSE = timedelta(seconds=30)
+"""How long a job waits for a pod that has the key of the payload, before the next try."""
+
 _FREE_SNOOZES = 20
 _FIRST_PAUSE, _LONGEST_PAUSE = timedelta(milliseconds=10), timedelta(seconds=1)
 
@@ -26,7 +30,7 @@ class AttemptEnd(Struct, frozen=True, kw_only=True):
     """How one attempt ended.
 
     :param cause: succeeded, failed, timed_out, rejected, throttled, snoozed, rate_limited,
-        interrupted, released or cancelled
+        key_missing, crashed (the handler's own process), interrupted, released or cancelled
     :param error: of a failure. Also of a success whose result could not be encoded
     :param result: JSON text of what the handler returned
     :param retryable: False: the handler's rules say that this error is final
@@ -36,6 +40,7 @@ class AttemptEnd(Struct, frozen=True, kw_only=True):
     :param rate_limit: rate_limited: the scope that the job waits for
     :param tokens: rate_limited: how many tokens the job needs at once
     :param exception: raised by the handler, for retry policies
+    :param is_redacted: secrets were taken out of ``error``, so ``exception`` must not be shown
     """
 
     cause: Cause
@@ -47,6 +52,7 @@ class AttemptEnd(Struct, frozen=True, kw_only=True):
     rate_limit: str | None = None
     tokens: int = 1
     exception: BaseException | None = None
+    is_redacted: bool = False
 
 
 SUCCESS = AttemptEnd(cause=Cause.SUCCEEDED)
@@ -59,6 +65,8 @@ class Rules(Struct, frozen=True, kw_only=True):
     :param max_snoozes: hand-backs by snooze or throttle before the next one makes the job dead.
         None: ``snooze_budget`` decides
     :param snooze_budget: how long after the first hand-back one more makes the job dead
+    :param max_crashes: the crash that makes the job dead, at least 1
+    :param crash_pause: after the second crash, see :func:`crash_delay`
     :param cooldown_level: see ``cooldowns.next_cooldown``
     :param cooldown_ended_for: see ``cooldowns.next_cooldown``
     """
@@ -66,6 +74,8 @@ class Rules(Struct, frozen=True, kw_only=True):
     retry: RetryPolicy = DEFAULT_RETRY
     max_snoozes: int | None = None
     snooze_budget: timedelta = timedelta(days=7)
+    max_crashes: int = 3
+    crash_pause: timedelta = timedelta(seconds=30)
     cooldown: CooldownPolicy = CooldownPolicy()
     cooldown_level: int = 0
     cooldown_ended_for: timedelta | None = None
@@ -110,29 +120,41 @@ def stale_transition(stale: StaleClaim, max_crashes: int, pause: timedelta) -> T
         return Transition(status=JobStatus.CANCELLED, cause=Cause.CANCELLED, count_crash=counts)
     if not counts:
         return Transition(status=JobStatus.PENDING, cause=Cause.CRASHED, delay=None, hand_back=True)
-    crashes = stale.crashes + 1
-    if crashes >= max_crashes:
-        message = f"crash {crashes} of {max_crashes}: suspected of killing its process"
-        return _crashed(stale, JobStatus.DEAD, message, None)
-    used_up = stale.max_attempts is not None and stale.attempt >= stale.max_attempts
     message = "the claim went stale: its process died, or lost the store"
-    delay = None if crashes == 1 else crash_delay(crashes, pause)
-    return _crashed(stale, JobStatus.DEAD if used_up else JobStatus.PENDING, message, delay)
+    if stale.crashes + 1 >= max_crashes:
+        message = f"crash {stale.crashes + 1} of {max_crashes}: suspected of killing its process"
+    return _crashed(stale, stale.claim.host_id, message, max_crashes, pause)
 
 
 def _crashed(
-    stale: StaleClaim, status: JobStatus, message: str, delay: timedelta | None
+    stale: StaleClaim | ClaimedJob,
+    host_id: HostId,
+    message: str,
+    max_crashes: int,
+    pause: timedelta,
 ) -> Transition:
+    """Decide where a job goes that had one more crash."""
+    crashes, status = stale.crashes + 1, JobStatus.PENDING
+    delay = None if crashes == 1 else crash_delay(crashes, pause)
+    if crashes >= max_crashes:
+        status, delay = JobStatus.DEAD, None
+    elif stale.max_attempts is not None and stale.attempt >= stale.max_attempts:
+        status = JobStatus.DEAD
     error = ErrorRecord(
-        attempt=stale.attempt,
-        cause=Cause.CRASHED,
-        type="Crashed",
-        message=message,
-        host_id=stale.claim.host_id,
+        attempt=stale.attempt, cause=Cause.CRASHED, type="Crashed", message=message, host_id=host_id
     )
     return Transition(
         status=status, cause=Cause.CRASHED, delay=delay, count_crash=True, error=error
     )
+
+
+def _process_died(end: AttemptEnd, job: ClaimedJob, rules: Rules, _rng: Randomness) -> Transition:
+    """Decide for a job whose handler had a process to itself: the job killed that process."""
+    message = end.error.message if end.error else "the process of the handler died"
+    if job.crashes + 1 >= rules.max_crashes:
+        message = f"crash {job.crashes + 1} of {rules.max_crashes}: {message}"
+    host_id = job.claim.host_id
+    return _crashed(job, host_id, message, rules.max_crashes, rules.crash_pause)
 
 
 def _succeeded(end: AttemptEnd, job: ClaimedJob, _rules: Rules, _rng: Randomness) -> Transition:
@@ -236,6 +258,12 @@ def _rate_limited(end: AttemptEnd, _job: ClaimedJob, _rules: Rules, _rng: Random
     )
 
 
+def _key_missing(_end: AttemptEnd, _job: ClaimedJob, _rules: Rules, _rng: Randomness) -> Transition:
+    return Transition(
+        status=JobStatus.PENDING, cause=Cause.KEY_MISSING, delay=KEY_PAUSE, hand_back=True
+    )
+
+
 def _handed_back(end: AttemptEnd, _job: ClaimedJob, _rules: Rules, _rng: Randomness) -> Transition:
     # The job gave no reason to wait, so the place in the queue is kept.
     return Transition(
@@ -255,6 +283,8 @@ _DECISIONS: dict[Cause, Callable[[AttemptEnd, ClaimedJob, Rules, Randomness], Tr
     Cause.THROTTLED: _throttled,
     Cause.SNOOZED: _snoozed,
     Cause.RATE_LIMITED: _rate_limited,
+    Cause.KEY_MISSING: _key_missing,
+    Cause.CRASHED: _process_died,
     Cause.INTERRUPTED: _handed_back,
     Cause.RELEASED: _handed_back,
     Cause.CANCELLED: _cancelled,

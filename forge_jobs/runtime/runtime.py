@@ -211,7 +211,16 @@ class QueueRuntime:
             concurrency=self._concurrency,
             logs_every_job=self._logs_every_job,
             exit_process=self._exit_process,
+            process_registry=_process_registry(self._handlers),
         )
+
+
+def _process_registry(handlers: HandlerRegistry) -> str:
+    if not any(handler.in_process for handler in handlers):
+        return ""
+    from forge_jobs.runtime.executors.runner import registry_place
+
+    return registry_place(handlers)
 
 
 def _queue_settings(name: str, given: QueueSettings | int | None) -> QueueSettings | None:

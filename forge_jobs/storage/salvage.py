@@ -71,9 +71,9 @@ class Fields:
             self._problems.append(f"{name} is {shown(stored)} ({' '.join(str(error).split())})")
             return otherwise
 
-    def text(self, name: str, otherwise: str = "") -> str:
+    def text(self, name: str) -> str:
         """Return a text."""
-        return self.read(name, _text, otherwise)
+        return self.read(name, _text, "")
 
     def text_or_none(self, name: str) -> str | None:
         """Return a text, or None."""

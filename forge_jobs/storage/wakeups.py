@@ -10,14 +10,28 @@ import threading
 import weakref
 from collections.abc import Iterable, Sequence
 
+from forge_jobs.clock import SystemClock
 from forge_jobs.model.queues import Wake
 
 BEAT = "beat"
 FLEET = "fleet"
 HANDOVER = "handover"
 QUEUE = "queue:"
+CHANGED = QUEUE + "\x01"
+"""Before the name of a queue: jobs there have changed. No queue has a name with that character."""
+
+WATCHED = QUEUE + "\x02"
+"""Before the name of a queue: some process watches jobs there."""
+
+UNNUMBERED = -1
+"""In place of the number of a wake-up that no commit has raised."""
+
+_WATCHED_FOR_S = 30.0
 EVERYTHING = "*"
 """Stands for every topic, where wake-ups may have been missed."""
+
+
+elapsed = SystemClock().elapsed
 
 
 class Inbox:
@@ -37,8 +51,10 @@ class Inbox:
     def put(self, topics: Sequence[str]) -> list[str]:
         """Add wake-ups, from any thread. Return the topics that the waiter is waiting for now."""
         with self._lock:
+            # Only watchers have use for changes.
+            topics = [each for each in topics if self._keeps(each)]
             self._topics.update(topics)
-            if self._waiter is None:
+            if self._waiter is None or not topics:
                 return []
             loop, event = self._waiter
             if loop is _running_loop():
@@ -51,6 +67,9 @@ class Inbox:
                     self._waiter = None
                     return []
             return [topic for topic in topics if self._is_for_waiter(topic)]
+
+    def _keeps(self, topic: str) -> bool:
+        return not topic.startswith(CHANGED) or self._is_for_waiter(topic)
 
     def _is_for_waiter(self, topic: str) -> bool:
         return not topic.startswith(QUEUE) or topic.removeprefix(QUEUE) in self._queues
@@ -96,6 +115,15 @@ class WakeUps:
         self._lock = threading.Lock()
         self._known: dict[str, int] = {}
         self._inboxes: weakref.WeakSet[Inbox] = weakref.WeakSet()
+        self.watched: dict[str, float] = {}
+        """Queues that some process watches -> until when that is known (``elapsed``)."""
+
+    def is_watched(self, queue: str, now: float) -> bool:
+        """Return whether some process watches jobs of the queue, as far as is known."""
+        until = self.watched.get(queue)
+        if until is not None and until <= now:
+            self.watched.pop(queue, None)
+        return until is not None and until > now
 
     def join(self, inbox: Inbox, signals: Iterable[tuple[str, int]]) -> None:
         """Pass all that comes after ``signals``, which the caller has just read, to ``inbox``."""
@@ -116,17 +144,28 @@ class WakeUps:
     def pass_on(self, signals: Iterable[tuple[str, int]]) -> None:
         """Pass on the topics whose number is higher than any passed on before."""
         fresh: list[str] = []
+        unnumbered: list[str] = []
         with self._lock:
             for topic, seq in signals:
-                if seq > self._known.get(topic, 0):
+                if seq == UNNUMBERED:
+                    unnumbered.append(topic)
+                elif seq > self._known.get(topic, 0):
                     self._known[topic] = seq
                     fresh.append(topic)
             inboxes = list(self._inboxes) if fresh else []
         for inbox in inboxes:
             inbox.put(fresh)
+        if unnumbered:
+            self.wake(unnumbered)
 
     def wake(self, topics: Sequence[str]) -> set[str]:
         """Pass topics on without a number. Return the topics that a waiter is waiting for now."""
+        if watched := [topic for topic in topics if topic.startswith(WATCHED)]:
+            until = elapsed() + _WATCHED_FOR_S
+            self.watched.update((topic.removeprefix(WATCHED), until) for topic in watched)
+            topics = [topic for topic in topics if topic not in watched]
+        if not topics:
+            return set()
         with self._lock:
             inboxes = list(self._inboxes)
         return {topic for inbox in inboxes for topic in inbox.put(topics)}

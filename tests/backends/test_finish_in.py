@@ -8,11 +8,12 @@ import anyio.lowlevel
 import pytest
 from msgspec.structs import replace
 from sqlalchemy import URL, Engine, create_engine, make_url, text
-from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
 
 from forge_jobs.handlers.context import JobContext
+from forge_jobs.handlers.injection.markers import Depends
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.model.jobs import JobStatus
 from forge_jobs.model.transitions import Finalization
@@ -168,3 +169,30 @@ async def test_a_function_ends_its_job_by_a_session_of_its_thread(
     async with a_runtime(storage, handlers).start() as handle:
         job = await ended(storage, (await handle.enqueue(handler.request())).job_id)
     assert (job.status, job.result) == (JobStatus.DONE, "7")
+
+
+async def test_an_injected_transaction_commits_the_end_and_no_clean_up_makes_a_second_run(
+    storage: Storage, engine: AsyncEngine
+) -> None:
+    handlers = HandlerRegistry()
+
+    async def breaks() -> AsyncGenerator[None]:
+        yield
+        raise OSError("a clean-up after the commit")
+
+    async def transaction(_: None = Depends(breaks)) -> AsyncGenerator[AsyncConnection]:
+        async with engine.begin() as connection:
+            yield connection
+
+    @handlers.job("send")
+    async def send_it(ctx: JobContext, db: AsyncConnection = Depends(transaction)) -> None:
+        await db.execute(text("INSERT INTO sent VALUES (:n)"), {"n": ctx.attempt})
+        await ctx.finish_in(db, "sent")
+
+    async with a_runtime(storage, handlers).start() as handle:
+        job = await ended(storage, (await handle.enqueue(send_it.request())).job_id)
+        # A second run would come before the next job of the only worker.
+        again = await ended(storage, (await handle.enqueue(send_it.request())).job_id)
+    for each in (job, again):
+        assert (each.status, each.attempt, each.result) == (JobStatus.DONE, 1, '"sent"')
+    assert await sent(engine) == [1, 1]

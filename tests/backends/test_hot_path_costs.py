@@ -52,6 +52,8 @@ class Asked:
         self.statements = 0
         self.borders = 0
         self.notices = 0
+        self.texts: list[str] = []
+        """All statements so far, for the message of a failure."""
 
     def read(self) -> tuple[int, int]:
         """Statements, and how many more began or ended a transaction."""
@@ -81,6 +83,7 @@ class AskedOfPostgres(Asked):
             self.notices += 1
         else:
             self.statements += 1
+            self.texts.append(record.query)
 
 
 class AskedOfSqlite(Asked):
@@ -172,6 +175,6 @@ async def test_statements_and_commits_do_not_grow_with_the_batch(
     assert grant.granted
     assert len(first.claimed) == len(second.claimed) == len(settled) == size
     for name, counted in used.items():
-        assert all(map(le, counted, MOST[backend][name])), f"{name}: {counted}"
+        assert all(map(le, counted, MOST[backend][name])), f"{name}: {counted} of {asked.texts}"
     # Sent apart: of one enqueue, of the other, and what waited before.
     assert asked.notices <= 3

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from forge_jobs import HandlerRegistry, open_storage
-from forge_jobs.cli import health_server, processes
+from forge_jobs.cli import health_server
 from forge_jobs.cli.health_server import HealthServer
-from forge_jobs.cli.processes import Child
+from forge_jobs.cli.processes import supervising
+from forge_jobs.cli.processes.process import Child
 from forge_jobs.errors import ConfigError
 from tests.cli.conftest import CommandLine
 from tests.support.faulty import Faults, faulty
@@ -139,15 +140,19 @@ async def test_a_heartbeat_that_does_not_turn_is_an_ailment_and_the_store_is_non
 def test_each_of_several_processes_has_a_port_of_its_own(
     forge: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    started: list[Child] = []
+    ports: list[int] = []
 
     async def run_processes(children: Sequence[Child], **_: object) -> int:
-        started.extend(children)
+        for child in children:
+            assert child.listener is not None
+            assert child.command[-1] == f"--health-socket={child.listener.fileno()}"
+            ports.append(child.listener.getsockname()[1])
+            child.listener.close()
         return 0
 
-    monkeypatch.setattr(processes, "run_processes", run_processes)
-    forge("worker", "x:y", "--queues", "default", "--processes", "3", "--health-port", "8080")
+    monkeypatch.setattr(supervising, "run_processes", run_processes)
+    with free_ports(3) as first:
+        options = ("--processes", "3", "--health-port", str(first))
+        forge("worker", "x:y", "--queues", "default", *options)
 
-    assert [child.command[-1] for child in started] == [
-        f"--health-port={port}" for port in (8080, 8081, 8082)
-    ]
+    assert ports == [first, first + 1, first + 2]

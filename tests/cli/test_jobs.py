@@ -3,15 +3,19 @@
 import re
 from collections.abc import Callable
 from datetime import timedelta
+from typing import Annotated
 
 import anyio
 import pytest
 
 from forge_jobs.clients.client import JobClient
+from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.handlers.requests import EnqueueRequest
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import After
 from forge_jobs.model.processes import AllocationChange, Slots
+from forge_jobs.privacy.encryption import Encryption
+from forge_jobs.privacy.secrets import Secret
 from forge_jobs.runtime.passes.cleanup import hand_over_once
 from forge_jobs.storage.opening import open_storage
 from tests.cli.conftest import CommandLine
@@ -57,6 +61,8 @@ def test_a_duplicate_reports_the_holder_of_its_key(forge: CommandLine) -> None:
     assert forge.json("enqueue", "a", "--unique-key", "k") == {
         "job_id": first["job_id"],
         "deduplicated": True,
+        "replaced": False,
+        "follow_up": False,
     }
 
 
@@ -65,6 +71,8 @@ def test_a_repeat_under_one_id_stores_one_job(forge: CommandLine) -> None:
         assert forge.json("enqueue", "a", "--id", UNKNOWN_ID) == {
             "job_id": UNKNOWN_ID,
             "deduplicated": False,
+            "replaced": False,
+            "follow_up": False,
         }
 
     assert len(forge.json("jobs", "list")["jobs"]) == 1
@@ -319,3 +327,28 @@ async def fail_once(url: str) -> None:
     async with await open_storage(url) as storage:
         job = await claim_one(storage, await register(storage))
         assert await finish(storage, job, failed(timedelta(hours=1)))
+
+
+def test_show_hides_what_people_must_not_read(forge: CommandLine) -> None:
+    encryption = Encryption([Encryption.new_key()])
+    handlers = HandlerRegistry()
+
+    @handlers.job("log_in")
+    async def log_in(user: str, password: Annotated[str, Secret]) -> None: ...
+
+    async def enqueue() -> tuple[str, str]:
+        async with await open_storage(forge.url) as storage, JobClient(storage) as client:
+            request = log_in.request("ada", "correct horse")
+            hidden = await client.enqueue(request, metadata={"a": "b"})
+            by_kind = EnqueueRequest("log_in", {"user": "ada"})
+            sealed = await JobClient(storage, encryption=encryption).enqueue(by_kind)
+            return hidden.job_id, sealed.job_id
+
+    hidden, sealed = anyio.run(enqueue)
+    job = forge.json("jobs", "show", hidden)
+    assert job["payload"] == {"user": "ada", "password": "***"}
+    assert job["metadata"] == {"a": "b"}
+    assert "correct horse" not in forge("jobs", "show", hidden).stdout
+    assert forge.json("jobs", "show", sealed)["payload"] == (
+        f"(encrypted with key {encryption.key_name})"
+    )

@@ -60,7 +60,7 @@ def test_a_blocked_loop_is_given_up_and_its_jobs_are_handed_back(
     store = Store(answers=handed_back, log=caplog)
     last.loop, last.hand_back = loop, store.hand_back
 
-    last.stop_asked()
+    last.stop_asked(1)
 
     assert exits.get(timeout=100) == code
     [told] = store.told_before
@@ -77,7 +77,7 @@ def test_a_loop_that_turns_has_all_the_time_of_a_slow_store(
     last.loop, last.hand_back = loop, store.hand_back
 
     async def ask_and_wait() -> int:
-        last.stop_asked()
+        last.stop_asked(1)
         return await asyncio.to_thread(exits.get, timeout=100)
 
     assert loop.run_until_complete(ask_and_wait()) == 1
@@ -87,7 +87,7 @@ def test_a_loop_that_turns_has_all_the_time_of_a_slow_store(
 def test_a_pod_that_has_stopped_gives_its_code(exits: "queue.SimpleQueue[int]") -> None:
     last = LastExit(GRACE, GRACE, exit_process=exits.put)
 
-    last.stop_asked()
+    last.stop_asked(1)
     last.stopped(0)
 
     assert exits.get(timeout=100) == 0

@@ -375,3 +375,27 @@ async def test_parents_of_another_queue_are_waited_for(storage: Storage) -> None
     await run_one(storage, lease, done(), queue="a")
     await deliver_all(storage, "settle")
     assert (await claim_one(storage, lease, queue="b")).claim.job_id == child
+
+
+async def test_parents_are_known_as_long_as_the_child(storage: Storage, lease: PodLease) -> None:
+    parents = sorted([await enqueue_one(storage) for _ in range(3)])
+    child = await enqueue_one(storage, after=tuple(After(each) for each in reversed(parents)))
+    alone = await enqueue_one(storage)
+    wanted = [child, alone, new_job_id()]
+    assert await storage.jobs.parents(wanted) == {child: tuple(parents)}
+    for _ in parents:
+        await run_one(storage, lease, done())
+    await deliver_all(storage, "settle")
+    assert await storage.jobs.parents(wanted) == {child: tuple(parents)}
+    await storage.jobs.delete(only(parents[0]))
+    assert await storage.jobs.parents(wanted) == {child: tuple(parents)}
+    await storage.jobs.delete(only(child))
+    assert await storage.jobs.parents(wanted) == {}
+
+
+async def test_parents_of_many_jobs_are_read_at_once(storage: Storage) -> None:
+    parent = await enqueue_one(storage)
+    children = [new_job(after=(After(parent),), queue=f"q{n % 3}") for n in range(250)]
+    await storage.jobs.enqueue(children)
+    found = await storage.jobs.parents([child.id for child in children])
+    assert found == {child.id: (parent,) for child in children}

@@ -3,7 +3,7 @@
 import pytest
 
 from forge_jobs.clock import ManualClock
-from forge_jobs.model.filters import BulkOutcome, JobFilter, Refusal
+from forge_jobs.model.filters import REFUSED, BulkOutcome, JobFilter, Refusal
 from forge_jobs.model.ids import JobId, new_job_id
 from forge_jobs.model.jobs import After, Cause, Job, JobStatus
 from forge_jobs.model.processes import ClaimState, PodLease
@@ -55,24 +55,39 @@ def refused(outcome: BulkOutcome, job_id: JobId, reason: Refusal) -> bool:
     )
 
 
-@pytest.mark.parametrize(
-    ("verb", "status", "reason"),
-    [
-        ("cancel", DONE, Refusal.FINISHED),
-        ("cancel", DEAD, Refusal.FINISHED),
-        ("cancel", CANCELLED, Refusal.FINISHED),
-        ("delete", IN_PROGRESS, Refusal.RUNNING),
-        ("requeue", DONE, Refusal.FINISHED),
-        ("requeue", IN_PROGRESS, Refusal.RUNNING),
-        ("requeue", PENDING, Refusal.WAITING),
-        ("requeue", BLOCKED, Refusal.WAITING),
-        ("run_now", BLOCKED, Refusal.WAITING),
-        ("run_now", IN_PROGRESS, Refusal.RUNNING),
-        ("run_now", DONE, Refusal.FINISHED),
-        ("run_now", DEAD, Refusal.FINISHED),
-        ("run_now", CANCELLED, Refusal.FINISHED),
-    ],
-)
+_REFUSED = [
+    ("cancel", DONE, Refusal.FINISHED),
+    ("cancel", DEAD, Refusal.FINISHED),
+    ("cancel", CANCELLED, Refusal.FINISHED),
+    ("delete", IN_PROGRESS, Refusal.RUNNING),
+    ("requeue", DONE, Refusal.FINISHED),
+    ("requeue", IN_PROGRESS, Refusal.RUNNING),
+    ("requeue", PENDING, Refusal.WAITING),
+    ("requeue", BLOCKED, Refusal.WAITING),
+    ("run_now", BLOCKED, Refusal.WAITING),
+    ("run_now", IN_PROGRESS, Refusal.RUNNING),
+    ("run_now", DONE, Refusal.FINISHED),
+    ("run_now", DEAD, Refusal.FINISHED),
+    ("run_now", CANCELLED, Refusal.FINISHED),
+    ("release_held", PENDING, Refusal.WAITING),
+    ("release_held", FAILED, Refusal.WAITING),
+    ("release_held", IN_PROGRESS, Refusal.RUNNING),
+    ("release_held", DONE, Refusal.FINISHED),
+    ("release_held", DEAD, Refusal.FINISHED),
+    ("release_held", CANCELLED, Refusal.FINISHED),
+]
+
+
+def test_every_row_of_the_table_of_refusals_is_tried() -> None:
+    table = {
+        (verb, status, reason)
+        for verb, row in REFUSED.items()
+        for status, reason in row.by_status.items()
+    }
+    assert table == set(_REFUSED)
+
+
+@pytest.mark.parametrize(("verb", "status", "reason"), _REFUSED)
 async def test_a_refused_job_stays_as_it_was(
     storage: Storage, lease: PodLease, verb: str, status: JobStatus, reason: Refusal
 ) -> None:

@@ -11,7 +11,7 @@ import forge_jobs
 from tests.support.pages import ROOT
 
 SHOWN = re.findall(
-    r"^\.\. auto(?:class|exception|function):: ([\w.]+)(?:\(\))?$",
+    r"^\.\. auto(?:class|data|exception|function):: ([\w.]+)(?:\(\))?$",
     (ROOT / "docs" / "api.md").read_text(encoding="utf-8"),
     re.MULTILINE,
 )

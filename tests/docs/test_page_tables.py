@@ -152,6 +152,7 @@ ENDS = {
     "`Throttled(60)`": _end(Cause.THROTTLED, retry_after=60 * _SECONDS),
     "`Snoozed` or `Throttled` once too often": _end(Cause.SNOOZED, snoozes=3, delay=_SECONDS),
     '`RateLimited("smtp")`': _end(Cause.RATE_LIMITED, delay=_SECONDS, rate_limit="smtp"),
+    "the pod lacks the key of an [encrypted payload](secrets.md)": _end(Cause.KEY_MISSING),
     "the worker is stopped (deploy, scale-down, no contact to the store)": _end(Cause.INTERRUPTED),
     "the job was cancelled while a handler ran": _end(Cause.CANCELLED),
     "the process died, first time": _crash(1),
@@ -195,6 +196,7 @@ def test_every_way_to_end_is_in_the_table() -> None:
     ends = {Cause.SUCCEEDED, Cause.FAILED, Cause.TIMED_OUT, Cause.REJECTED, Cause.THROTTLED} | {
         Cause.SNOOZED,
         Cause.RATE_LIMITED,
+        Cause.KEY_MISSING,
         Cause.INTERRUPTED,
         Cause.CANCELLED,
         Cause.CRASHED,

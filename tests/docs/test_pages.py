@@ -8,6 +8,7 @@ import anyio
 import pytest
 
 from forge_jobs.config import SETTINGS_VARIABLE, Deployment, RuntimeSettings, variable_of
+from forge_jobs.privacy.encryption import KEYS_VARIABLE
 from tests.support import backends
 from tests.support.pages import (
     ROOT,
@@ -98,7 +99,7 @@ def test_variables_that_a_page_names_are_read(page: Path) -> None:
         variable_of(field)
         for settings in (RuntimeSettings, Deployment)
         for field in settings.__struct_fields__
-    } | {SETTINGS_VARIABLE, "FORGE_QUEUES"}
+    } | {SETTINGS_VARIABLE, KEYS_VARIABLE, "FORGE_QUEUES"}
     found = set(re.findall(r"\bFORGE_[A-Z_]*[A-Z]\b", page.read_text(encoding="utf-8")))
     assert {name for name in found - known if not name.startswith("FORGE_TEST_")} == set()
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from forge_jobs.cli import processes
 from forge_jobs.cli.last_exit import BEYOND_GRACE
+from forge_jobs.cli.processes import supervising
 from forge_jobs.config import Deployment, RuntimeSettings, variable_of
 from tests.examples import deploying
 from tests.examples.deploying import Start
@@ -42,7 +42,7 @@ def test_the_starter_waits_for_the_whole_stop(where: str) -> None:
     start = WORKERS[where]
     grace = Deployment.from_environment(start.environ).runtime.grace
     several = "--processes" in start.command
-    beyond = processes._BEYOND_GRACE if several else timedelta(seconds=BEYOND_GRACE)
+    beyond = supervising._BEYOND_GRACE if several else timedelta(seconds=BEYOND_GRACE)
 
     assert start.stop_seconds == math.ceil((grace + beyond).total_seconds()) + 1
 

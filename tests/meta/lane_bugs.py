@@ -91,13 +91,13 @@ MEASURES = [
         "lane: a second call goes out beside the first",
         _LANES,
         "        if self._task is None:\n",
-        "        if self._task is None or self._in_flight:\n",
+        "        if self._task is None or self._waiting:\n",
         f"{_BATCHING}never_has_two_calls_in_flight",
     ),
     in_policy(
         "lane: the neighbours of a guilty item share its error",
         _LANES,
-        "if len(items) > 1 and not _concerns_all(error):",
+        "if len(part) > 1 and not _concerns_all(error):",
         "if False:",
         "lanes.py::TestGuiltyItems::"
         "test_every_innocent_gets_its_result_and_every_guilty_its_own_error",

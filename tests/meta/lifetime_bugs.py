@@ -78,8 +78,14 @@ LIFETIME_BUGS = [
     _steps(
         "a client enqueues any number of jobs by one script",
         "jobs/store.py",
-        "self.enqueue_at_once = 500",
+        "self.enqueue_at_once = 200",
         "self.enqueue_at_once = 10_000",
+    ),
+    Bug(
+        "redis: a client stores the first steps of a call of too many bytes",
+        ("tests/conformance/test_batch_bytes.py",),
+        (Edit("forge_jobs/clients/calls.py", "if len(jobs) > step:", "if not jobs:"),),
+        "redis",
     ),
     Bug(
         "redis: a pod asks for more than one step of a script brings",

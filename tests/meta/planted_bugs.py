@@ -29,7 +29,9 @@ from tests.meta.bugs import BUGS, Bug, Edit
 from tests.meta.claim_bugs import CLAIM_BUGS
 from tests.meta.clock_bugs import CLOCK_BUGS
 from tests.meta.edge_bugs import EDGE_BUGS
+from tests.meta.executor_bugs import EXECUTOR_BUGS
 from tests.meta.fleet_bugs import FLEET_BUGS
+from tests.meta.injection_bugs import INJECTION_BUGS
 from tests.meta.lane_bugs import LANE_BUGS
 from tests.meta.lifetime_bugs import LIFETIME_BUGS
 from tests.meta.lock_bugs import LOCK_BUGS
@@ -40,11 +42,15 @@ from tests.meta.pass_bugs import PASS_BUGS
 from tests.meta.pod_bugs import POD_BUGS
 from tests.meta.policy_bugs import POLICY_BUGS
 from tests.meta.postgres_bugs import POSTGRES_BUGS
+from tests.meta.privacy_bugs import PRIVACY_BUGS
+from tests.meta.process_bugs import PROCESS_BUGS
+from tests.meta.progress_bugs import PROGRESS_BUGS
 from tests.meta.record_bugs import RECORD_BUGS
 from tests.meta.redis_bugs import REDIS_BUGS
 from tests.meta.redis_server_bugs import REDIS_SERVER_BUGS
 from tests.meta.runtime_bugs import RUNTIME_BUGS
 from tests.meta.schema_bugs import SCHEMA_BUGS
+from tests.meta.step_bugs import STEP_BUGS
 
 ROOT = Path(__file__).parents[2]
 _PACKAGE = "forge_jobs"
@@ -59,6 +65,7 @@ GROUPS = {
     "claim": CLAIM_BUGS,
     "clock": CLOCK_BUGS,
     "edge": EDGE_BUGS,
+    "executor": EXECUTOR_BUGS,
     "fleet": FLEET_BUGS,
     "lifetime": LIFETIME_BUGS,
     "lost writes": LOST_WRITE_BUGS,
@@ -70,9 +77,14 @@ GROUPS = {
     "schema": SCHEMA_BUGS,
     "policy": POLICY_BUGS,
     "lane": LANE_BUGS,
+    "injection": INJECTION_BUGS,
     "runtime": RUNTIME_BUGS,
     "pass": PASS_BUGS,
     "apart": APART_BUGS,
+    "privacy": PRIVACY_BUGS,
+    "progress": PROGRESS_BUGS,
+    "process": PROCESS_BUGS,
+    "step": STEP_BUGS,
     "pod": POD_BUGS,
 }
 """Group, named as the module but for the first -> bugs."""

@@ -164,8 +164,8 @@ HANDLERS = [
     in_runtime(
         "worker: an overrun leaves no trace",
         "queue/worker",
-        "                end = self._past_its_time(run, end)\n",
-        "                pass\n",
+        "            end = self._past_its_time(run, end)\n",
+        "            pass\n",
         "overruns.py::test_one_that_ends_before_anybody_could_warn_leaves_the_same_trace",
     ),
     in_runtime(
@@ -257,8 +257,8 @@ HANDLERS = [
     in_runtime(
         "threads: a pod without threads claims on",
         "queue/services",
-        "            kinds = frozenset(kind for kind in kinds if self._runs_on_the_loop(kind))\n",
-        "            pass\n",
+        "        return not handler.needs_thread or self._has_threads\n",
+        "        return True\n",
         "no_threads_left.py::test_threads_are_tried_again_with_growing_pauses_and_no_claim_between",
     ),
     in_runtime(
@@ -317,7 +317,7 @@ STOPS = [
     ),
     in_runtime(
         "stop: exits with 0 although ends are left",
-        "pod/stopping",
+        "pod/stop_report",
         "return self.left and not self.unstored",
         "return self.left or not self.unstored",
         f"{_ALONE}a_stop_is_clean_when_the_pod_has_left_and_no_end_is_left",

@@ -54,6 +54,7 @@ BOUNDS = {
     "forge_jobs/handlers": Bounds(0, 0, 0, 10),
     "forge_jobs/model": Bounds(0, 0, 0, 10),
     "forge_jobs/policy": Bounds(0, 0, 0, 10),
+    "forge_jobs/privacy": Bounds(0, 0, 0, 10),
     "forge_jobs/runtime": Bounds(0, 0, 0, 5),
     "forge_jobs/runtime/heartbeat": Bounds(0, 0, 0, 10),
     "forge_jobs/runtime/passes": Bounds(0, 0, 0, 8),

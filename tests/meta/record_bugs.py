@@ -178,9 +178,9 @@ RECORD_BUGS = [
     ),
     _bug(
         "an unreadable job cannot be requeued",
-        f"{_SQL}jobs/operate.py",
-        "if row.hold == Hold.UNREADABLE.value]",
-        "if row.hold == Hold.UNKNOWN_KIND.value]",
+        "forge_jobs/model/filters.py",
+        "unless=Hold.UNREADABLE",
+        "unless=Hold.UNKNOWN_KIND",
     ),
     _bug(
         "an unreadable job uses up its attempt",

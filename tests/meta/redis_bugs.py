@@ -324,9 +324,9 @@ REDIS_BUGS: tuple[Bug, ...] = (
     _bug(
         "a running job deleted",
         "operators",
-        "jobs/operate/delete",
-        "  if job.status == 'in_progress' then\n    return 'running'\n  end\n",
-        "",
+        "lib/jobs/operate/visits",
+        "local refused = refused_by(row, job)",
+        "local refused = nil",
     ),
     _bug(
         "expired a microsecond late",

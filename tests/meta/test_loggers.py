@@ -8,6 +8,8 @@ _PACKAGE = Path(forge_jobs.__file__).parent
 _EXCEPTIONS = {
     "reports.py",  # is that way
     "runtime/queue/job_context.py",  # the log of handlers
+    "runtime/executors/supply.py",  # lines of handlers in other processes
+    "runtime/executors/child.py",  # is another process, without such threads
     "cli/logs.py",  # sets the levels of drivers
 }
 

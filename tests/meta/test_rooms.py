@@ -16,6 +16,7 @@ _SQL_ALONE = {
         "deliveries": "a child's end needs what all ends have in common, which needs its edges",
         "endings": "the functions that all statements of an end share; in Lua they are parts",
         "finalize": "Redis ends claims and makes new ones in one script, see claim",
+        "unique_keys": "one part of the enqueue script on Redis",
         "unknown_kinds": "Redis keeps each kind's ready jobs apart and has nothing to put aside",
     },
     "fleet": {
@@ -23,6 +24,7 @@ _SQL_ALONE = {
         "noted_beats": "only SQL has transactions of callers that lock jobs",
         "read": "Redis answers pods as they are stored, see pods",
     },
+    "progress": {"tables": "what lies where on Redis is in keys"},
 }
 _REDIS_ALONE = {
     "jobs": {
@@ -37,7 +39,7 @@ def _modules(folder: Path) -> set[str]:
     return found | {path.parent.name for path in folder.glob("*/__init__.py")}
 
 
-@pytest.mark.parametrize("room", ["jobs", "fleet", "config", "cron"])
+@pytest.mark.parametrize("room", ["jobs", "fleet", "config", "cron", "progress"])
 def test_the_rooms_of_a_protocol_have_the_same_names_in_every_store(room: str) -> None:
     sql, redis = _modules(_SQL / room), _modules(_REDIS / room)
     assert sql - redis == {*_SQL_ALONE.get(room, ())}

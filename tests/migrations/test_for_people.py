@@ -10,7 +10,7 @@ import pytest
 from forge_jobs import JobStatus
 from forge_jobs.clock import ManualClock
 from forge_jobs.storage.opening import open_migrator, open_storage
-from forge_jobs.storage.sql.base.tables import metadata
+from forge_jobs.storage.sql.progress.tables import metadata
 from tests.migrations.catalog import query
 from tests.support.backends import forget, url_of
 from tests.support.factories import claim_one, done, enqueue_one, finish, register

@@ -11,8 +11,8 @@ from sqlalchemy import create_engine
 from sqlalchemy.dialects import postgresql
 
 from forge_jobs.storage.opening import open_migrator, open_storage
-from forge_jobs.storage.sql.base.tables import metadata
 from forge_jobs.storage.sql.migrations.files import ConcurrentIndex, known_migrations
+from forge_jobs.storage.sql.progress.tables import metadata
 from tests.migrations.catalog import query
 from tests.migrations.ddl import schema_ddl
 from tests.support.backends import forget, url_of

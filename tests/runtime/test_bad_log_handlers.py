@@ -14,7 +14,7 @@ from forge_jobs.storage.protocols import Storage
 from tests.support.faulty import Faults, faulty
 from tests.support.logs import BlockingHandler, RaisingHandler, added
 from tests.support.runtimes import QUEUE, a_runtime, ended, quick_settings, seconds
-from tests.support.waiting import wait_until
+from tests.support.waiting import all_stacks, wait_until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.any_store]
 
@@ -62,9 +62,9 @@ async def test_a_loop_that_hangs_in_a_log_call_is_given_up(storage: Storage) -> 
     log = BlockingHandler(of_the_program, lambda: bool(codes))
 
     @handlers.job("talks", max_attempts=1)
-    async def talks() -> bool:
+    async def talks() -> bool | str:
         logging.getLogger("program").error("blocks")
-        return bool(codes)
+        return bool(codes) or all_stacks()
 
     settings = quick_settings(lease=seconds(3), blocked_after=seconds(0.1), hung_after=seconds(0.3))
     runtime = a_runtime(storage, handlers, settings=settings, exit_process=codes.append)

@@ -16,6 +16,7 @@ from forge_jobs.runtime.heartbeat.thread import HUNG_EXIT_CODE
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
 from tests.support.runtimes import a_runtime, ended, quick_settings, seconds
+from tests.support.waiting import all_stacks
 
 pytestmark = [pytest.mark.anyio, pytest.mark.any_store]
 
@@ -70,8 +71,8 @@ async def test_a_loop_that_hangs_is_given_up(
         gave_up.set()
 
     @handlers.job("hangs", max_attempts=1)
-    async def hangs() -> bool:
-        return gave_up.wait(20)
+    async def hangs() -> bool | str:
+        return gave_up.wait(20) or all_stacks()
 
     settings = quick_settings(lease=seconds(3), blocked_after=seconds(0.1), hung_after=seconds(0.4))
     runtime = a_runtime(storage, handlers, settings=settings, exit_process=exit_process)
@@ -111,8 +112,8 @@ async def test_the_end_of_a_hung_process_is_written_before_it(tmp_path: Path) ->
         gave_up.set()
 
     @handlers.job("hangs", max_attempts=1)
-    async def hangs() -> bool:
-        return gave_up.wait(20)
+    async def hangs() -> bool | str:
+        return gave_up.wait(20) or all_stacks()
 
     settings = quick_settings(lease=seconds(3), blocked_after=seconds(0.1), hung_after=seconds(0.4))
     logging.getLogger().addHandler(log)

@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from itertools import count
 from typing import Any, cast
@@ -17,6 +17,7 @@ from forge_jobs.model.processes import PodLease, QueueBeat, Slots
 from forge_jobs.model.queues import QueueSettings, QueueState
 from forge_jobs.model.transitions import Demand, Exchange, Finalization
 from forge_jobs.policy.liveness import Fence
+from forge_jobs.runtime.progress.sender import ProgressSender
 from forge_jobs.runtime.queue.execution import Context
 from forge_jobs.runtime.queue.loop import QueueLoop
 from forge_jobs.runtime.queue.run import Run
@@ -74,6 +75,9 @@ class FarQueue:
         await pass_time(self._half)
         return [True] * len(claims)
 
+    def announce_changes(self, queues: Iterable[str] | None) -> None:
+        """Nothing watches this queue."""
+
     def _claimed(self, host_id: HostId) -> ClaimedJob:
         claim = Claim(QUEUE, new_job_id(), next(self._tokens), host_id)
         return a_claimed_job(claim=claim, kind=KIND, keep_result=False)
@@ -108,6 +112,7 @@ class FarPod:
             events=EventBuffer(storage, clock=clock),
             latencies=LatencyRecorder(storage, lease.host_id, clock=clock),
             rate_limit=RateLimiter(storage),
+            progress=ProgressSender(storage, clock),
             job_context=_no_context,
             rng=random.Random(1),
         )

@@ -23,6 +23,7 @@ from forge_jobs.model.queues import QueueState
 from forge_jobs.model.transitions import Demand, Exchange
 from forge_jobs.policy.claim_ahead import Pace
 from forge_jobs.policy.liveness import Fence
+from forge_jobs.runtime.progress.sender import ProgressSender
 from forge_jobs.runtime.queue.execution import Context
 from forge_jobs.runtime.queue.loop import QueueLoop
 from forge_jobs.runtime.queue.run import Run
@@ -71,6 +72,7 @@ class Bench:
             events=EventBuffer(storage.jobs, clock=clock),
             latencies=LatencyRecorder(storage.jobs, lease.host_id, clock=clock),
             rate_limit=RateLimiter(storage.config),
+            progress=ProgressSender(storage.jobs, clock),
             job_context=_no_context,
             rng=random.Random(1),
         )

@@ -8,7 +8,7 @@ from forge_jobs.errors import Unavailable
 from forge_jobs.model.events import EventKind
 from forge_jobs.model.ids import new_job_id
 from forge_jobs.runtime.heartbeat.watchdog import Watchdog
-from forge_jobs.runtime.pod.stopping import StopReport
+from forge_jobs.runtime.pod.stop_report import StopReport
 from forge_jobs.runtime.shared.events import EventBuffer
 from forge_jobs.runtime.shared.service import Wakeup
 from tests.support.runtimes import seconds

@@ -9,7 +9,7 @@ from forge_jobs.errors import Unavailable
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.model.jobs import JobStatus
 from forge_jobs.runtime.pod.handle import QueueHandle
-from forge_jobs.runtime.pod.stopping import StopReport
+from forge_jobs.runtime.pod.stop_report import StopReport
 from forge_jobs.storage.protocols import Storage
 from tests.support.factories import get_job
 from tests.support.faulty import Faults, faulty

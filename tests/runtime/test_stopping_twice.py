@@ -13,7 +13,7 @@ from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import Cause, JobStatus
 from forge_jobs.runtime.pod.signals import StopRequest, on_stop_signals
-from forge_jobs.runtime.pod.stopping import StopReport
+from forge_jobs.runtime.pod.stop_report import StopReport
 from forge_jobs.storage.protocols import Storage
 from tests.support.backends import BACKENDS, forget
 from tests.support.factories import get_job

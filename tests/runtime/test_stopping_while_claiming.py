@@ -8,7 +8,7 @@ from anyio.lowlevel import checkpoint
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.model.jobs import JobStatus
 from forge_jobs.runtime.pod.handle import QueueHandle
-from forge_jobs.runtime.pod.stopping import StopReport
+from forge_jobs.runtime.pod.stop_report import StopReport
 from forge_jobs.storage.protocols import Storage
 from tests.support.points import armed
 from tests.support.runtimes import QUEUE, a_runtime

@@ -7,7 +7,12 @@ from forge_jobs.storage.redis.driver.address import parse_url
 from tests.support import databases, key_prefixes, redis_keys
 from tests.support.backends import POOLED
 
-_ORPHANS = "SELECT child_id FROM forge_edges WHERE child_id NOT IN (SELECT id FROM forge_jobs)"
+_ORPHANS = (
+    "SELECT child_id FROM forge_edges WHERE child_id NOT IN (SELECT id FROM forge_jobs)"
+    " UNION SELECT job_id FROM forge_progress WHERE job_id NOT IN (SELECT id FROM forge_jobs)"
+    " UNION SELECT job_id FROM forge_log_lines WHERE job_id NOT IN (SELECT id FROM forge_jobs)"
+    " UNION SELECT job_id FROM forge_steps WHERE job_id NOT IN (SELECT id FROM forge_jobs)"
+)
 _IN_TRANSACTION = (
     "SELECT query FROM pg_stat_activity"
     " WHERE datname = current_database() AND state LIKE 'idle in transaction%'"
@@ -34,7 +39,7 @@ def _of_sqlite(folder: Path) -> list[str]:
         return [f"a transaction is open: {error}"]
     finally:
         connection.close()
-    return [f"edges of {child}, which does not exist" for (child,) in orphans]
+    return [f"edges, progress or lines of {child}, which does not exist" for (child,) in orphans]
 
 
 async def _of_postgres(folder: Path) -> list[str]:
@@ -42,6 +47,6 @@ async def _of_postgres(folder: Path) -> list[str]:
     orphans = connection.execute(_ORPHANS).fetchall()
     waiting = connection.execute(_IN_TRANSACTION).fetchall()
     return [
-        *(f"edges of {child}, which does not exist" for (child,) in orphans),
+        *(f"edges, progress or lines of {child}, which does not exist" for (child,) in orphans),
         *(f"a transaction is open after {query}" for (query,) in waiting),
     ]

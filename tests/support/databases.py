@@ -14,7 +14,7 @@ import asyncpg
 import psycopg
 
 from forge_jobs.storage.opening import open_storage
-from forge_jobs.storage.sql.base.tables import metadata
+from forge_jobs.storage.sql.progress.tables import metadata
 from tests.support import servers
 
 _RUN = f"forge_test_{secrets.token_hex(4)}"

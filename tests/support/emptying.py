@@ -7,7 +7,8 @@ from pathlib import Path
 
 import asyncpg
 
-from forge_jobs.storage.sql.base.tables import metadata, pods
+from forge_jobs.storage.sql.base.tables import pods
+from forge_jobs.storage.sql.progress.tables import metadata
 from tests.support.backends import url_of
 from tests.support.key_prefixes import client_of
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import asyncpg
 
-from forge_jobs.storage.sql.base.tables import metadata
+from forge_jobs.storage.sql.progress.tables import metadata
 from tests.support.backends import url_of
 from tests.support.key_prefixes import client_of
 

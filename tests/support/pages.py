@@ -52,7 +52,7 @@ class PageRun:
     """Runs the blocks of one page in order, in one namespace, on one event loop.
 
     Python blocks may use ``await`` outside of functions, as in a notebook. A block with a title is
-    written to that file, and later blocks import the file. The output of a block must be what the
+    written to that file, for later blocks. The output of a block must be what the
     comments ``# prints: ...`` say.
 
     :param folder: the current folder of the blocks
@@ -71,20 +71,20 @@ class PageRun:
         """Run them all."""
         with _inside(self._folder, self._module), asyncio.Runner() as runner:
             for block in blocks_of(self._page):
-                if block.language == "python":
+                if (title := block.named("title")) is not None:
+                    self._written(block, Path(title))
+                elif block.language == "python":
                     self._python(block, runner)
                 elif block.language == "sh" and "run" in block.info.split():
                     self._shell(block)
 
+    def _written(self, block: Block, file: Path) -> None:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(self._on_the_store(block.text), encoding="utf-8")
+        importlib.invalidate_caches()
+
     def _python(self, block: Block, runner: asyncio.Runner) -> None:
         text = self._on_the_store(block.text)
-        title = block.named("title")
-        if title is not None:
-            file = Path(title)
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(text, encoding="utf-8")
-            importlib.invalidate_caches()
-            return
         tree = compile(
             # Lines as in the page, for tracebacks.
             "\n" * block.line + text,

@@ -56,7 +56,21 @@ _QUEUE = frozenset(
         "gone",
     }
 )
-_OF_JOBS = ("j", "err", "waits", "kids", "told", "ready", "held", "own", "s", "ended", "kind")
+_TOLD = ("prog", "log", "ckpt")
+_OF_JOBS = (
+    "j",
+    "err",
+    *_TOLD,
+    "waits",
+    "kids",
+    "told",
+    "ready",
+    "held",
+    "own",
+    "s",
+    "ended",
+    "kind",
+)
 _LISTS = ("tag", "key", "schedule")
 _MORTAL = ("m", "l", "hm", "hl", "ev", "g", "hg", "fired", "barred")
 _ACTIVE = frozenset(("blocked", "pending", "in_progress", "failed"))
@@ -260,6 +274,9 @@ def _check_lists(queue: _Queue) -> Iterator[str]:
     for errors_of in queue.below("err"):
         if errors_of not in queue.jobs:
             yield f"errors of {errors_of}, which does not exist"
+    for told_by in {name.partition(":")[0] for prefix in _TOLD for name in queue.below(prefix)}:
+        if told_by not in queue.jobs:
+            yield f"progress, lines or checkpoint of {told_by}, which does not exist"
 
 
 def _check_waiting(queue: _Queue) -> Iterator[str]:

@@ -1,7 +1,10 @@
 """Waiting for something to become true, instead of sleeping and hoping."""
 
 import inspect
+import sys
+import threading
 import time
+import traceback
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -50,3 +53,12 @@ async def wait_until(
             took = time.monotonic() - began
             await anyio.sleep(min(max(_SHARE * took, _PAUSES[0]), _PAUSES[1]))
     raise AssertionError(f"after {timeout} s still waiting until {description}")
+
+
+def all_stacks() -> str:
+    """Return where every thread of the process is. For what a thread kept waiting for too long."""
+    names = {each.ident: each.name for each in threading.enumerate()}
+    return "\n".join(
+        f"Thread {names.get(ident, ident)}:\n" + "".join(traceback.format_stack(frame))
+        for ident, frame in sys._current_frames().items()
+    )

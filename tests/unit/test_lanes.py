@@ -3,7 +3,7 @@
 import asyncio
 import contextvars
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 
 import anyio
@@ -59,6 +59,10 @@ async def outcome_of(lane: Lane[int, str], item: int) -> str | Exception:
         return error
 
 
+async def submit_all(lane: Lane[int, str], items: Iterable[int]) -> list[str]:
+    return await asyncio.gather(*(lane.submit(item) for item in items))
+
+
 class TestBatching:
     async def test_an_idle_lane_sends_one_item_at_once(self) -> None:
         store = Store()
@@ -75,13 +79,11 @@ class TestBatching:
             first = callers.create_task(lane.submit(0))
             await wait_until(lambda: store.calls, description="the first call is under way")
             rest = [callers.create_task(lane.submit(item)) for item in range(1, 6)]
-            await wait_until(lambda: lane.waiting == 5, description="five items wait")
-            assert lane.in_flight == 1
+            await anyio.lowlevel.checkpoint()
             store.gate.set()
 
         assert store.calls == [[0], [1, 2, 3, 4, 5]]
         assert [task.result() for task in (first, *rest)] == [f"answer {n}" for n in range(6)]
-        assert (lane.in_flight, lane.waiting) == (0, 0)
 
     async def test_never_has_two_calls_in_flight(self) -> None:
         store = Store()
@@ -90,7 +92,7 @@ class TestBatching:
 
         async with asyncio.TaskGroup() as callers:
             callers.create_task(lane.submit(0))
-            await wait_until(lambda: lane.in_flight == 1, description="the call is under way")
+            await wait_until(lambda: store.running, description="the call is under way")
             for item in range(1, 40):
                 callers.create_task(lane.submit(item))
             await anyio.lowlevel.checkpoint()
@@ -104,7 +106,7 @@ class TestBatching:
         store = Store()
         lane = Lane(store.call, max_items=3)
 
-        answers = await lane.submit_many(list(range(count)))
+        answers = await submit_all(lane, range(count))
 
         assert [len(call) for call in store.calls] == [3] * (count // 3) + [count % 3] * bool(
             count % 3
@@ -115,7 +117,7 @@ class TestBatching:
         store = Store()
         lane = Lane(store.call, max_bytes=10, size_of=lambda item: item)
 
-        await lane.submit_many([4, 6, 1, 50, 9, 1, 1])
+        await submit_all(lane, [4, 6, 1, 50, 9, 1, 1])
 
         assert store.calls == [[4, 6], [1], [50], [9, 1], [1]]
 
@@ -123,21 +125,9 @@ class TestBatching:
         store = Store()
         lane = Lane(store.call, max_items=10, count_of=lambda item: item)
 
-        await lane.submit_many([5, 5, 1, 20, 3])
+        await submit_all(lane, [5, 5, 1, 20, 3])
 
         assert store.calls == [[5, 5], [1], [20], [3]]
-
-    async def test_several_callers_share_a_call_up_to_its_limit(self) -> None:
-        store = Store()
-        lane = Lane(store.call, max_items=4)
-
-        async with asyncio.TaskGroup() as callers:
-            tasks = [callers.create_task(lane.submit_many([n, n + 1, n + 2])) for n in (0, 3, 6)]
-
-        assert store.calls == [[0, 1, 2, 3], [4, 5, 6, 7], [8]]
-        assert [task.result() for task in tasks] == [
-            [f"answer {item}" for item in range(n, n + 3)] for n in (0, 3, 6)
-        ]
 
     async def test_a_sort_key_orders_the_items_of_a_call_and_answers_stay_with_their_callers(
         self,
@@ -145,20 +135,10 @@ class TestBatching:
         store = Store()
         lane = Lane(store.call, sort_key=lambda item: -item)
 
-        async with asyncio.TaskGroup() as callers:
-            many = callers.create_task(lane.submit_many([1, 5, 3]))
-            one = callers.create_task(lane.submit(4))
+        answers = await submit_all(lane, [1, 5, 3, 4])
 
         assert store.calls == [[5, 4, 3, 1]]
-        assert many.result() == ["answer 1", "answer 5", "answer 3"]
-        assert one.result() == "answer 4"
-
-    async def test_submitting_nothing_calls_nothing(self) -> None:
-        store = Store()
-
-        assert await Lane(store.call).submit_many([]) == []
-
-        assert store.calls == []
+        assert answers == ["answer 1", "answer 5", "answer 3", "answer 4"]
 
     async def test_the_call_does_not_inherit_the_context_of_whoever_came_first(self) -> None:
         span: contextvars.ContextVar[str] = contextvars.ContextVar("span", default="none")
@@ -193,34 +173,6 @@ class TestGuiltyItems:
                 assert outcome == f"answer {item}"
         assert store.applied == [item for item in range(count) if item not in guilty]
         assert len(store.calls) <= 2 * len(guilty) * math.ceil(math.log2(max(count, 2))) + 1
-
-    @given(
-        sizes=st.lists(st.integers(1, 9), min_size=1, max_size=8),
-        max_items=st.integers(1, 12),
-        drawn=st.frozensets(st.integers(0, 40)),
-    )
-    async def test_callers_of_many_are_told_of_their_own_items_only(
-        self, sizes: list[int], max_items: int, drawn: frozenset[int]
-    ) -> None:
-        total = sum(sizes)
-        guilty = drawn.intersection(range(total))
-        store = Store(guilty)
-        lane = Lane(store.call, max_items=max_items)
-        starts = [sum(sizes[:index]) for index in range(len(sizes))]
-        calls = [list(range(at, at + size)) for at, size in zip(starts, sizes, strict=True)]
-
-        outcomes = await asyncio.gather(
-            *(lane.submit_many(items) for items in calls), return_exceptions=True
-        )
-
-        for items, outcome in zip(calls, outcomes, strict=True):
-            own = sorted(guilty.intersection(items))
-            if own:
-                assert isinstance(outcome, Conflict)
-                assert str(outcome) == f"item {own[0]}"
-            else:
-                assert outcome == [f"answer {item}" for item in items]
-        assert store.applied == [item for item in range(total) if item not in guilty]
 
     @pytest.mark.parametrize("trouble", [SchemaMismatch, StorageClosed])
     async def test_a_trouble_of_the_whole_store_is_not_searched_for_among_the_items(
@@ -263,7 +215,7 @@ class TestOutages:
         store = Store()
         store.outages = 2
 
-        assert await Lane(store.call).submit_many([1, 2]) == ["answer 1", "answer 2"]
+        assert await submit_all(Lane(store.call), [1, 2]) == ["answer 1", "answer 2"]
 
         assert store.calls == [[1, 2]] * 3
 
@@ -320,7 +272,7 @@ class TestCancellation:
 
         neighbour = asyncio.ensure_future(lane.submit(1))
         waiter = asyncio.ensure_future(wait_in_scope())
-        await wait_until(lambda: lane.in_flight == 2, description="both are in one call")
+        await wait_until(lambda: store.running, description="both are in one call")
         if how == "native":
             waiter.cancel()
         else:
@@ -340,7 +292,7 @@ class TestCancellation:
         first = asyncio.ensure_future(lane.submit(1))
         await wait_until(lambda: store.calls, description="the first call is under way")
         waiter = asyncio.ensure_future(lane.submit(2))
-        await wait_until(lambda: lane.waiting == 1, description="the second item waits")
+        await anyio.lowlevel.checkpoint()
         waiter.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiter
@@ -426,7 +378,7 @@ class TestFlush:
         lane = Lane(store.call, max_items=2)
         async with asyncio.TaskGroup() as callers:
             before = [callers.create_task(outcome_of(lane, item)) for item in (1, 2, 3)]
-            await wait_until(lambda: lane.in_flight == 2, description="the call is under way")
+            await wait_until(lambda: store.running, description="the call is under way")
             flushing = callers.create_task(lane.flush())
             store.gate.set()
             await flushing

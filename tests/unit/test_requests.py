@@ -165,7 +165,7 @@ class TestChecks:
             ({"unique_key": ""}, "unique_key", "empty"),
             ({"unique_key": "a", "unique": Unique("a")}, "unique_key", "unique"),
             ({"unique": "a"}, "unique", "str"),
-            ({"unique": Unique("a", "replace")}, "unique", "replace"),  # type: ignore[arg-type]
+            ({"unique": Unique("a", "swap")}, "unique", "swap"),  # type: ignore[arg-type]
             ({"after": SOME_ID}, "after", "str"),
             ({"after": ["7"]}, "after", "ULID"),
             ({"after": [SOME_ID, After(SOME_ID, "hold")]}, "after", "twice"),

@@ -19,8 +19,9 @@ from forge_jobs.clients.client import JobClient
 from forge_jobs.config import Deployment
 from forge_jobs.errors import InvalidInput
 from forge_jobs.handlers.requests import EnqueueRequest
-from forge_jobs.model.jobs import MAX_PRIORITY, MIN_PRIORITY, EnqueueOutcome
+from forge_jobs.model.jobs import MAX_PRIORITY, MIN_PRIORITY, EnqueueOutcome, Unique
 from forge_jobs.model.payloads import MAX_PAYLOAD_BYTES, check_json_text
+from forge_jobs.model.unique.keys import MODES
 from forge_jobs.storage.protocols import Storage
 
 
@@ -33,6 +34,10 @@ from forge_jobs.storage.protocols import Storage
 @click.option("--run-at", type=INSTANT, help="Due from this instant, with its time zone.")
 @click.option("--expires-at", type=INSTANT, help="Cancelled when not started by then.")
 @click.option("--unique-key", help="At most one active job of the queue per key.")
+@click.option("--unique-by", help="Derive the key from these payload fields, as customer,day.")
+@click.option("--unique-mode", type=click.Choice(MODES), help="While the key is held; else keep.")
+@click.option("--unique-window", type=DURATION, help="Of the modes cooldown and debounce.")
+@click.option("--unique-at-most", type=DURATION, help="Of debounce: the longest delay.")
 @click.option("--max-attempts", type=ATTEMPTS, help="A number, or 'unlimited'.")
 @click.option("--after", multiple=True, metavar="JOB_ID", help="Jobs that must end first.")
 @click.option("--tag", "tags", multiple=True, help="May be given several times.")
@@ -53,6 +58,7 @@ def enqueue(
     given = {key: value for key, value in options.items() if value not in (None, ())}
     if given.get("max_attempts") == 0:
         given["max_attempts"] = None
+    _set_unique(given)
     request = EnqueueRequest(kind, _read_payload(payload), **given)
     registry = load_handlers(handlers, deployment) if handlers or deployment.handlers else None
     router = load_router(deployment)
@@ -70,7 +76,22 @@ def enqueue(
         return
     click.echo(outcome.job_id)
     if outcome.deduplicated:
-        talk("Nothing was enqueued: this active job holds the unique key.")
+        talk("Nothing was enqueued: this job holds the unique key.")
+    elif outcome.replaced:
+        talk("This job, which had the unique key and waits, has the new payload and options now.")
+    elif outcome.follow_up:
+        talk("The job waits for the end of the running job that holds the unique key.")
+
+
+def _set_unique(given: dict[str, Any]) -> None:
+    """Turn the options about the key into one."""
+    asked = {name: given.pop(f"unique_{name}", None) for name in ("mode", "window", "at_most")}
+    by = given.pop("unique_by", None)
+    if by is None and not any(asked.values()):
+        return
+    values = {name: value for name, value in asked.items() if value is not None}
+    fields = tuple(each.strip() for each in by.split(",")) if by else ()
+    given["unique"] = Unique(given.pop("unique_key", ""), by=fields, **values)
 
 
 def _read_payload(given: str) -> str:

@@ -6,9 +6,10 @@ from typing import Any
 
 import click
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 from ulid import ULID
 
+from forge_jobs.cli.commands.job_logs import logs
 from forge_jobs.cli.failures import FAILED, Refused
 from forge_jobs.cli.latencies import QueueStats, read_stats, shown
 from forge_jobs.cli.options import DURATION, deployment_options, json_option, with_store
@@ -28,6 +29,8 @@ from forge_jobs.model.filters import BulkOutcome, JobFilter, JobSummary, Refusal
 from forge_jobs.model.ids import JobId, check_job_id
 from forge_jobs.model.jobs import Job, JobStatus
 from forge_jobs.model.names import check_name
+from forge_jobs.model.progress import JobState, Progress
+from forge_jobs.privacy.secrets import ORIGIN, SECRETS, readable
 from forge_jobs.storage.protocols import Storage
 
 _JSON_TEXTS = ("payload", "result", "trace")
@@ -40,6 +43,9 @@ _Operation = Callable[[JobFilter, str | None], Awaitable[BulkOutcome]]
 @click.group()
 def jobs() -> None:
     """Look at jobs and change them."""
+
+
+jobs.add_command(logs)
 
 
 @jobs.command("list")
@@ -94,22 +100,27 @@ def show(deployment: Deployment, job_id: str, as_json: bool) -> None:
     """Show all of one job: payload, result, errors and events."""
     wanted = check_job_id(job_id, "job-id")
 
-    async def read(store: Storage) -> tuple[Job | None, list[TimelineEvent]]:
+    async def read(
+        store: Storage,
+    ) -> tuple[Job | None, list[TimelineEvent], Mapping[JobId, JobState]]:
         found = await store.jobs.get([wanted])
-        return found.get(wanted), await store.jobs.events(job_id=wanted)
+        events = await store.jobs.events(job_id=wanted)
+        return found.get(wanted), events, await store.jobs.states([wanted])
 
-    job, events = with_store(deployment, read)
+    job, events, states = with_store(deployment, read)
+    progress = states[wanted].progress if wanted in states else None
     if job is None:
         raise Refused(f"no job has the id {wanted}")
     events = timeline_of(job, events)
     if as_json:
-        emit_json({**job_document(job), "events": events})
+        emit_json({**job_document(job), "progress": progress, "events": events})
         return
-    _show(job, events)
+    _show(job, events, progress)
 
 
 def job_document(job: Job) -> dict[str, Any]:
     """A job as a JSON document, with values in place of stored JSON texts."""
+    job = _as_shown(job)
     document: dict[str, Any] = plain(job)
     for name in _JSON_TEXTS:
         text = document[name]
@@ -117,8 +128,21 @@ def job_document(job: Job) -> dict[str, Any]:
     return document
 
 
-def _show(job: Job, events: list[TimelineEvent]) -> None:
+def _as_shown(job: Job) -> Job:
+    """The job without what people must not read: secrets, and encrypted texts."""
+    result = job.result
+    return structs.replace(
+        job,
+        payload=readable(job.payload, job.metadata),
+        result=None if result is None else readable(result, {}),
+        metadata={key: text for key, text in job.metadata.items() if key not in {ORIGIN, SECRETS}},
+    )
+
+
+def _show(job: Job, events: list[TimelineEvent], progress: Progress | None) -> None:
+    job = _as_shown(job)
     fields = [(name, _as_text(getattr(job, name))) for name in job.__struct_fields__]
+    fields.append(("progress", "" if progress is None else _progress(progress)))
     emit_fields([(name, value) for name, value in fields if name != "errors"])
     for error in job.errors:
         at = instant(error.at)
@@ -130,6 +154,12 @@ def _show(job: Job, events: list[TimelineEvent]) -> None:
     columns = ["at", "event", "pod", "detail"]
     rows = [[instant(event.at), event.kind, event.host_id, event.detail] for event in events]
     emit_table(columns, rows, none="")
+
+
+def _progress(progress: Progress) -> str:
+    of = "" if progress.total is None else f" of {progress.total:g}"
+    words = f" {printable(progress.message)}" if progress.message else ""
+    return f"{progress.current:g}{of}{words} (attempt {progress.attempt}, {instant(progress.at)})"
 
 
 def _as_text(value: object) -> object:

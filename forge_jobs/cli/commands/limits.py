@@ -6,10 +6,11 @@ import click
 
 from forge_jobs.cli.options import deployment_options, json_option, with_store
 from forge_jobs.cli.output import duration, emit_json, emit_table, talk
-from forge_jobs.config import Deployment, read_rate_limits
+from forge_jobs.config import Deployment
 from forge_jobs.errors import InvalidInput
 from forge_jobs.model.names import check_name
 from forge_jobs.model.queues import RateLimitState
+from forge_jobs.setting_values import read_rate_limits
 from forge_jobs.storage.protocols import Storage
 
 

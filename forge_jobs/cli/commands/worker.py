@@ -1,9 +1,8 @@
 """``forge-jobs worker``: run handlers until a signal."""
 
 import os
-import signal
+import socket
 import sys
-import threading
 from importlib.util import find_spec
 
 import click
@@ -11,10 +10,11 @@ import msgspec
 
 from forge_jobs.cli.loading import load_handlers
 from forge_jobs.cli.logs import configure_logging
-from forge_jobs.cli.options import OWN_PROCESS, QUEUES, deployment_options, storage_url
-from forge_jobs.config import MAX_PROCESSES, Deployment, EventLoop, variable_of
+from forge_jobs.cli.options import BYTES, OWN_PROCESS, QUEUES, deployment_options, storage_url
+from forge_jobs.config import Deployment, EventLoop, variable_of
 from forge_jobs.errors import ConfigError
 from forge_jobs.model.queues import MAX_WORKERS_LIMIT
+from forge_jobs.setting_values import MAX_PROCESSES
 
 _LAST_PORT = 65_535
 
@@ -34,6 +34,18 @@ _LAST_PORT = 65_535
     type=click.IntRange(1, MAX_WORKERS_LIMIT),
     help="Run at most so many jobs at once in each process (FORGE_CONCURRENCY).",
 )
+@click.option(
+    "--max-jobs-per-process",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Replace a process that has run so many jobs (FORGE_MAX_JOBS_PER_PROCESS).",
+)
+@click.option(
+    "--max-memory-per-process",
+    type=BYTES,
+    metavar="SIZE",
+    help="Replace a process that takes more, as 512MiB (FORGE_MAX_MEMORY_PER_PROCESS).",
+)
 @click.option("--once", is_flag=True, help="Work off what is due, then end.")
 @click.option("--until-empty", is_flag=True, help="End when no job of the queues waits any more.")
 @click.option(
@@ -42,7 +54,9 @@ _LAST_PORT = 65_535
     metavar="PORT",
     help="Answer /healthz and /readyz there; the next processes on the next ports.",
 )
-@click.option("--stop-on-eof", is_flag=True, hidden=True, help="Stop when stdin closes.")
+@click.option("--stop-on-eof", is_flag=True, hidden=True, help="A parent is at stdin.")
+@click.option("--health-socket", type=int, hidden=True, help="The parent's socket for probes.")
+@click.option("--successor", is_flag=True, hidden=True, help="Another process still answers.")
 @deployment_options
 def worker(
     deployment: Deployment,
@@ -51,10 +65,14 @@ def worker(
     queues: dict[str, int | None] | None,
     processes: int | None,
     concurrency: int | None,
+    max_jobs_per_process: int | None,
+    max_memory_per_process: int | None,
     once: bool,
     until_empty: bool,
     health_port: int | None,
     stop_on_eof: bool,
+    health_socket: int | None,
+    successor: bool,
 ) -> None:
     """Run jobs until SIGTERM, SIGINT, SIGHUP or SIGQUIT.
 
@@ -69,17 +87,26 @@ def worker(
         deployment = msgspec.structs.replace(deployment, queues=queues)
     if concurrency:
         deployment = msgspec.structs.replace(deployment, concurrency=concurrency)
+    if max_jobs_per_process:
+        deployment = msgspec.structs.replace(deployment, max_jobs_per_process=max_jobs_per_process)
+    if max_memory_per_process:
+        deployment = msgspec.structs.replace(
+            deployment, max_memory_per_process=max_memory_per_process
+        )
     if not deployment.queues:
         raise ConfigError("FORGE_QUEUES is not set; set it, or give --queues gh,slack=2")
     storage_url(deployment)
     count = processes or deployment.processes
-    if count > 1:
+    parent = None
+    if stop_on_eof:
+        from forge_jobs.cli.processes.link import ParentLink
+
+        parent = ParentLink()
+    elif count > 1 or deployment.recycles:
         restart = not (once or until_empty)
         raise click.exceptions.Exit(_keep(count, deployment, health_port, restart=restart))
     registry = load_handlers(handlers, deployment)
     configure_logging(deployment)
-    if stop_on_eof:
-        threading.Thread(target=_stop_on_eof, args=(_own_stdin(),), daemon=True).start()
     from forge_jobs.cli.serving import RunMode, run_worker
 
     code = run_worker(
@@ -88,7 +115,9 @@ def worker(
         RunMode.ONCE if once else RunMode.UNTIL_EMPTY if until_empty else RunMode.FOREVER,
         owns_process=click.get_current_context().find_root().obj is OWN_PROCESS,
         use_uvloop=_is_uvloop(deployment.event_loop),
-        health_port=health_port,
+        health_port=health_port if health_socket is None else socket.socket(fileno=health_socket),
+        parent=parent,
+        is_successor=successor,
     )
     raise click.exceptions.Exit(code)
 
@@ -108,17 +137,19 @@ def _keep(count: int, deployment: Deployment, health_port: int | None, *, restar
     configure_logging(deployment)
     import anyio
 
-    from forge_jobs.cli.processes import Child, run_processes
+    from forge_jobs.cli.processes.process import Child
+    from forge_jobs.cli.processes.supervising import run_processes
 
-    _check_ports(health_port, count)
+    listeners = _listeners(health_port, count)
     command = [sys.executable, "-m", "forge_jobs", *sys.argv[1:], "--processes=1", "--stop-on-eof"]
     identity = deployment.worker_id
     children = [
         Child(
-            command + ([f"--health-port={health_port + n - 1}"] if health_port else []),
+            command + ([f"--health-socket={listener.fileno()}"] if listener else []),
             {**os.environ, **({variable_of("worker_id"): f"{identity}-{n}"} if identity else {})},
+            listener,
         )
-        for n in range(1, count + 1)
+        for n, listener in enumerate(listeners, start=1)
     ]
 
     async def run() -> int:
@@ -128,29 +159,16 @@ def _keep(count: int, deployment: Deployment, health_port: int | None, *, restar
     return anyio.run(run)
 
 
-def _check_ports(first: int | None, count: int) -> None:
-    """Check that each process has a port, counted from the given one on."""
-    last = (first or 1) + count - 1
+def _listeners(first: int | None, count: int) -> list[socket.socket | None]:
+    """Return a listening socket per process, at the given port and the next ones."""
+    from forge_jobs.cli.health_server import listening
+
+    if first is None:
+        return [None] * count
+    last = first + count - 1
     if last > _LAST_PORT:
         raise click.BadParameter(
             f"{count} processes need ports up to {last}, and there are {_LAST_PORT}",
             param_hint="--health-port",
         )
-
-
-def _own_stdin() -> int:
-    """Take stdin for this process alone: programs that handlers start find the end of theirs at
-    once."""
-    taken = os.dup(0)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.close(nothing)
-    return taken
-
-
-def _stop_on_eof(pipe: int) -> None:
-    """Ask this process to stop once the parent process is gone."""
-    # Not through sys.stdin: its lock, held by a thread that waits, aborts the interpreter's end.
-    while os.read(pipe, 4096):
-        pass
-    os.kill(os.getpid(), signal.SIGTERM)
+    return [listening(port) for port in range(first, last + 1)]

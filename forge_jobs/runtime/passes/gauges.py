@@ -36,7 +36,7 @@ class _Mean:
         return total / count if count else None
 
 
-class _Process(Protocol):
+class Process(Protocol):
     """Readings of this process."""
 
     def cpu_seconds(self) -> float:
@@ -79,7 +79,8 @@ class _Psutil:
         return int(self._process.memory_info().rss)
 
 
-def _this_process() -> _Process:
+def this_process() -> Process:
+    """Return readings of this process, by psutil where there is one."""
     try:
         return _Psutil()
     except Exception:  # psutil is optional, and may be there but not work in this container
@@ -101,7 +102,7 @@ class PodMeter:
         self.kept: tuple[str, ...] = ()
         """References that retention has met. See :class:`PodGauges`."""
         self._disk_path = disk_path
-        self._process = _this_process()
+        self._process = this_process()
         self._store_latency = _Mean()
         self._loop_lag = _Mean()
         self._measured_at = self.clock.elapsed()

@@ -12,7 +12,8 @@ from forge_jobs.model.filters import JobFilter
 from forge_jobs.model.ids import HostId
 from forge_jobs.model.jobs import EnqueueOutcome
 from forge_jobs.runtime.pod.pod import RunningPod
-from forge_jobs.runtime.pod.stopping import PodStopper, StopReport
+from forge_jobs.runtime.pod.stop_report import StopReport
+from forge_jobs.runtime.pod.stopping import PodStopper
 from forge_jobs.runtime.shared.health import PodHealth
 from forge_jobs.runtime.shared.rate_limits import RateLimiter
 from forge_jobs.storage.protocols import Storage
@@ -88,6 +89,11 @@ class QueueHandle:
     def jobs_held(self) -> list[str]:
         """Return the ids of the jobs that are in progress in this pod. Callable from any thread."""
         return [held.claim.job_id for held in self._pod.services.held.snapshot()]
+
+    @property
+    def ended_runs(self) -> int:
+        """How many runs of handlers have ended in this pod, whatever the end."""
+        return self._pod.services.ended_runs
 
     def hand_back(self, at_most: float) -> bool:
         """Give all claims to other pods although handlers go on, because the process ends now.

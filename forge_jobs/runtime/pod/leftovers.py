@@ -62,6 +62,14 @@ class DeferredEnds:
         )
 
 
+def kill_processes(runs: Iterable[Run]) -> bool:
+    """Kill the processes of handlers that have not ended. Return whether there are any."""
+    kills = [run.kill for run in runs if run.kill is not None]
+    for kill in kills:
+        kill()
+    return bool(kills)
+
+
 def report_stuck(stuck: Iterable[Run], *, process_ends: bool) -> None:
     """Log each handler that has not ended, and what happens to the claim."""
     for run in stuck:

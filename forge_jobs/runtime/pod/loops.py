@@ -15,6 +15,7 @@ from forge_jobs.runtime.passes.cron import fire_due_once
 from forge_jobs.runtime.passes.gauges import PodMeter, gauges_once
 from forge_jobs.runtime.passes.reaper import reap_once, rest_of
 from forge_jobs.runtime.pod.startup import RuntimePlan
+from forge_jobs.runtime.progress.sender import ProgressSender
 from forge_jobs.runtime.shared.events import EventBuffer
 from forge_jobs.runtime.shared.latencies import LatencyRecorder
 from forge_jobs.runtime.shared.service import PeriodicLoop
@@ -50,6 +51,7 @@ class PodLoops:
         *,
         events: EventBuffer,
         latencies: LatencyRecorder,
+        progress: ProgressSender,
         running: Callable[[], int],
         lease: Callable[[], PodLease],
     ) -> None:
@@ -58,6 +60,7 @@ class PodLoops:
         self._host_id = host_id
         self._events = events
         self._latencies = latencies
+        self._progress = progress
         self._running = running
         self._lease = lease
         self._rng = random.Random()
@@ -76,6 +79,8 @@ class PodLoops:
         self.coordinator = self._loop("coordinator", self._coordinate, settings.coordinate_interval)
         self.handover = self._loop("handover", self._hand_over, settings.handover_interval)
         self.cron = self._loop("cron", self._fire, settings.cron_interval)
+        telling = self._loop("progress", self._tell, _WOKEN_PAUSE)
+        progress.wakeup = telling.wakeup
         self.all = (
             self.coordinator,
             self.handover,
@@ -86,6 +91,7 @@ class PodLoops:
             self._loop("cleanup", self._clean_up, settings.cleanup_interval),
             self._loop("sweep", self._sweep, _SWEEP_STORE_EVERY),
             self._loop("events", self._flush, settings.event_flush_interval),
+            telling,
         )
 
     def _loop(self, name: str, run_once: _Pass, interval: timedelta) -> PeriodicLoop:
@@ -170,6 +176,10 @@ class PodLoops:
         if self.memory.is_leader():
             swept = await sweep_once(self._plan.storage.jobs, events=self._events)
             return _MOVE_ON_AFTER if swept.moved else None
+        return None
+
+    async def _tell(self) -> timedelta | None:
+        await self._progress.send_once()
         return None
 
     async def _flush(self) -> timedelta | None:

@@ -1,7 +1,6 @@
 """A running pod: objects put together, started in order, and closed again."""
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from functools import partial
@@ -11,7 +10,7 @@ from forge_jobs.clients.client import JobClient
 from forge_jobs.clock import StoreTime
 from forge_jobs.errors import StorageClosed, Unavailable
 from forge_jobs.model.events import EventKind
-from forge_jobs.model.ids import HostId, new_host_id
+from forge_jobs.model.ids import HostId
 from forge_jobs.model.processes import Beat, Pod, PodLease
 from forge_jobs.model.queues import Wake
 from forge_jobs.outages import Outage, Pauses
@@ -20,18 +19,20 @@ from forge_jobs.reports import report_counts, reporter
 from forge_jobs.runtime.heartbeat.receiver import BeatReceiver
 from forge_jobs.runtime.heartbeat.thread import Heartbeat
 from forge_jobs.runtime.pod.loops import PodLoops
-from forge_jobs.runtime.pod.startup import RuntimePlan, declare, describe_pod, join, read_store_time
+from forge_jobs.runtime.pod.startup import RuntimePlan, declare
 from forge_jobs.runtime.pod.tasks import PodTask, PodTasks
+from forge_jobs.runtime.progress.sender import ProgressSender
 from forge_jobs.runtime.queue.context_calls import LoopThread
 from forge_jobs.runtime.queue.job_context import RunContext
 from forge_jobs.runtime.queue.job_log import JobLog
 from forge_jobs.runtime.queue.loop import QueueLoop
 from forge_jobs.runtime.queue.run import Run
-from forge_jobs.runtime.queue.services import PodServices
+from forge_jobs.runtime.queue.services import PodServices, Processes
 from forge_jobs.runtime.shared.capacity import Capacity
 from forge_jobs.runtime.shared.events import EVENT_CAPACITY, EventBuffer
 from forge_jobs.runtime.shared.health import PodHealth, QueueHealth
 from forge_jobs.runtime.shared.latencies import LatencyRecorder
+from forge_jobs.runtime.shared.pod_values import PodValues
 from forge_jobs.runtime.shared.rate_limits import RateLimiter
 from forge_jobs.runtime.shared.service import Wakeup
 
@@ -49,7 +50,7 @@ _SILENT_TOO_LONG = 5.0
 
 
 class RunningPod:
-    """A registered pod with loops. Made by :func:`start_pod`."""
+    """A registered pod with loops. Made by ``start_pod``."""
 
     def __init__(
         self,
@@ -57,7 +58,9 @@ class RunningPod:
         pod: Pod,
         lease: PodLease,
         fence: Fence,
+        *,
         store_time: StoreTime,
+        values: PodValues,
     ) -> None:
         jobs = plan.storage.jobs
         self.plan = plan
@@ -71,8 +74,10 @@ class RunningPod:
             capacity=EVENT_CAPACITY if plan.settings.keep_events else 0,
         )
         latencies = LatencyRecorder(jobs, pod.host_id, clock=store_time)
-        self.client = JobClient(plan.storage, plan.handlers, router=plan.router, clock=plan.clock)
+        self.values = values
+        self.client: JobClient = values.client
         self.rate_limit = RateLimiter(plan.storage.config, clock=plan.clock)
+        self.progress = ProgressSender(jobs, store_time)
         self._home = LoopThread()
         self.services = PodServices(
             storage=plan.storage,
@@ -85,19 +90,24 @@ class RunningPod:
             events=self.events,
             latencies=latencies,
             rate_limit=self.rate_limit,
+            progress=self.progress,
             job_context=self._job_context,
             capacity=None if plan.concurrency is None else Capacity(plan.concurrency),
+            values=values,
             job_log=JobLog(pod.host_id, every_job=plan.logs_every_job),
         )
         self.queues = {name: QueueLoop(name, self.services) for name in plan.queues}
         if self.services.capacity is not None:
             self.services.capacity.share(queue.pool for queue in self.queues.values())
         self.services.kinds_changed = self._hint_all
+        if plan.process_registry:
+            self.services.processes = self._process_runner(plan.process_registry)
         self.loops = PodLoops(
             plan,
             pod.host_id,
             events=self.events,
             latencies=latencies,
+            progress=self.progress,
             running=self.running,
             lease=lambda: self.services.lease,
         )
@@ -126,8 +136,29 @@ class RunningPod:
         self.when_lost: Callable[[], object] = self.heartbeat.leave
         """Called when a task of the pod has ended for good. Begins the stop of the pod."""
 
+    def _process_runner(self, registry: str) -> Processes:
+        # Imported by the pods that have such handlers.
+        from forge_jobs.runtime.executors.runner import ProcessRunner
+
+        services = self.services
+        return ProcessRunner(
+            registry,
+            self.host_id,
+            self._job_context,
+            self.plan.storage.jobs,
+            services.processes_changed,
+        )
+
     def _job_context(self, run: Run) -> RunContext:
-        return RunContext(run, self.client, self.plan.storage.jobs, self.rate_limit, self._home)
+        return RunContext(
+            run,
+            self.client,
+            self.plan.storage.jobs,
+            self.rate_limit,
+            self._home,
+            progress=self.progress,
+            state=self.values.state,
+        )
 
     def start(self) -> None:
         """Begin to beat, to listen, and to work."""
@@ -319,8 +350,9 @@ class RunningPod:
         yield from self._problems_of_work(now)
 
     def _problems_of_work(self, now: float) -> Iterator[str]:
-        if self.services.threads.problem:
-            yield self.services.threads.problem
+        for problem in (self.services.threads.problem, self.services.processes.problem):
+            if problem:
+                yield problem
         silent = self.heartbeat.silent
         if self.queues and silent.issuperset(self.queues):
             yield "the store answers for no queue of this pod"
@@ -343,22 +375,3 @@ def _queue_health(queue: QueueLoop, silent: bool, unreadable: str) -> QueueHealt
         silent=silent,
         unreadable=unreadable or (pool.state.unreadable if pool.state else ""),
     )
-
-
-async def start_pod(plan: RuntimePlan) -> RunningPod:
-    """Join the fleet and begin to work.
-
-    :raises Unavailable: the store was not ready in time
-    """
-    pod = describe_pod(plan, new_host_id())
-    store_time = await read_store_time(plan)
-    lease, asked_at = await join(plan, pod)
-    fence = Fence(plan.settings.lease, plan.settings.fence_margin, asked_at)
-    try:
-        running = RunningPod(plan, pod, lease, fence, store_time)
-        running.start()
-    except BaseException:
-        with contextlib.suppress(Exception):
-            await plan.storage.procs.unregister(lease)
-        raise
-    return running

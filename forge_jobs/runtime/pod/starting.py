@@ -7,11 +7,12 @@ from types import TracebackType
 from typing import Any
 
 from forge_jobs.reports import reporter
+from forge_jobs.runtime.pod.beginning import start_pod
 from forge_jobs.runtime.pod.handle import QueueHandle
-from forge_jobs.runtime.pod.pod import start_pod
 from forge_jobs.runtime.pod.signals import StopRequest
 from forge_jobs.runtime.pod.startup import RuntimePlan
-from forge_jobs.runtime.pod.stopping import PodStopper, StopReport
+from forge_jobs.runtime.pod.stop_report import StopReport
+from forge_jobs.runtime.pod.stopping import PodStopper
 from forge_jobs.runtime.shared.uncancellable import UncancellableTask, wait_to_its_end
 
 logger = reporter(__name__)

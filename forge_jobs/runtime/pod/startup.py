@@ -45,6 +45,8 @@ class RuntimePlan(Struct, frozen=True, kw_only=True):
     :param concurrency: handlers at once over all queues. None: as many as there are slots
     :param logs_every_job: a line for every job that ends, see ``JobLog``
     :param exit_process: ends the process at once, when the event loop hangs
+    :param process_registry: the place of ``handlers`` for other processes, "" where no handler has
+        a process of its own
     """
 
     storage: Storage
@@ -62,6 +64,7 @@ class RuntimePlan(Struct, frozen=True, kw_only=True):
     concurrency: int | None
     logs_every_job: bool
     exit_process: Callable[[int], None]
+    process_registry: str = ""
 
 
 def describe_pod(plan: RuntimePlan, host_id: HostId) -> Pod:

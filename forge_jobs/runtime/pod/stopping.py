@@ -5,6 +5,8 @@ the settings. The store has the rest of the grace, and at least three seconds af
 while it answers: a store that is merely slow takes the ends in that time, and no job runs again. A
 store that is away has a moment. Ends go first, then events, the leader lease and the pod itself.
 Claims of handlers that cannot be stopped come last, and only when the process ends with that call.
+What handlers share is closed once the last one has ended, beside the calls of the store. Closing
+has the rest of the grace, and the pod's leaving does not wait for that.
 """
 
 import asyncio
@@ -13,8 +15,6 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from msgspec import Struct
-
 from forge_jobs import stop_points
 from forge_jobs.errors import StorageError
 from forge_jobs.model.events import EventKind
@@ -22,8 +22,15 @@ from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import Claim
 from forge_jobs.reports import reporter
 from forge_jobs.runtime.passes.coordinator import resign
-from forge_jobs.runtime.pod.leftovers import DeferredEnds, busy_threads, named, report_stuck
+from forge_jobs.runtime.pod.leftovers import (
+    DeferredEnds,
+    busy_threads,
+    kill_processes,
+    named,
+    report_stuck,
+)
 from forge_jobs.runtime.pod.pod import RunningPod
+from forge_jobs.runtime.pod.stop_report import StopReport
 from forge_jobs.runtime.queue.run import Run, StopReason
 from forge_jobs.runtime.shared.final_log import flush_log
 from forge_jobs.runtime.shared.handing_back import release_all
@@ -47,32 +54,6 @@ _LOOK_EVERY = 0.1
 
 _AGAIN = 5
 """How often a call is begun at most when the program cancels it."""
-
-
-class StopReport(Struct, frozen=True, kw_only=True):
-    """The result of a stop.
-
-    :param interrupted: jobs whose handlers were stopped and whose attempts were handed back
-    :param abandoned: jobs whose handlers have not ended: threads, and coroutines that swallow their
-        cancellation
-    :param unstored: claims whose end the store has not taken. Their jobs are revived as crashed
-    :param left: the pod is unregistered
-    """
-
-    interrupted: tuple[JobId, ...] = ()
-    abandoned: tuple[JobId, ...] = ()
-    unstored: tuple[JobId, ...] = ()
-    left: bool = True
-
-    @property
-    def is_clean(self) -> bool:
-        """Return whether nothing of the pod is left in the store."""
-        return self.left and not self.unstored
-
-    @property
-    def exit_code(self) -> int:
-        """Return the exit code of a process that ends with the pod: 1 when something is left."""
-        return 0 if self.is_clean else 1
 
 
 class PodStopper:
@@ -184,6 +165,8 @@ class PodStopper:
             queue.pool.stop_runs(StopReason.SHUTDOWN)
         at_least = self._loop.time() + _TO_END
         await self._runs_end(lambda: max(self._handlers_until(), at_least))
+        if kill_processes(pod.runs()):
+            await self._runs_end(partial(float, self._loop.time() + _TO_END))
         self._interrupted += [run.job.claim.job_id for run in interrupted if run.ended]
 
     def _cancel_at(self) -> float:
@@ -231,9 +214,10 @@ class PodStopper:
         await self._threads_end()
         unstored, left = await self._leave()
         claims = [run.job.claim for run in stuck] + self._deferred_ends.claims()
-        if not claims or self._end_process is None:
+        if self._end_process is None or not (claims or self._pod.values.stuck):
             return self._made(stuck, unstored, left=left)
-        unstored += await self._release_at_last(claims)
+        if claims:
+            unstored += await self._release_at_last(claims)
         report = self._made(stuck, unstored, left=left)
         self._end_process(1 if self._pod.tasks.lost_because else report.exit_code)
         return report
@@ -269,6 +253,7 @@ class PodStopper:
         pod.services.job_log.close()
         loops_until = self._loop.time() + _FOR_LOOPS
         self._handlers_ended_at = self._loop.time()
+        closing = self._spawn(self._close_values)
         self._for_store = self._time_for_store()
         for loop in pod.loops.all:
             loop.stop()
@@ -280,7 +265,7 @@ class PodStopper:
         await self._queues_end()
         unstored = self._give_up_queues()
         last = [
-            self._spawn(pod.client.aclose),
+            self._spawn(pod.services.processes.close),
             self._spawn(lambda: self._after_loops(loops_until, pod.loops.flush)),
             self._spawn(lambda: self._after_loops(loops_until, self._resign)),
         ]
@@ -291,7 +276,16 @@ class PodStopper:
             await stop_points.reach("stop:leaving")
         leaving = self._spawn(lambda: pod.plan.storage.procs.unregister(lease))
         await self._within(self._to_leave(), [leaving, *last])
+        # Bounded by itself. The client is closed last, because a lifespan may enqueue.
+        await asyncio.wait([closing])
+        await self._within(self._to_leave(), [self._spawn(pod.client.aclose)])
         return unstored, pod.heartbeat.has_left or _went_well(leaving)
+
+    async def _close_values(self) -> None:
+        """Leave what handlers share, unless a handler goes on that may use the values."""
+        if not any(True for _ in self._pod.runs()):
+            at_least = self._handlers_ended_at + _TO_END
+            await self._pod.values.close(lambda: max(self._handlers_until(), at_least))
 
     def _close_queues(self) -> None:
         for queue in self._pod.queues.values():

@@ -55,11 +55,14 @@ def _rules(
     job: ClaimedJob, state: QueueState | None, seconds: float, services: PodServices
 ) -> Rules:
     handler = services.handlers.get(job.kind)
+    max_crashes = None if handler is None else handler.options.max_crashes
     ended_for = None if state is None else state.cooldown_ended_for
     return Rules(
         retry=_retry(handler, state) or DEFAULT_RETRY,
         max_snoozes=None if handler is None else handler.options.max_snoozes,
         snooze_budget=services.settings.snooze_budget,
+        max_crashes=services.settings.max_crashes if max_crashes is None else max_crashes,
+        crash_pause=services.settings.lease,
         cooldown=_DEFAULT_COOLDOWN if state is None else state.settings.cooldown,
         cooldown_level=0 if state is None else state.cooldown_level,
         cooldown_ended_for=None if ended_for is None else ended_for + timedelta(seconds=seconds),
@@ -79,6 +82,8 @@ def _event(cause: Cause, transition: Transition) -> tuple[EventKind, str]:
         milliseconds = timedelta(milliseconds=1)
         delay = format_duration(transition.delay // milliseconds * milliseconds)
         return EventKind.RETRIED, f"{cause}; due again in {delay}"
+    if cause is Cause.CRASHED and transition.status is JobStatus.PENDING:
+        return EventKind.RETRIED, f"{cause}; due again"
     if cause is Cause.THROTTLED:
         return EventKind.THROTTLED, cause
     return EventKind.FINISHED, cause

@@ -4,10 +4,12 @@ import asyncio
 import contextlib
 import contextvars
 import functools
-import inspect
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Protocol
 
+from msgspec import structs
+
+from forge_jobs.errors import DecryptionFailed, KeyMissing
 from forge_jobs.handlers.durations import check_duration
 from forge_jobs.handlers.outcomes import (
     Dead,
@@ -25,7 +27,9 @@ from forge_jobs.model.names import check_name
 from forge_jobs.policy.transitions import SUCCESS, AttemptEnd
 from forge_jobs.runtime.queue.context_calls import NeverAwaited
 from forge_jobs.runtime.queue.failures import error_record
+from forge_jobs.runtime.queue.injection.job_scope import JobScope, call_in_thread
 from forge_jobs.runtime.queue.run import Run, StopReason
+from forge_jobs.runtime.shared.pod_values import PodValues
 from forge_jobs.runtime.shared.threads import HandlerThread, NoThread
 
 _MEANT_WELL = {Cause.SUCCEEDED, Cause.SNOOZED, Cause.THROTTLED, Cause.RATE_LIMITED}
@@ -50,6 +54,7 @@ async def execute(
     host_id: HostId,
     context: Callable[[Run], Context],
     thread: Callable[[], HandlerThread],
+    values: PodValues,
 ) -> AttemptEnd | None:
     """Decode the payload, call the handler and encode the result. None: the claim was lost.
 
@@ -59,24 +64,32 @@ async def execute(
 
     :param context: makes the JobContext for handlers that take one
     :param thread: returns the worker's thread, which starts when first needed
+    :param values: of the pod, for handlers whose parameters are injected
     """
     value: object = None
     error: BaseException | None = None
     handler, made = run.handler, None
+    scope: JobScope | None = None
     if run.stop_reason is not None:
         return not_started(run)
     try:
-        arguments = handler.decode(run.job.payload)
+        arguments = handler.decode(run.payload())
         if handler.context_parameter is not None:
             arguments[handler.context_parameter] = made = context(run)
     except BaseException as raised:  # validators are the handler's code and may raise anything
-        return _failed(run, host_id, raised, Cause.FAILED)
+        return _unread(run, host_id, raised)
     try:
-        if handler.is_async:
+        if handler.run is not None:
+            scope = JobScope(run, made, context, thread, values)
+            run.begin(asyncio.current_task())
+            value = await handler.run(scope, arguments)
+        elif handler.is_async:
             run.begin(asyncio.current_task())
             value = await handler.function(**arguments)
         else:
-            value, error = await _call_in_thread(run, arguments, thread())
+            run.begin(None)
+            function = functools.partial(handler.function, **arguments)
+            value, error = await call_in_thread(run, function, thread(), contextvars.copy_context())
     except BaseException as raised:  # SystemExit would end the loop and all other jobs
         error = raised
         if run.pod_stops and isinstance(raised, asyncio.CancelledError):
@@ -85,9 +98,28 @@ async def execute(
     finally:
         run.finish()
     end = _judge(run, host_id, value, error)
+    if scope is not None:
+        made, end = scope.made_context, _with_failures(end, scope, run, host_id)
     if made is not None and made.unawaited() and end is not None and end.cause in _MEANT_WELL:
         return await _without_forgotten_calls(end, made, run, host_id)
     return end
+
+
+def _unread(run: Run, host_id: HostId, error: BaseException) -> AttemptEnd:
+    """Return the end of a run whose payload could not be decoded."""
+    if isinstance(error, KeyMissing):
+        run.finish()
+        return AttemptEnd(cause=Cause.KEY_MISSING)
+    return _failed(run, host_id, error, Cause.FAILED)
+
+
+def _with_failures(
+    end: AttemptEnd | None, scope: JobScope, run: Run, host_id: HostId
+) -> AttemptEnd | None:
+    """Return the end of a handler that a verdict ended, with the error of a clean-up beside it."""
+    if end is None or end.error is not None or not scope.failures:
+        return end
+    return structs.replace(end, error=_record(run, host_id, scope.failures[-1], end.cause))
 
 
 async def _without_forgotten_calls(
@@ -105,26 +137,6 @@ async def _without_forgotten_calls(
     forgotten = NeverAwaited(names)
     record = _record(run, host_id, forgotten, Cause.FAILED)
     return AttemptEnd(cause=Cause.FAILED, error=record, retryable=False, exception=forgotten)
-
-
-async def _call_in_thread(
-    run: Run, arguments: dict[str, Any], thread: HandlerThread
-) -> tuple[object, BaseException | None]:
-    run.begin(None)
-    function = functools.partial(run.handler.function, **arguments)
-    run.thread_end = end = thread.call(function, contextvars.copy_context())
-    try:
-        value, error = await end
-    except asyncio.CancelledError:
-        if end.cancelled():
-            # The event loop ends, and the thread goes on: only a reaper may end the claim.
-            run.stop(StopReason.LOST)
-            raise
-        value, error = end.result()  # the program cancelled this task, not the thread
-    if error is None and inspect.iscoroutine(value):
-        value.close()
-        error = TypeError(f"{run.job.kind} is a plain function and returned a coroutine")
-    return value, error
 
 
 def not_started(run: Run) -> AttemptEnd | None:
@@ -148,7 +160,7 @@ def _judge(
     if error is None:
         return _succeeded(run, host_id, value) if run.job.keep_result else SUCCESS
     if run.stop_reason is not None:
-        return _stopped(run, host_id, error, run.stop_reason)
+        return stopped(run, host_id, error, run.stop_reason)
     if isinstance(error, Outcome):
         return _said(run, host_id, error)
     if isinstance(error, NoThread):
@@ -168,14 +180,15 @@ def _returned_class(run: Run, host_id: HostId, value: type[Outcome]) -> AttemptE
 
 def _succeeded(run: Run, host_id: HostId, value: object) -> AttemptEnd:
     try:
-        return AttemptEnd(cause=Cause.SUCCEEDED, result=run.handler.encode_result(value))
+        return AttemptEnd(cause=Cause.SUCCEEDED, result=run.encode_result(value))
     except BaseException as raised:  # encoding calls the result's own code
         # The work is done: a result that JSON cannot carry must not cause a second run.
         record = _record(run, host_id, raised, Cause.SUCCEEDED)
         return AttemptEnd(cause=Cause.SUCCEEDED, error=record)
 
 
-def _stopped(run: Run, host_id: HostId, error: BaseException, reason: StopReason) -> AttemptEnd:
+def stopped(run: Run, host_id: HostId, error: BaseException, reason: StopReason) -> AttemptEnd:
+    """Return the end of a handler that was stopped from outside and ended with ``error``."""
     cause = _STOPPED[reason]
     if not isinstance(error, asyncio.CancelledError):
         record = _record(run, host_id, error, cause)
@@ -195,7 +208,7 @@ def _stopped(run: Run, host_id: HostId, error: BaseException, reason: StopReason
         cause=cause,
         error=record,
         exception=error,
-        retryable=not timed_out or _is_retryable(run, TimeoutError()),
+        retryable=not timed_out or is_retryable(run, TimeoutError()),
     )
 
 
@@ -230,14 +243,16 @@ def _failed(run: Run, host_id: HostId, error: BaseException, cause: Cause) -> At
     return AttemptEnd(
         cause=cause,
         error=_record(run, host_id, error, cause),
-        retryable=_is_retryable(run, error),
+        retryable=is_retryable(run, error),
         exception=error,
     )
 
 
-def _is_retryable(run: Run, error: BaseException) -> bool:
+def is_retryable(run: Run, error: BaseException) -> bool:
+    """Return whether the rules of the handler allow another run after ``error``."""
     try:
-        return run.handler.options.is_retryable(error)
+        final = isinstance(error, DecryptionFailed)  # no later try reads another text
+        return not final and run.handler.options.is_retryable(error)
     except Exception:  # an exception class may define __instancecheck__
         return True
 

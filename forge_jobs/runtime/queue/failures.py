@@ -1,31 +1,20 @@
 """Exceptions as records that every store can keep."""
 
 import traceback
+from collections.abc import Sequence
 from types import TracebackType
+
+import msgspec
 
 from forge_jobs.model.ids import HostId
 from forge_jobs.model.jobs import Cause, ErrorRecord
+from forge_jobs.privacy.secrets import without
+from forge_jobs.runtime.shared.clean_texts import clean_text
 
 MESSAGE_BYTES = 4 * 1024
 TRACEBACK_BYTES = 16 * 1024
 _FRAMES = 50
-_CUT = "... "
-
-
-def clean_text(text: str, max_bytes: int, *, keep_end: bool = False) -> str:
-    """Return ``text`` without what some store refuses, cut to size.
-
-    NUL characters and lone surrogates become visible escapes.
-
-    :param keep_end: cut at the beginning, because the last lines of a traceback say most
-    """
-    encoded = text.replace("\x00", "\\x00").encode("utf-8", "backslashreplace")
-    if len(encoded) <= max_bytes:
-        return encoded.decode()
-    room = max_bytes - len(_CUT)
-    if keep_end:
-        return _CUT + encoded[-room:].decode("utf-8", "ignore")
-    return encoded[:room].decode("utf-8", "ignore") + _CUT
+_OURS = ("forge_jobs.runtime.", "forge_jobs.handlers.injection.")
 
 
 def error_record(
@@ -40,6 +29,15 @@ def error_record(
         message=clean_text(message_of(error), MESSAGE_BYTES),
         traceback=clean_text(_traceback(error), TRACEBACK_BYTES, keep_end=True),
         host_id=host_id,
+    )
+
+
+def redacted(record: ErrorRecord, secrets: Sequence[str]) -> ErrorRecord:
+    """Return the record with these texts hidden."""
+    return msgspec.structs.replace(
+        record,
+        message=without(record.message, secrets),
+        traceback=without(record.traceback, secrets),
     )
 
 
@@ -62,8 +60,6 @@ def _traceback(error: BaseException) -> str:
 def handlers_part(frames: TracebackType | None) -> TracebackType | None:
     """Return the traceback without the runtime's outer frames, unless there are no others."""
     part = frames
-    while part is not None and part.tb_frame.f_globals.get("__name__", "").startswith(
-        "forge_jobs.runtime."
-    ):
+    while part is not None and part.tb_frame.f_globals.get("__name__", "").startswith(_OURS):
         part = part.tb_next
     return part or frames

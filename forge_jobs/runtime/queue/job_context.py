@@ -4,19 +4,25 @@ import asyncio
 import concurrent.futures
 import json
 import logging
+import threading
 from collections.abc import Coroutine, Iterable, Mapping
 from datetime import timedelta
 from functools import partial
 from typing import Any, Protocol
 
 from forge_jobs.clients.blocking import run_without_loop
+from forge_jobs.clients.parents import Parent, parents_of
 from forge_jobs.errors import Conflict, Locked
-from forge_jobs.handlers.context import RateLimits, StopReason
+from forge_jobs.handlers.context import JobProgress, RateLimits, StopReason
 from forge_jobs.handlers.durations import check_duration
 from forge_jobs.handlers.requests import EnqueueRequest
 from forge_jobs.model.ids import JobId, WorkerId
 from forge_jobs.model.jobs import Cause, EnqueueOutcome, JobStatus
+from forge_jobs.model.names import check_name
 from forge_jobs.model.transitions import Finalization, Transition
+from forge_jobs.runtime.progress.run_notes import RunNotes
+from forge_jobs.runtime.progress.sender import ProgressSender
+from forge_jobs.runtime.progress.telling import KeptLog, RunProgress
 from forge_jobs.runtime.queue.context_calls import ContextCalls, LoopThread
 from forge_jobs.runtime.queue.job_log import JobLogger
 from forge_jobs.runtime.queue.run import Run
@@ -43,8 +49,17 @@ class RunContext:
         jobs: JobStore,
         rate_limit: RateLimits,
         home: LoopThread,
+        *,
+        progress: ProgressSender,
+        state: Mapping[str, Any],
     ) -> None:
         self._run = run
+        self._sender = progress
+        self._notes: RunNotes | None = None
+        self._making = threading.Lock()
+        self.client = client
+        """The client of the pod. A handler gets the client by the annotation ``JobClient``."""
+        self.state = state
         self._work = _ContextWork(run, client, jobs, rate_limit)
         self._home = home
         self._calls = ContextCalls(home)
@@ -93,7 +108,23 @@ class RunContext:
 
     @property
     def log(self) -> "logging.LoggerAdapter[logging.Logger]":
-        return JobLogger(logger, self)
+        return JobLogger(logger, self, KeptLog(self.notes, self._sender.now))
+
+    @property
+    def progress(self) -> JobProgress:
+        return RunProgress(self.notes)
+
+    def notes(self) -> RunNotes:
+        """Return what the run tells of itself, for the store."""
+        # Two threads at once could make two.
+        with self._making:
+            if self._notes is None:
+                self._notes = self._sender.open(self._run.job, self._run.secrets())
+            return self._notes
+
+    def keep_line(self, level: int, text: str) -> None:
+        """Keep a line with the job, dated now."""
+        self.notes().add_line(self._sender.now(), level, text)
 
     @property
     def rate_limit(self) -> RateLimits:
@@ -132,6 +163,20 @@ class RunContext:
     ) -> Coroutine[Any, Any, list[EnqueueOutcome]]:
         return self._calls.call("enqueue_many", partial(self._work.enqueue_many, requests))
 
+    def parents(self) -> Coroutine[Any, Any, tuple[Parent, ...]]:
+        return self._calls.call("parents", self._work.parents)
+
+    def checkpoint(self, value: object) -> Coroutine[Any, Any, None]:
+        return self._calls.call("checkpoint", partial(self._work.checkpoint, value))
+
+    def load_checkpoint(self, type: Any = Any, default: Any = None) -> Coroutine[Any, Any, Any]:
+        return self._calls.call(
+            "load_checkpoint", partial(self._work.load_checkpoint, type, default)
+        )
+
+    def once(self, connection: object, step: str) -> Coroutine[Any, Any, bool]:
+        return self._calls.call("once", partial(self._work.once, connection, step))
+
 
 class RunRateLimits:
     """Named token buckets for the event loop of an ``async def`` handler."""
@@ -162,7 +207,7 @@ class _ContextWork:
 
     async def finish_in(self, connection: object, result: object = None) -> None:
         job = self._run.job
-        text = self._run.handler.encode_result(result) if job.keep_result else None
+        text = self._run.encode_result(result) if job.keep_result else None
         done = Transition(status=JobStatus.DONE, cause=Cause.SUCCEEDED, result=text)
         # Set first: a beat may find the job ended before this coroutine goes on.
         self._run.may_be_settled = True
@@ -177,6 +222,32 @@ class _ContextWork:
 
     async def enqueue_many(self, requests: Iterable[EnqueueRequest]) -> list[EnqueueOutcome]:
         return await self._client.enqueue_many(requests)
+
+    async def parents(self) -> tuple[Parent, ...]:
+        run = self._run
+        return await parents_of(self._jobs, run.job.claim.job_id, run.handler.options.encryption)
+
+    async def checkpoint(self, value: object) -> None:
+        text = self._run.encode_checkpoint(value)
+        stored = await self._jobs.save_checkpoint(self._run.job.claim, text)
+        if stored is None:
+            raise Locked(
+                f"another transaction holds job {self._run.job.claim.job_id}, so the checkpoint is "
+                "not stored; try again"
+            )
+        if not stored:
+            raise Conflict(
+                f"the claim of job {self._run.job.claim.job_id} was lost, so the checkpoint is not "
+                "stored; stop"
+            )
+
+    async def load_checkpoint(self, kind: Any, default: Any) -> Any:
+        text = await self._jobs.checkpoint(self._run.job.claim.job_id)
+        return default if text is None else self._run.decode_checkpoint(text, kind)
+
+    async def once(self, connection: object, step: str) -> bool:
+        claim = self._run.job.claim
+        return await self._jobs.first_time(claim, check_name("step", step), connection=connection)
 
     async def acquire(self, scope: str, count: int, wait: timedelta | float | None) -> bool:
         return await self._limits.acquire(scope, count, wait=wait)
@@ -214,6 +285,19 @@ class SyncRunContext:
 
     def enqueue_many(self, requests: Iterable[EnqueueRequest]) -> list[EnqueueOutcome]:
         return self._home.wait_for(self._work.enqueue_many(requests))
+
+    def parents(self) -> tuple[Parent, ...]:
+        return self._home.wait_for(self._work.parents())
+
+    def checkpoint(self, value: object) -> None:
+        self._home.wait_for(self._work.checkpoint(value))
+
+    def load_checkpoint(self, type: Any = Any, default: Any = None) -> Any:
+        return self._home.wait_for(self._work.load_checkpoint(type, default))
+
+    def once(self, connection: object, step: str) -> bool:
+        noted: bool = run_without_loop(connection, lambda: self._work.once(connection, step))
+        return noted
 
 
 class SyncRunRateLimits:

@@ -14,7 +14,9 @@ from forge_jobs.model.ids import HostId
 from forge_jobs.model.jobs import Cause, ClaimedJob, ErrorRecord, JobStatus
 from forge_jobs.model.transitions import Transition
 from forge_jobs.policy.transitions import AttemptEnd
+from forge_jobs.privacy.encryption import key_named_by
 from forge_jobs.reports import reporter
+from forge_jobs.runtime.progress.telling import KeptLog
 from forge_jobs.runtime.queue.failures import handlers_part
 
 logger = reporter(__name__)
@@ -39,6 +41,7 @@ class JobLog:
     def __init__(self, host_id: HostId, *, every_job: bool = False) -> None:
         self._host_id = host_id
         self._pace = _Pace() if every_job else None
+        self._missing_keys: set[str] = set()
 
     def ended(
         self, job: ClaimedJob, end: AttemptEnd, transition: Transition, seconds: float
@@ -46,6 +49,8 @@ class JobLog:
         """Log how a run ended that took ``seconds``."""
         pace, error = self._pace, end.error
         is_shown = pace is not None and pace.admits(job.kind, transition.status, end.cause)
+        if end.cause is Cause.KEY_MISSING:
+            self._key_missing(job)
         if error is None:
             level = logging.INFO if is_shown else logging.DEBUG
         else:
@@ -60,6 +65,19 @@ class JobLog:
             message, args = _failure(job, end, error, transition, seconds)
             fields["error_type"] = error.type
             logger.log(level, message, *args, exc_info=_exc_info(end, error), extra=fields)
+
+    def _key_missing(self, job: ClaimedJob) -> None:
+        name = key_named_by(job.payload)
+        if name in self._missing_keys:
+            return
+        self._missing_keys.add(name)
+        logger.warning(
+            "jobs of queue %s are encrypted with key %s, which this pod lacks: they wait for a pod "
+            "that has the key. Add it to the Encryption of the registry (first of them: job %s)",
+            job.claim.queue,
+            name,
+            job.claim.job_id,
+        )
 
     def close(self) -> None:
         """Log the counts that are not logged yet."""
@@ -99,7 +117,7 @@ def _failure(
     message = f"{_literal(job.kind)} {how}{then}: %s (job %s, attempt %s, %.3f s)"
     text = " ".join(error.message.split())[:_MESSAGE]
     args = (*delay, text, job.claim.job_id, _attempt(job), seconds)
-    if end.exception is None and error.traceback:
+    if error.traceback and (end.exception is None or end.is_redacted):
         return f"{message}\n%s", (*args, error.traceback.rstrip())
     return message, args
 
@@ -190,7 +208,7 @@ def _attempt(job: ClaimedJob) -> str:
 def _exc_info(end: AttemptEnd, error: ErrorRecord) -> _ExcInfo | None:
     """Return the exception of the handler, with the traceback from the handler on."""
     raised = end.exception
-    if raised is None:
+    if raised is None or end.is_redacted:
         return None
     frames = handlers_part(raised.__traceback__)
     if end.cause is Cause.TIMED_OUT and isinstance(raised, asyncio.CancelledError):
@@ -199,9 +217,12 @@ def _exc_info(end: AttemptEnd, error: ErrorRecord) -> _ExcInfo | None:
 
 
 class JobLogger(logging.LoggerAdapter[logging.Logger]):
-    """The ``ctx.log`` of one run. Text and fields of each line name the job."""
+    """The ``ctx.log`` of one run. Text and fields of each line name the job.
 
-    def __init__(self, logger: logging.Logger, context: JobContext) -> None:
+    :param kept: keeps the lines with the job
+    """
+
+    def __init__(self, logger: logging.Logger, context: JobContext, kept: KeptLog) -> None:
         super().__init__(
             logger,
             {
@@ -213,10 +234,15 @@ class JobLogger(logging.LoggerAdapter[logging.Logger]):
             },
         )
         self._named = (context.kind, context.job_id, context.attempt)
+        self._kept = kept
 
     def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
         """Log a line that ends with the name of the job. ``extra`` adds fields."""
-        if not self.isEnabledFor(level):
+        is_shown = self.isEnabledFor(level)
+        if not is_shown and level < logging.INFO:
+            return
+        self._kept.keep(level, msg, args, kwargs.get("exc_info"))
+        if not is_shown:
             return
         if not args or (len(args) == 1 and isinstance(args[0], dict)):
             # Without arguments a text is no format, and one dict is not a list of arguments.

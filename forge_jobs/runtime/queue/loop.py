@@ -122,6 +122,11 @@ class QueueLoop:
             pool.lowered(lower_to)
             was_busy = True
         ends: Sequence[Finalization] = outbox.ends.first() if outbox.ends.waiting else ()
+        progress = self._services.progress
+        if ends and progress.waiting:
+            # The last words of a run are there when the end is seen.
+            claims = [end.claim for end in ends]
+            await progress.settle(claims, lambda error: not outbox.is_of_all(error))
         demand = pool.demand(piggyback=bool(ends))
         if ends or demand.limit:
             await self._exchange(ends, demand)
@@ -150,6 +155,8 @@ class QueueLoop:
             self.asked_at = None
         if ends:
             outbox.ends.answered(ends, exchange.settled)
+        if ends or exchange.claimed:
+            services.jobs.announce_changes([self.queue])
         self.pool.arrived(exchange, demand, asked_at, lease)
 
     async def _only_claim(self) -> bool:

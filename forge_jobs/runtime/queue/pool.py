@@ -387,6 +387,7 @@ class WorkerPool:
             if run.thread_goes_on:
                 services.given_up[job.claim] = now
             services.held.remove([job.claim])
+            services.progress.forget(job.claim)
             services.claim_lost(self.queue, job.claim.job_id, "lost while it ran")
             return
         transition = decide(end, job, run.queue_state, seconds, services)

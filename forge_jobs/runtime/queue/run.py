@@ -6,9 +6,15 @@ from contextlib import contextmanager
 from enum import StrEnum
 from typing import Any
 
+import msgspec
+
+from forge_jobs.errors import ForgeJobsError
 from forge_jobs.handlers.handler import Handler
+from forge_jobs.handlers.signatures import decode_value, encode_value
 from forge_jobs.model.jobs import ClaimedJob
 from forge_jobs.model.queues import QueueState
+from forge_jobs.privacy.encryption import Part, decrypted, is_encrypted
+from forge_jobs.privacy.secrets import ORIGIN, SECRETS, paths_in, secret_texts
 from forge_jobs.reports import reporter
 from forge_jobs.runtime.shared.threads import ThreadEnd
 
@@ -55,6 +61,7 @@ class Run:
         "handler",
         "in_thread",
         "job",
+        "kill",
         "may_be_settled",
         "overran",
         "pod_stops",
@@ -85,6 +92,8 @@ class Run:
         self.stop_reason: StopReason | None = None
         self.in_thread = False
         """A thread runs the handler, and the thread cannot be stopped."""
+        self.kill: Callable[[], None] | None = None
+        """Kills the process that runs the handler, where the handler has one."""
         self.ended = False
         self.may_be_settled = False
         """The handler ends the job in a transaction of the program. When the claim is gone, that
@@ -105,9 +114,75 @@ class Run:
         self._waits: set[asyncio.Task[Any]] = set()
 
     @property
+    def patience(self) -> float:
+        """Return the seconds between two cancellations of the handler."""
+        return self._patience
+
+    @property
     def thread_goes_on(self) -> bool:
         """Return whether a thread still runs the handler with no task waiting for the thread."""
         return self.thread_end is not None and self.thread_end.cancelled()
+
+    def payload(self) -> str:
+        """Return the payload as the caller gave it.
+
+        :raises KeyMissing: the pod lacks the key of the payload
+        :raises DecryptionFailed: the payload was changed, or is another job's
+        """
+        job = self.job
+        if not is_encrypted(job.payload):
+            return job.payload
+        metadata = msgspec.json.decode(job.metadata, type=dict[str, str])
+        return self._decrypted(job.payload, Part.PAYLOAD, metadata.get(ORIGIN, ""))
+
+    def encode_result(self, value: object) -> str | None:
+        """Return what the handler returned as the text to store.
+
+        :raises InvalidInput: the value cannot be stored
+        """
+        text = self.handler.encode_result(value)
+        return None if text is None else self._encrypted(text, Part.RESULT)
+
+    def encode_checkpoint(self, value: object) -> str:
+        """Return a checkpoint as the text to store.
+
+        :raises InvalidInput: the value cannot be stored
+        """
+        return self._encrypted(encode_value("checkpoint", value), Part.CHECKPOINT)
+
+    def decode_checkpoint(self, text: str, kind: Any) -> Any:
+        """Return a stored checkpoint as a value of type ``kind``.
+
+        :raises UndecodablePayload: the checkpoint is not of that type
+        :raises KeyMissing: the pod lacks the key of the checkpoint
+        """
+        return decode_value("checkpoint", self._decrypted(text, Part.CHECKPOINT), kind)
+
+    def _encrypted(self, text: str, part: Part) -> str:
+        encryption, job = self.handler.options.encryption, self.job
+        if encryption is None:
+            return text
+        return encryption.encrypt(text, job_id=job.claim.job_id, kind=job.kind, part=part)
+
+    def _decrypted(self, text: str, part: Part, origin: str = "") -> str:
+        return decrypted(
+            self.handler.options.encryption,
+            text,
+            job_id=self.job.claim.job_id,
+            kind=self.job.kind,
+            part=part,
+            origin=origin,
+        )
+
+    def secrets(self) -> tuple[str, ...]:
+        """Return the secrets of the payload, for texts that must not hold them."""
+        paths = self.handler.options.secrets
+        if not paths:
+            return ()
+        try:
+            return secret_texts(self.payload(), paths_in({SECRETS: paths}))
+        except ForgeJobsError:
+            return ()
 
     def begin(self, task: asyncio.Task[None] | None) -> None:
         """Note that the handler starts now, and start the timeout.
@@ -122,6 +197,24 @@ class Run:
             self._deadline = self._loop.call_later(seconds, self._time_is_up)
         if self.stop_reason is not None:
             self._cancel()
+
+    def enter_thread(self) -> None:
+        """Note that a thread works for the run from now on: a stop cancels nothing."""
+        self._task = None
+        self.in_thread = True
+        if self._repeat is not None:
+            self._repeat.cancel()
+
+    def leave_thread(self, task: asyncio.Task[None] | None) -> None:
+        """Note that ``task`` goes on where a thread has ended.
+
+        A run that was stopped meanwhile may clean up in peace, and is cancelled after the patience.
+        """
+        self._task = task
+        self.in_thread = False
+        if self.stop_reason is not None and not self.ended:
+            until = self._loop.time() + max(self._patience, _SHORTEST_PATIENCE)
+            self._repeat = self._loop.call_at(until, self._cancel_again)
 
     def finish(self) -> None:
         """Note that the handler has ended. From now on nothing is cancelled."""

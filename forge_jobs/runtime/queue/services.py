@@ -3,7 +3,8 @@
 import asyncio
 import contextvars
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol
 
 from forge_jobs.clock import Clock
 from forge_jobs.config import RuntimeSettings
@@ -13,6 +14,8 @@ from forge_jobs.model.ids import HostId
 from forge_jobs.model.jobs import Claim
 from forge_jobs.model.processes import PodLease
 from forge_jobs.policy.liveness import Fence
+from forge_jobs.policy.transitions import AttemptEnd
+from forge_jobs.runtime.progress.sender import ProgressSender
 from forge_jobs.runtime.queue.execution import Context
 from forge_jobs.runtime.queue.job_log import JobLog
 from forge_jobs.runtime.queue.overruns import Overruns
@@ -21,6 +24,7 @@ from forge_jobs.runtime.shared.capacity import Capacity
 from forge_jobs.runtime.shared.events import EventBuffer
 from forge_jobs.runtime.shared.held_claims import HeldClaims
 from forge_jobs.runtime.shared.latencies import LatencyRecorder
+from forge_jobs.runtime.shared.pod_values import PodValues
 from forge_jobs.runtime.shared.rate_limits import RateLimiter
 from forge_jobs.runtime.shared.service import Wakeup
 from forge_jobs.runtime.shared.threads import ThreadSupply
@@ -35,12 +39,43 @@ def _wake_none() -> None:
     pass
 
 
+class Processes(Protocol):
+    """Runs handlers in other processes: ``executors.runner``."""
+
+    @property
+    def problem(self) -> str:
+        """Why no process can be started, else ""."""
+        ...
+
+    def run(self, run: Run) -> Coroutine[Any, Any, AttemptEnd | None]:
+        """Run the handler. None: the claim was lost."""
+        ...
+
+    async def close(self) -> None:
+        """End all processes."""
+        ...
+
+
+class NoProcesses:
+    """In the place of :class:`Processes` for a registry without such handlers."""
+
+    problem = ""
+
+    async def run(self, run: Run) -> AttemptEnd | None:
+        """Refuse."""
+        raise LookupError(f"{run.job.kind}: this pod was started without processes")
+
+    async def close(self) -> None:
+        """Do nothing."""
+
+
 class PodServices:
     """The objects and settings that the queues and workers of one pod share.
 
     :param capacity: how many handlers run at once over all queues. None: as many as have slots
     :ivar lease: changes when the pod registers again
     :ivar lost_claims: how many claims turned out to be lost
+    :ivar ended_runs: how many runs of handlers have ended
     """
 
     def __init__(
@@ -56,8 +91,10 @@ class PodServices:
         events: EventBuffer,
         latencies: LatencyRecorder,
         rate_limit: RateLimiter,
+        progress: ProgressSender,
         job_context: Callable[[Run], Context],
         job_log: JobLog | None = None,
+        values: PodValues | None = None,
         capacity: Capacity | None = None,
         rng: random.Random | None = None,
     ) -> None:
@@ -80,7 +117,9 @@ class PodServices:
         self.events = events
         self.latencies = latencies
         self.rate_limit = rate_limit
+        self.progress = progress
         self.job_context = job_context
+        self.values = values or PodValues(None)
         self.job_log = job_log or JobLog(host_id)
         self.capacity = capacity
         self.rng = rng or random.Random()
@@ -91,26 +130,38 @@ class PodServices:
         self.run_ended = Wakeup()
         """Wakes when a handler has ended while the queue drains."""
         self.threads = ThreadSupply(self.loop, self._threads_changed)
+        self.processes: Processes = NoProcesses()
+        self._has_threads = self._has_processes = True
         self.kinds_changed: Callable[[], None] = _wake_none
         """Called when more kinds may be claimed than before."""
         self.overruns = Overruns(events)
-        self.lost_claims = 0
+        self.lost_claims = self.ended_runs = 0
         self.given_up: dict[Claim, float] = {}
         """Claims without a stored end that the pod holds no more -> ``Clock.elapsed`` of that
         moment. Only a reaper may end these claims: jobs that were handed back would run again and
         again, uncounted."""
 
     def _threads_changed(self, are_there: bool) -> None:
-        kinds = self.handlers.kinds()
-        if not are_there:
-            kinds = frozenset(kind for kind in kinds if self._runs_on_the_loop(kind))
-        self.kinds = kinds
-        if are_there:
+        self._has_threads = are_there
+        self._kinds_changed(more=are_there)
+
+    def processes_changed(self, are_there: bool) -> None:
+        """Take note whether processes for handlers can be started."""
+        self._has_processes = are_there
+        self._kinds_changed(more=are_there)
+
+    def _kinds_changed(self, *, more: bool) -> None:
+        self.kinds = frozenset(kind for kind in self.handlers.kinds() if self._can_run(kind))
+        if more:
             self.kinds_changed()
 
-    def _runs_on_the_loop(self, kind: str) -> bool:
+    def _can_run(self, kind: str) -> bool:
         handler = self.handlers.get(kind)
-        return handler is not None and handler.is_async
+        if handler is None:
+            return False
+        if handler.in_process:
+            return self._has_processes
+        return not handler.needs_thread or self._has_threads
 
     def claim_lost(self, queue: str, job_id: str, detail: str) -> None:
         """Count a lost claim, and record an event."""

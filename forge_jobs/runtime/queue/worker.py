@@ -1,8 +1,9 @@
 """Runs jobs in one slot, one at a time, and reports each end to the worker pool."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from datetime import timedelta
+from typing import Any
 
 from msgspec import structs
 
@@ -16,7 +17,7 @@ from forge_jobs.outages import Outage, Pauses
 from forge_jobs.policy.transitions import AttemptEnd
 from forge_jobs.reports import reporter
 from forge_jobs.runtime.queue.execution import execute, not_started
-from forge_jobs.runtime.queue.failures import error_record
+from forge_jobs.runtime.queue.failures import error_record, redacted
 from forge_jobs.runtime.queue.run import Run, StopReason
 from forge_jobs.runtime.queue.services import PodServices
 from forge_jobs.runtime.queue.turns import with_turn
@@ -98,11 +99,11 @@ class Worker:
                 services.events.record_routine(EventKind.STARTED, run.job.claim, run.job.kind, now)
             if stop_points.ARMED:
                 await stop_points.reach("run:start")
-            end = await execute(run, services.host_id, services.job_context, self._take_thread)
+            end = await self._execute(run)
             if end is not None and end.cause is Cause.RATE_LIMITED:
                 end = await with_turn(end, run, services)
-            if run.stop_reason is StopReason.TIMEOUT and end is not None:
-                end = self._past_its_time(run, end)
+            if end is not None:
+                end = self._as_recorded(run, end)
             if stop_points.ARMED:
                 await stop_points.reach("run:end")
         except BaseException as error:  # a run's trouble must end the run and nothing else
@@ -115,8 +116,26 @@ class Worker:
             if not run.ended:
                 run.finish()
             self._give_thread_back()
+            services.ended_runs += 1
             self.run = None
             self._ended(self, run, end)
+
+    def _as_recorded(self, run: Run, end: AttemptEnd) -> AttemptEnd:
+        """Return the end to record, without the secrets of the payload."""
+        if run.stop_reason is StopReason.TIMEOUT:
+            end = self._past_its_time(run, end)
+        if end.error is not None and run.handler.options.secrets:
+            error = redacted(end.error, run.secrets())
+            return structs.replace(end, error=error, is_redacted=True)
+        return end
+
+    def _execute(self, run: Run) -> Coroutine[Any, Any, AttemptEnd | None]:
+        services = self._services
+        if run.handler.in_process:
+            return services.processes.run(run)
+        return execute(
+            run, services.host_id, services.job_context, self._take_thread, services.values
+        )
 
     def _past_its_time(self, run: Run, end: AttemptEnd) -> AttemptEnd:
         """Return the end of a run that was stopped by the timeout. A success keeps a record of the

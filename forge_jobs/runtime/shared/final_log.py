@@ -28,8 +28,8 @@ def log_and_flush(say: Callable[[], object], at_most: float = _AT_MOST) -> bool:
     return not thread.is_alive()
 
 
-async def flush_log(at_most: float = _AT_MOST) -> bool:
-    """Flush the log and both streams while the event loop goes on."""
+async def flush_log() -> None:
+    """Flush the log and both streams while the event loop goes on. A flush that hangs is left."""
     done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def answer() -> None:
@@ -42,10 +42,9 @@ async def flush_log(at_most: float = _AT_MOST) -> bool:
 
     try:
         threading.Thread(target=run, name="forge-jobs-final-log", daemon=True).start()
-    except RuntimeError:
-        return False
-    await asyncio.wait({done}, timeout=at_most)
-    return done.done()
+    except RuntimeError:  # no further thread can be started
+        return
+    await asyncio.wait({done}, timeout=_AT_MOST)
 
 
 def _flush() -> None:

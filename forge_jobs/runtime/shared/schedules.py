@@ -4,17 +4,22 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, cast, get_args
 
+import msgspec
 from msgspec import UNSET
 
 from forge_jobs.errors import InvalidInput, NotFound, a_type
 from forge_jobs.handlers.durations import check_duration
 from forge_jobs.handlers.handler import Handler
-from forge_jobs.handlers.preparing import Router, prepare
+from forge_jobs.handlers.preparing import Router, unencrypted
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.handlers.requests import OPTION_NAMES, EnqueueRequest
+from forge_jobs.model.jobs import NewJob
 from forge_jobs.model.names import MAX_NAME_LENGTH, check_name
+from forge_jobs.model.payloads import encode_json
 from forge_jobs.model.schedules import CatchUp, Overlap, Schedule, ScheduleSpec
 from forge_jobs.policy.cron import first_occurrence, parse_cron
+from forge_jobs.privacy.encryption import Encryption, Part, origin_of
+from forge_jobs.privacy.secrets import ORIGIN
 from forge_jobs.storage.protocols import CronStore
 
 SCHEDULE_OPTIONS = frozenset(
@@ -73,7 +78,9 @@ def schedule(
     if len(name) > _MAX_SCHEDULE_NAME:
         fix = f"give at most {_MAX_SCHEDULE_NAME}"
         raise InvalidInput("name", f"has {len(name)} characters", fix)
-    job = prepare(_request(what), registry, router)
+    job, encryption = unencrypted(_request(what), registry, router)
+    if encryption is not None:
+        job = _encrypted(job, f"schedule:{name}", encryption)
     spec = ScheduleSpec(
         name=name,
         queue=job.queue,
@@ -95,6 +102,19 @@ def schedule(
     )
     parse_cron(spec.expression, spec.timezone)
     return spec
+
+
+def _encrypted(job: NewJob, origin: str, encryption: Encryption) -> NewJob:
+    """Return the job with the payload encrypted for all jobs of the schedule.
+
+    Equal definitions stay equal, so that a deploy does not count as a change.
+    """
+    metadata = msgspec.json.decode(job.metadata, type=dict[str, str])
+    metadata[ORIGIN] = origin_of(origin, job.kind)
+    payload = encryption.encrypt(
+        job.payload, job_id=origin, kind=job.kind, part=Part.PAYLOAD, always_same=True
+    )
+    return msgspec.structs.replace(job, payload=payload, metadata=encode_json("metadata", metadata))
 
 
 def declared_schedules(handlers: HandlerRegistry, router: Router | None) -> list[ScheduleSpec]:

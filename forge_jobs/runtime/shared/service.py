@@ -105,11 +105,10 @@ class PeriodicLoop:
         *,
         clock: Clock,
         timeout: timedelta = timedelta(seconds=30),
-        wakeup: Wakeup | None = None,
         rng: random.Random | None = None,
     ) -> None:
         self.name = name
-        self.wakeup = wakeup or Wakeup()
+        self.wakeup = Wakeup()
         self.failures = 0
         self.failures_total = 0
         self.last_success: float | None = None

@@ -20,20 +20,21 @@ from forge_jobs.model.transitions import (
 )
 from forge_jobs.storage.protocols.bookkeeping import BookkeepingStore
 from forge_jobs.storage.protocols.operators import OperatedStore
+from forge_jobs.storage.protocols.progress import ProgressStore
 from forge_jobs.storage.protocols.sweeps import SweptStore
 
 
-class JobStore(OperatedStore, BookkeepingStore, SweptStore, Protocol):
+class JobStore(OperatedStore, BookkeepingStore, ProgressStore, SweptStore, Protocol):
     """Jobs from enqueue to removal, with their events and metrics."""
 
     store_id: str
     """Equal for the views of one store. ``Storage`` refuses views of different stores."""
 
     enqueue_at_once: int
-    """How many jobs one :meth:`enqueue` should store: at least 500."""
+    """How many jobs one :meth:`enqueue` should store: at least 200."""
 
     exchange_at_once: int
-    """How many claims one :meth:`exchange` should end, and how many it should make: at least 500.
+    """How many claims one :meth:`exchange` should end, and how many it should make: at least 200.
 
     A larger call is accepted too, and may be several steps, one after the other.
     """
@@ -283,6 +284,15 @@ class JobStore(OperatedStore, BookkeepingStore, SweptStore, Protocol):
         A job whose record cannot be read is returned with the fields that can.
 
         :raises PartlyUnavailable: part of the store is silent. The error has the jobs of the rest
+        """
+        ...
+
+    async def parents(self, ids: Sequence[JobId]) -> dict[JobId, tuple[JobId, ...]]:
+        """Return the jobs that each of ``ids`` was enqueued after, in id order, settled or not.
+
+        Without jobs that come after none, or are not stored. A parent may have been removed.
+
+        :raises PartlyUnavailable: part of the store is silent. The error has the rest
         """
         ...
 

@@ -1,11 +1,12 @@
 """The interface that stores need of the connections to one SQL database."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Protocol, TypeVar
 
 from forge_jobs.model.queues import Wake
 from forge_jobs.storage.sql.base.transaction import Flavor, Tx
+from forge_jobs.storage.wakeups import WakeUps
 
 R = TypeVar("R")
 S = TypeVar("S")
@@ -54,6 +55,14 @@ class Database(Protocol):
 
     async def wait(self, queues: frozenset[str], at_most: timedelta, waiter: object | None) -> Wake:
         """See ``JobStore.wait_for_work``."""
+        ...
+
+    def all_wakeups(self) -> WakeUps:
+        """Return the wake-ups of the store in this process."""
+        ...
+
+    def send(self, topics: Sequence[str]) -> None:
+        """Send topics without a number to other processes, without waiting."""
         ...
 
     def wake(self, wake: Wake) -> None:

@@ -22,6 +22,7 @@ from forge_jobs.model.jobs import (
     JobStatus,
     NewJob,
 )
+from forge_jobs.model.unique.keys import is_following, key_of
 from forge_jobs.storage.salvage import UNREADABLE, Fields
 
 JobRow = Row[Any]
@@ -219,6 +220,7 @@ def job(row: JobRow, waits_for: Mapping[str, EdgeState]) -> Job:
     parents = sorted(waits_for)
     read = Fields({**row._mapping})
     cause = read.member("cause", Cause.ENQUEUED)
+    place = read.text_or_none("unique_key")
     found = Job(
         id=JobId(row.id),
         queue=read.text("queue"),
@@ -240,7 +242,7 @@ def job(row: JobRow, waits_for: Mapping[str, EdgeState]) -> Job:
         finished_at=read.instant_or_none("finished_at"),
         expires_at=read.instant_or_none("expires_at"),
         timeout=read.duration_or_none("timeout_us"),
-        unique_key=read.text_or_none("unique_key"),
+        unique_key=None if place is None else key_of(place),
         hold=read.member_or_none("hold", Hold),
         host_id=HostId(read.text("host_id")),
         worker_id=WorkerId(read.text("worker_id")),
@@ -255,6 +257,7 @@ def job(row: JobRow, waits_for: Mapping[str, EdgeState]) -> Job:
         waits_for=tuple(JobId(parent) for parent in parents),
         held_by=tuple(JobId(one) for one in parents if waits_for[one] is EdgeState.HELD),
         rate_limit=read.text_or_none("rate_limit") if cause is Cause.RATE_LIMITED else None,
+        follow_up=is_following(place),
     )
     return msgspec.structs.replace(found, unreadable=read.problems) if read.problems else found
 

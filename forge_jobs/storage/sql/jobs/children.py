@@ -127,6 +127,14 @@ def edges_of(tx: Tx, children: Iterable[str], *, locked: bool = False) -> dict[s
     return found
 
 
+def parents_of(tx: Tx, children: Iterable[str]) -> dict[JobId, tuple[JobId, ...]]:
+    """See ``JobStore.parents``."""
+    return {
+        JobId(child): tuple(JobId(edge.parent_id) for edge in found)
+        for child, found in edges_of(tx, children).items()
+    }
+
+
 def unsettled_parents(tx: Tx, children: Iterable[str]) -> dict[str, dict[str, EdgeState]]:
     """Return child id -> the parents it waits for, without children that wait for none."""
     found: dict[str, dict[str, EdgeState]] = {}

@@ -1,19 +1,20 @@
 """Stores requests: ids first, then unique keys, then parents, then the rows."""
 
-from collections import defaultdict
 from collections.abc import Container, Iterable, Mapping, Sequence
 
-from sqlalchemy import Row, bindparam, insert, select, text, update
+from sqlalchemy import Row, insert, select, update
 
 from forge_jobs.errors import Conflict, NotFound
 from forge_jobs.model.ids import JobId
-from forge_jobs.model.jobs import TERMINAL, Cause, EnqueueOutcome, JobStatus, NewJob
+from forge_jobs.model.jobs import TERMINAL, Cause, EnqueueOutcome, JobStatus, NewJob, Unique
+from forge_jobs.model.unique.keys import FOLLOWING, REPLACED, REPLACING
 from forge_jobs.storage.sql.base.job_rows import due_at, new_job_values
 from forge_jobs.storage.sql.base.lists import one_of, portions
-from forge_jobs.storage.sql.base.tables import ACTIVE, edges, handovers, jobs
+from forge_jobs.storage.sql.base.tables import edges, handovers, jobs
 from forge_jobs.storage.sql.base.transaction import HotStatement, Overtaken, Tx
 from forge_jobs.storage.sql.config.queues import declare_queues
 from forge_jobs.storage.sql.jobs.children import LIVE, TOLD
+from forge_jobs.storage.sql.jobs.unique_keys import Keys, follow_up
 
 DEDUPLICATED = "deduplicated"
 
@@ -63,25 +64,55 @@ class _Batch:
     def __init__(self, tx: Tx, requests: Sequence[NewJob]) -> None:
         self._tx = tx
         self._stored = _read_stored(tx, [request.id for request in requests])
-        self._holders = key_holders(
-            tx, ((one.queue, one.unique.key) for one in requests if one.unique is not None)
-        )
+        self._keys = Keys(tx, requests)
         self._accepted: dict[str, NewJob] = {}
         # A dropped request stands for the job that holds its key, also as a parent.
         self._stands_for: dict[str, JobId] = {}
 
     def admit(self, request: NewJob) -> EnqueueOutcome:
-        tx = self._tx
         if self._is_repeat(request):
-            return EnqueueOutcome(request.id)
-        holder = self._holder(request)
-        if holder is not None:
-            self._stands_for[request.id] = holder
-            tx.count(request.queue, DEDUPLICATED)
-            return EnqueueOutcome(holder, deduplicated=True)
+            return EnqueueOutcome(request.id, follow_up=self._keys.is_follow_up(request.id))
+        if request.unique is None:
+            return self._accept(request)
+        merged = self._keys.merged_into(request)
+        if merged is not None:
+            self._stands_for[request.id] = merged
+            is_follow_up = self._keys.is_follow_up(merged)
+            return EnqueueOutcome(merged, replaced=True, follow_up=is_follow_up)
+        return self._admit_keyed(request, request.unique)
+
+    def _admit_keyed(self, request: NewJob, unique: Unique) -> EnqueueOutcome:
+        keys = self._keys
+        holder = keys.holder(request)
+        if holder is None:
+            opener = keys.cooling_down(request) if unique.mode == "cooldown" else None
+            return self._accept(request) if opener is None else self._drop(request, opener)
+        if unique.mode == "error":
+            raise Conflict(f"the unique key {unique.key!r} is held by job {holder.id}")
+        waiting = keys.waiting(request) if unique.mode in REPLACING else None
+        if waiting is not None:
+            keys.replace(waiting, request, self._accepted)
+            self._note_dropped(request, waiting.id)
+            return EnqueueOutcome(waiting.id, replaced=True, follow_up=waiting.is_follow_up)
+        if unique.mode in FOLLOWING:
+            self._accept(follow_up(request, holder))
+            return EnqueueOutcome(request.id, follow_up=True)
+        return self._drop(request, holder.id)
+
+    def _accept(self, request: NewJob) -> EnqueueOutcome:
         self._accepted[request.id] = request
-        tx.count(request.queue, Cause.ENQUEUED)
+        self._keys.accept(request)
+        self._tx.count(request.queue, Cause.ENQUEUED)
         return EnqueueOutcome(request.id)
+
+    def _drop(self, request: NewJob, holder: JobId) -> EnqueueOutcome:
+        self._note_dropped(request, holder)
+        return EnqueueOutcome(holder, deduplicated=True)
+
+    def _note_dropped(self, request: NewJob, stands_for: JobId) -> None:
+        tx = self._tx
+        self._stands_for[request.id] = stands_for
+        tx.count(request.queue, DEDUPLICATED)
 
     def _is_repeat(self, request: NewJob) -> bool:
         earlier = self._accepted.get(request.id)
@@ -97,16 +128,6 @@ class _Batch:
         _check_same(request, row.fingerprint, (row.kind, row.queue, payload))
         return True
 
-    def _holder(self, request: NewJob) -> JobId | None:
-        if request.unique is None:
-            return None
-        holder = self._holders.setdefault((request.queue, request.unique.key), request.id)
-        if holder == request.id:
-            return None
-        if request.unique.mode == "error":
-            raise Conflict(f"the unique key {request.unique.key!r} is held by job {holder}")
-        return holder
-
     def has_news(self) -> bool:
         """True when anything has been admitted that could be stored.
 
@@ -116,11 +137,12 @@ class _Batch:
         for portion in portions(parents.keys() - self._accepted.keys()):
             there = set(self._tx.execute(_EXISTING, {"ids": portion}).scalars())
             _check_all(portion, there)
-        return bool(self._accepted)
+        return bool(self._accepted) or self._keys.has_changes()
 
     def store(self) -> None:
         tx = self._tx
         accepted = list(self._accepted.values())
+        self._keys.write_before()
         if not accepted:
             return
         ensure_queues(tx, {request.queue for request in accepted} - tx.known_queues)
@@ -129,6 +151,7 @@ class _Batch:
         rows = new_rows(accepted, tx.now, parents)
         if tx.flavor.insert_jobs(tx, rows) < len(rows):
             raise Overtaken
+        self._keys.check_after(self._accepted)
         for request in accepted:
             if request.after:
                 self._store_edges(request, ended)
@@ -211,7 +234,10 @@ def _content(request: NewJob) -> tuple[str, str, str]:
 
 
 def _check_same(request: NewJob, fingerprint: str, content: tuple[str, str, str]) -> None:
-    if fingerprint and request.fingerprint:
+    if fingerprint == REPLACED:
+        # Another request's content was stored under the id of the same queue since.
+        same = content[1] == request.queue
+    elif fingerprint and request.fingerprint:
         same = fingerprint == request.fingerprint
     else:
         same = content == _content(request)
@@ -255,25 +281,3 @@ def _wake(tx: Tx, accepted: Iterable[NewJob]) -> None:
     for request in accepted:
         if not request.after and due_at(request, tx.now) <= tx.now:
             tx.wake_queue(request.queue)
-
-
-# Queue by queue: SQLite looks up a list of pairs by scanning. Without IS NOT NULL, which SQLite
-# would take for a range to scan: the list of keys implies that condition.
-_HOLDERS = select(jobs.c.unique_key, jobs.c.id).where(
-    jobs.c.queue == bindparam("queue"),
-    one_of(jobs.c.unique_key, "keys"),
-    text(ACTIVE),
-)
-
-
-def key_holders(tx: Tx, pairs: Iterable[tuple[str, str]]) -> dict[tuple[str, str], JobId]:
-    """Return the holders of these (queue, key) pairs, without pairs that no job holds."""
-    by_queue: defaultdict[str, set[str]] = defaultdict(set)
-    for queue, key in pairs:
-        by_queue[queue].add(key)
-    return {
-        (queue, key): JobId(job_id)
-        for queue, keys in sorted(by_queue.items())
-        for portion in portions(sorted(keys))
-        for key, job_id in tx.execute(_HOLDERS, {"queue": queue, "keys": portion})
-    }

@@ -16,6 +16,7 @@ from forge_jobs.clock import to_us
 from forge_jobs.model.filters import JobFilter
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import JobStatus
+from forge_jobs.model.unique.keys import places_of
 from forge_jobs.storage.cursors import WALKED
 from forge_jobs.storage.sql.base.job_rows import tag_patterns
 from forge_jobs.storage.sql.base.tables import TEXT, jobs, queues
@@ -79,7 +80,7 @@ def conditions(which: JobFilter, flavor: Flavor, of: Any = jobs.c) -> list[Colum
         patterns = tag_patterns(which.tag)
         found.append(or_(*(flavor.contains(of.tags, pattern) for pattern in patterns)))
     if which.unique_key is not None:
-        found.append(of.unique_key == which.unique_key)
+        found.append(of.unique_key.in_(places_of(which.unique_key)))
     if which.schedule is not None:
         found.append(of.schedule == which.schedule)
     if which.enqueued_before is not None:

@@ -8,9 +8,10 @@ from sqlalchemy import bindparam, delete, select, text, update
 from forge_jobs.clock import from_us
 from forge_jobs.model.edges import EdgeState
 from forge_jobs.model.events import EventKind, TimelineEvent
-from forge_jobs.model.filters import BulkOutcome, JobFilter, Refusal
+from forge_jobs.model.filters import REFUSED, BulkOutcome, JobFilter, Refusal
 from forge_jobs.model.ids import JobId
-from forge_jobs.model.jobs import TERMINAL, Cause, Hold, JobStatus
+from forge_jobs.model.jobs import TERMINAL, Cause, JobStatus
+from forge_jobs.model.unique.keys import key_of
 from forge_jobs.storage.cursors import check_cursor, check_limit
 from forge_jobs.storage.sql.base.job_rows import JobRow
 from forge_jobs.storage.sql.base.lists import one_of, portions
@@ -20,10 +21,11 @@ from forge_jobs.storage.sql.base.transaction import Tx
 from forge_jobs.storage.sql.jobs.children import CUT, forget_edges, tell_children, unsettled_parents
 from forge_jobs.storage.sql.jobs.deliveries import unblock_settled
 from forge_jobs.storage.sql.jobs.endings import end_waiting
-from forge_jobs.storage.sql.jobs.enqueue import key_holders
 from forge_jobs.storage.sql.jobs.filters import conditions, oldest_ids
 from forge_jobs.storage.sql.jobs.metrics import append_events
 from forge_jobs.storage.sql.jobs.requeue import Relinking, write_requeued
+from forge_jobs.storage.sql.jobs.unique_keys import key_holders
+from forge_jobs.storage.sql.progress.notes import forget
 
 _VISITED = select(
     jobs.c.id,
@@ -56,14 +58,6 @@ _EXPIRED = (
     .with_for_update(key_share=True, skip_locked=True)
 )
 
-_STATUSES = {status.value: status for status in JobStatus}
-
-
-def status_of(row: JobRow) -> JobStatus | None:
-    """Return the status of a job, None for a status unknown to this release."""
-    return _STATUSES.get(row.status)
-
-
 _Verb = Callable[[Tx, Sequence[JobRow]], "_Changes"]
 
 
@@ -75,12 +69,11 @@ class _Changes:
         self.requested: list[JobId] = []
         self.refused: dict[JobId, Refusal] = {}
 
-    def sort(self, rows: Iterable[JobRow], refusals: dict[JobStatus, Refusal]) -> list[JobRow]:
-        """Refuse the rows whose status is named, and return the others."""
+    def refuse(self, verb: str, rows: Iterable[JobRow]) -> list[JobRow]:
+        """Refuse the rows that the verb refuses for their status, and return the others."""
         left = []
         for row in rows:
-            status = status_of(row)
-            refusal = None if status is None else refusals.get(status)
+            refusal = REFUSED[verb].refusal(row.status, row.hold)
             if refusal is None:
                 left.append(row)
             else:
@@ -211,7 +204,7 @@ _EXISTING = select(jobs.c.id).where(one_of(jobs.c.id, "ids"))
 
 def _cancel(tx: Tx, rows: Sequence[JobRow]) -> _Changes:
     changes = _Changes()
-    left = changes.sort(rows, dict.fromkeys(TERMINAL, Refusal.FINISHED))
+    left = changes.refuse("cancel", rows)
     running = [row.id for row in left if row.status == JobStatus.IN_PROGRESS.value]
     waiting = [row.id for row in left if row.status != JobStatus.IN_PROGRESS.value]
     for ids in portions(running):
@@ -227,39 +220,32 @@ def _cancel(tx: Tx, rows: Sequence[JobRow]) -> _Changes:
 
 def _delete(tx: Tx, rows: Sequence[JobRow]) -> _Changes:
     changes = _Changes()
-    left = changes.sort(rows, {JobStatus.IN_PROGRESS: Refusal.RUNNING})
+    left = changes.refuse("delete", rows)
     tell_children(
         tx,
-        {row.id: _end_of_removed(status_of(row)) for row in left if row.has_children},
+        {row.id: _end_of_removed(row.status) for row in left if row.has_children},
         removed=True,
     )
     ids = [row.id for row in left]
     forget_edges(tx, ids)
     for portion in portions(ids):
         tx.execute(_DELETE, {"ids": portion})
+    forget(tx, ids)
     changes.changed = ids
     return changes
 
 
-def _end_of_removed(status: JobStatus | None) -> JobStatus:
-    return status if status in TERMINAL else JobStatus.CANCELLED
-
-
-_NOT_REQUEUED = {
-    JobStatus.DONE: Refusal.FINISHED,
-    JobStatus.IN_PROGRESS: Refusal.RUNNING,
-    JobStatus.PENDING: Refusal.WAITING,
-    JobStatus.BLOCKED: Refusal.WAITING,
-}
+def _end_of_removed(status: str) -> JobStatus:
+    return JobStatus(status) if status in TERMINAL else JobStatus.CANCELLED
 
 
 def _requeue(tx: Tx, rows: Sequence[JobRow], relinking: Relinking) -> _Changes:
     changes = _Changes()
-    aside = [row for row in rows if row.hold == Hold.UNREADABLE.value]
-    left = aside + changes.sort((row for row in rows if row not in aside), _NOT_REQUEUED)
-    holders = key_holders(
+    left = changes.refuse("requeue", rows)
+    held = key_holders(
         tx, ((row.queue, row.unique_key) for row in left if row.unique_key is not None)
     )
+    holders = {key: {holder.id for holder in found} for key, found in held.items()}
     requeued = []
     for row in left:
         if row.is_dropped:
@@ -267,8 +253,8 @@ def _requeue(tx: Tx, rows: Sequence[JobRow], relinking: Relinking) -> _Changes:
             changes.refused[JobId(row.id)] = Refusal.FINISHED
         elif relinking.is_refused(row.id):
             changes.refused[JobId(row.id)] = Refusal.PARENT_FAILED
-        elif row.unique_key is not None and (
-            holders.setdefault((row.queue, row.unique_key), row.id) != row.id
+        elif row.unique_key is not None and row.id not in holders.setdefault(
+            (row.queue, key_of(row.unique_key)), {row.id}
         ):
             changes.refused[JobId(row.id)] = Refusal.KEY_TAKEN
         else:
@@ -288,17 +274,9 @@ def _note(tx: Tx, kind: EventKind, rows: Iterable[JobRow]) -> None:
     )
 
 
-_NOT_HELD = {
-    JobStatus.PENDING: Refusal.WAITING,
-    JobStatus.FAILED: Refusal.WAITING,
-    JobStatus.IN_PROGRESS: Refusal.RUNNING,
-    **dict.fromkeys(TERMINAL, Refusal.FINISHED),
-}
-
-
 def _release_held(tx: Tx, rows: Sequence[JobRow]) -> _Changes:
     changes = _Changes()
-    left = changes.sort(rows, _NOT_HELD)
+    left = changes.refuse("release_held", rows)
     waiting = unsettled_parents(tx, [row.id for row in left])
     held = [row for row in left if EdgeState.HELD in waiting.get(row.id, {}).values()]
     changes.changed = [JobId(row.id) for row in held]
@@ -313,16 +291,9 @@ def _release_held(tx: Tx, rows: Sequence[JobRow]) -> _Changes:
     return changes
 
 
-_NOT_STARTED = {
-    JobStatus.BLOCKED: Refusal.WAITING,
-    JobStatus.IN_PROGRESS: Refusal.RUNNING,
-    **dict.fromkeys(TERMINAL, Refusal.FINISHED),
-}
-
-
 def _run_now(tx: Tx, rows: Sequence[JobRow]) -> _Changes:
     changes = _Changes()
-    left = changes.sort(rows, _NOT_STARTED)
+    left = changes.refuse("run_now", rows)
     changes.changed = [JobId(row.id) for row in left]
     for ids in portions(changes.changed):
         tx.execute(_RUN_NOW, {"ids": ids, "now": tx.now})

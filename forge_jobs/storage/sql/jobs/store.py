@@ -1,6 +1,6 @@
 """The jobs of a SQL store: each method is one transaction script."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import TypeVar
@@ -12,6 +12,7 @@ from forge_jobs.model.ids import HostId, JobId
 from forge_jobs.model.jobs import Claim, EnqueueOutcome, Job, NewJob
 from forge_jobs.model.metrics import LatencySample, MetricBucket
 from forge_jobs.model.processes import Beat, HeldClaim, PodLease
+from forge_jobs.model.progress import JobState, LogPage, ProgressNote
 from forge_jobs.model.queues import QueueCounts, Wake
 from forge_jobs.model.retention import KEPT, Cleaned, Kept
 from forge_jobs.model.sweeps import Swept
@@ -25,6 +26,7 @@ from forge_jobs.model.transitions import (
     StaleClaims,
 )
 from forge_jobs.reports import reporter
+from forge_jobs.storage.changes import Changes
 from forge_jobs.storage.salvage import log_set_aside
 from forge_jobs.storage.sql.base.database import Database
 from forge_jobs.storage.sql.base.job_rows import JobRow, Unreadable, claimed_jobs
@@ -37,6 +39,9 @@ from forge_jobs.storage.sql.jobs.cleanup.passes import Cleaner
 from forge_jobs.storage.sql.jobs.deliveries import deliver
 from forge_jobs.storage.sql.jobs.enqueue import enqueue
 from forge_jobs.storage.sql.jobs.metrics import metrics_of_hours
+from forge_jobs.storage.sql.progress import read as progress_read
+from forge_jobs.storage.sql.progress import steps
+from forge_jobs.storage.sql.progress.notes import note_progress
 
 R = TypeVar("R")
 
@@ -52,6 +57,7 @@ class SqlJobStore:
         self.exchange_at_once = 1_000
         self._database = database
         self._cleaner = Cleaner(database)
+        self._changes = Changes(database.all_wakeups, database.wait, database.send)
 
     # -- in ----------------------------------------------------------------------------------
 
@@ -216,6 +222,9 @@ class SqlJobStore:
     async def get(self, ids: Sequence[JobId]) -> dict[JobId, Job]:
         return await self._database.read(lambda tx: read.get(tx, ids))
 
+    async def parents(self, ids: Sequence[JobId]) -> dict[JobId, tuple[JobId, ...]]:
+        return await self._database.read(lambda tx: children.parents_of(tx, ids))
+
     async def counts(self, queues: Sequence[str] | None = None) -> dict[str, QueueCounts]:
         return await self._database.read(lambda tx: read.counts(tx, queues))
 
@@ -226,6 +235,43 @@ class SqlJobStore:
 
     def wake(self, wake: Wake) -> None:
         self._database.wake(wake)
+
+    # -- progress ----------------------------------------------------------------------------
+
+    async def note_progress(self, notes: Sequence[ProgressNote]) -> list[bool | None]:
+        # A loss of power may cost the last second of lines, as the end of the process does.
+        return await self._database.write(
+            lambda tx: note_progress(tx, notes), patient=False, synced=False
+        )
+
+    async def states(self, ids: Sequence[JobId]) -> dict[JobId, JobState]:
+        return await self._database.read(lambda tx: progress_read.states(tx, ids))
+
+    def announce_changes(self, queues: Iterable[str] | None) -> None:
+        self._changes.announce(queues)
+
+    async def wait_for_changes(
+        self, queues: frozenset[str], at_most: timedelta, waiter: object
+    ) -> frozenset[str]:
+        return await self._changes.wait(queues, at_most, waiter)
+
+    async def job_log(
+        self, job_id: JobId, *, attempt: int | None = None, after: int = 0, limit: int = 1000
+    ) -> LogPage:
+        return await self._database.read(
+            lambda tx: progress_read.job_log(tx, job_id, attempt, after, limit)
+        )
+
+    async def save_checkpoint(self, claim: Claim, text: str) -> bool | None:
+        return await self._database.write(
+            lambda tx: steps.save_checkpoint(tx, claim, text), patient=False
+        )
+
+    async def checkpoint(self, job_id: JobId) -> str | None:
+        return await self._database.read(lambda tx: steps.checkpoint(tx, job_id))
+
+    async def first_time(self, claim: Claim, step: str, *, connection: object) -> bool:
+        return await self._write(lambda tx: steps.first_time(tx, claim, step), connection)
 
     # -- bookkeeping -------------------------------------------------------------------------
 

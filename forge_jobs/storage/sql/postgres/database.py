@@ -45,6 +45,7 @@ from forge_jobs.storage.sql.postgres.driver.errors import (
 from forge_jobs.storage.sql.postgres.driver.sessions import MOMENT_S, begin_read, begin_write
 from forge_jobs.storage.sql.postgres.flavor import PostgresFlavor
 from forge_jobs.storage.sql.postgres.listening import Waiters
+from forge_jobs.storage.wakeups import WakeUps, wakeups_of
 
 R = TypeVar("R")
 S = TypeVar("S")
@@ -289,6 +290,15 @@ class PostgresDatabase:
         """See ``JobStore.wait_for_work``."""
         assert self.waiters is not None
         return await self.waiters.wait(queues, at_most, waiter)
+
+    def all_wakeups(self) -> WakeUps:
+        """See ``Database.all_wakeups``."""
+        return wakeups_of(self.store_id)
+
+    def send(self, topics: Sequence[str]) -> None:
+        """See ``Database.send``."""
+        if self.announcer is not None and not self._closed:
+            self.announcer.announce(topics)
 
     def wake(self, wake: Wake) -> None:
         """See ``JobStore.wake``."""

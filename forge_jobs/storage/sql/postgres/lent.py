@@ -35,6 +35,7 @@ from forge_jobs.storage.sql.postgres.short.enqueues import (
 from forge_jobs.storage.wakeups import HANDOVER, QUEUE
 
 _OWN = {"clock": "bigint", "part": "text", "channel": "text", "tells": "boolean", "size": "integer"}
+_PLAIN_MODES = ("keep", "error")
 _NEW = settings_columns(msgspec.structs.asdict(QueueSettings()))
 _KEYED = {**GIVEN, "unique_key": "text", "has_children": "boolean"}
 _LINKS = {"child": "text", "parent": "text", "child_queue": "text", "rule": "text"}
@@ -197,6 +198,7 @@ def fits(requests: Sequence[NewJob]) -> bool:
     return (
         len(ids) == len(requests)
         and len({one.queue for one in requests}) <= MOST_QUEUES
+        and all(one.unique is None or one.unique.mode in _PLAIN_MODES for one in requests)
         and all(
             ids.get(after.job_id, -1) < place
             for place, one in enumerate(requests)

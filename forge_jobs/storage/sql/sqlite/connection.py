@@ -158,7 +158,25 @@ class SqliteConnection:
         """A number that changes when another connection has committed."""
         return self._call(self._data_version)
 
+    async def run(self, work: Callable[[sqlite3.Connection], R]) -> R:
+        """Run ``work`` on the thread, outside of any transaction, and forget which queues there
+        are.
+
+        For work on the whole file that no script of a store does.
+
+        :raises Unavailable: another program is writing to the file
+        """
+        return await self._call(self._run, work)
+
     # -- on the thread -----------------------------------------------------------------------
+
+    def _run(self, deadline: float, work: Callable[[sqlite3.Connection], R]) -> R:
+        try:
+            self._check_time(deadline)
+            self._known_queues.clear()
+            return work(self._raw)
+        finally:
+            self._calls_ended += 1
 
     def _prepare(self, deadline: float, options: SqliteOptions) -> None:
         try:

@@ -1,6 +1,6 @@
 """The connections of one bundle to a SQLite file: a writer and a reader, two threads."""
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,7 +14,7 @@ from forge_jobs.storage.sql.base.transaction import Flavor
 from forge_jobs.storage.sql.sqlite.connection import Signals, SqliteConnection
 from forge_jobs.storage.sql.sqlite.waiting import FileWatcher
 from forge_jobs.storage.sql.sqlite.wake_sockets import WakeSender
-from forge_jobs.storage.wakeups import Inboxes, WakeUps, topics_of
+from forge_jobs.storage.wakeups import UNNUMBERED, Inboxes, WakeUps, topics_of
 
 R = TypeVar("R")
 S = TypeVar("S")
@@ -48,6 +48,7 @@ class SqliteDatabase:
         self._closed = False
         self._watcher = FileWatcher(self, shared=shared)
         self._sender = WakeSender(path) if shared else None
+        self._hints: WakeSender | None = None
         writer.on_signals = self._pass_on
 
     # No coroutines of their own: a call has one frame on the event loop between the store's
@@ -81,6 +82,18 @@ class SqliteDatabase:
         """See ``JobStore.wait_for_work``."""
         return await self._watcher.wait(queues, at_most, waiter)
 
+    def all_wakeups(self) -> WakeUps:
+        """See ``Database.all_wakeups``."""
+        return self.wakeups
+
+    def send(self, topics: Sequence[str]) -> None:
+        """See ``Database.send``."""
+        if self._sender is not None and not self._closed:
+            if self._hints is None:
+                # The other sender is used by the writer's thread.
+                self._hints = WakeSender(self.path)
+            self._hints.send([(topic, UNNUMBERED) for topic in topics])
+
     def wake(self, wake: Wake) -> None:
         """See ``JobStore.wake``."""
         self.wakeups.wake(topics_of(wake))
@@ -108,6 +121,8 @@ class SqliteDatabase:
             return
         self._closed = True
         self._watcher.close()
+        if self._hints is not None:
+            self._hints.close()
         self.inboxes.close()
         # Also in a cancelled scope, which is when most stores are closed.
         with anyio.CancelScope(shield=True):

@@ -2,7 +2,7 @@
 
 import os
 import sqlite3
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -134,19 +134,34 @@ class _Opener:
             self._temporary.acquire()
             database.on_closed = self._temporary.release
         shown = ":memory:" if self._temporary else self._options.path.name
-        return Storage(
-            SqliteJobStore(database),
-            SqlProcStore(database),
-            SqlConfigStore(database),
-            SqlCronStore(database),
-            reopen=self.open,
-            close=database.close,
-            name=f"sqlite {shown} (synchronous={self._options.synchronous})",
-            server=f"SQLite {sqlite3.sqlite_version}",
-            durability=_DURABILITY[self._options.synchronous],
-            health=database.health,
-            is_durable=self._options.synchronous in ("extra", "full"),
-        )
+        return bundle_on(database, shown, self._options.synchronous, reopen=self.open)
+
+
+def bundle_on(
+    database: SqliteDatabase,
+    shown: str,
+    synchronous: str,
+    *,
+    reopen: Callable[[], Awaitable[Storage]],
+) -> Storage:
+    """Return the four views of a file.
+
+    :param shown: the name of the file for people
+    :param reopen: opens another bundle on the file
+    """
+    return Storage(
+        SqliteJobStore(database),
+        SqlProcStore(database),
+        SqlConfigStore(database),
+        SqlCronStore(database),
+        reopen=reopen,
+        close=database.close,
+        name=f"sqlite {shown} (synchronous={synchronous})",
+        server=f"SQLite {sqlite3.sqlite_version}",
+        durability=_DURABILITY[synchronous],
+        health=database.health,
+        is_durable=synchronous in ("extra", "full"),
+    )
 
 
 async def open_database(

@@ -1,60 +1,143 @@
 """How jobs come in."""
 
 from collections.abc import Sequence
+from copy import copy
+from dataclasses import replace
+from datetime import datetime
+
+from msgspec import structs
 
 from forge_jobs.clock import to_us
 from forge_jobs.errors import Conflict, NotFound
 from forge_jobs.model.ids import JobId
-from forge_jobs.model.jobs import Cause, EnqueueOutcome, JobStatus, NewJob
+from forge_jobs.model.jobs import After, Cause, EnqueueOutcome, JobStatus, NewJob, Unique
+from forge_jobs.model.unique.keys import REPLACEMENT_KEPT, length
 from tests.conformance.model.reference.ends import add_handover
 from tests.conformance.model.reference.state import TOLD, ZERO, Edge, ModelJob, World
 
+_REPLACED = "replaced by another request"
+
+_CHANGED = ("jobs", "queues", "counts", "handovers", "windows", "replacements", "forgotten")
+
 
 def enqueue(world: World, requests: Sequence[NewJob]) -> list[EnqueueOutcome]:
-    """All or nothing: everything that can be refused is looked at before anything is stored."""
+    """All or nothing, in order."""
+    before = {name: copy(getattr(world, name)) for name in _CHANGED}
     call = _Call(world)
-    outcomes = [call.admit(request) for request in requests]
-    parents = {id_: call.parents(request) for id_, request in call.accepted.items()}
-    for request, outcome in zip(requests, outcomes, strict=True):
-        if outcome.deduplicated:
-            world.count(request.queue, "deduplicated")
-    for request in call.accepted.values():
-        _store(world, request, parents[request.id])
+    try:
+        outcomes = [call.admit(request) for request in requests]
+        call.check_parents()
+    except (Conflict, NotFound):
+        for name, value in before.items():
+            setattr(world, name, value)
+        raise
+    world.accepted += len(world.jobs) - len(before["jobs"])
     return outcomes
 
 
 class _Call:
-    """Requests that one call has accepted so far."""
+    """The requests of one call so far."""
 
     def __init__(self, world: World) -> None:
-        self.accepted: dict[JobId, NewJob] = {}
         self._world = world
         self._stands_for: dict[JobId, JobId] = {}
+        self._missing: list[JobId] = []
+
+    def check_parents(self) -> None:
+        """Refuse the call when a parent is missing. A conflict of any request comes first."""
+        if self._missing:
+            raise NotFound(
+                f"there is no {self._missing[0]}, or the parent comes later in the same call"
+            )
 
     def admit(self, request: NewJob) -> EnqueueOutcome:
+        world, unique = self._world, request.unique
         if self._is_repeat(request):
-            return EnqueueOutcome(request.id)
-        holder = self._holder(request)
-        if holder is not None:
-            assert request.unique is not None
-            if request.unique.mode == "error":
-                raise Conflict(f"the key is held by {holder}")
-            # A request with the dropped request as a parent means the job that holds the key.
-            self._stands_for[request.id] = holder
-            return EnqueueOutcome(holder, deduplicated=True)
-        self.accepted[request.id] = request
-        return EnqueueOutcome(request.id)
+            follows = unique is not None and world.jobs[request.id].waits_as_follow_up
+            return EnqueueOutcome(request.id, follow_up=follows)
+        if unique is None:
+            return self._store(request)
+        taken = world.replacements.get(request.id)
+        replaces = unique.mode in ("replace", "debounce", "keep-last")
+        if replaces and taken is not None and taken[1] > world.now:
+            return self._replaced(request, taken[0])
+        held = world.holders(request.queue, unique.key)
+        if not held:
+            return self._first(request, unique)
+        if unique.mode == "error":
+            raise Conflict(f"the key is held by {held[0].id}")
+        waiting = held[-1]
+        if replaces and waiting.status is not JobStatus.IN_PROGRESS:
+            self._replace(waiting, request, unique)
+            world.count(request.queue, "deduplicated")
+            return self._replaced(request, waiting.id)
+        if replaces and unique.mode != "replace":
+            follow_up = structs.replace(request, after=(After(held[0].id, "continue"),))
+            self._store(follow_up)
+            world.jobs[request.id].follow_up = True
+            return EnqueueOutcome(request.id, follow_up=True)
+        return self._drop(request, held[0].id)
+
+    def _first(self, request: NewJob, unique: Unique) -> EnqueueOutcome:
+        """Store a request whose key no active job has, unless the key cools down."""
+        world, window = self._world, (request.queue, unique.key)
+        if unique.mode != "cooldown":
+            return self._store(request)
+        opener, began, ends = world.windows.get(window, (request.id, world.now, world.now))
+        if began <= world.now < ends:
+            return self._drop(request, opener)
+        world.windows[window] = (request.id, world.now, world.now + length(unique.window))
+        return self._store(request)
+
+    def _drop(self, request: NewJob, holder: JobId) -> EnqueueOutcome:
+        # A request with the dropped request as a parent means the job that holds the key.
+        self._stands_for[request.id] = holder
+        self._world.count(request.queue, "deduplicated")
+        return EnqueueOutcome(holder, deduplicated=True)
+
+    def _replaced(self, request: NewJob, job_id: JobId) -> EnqueueOutcome:
+        self._stands_for[request.id] = job_id
+        job = self._world.jobs.get(job_id)
+        follows = job is not None and job.waits_as_follow_up
+        return EnqueueOutcome(job_id, replaced=True, follow_up=follows)
+
+    def _replace(self, job: ModelJob, request: NewJob, unique: Unique) -> None:
+        """Give the content of a request to a job that waits."""
+        world, old = self._world, job.request
+        due = due_at(world, request)
+        if unique.at_most is not None:
+            due = min(due, job.enqueued_at + length(unique.at_most))
+        if due <= world.now:
+            # A due job keeps the place in the queue.
+            due = min(job.due_at, world.now)
+        world.replacements[request.id] = (job.id, world.now + REPLACEMENT_KEPT)
+        world.jobs[job.id] = replace(
+            job,
+            request=structs.replace(
+                request,
+                id=old.id,
+                unique=old.unique,
+                after=old.after,
+                schedule=old.schedule,
+                fingerprint=old.fingerprint or _REPLACED,
+            ),
+            payload=request.payload,
+            due_at=due,
+            expires_at=request.expires_at,
+            hold=None,
+            may_be_held=False,
+        )
 
     def _is_repeat(self, request: NewJob) -> bool:
-        earlier, payload = self.accepted.get(request.id), request.payload
-        if earlier is None:
-            stored = self._world.jobs.get(request.id)
-            if stored is None:
-                return False
-            earlier = stored.request
-            # What is not kept cannot be compared.
-            payload = stored.payload or request.payload
-        if earlier.fingerprint and request.fingerprint:
+        stored = self._world.jobs.get(request.id)
+        if stored is None:
+            return False
+        earlier = stored.request
+        # What is not kept cannot be compared.
+        payload = stored.payload or request.payload
+        if earlier.fingerprint == _REPLACED:
+            same = earlier.queue == request.queue
+        elif earlier.fingerprint and request.fingerprint:
             same = earlier.fingerprint == request.fingerprint
         else:
             stored_content = (earlier.kind, earlier.queue, payload)
@@ -63,46 +146,40 @@ class _Call:
             raise Conflict(f"{request.id} is stored with another content")
         return True
 
-    def _holder(self, request: NewJob) -> JobId | None:
-        if request.unique is None:
-            return None
-        for earlier in self.accepted.values():
-            if earlier.queue == request.queue and earlier.unique == request.unique:
-                return earlier.id
-        stored = self._world.holder(request.queue, request.unique.key)
-        return stored.id if stored else None
+    def _store(self, request: NewJob) -> EnqueueOutcome:
+        world = self._world
+        parents = self._parents(request)
+        world.declare(request.queue)
+        world.count(request.queue, Cause.ENQUEUED)
+        job = world.jobs[request.id] = ModelJob(
+            request=request,
+            payload=request.payload,
+            status=JobStatus.BLOCKED if parents else JobStatus.PENDING,
+            due_at=due_at(world, request),
+            enqueued_at=world.now,
+            token=to_us(world.now),
+            expires_at=request.expires_at,
+        )
+        for parent_id, on_failure in parents.items():
+            job.edges[parent_id] = Edge(on_failure)
+            parent = world.jobs[parent_id]
+            if parent.is_finished:
+                job.edges[parent_id].link = TOLD
+                add_handover(world, job, parent_id, parent.status)
+        return EnqueueOutcome(request.id)
 
-    def parents(self, request: NewJob) -> dict[JobId, str]:
+    def _parents(self, request: NewJob) -> dict[JobId, str]:
         """Return each parent -> the consequence of a failure."""
         found: dict[JobId, str] = {}
-        order = list(self.accepted)
         for after in request.after:
             parent = self._stands_for.get(after.job_id, after.job_id)
-            if parent in self.accepted:
-                if order.index(parent) >= order.index(request.id):
-                    raise NotFound(f"{parent} comes later in the same call")
-            elif parent not in self._world.jobs:
-                raise NotFound(f"there is no {parent}")
-            found[parent] = after.on_failure
+            if parent in self._world.jobs:
+                found[parent] = after.on_failure
+            else:
+                self._missing.append(parent)
         return found
 
 
-def _store(world: World, request: NewJob, parents: dict[JobId, str]) -> None:
-    world.declare(request.queue)
-    world.accepted += 1
-    world.count(request.queue, Cause.ENQUEUED)
-    job = world.jobs[request.id] = ModelJob(
-        request=request,
-        payload=request.payload,
-        status=JobStatus.BLOCKED if parents else JobStatus.PENDING,
-        due_at=request.run_at or world.now + (request.delay or ZERO),
-        enqueued_at=world.now,
-        token=to_us(world.now),
-        expires_at=request.expires_at,
-    )
-    for parent_id, on_failure in parents.items():
-        job.edges[parent_id] = Edge(on_failure)
-        parent = world.jobs[parent_id]
-        if parent.is_finished:
-            job.edges[parent_id].link = TOLD
-            add_handover(world, job, parent_id, parent.status)
+def due_at(world: World, request: NewJob) -> datetime:
+    """Return when a request that is accepted now is due."""
+    return request.run_at or world.now + (request.delay or ZERO)

@@ -85,6 +85,7 @@ class ModelJob:
     result_expires_at: datetime | None = None
     errors: tuple[ErrorRecord, ...] = ()
     edges: dict[JobId, Edge] = field(default_factory=dict)
+    follow_up: bool = False
     may_be_held: bool = False
     """True: a claim may have put the job on hold, or not. The contract leaves that to the store."""
 
@@ -99,6 +100,10 @@ class ModelJob:
     @property
     def key(self) -> str | None:
         return self.request.unique.key if self.request.unique else None
+
+    @property
+    def waits_as_follow_up(self) -> bool:
+        return self.follow_up and self.status is JobStatus.BLOCKED
 
     @property
     def claim(self) -> Claim:
@@ -159,6 +164,7 @@ class ModelJob:
             waits_for=tuple(sorted(waits)),
             held_by=tuple(sorted(p for p, state in waits.items() if state is EdgeState.HELD)),
             rate_limit=self.rate_limit if self.cause is Cause.RATE_LIMITED else None,
+            follow_up=self.follow_up,
         )
 
 
@@ -235,6 +241,10 @@ class World:
     latencies: Counter[tuple[str, datetime, str, int]] = field(default_factory=Counter)
     gauges: dict[tuple[datetime, HostId], PodGauges] = field(default_factory=dict)
     events: list[TimelineEvent] = field(default_factory=list)
+    windows: dict[tuple[str, str], tuple[JobId, datetime, datetime]] = field(default_factory=dict)
+    """The job that opened the window of a queue and key, and when the window began and ends."""
+    replacements: dict[JobId, tuple[JobId, datetime]] = field(default_factory=dict)
+    """Requests, the jobs that have their content, and until when this is known."""
     accepted: int = 0
     removed: int = 0
     issued: int = 0
@@ -290,13 +300,20 @@ class World:
     def of_queue(self, queue: str) -> list[ModelJob]:
         return [job for job in self.jobs.values() if job.queue == queue]
 
-    def holder(self, queue: str, key: str | None) -> ModelJob | None:
-        """The active job that holds a key."""
+    def holders(self, queue: str, key: str | None) -> list[ModelJob]:
+        """Return the active jobs with a key: the holder, then a waiting follow-up."""
         if key is None:
-            return None
+            return []
         found = [job for job in self.of_queue(queue) if job.is_active and job.key == key]
-        assert len(found) <= 1, f"two active jobs hold {key!r}"
-        return found[0] if found else None
+        found.sort(key=lambda job: job.waits_as_follow_up)
+        extra = [job for job in found[1:] if not job.waits_as_follow_up]
+        assert not found[2:], f"these jobs hold {key!r}: {found}"
+        assert not extra, f"these jobs hold {key!r}: {found}"
+        return found
+
+    def holder(self, queue: str, key: str | None) -> ModelJob | None:
+        """Return the active job that holds a key."""
+        return next(iter(self.holders(queue, key)), None)
 
     def is_expired(self, job: ModelJob) -> bool:
         return job.expires_at is not None and job.expires_at <= self.now

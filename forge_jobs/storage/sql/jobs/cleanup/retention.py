@@ -30,6 +30,7 @@ from forge_jobs.storage.sql.base.tables import (
     queues,
 )
 from forge_jobs.storage.sql.base.transaction import Tx
+from forge_jobs.storage.sql.base.unique_tables import replacements, unique_windows
 from forge_jobs.storage.sql.config.queues import retention_of
 from forge_jobs.storage.sql.jobs.children import children_kept, tell_children
 from forge_jobs.storage.sql.jobs.cleanup.holds import Holds, in_portions
@@ -41,6 +42,7 @@ from forge_jobs.storage.sql.jobs.metrics import (
     fold_latencies,
     hour_of,
 )
+from forge_jobs.storage.sql.progress.notes import forget
 
 KEPT_AT_LEAST = timedelta(minutes=1)
 """An ended job stays as a row this long, so that a repeat of its end is recognised."""
@@ -93,9 +95,12 @@ _OLD_EVENTS = (
 )
 _REMOVE_EVENTS = delete(events).where(one_of(events.c.id, "ids"))
 RESULTS, EVENTS = "results", "events"
+_ENDING = (unique_windows, replacements)
+"""Tables whose rows say themselves when they are over."""
 _HISTORY: dict[str, tuple[Table, Column[int]]] = {
     **{table.name: (table, table.c.minute) for table in (counters, latencies, gauges)},
     **{table.name: (table, table.c.hour) for table in (hours, pod_hours)},
+    **{table.name: (table, table.c.ends_at) for table in _ENDING},
 }
 """Tables whose rows are removed, and their columns of time."""
 FOLDED: dict[str, tuple[Table, Callable[[Tx, int, int, int], Sequence[Any]]]] = {
@@ -169,6 +174,7 @@ def plan(tx: Tx, kept: Kept) -> Rest:
     ]
     places = tx.flavor.overdue(tx, [(rule.queue, rule.status, rule.until) for rule in rules])
     ages = {RESULTS: timedelta(0), EVENTS: kept.events}
+    ages |= dict.fromkeys((table.name for table in _ENDING), timedelta(0))
     others = [Other(what, tx.now - duration_us(ages.get(what, kept.hours))) for what in _OLDEST]
     others = [
         other
@@ -282,6 +288,7 @@ def _remove(tx: Tx, rows: Sequence[Any]) -> int:
         tell_children(tx, parents, removed=True)
         tx.execute(_REMOVE, {"ids": ids})
         tx.execute(_REMOVE_EDGES, {"ids": ids})
+        forget(tx, ids)
     return len(rows)
 
 

@@ -1,0 +1,51 @@
+"""The jobs that a job was enqueued after, for the handler that goes on with their results."""
+
+from typing import Any
+
+from msgspec import Struct
+
+from forge_jobs.clients.results import read_result
+from forge_jobs.errors import NotFound
+from forge_jobs.model.ids import JobId
+from forge_jobs.model.jobs import ErrorRecord, Job, JobStatus
+from forge_jobs.privacy.encryption import Encryption
+from forge_jobs.storage.protocols import JobStore
+
+_AT_ONCE = 50
+"""Parents that one call reads. Each may bring a result of a megabyte."""
+
+
+class Parent(Struct, frozen=True):
+    """A parent as stored at the time of reading. See ``handlers.context.ParentJob``."""
+
+    job_id: JobId
+    job: Job | None
+    encryption: Encryption | None = None
+
+    @property
+    def kind(self) -> str:
+        return "" if self.job is None else self.job.kind
+
+    @property
+    def status(self) -> JobStatus | None:
+        return None if self.job is None else self.job.status
+
+    @property
+    def error(self) -> ErrorRecord | None:
+        return self.job.errors[-1] if self.job is not None and self.job.errors else None
+
+    def result(self, type: Any = Any) -> Any:
+        if self.job is None:
+            raise NotFound(f"parent job {self.job_id} has been removed, and its result with it")
+        return read_result(self.job, self.encryption, type)
+
+
+async def parents_of(
+    jobs: JobStore, job_id: JobId, encryption: Encryption | None
+) -> tuple[Parent, ...]:
+    """Read the parents of a job, in the order of their ids."""
+    ids = (await jobs.parents([job_id])).get(job_id, ())
+    found: dict[JobId, Job] = {}
+    for start in range(0, len(ids), _AT_ONCE):
+        found |= await jobs.get(ids[start : start + _AT_ONCE])
+    return tuple(Parent(parent, found.get(parent), encryption) for parent in ids)

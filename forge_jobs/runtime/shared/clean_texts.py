@@ -1,0 +1,19 @@
+"""Texts of handlers as every store can keep them."""
+
+_CUT = "... "
+
+
+def clean_text(text: str, max_bytes: int, *, keep_end: bool = False) -> str:
+    """Return ``text`` without what some store refuses, cut to size.
+
+    NUL characters and lone surrogates become visible escapes.
+
+    :param keep_end: cut at the beginning, because the last lines of a traceback say most
+    """
+    encoded = text.replace("\x00", "\\x00").encode("utf-8", "backslashreplace")
+    if len(encoded) <= max_bytes:
+        return encoded.decode()
+    room = max_bytes - len(_CUT)
+    if keep_end:
+        return _CUT + encoded[-room:].decode("utf-8", "ignore")
+    return encoded[:room].decode("utf-8", "ignore") + _CUT
