@@ -240,6 +240,7 @@ async def _reads(world: World) -> None:
     everything = JobFilter(queues=(QUEUE,))
     await world.jobs.list(everything)
     await world.jobs.get([*world.waiting, *world.theirs])
+    await world.jobs.parents([*world.waiting, *world.theirs])
     await world.jobs.counts()
     await world.jobs.handovers(10)
     await world.jobs.stale_claims(timedelta(0), 100)
