@@ -21,10 +21,12 @@ from forge_jobs.model.ids import JobId, new_worker_id
 from forge_jobs.model.jobs import After, ClaimedJob, JobStatus
 from forge_jobs.model.metrics import Histogram, LatencySample
 from forge_jobs.model.processes import AllocationChange, PodGauges, PodLease, Slots
+from forge_jobs.model.progress import NewLine, NewProgress, ProgressNote
 from forge_jobs.model.queues import QueueChange, QueueSettings, RateLimit, Retention
 from forge_jobs.model.schedules import Firing
 from forge_jobs.model.transitions import Delivery, Demand, Finalization, Revival
 from forge_jobs.storage.protocols import ConfigStore, CronStore, JobStore, ProcStore, Storage
+from forge_jobs.storage.protocols.progress import ProgressStore
 from tests.support.callers import drivers_own
 from tests.support.factories import (
     KIND,
@@ -208,6 +210,22 @@ async def _history(world: World) -> None:
     await world.procs.gauges(minute, now)
 
 
+async def _told(world: World) -> None:
+    line = NewLine(seq=1, at=EPOCH, level=20, text="a line")
+    notes = [
+        ProgressNote(claim=one.claim, attempt=1, progress=NewProgress(1), lines=(line,))
+        for one in world.running
+    ]
+    assert all(await world.jobs.note_progress(notes))
+    jobs = [one.claim.job_id for one in world.running]
+    assert await world.jobs.save_checkpoint(world.running[-1].claim, "1")
+    assert await world.jobs.checkpoint(jobs[-1]) == "1"
+    assert {*await world.jobs.states([*jobs, *world.theirs])} == {*jobs, *world.theirs}
+    assert (await world.jobs.job_log(jobs[0])).lines
+    world.jobs.announce_changes(frozenset({QUEUE}))
+    await world.jobs.wait_for_changes(frozenset({QUEUE}), timedelta(0), world.storage)
+
+
 async def _release(world: World) -> None:
     assert all(await world.jobs.release([one.claim for one in world.running]))
 
@@ -274,6 +292,7 @@ VERBS: Mapping[str, Verb] = {
     "sweep": lambda world: world.storage.jobs.sweep(100),
     "reads": _reads,
     "history": _history,
+    "progress": _told,
     "queues": _queues,
     "rate limits": _limits,
     "register": _register,
@@ -363,9 +382,10 @@ async def test_no_verb_waits_for_what_is_in_others_hands(world: World, verb: str
 def test_every_verb_is_among_them() -> None:
     named = set(VERBS)
     called = {name for verb in VERBS.values() for name in verb.__code__.co_names}
-    for protocol in (JobStore, ConfigStore, ProcStore, CronStore):
-        verbs = {name for name in vars(protocol) if not name.startswith("_")} - {"store_id", "wake"}
-        assert verbs <= named | called | {"store_id"}, protocol
+    for protocol in (JobStore, ProgressStore, ConfigStore, ProcStore, CronStore):
+        verbs = {name for name in vars(protocol) if not name.startswith("_")}
+        # A step of a caller's transaction waits for another one of the same step, as promised.
+        assert verbs - {"store_id", "wake", "first_time"} <= named | called, protocol
 
 
 @pytest.mark.parametrize("verb", ["cancel", "delete", "requeue", "run_now"])
