@@ -7,6 +7,7 @@ installation (``docs/testing.md``).
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from forge_jobs.testing.kit.clock import TravelClock as TravelClock
     from forge_jobs.testing.kit.context import FakeContext as FakeContext
     from forge_jobs.testing.kit.context import fake_context as fake_context
     from forge_jobs.testing.kit.draining import Drained as Drained
@@ -24,6 +25,7 @@ _LAZY = {
     "Ran": "draining",
     "SyncKit": "kit",
     "TooManyRuns": "draining",
+    "TravelClock": "clock",
     "fake_context": "context",
     "run_inline": "kit",
 }
@@ -45,6 +47,7 @@ __all__ = [
     "Ran",
     "SyncKit",
     "TooManyRuns",
+    "TravelClock",
     "fake_context",
     "run_inline",
 ]

@@ -32,6 +32,7 @@ from tests.meta.edge_bugs import EDGE_BUGS
 from tests.meta.executor_bugs import EXECUTOR_BUGS
 from tests.meta.fleet_bugs import FLEET_BUGS
 from tests.meta.injection_bugs import INJECTION_BUGS
+from tests.meta.kit_bugs import KIT_BUGS
 from tests.meta.lane_bugs import LANE_BUGS
 from tests.meta.lifetime_bugs import LIFETIME_BUGS
 from tests.meta.lock_bugs import LOCK_BUGS
@@ -78,6 +79,7 @@ GROUPS = {
     "policy": POLICY_BUGS,
     "lane": LANE_BUGS,
     "injection": INJECTION_BUGS,
+    "kit": KIT_BUGS,
     "runtime": RUNTIME_BUGS,
     "pass": PASS_BUGS,
     "apart": APART_BUGS,

@@ -3,9 +3,7 @@
 from datetime import datetime, timedelta
 
 from forge_jobs.clock import SystemClock, duration_us, from_us
-from forge_jobs.errors import InvalidInput
-
-_MOST = timedelta(days=36_500)
+from forge_jobs.handlers.durations import check_duration
 
 
 class TravelClock:
@@ -29,16 +27,12 @@ class TravelClock:
         """Return the time as an aware instant."""
         return from_us(self.time_us())
 
-    def advance(self, by: timedelta) -> None:
-        """Let time pass.
+    def advance(self, by: timedelta | float) -> None:
+        """Let time pass, a timedelta or seconds.
 
         :raises InvalidInput: ``by`` is negative, or longer than a century
         """
-        if not timedelta(0) <= by <= _MOST:
-            raise InvalidInput(
-                "advance", f"is asked for {by}", "give 0 to 36,500 days: time does not go back"
-            )
-        self._ahead_us += duration_us(by)
+        self._ahead_us += duration_us(check_duration("advance", by))
 
     def reset(self) -> None:
         """Show the machine's time again, for the next test."""

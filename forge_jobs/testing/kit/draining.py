@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import random
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import timedelta
@@ -23,8 +22,7 @@ from forge_jobs.model.queues import QueueState
 from forge_jobs.model.transitions import Demand, Finalization, Transition
 from forge_jobs.policy.liveness import Fence
 from forge_jobs.policy.transitions import AttemptEnd
-from forge_jobs.runtime.passes.cleanup import BUDGET, hand_over_once, in_batches
-from forge_jobs.runtime.passes.cron import fire_due_once
+from forge_jobs.runtime.passes.cleanup import hand_over_once
 from forge_jobs.runtime.progress.sender import ProgressSender
 from forge_jobs.runtime.queue.context_calls import LoopThread
 from forge_jobs.runtime.queue.ends import decide, tell
@@ -36,14 +34,12 @@ from forge_jobs.runtime.shared.events import EventBuffer
 from forge_jobs.runtime.shared.latencies import LatencyRecorder
 from forge_jobs.runtime.shared.pod_values import PodValues
 from forge_jobs.runtime.shared.rate_limits import RateLimiter
-from forge_jobs.runtime.shared.schedules import declared_schedules, ensure_schedules
 from forge_jobs.runtime.shared.threads import HandlerThread, ThreadSupply
 from forge_jobs.storage.protocols import Storage
+from forge_jobs.testing.kit.passing import declare, fire_and_expire
 
 _LEASE = timedelta(days=365)
 """The pod of a drain sends no beats."""
-
-_EXPIRED_AT_ONCE = 500
 
 _FAILURES = frozenset({Cause.FAILED, Cause.TIMED_OUT, Cause.REJECTED})
 
@@ -165,7 +161,8 @@ class Drain:
         served: tuple[str, ...] = ()
         services: PodServices | None = None
         try:
-            await self._let_time_act()
+            await declare(self._storage.cron, self._handlers)
+            await fire_and_expire(self._storage, self._settings)
             await self._values.open(self._handlers.lifespans())
             while True:
                 await hand_over_once(self._storage.jobs)
@@ -193,14 +190,6 @@ class Drain:
             until = asyncio.get_running_loop().time() + self._settings.grace.total_seconds()
             await self._values.close(lambda: until)
             await self._client.aclose()
-
-    async def _let_time_act(self) -> None:
-        """Do what pods do because a time has come, before the first job runs."""
-        jobs, cron = self._storage.jobs, self._storage.cron
-        if specs := declared_schedules(self._handlers, None):
-            await ensure_schedules(cron, specs)
-        await fire_due_once(cron, self._settings, random.Random())
-        await in_batches(jobs.expire, _EXPIRED_AT_ONCE, BUDGET, None)
 
     async def _register(self, queues: tuple[str, ...], lease: PodLease | None) -> PodLease:
         if lease is not None:

@@ -1,10 +1,13 @@
 """The test kit: one store, one registry and one clock, and what tests ask of them."""
 
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from forge_jobs.clients.client import JobClient
+from forge_jobs.clock import SystemClock
+from forge_jobs.errors import InvalidInput
+from forge_jobs.handlers.durations import check_duration
 from forge_jobs.handlers.handler import Handler
 from forge_jobs.handlers.registry import HandlerRegistry, check_registry
 from forge_jobs.handlers.requests import EnqueueRequest
@@ -17,6 +20,7 @@ from forge_jobs.testing.kit.clock import TravelClock
 from forge_jobs.testing.kit.context import FakeContext
 from forge_jobs.testing.kit.draining import Drain, Drained
 from forge_jobs.testing.kit.inline import run_once
+from forge_jobs.testing.kit.passing import pass_time
 
 T = TypeVar("T")
 
@@ -35,7 +39,7 @@ class Kit:
 
     :param storage: the store of the test
     :param handlers: the registry, or a function that returns the registry when first needed
-    :param clock: the clock of the store
+    :param clock: the clock that the store was opened with. None: :meth:`advance` is refused
     :param url: where other programs find the store. "" where they cannot
     """
 
@@ -51,7 +55,7 @@ class Kit:
         self.url = url
         self.sync = SyncKit(self)
         self._handlers = handlers
-        self._clock = clock or TravelClock()
+        self._clock = clock
 
     @property
     def handlers(self) -> HandlerRegistry:
@@ -106,6 +110,41 @@ class Kit:
         :raises TooManyRuns: ``at_most`` jobs have run, and another is due
         """
         return await self._drain(queues, at_most, reraise=reraise, thread=None)
+
+    async def advance(
+        self,
+        by: timedelta | float = 0,
+        /,
+        *,
+        weeks: float = 0,
+        days: float = 0,
+        hours: float = 0,
+        minutes: float = 0,
+        seconds: float = 0,
+    ) -> datetime:
+        """Let time pass at once for the store, and return the store's new time.
+
+        The store is then as if no pod had run for so long, and a coordinator had just started:
+        schedules have fired by their catch-up rule, waiting jobs past their end are cancelled, and
+        ended jobs past their retention are gone. No job runs: :meth:`drain` runs what is due.
+
+        Only the store's clock moves, and goes on from there. Real waits, such as timeouts of
+        handlers and of ``client.result``, take as long as ever.
+
+        :param by: a timedelta or seconds, to which the named units are added
+        :raises InvalidInput: the sum is negative or more than a century, or the kit was made
+            without the clock of the store
+        """
+        if self._clock is None:
+            raise InvalidInput(
+                "clock",
+                "is not known to the kit, so advance cannot move the time of the store",
+                "open the store with open_storage(url, clock=clock) and write Kit(..., clock=clock)"
+                " with one clock = TravelClock()",
+            )
+        step = check_duration("advance", by)
+        step += timedelta(weeks=weeks, days=days, hours=hours, minutes=minutes, seconds=seconds)
+        return await pass_time(self.storage, self.handlers, self._clock, step)
 
     async def assert_enqueued(
         self,
@@ -176,7 +215,8 @@ class Kit:
         thread: _Thread,
     ) -> Drained:
         only = [queues] if isinstance(queues, str) else queues
-        drain = Drain(self.storage, self.handlers, clock=self._clock, thread=thread)
+        clock = self._clock or SystemClock()
+        drain = Drain(self.storage, self.handlers, clock=clock, thread=thread)
         return await drain.run(only, at_most, reraise=reraise)
 
 
@@ -217,6 +257,10 @@ class SyncKit:
         return _on_this_thread(
             lambda thread: kit._drain(queues, at_most, reraise=reraise, thread=thread)
         )
+
+    def advance(self, by: timedelta | float = 0, /, **units: float) -> datetime:
+        """See :meth:`Kit.advance`."""
+        return background().run(self._kit.advance(by, **units))
 
     def assert_enqueued(
         self, kind: Handler[..., Any] | str | None = None, /, **expected: Any

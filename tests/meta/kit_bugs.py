@@ -1,0 +1,115 @@
+"""Bugs of the test kit: a test that passes although production would not do so."""
+
+from tests.meta.bugs import Bug, Edit
+
+_ADVANCE = "tests/kit/test_advance.py::test_"
+_DRAIN = "tests/kit/test_drain.py::test_"
+_ENQUEUED = "tests/kit/test_enqueued.py::test_"
+_INLINE = "tests/kit/test_inline.py::test_"
+_STORE = "tests/kit/test_private_store.py::test_"
+
+
+def _bug(name: str, file: str, old: str, new: str, *tests: str) -> Bug:
+    return Bug(f"kit: {name}", tests, (Edit(f"forge_jobs/testing/kit/{file}.py", old, new),))
+
+
+KIT_BUGS = (
+    _bug(
+        "a schedule that nothing has declared begins after the time that passes",
+        "passing",
+        "    await declare(storage.cron, handlers)\n    clock.advance(by)\n",
+        "    clock.advance(by)\n    await declare(storage.cron, handlers)\n",
+        f"{_ADVANCE}schedules_fire_by_their_catch_up_rule",
+    ),
+    _bug(
+        "what has expired stays",
+        "passing",
+        "    await in_batches(storage.jobs.expire, _EXPIRED_AT_ONCE, BUDGET, None)\n",
+        "",
+        f"{_ADVANCE}what_expires_and_what_waits_for_that",
+    ),
+    _bug(
+        "children of what has expired go on waiting",
+        "passing",
+        "    await hand_over_once(storage.jobs)\n",
+        "",
+        f"{_ADVANCE}what_expires_and_what_waits_for_that",
+    ),
+    _bug(
+        "retention has no effect",
+        "passing",
+        "    while (await cleanup.go_on()).next_in is not None:\n",
+        "    while False:\n",
+        f"{_ADVANCE}retention_removes_what_has_ended",
+    ),
+    _bug(
+        "another clock than the store's is moved",
+        "passing",
+        "    if abs(now - clock.now()) > _UNLIKE:\n",
+        "    if False:\n",
+        f"{_ADVANCE}a_store_with_another_clock_is_refused",
+    ),
+    _bug(
+        "the next test begins in the future",
+        "private_store",
+        "        self.clock.reset()\n",
+        "",
+        f"{_ADVANCE}without_a_loop_and_from_test_to_test",
+    ),
+    _bug(
+        "a drain has no end",
+        "draining",
+        "            if len(runs) >= at_most:\n",
+        "            if len(runs) >= at_most * 20:\n",
+        f"{_DRAIN}more_than_allowed_is_an_error_that_names_the_jobs",
+    ),
+    _bug(
+        "what a job enqueues waits for the next drain",
+        "draining",
+        "                if len(runs) == before:\n",
+        "                if True:\n",
+        f"{_DRAIN}it_runs_what_is_due_and_what_that_enqueues",
+    ),
+    _bug(
+        "a failure is reported and never stored",
+        "draining",
+        "            ends = [] if transition is None else [Finalization(job.claim, transition)]\n",
+        "            ends = []\n",
+        f"{_DRAIN}failures_are_reported_and_stored",
+    ),
+    _bug(
+        "an argument that must be there may be missing",
+        "matching",
+        "            if key not in found:\n",
+        "            if key not in found and len(found) == 0:\n",
+        f"{_ENQUEUED}a_missing_argument_is_named",
+    ),
+    _bug(
+        "a returned outcome is a result",
+        "inline",
+        "        if isinstance(self._value, Outcome):\n",
+        "        if False:\n",
+        f"{_INLINE}it_raises_what_the_handler_says",
+    ),
+    _bug(
+        "an attempt that was too long is a success",
+        "inline",
+        "            raise TimeoutError(message) from self._error\n",
+        "            return None\n",
+        f"{_INLINE}the_timeout_holds",
+    ),
+    _bug(
+        "the rows of a test are there in the next",
+        "private_store",
+        "        if not self._is_fresh:\n",
+        "        if False:\n",
+        f"{_STORE}the_next_test_finds_nothing",
+    ),
+    _bug(
+        "a store that a test has left goes on serving",
+        "private_store",
+        "        self._closed = True\n        self._watcher.close()\n",
+        "        self._watcher.close()\n",
+        f"{_STORE}what_a_test_leaves_running_finds_the_store_closed",
+    ),
+)
