@@ -19,6 +19,7 @@ from forge_jobs.errors import InvalidInput, StorageError, a_type
 from forge_jobs.handlers.preparing import Router, check_request, check_requests
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.handlers.requests import EnqueueRequest
+from forge_jobs.handlers.spreading import spread_over
 from forge_jobs.model.filters import JobFilter, Page
 from forge_jobs.model.jobs import EnqueueOutcome, Job
 from forge_jobs.model.progress import JobState, LogPage
@@ -106,11 +107,15 @@ class SyncJobClient:
         return self._call(lambda client: client.enqueue(request))
 
     def enqueue_many(
-        self, requests: Iterable[EnqueueRequest], *, connection: object | None = None
+        self,
+        requests: Iterable[EnqueueRequest],
+        *,
+        spread: timedelta | float | None = None,
+        connection: object | None = None,
     ) -> list[EnqueueOutcome]:
         """See ``JobClient.enqueue_many``, and :meth:`enqueue` for ``connection``."""
         check_requests(requests)
-        wanted = list(requests)
+        wanted = spread_over(requests, spread)
         if connection is not None:
             return self._enqueue_on(connection, wanted)
         return self._call(lambda client: client.enqueue_many(wanted))

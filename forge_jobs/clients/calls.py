@@ -25,6 +25,7 @@ from forge_jobs.handlers.preparing import (
 from forge_jobs.handlers.registry import HandlerRegistry, check_registry
 from forge_jobs.handlers.requests import CheckedJson, EnqueueRequest
 from forge_jobs.handlers.routing import checked_router
+from forge_jobs.handlers.spreading import spread_over
 from forge_jobs.home_loop import HomeLoop
 from forge_jobs.lanes import MAX_ITEMS, Lane
 from forge_jobs.model.filters import BulkOutcome, JobFilter, Page
@@ -129,15 +130,24 @@ class ClientCalls(ProgressCalls):
         return outcome
 
     async def enqueue_many(
-        self, requests: Iterable[EnqueueRequest], *, connection: object | None = None
+        self,
+        requests: Iterable[EnqueueRequest],
+        *,
+        spread: timedelta | float | None = None,
+        connection: object | None = None,
     ) -> list[EnqueueOutcome]:
         """Store many, outcomes in their order.
 
         All or none for up to 200 jobs. More may be stored in steps of at least that many, in
         order, and an error leaves the earlier steps stored. Every request is checked before
         anything is stored. Errors and ``connection`` as in :meth:`enqueue`.
+
+        :param spread: the jobs are due evenly over this window, a timedelta or seconds, in the
+            order of the list. Each has a step of the window, and a moment in the step that follows
+            from the job's id
         """
-        jobs = await self.prepared(requests)
+        check_requests(requests)
+        jobs = await self.prepared(spread_over(requests, spread))
         outcomes: list[EnqueueOutcome] = []
         step = self.storage.jobs.enqueue_at_once
         if len(jobs) > step:

@@ -113,7 +113,9 @@ class SyncJobContext(Protocol):
 
     def enqueue(self, request: EnqueueRequest, **options: object) -> EnqueueOutcome: ...
 
-    def enqueue_many(self, requests: Iterable[EnqueueRequest]) -> list[EnqueueOutcome]: ...
+    def enqueue_many(
+        self, requests: Iterable[EnqueueRequest], *, spread: timedelta | float | None = None
+    ) -> list[EnqueueOutcome]: ...
 
     def parents(self) -> tuple[ParentJob, ...]: ...
 
@@ -258,7 +260,9 @@ class JobContext(Protocol):
         """Enqueue another job. See ``JobClient.enqueue``."""
         ...
 
-    async def enqueue_many(self, requests: Iterable[EnqueueRequest]) -> list[EnqueueOutcome]:
+    async def enqueue_many(
+        self, requests: Iterable[EnqueueRequest], *, spread: timedelta | float | None = None
+    ) -> list[EnqueueOutcome]:
         """Enqueue several. See ``JobClient.enqueue_many``."""
         ...
 

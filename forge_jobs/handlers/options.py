@@ -30,6 +30,7 @@ class HandlerOptions(Struct, frozen=True, kw_only=True):
     :param max_memory: of that process and the processes it has started, in bytes
     :param max_runs_per_child: jobs of a process before another one takes its place
     :param unique: the unique key, mostly one that is derived from fields of the payload
+    :param spread: each job is due later by a part of this window
     """
 
     queue: str | None = None
@@ -49,6 +50,7 @@ class HandlerOptions(Struct, frozen=True, kw_only=True):
     max_memory: int | None = None
     max_runs_per_child: int | None = None
     unique: Unique | None = None
+    spread: timedelta | None = None
 
     def is_retryable(self, error: BaseException) -> bool:
         """True when a run that raised ``error`` may be tried again, attempts permitting."""

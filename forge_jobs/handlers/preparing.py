@@ -17,6 +17,7 @@ from forge_jobs.handlers.option_checks import check_attempts, check_priority, ch
 from forge_jobs.handlers.options import HandlerOptions
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.handlers.requests import CheckedJson, EnqueueRequest
+from forge_jobs.handlers.spreading import spread_out
 from forge_jobs.handlers.unique_keys import as_fingerprinted, resolve, wish_of
 from forge_jobs.model.ids import check_job_id, new_job_id
 from forge_jobs.model.jobs import After, NewJob
@@ -66,7 +67,7 @@ _asked = attrgetter(
     *(
         name
         for name in EnqueueRequest.__struct_fields__
-        if name not in {*_NAMES, "payload", "metadata", "trace"}
+        if name not in {*_NAMES, "payload", "metadata", "trace", "spread"}
     )
 )
 
@@ -88,7 +89,8 @@ def prepare(
     :raises InvalidInput: a value is wrong. Names the option and the fix
     """
     job, own = unencrypted(request, registry, router, elsewhere)
-    return _finished(job, own or encryption, has_own_id=request.id is not None)
+    job = _finished(job, own or encryption, has_own_id=request.id is not None)
+    return spread_out(job, request, _defaults_of(request, registry))
 
 
 def unencrypted(
@@ -104,13 +106,11 @@ def unencrypted(
     check_request(request)
     kind = check_name("kind", request.kind)
     handler = registry.get(request.kind) if registry is not None else None
-    defaults = request.handler_options
-    if defaults is not None:
-        elsewhere = None
-    elif handler is not None:
-        defaults, elsewhere = handler.options, None
-    else:
+    defaults = _defaults_of(request, registry)
+    if defaults is None:
         defaults = _NO_DEFAULTS
+    else:
+        elsewhere = None
     payload = _payload(request, handler)
     run_at, delay = _due(request.run_at, request.delay)
     wish = wish_of(request, defaults)
@@ -142,6 +142,16 @@ def unencrypted(
     return job, defaults.encryption
 
 
+def _defaults_of(
+    request: EnqueueRequest, registry: HandlerRegistry | None
+) -> HandlerOptions | None:
+    """Return the handler's options, as the request or the registry knows them."""
+    if request.handler_options is not None or registry is None:
+        return request.handler_options
+    handler = registry.get(request.kind)
+    return None if handler is None else handler.options
+
+
 def _finished(job: NewJob, encryption: Encryption | None, *, has_own_id: bool) -> NewJob:
     """The job with its fingerprint, and encrypted."""
     if encryption is None:
@@ -169,7 +179,7 @@ def prepare_many(
     in the payload alone, only the payload is looked at."""
     jobs: list[NewJob] = []
     told: tuple[Any, ...] | None = None
-    names = handler = like = own = None
+    names = handler = like = own = defaults = None
     for request in requests:
         check_request(request)
         asked = _asked(request)
@@ -177,14 +187,16 @@ def prepare_many(
         is_like = told and _named(request) == names and all(map(is_, asked, told))
         if like is not None and is_like and not (request.metadata or request.trace):
             job = msgspec.structs.replace(like, id=new_job_id(), payload=_payload(request, handler))
-            jobs.append(_finished(job, own, has_own_id=False) if own else job)
+            job = _finished(job, own, has_own_id=False) if own else job
         else:
             like, found = unencrypted(request, registry, router, elsewhere)
             own = found or encryption
-            jobs.append(_finished(like, own, has_own_id=request.id is not None))
+            job = _finished(like, own, has_own_id=request.id is not None)
+            defaults = _defaults_of(request, registry)
             handler = registry.get(request.kind) if registry is not None else None
             told = asked if _is_simple(request, router, handler) else None
             names = _named(request)
+        jobs.append(spread_out(job, request, defaults))
     return tuple(jobs)
 
 

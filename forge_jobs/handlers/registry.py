@@ -21,6 +21,7 @@ from forge_jobs.handlers.option_checks import (
 )
 from forge_jobs.handlers.options import Executor, HandlerOptions
 from forge_jobs.handlers.recurring import Recurring
+from forge_jobs.handlers.spreading import check_spread
 from forge_jobs.handlers.unique_keys import check_unique
 from forge_jobs.model.jobs import DEFAULT_MAX_ATTEMPTS, Unique
 from forge_jobs.model.names import check_name, check_queue
@@ -103,6 +104,7 @@ class HandlerRegistry:
         max_memory: int | None = None,
         max_runs_per_child: int | None = None,
         unique: Unique | None = None,
+        spread: timedelta | float | None = None,
         middleware: Iterable[Callable[..., Any]] = (),
     ) -> Registering:
         """Decorate a function as the handler of ``kind``. The options are its jobs' defaults.
@@ -124,6 +126,7 @@ class HandlerRegistry:
         :param max_runs_per_child: a process ends after so many jobs, and the next job gets a new
             one
         :param unique: the unique key, as in ``Unique(by=("customer",), mode="replace")``
+        :param spread: each job is due later by a part of this window, a timedelta or seconds
         :param middleware: around each run, inside of the registry's. A function that yields once,
             plain or asynchronous: the part before the yield runs before the handler, the part after
             behind it, and the yield raises what the run raises. An exception of the first part
@@ -154,6 +157,7 @@ class HandlerRegistry:
             max_memory=max_memory,
             max_runs_per_child=max_runs_per_child,
             unique=unique,
+            spread=spread,
         )
         also = tuple(aliases)
         around = (*self._middleware, *middleware_of(middleware, kind))
@@ -361,6 +365,7 @@ def _options(kind: str, *, tags: Iterable[str], timeout: Any, **rest: Any) -> Ha
                 raise InvalidInput(bound, f"is {rest[bound]}", "give at least 1")
         check_executor(rest["executor"], {name: rest[name] for name in PROCESS_OPTIONS})
         rest["unique"] = rest["unique"] and check_unique(rest["unique"])
+        rest["spread"] = None if rest["spread"] is None else check_spread(rest["spread"])
         limit = None if timeout is None else check_duration("timeout", timeout, above_zero=True)
         return HandlerOptions(tags=check_tags(tags), timeout=limit, **rest)
     except InvalidInput as error:

@@ -19,6 +19,18 @@ class CheckedJson(str):
     __slots__ = ()
 
 
+class Share(Struct, frozen=True):
+    """The part of one request of many in a window. ``enqueue_many(..., spread=window)`` makes them.
+
+    :param index: of the request, from 0
+    :param count: of all requests
+    """
+
+    window: timedelta
+    index: int
+    count: int
+
+
 class EnqueueOptions(Struct, frozen=True, kw_only=True):
     """The options of one job. What is left out falls back to the handler, then to the defaults.
     A given value wins, also when it equals a default.
@@ -28,6 +40,8 @@ class EnqueueOptions(Struct, frozen=True, kw_only=True):
     :param priority: lower first, -100 to 100
     :param run_at: due from this aware instant
     :param delay: due this long after the store's now, a timedelta or seconds. Not with ``run_at``
+    :param spread: due later than said by a part of this window, a timedelta or seconds. The id of
+        the job decides which part. None: at the moment said, also where the handler has a window
     :param max_attempts: at least 1. None means no bound
     :param unique_key: short for ``unique=Unique(key)``
     :param unique: what happens while another job of the queue has the same key. None: no key, also
@@ -46,6 +60,7 @@ class EnqueueOptions(Struct, frozen=True, kw_only=True):
     priority: int | UnsetType = UNSET
     run_at: datetime | None = None
     delay: timedelta | float | None = None
+    spread: timedelta | float | Share | UnsetType | None = UNSET
     max_attempts: int | UnsetType | None = UNSET
     unique_key: str | None = None
     unique: Unique | UnsetType | None = UNSET

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
 import anyio
@@ -48,6 +48,25 @@ def test_a_payload_comes_from_stdin_too(forge: CommandLine) -> None:
     job_id = forge("enqueue", "a", "--payload", "-", stdin='{"naïve": "ü"}').stdout.strip()
 
     assert forge.json("jobs", "show", job_id)["payload"] == {"naïve": "ü"}
+
+
+def test_enqueue_spreads_over_a_window(forge: CommandLine) -> None:
+    asked = (
+        "enqueue",
+        "a",
+        "--run-at",
+        "2030-01-31T16:00:00Z",
+        "--spread",
+        "1h",
+        "--id",
+        UNKNOWN_ID,
+    )
+
+    first, again = (forge(*asked).stdout.strip() for _ in range(2))
+
+    assert first == again == UNKNOWN_ID
+    due = datetime.fromisoformat(forge.json("jobs", "show", UNKNOWN_ID)["due_at"])
+    assert timedelta(0) < due - datetime(2030, 1, 31, 16, tzinfo=UTC) < timedelta(hours=1)
 
 
 def test_a_duplicate_reports_the_holder_of_its_key(forge: CommandLine) -> None:

@@ -24,6 +24,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 
+from tests.meta.again_bugs import AGAIN_BUGS
 from tests.meta.apart_bugs import APART_BUGS
 from tests.meta.bugs import BUGS, Bug, Edit
 from tests.meta.claim_bugs import CLAIM_BUGS
@@ -87,6 +88,7 @@ GROUPS = {
     "progress": PROGRESS_BUGS,
     "process": PROCESS_BUGS,
     "step": STEP_BUGS,
+    "again": AGAIN_BUGS,
     "pod": POD_BUGS,
 }
 """Group, named as the module but for the first -> bugs."""

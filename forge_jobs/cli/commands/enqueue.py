@@ -31,6 +31,7 @@ from forge_jobs.storage.protocols import Storage
 @click.option("--queue", help="Else the handler's, the router's, or 'default'.")
 @click.option("--priority", type=click.IntRange(MIN_PRIORITY, MAX_PRIORITY), help="Lower first.")
 @click.option("--delay", type=DURATION, help="Due this much later, as 90 or 1h30m.")
+@click.option("--spread", type=DURATION, help="Later by a part of this window, by the job's id.")
 @click.option("--run-at", type=INSTANT, help="Due from this instant, with its time zone.")
 @click.option("--expires-at", type=INSTANT, help="Cancelled when not started by then.")
 @click.option("--unique-key", help="At most one active job of the queue per key.")

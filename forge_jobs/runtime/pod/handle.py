@@ -53,10 +53,14 @@ class QueueHandle:
         return await self.client.enqueue(request, connection=connection, **options)
 
     async def enqueue_many(
-        self, requests: Iterable[EnqueueRequest], *, connection: object | None = None
+        self,
+        requests: Iterable[EnqueueRequest],
+        *,
+        spread: timedelta | float | None = None,
+        connection: object | None = None,
     ) -> list[EnqueueOutcome]:
         """See :meth:`JobClient.enqueue_many`."""
-        return await self.client.enqueue_many(requests, connection=connection)
+        return await self.client.enqueue_many(requests, spread=spread, connection=connection)
 
     async def result(self, job_id: str, timeout: timedelta | float) -> Any:
         """See :meth:`JobClient.result`."""

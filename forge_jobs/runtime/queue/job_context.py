@@ -15,7 +15,9 @@ from forge_jobs.clients.parents import Parent, parents_of
 from forge_jobs.errors import Conflict, Locked
 from forge_jobs.handlers.context import JobProgress, RateLimits, StopReason
 from forge_jobs.handlers.durations import check_duration
+from forge_jobs.handlers.preparing import check_requests
 from forge_jobs.handlers.requests import EnqueueRequest
+from forge_jobs.handlers.spreading import spread_over
 from forge_jobs.model.ids import JobId, WorkerId
 from forge_jobs.model.jobs import Cause, EnqueueOutcome, JobStatus
 from forge_jobs.model.names import check_name
@@ -159,9 +161,9 @@ class RunContext:
         return self._calls.call("enqueue", partial(self._work.enqueue, request, **options))
 
     def enqueue_many(
-        self, requests: Iterable[EnqueueRequest]
+        self, requests: Iterable[EnqueueRequest], *, spread: timedelta | float | None = None
     ) -> Coroutine[Any, Any, list[EnqueueOutcome]]:
-        return self._calls.call("enqueue_many", partial(self._work.enqueue_many, requests))
+        return self._calls.call("enqueue_many", partial(self._work.enqueue_many, requests, spread))
 
     def parents(self) -> Coroutine[Any, Any, tuple[Parent, ...]]:
         return self._calls.call("parents", self._work.parents)
@@ -220,8 +222,11 @@ class _ContextWork:
     async def enqueue(self, request: EnqueueRequest, **options: object) -> EnqueueOutcome:
         return await self._client.enqueue(request, **options)
 
-    async def enqueue_many(self, requests: Iterable[EnqueueRequest]) -> list[EnqueueOutcome]:
-        return await self._client.enqueue_many(requests)
+    async def enqueue_many(
+        self, requests: Iterable[EnqueueRequest], spread: timedelta | float | None
+    ) -> list[EnqueueOutcome]:
+        check_requests(requests)
+        return await self._client.enqueue_many(spread_over(requests, spread))
 
     async def parents(self) -> tuple[Parent, ...]:
         run = self._run
@@ -283,8 +288,10 @@ class SyncRunContext:
     def enqueue(self, request: EnqueueRequest, **options: object) -> EnqueueOutcome:
         return self._home.wait_for(self._work.enqueue(request, **options))
 
-    def enqueue_many(self, requests: Iterable[EnqueueRequest]) -> list[EnqueueOutcome]:
-        return self._home.wait_for(self._work.enqueue_many(requests))
+    def enqueue_many(
+        self, requests: Iterable[EnqueueRequest], *, spread: timedelta | float | None = None
+    ) -> list[EnqueueOutcome]:
+        return self._home.wait_for(self._work.enqueue_many(requests, spread))
 
     def parents(self) -> tuple[Parent, ...]:
         return self._home.wait_for(self._work.parents())

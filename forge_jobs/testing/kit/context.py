@@ -15,6 +15,7 @@ from forge_jobs.handlers.outcomes import check_count
 from forge_jobs.handlers.preparing import check_request, check_requests, prepare_many
 from forge_jobs.handlers.requests import EnqueueRequest
 from forge_jobs.handlers.signatures import to_plain
+from forge_jobs.handlers.spreading import spread_over
 from forge_jobs.model.ids import JobId, WorkerId, new_job_id, new_worker_id
 from forge_jobs.model.jobs import DEFAULT_MAX_ATTEMPTS, EnqueueOutcome
 from forge_jobs.model.names import check_name
@@ -122,9 +123,9 @@ class FakeContext:
         return self._call("enqueue", lambda: self._enqueue_one(request, options))
 
     def enqueue_many(
-        self, requests: Iterable[EnqueueRequest]
+        self, requests: Iterable[EnqueueRequest], *, spread: timedelta | float | None = None
     ) -> Coroutine[Any, Any, list[EnqueueOutcome]]:
-        return self._call("enqueue_many", lambda: self._enqueue_all(requests))
+        return self._call("enqueue_many", lambda: self._enqueue_all(requests, spread))
 
     def parents(self) -> Coroutine[Any, Any, tuple[ParentJob, ...]]:
         return self._call("parents", self._read_parents)
@@ -180,9 +181,11 @@ class FakeContext:
         [outcome] = await self._enqueue_all([request.options(**options)])
         return outcome
 
-    async def _enqueue_all(self, requests: Iterable[EnqueueRequest]) -> list[EnqueueOutcome]:
+    async def _enqueue_all(
+        self, requests: Iterable[EnqueueRequest], spread: timedelta | float | None = None
+    ) -> list[EnqueueOutcome]:
         check_requests(requests)
-        wanted = list(requests)
+        wanted = list(spread_over(requests, spread))
         outcomes = (
             [EnqueueOutcome(job.id) for job in prepare_many(wanted)]
             if self._enqueue is None
@@ -290,8 +293,10 @@ class FakeSyncContext:
     def enqueue(self, request: EnqueueRequest, **options: object) -> EnqueueOutcome:
         return self._context.wait_for(self._context._enqueue_one(request, options))
 
-    def enqueue_many(self, requests: Iterable[EnqueueRequest]) -> list[EnqueueOutcome]:
-        return self._context.wait_for(self._context._enqueue_all(requests))
+    def enqueue_many(
+        self, requests: Iterable[EnqueueRequest], *, spread: timedelta | float | None = None
+    ) -> list[EnqueueOutcome]:
+        return self._context.wait_for(self._context._enqueue_all(requests, spread))
 
     def parents(self) -> tuple[ParentJob, ...]:
         return self._context._parents
