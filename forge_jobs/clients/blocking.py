@@ -2,6 +2,7 @@
 
 import asyncio
 import atexit
+import contextvars
 import inspect
 import os
 import threading
@@ -11,6 +12,7 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Any, TypeVar
 
+from forge_jobs.clients.around import all_options_of, enqueued_within
 from forge_jobs.clients.bulk import BulkTotals
 from forge_jobs.clients.calls import ClientCalls
 from forge_jobs.clients.routes import NotLookedUp
@@ -47,7 +49,11 @@ def run_without_loop(connection: object, call: Callable[[], Coroutine[Any, Any, 
             f"is {a_type(connection)}",
             "give a Connection or Session, or use the asynchronous client",
         )
-    coroutine = call()
+    return run_by_hand(call())
+
+
+def run_by_hand(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine that awaits nothing, in the calling thread."""
     try:
         coroutine.send(None)
     except StopIteration as finished:
@@ -102,6 +108,9 @@ class SyncJobClient:
         """
         check_request(request)
         request = request.options(**options)
+        within = self._enqueued_within([request], connection)
+        if within is not None:
+            return within[0]
         if connection is not None:
             return self._enqueue_on(connection, [request])[0]
         return self._call(lambda client: client.enqueue(request))
@@ -116,6 +125,9 @@ class SyncJobClient:
         """See ``JobClient.enqueue_many``, and :meth:`enqueue` for ``connection``."""
         check_requests(requests)
         wanted = spread_over(requests, spread)
+        within = self._enqueued_within(wanted, connection)
+        if within is not None:
+            return within
         if connection is not None:
             return self._enqueue_on(connection, wanted)
         return self._call(lambda client: client.enqueue_many(wanted))
@@ -241,6 +253,37 @@ class SyncJobClient:
             jobs = self._call(lambda client: client.prepared(requests))
         store = client.storage.jobs
         return run_without_loop(connection, lambda: store.enqueue(jobs, connection=connection))
+
+    def _enqueued_within(
+        self, requests: Sequence[EnqueueRequest], connection: object | None
+    ) -> list[EnqueueOutcome] | None:
+        """Enqueue where there is middleware around. None: there is none, and nothing is done.
+
+        Plain middleware works in this thread, asynchronous middleware on the loop of the client, in
+        one context.
+        """
+        self._started()  # holds the registry to be one
+        around = all_options_of(requests, self._handlers)
+        if around is None:
+            return None
+        context = contextvars.copy_context()
+
+        async def on_loop(step: Callable[[], Awaitable[Any]]) -> Any:
+            async def task() -> Any:
+                return await step()
+
+            async def in_context(_: ClientCalls) -> Any:
+                return await asyncio.get_running_loop().create_task(task(), context=context)
+
+            return self._call(in_context)
+
+        async def store(changed: Sequence[EnqueueRequest], outcomes: list[EnqueueOutcome]) -> None:
+            if connection is not None:
+                outcomes += self._enqueue_on(connection, changed)
+            else:
+                self._call(lambda client: client.store(changed, outcomes))
+
+        return run_by_hand(enqueued_within(around, requests, store, on_loop))
 
     # Last, because the name hides the builtin from the annotations below.
 

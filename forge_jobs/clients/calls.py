@@ -2,10 +2,12 @@
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import timedelta
+from functools import partial
 from operator import attrgetter
 from typing import Any
 
 from forge_jobs import stop_points
+from forge_jobs.clients.around import all_options_of, enqueued_within
 from forge_jobs.clients.bulk import BulkTotals, in_batches
 from forge_jobs.clients.progress import ProgressCalls
 from forge_jobs.clients.results import AwaitedJobs, decrypted_job, read_result
@@ -121,6 +123,9 @@ class ClientCalls(ProgressCalls):
         check_request(request)
         request = request.options(**options)
         self._home.here()
+        if (around := all_options_of((request,), self._handlers)) is not None:
+            store = partial(self.store, connection=connection)
+            return (await enqueued_within(around, (request,), store))[0]
         try:
             job = self._prepared(request, self._routes.asked)
         except NotLookedUp:
@@ -146,15 +151,28 @@ class ClientCalls(ProgressCalls):
             order of the list. Each has a step of the window, and a moment in the step that follows
             from the job's id
         """
+        self._home.here()
         check_requests(requests)
-        jobs = await self.prepared(spread_over(requests, spread))
+        wanted = spread_over(requests, spread)
+        if (around := all_options_of(wanted, self._handlers)) is not None:
+            return await enqueued_within(around, wanted, partial(self.store, connection=connection))
         outcomes: list[EnqueueOutcome] = []
+        await self.store(wanted, outcomes, connection)
+        return outcomes
+
+    async def store(
+        self,
+        requests: Sequence[EnqueueRequest],
+        outcomes: list[EnqueueOutcome],
+        connection: object | None = None,
+    ) -> None:
+        """:meth:`enqueue_many` without middleware, outcomes added step by step."""
+        jobs = await self.prepared(requests)
         step = self.storage.jobs.enqueue_at_once
         if len(jobs) > step:
             check_batch(jobs)
         for start in range(0, len(jobs), step):
             outcomes += await self._submit(jobs[start : start + step], connection)
-        return outcomes
 
     def prepare(self, request: EnqueueRequest, **options: Any) -> NewJob:
         """The job that :meth:`enqueue` would store: defaults filled in, every value checked.

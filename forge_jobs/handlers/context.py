@@ -186,6 +186,11 @@ class JobContext(Protocol):
         ...
 
     @property
+    def trace(self) -> Mapping[str, str]:
+        """The trace context headers, as given at enqueue. Empty without."""
+        ...
+
+    @property
     def state(self) -> Mapping[str, Any]:
         """The names and values that the lifespans have yielded, see ``HandlerRegistry``.
 

@@ -2,11 +2,22 @@
 
 import inspect
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Generic,
+    ParamSpec,
+    Protocol,
+    TypeVar,
+    TypeVarTuple,
+    overload,
+)
 
 import msgspec
 
 from forge_jobs.errors import RegistrationError, UndecodablePayload
+from forge_jobs.handlers.context import JobContext
 from forge_jobs.handlers.injection.markers import Dependency
 from forge_jobs.handlers.injection.running import ComposedRun, injected
 from forge_jobs.handlers.options import HandlerOptions
@@ -36,6 +47,8 @@ _ENQUEUES = frozenset(
 
 P = ParamSpec("P")
 R = TypeVar("R")
+A = TypeVar("A")
+Ts = TypeVarTuple("Ts")
 
 
 class Handler(Generic[P, R]):
@@ -160,6 +173,23 @@ class Handler(Generic[P, R]):
             return False
         # Lambdas and local functions share their names. A reload leaves their code equal.
         return "<" not in self.__qualname__ or _code(self) == _code(other)
+
+
+class Registering(Protocol):
+    """The decorator. With the context as first parameter, or with none, a type checker holds
+    ``request`` to the signature. With the context elsewhere among the positional parameters, a
+    wrong call is refused only when made, and a type checker asks for a keyword-only context."""
+
+    @overload  # Only a function of several contexts fits both, and registering refuses that.
+    def __call__(  # type: ignore[overload-overlap]
+        self, function: Callable[Concatenate[JobContext, P], R], /
+    ) -> Handler[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[[*Ts, JobContext], R], /) -> Handler[..., R]: ...
+    @overload
+    def __call__(self, function: Callable[[A, JobContext, *Ts], R], /) -> Handler[..., R]: ...
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> Handler[P, R]: ...
 
 
 def is_async(function: Callable[..., object]) -> bool:

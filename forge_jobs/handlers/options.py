@@ -1,7 +1,8 @@
 """Defaults that a handler brings to its jobs."""
 
+from collections.abc import Callable
 from datetime import timedelta
-from typing import Literal
+from typing import Any, Literal
 
 from msgspec import Struct
 
@@ -10,6 +11,17 @@ from forge_jobs.policy.backoff import RetryPolicy
 from forge_jobs.privacy.encryption import Encryption
 
 Executor = Literal["thread", "process"]
+
+
+class AroundEnqueue(Struct, frozen=True):
+    """A middleware around enqueues.
+
+    :param function: takes the request, and returns a generator
+    :param name: for people
+    """
+
+    function: Callable[..., Any]
+    name: str
 
 
 class HandlerOptions(Struct, frozen=True, kw_only=True):
@@ -31,6 +43,7 @@ class HandlerOptions(Struct, frozen=True, kw_only=True):
     :param max_runs_per_child: jobs of a process before another one takes its place
     :param unique: the unique key, mostly one that is derived from fields of the payload
     :param spread: each job is due later by a part of this window
+    :param enqueue_middleware: around each enqueue, the first outermost
     """
 
     queue: str | None = None
@@ -51,6 +64,7 @@ class HandlerOptions(Struct, frozen=True, kw_only=True):
     max_runs_per_child: int | None = None
     unique: Unique | None = None
     spread: timedelta | None = None
+    enqueue_middleware: tuple[AroundEnqueue, ...] = ()
 
     def is_retryable(self, error: BaseException) -> bool:
         """True when a run that raised ``error`` may be tried again, attempts permitting."""

@@ -4,54 +4,29 @@ import importlib
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import timedelta
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, TypeVarTuple, cast, overload
+from typing import Any, ParamSpec, TypeVar, cast
 
 from forge_jobs.errors import ConfigError, InvalidInput, RegistrationError, a_type
-from forge_jobs.handlers.context import JobContext
-from forge_jobs.handlers.durations import check_duration
-from forge_jobs.handlers.handler import Handler
+from forge_jobs.handlers.around.enqueues import enqueue_middleware_of
+from forge_jobs.handlers.handler import Handler, Registering
 from forge_jobs.handlers.injection.markers import middleware_of
 from forge_jobs.handlers.injection.plan import SharedPlan, lifespan_plan
 from forge_jobs.handlers.option_checks import (
-    PROCESS_OPTIONS,
-    check_attempts,
-    check_executor,
-    check_priority,
-    check_tags,
+    Errors,
+    error_types,
+    named,
+    options_of,
+    with_known_fields,
 )
 from forge_jobs.handlers.options import Executor, HandlerOptions
 from forge_jobs.handlers.recurring import Recurring
-from forge_jobs.handlers.spreading import check_spread
-from forge_jobs.handlers.unique_keys import check_unique
 from forge_jobs.model.jobs import DEFAULT_MAX_ATTEMPTS, Unique
-from forge_jobs.model.names import check_name, check_queue
-from forge_jobs.policy.backoff import RetryPolicy, check_retry
+from forge_jobs.policy.backoff import RetryPolicy
 from forge_jobs.policy.cron import parse_cron
 from forge_jobs.privacy.encryption import Encryption, check_encryption
 
 P = ParamSpec("P")
 R = TypeVar("R")
-A = TypeVar("A")
-Ts = TypeVarTuple("Ts")
-
-Errors = type[BaseException] | Iterable[type[BaseException]]
-
-
-class Registering(Protocol):
-    """The decorator. With the context as first parameter, or with none, a type checker holds
-    ``request`` to the signature. With the context elsewhere among the positional parameters, a
-    wrong call is refused only when made, and a type checker asks for a keyword-only context."""
-
-    @overload  # Only a function of several contexts fits both, and registering refuses that.
-    def __call__(  # type: ignore[overload-overlap]
-        self, function: Callable[Concatenate[JobContext, P], R], /
-    ) -> Handler[P, R]: ...
-    @overload
-    def __call__(self, function: Callable[[*Ts, JobContext], R], /) -> Handler[..., R]: ...
-    @overload
-    def __call__(self, function: Callable[[A, JobContext, *Ts], R], /) -> Handler[..., R]: ...
-    @overload
-    def __call__(self, function: Callable[P, R], /) -> Handler[P, R]: ...
 
 
 class HandlerRegistry:
@@ -64,6 +39,8 @@ class HandlerRegistry:
         yields. Parameters may be ``Shared`` or a ``JobClient``
     :param middleware: around each run of each handler decorated here, the first outermost:
         functions that yield once, with parameters that are injected. See :meth:`job`
+    :param enqueue_middleware: around each enqueue of these handlers, and of kinds that the registry
+        of the client does not know, the first outermost. See :meth:`job`
     :raises RegistrationError: ``lifespan`` is no context manager, or needs what it cannot get
     """
 
@@ -73,9 +50,14 @@ class HandlerRegistry:
         encryption: Encryption | None = None,
         lifespan: Callable[..., Any] | None = None,
         middleware: Iterable[Callable[..., Any]] = (),
+        enqueue_middleware: Iterable[Callable[..., Any]] = (),
     ) -> None:
         self.encryption = check_encryption(encryption)
         self._middleware = middleware_of(middleware, "HandlerRegistry")
+        self.options_elsewhere = HandlerOptions(
+            enqueue_middleware=enqueue_middleware_of(enqueue_middleware, "HandlerRegistry")
+        )
+        """Of requests whose kind is not in the registry."""
         self._lifespans: tuple[SharedPlan, ...] = (
             () if lifespan is None else (lifespan_plan(lifespan),)
         )
@@ -106,6 +88,7 @@ class HandlerRegistry:
         unique: Unique | None = None,
         spread: timedelta | float | None = None,
         middleware: Iterable[Callable[..., Any]] = (),
+        enqueue_middleware: Iterable[Callable[..., Any]] = (),
     ) -> Registering:
         """Decorate a function as the handler of ``kind``. The options are its jobs' defaults.
 
@@ -131,6 +114,10 @@ class HandlerRegistry:
             plain or asynchronous: the part before the yield runs before the handler, the part after
             behind it, and the yield raises what the run raises. An exception of the first part
             is the job's failure. One of the second part is kept on the job and changes no end
+        :param enqueue_middleware: around each enqueue, inside of the registry's. A function
+            of the request with ``outcome = yield request``, plain or asynchronous. The caller gets
+            an exception of the first part, and the job is not stored. One of the second part is
+            logged. The yield raises what the caller gets
         :raises RegistrationError: at once for wrong options, when decorating for a function
             that cannot be a handler or a kind that belongs to another function
         """
@@ -139,15 +126,15 @@ class HandlerRegistry:
             raise RegistrationError(
                 f"{name}: the kind is missing; write @handlers.job({name!r}) above the function"
             )
-        options = _options(
+        options = options_of(
             kind,
             queue=queue,
             priority=priority,
             max_attempts=max_attempts,
             timeout=timeout,
             retry=retry,
-            retry_on=None if retry_on is None else _error_types(kind, "retry_on", retry_on),
-            never_retry_on=_error_types(kind, "never_retry_on", never_retry_on),
+            retry_on=None if retry_on is None else error_types(kind, "retry_on", retry_on),
+            never_retry_on=error_types(kind, "never_retry_on", never_retry_on),
             tags=tags,
             keep_result=keep_result,
             max_crashes=max_crashes,
@@ -158,6 +145,10 @@ class HandlerRegistry:
             max_runs_per_child=max_runs_per_child,
             unique=unique,
             spread=spread,
+            enqueue_middleware=(
+                *self.options_elsewhere.enqueue_middleware,
+                *enqueue_middleware_of(enqueue_middleware, kind),
+            ),
         )
         also = tuple(aliases)
         around = (*self._middleware, *middleware_of(middleware, kind))
@@ -170,7 +161,7 @@ class HandlerRegistry:
                     f"{handler.name}: executor='thread' is for plain functions; an async def runs "
                     "on the event loop (leave executor out), or in a process"
                 )
-            return self.add(_with_known_fields(handler))
+            return self.add(with_known_fields(handler))
 
         return cast("Registering", decorate)
 
@@ -245,7 +236,7 @@ class HandlerRegistry:
             raise RegistrationError(f"{handler.name}: yields; a handler returns once")
         kinds = (handler.kind, *handler.aliases)
         for kind in kinds:
-            _named(kind)
+            named(kind)
             holder = self._by_kind.get(kind)
             if holder is not None and not holder.same_function(handler):
                 raise RegistrationError(
@@ -341,51 +332,4 @@ def load_object(target: str) -> Any:
         if not hasattr(found, name):
             raise ConfigError(f"{target!r}: {module_name} has no attribute {path!r}")
         found = getattr(found, name)
-    return found
-
-
-def _named(kind: object) -> str:
-    try:
-        return check_name("kind", kind)
-    except InvalidInput as error:
-        raise RegistrationError(str(error)) from None
-
-
-def _options(kind: str, *, tags: Iterable[str], timeout: Any, **rest: Any) -> HandlerOptions:
-    _named(kind)
-    try:
-        if rest["queue"] is not None:
-            check_queue("queue", rest["queue"])
-        if rest["retry"] is not None:
-            check_retry("retry", rest["retry"])
-        check_priority(rest["priority"])
-        check_attempts(rest["max_attempts"])
-        for bound in ("max_crashes", "max_snoozes"):
-            if rest[bound] is not None and rest[bound] < 1:
-                raise InvalidInput(bound, f"is {rest[bound]}", "give at least 1")
-        check_executor(rest["executor"], {name: rest[name] for name in PROCESS_OPTIONS})
-        rest["unique"] = rest["unique"] and check_unique(rest["unique"])
-        rest["spread"] = None if rest["spread"] is None else check_spread(rest["spread"])
-        limit = None if timeout is None else check_duration("timeout", timeout, above_zero=True)
-        return HandlerOptions(tags=check_tags(tags), timeout=limit, **rest)
-    except InvalidInput as error:
-        raise RegistrationError(f"{kind}: {error}") from None
-
-
-def _with_known_fields(handler: Handler[..., Any]) -> Handler[..., Any]:
-    unique, known = handler.options.unique, handler.signature.struct.__struct_fields__
-    for name in () if unique is None else unique.by:
-        if name not in known:
-            raise RegistrationError(
-                f"{handler.kind}: unique.by names {name!r}, which is no argument of the handler;"
-                f" give some of {', '.join(known) or 'its arguments, once there are any'}"
-            )
-    return handler
-
-
-def _error_types(kind: str, field: str, types: Errors) -> tuple[type[BaseException], ...]:
-    found = (types,) if isinstance(types, type) else tuple(types)
-    for each in found:
-        if not (isinstance(each, type) and issubclass(each, BaseException)):
-            raise RegistrationError(f"{kind}: {field} holds {each!r}; give exception types")
     return found

@@ -39,7 +39,7 @@ def test_it_fits_where_a_context_is_asked_for() -> None:
 
 
 def test_a_handler_is_called_with_one_in_a_plain_test() -> None:
-    context = fake_context(attempt=2, tags=["a"], metadata={"by": "web"})
+    context = fake_context(attempt=2, tags=["a"], metadata={"by": "web"}, trace={"a": "b"})
     assert asyncio.run(shop.send_receipt(context, 7)) == "7 in attempt 2"
     shop.split(context, [1, 2])
     asyncio.run(shop.chain(context, 3))
@@ -49,6 +49,7 @@ def test_a_handler_is_called_with_one_in_a_plain_test() -> None:
         ("shop.chain", '{"left":2}'),
     ]
     assert (context.tags, context.metadata) == (("a",), {"by": "web"})
+    assert (context.trace, fake_context().trace) == ({"a": "b"}, {})
 
 
 def test_a_wrong_request_is_refused() -> None:

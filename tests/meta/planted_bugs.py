@@ -32,6 +32,7 @@ from tests.meta.clock_bugs import CLOCK_BUGS
 from tests.meta.edge_bugs import EDGE_BUGS
 from tests.meta.executor_bugs import EXECUTOR_BUGS
 from tests.meta.fleet_bugs import FLEET_BUGS
+from tests.meta.hook_bugs import HOOK_BUGS
 from tests.meta.injection_bugs import INJECTION_BUGS
 from tests.meta.kit_bugs import KIT_BUGS
 from tests.meta.lane_bugs import LANE_BUGS
@@ -81,6 +82,7 @@ GROUPS = {
     "lane": LANE_BUGS,
     "injection": INJECTION_BUGS,
     "kit": KIT_BUGS,
+    "hook": HOOK_BUGS,
     "runtime": RUNTIME_BUGS,
     "pass": PASS_BUGS,
     "apart": APART_BUGS,

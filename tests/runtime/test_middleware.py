@@ -1,11 +1,11 @@
 """Middleware: functions around each run, in order, that lose nothing."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Generator, Iterator
 from typing import Any
 
 import pytest
 
-from forge_jobs import Dead, Depends, HandlerRegistry, JobContext
+from forge_jobs import Dead, Depends, EnqueueOutcome, EnqueueRequest, HandlerRegistry, JobContext
 from forge_jobs.errors import RegistrationError
 from forge_jobs.model.jobs import Cause, JobStatus
 from forge_jobs.storage.protocols import Storage
@@ -189,6 +189,33 @@ async def test_a_handler_in_a_process_has_none() -> None:
 
 
 def _in_a_process() -> None: ...
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+async def test_what_a_handler_enqueues_has_middleware_and_the_trace_arrives(
+    storage: Storage, is_async: bool
+) -> None:
+    def traced(request: EnqueueRequest) -> Generator[EnqueueRequest, EnqueueOutcome, None]:
+        yield request.options(trace={"traceparent": f"of {request.kind}"})
+
+    handlers = HandlerRegistry(enqueue_middleware=[traced])
+
+    @handlers.job("child")
+    async def child(ctx: JobContext) -> str:
+        return ctx.trace["traceparent"]
+
+    async def in_loop(ctx: JobContext) -> str:
+        return (await ctx.enqueue(child.request())).job_id
+
+    def in_thread(ctx: JobContext) -> str:
+        [outcome] = ctx.sync.enqueue_many([child.request()])
+        return outcome.job_id
+
+    parent = handlers.register(in_loop if is_async else in_thread, "parent")
+    async with a_runtime(storage, handlers).start() as handle:
+        outcome = await handle.enqueue(parent.request())
+        job_id = await handle.result(outcome.job_id, timeout=50)
+        assert await handle.result(job_id, timeout=50) == "of child"
 
 
 async def test_handlers_that_are_included_keep_their_own(storage: Storage) -> None:

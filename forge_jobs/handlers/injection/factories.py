@@ -28,11 +28,11 @@ class Factory:
         :param result: the annotation of what ``function`` returns
         """
         self.call = function
-        self.is_awaited = _is(inspect.iscoroutinefunction, function)
+        self.is_awaited = is_shaped(inspect.iscoroutinefunction, function)
         plain = _innermost(function)
-        if _is(inspect.isasyncgenfunction, function):
+        if is_shaped(inspect.isasyncgenfunction, function):
             self.call, self.is_entered, self.is_async = asynccontextmanager(function), True, True
-        elif _is(inspect.isgeneratorfunction, function):
+        elif is_shaped(inspect.isgeneratorfunction, function):
             self.call, self.is_entered, self.is_async = contextmanager(function), True, False
         elif inspect.isclass(plain):
             self.is_async = hasattr(plain, "__aenter__") and hasattr(plain, "__aexit__")
@@ -86,7 +86,7 @@ def _innermost(function: Any) -> Any:
     return function
 
 
-def _is(judge: Callable[[Any], bool], function: Any) -> bool:
+def is_shaped(judge: Callable[[Any], bool], function: Any) -> bool:
     """Return what ``judge`` says of a function, looking through partials and callable objects."""
     plain = _innermost(function)
     if inspect.isclass(plain):

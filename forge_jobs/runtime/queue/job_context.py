@@ -109,6 +109,11 @@ class RunContext:
         return decoded
 
     @property
+    def trace(self) -> Mapping[str, str]:
+        decoded: Mapping[str, str] = json.loads(self._run.job.trace or "{}")
+        return decoded
+
+    @property
     def log(self) -> "logging.LoggerAdapter[logging.Logger]":
         return JobLogger(logger, self, KeptLog(self.notes, self._sender.now))
 

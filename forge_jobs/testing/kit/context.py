@@ -55,6 +55,7 @@ class FakeContext:
         worker_id: str | None = None,
         tags: Iterable[str] = (),
         metadata: Mapping[str, str] | None = None,
+        trace: Mapping[str, str] | None = None,
         stop_reason: StopReason | None = None,
         rate_limits: Mapping[str, int] | None = None,
         parents: Iterable[ParentJob] = (),
@@ -72,6 +73,7 @@ class FakeContext:
         self.worker_id = WorkerId(new_worker_id() if worker_id is None else worker_id)
         self.tags = tuple(tags)
         self.metadata: Mapping[str, str] = dict(metadata or {})
+        self.trace: Mapping[str, str] = dict(trace or {})
         self.stop_reason: StopReason | None = stop_reason
         self.enqueued: list[EnqueueRequest] = []
         self.acquired: dict[str, int] = {}
@@ -326,8 +328,8 @@ def fake_context(**attributes: Any) -> FakeContext:
     many.
 
     :param attributes: kind, queue, job_id, attempt, max_attempts, token, worker_id, tags, metadata,
-        stop_reason, rate_limits (scope -> tokens), parents (any objects with the attributes of
-        ``ParentJob``), checkpoint (of an earlier run), steps (of ``once``, done already), state (of
-        the lifespans), and client (for a parameter of the type ``JobClient``)
+        trace, stop_reason, rate_limits (scope -> tokens), parents (any objects with the attributes
+        of ``ParentJob``), checkpoint (of an earlier run), steps (of ``once``, done already), state
+        (of the lifespans), and client (for a parameter of the type ``JobClient``)
     """
     return FakeContext(**attributes)

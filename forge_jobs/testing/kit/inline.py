@@ -58,6 +58,7 @@ async def run_once(
         max_attempts=job.max_attempts,
         tags=job.tags,
         metadata=json.loads(job.metadata),
+        trace=json.loads(job.trace or "{}"),
     )
     client = JobClient(storage, handlers) if storage is not None and handler.run else None
     context.begin(enqueue, client)

@@ -1,0 +1,1 @@
+"""Functions of the program around enqueues and behind runs."""
