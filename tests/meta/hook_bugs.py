@@ -37,7 +37,7 @@ HOOK_BUGS = (
         "clients/around",
         "    except (StopIteration, StopAsyncIteration):\n        return error\n",
         "    except (StopIteration, StopAsyncIteration):\n        return None\n",
-        f"{_ENQUEUES}TestErrors::test_an_error_of_the_store_reaches_the_caller",
+        f"{_ENQUEUES}TestErrors::test_an_error_of_the_store_reaches_the_caller_and_cannot_be_swallowed",
     ),
     _bug(
         "of several steps all hear of the one that failed",
