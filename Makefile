@@ -12,7 +12,7 @@ PYTEST := $(BIN)/pytest -n 4 --dist worksteal -q
 # which takes longer than most tests.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: docs demo test test-all quick debian check bench bench-peers bench-limits pictures planted-bugs model chaos clean
+.PHONY: docs demo test test-all quick debian check lint-lua bench bench-peers bench-limits pictures planted-bugs model chaos clean
 
 demo: $(READY)
 	$(BIN)/forge-jobs demo $(if $(STORAGE),--storage "$(STORAGE)") $(FOLDER)
@@ -48,6 +48,10 @@ check: $(READY)
 	$(BIN)/lint-imports
 	$(BIN)/python -m tests.meta.module_sizes
 	$(BIN)/python -m tests.meta.prose
+
+# The scripts of Redis, by luacheck: Debian's package lua-check, which .ci/run installs.
+lint-lua: $(READY)
+	$(BIN)/python -m tests.meta.lua
 
 planted-bugs: $(READY)
 	$(BIN)/python -m tests.meta.planted_bugs $(if $(OF),--of $(OF)) $(if $(BACKEND),--backend $(BACKEND)) $(if $(ONLY),--only "$(ONLY)")

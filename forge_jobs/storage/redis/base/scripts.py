@@ -25,7 +25,8 @@ from importlib.resources.abc import Traversable
 _LUA = files("forge_jobs.storage.redis") / "lua"
 _FLAGS = ("no-writes", "allow-oom")
 _LOCALS = re.compile(r"^local (?:function )?([\w, ]+)", re.MULTILINE)
-_NAME = re.compile(r"\w+")
+_NAME = re.compile(r"(?<!\w)(?<!(?<!\.)\.)[A-Za-z_]\w*")
+_NO_CODE = re.compile(r"'[^'\n]*'|\"[^\"\n]*\"|--[^\n]*")
 
 
 @dataclass(frozen=True)
@@ -83,12 +84,17 @@ def _files(folders: Iterable[Traversable]) -> dict[str, Traversable]:
 def _used(parts: str, end: str) -> list[str]:
     """The paragraphs of ``parts`` that make a local which something below them names."""
     kept: list[str] = []
-    names = set(_NAME.findall(end))
+    names = _named(end)
     for block in reversed(parts.split("\n\n")):
         if not names.isdisjoint(_NAME.findall(" ".join(_LOCALS.findall(block)))):
             kept.append(block)
-            names.update(_NAME.findall(block))
+            names |= _named(block)
     return kept[::-1]
+
+
+def _named(lua: str) -> set[str]:
+    """The names in Lua code that may be locals: none of comments, of texts and after a dot."""
+    return set(_NAME.findall(_NO_CODE.sub(" ", lua)))
 
 
 def _uses(text: str) -> list[str]:

@@ -3,18 +3,18 @@
 -- many microseconds; 'too many', the capacity; 'unknown' or 'unreadable'.
 -- uses: buckets
 local function handle(base, request)
-  local scope, count = unpack(request)
+  local scope, asked = unpack(request)
   local bucket, why = load_bucket(base, scope)
   if not bucket then
     return { why, 0 }
   end
-  if count > bucket.capacity then
+  if asked > bucket.capacity then
     return { 'too many', bucket.capacity }
   end
   local level = level_of(bucket)
-  local surplus = level - (bucket.capacity - count) * bucket.token
+  local surplus = level - (bucket.capacity - asked) * bucket.token
   if surplus <= 0 then
-    bucket.level, bucket.updated = level + count * bucket.token, now
+    bucket.level, bucket.updated = level + asked * bucket.token, now
     store_bucket(base, scope, bucket)
     return { 'granted', 0 }
   end

@@ -9,20 +9,20 @@ local function rounded_up(number, divisor)
 end
 
 local function handle(base, request)
-  local scope, counts, within = unpack(request)
+  local scope, all_asked, within = unpack(request)
   local bucket, why = load_bucket(base, scope)
   if not bucket then
     return { why, 0, {} }
   end
   local level, latest = level_of(bucket), now + within
   local last, waits = math.min(bucket.last_turn, latest), {}
-  for index, count in ipairs(counts) do
-    if count > bucket.capacity then
+  for index, asked in ipairs(all_asked) do
+    if asked > bucket.capacity then
       return { 'too many', bucket.capacity, {} }
     end
-    local surplus = math.max(0, level - (bucket.capacity - count) * bucket.token)
+    local surplus = math.max(0, level - (bucket.capacity - asked) * bucket.token)
     local turn = math.max(
-      now + rounded_up(surplus, bucket.leak), last + rounded_up(count * bucket.token, bucket.leak)
+      now + rounded_up(surplus, bucket.leak), last + rounded_up(asked * bucket.token, bucket.leak)
     )
     waits[index] = turn <= latest and turn - now or -1
     last = turn <= latest and turn or last

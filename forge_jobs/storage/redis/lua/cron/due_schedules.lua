@@ -10,8 +10,8 @@ local function handle(base, request)
   for index, name in ipairs(names) do
     due[index] = listed(load_schedule(base, name))
   end
-  local later = redis.call('ZRANGE', key, #names, #names, 'WITHSCORES')[2]
+  local next_due = redis.call('ZRANGE', key, #names, #names, 'WITHSCORES')[2]
   return {
-    now, due, later and tonumber(later) or false, redis.call('EXISTS', base .. ':outbox') == 1,
+    now, due, next_due and tonumber(next_due) or false, redis.call('EXISTS', base .. ':outbox') == 1,
   }
 end

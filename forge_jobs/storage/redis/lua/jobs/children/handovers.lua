@@ -2,11 +2,12 @@
 -- Children still to be told, of the parents that ended first: { seq, when, parent, status, child,
 -- its queue's tag and failure policy }.
 local function add(base, news, seq, at, parent, status, most)
-  local cursor, children = '0', nil
+  local cursor = '0'
   repeat
     -- The sweep tells those whose names cannot be read.
-    local read = read_record('HSCAN', base .. ':told:' .. seq, cursor, 'COUNT', most)
-    cursor, children = unpack(read or { '0', {} })
+    local read = read_record('HSCAN', base .. ':told:' .. seq, cursor, 'COUNT', most) or { '0', {} }
+    local children = read[2]
+    cursor = read[1]
     for index = 1, #children, 2 do
       if #news < most then
         news[#news + 1] = { seq, at, parent, status, children[index], children[index + 1] }

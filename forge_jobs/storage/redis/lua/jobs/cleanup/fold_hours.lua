@@ -26,10 +26,10 @@ local function handle(base, request)
       break
     end
     local hour = text(hour_of(tonumber(minute)))
-    local counts, latencies = base .. ':hm:' .. hour, base .. ':hl:' .. hour
-    rows = rows + 1 + fold_counts(base .. ':m:' .. minute, counts)
+    local counters, latencies = base .. ':hm:' .. hour, base .. ':hl:' .. hour
+    rows = rows + 1 + fold_counts(base .. ':m:' .. minute, counters)
     rows = rows + fold_latencies(base .. ':l:' .. minute, latencies)
-    end_hour(hours_kept, counts, latencies)
+    end_hour(hours_kept, counters, latencies)
     redis.call('DEL', base .. ':m:' .. minute, base .. ':l:' .. minute)
     redis.call('ZREM', base .. ':minutes', minute)
     redis.call('ZREM', base .. ':unfolded', minute)

@@ -20,13 +20,13 @@ local function latencies_of(key)
 end
 
 local function handle(base, request)
-  local first, last, most, list, counts, latencies = unpack(request)
+  local first, last, most, list, counters, latencies = unpack(request)
   local minutes = redis.call(
     'ZRANGE', base .. list, text(first), text(last), 'BYSCORE', 'LIMIT', 0, most
   )
   for index, minute in ipairs(minutes) do
     minutes[index] = {
-      tonumber(minute), counts_of(base .. counts .. minute), latencies_of(base .. latencies .. minute),
+      tonumber(minute), counts_of(base .. counters .. minute), latencies_of(base .. latencies .. minute),
     }
   end
   return minutes

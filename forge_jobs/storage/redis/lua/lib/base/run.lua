@@ -9,7 +9,7 @@
 -- it spends bounds the step. The answer is a list then: the answers, the numbers of bases with such a
 -- key, and of those that are left for another step.
 local requests = cmsgpack.unpack(ARGV[2])
-local answers, spoilt, left, refusal = {}, {}, {}, nil
+local answers, spoilt, left, refused_all = {}, {}, {}, nil
 local MOST_SPENT = 600
 
 local function answered(base, request)
@@ -48,16 +48,16 @@ end
 
 for index, request in ipairs(check and requests or {}) do
   answers[index] = apart(check, index, request)
-  refusal = refusal or answers[index]
+  refused_all = refused_all or answers[index]
 end
-local may_write = not refusal and not spoilt[1]
+local may_write = not refused_all and not spoilt[1]
 for index, request in ipairs(requests) do
   if spent > MOST_SPENT then
     left[#left + 1] = index
   elseif may_write then
     answers[index] = apart(answered, index, request)
   end
-  answers[index] = answers[index] or refusal or false
+  answers[index] = answers[index] or refused_all or false
 end
 flush_topics()
 if spoilt[1] or left[1] then

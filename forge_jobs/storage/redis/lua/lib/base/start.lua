@@ -18,7 +18,9 @@ local function server_time()
 end
 
 local now = ARGV[1] == '' and server_time() or tonumber(ARGV[1])
-local check -- see run.lua
+
+-- Some scripts set this function: see run.lua.
+local check -- luacheck: ignore 221
 
 -- A stored whole number; `otherwise` where there is none, or what can be none of ours.
 local function whole(value, otherwise)

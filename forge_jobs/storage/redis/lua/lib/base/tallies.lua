@@ -1,7 +1,9 @@
 -- What a script adds up and writes once at its end: counters and claims of pods. Goes with
 -- start.lua.
 
-local counts, owned = {}, {}
+local counts = {}
+
+local owned = {}
 
 -- Adds to a number in a hash; one that cannot be read begins anew. The number after it. What has been
 -- counted is done, so a key of another type stops nothing.

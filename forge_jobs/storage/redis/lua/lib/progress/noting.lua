@@ -41,9 +41,9 @@ local function add_lines(key, token, head, lines, most_lines, most_bytes)
   local added, seq, number, bytes = {}, head[2], head[3], head[4]
   local first = number - seq
   for _, line in ipairs(lines) do
-    local count, at, level, words, size = unpack(line)
-    if count > seq then
-      seq, number = count, first + count
+    local nth, at, level, words, size = unpack(line)
+    if nth > seq then
+      seq, number = nth, first + nth
       added[#added + 1] = cmsgpack.pack({ number, at, level, words, token, bytes })
       bytes = bytes + size
     end

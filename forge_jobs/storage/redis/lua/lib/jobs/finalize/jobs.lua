@@ -5,7 +5,7 @@ local FIELDS = {
   'token', 'settled', 'attempt', 'crashes', 'snoozes', 'requested', 'expires', 'result_ttl',
   'started', 'beat', 'finished',
 }
-local WAITING = { blocked = true, pending = true, failed = true }
+
 local ENDED = { done = true, dead = true, cancelled = true }
 
 -- The job without its texts, nil when there is none. What is not set is nil, counts are zero, and what

@@ -1,6 +1,8 @@
 -- What operators do: one verb for each of the named jobs that the filter means. Used with jobs.lua
 -- and filters.lua.
 
+local WAITING = { blocked = true, pending = true, failed = true }
+
 -- Why the verb refuses the job for its status alone. row: of REFUSED in forge_jobs/model/filters.py.
 local function refused_by(row, job)
   local by_status, unless = unpack(row)
