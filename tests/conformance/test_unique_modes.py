@@ -21,7 +21,6 @@ from forge_jobs.model.jobs import (
 from forge_jobs.model.processes import PodLease
 from forge_jobs.model.unique.keys import UniqueMode
 from forge_jobs.storage.protocols import Storage
-from tests.support.backends import POOLED
 from tests.support.factories import (
     DAY,
     LEASE,
@@ -53,10 +52,7 @@ from tests.support.keyed import (
     running_with_follow_up,
 )
 
-pytestmark = [
-    pytest.mark.anyio,
-    pytest.mark.parametrize("storage", ["sqlite", "postgres", POOLED], indirect=True),
-]
+pytestmark = pytest.mark.anyio
 
 Situation = Callable[[Storage, PodLease, NewJob], Awaitable[JobId]]
 

@@ -11,15 +11,11 @@ from forge_jobs.model.transitions import Delivery, Finalization
 from forge_jobs.model.unique.keys import UniqueMode
 from forge_jobs.storage.protocols import Storage
 from tests.conformance.test_races import at_once, bundles
-from tests.support.backends import POOLED
 from tests.support.factories import claim, counters, done, enqueue_patiently, new_job, register
 
 __all__ = ["bundles"]
 
-pytestmark = [
-    pytest.mark.anyio,
-    pytest.mark.parametrize("storage", ["sqlite", "postgres", POOLED], indirect=True),
-]
+pytestmark = pytest.mark.anyio
 LONG = timedelta(days=1)
 
 

@@ -46,10 +46,7 @@ from tests.support.keyed import (
     running_with_follow_up,
 )
 
-pytestmark = [
-    pytest.mark.anyio,
-    pytest.mark.parametrize("storage", ["sqlite", "postgres", POOLED], indirect=True),
-]
+pytestmark = pytest.mark.anyio
 
 
 async def test_a_debounced_job_runs_after_quiet_with_the_latest_content(
@@ -131,6 +128,7 @@ async def test_a_clock_that_was_set_back_leaves_no_key_cold(
     assert (await ask(storage, keyed("cooldown", 3))).deduplicated
 
 
+@pytest.mark.parametrize("storage", ["sqlite", "postgres", POOLED], indirect=True)
 async def test_cleanup_removes_what_is_known_of_keys_once_it_is_over(
     storage: Storage, lease: PodLease, clock: ManualClock
 ) -> None:

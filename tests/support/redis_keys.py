@@ -72,7 +72,7 @@ _OF_JOBS = (
     "kind",
 )
 _LISTS = ("tag", "key", "schedule")
-_MORTAL = ("m", "l", "hm", "hl", "ev", "g", "hg", "fired", "barred")
+_MORTAL = ("m", "l", "hm", "hl", "ev", "g", "hg", "fired", "barred", "cool", "merged")
 _ACTIVE = frozenset(("blocked", "pending", "in_progress", "failed"))
 _RARE = frozenset(
     ("cancel", "key", "tags", "schedule", "kids", "expires", "result_ttl", "started", "result")

@@ -16,7 +16,7 @@ from forge_jobs.model.transitions import Delivery
 from tests.conformance.model.endings import ENDINGS, REVIVALS
 from tests.conformance.model.program import KINDS, LEADER_LEASE, LEASE, ODD_KIND, QUEUES, SECOND
 from tests.conformance.model.rules.deletions import Deletions
-from tests.conformance.model.rules.lives import Lives
+from tests.conformance.model.rules.unique_keys import UniqueKeys
 
 _ROUNDS = 60
 _READS: tuple[tuple[Any, ...], ...] = (
@@ -36,7 +36,7 @@ _READS: tuple[tuple[Any, ...], ...] = (
 )
 
 
-class StoreMachine(Deletions, Lives):
+class StoreMachine(Deletions, UniqueKeys):
     """Subclasses name the backends and lend an event loop."""
 
     def __init__(self) -> None:

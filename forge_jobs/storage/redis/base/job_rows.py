@@ -19,6 +19,7 @@ from forge_jobs.model.jobs import (
     JobStatus,
     NewJob,
 )
+from forge_jobs.model.unique.keys import WITH_WINDOW, is_following, key_of, length
 from forge_jobs.storage.salvage import Fields
 
 
@@ -104,15 +105,20 @@ def new_job_fields(request: NewJob, template: int, parents: Collection[str]) -> 
     unique = request.unique
     if unique is None and not (request.fingerprint or parents):
         return request.id, request.payload, template
-    return (
+    fields = (
         request.id,
         request.payload,
         template,
         False if unique is None else unique.key,
-        unique is not None and unique.mode == "error",
+        False if unique is None or unique.mode == "keep" else unique.mode,
         request.fingerprint or False,
         list(parents) or False,
     )
+    if unique is None or unique.mode not in WITH_WINDOW:
+        return fields
+    at_most = unique.at_most
+    window = duration_us(length(unique.window))
+    return (*fields, window, at_most is not None and duration_us(length(at_most)))
 
 
 def is_plain(request: NewJob) -> bool:
@@ -224,7 +230,7 @@ def job(
     cause = read.member("cause", Cause.ENQUEUED)
     if "waits" in fields:
         read.count("waits")
-    parents = sorted(waits_for)
+    parents, place = sorted(waits_for), fields.get("key")
     found = Job(
         id=JobId(job_id),
         queue=queue,
@@ -246,7 +252,7 @@ def job(
         finished_at=read.instant_if_set("finished"),
         expires_at=read.instant_if_set("expires"),
         timeout=read.value("timeout", doc.timeout, _duration, None),
-        unique_key=fields.get("key"),
+        unique_key=None if place is None else key_of(place),
         hold=read.member_or_none("hold", Hold) if "hold" in fields else None,
         host_id=HostId(fields.get("host", "")),
         worker_id=WorkerId(fields.get("worker", "")),
@@ -261,6 +267,7 @@ def job(
         waits_for=tuple(JobId(parent) for parent in parents),
         held_by=tuple(JobId(one) for one in parents if waits_for[one] == EdgeState.HELD),
         rate_limit=fields.get("limit") if cause is Cause.RATE_LIMITED else None,
+        follow_up=is_following(place),
     )
     return msgspec.structs.replace(found, unreadable=read.problems) if read.problems else found
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
-from forge_jobs.errors import Conflict, InvalidInput, NotFound, Unavailable
+from forge_jobs.errors import Conflict, NotFound, Unavailable
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import EnqueueOutcome, NewJob
 from forge_jobs.storage.redis.base.database import BASES_AT_ONCE, Database
@@ -36,8 +36,8 @@ _PAUSE_S = 0.002
 class Answer(msgspec.Struct, frozen=True, array_like=True):
     """What the scripts say to a request for one queue.
 
-    ``stored``: per job ``new``, ``repeat`` or ``duplicate``, and the id it stands for; nothing
-    when all are new.
+    ``stored``: per job ``new``, ``repeat``, ``duplicate`` or ``replaced``, and the id it stands for;
+    nothing when all are new. A ``+`` says that the job waits as a follow-up.
     ``elsewhere``: ids that are, or were, in another queue, with their locators.
     ``other``: the id that is stored with another content. ``held``: a key and the job that holds
     it. ``missing``: parents that do not exist. ``moved``: locators are elsewhere by now.
@@ -79,7 +79,6 @@ async def enqueue(
     :param late: gets the jobs that are stored without a locator, and their queues
     :param around: makes its request of a base and the request for ``enqueue``
     """
-    _check_modes(requests)
     if len(requests) == 1 and script == "enqueue" and not db.is_cluster and is_plain(requests[0]):
         [request] = requests
         if await _store_one(db, request):
@@ -94,16 +93,6 @@ async def enqueue(
             # Two that go in step would bar each other on and on.
             await until_set(asyncio.Event(), random.uniform(0, _PAUSE_S) * tried)
     raise Unavailable("other calls keep storing the same jobs")
-
-
-def _check_modes(requests: Sequence[NewJob]) -> None:
-    for one in requests:
-        if one.unique is not None and one.unique.mode not in ("keep", "error"):
-            raise InvalidInput(
-                "unique",
-                f"has mode {one.unique.mode!r}, which jobs on Redis do not have yet",
-                "give mode 'keep' or 'error'",
-            )
 
 
 async def _store_one(db: Database, job: NewJob) -> bool:
@@ -212,7 +201,9 @@ class _Call:
         waves: defaultdict[int, dict[str, list[int]]] = defaultdict(dict)
         for queue, indexes in groups.items():
             for index in indexes:
-                depth = depths[self._requests[index].id]
+                # A request whose content another one takes goes together with that one.
+                own = self._requests[index].id
+                depth = depths.get(self._stands_for(own), depths[own])
                 waves[depth].setdefault(queue, []).append(index)
         return [waves[depth] for depth in sorted(waves)]
 
@@ -231,7 +222,7 @@ class _Call:
 
     def _note(self, words: "_Words") -> None:
         for index, (word, job_id) in words.items():
-            self._outcomes[index] = EnqueueOutcome(JobId(job_id), word == "duplicate")
+            self._outcomes[index] = _outcome(word, job_id)
 
     async def _ask(
         self, script: str, groups: Mapping[str, list[int]], plan: "_Plan"
@@ -246,7 +237,7 @@ class _Call:
         seen = self._db.places.states
         for queue, indexes in groups.items():
             base = keys.queue(queue)
-            sent[base] = plan.new(indexes)
+            sent[base] = plan.writing(indexes)
             locators = {} if self._db.is_cluster else self._locating.by_hash(sent[base])
             also.update(dict.fromkeys(locators))
             also.update(dict.fromkeys(each.source for each in locators.values() if each.source))
@@ -291,7 +282,7 @@ class _Call:
             [(key, *ids) for key, ids in locators.items()],
             jobs,
             plan.duplicates(indexes),
-            plan.words is not None,
+            plan.expected(sent),
             queue in self._listed if self._db.is_cluster else f"{self._db.keys.fleet}:queues",
             self._locating.marks(sent) if self._db.is_cluster else (),
             plan.links.get(self._db.keys.queue(queue), ()),
@@ -350,10 +341,11 @@ class _Call:
         A request that was dropped stands for the job that holds its key, also as a parent.
         """
         self._holders |= {self._requests[i].id: JobId(job_id) for i, (_, job_id) in words.items()}
-        new = {self._requests[i].id: i for i, (word, _) in words.items() if word == "new"}
+        new = {self._requests[i].id: i for i, (word, _) in words.items() if word in _NEW}
         edges = Edges()
         for job_id, index in new.items():
-            for after in self._requests[index].after:
+            # A follow-up waits for nothing but the holder of the key, as the scripts see to.
+            for after in self._requests[index].after if words[index][0] == "new" else ():
                 parent = self._stands_for(after.job_id)
                 if new.get(parent, -1) >= index:
                     raise NotFound(
@@ -378,15 +370,30 @@ class _Plan:
         self.edges = edges
         self.links = links
 
-    def new(self, indexes: Sequence[int]) -> Sequence[int]:
+    def writing(self, indexes: Sequence[int]) -> Sequence[int]:
+        """The requests that store a job or change one."""
         words = self.words
-        return indexes if words is None else [i for i in indexes if words[i][0] == "new"]
+        return indexes if words is None else [i for i in indexes if words[i][0] in _WRITING]
+
+    def expected(self, indexes: Sequence[int]) -> "list[tuple[str, str]] | bool":
+        """What must become of these requests, or nothing is stored."""
+        return self.words is not None and [self.words[i] for i in indexes]
 
     def duplicates(self, indexes: Iterable[int]) -> int:
         return sum(self.words[i][0] == "duplicate" for i in indexes) if self.words else 0
 
 
 _NO_PLAN = _Plan(None, Edges(), {})
+
+_NEW = frozenset({"new", "new+"})
+_WRITING = _NEW | {"replaced", "replaced+"}
+
+
+def _outcome(word: str, job_id: str) -> EnqueueOutcome:
+    what, follow_up, _ = word.partition("+")
+    return EnqueueOutcome(
+        JobId(job_id), what == "duplicate", what == "replaced", follow_up == "+"
+    )
 
 
 def _is_same(fingerprint: str, other: str) -> bool:

@@ -1,10 +1,13 @@
 -- Brings jobs of one record of the outbox to their queue, once: what became of them is noted in the
 -- same step, and a repeat answers by the note. A request: { number of the record, request of
 -- `enqueue` }. The note: { stored, dropped as duplicates, id -> { word, id it stands for } }.
--- uses: jobs endings lists queues locators foreign news linking admission planning templates inserting storing
+-- uses: jobs endings lists queues locators foreign news linking places holders meeting admission planning templates replacing inserting storing
 
 -- Longer than anybody who read the record takes to come here, in milliseconds.
 local REMEMBERED = 3600 * 1000
+
+-- What counts as fired; see meeting.lua.
+local FIRED = { new = 1, ['new+'] = 1, replaced = 1, ['replaced+'] = 1 }
 
 local function note_of(base, number)
   return base .. ':fired:' .. text(number)
@@ -31,7 +34,7 @@ end
 local function remember(base, number, jobs, words)
   local note = { 0, 0, {} }
   for index, word in ipairs(words) do
-    note[1] = note[1] + (word[1] == 'new' and 1 or 0)
+    note[1] = note[1] + (FIRED[word[1]] or 0)
     note[2] = note[2] + (word[1] == 'duplicate' and 1 or 0)
     note[3][jobs[index][1]] = word
   end

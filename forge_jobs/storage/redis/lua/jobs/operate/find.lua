@@ -2,7 +2,7 @@
 -- Ids of matching jobs beyond one id, ascending or descending, by a walk over the narrowest lists
 -- that hold them all. Looks at a bounded number: answers { ids, where it stopped }, the latter ''
 -- at the end.
--- uses: filters
+-- uses: places filters
 local STATUSES = { 'blocked', 'pending', 'in_progress', 'failed', 'done', 'dead', 'cancelled' }
 
 local function lists(base, prefix, values)
@@ -18,7 +18,7 @@ end
 local function narrowest(base, filter)
   local keys, size = lists(base, ':s:', #filter.statuses > 0 and filter.statuses or STATUSES)
   for prefix, values in pairs({
-    [':kind:'] = filter.kinds, [':tag:'] = { filter.tag or nil }, [':key:'] = { filter.key or nil },
+    [':kind:'] = filter.kinds, [':tag:'] = { filter.tag or nil }, [':key:'] = filter.key and places_of(filter.key) or {},
     [':schedule:'] = { filter.schedule or nil },
   }) do
     local others, smaller = lists(base, prefix, values)

@@ -1,6 +1,6 @@
 -- no-writes
 -- Which of the ids are jobs that the filter means.
--- uses: filters
+-- uses: places filters
 local function handle(base, request)
   local filter, ids = read_filter(request[1]), request[2]
   local found = {}

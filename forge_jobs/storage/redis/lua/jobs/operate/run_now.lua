@@ -1,6 +1,6 @@
 -- allow-oom
 -- Makes pending and failed jobs due now.
--- uses: jobs filters visits
+-- uses: jobs places filters visits
 local function run_now(base, job)
   if job.run_at > now then
     if not job.hold then

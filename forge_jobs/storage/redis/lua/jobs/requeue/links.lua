@@ -1,7 +1,7 @@
 -- no-writes
 -- What a requeue of jobs must know before: per job its id, why it would be refused (false: not),
 -- its key, its edges (parent and edge in turn).
--- uses: jobs filters visits requeueing
+-- uses: jobs places filters visits requeueing
 local function link(base, job)
   local refused = refusal(base, job) or is_key_taken(base, job) and 'key_taken'
   return refused or false, job.key or '', read_record('HGETALL', base .. ':waits:' .. job.id) or {}

@@ -13,8 +13,8 @@ local function to_job(fields, templates)
   local template = templates[fields[3]]
   return {
     id = fields[1], payload = fields[2], template = template, kind = template.kind,
-    key = fields[4] or nil, refuses = fields[5], fingerprint = fields[6] or nil,
-    parents = fields[7] or nil,
+    key = fields[4] or nil, mode = fields[5] or nil, fingerprint = fields[6] or nil,
+    parents = fields[7] or nil, window = fields[8] or nil, at_most = fields[9] or nil,
   }
 end
 
@@ -26,20 +26,18 @@ local function content_of(base, id)
   return kind and { kind = kind, payload = payload, status = status, fingerprint = fingerprint }
 end
 
+-- The fingerprint of a job whose content another request has replaced, where the job had none.
+local REPLACED = '='
+
 local function is_same(job, stored)
-  if job.fingerprint and stored.fingerprint then
+  if stored.fingerprint == REPLACED then
+    return true -- Another request's content was stored under the id since.
+  elseif job.fingerprint and stored.fingerprint then
     return job.fingerprint == stored.fingerprint
   end
   -- The payload of a job that is not to be kept goes when it ends.
   local is_dropped = stored.payload == '' and ENDED[stored.status]
   return job.kind == stored.kind and (is_dropped or job.payload == stored.payload)
-end
-
--- The job that holds the key of this one, nil when it is this one itself from now on.
-local function holder_of(base, job, holders)
-  local holder = holders[job.key] or redis.call('HGET', base .. ':unique', job.key) or job.id
-  holders[job.key] = holder
-  return holder ~= job.id and holder or nil
 end
 
 -- Whether any of the ids is stored: mostly none is.
@@ -55,18 +53,16 @@ local function is_any_stored(base, jobs)
   return found > 0
 end
 
--- The word for one job, and the job that it stands for.
-local function admit(base, job, accepted, holders, request)
-  local stored = accepted[job.id] or request.may_be_stored and content_of(base, job.id)
-  if stored then
-    return is_same(job, stored) and 'repeat' or 'other', job.id
+-- The word for one job, and the job that it stands for; see meeting.lua.
+local function admit(base, job, call)
+  local stored = call.accepted[job.id] or call.may_be_stored and content_of(base, job.id)
+  if stored and not is_same(job, stored) then
+    return 'other', job.id
+  elseif stored then
+    return job.key and is_follow_up(base, job.id, call) and 'repeat+' or 'repeat', job.id
+  elseif job.key then
+    return meet(base, job, call)
   end
-  local holder = job.key and holder_of(base, job, holders)
-  if holder and job.refuses then
-    return 'held', holder
-  elseif holder then
-    return request[6] and 'again' or 'duplicate', holder
-  end
-  accepted[job.id] = job
+  call.accepted[job.id] = job
   return 'new', job.id
 end

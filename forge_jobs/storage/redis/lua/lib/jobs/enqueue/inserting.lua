@@ -10,9 +10,14 @@ local function write_own(base, job, key)
     call_many('HSET', base .. ':waits:' .. job.id, job.parents)
   end
   if job.key then
-    redis.call('HSET', key, 'key', job.key, 'more', '1')
-    redis.call('HSET', base .. ':unique', job.key, job.id)
-    later('ZADD', base .. ':key:' .. job.key, 0, job.id)
+    redis.call('HSET', key, 'key', job.place, 'more', '1')
+    redis.call('HSET', base .. ':unique', job.place, job.id)
+    later('ZADD', base .. ':key:' .. job.place, 0, job.id)
+  end
+  if job.follows then
+    note_children(base, job.follows, { job.id, base:match('{(.*)}') .. ' continue' })
+  elseif job.mode == 'cooldown' then
+    open_window(base, job)
   end
 end
 

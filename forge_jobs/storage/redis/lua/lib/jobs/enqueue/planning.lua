@@ -1,6 +1,7 @@
 -- What is to become of the jobs of one request; see storing.lua. Writes nothing.
 
 local REFUSALS = { other = true, held = true, again = true }
+local NEW = { new = true, ['new+'] = true }
 
 -- Whether one of the jobs may not be stored here since its locator was written: it has been taken to
 -- another queue, or the locator has been taken away.
@@ -15,6 +16,11 @@ local function is_barred(base, request)
     end
   end
   return false
+end
+
+-- Whether a step before has found something else: { word, id }. A repeat may have come since.
+local function is_overtaken(expected, word, id)
+  return expected and not string.find(word, '^repeat') and (expected[1] ~= word or expected[2] ~= id)
 end
 
 -- What becomes of the jobs; sets request.plan. Answers the whole answer when it is a refusal.
@@ -34,20 +40,23 @@ local function plan_jobs(base, request)
     return { 'missing', missing }
   end
   -- Every stored job has a locator. Where another step has written those, there is one in any case.
-  request.may_be_stored = any or #request[3] == 0 and is_any_stored(base, request[4])
-  local plan = { jobs = {}, words = {}, all_new = true }
-  local templates, accepted, holders = {}, {}, {}
+  any = any or #request[3] == 0 and is_any_stored(base, request[4])
+  local plan = { jobs = {}, words = {}, all_new = true, replacing = {} }
+  local call = { accepted = {}, held = {}, merged = {}, replacing = plan.replacing, may_be_stored = any }
+  local templates = {}
   for number, fields in ipairs(request[10]) do
     templates[number] = to_template(fields)
   end
   for index, fields in ipairs(request[4]) do
     local job = to_job(fields, templates)
-    local word, id = admit(base, job, accepted, holders, request)
+    local word, id = admit(base, job, call)
     if REFUSALS[word] then
       return { word, { { job.key or '', word == 'held' and id or job.id } } }
+    elseif is_overtaken(request[6] and request[6][index], word, id) then
+      return { 'again', {} }
     end
-    job.is_new = word == 'new'
-    plan.all_new = plan.all_new and job.is_new
+    job.is_new = NEW[word]
+    plan.all_new = plan.all_new and word == 'new'
     plan.jobs[index], plan.words[index] = job, { word, id }
   end
   request.plan = plan

@@ -1,12 +1,12 @@
 -- Stores new jobs: planned first, then written. Used with jobs, lists, queues, locators, admission,
 -- planning and inserting.
 --
--- A request: { queue, default settings (JSON), locators, jobs, duplicates, is_strict, names, marks,
+-- A request: { queue, default settings (JSON), locators, jobs, duplicates, expected, names, marks,
 -- links, templates }. What jobs have in common stands once, in their template; see job_rows.py.
 -- locators is a list of { hash, ids, known }, empty when another step has written them; marks then
 -- has the mark of each job's, false for one whose locator is written later. names is the set of all
--- queues; or, where that lies elsewhere, whether this one has been added. duplicates counts what was dropped before. A strict request stores each job it
--- brings, or nothing. links: of children in this queue, or in others of the same step, with parents in
+-- queues; or, where that lies elsewhere, whether this one has been added. duplicates counts what was dropped before. expected:
+-- what a step before has found for each job, so that another one stores nothing; else false. links: of children in this queue, or in others of the same step, with parents in
 -- this one; see linking.lua.
 -- An answer: { verdict, { { word, id } .. } }, see enqueue.py.
 
@@ -17,8 +17,8 @@ local function note_unlocated(base, index, id, marks)
 end
 
 local function store_planned(base, request)
-  local fresh = {}
-  local duplicates = request[5]
+  local fresh, replacing = {}, request.plan.replacing
+  local duplicates = request[5] + #replacing
   for index, job in ipairs(request.plan.jobs) do
     if job.is_new then
       fresh[#fresh + 1] = job
@@ -38,6 +38,7 @@ local function store_planned(base, request)
     insert_all(base, fresh)
     count('enqueued', '', #fresh)
   end
+  write_replacements(base, replacing)
   if duplicates > 0 then
     count('deduplicated', '', duplicates)
   end

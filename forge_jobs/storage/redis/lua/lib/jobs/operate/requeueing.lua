@@ -1,11 +1,18 @@
--- Why a job is not requeued, whatever its status and whatever it waits for. Used with jobs.lua.
+-- Why a job is not requeued, whatever its status and whatever it waits for. Used with jobs, places.
 
 -- What the job was to do may no longer be stored.
 local function refusal(base, job)
   return redis.call('HSTRLEN', base .. ':j:' .. job.id, 'payload') == 0 and 'finished' or nil
 end
 
+-- Another job holds the key. One that holds the key beside a follow-up may begin anew.
 local function is_key_taken(base, job)
-  local holder = job.key and redis.call('HGET', base .. ':unique', job.key)
-  return holder and holder ~= job.id
+  local is_taken = false
+  for _, holder in ipairs(job.key and ids_at(base, places_of(key_of(job.key))) or {}) do
+    if holder == job.id then
+      return false
+    end
+    is_taken = is_taken or holder
+  end
+  return is_taken
 end

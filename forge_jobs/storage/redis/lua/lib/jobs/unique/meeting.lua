@@ -1,0 +1,53 @@
+-- What becomes of a request with a unique key. Writes nothing. Used with places, holders.
+--
+-- Words: 'new', 'duplicate', 'replaced', 'held', a refusal; with a '+' where the job waits as the
+-- follow-up of another one.
+
+local function accept(job, call, place, status)
+  call.accepted[job.id] = job
+  local held = call.held[job.key]
+  held[#held + 1] = {
+    id = job.id, place = place, status = status, follows = job.follows ~= nil, is_known = true,
+  }
+end
+
+-- The request is stored as a job that waits for the end of the holder, whatever the end.
+local function follow(job, call, holder)
+  job.follows, job.place = holder.id, place_after(holder.place)
+  job.parents = { holder.id, 'open continue 0' }
+  accept(job, call, job.place, 'blocked')
+  return 'new+', job.id
+end
+
+local function give_content(job, call, target)
+  job.into, call.merged[job.id] = target.id, target.id
+  call.replacing[#call.replacing + 1] = job
+  return target.follows and 'replaced+' or 'replaced', target.id
+end
+
+-- The word for a request that is not stored yet, and the job that it stands for.
+local function meet(base, job, call)
+  local mode = job.mode
+  local merged = REPLACES[mode] and merged_into(base, job, call)
+  if merged then
+    return is_follow_up(base, merged, call) and 'replaced+' or 'replaced', merged
+  end
+  local held = holders_of(base, job, call)
+  local holder, last = held[1], held[#held]
+  if not holder then
+    local opener = mode == 'cooldown' and cooling_down(base, job.key)
+    if opener then
+      return 'duplicate', opener
+    end
+    job.place = job.key
+    accept(job, call, job.key, job.parents and 'blocked' or 'pending')
+    return 'new', job.id
+  elseif mode == 'error' then
+    return 'held', holder.id
+  elseif REPLACES[mode] and WAITING[last.status] then
+    return give_content(job, call, last)
+  elseif FOLLOWS[mode] and holder.status == 'in_progress' then
+    return follow(job, call, holder)
+  end
+  return 'duplicate', holder.id
+end
