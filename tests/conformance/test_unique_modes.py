@@ -28,6 +28,7 @@ from tests.support.factories import (
     claim,
     claim_for,
     claim_one,
+    cleaned_up,
     counters,
     dead,
     done,
@@ -116,6 +117,33 @@ async def test_a_waiting_job_gets_the_content_of_the_request(
     [listed] = (await storage.jobs.list(JobFilter(tag="b"))).jobs
     assert listed.id == job_id
     assert (await counters(storage))["deduplicated"] == 1
+
+
+@pytest.mark.parametrize("mode", ["replace", "keep-last"])
+async def test_what_the_request_does_not_ask_for_goes(
+    storage: Storage, lease: PodLease, clock: ManualClock, mode: UniqueMode
+) -> None:
+    rich = keyed(
+        mode,
+        delay=MINUTE,
+        tags=("a",),
+        metadata='{"m": "1"}',
+        expires_at=clock.now() + DAY,
+        result_ttl=SECOND,
+        timeout=SECOND,
+        keep_result=False,
+    )
+    job_id = await pending(storage, lease, rich)
+    await ask(storage, keyed(mode, 2))
+    job = await get_job(storage, job_id)
+    assert (job.due_at, job.expires_at, job.timeout) == (clock.now(), None, None)
+    assert (job.tags, job.metadata, job.keep_result) == ((), {}, True)
+    assert (await storage.jobs.list(JobFilter(tag="a"))).jobs == ()
+    await run_one(storage, lease, done("1"))
+    clock.advance(DAY)
+    assert await storage.jobs.expire(10) == 0
+    await cleaned_up(storage)
+    assert (await get_job(storage, job_id)).result == "1"
 
 
 @pytest.mark.parametrize("mode", ["replace", "keep-last"])
@@ -263,6 +291,22 @@ async def test_a_follow_up_that_went_makes_room_for_another(
     assert await finish(storage, claimed, done())
     await hand_over(storage)
     assert (await claim_one(storage, lease)).payload == '{"n":3}'
+
+
+async def test_each_follow_up_holds_the_key_while_it_runs(
+    storage: Storage, lease: PodLease
+) -> None:
+    claimed, follow_up = await running_with_follow_up(storage, lease)
+    for number in range(3, 7):
+        assert await finish(storage, claimed, done())
+        await hand_over(storage)
+        claimed = await claim_one(storage, lease)
+        assert claimed.claim.job_id == follow_up
+        running, follow_up = follow_up, (await ask(storage, keyed("keep-last", number))).job_id
+        assert await ask(storage, keyed("keep")) == EnqueueOutcome(running, deduplicated=True)
+        assert (await storage.jobs.cancel(only(follow_up))).changed == (follow_up,)
+        assert await ask(storage, keyed("keep")) == EnqueueOutcome(running, deduplicated=True)
+        follow_up = (await ask(storage, keyed("keep-last", number))).job_id
 
 
 async def test_a_holder_is_not_requeued_while_its_follow_up_is_active(

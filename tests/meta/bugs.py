@@ -276,7 +276,7 @@ KEYS = [
         "enqueue",
         "jobs/enqueue",
         "        if self._is_repeat(request):\n",
-        "        if self._holder(request) is None and self._is_repeat(request):\n",
+        "        if request.unique is None and self._is_repeat(request):\n",
     ),
     _bug(
         "a duplicate counted as enqueued",

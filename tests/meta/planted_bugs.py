@@ -34,6 +34,7 @@ from tests.meta.executor_bugs import EXECUTOR_BUGS
 from tests.meta.fleet_bugs import FLEET_BUGS
 from tests.meta.hook_bugs import HOOK_BUGS
 from tests.meta.injection_bugs import INJECTION_BUGS
+from tests.meta.key_bugs import KEY_BUGS
 from tests.meta.kit_bugs import KIT_BUGS
 from tests.meta.lane_bugs import LANE_BUGS
 from tests.meta.lifetime_bugs import LIFETIME_BUGS
@@ -70,6 +71,7 @@ GROUPS = {
     "edge": EDGE_BUGS,
     "executor": EXECUTOR_BUGS,
     "fleet": FLEET_BUGS,
+    "key": KEY_BUGS,
     "lifetime": LIFETIME_BUGS,
     "lost writes": LOST_WRITE_BUGS,
     "odd": ODD_BUGS,

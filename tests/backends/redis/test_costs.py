@@ -11,6 +11,7 @@ from redis.asyncio import Redis
 
 from forge_jobs.model.processes import PodLease
 from forge_jobs.model.transitions import Demand, Finalization
+from forge_jobs.model.unique.keys import REPLACEMENT_KEPT, REPLACING, UniqueMode
 from forge_jobs.storage.elsewhere import KnownElsewhere
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
@@ -27,6 +28,7 @@ from tests.support.factories import (
     new_job,
     register,
 )
+from tests.support.keyed import MINUTE, keyed
 
 pytestmark = pytest.mark.anyio
 
@@ -147,6 +149,38 @@ async def test_a_claim_costs_the_same_whatever_stands_in_front(
     await put_in_front(300)
     assert (await storage.jobs.counts())[QUEUE].held == 602
     assert await cost() == one_of_each
+
+
+@pytest.mark.parametrize("mode", ["keep", "error", "replace", "cooldown", "debounce", "keep-last"])
+async def test_a_key_costs_few_commands_in_every_mode(
+    storage: Storage, lease: PodLease, meter: Meter, mode: UniqueMode
+) -> None:
+    keys = [f"k{number}" for number in range(100)]
+    await meter.reset()
+    await storage.jobs.enqueue([keyed(mode, 1, key) for key in keys])
+    stored = await meter.read()
+    # Per job its hash, the key, who holds the key, the list of the key, and perhaps a window.
+    assert (stored.calls, stored.inner <= 100 * 7 + 2 * OLD_HASHES + 12) == (1, True)
+    if mode == "error":
+        return
+    await meter.reset()
+    await storage.jobs.enqueue([keyed(mode, 2, key) for key in keys])
+    met = await meter.read()
+    # Who holds the key. A change reads and writes the hash, and moves the job in three lists.
+    each = 15 if mode in REPLACING else 1
+    assert (met.calls, met.inner <= 100 * each + 2 * OLD_HASHES + 12) == (1, True)
+
+
+async def test_what_is_known_of_keys_ends_by_itself(storage: Storage, server: RedisServer) -> None:
+    await storage.jobs.enqueue([keyed("cooldown", key="c"), keyed("replace", key="r")])
+    request = keyed("replace", 2, key="r")
+    await storage.jobs.enqueue([request])
+    ends = {"cool:c": MINUTE, f"merged:{request.id}": REPLACEMENT_KEPT}
+    async with aclosing(Redis.from_url(server.url)) as client:
+        for name, length in ends.items():
+            [key] = await client.keys(f"*:{name}")
+            left = timedelta(milliseconds=await client.pttl(key))
+            assert length - MINUTE / 2 < left <= length
 
 
 async def test_a_beat_is_one_round_trip_however_many_queues_it_is_for(

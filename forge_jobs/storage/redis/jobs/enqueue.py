@@ -23,6 +23,7 @@ from forge_jobs.storage.redis.base.queues import note_queues
 from forge_jobs.storage.redis.config.queues import DEFAULT_FIELDS
 from forge_jobs.storage.redis.driver.errors import WrongType
 from forge_jobs.storage.redis.jobs.children import Edges, Link, Otherwise, missing
+from forge_jobs.storage.redis.jobs.unique_keys import NEW, WRITING, outcome_of
 from forge_jobs.storage.redis.locators.locating import Ids, Locating
 from forge_jobs.storage.redis.locators.locators import locate
 from forge_jobs.storage.redis.locators.moving import look_again, refresh
@@ -36,8 +37,8 @@ _PAUSE_S = 0.002
 class Answer(msgspec.Struct, frozen=True, array_like=True):
     """What the scripts say to a request for one queue.
 
-    ``stored``: per job ``new``, ``repeat``, ``duplicate`` or ``replaced``, and the id it stands for;
-    nothing when all are new. A ``+`` says that the job waits as a follow-up.
+    ``stored``: per job ``new``, ``repeat``, ``duplicate`` or ``replaced``, and the id it stands
+    for; nothing when all are new. A ``+`` says that the job waits as a follow-up.
     ``elsewhere``: ids that are, or were, in another queue, with their locators.
     ``other``: the id that is stored with another content. ``held``: a key and the job that holds
     it. ``missing``: parents that do not exist. ``moved``: locators are elsewhere by now.
@@ -201,8 +202,8 @@ class _Call:
         waves: defaultdict[int, dict[str, list[int]]] = defaultdict(dict)
         for queue, indexes in groups.items():
             for index in indexes:
-                # A request whose content another one takes goes together with that one.
                 own = self._requests[index].id
+                # A request whose content another one takes goes together with that one.
                 depth = depths.get(self._stands_for(own), depths[own])
                 waves[depth].setdefault(queue, []).append(index)
         return [waves[depth] for depth in sorted(waves)]
@@ -222,7 +223,7 @@ class _Call:
 
     def _note(self, words: "_Words") -> None:
         for index, (word, job_id) in words.items():
-            self._outcomes[index] = _outcome(word, job_id)
+            self._outcomes[index] = outcome_of(word, job_id)
 
     async def _ask(
         self, script: str, groups: Mapping[str, list[int]], plan: "_Plan"
@@ -341,7 +342,7 @@ class _Call:
         A request that was dropped stands for the job that holds its key, also as a parent.
         """
         self._holders |= {self._requests[i].id: JobId(job_id) for i, (_, job_id) in words.items()}
-        new = {self._requests[i].id: i for i, (word, _) in words.items() if word in _NEW}
+        new = {self._requests[i].id: i for i, (word, _) in words.items() if word in NEW}
         edges = Edges()
         for job_id, index in new.items():
             # A follow-up waits for nothing but the holder of the key, as the scripts see to.
@@ -373,7 +374,7 @@ class _Plan:
     def writing(self, indexes: Sequence[int]) -> Sequence[int]:
         """The requests that store a job or change one."""
         words = self.words
-        return indexes if words is None else [i for i in indexes if words[i][0] in _WRITING]
+        return indexes if words is None else [i for i in indexes if words[i][0] in WRITING]
 
     def expected(self, indexes: Sequence[int]) -> "list[tuple[str, str]] | bool":
         """What must become of these requests, or nothing is stored."""
@@ -384,16 +385,6 @@ class _Plan:
 
 
 _NO_PLAN = _Plan(None, Edges(), {})
-
-_NEW = frozenset({"new", "new+"})
-_WRITING = _NEW | {"replaced", "replaced+"}
-
-
-def _outcome(word: str, job_id: str) -> EnqueueOutcome:
-    what, follow_up, _ = word.partition("+")
-    return EnqueueOutcome(
-        JobId(job_id), what == "duplicate", what == "replaced", follow_up == "+"
-    )
 
 
 def _is_same(fingerprint: str, other: str) -> bool:

@@ -1,0 +1,232 @@
+"""Bugs of unique keys in each mode, on SQL and on Redis."""
+
+from tests.meta.bugs import Bug, Edit, files_of
+
+_SQL = "forge_jobs/storage/sql/jobs/"
+_LUA = "forge_jobs/storage/redis/lua/"
+_UNIQUE = "lib/jobs/unique/"
+
+
+def _sql(name: str, tests: str, old: str, new: str, *, module: str = "unique_keys") -> Bug:
+    edit = Edit(f"{_SQL}{module}.py", old, new)
+    return Bug(f"key: {name}", files_of(tests), (edit,))
+
+
+def _lua(name: str, tests: str, script: str, old: str, new: str) -> Bug:
+    edit = Edit(f"{_LUA}{script}.lua", old, new)
+    return Bug(f"key on redis: {name}", files_of(tests), (edit,), "redis")
+
+
+_IN_SQL = (
+    _sql(
+        "replace: a due job goes to the back",
+        "unique_modes",
+        "    return min(target.run_at, now) if isinstance(target.run_at, int) else now\n",
+        "    return now\n",
+    ),
+    _sql(
+        "replace: a running job gets the content",
+        "unique_modes",
+        "            return one if one.status != _IN_PROGRESS else None\n",
+        "            return one\n",
+    ),
+    _sql(
+        "replace: the hold stays",
+        "unique_modes",
+        "        hold=None,\n",
+        "",
+    ),
+    _sql(
+        "replace: a repeat puts old content back",
+        "unique_windows",
+        "            self._merged = _replacements(tx, [one.id for one, _ in replacing])\n",
+        "",
+    ),
+    _sql(
+        "cooldown: the window ends with the job",
+        "unique_windows",
+        '            opener = keys.cooling_down(request) if unique.mode == "cooldown" else None\n',
+        "            opener = None\n",
+        module="enqueue",
+    ),
+    _sql(
+        "cooldown: the window lasts a microsecond longer",
+        "unique_windows",
+        '    unique_windows.c.ends_at > bindparam("now"),\n    # The',
+        '    unique_windows.c.ends_at >= bindparam("now"),\n    # The',
+    ),
+    _sql(
+        "cooldown: a window of the future counts",
+        "unique_windows",
+        '    unique_windows.c.opened_at <= bindparam("now"),\n)\n_CLOSE',
+        "    unique_windows.c.opened_at == unique_windows.c.opened_at,\n)\n_CLOSE",
+    ),
+    _sql(
+        "debounce: at_most counts from the request",
+        "unique_windows",
+        "target.enqueued_at + duration_us(length(request.unique.at_most))",
+        "now + duration_us(length(request.unique.at_most))",
+    ),
+    _sql(
+        "keep-last: the first content stays",
+        "unique_modes",
+        '            "new_payload": request.payload,\n',
+        '            "new_payload": jobs.c.payload,\n',
+    ),
+    _sql(
+        "keep-last: dropped while the job runs",
+        "unique_modes",
+        "        if unique.mode in FOLLOWING:\n",
+        "        if False:\n",
+        module="enqueue",
+    ),
+    _sql(
+        "keep-last: the follow-up waits for a success",
+        "unique_modes",
+        'after=(After(holder.id, "continue"),)',
+        'after=(After(holder.id, "hold"),)',
+    ),
+    _sql(
+        "keep-last: the follow-up of a follow-up takes the same place",
+        "unique_modes",
+        "key=place_after(holder.place)",
+        "key=place_after(key_of(holder.place))",
+    ),
+    _sql(
+        "keep-last: requests do not see the follow-up",
+        "unique_modes",
+        "by_queue[queue].update(places_of(key_of(key)))",
+        "by_queue[queue].add(key_of(key))",
+    ),
+)
+
+_ON_REDIS = (
+    _lua(
+        "replace: a due job goes to the back",
+        "unique_modes",
+        f"{_UNIQUE}replacing",
+        "math.min(job.due, now)",
+        "now",
+    ),
+    _lua(
+        "replace: a running job gets the content",
+        "unique_modes",
+        f"{_UNIQUE}meeting",
+        "REPLACES[mode] and WAITING[last.status]",
+        "REPLACES[mode]",
+    ),
+    _lua(
+        "replace: the job stays in the line of the old kind",
+        "unique_modes",
+        f"{_UNIQUE}replacing",
+        "  stop_waiting(base, job)\n",
+        "",
+    ),
+    _lua(
+        "replace: listed under the old tags",
+        "unique_modes",
+        f"{_UNIQUE}replacing",
+        "    redis.call('ZREM', list, job.id)\n",
+        "",
+    ),
+    _lua(
+        "replace: an expiry that nobody asked for stays",
+        "unique_modes",
+        f"{_UNIQUE}replacing",
+        "'requested', 'expires', 'tags'",
+        "'requested', 'tags'",
+    ),
+    _lua(
+        "replace: a repeat puts old content back",
+        "unique_windows",
+        f"{_UNIQUE}meeting",
+        "REPLACES[mode] and merged_into(base, job, call)",
+        "false",
+    ),
+    _lua(
+        "replace: known for ever",
+        "unique_windows",
+        f"{_UNIQUE}holders",
+        "tonumber(ends) > now and id",
+        "id",
+    ),
+    _lua(
+        "cooldown: the window ends with the job",
+        "unique_windows",
+        f"{_UNIQUE}meeting",
+        "mode == 'cooldown' and cooling_down(base, job.key)",
+        "false",
+    ),
+    _lua(
+        "cooldown: the window lasts a microsecond longer",
+        "unique_windows",
+        f"{_UNIQUE}holders",
+        "now < tonumber(ends)",
+        "now <= tonumber(ends)",
+    ),
+    _lua(
+        "cooldown: a window of the future counts",
+        "unique_windows",
+        f"{_UNIQUE}holders",
+        "tonumber(opened) <= now and ",
+        "",
+    ),
+    _lua(
+        "debounce: at_most counts from the request",
+        "unique_windows",
+        f"{_UNIQUE}replacing",
+        "whole(enqueued, now) + request.at_most",
+        "now + request.at_most",
+    ),
+    _lua(
+        "debounce: the follow-up does not wait for quiet",
+        "unique_windows",
+        "lib/jobs/enqueue/templates",
+        "  set('requested', due)\n",
+        "",
+    ),
+    _lua(
+        "keep-last: of one call the first content stays",
+        "unique_windows",
+        f"{_UNIQUE}replacing",
+        "    jobs[id], latest[id] = job, request\n",
+        "    jobs[id], latest[id] = job, latest[id] or request\n",
+    ),
+    _lua(
+        "keep-last: dropped while the job runs",
+        "unique_modes",
+        f"{_UNIQUE}meeting",
+        "FOLLOWS[mode] and holder.status == 'in_progress'",
+        "false",
+    ),
+    _lua(
+        "keep-last: the holder does not know of the follow-up",
+        "unique_modes",
+        "lib/jobs/enqueue/inserting",
+        "  if job.follows then\n",
+        "  if false then\n",
+    ),
+    _lua(
+        "keep-last: the follow-up of a follow-up takes the same place",
+        "unique_modes",
+        f"{_UNIQUE}places",
+        "(string.sub(place, -2) == FIRST and SECOND or FIRST)",
+        "FIRST",
+    ),
+    _lua(
+        "keep-last: requests do not see the follow-up",
+        "unique_modes",
+        f"{_UNIQUE}places",
+        "return { key, key .. FIRST, key .. SECOND }",
+        "return { key }",
+    ),
+    _lua(
+        "keep-last: of two the follow-up counts as the holder",
+        "unique_modes",
+        f"{_UNIQUE}holders",
+        "  if held[2] and held[1].follows then\n",
+        "  if false then\n",
+    ),
+)
+
+KEY_BUGS = (*_IN_SQL, *_ON_REDIS)
