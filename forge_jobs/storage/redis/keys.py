@@ -31,9 +31,9 @@ Under the base of a queue
                                 ``schedule:``, for lists
 ``unique``            hash      unique key, or another place of one -> the active job that holds it
 ``cool:<key>``        string    the job that opened the window of a key, when, and until when it
-                                lasts; ends by itself
+                                lasts. Ends by itself
 ``merged:<id>``       string    the job that has the content of the request with this id, and until
-                                when that is known; ends by itself
+                                when that is known. Ends by itself
 ``expiring``          zset      waiting jobs, by ``expires_at``
 ``ended:<status>``    zset      jobs that have ended, by when
 ``results``           zset      results with a time of their own, by its end

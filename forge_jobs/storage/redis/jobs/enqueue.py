@@ -35,7 +35,7 @@ _PAUSE_S = 0.002
 
 
 class Answer(msgspec.Struct, frozen=True, array_like=True):
-    """What the scripts say to a request for one queue.
+    """The scripts' answer to a request for one queue.
 
     ``stored``: per job ``new``, ``repeat``, ``duplicate`` or ``replaced``, and the id it stands
     for; nothing when all are new. A ``+`` says that the job waits as a follow-up.
@@ -377,7 +377,7 @@ class _Plan:
         return indexes if words is None else [i for i in indexes if words[i][0] in WRITING]
 
     def expected(self, indexes: Sequence[int]) -> "list[tuple[str, str]] | bool":
-        """What must become of these requests, or nothing is stored."""
+        """Return the words that these requests must get again, or nothing is stored."""
         return self.words is not None and [self.words[i] for i in indexes]
 
     def duplicates(self, indexes: Iterable[int]) -> int:

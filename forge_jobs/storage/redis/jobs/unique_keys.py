@@ -1,4 +1,4 @@
-"""What becomes of requests, with and without unique keys, in the words of ``meeting.lua``."""
+"""The fates of requests, with and without unique keys, in the words of ``meeting.lua``."""
 
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import EnqueueOutcome
