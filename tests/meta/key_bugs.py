@@ -112,7 +112,7 @@ _ON_REDIS = (
         "replace: a running job gets the content",
         "unique_modes",
         f"{_UNIQUE}meeting",
-        "REPLACES[mode] and WAITING[last.status]",
+        "REPLACES[mode] and CHANGEABLE[last.status]",
         "REPLACES[mode]",
     ),
     _lua(

@@ -4,6 +4,7 @@
 -- content of the request with this id, and until when that is known. String 'cool:<key>': the job that
 -- opened the window of the key, when, and until when. Both end by themselves.
 local REPLACES = { replace = true, debounce = true, ['keep-last'] = true }
+local CHANGEABLE = { blocked = true, pending = true, failed = true }
 local FOLLOWS = { debounce = true, ['keep-last'] = true }
 
 local function look(base, holder)

@@ -44,7 +44,7 @@ local function meet(base, job, call)
     return 'new', job.id
   elseif mode == 'error' then
     return 'held', holder.id
-  elseif REPLACES[mode] and WAITING[last.status] then
+  elseif REPLACES[mode] and CHANGEABLE[last.status] then
     return give_content(job, call, last)
   elseif FOLLOWS[mode] and holder.status == 'in_progress' then
     return follow(job, call, holder)
