@@ -12,7 +12,7 @@ PYTEST := $(BIN)/pytest -n 4 --dist worksteal -q
 # which takes longer than most tests.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: docs demo test test-all quick debian check lint-lua bench bench-peers bench-limits pictures planted-bugs model chaos clean
+.PHONY: docs demo test test-all quick debian pythons loops check lint-lua bench bench-peers bench-limits pictures planted-bugs model chaos clean
 
 demo: $(READY)
 	$(BIN)/forge-jobs demo $(if $(STORAGE),--storage "$(STORAGE)") $(FOLDER)
@@ -40,6 +40,19 @@ debian: export FORGE_TEST_REDIS_SERVER ?= /usr/bin/redis-server
 debian: $(READY)
 	$(PYTEST) tests/debian tests/conformance tests/backends \
 	    --ignore tests/conformance/model -k "not sqlite and not cluster"
+
+# Once more on every other Python that pyproject.toml declares and this machine has, each in an
+# environment of its own. Then with eager tasks, which Python has from 3.12 on, and on uvloop.
+pythons: $(READY)
+	set -e; for python in $$($(BIN)/python -m tests.packaging.pythons); do \
+	    venv=.venv-$$(basename $$python); \
+	    $(MAKE) quick VENV=$$venv PYTHON=$$python; \
+	    FORGE_TEST_LOOP=eager $(MAKE) loops VENV=$$venv PYTHON=$$python; \
+	done
+	FORGE_TEST_LOOP=uvloop $(MAKE) loops
+
+loops: $(READY)
+	$(PYTEST) -m "not long" tests/runtime -k "not postgres and not redis"
 
 check: $(READY)
 	$(BIN)/ruff check .

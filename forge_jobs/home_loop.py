@@ -1,8 +1,21 @@
-"""The event loop that an object belongs to."""
+"""The event loop that an object belongs to, and the turns of an event loop."""
 
 import asyncio
+import types
+from collections.abc import Generator
 
 from forge_jobs.errors import WrongEventLoop
+
+
+@types.coroutine
+def next_turn() -> Generator[None, None, None]:
+    """Go on in the next turn of the event loop.
+
+    For the first line of a task whose loop has eager tasks (``asyncio.eager_task_factory``). Such a
+    task takes the first step inside ``create_task``, when the caller has not got the task yet, and
+    a task that begins another at the end of its own would take all steps of all in one stack.
+    """
+    yield
 
 
 class HomeLoop:

@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeVar
 
 from forge_jobs.clock import Clock, SystemClock
 from forge_jobs.errors import CONCERNS_ALL, Locked, StorageRefused, Unavailable
-from forge_jobs.home_loop import HomeLoop
+from forge_jobs.home_loop import HomeLoop, next_turn
 from forge_jobs.outages import Pauses
 
 Item = TypeVar("Item")
@@ -154,6 +154,8 @@ class Lane(Generic[Item, Result]):
     async def _run(self) -> None:
         batch: _Batch[Item, Result] = []
         try:
+            if self._task is None:
+                await next_turn()
             while self._waiting:
                 batch = self._next_batch()
                 await self._send(batch)

@@ -17,6 +17,7 @@ from tests.support import servers, waiting
 from tests.support.backends import VARIANTS
 from tests.support.compiled import share_compiled_statements
 from tests.support.introspected import share_introspected_types
+from tests.support.loops import LOOPS
 
 share_compiled_statements()
 share_introspected_types()
@@ -38,9 +39,12 @@ _LOG_END = 8_000
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    """Name asyncio: the drivers of forge_jobs know no other loop."""
-    return "asyncio"
+def anyio_backend() -> tuple[str, dict[str, Any]]:
+    """Name asyncio: the drivers of forge_jobs know no other loop.
+
+    ``FORGE_TEST_LOOP`` names another kind of loop: see :mod:`tests.support.loops`.
+    """
+    return "asyncio", {"loop_factory": LOOPS[os.environ.get("FORGE_TEST_LOOP", "asyncio")]}
 
 
 class _WholeLog(pytest.LogCaptureFixture):  # type: ignore[misc]

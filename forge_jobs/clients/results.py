@@ -21,6 +21,7 @@ from forge_jobs.errors import (
     Unavailable,
 )
 from forge_jobs.handlers.signatures import decode_model
+from forge_jobs.home_loop import next_turn
 from forge_jobs.model.filters import JobFilter
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import TERMINAL, Cause, Job, JobStatus
@@ -109,6 +110,8 @@ class AwaitedJobs:
 
     async def _run(self) -> None:
         try:
+            if self._task is None:
+                await next_turn()
             while self._waits:
                 due = self._due()
                 if due:

@@ -15,6 +15,7 @@ from forge_jobs.errors import (
     StorageError,
     Unavailable,
 )
+from forge_jobs.home_loop import next_turn
 from forge_jobs.model.filters import JobFilter, JobSummary
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import TERMINAL, JobStatus
@@ -196,6 +197,8 @@ class Watches:
 
     async def _run(self) -> None:
         try:
+            if self._task is None:
+                await next_turn()
             while self._open:
                 self._news.clear()
                 await self._look([watch for watch in self._open if not watch.is_over])

@@ -2,6 +2,46 @@
 
 from tests.meta.bugs import Bug, Edit, _bug, files_of
 
+_EAGER = "tests/runtime/test_eager_tasks.py::test_"
+_NEXT_TURN = "            if self._task is None:\n                await next_turn()\n"
+
+
+def _eager(name: str, module: str, old: str, new: str, test: str) -> Bug:
+    edit = Edit(f"forge_jobs/{module}.py", old, new)
+    return Bug(f"eager tasks: {name}", (f"{_EAGER}{test}",), (edit,))
+
+
+EAGER = [
+    _eager(
+        "runs begin inside one another",
+        "runtime/queue/worker",
+        "        if self._task is None:\n            await next_turn()\n",
+        "",
+        "hundreds_of_held_claims_run_one_after_another",
+    ),
+    _eager(
+        "an earlier run stands for the next",
+        "runtime/queue/worker",
+        "        self._task = None\n",
+        "",
+        "hundreds_of_held_claims_run_one_after_another",
+    ),
+    _eager(
+        "a lane that has ended is taken for one at work",
+        "lanes",
+        _NEXT_TURN,
+        "",
+        "a_lane_whose_call_fails_at_once_takes_what_comes_after",
+    ),
+    _eager(
+        "a shared value is made before it is known",
+        "runtime/shared/pod_values",
+        "        self._thread_end: ThreadEnd | None = None\n",
+        "        self._thread_end: ThreadEnd | None = None\n        self.begin()\n",
+        "a_shared_value_that_fails_at_once_is_made_by_the_next_job",
+    ),
+]
+
 _ALONE = ("tests/backends/redis/test_enqueue_one.py",)
 
 
@@ -329,4 +369,5 @@ ODD_BUGS = [
         "redis",
     ),
     *SUCCESSES,
+    *EAGER,
 ]

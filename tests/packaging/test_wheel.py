@@ -1,33 +1,20 @@
 """The uploaded files: the wheel and the source, and the first worker of README from the wheel."""
 
 import os
-import re
 import shutil
 import subprocess
-import sys
 import tomllib
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
-from bench.peers.environments import NotInstalled, installed, interpreter
+from bench.peers.environments import installed
 from tests.docs.test_readme import named
 from tests.examples.running import ROOT
+from tests.packaging.pythons import pythons
 
 TOOLS = ("build==1.6.1", "twine==7.0.0")
-DECLARED = re.findall(r"Python :: (3\.\d+)", (ROOT / "pyproject.toml").read_text())
-
-
-def pythons() -> list[Path]:
-    """The interpreters of this machine of which pyproject.toml says that we run on them."""
-    found = []
-    for each in DECLARED:
-        try:
-            found.append(interpreter(each))
-        except NotInstalled:
-            continue
-    return found or [Path(sys.executable)]
 
 
 def run(folder: Path, *command: str | Path, **environ: str) -> "subprocess.CompletedProcess[str]":

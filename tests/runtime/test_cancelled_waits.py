@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
+import anyio
 import pytest
 
 from forge_jobs.clients.client import JobClient
@@ -45,6 +46,8 @@ async def test_a_run_that_is_cancelled_before_its_start_is_stored_is_handed_back
         if answer == "an error":
             asyncio.get_running_loop().call_later(0.01, cancel_the_run)
             raise StorageError("not now")
+        # As a store's answer, later than the call: the run waits by then, on every kind of loop.
+        await anyio.lowlevel.checkpoint()
         cancel_the_run()
         return [True]
 

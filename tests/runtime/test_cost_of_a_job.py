@@ -39,6 +39,14 @@ STORE_CALLS_OF_A_THOUSAND = 50
 """3 to 9 were counted: how many ends travel together depends on the machine."""
 
 JOBS = 2_000
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    """Name asyncio whatever ``FORGE_TEST_LOOP`` says: what was counted is true of this loop."""
+    return "asyncio"
+
+
 _OURS = str(Path(forge_jobs.__file__).parent)
 
 

@@ -9,6 +9,7 @@ from msgspec import structs
 
 from forge_jobs import stop_points
 from forge_jobs.errors import StorageError
+from forge_jobs.home_loop import next_turn
 from forge_jobs.model.events import EventKind
 from forge_jobs.model.ids import WorkerId, new_worker_id
 from forge_jobs.model.jobs import Cause, ClaimedJob
@@ -70,6 +71,8 @@ class Worker:
             queue_state=queue_state,
             lasts=services.overruns.lasts,
         )
+        # Until the task is known, the first step of an eager one waits.
+        self._task = None
         self._task = services.loop.create_task(self._work(run), context=services.context.copy())
         self._task.add_done_callback(self._is_over)
 
@@ -85,6 +88,8 @@ class Worker:
         self._services.threads.dismiss()
 
     async def _work(self, run: Run) -> None:
+        if self._task is None:
+            await next_turn()
         services = self._services
         end: AttemptEnd | None = None
         try:
@@ -113,9 +118,7 @@ class Worker:
             )
             end = AttemptEnd(cause=Cause.FAILED, error=record, exception=error)
         finally:
-            if not run.ended:
-                run.finish()
-            self._give_thread_back()
+            self._let_go(run)
             services.ended_runs += 1
             self.run = None
             self._ended(self, run, end)
@@ -154,7 +157,10 @@ class Worker:
         self._thread = self._services.threads.take()
         return self._thread
 
-    def _give_thread_back(self) -> None:
+    def _let_go(self, run: Run) -> None:
+        """Finish the run, and give the thread of the run back."""
+        if not run.ended:
+            run.finish()
         if self._thread is not None:
             self._services.threads.give_back(self._thread)
             self._thread = None

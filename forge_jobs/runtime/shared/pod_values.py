@@ -74,6 +74,8 @@ class PodValues:
             if self._is_closing:
                 raise RuntimeError(f"{plan.name} is needed, but this pod has closed what is shared")
             holder = self._holders[plan.key] = _Holder(plan, self)
+            # Not before the holder is known: an eager task may end in this very call.
+            holder.begin()
         if not holder.made.done():
             await asyncio.wait([holder.made])
         value, error = holder.made.result()
@@ -131,6 +133,7 @@ async def _ends(holder: "_Holder", until: Callable[[], float]) -> None:
 class _Holder:
     """Holds one value in a task of its own.
 
+    :ivar task: of the value, from :meth:`begin` on
     :ivar made: the value, or the exception of the making
     :ivar frames: the traceback of that exception
     """
@@ -146,8 +149,11 @@ class _Holder:
         self._left = Wakeup()
         self._is_left = False
         self._thread_end: ThreadEnd | None = None
+
+    def begin(self) -> None:
+        """Begin to make the value."""
         self.task = asyncio.get_running_loop().create_task(
-            self._hold(), name=f"forge-jobs {plan.name}", context=values.variables()
+            self._hold(), name=f"forge-jobs {self.name}", context=self._values.variables()
         )
 
     def leave(self) -> None:
