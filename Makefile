@@ -112,4 +112,4 @@ $(MANUAL): $(READY)
 	@touch $@
 
 clean:
-	rm -rf $(VENV) build .venv-peers .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) build .venv-peers .venv-python* .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
