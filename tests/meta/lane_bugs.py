@@ -90,8 +90,8 @@ MEASURES = [
     in_policy(
         "lane: a second call goes out beside the first",
         _LANES,
-        "        if self._task is None:\n",
-        "        if self._task is None or self._waiting:\n",
+        "        self._waiting.append(entry)\n        if self._task is None:\n",
+        "        self._waiting.append(entry)\n        if self._task is None or self._waiting:\n",
         f"{_BATCHING}never_has_two_calls_in_flight",
     ),
     in_policy(
