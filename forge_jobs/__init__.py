@@ -36,6 +36,7 @@ from forge_jobs.handlers.handler import Handler as Handler
 from forge_jobs.handlers.injection.markers import Depends as Depends
 from forge_jobs.handlers.injection.markers import Injected as Injected
 from forge_jobs.handlers.injection.markers import Shared as Shared
+from forge_jobs.handlers.options import JobOptions as JobOptions
 from forge_jobs.handlers.outcomes import Dead as Dead
 from forge_jobs.handlers.outcomes import Failed as Failed
 from forge_jobs.handlers.outcomes import RateLimited as RateLimited
@@ -43,6 +44,7 @@ from forge_jobs.handlers.outcomes import Snoozed as Snoozed
 from forge_jobs.handlers.outcomes import Throttled as Throttled
 from forge_jobs.handlers.registry import HandlerRegistry as HandlerRegistry
 from forge_jobs.handlers.registry import load_registry as load_registry
+from forge_jobs.handlers.requests import EnqueueOptions as EnqueueOptions
 from forge_jobs.handlers.requests import EnqueueRequest as EnqueueRequest
 from forge_jobs.handlers.routing import prefix_router as prefix_router
 from forge_jobs.model.filters import JobFilter as JobFilter
@@ -101,6 +103,7 @@ __all__ = [
     "Delays",
     "Depends",
     "Encryption",
+    "EnqueueOptions",
     "EnqueueOutcome",
     "EnqueueRequest",
     "Exponential",
@@ -118,6 +121,7 @@ __all__ = [
     "JobDead",
     "JobFilter",
     "JobNotSuccessful",
+    "JobOptions",
     "JobState",
     "JobStatus",
     "KeyMissing",

@@ -10,17 +10,18 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, 
 from concurrent.futures import Future
 from datetime import timedelta
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Unpack, overload
 
 from forge_jobs.clients.around import all_options_of, enqueued_within
 from forge_jobs.clients.bulk import BulkTotals
 from forge_jobs.clients.calls import ClientCalls
+from forge_jobs.clients.results import with_types
 from forge_jobs.clients.routes import NotLookedUp
 from forge_jobs.clients.watching import Watch
 from forge_jobs.errors import InvalidInput, StorageError, a_type
 from forge_jobs.handlers.preparing import Router, check_request, check_requests
 from forge_jobs.handlers.registry import HandlerRegistry
-from forge_jobs.handlers.requests import EnqueueRequest
+from forge_jobs.handlers.requests import EnqueueOptions, EnqueueRequest
 from forge_jobs.handlers.spreading import spread_over
 from forge_jobs.model.filters import JobFilter, Page
 from forge_jobs.model.jobs import EnqueueOutcome, Job
@@ -30,6 +31,7 @@ from forge_jobs.privacy.encryption import Encryption
 from forge_jobs.storage.protocols import Storage, check_storage
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 
 def run_without_loop(connection: object, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
@@ -99,8 +101,12 @@ class SyncJobClient:
         self._is_closed = False
 
     def enqueue(
-        self, request: EnqueueRequest, *, connection: object | None = None, **options: Any
-    ) -> EnqueueOutcome:
+        self,
+        request: EnqueueRequest[R],
+        *,
+        connection: object | None = None,
+        **options: Unpack[EnqueueOptions],
+    ) -> EnqueueOutcome[R]:
         """See ``JobClient.enqueue``.
 
         :param connection: a synchronous SQLAlchemy connection or session. Its statements run in
@@ -117,11 +123,11 @@ class SyncJobClient:
 
     def enqueue_many(
         self,
-        requests: Iterable[EnqueueRequest],
+        requests: Iterable[EnqueueRequest[R]],
         *,
         spread: timedelta | float | None = None,
         connection: object | None = None,
-    ) -> list[EnqueueOutcome]:
+    ) -> list[EnqueueOutcome[R]]:
         """See ``JobClient.enqueue_many``, and :meth:`enqueue` for ``connection``."""
         check_requests(requests)
         wanted = spread_over(requests, spread)
@@ -136,9 +142,17 @@ class SyncJobClient:
         """See ``JobClient.get``."""
         return self._call(lambda client: client.get(job_id))
 
-    def result(self, job_id: str, timeout: timedelta | float) -> Any:
+    @overload
+    def result(self, job_id: EnqueueOutcome[R], timeout: timedelta | float) -> R: ...
+    @overload
+    def result(self, job_id: str, timeout: timedelta | float) -> Any: ...
+    @overload
+    def result(
+        self, job_id: str | EnqueueOutcome, timeout: timedelta | float, type: type[R]
+    ) -> R: ...
+    def result(self, job_id: Any, timeout: timedelta | float, type: Any = None) -> Any:
         """See ``JobClient.result``."""
-        return self._call(lambda client: client.result(job_id, timeout))
+        return self._call(lambda client: client.result(job_id, timeout, type))
 
     def decrypted(self, job: Job) -> Job:
         """See ``JobClient.decrypted``."""
@@ -244,15 +258,16 @@ class SyncJobClient:
         return self._call(lambda client: client.queue_of(kind))
 
     def _enqueue_on(
-        self, connection: object, requests: Sequence[EnqueueRequest]
-    ) -> list[EnqueueOutcome]:
+        self, connection: object, requests: Sequence[EnqueueRequest[R]]
+    ) -> list[EnqueueOutcome[R]]:
         client = self._started().client
         try:
             jobs = client.prepare_many(requests)
         except NotLookedUp:
             jobs = self._call(lambda client: client.prepared(requests))
         store = client.storage.jobs
-        return run_without_loop(connection, lambda: store.enqueue(jobs, connection=connection))
+        outcomes = run_without_loop(connection, lambda: store.enqueue(jobs, connection=connection))
+        return with_types(requests, outcomes)
 
     def _enqueued_within(
         self, requests: Sequence[EnqueueRequest], connection: object | None

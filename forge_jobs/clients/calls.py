@@ -4,13 +4,18 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import timedelta
 from functools import partial
 from operator import attrgetter
-from typing import Any
+from typing import Any, TypeVar, Unpack
 
 from forge_jobs import stop_points
 from forge_jobs.clients.around import all_options_of, enqueued_within
 from forge_jobs.clients.bulk import BulkTotals, in_batches
 from forge_jobs.clients.progress import ProgressCalls
-from forge_jobs.clients.results import AwaitedJobs, decrypted_job, read_result
+from forge_jobs.clients.results import (
+    AwaitedJobs,
+    decrypted_job,
+    with_type,
+    with_types,
+)
 from forge_jobs.clients.routes import NotLookedUp, PublishedRoutes
 from forge_jobs.clients.watching import Watches
 from forge_jobs.clock import Clock, SystemClock
@@ -25,7 +30,7 @@ from forge_jobs.handlers.preparing import (
     prepare_many,
 )
 from forge_jobs.handlers.registry import HandlerRegistry, check_registry
-from forge_jobs.handlers.requests import CheckedJson, EnqueueRequest
+from forge_jobs.handlers.requests import CheckedJson, EnqueueOptions, EnqueueRequest
 from forge_jobs.handlers.routing import checked_router
 from forge_jobs.handlers.spreading import spread_over
 from forge_jobs.home_loop import HomeLoop
@@ -43,6 +48,7 @@ _CLOSED = "this client is closed"
 _ROW_BYTES = 400
 """The size of a stored job beside its payload, roughly: bounds the size of one store call."""
 
+R = TypeVar("R")
 _Unit = tuple[NewJob, ...]
 
 
@@ -103,8 +109,12 @@ class ClientCalls(ProgressCalls):
     # -- in ----------------------------------------------------------------------------------
 
     async def enqueue(
-        self, request: EnqueueRequest, *, connection: object | None = None, **options: Any
-    ) -> EnqueueOutcome:
+        self,
+        request: EnqueueRequest[R],
+        *,
+        connection: object | None = None,
+        **options: Unpack[EnqueueOptions],
+    ) -> EnqueueOutcome[R]:
         """Store one job. At the return the job is durable by the store's own rules.
 
         When the wait is cancelled, the job may be stored nevertheless. Repeats while the store is
@@ -125,22 +135,22 @@ class ClientCalls(ProgressCalls):
         self._home.here()
         if (around := all_options_of((request,), self._handlers)) is not None:
             store = partial(self.store, connection=connection)
-            return (await enqueued_within(around, (request,), store))[0]
+            return with_type(request, (await enqueued_within(around, (request,), store))[0])
         try:
             job = self._prepared(request, self._routes.asked)
         except NotLookedUp:
             await self._routes.look_up()
             job = self.prepare(request)
         [outcome] = await self._submit((job,), connection)
-        return outcome
+        return with_type(request, outcome)
 
     async def enqueue_many(
         self,
-        requests: Iterable[EnqueueRequest],
+        requests: Iterable[EnqueueRequest[R]],
         *,
         spread: timedelta | float | None = None,
         connection: object | None = None,
-    ) -> list[EnqueueOutcome]:
+    ) -> list[EnqueueOutcome[R]]:
         """Store many, outcomes in their order.
 
         All or none for up to 200 jobs. More may be stored in steps of at least that many, in
@@ -155,10 +165,11 @@ class ClientCalls(ProgressCalls):
         check_requests(requests)
         wanted = spread_over(requests, spread)
         if (around := all_options_of(wanted, self._handlers)) is not None:
-            return await enqueued_within(around, wanted, partial(self.store, connection=connection))
+            store = partial(self.store, connection=connection)
+            return with_types(wanted, await enqueued_within(around, wanted, store))
         outcomes: list[EnqueueOutcome] = []
         await self.store(wanted, outcomes, connection)
-        return outcomes
+        return with_types(wanted, outcomes)
 
     async def store(
         self,
@@ -174,7 +185,7 @@ class ClientCalls(ProgressCalls):
         for start in range(0, len(jobs), step):
             outcomes += await self._submit(jobs[start : start + step], connection)
 
-    def prepare(self, request: EnqueueRequest, **options: Any) -> NewJob:
+    def prepare(self, request: EnqueueRequest, **options: Unpack[EnqueueOptions]) -> NewJob:
         """The job that :meth:`enqueue` would store: defaults filled in, every value checked.
 
         The store is not asked: published queues count as far as this client has read them.
@@ -254,27 +265,6 @@ class ClientCalls(ProgressCalls):
         """The whole job, None when there is none."""
         wanted = check_job_id(job_id, "job_id")
         return (await self._jobs.get([wanted])).get(wanted)
-
-    async def result(self, job_id: str, timeout: timedelta | float) -> Any:
-        """Wait until the job has ended. Return the handler's result, as JSON types.
-
-        None for a job that keeps no result. All callers of this client share their looks at the
-        store: after 20 ms, then ever more rarely, at last once a second.
-
-        :param timeout: a timedelta or seconds. Zero looks once
-        :raises JobDead: the job gave up. With the remote traceback
-        :raises JobCancelled: the job was cancelled or expired
-        :raises NotFound: there is no such job (any more), or the result is no longer kept, or was
-            not JSON
-        :raises ResultTimeout: the job had not ended in time
-        :raises KeyMissing: the result is encrypted with a key that this client does not have
-        :raises DecryptionFailed: the encrypted result was changed, or is another job's
-        """
-        self._check_open()
-        wanted = check_job_id(job_id, "job_id")
-        limit = check_duration("timeout", timeout).total_seconds()
-        self._home.here()
-        return read_result(await self._awaited.ended(wanted, limit), self._encryption)
 
     def decrypted(self, job: Job) -> Job:
         """The job with payload and result decrypted, as far as they are encrypted.

@@ -1,14 +1,22 @@
-"""The calls of a client that read progress, log lines and changes of jobs."""
+"""The calls of a client that read progress, log lines, changes and results of jobs."""
 
 from abc import ABC, abstractmethod
+from datetime import timedelta
+from typing import Any, TypeVar, overload
 
+from forge_jobs.clients.results import AwaitedJobs, asked_for, read_result
 from forge_jobs.clients.watching import Watch, Watches
 from forge_jobs.errors import InvalidInput
+from forge_jobs.handlers.durations import check_duration
 from forge_jobs.home_loop import HomeLoop
 from forge_jobs.model.ids import check_job_id
+from forge_jobs.model.jobs import EnqueueOutcome
 from forge_jobs.model.names import check_queue
 from forge_jobs.model.progress import JobState, LogPage
+from forge_jobs.privacy.encryption import Encryption
 from forge_jobs.storage.protocols import JobStore
+
+R = TypeVar("R")
 
 
 class ProgressCalls(ABC):
@@ -16,6 +24,8 @@ class ProgressCalls(ABC):
 
     _home: HomeLoop
     _watches: Watches
+    _awaited: AwaitedJobs
+    _encryption: Encryption | None
 
     @property
     @abstractmethod
@@ -64,3 +74,38 @@ class ProgressCalls(ABC):
         if job_id is not None:
             return self._watches.start(Watch(job_id=check_job_id(job_id, "job_id")))
         return self._watches.start(Watch(queue=check_queue("queue", queue)))
+
+    @overload
+    async def result(self, job_id: EnqueueOutcome[R], timeout: timedelta | float) -> R: ...
+    @overload
+    async def result(self, job_id: str, timeout: timedelta | float) -> Any: ...
+    @overload
+    async def result(
+        self, job_id: str | EnqueueOutcome, timeout: timedelta | float, type: type[R]
+    ) -> R: ...
+    async def result(self, job_id: Any, timeout: timedelta | float, type: Any = None) -> Any:
+        """Wait until the job has ended. Return the handler's result.
+
+        Given the outcome of an enqueue, the result is of the handler's return type. Given an id, of
+        ``type``, or as JSON types when none is given. None for a job that keeps no result.
+
+        All callers of this client share their looks at the store: after 20 ms, then ever more
+        rarely, at last once a second.
+
+        :param job_id: an id, or the outcome of an enqueue
+        :param timeout: a timedelta or seconds. Zero looks once
+        :param type: read the result as this type
+        :raises JobDead: the job gave up. With the remote traceback
+        :raises JobCancelled: the job was cancelled or expired
+        :raises NotFound: there is no such job (any more), or the result is no longer kept, or was
+            not JSON
+        :raises ResultTimeout: the job had not ended in time
+        :raises InvalidInput: the result is not of that type, or no result can be
+        :raises KeyMissing: the result is encrypted with a key that this client does not have
+        :raises DecryptionFailed: the encrypted result was changed, or is another job's
+        """
+        self._check_open()
+        wanted, kind = asked_for(job_id, type)
+        limit = check_duration("timeout", timeout).total_seconds()
+        self._home.here()
+        return read_result(await self._awaited.ended(wanted, limit), self._encryption, kind)

@@ -2,9 +2,9 @@
 
 import asyncio
 import contextvars
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import structs
@@ -20,15 +20,18 @@ from forge_jobs.errors import (
     StorageError,
     Unavailable,
 )
+from forge_jobs.handlers.requests import EnqueueRequest
 from forge_jobs.handlers.signatures import decode_model
 from forge_jobs.home_loop import next_turn
 from forge_jobs.model.filters import JobFilter
-from forge_jobs.model.ids import JobId
-from forge_jobs.model.jobs import TERMINAL, Cause, Job, JobStatus
+from forge_jobs.model.ids import JobId, check_job_id
+from forge_jobs.model.jobs import TERMINAL, Cause, EnqueueOutcome, Job, JobStatus
 from forge_jobs.privacy.encryption import Encryption, Part, decrypted, is_encrypted
 from forge_jobs.privacy.secrets import ORIGIN
 from forge_jobs.storage.protocols import JobStore
 from forge_jobs.storage.wakeups import until_set
+
+R = TypeVar("R")
 
 _FIRST_POLL_S, _LONGEST_POLL_S = 0.02, 1.0
 
@@ -226,6 +229,34 @@ def _parts(ids: Sequence[JobId], size: int) -> Iterator[tuple[JobId, ...]]:
         yield tuple(ids[start : start + size])
 
 
+def with_type(request: EnqueueRequest[R], outcome: EnqueueOutcome) -> EnqueueOutcome[R]:
+    """Return the outcome, which now knows the type of the result."""
+    if request.result_type is not Any:
+        structs.force_setattr(outcome, "_result_type", request.result_type)
+    return outcome
+
+
+def with_types(
+    requests: Iterable[EnqueueRequest[R]], outcomes: list[EnqueueOutcome]
+) -> list[EnqueueOutcome[R]]:
+    """Return the outcomes, which now know the types of their results."""
+    for request, outcome in zip(requests, outcomes, strict=True):
+        with_type(request, outcome)
+    return outcomes
+
+
+def asked_for(job: Any, kind: Any) -> tuple[JobId, Any]:
+    """Return the id of the job and the type of the result that a caller asks for.
+
+    :param job: an id, or the outcome of an enqueue
+    :param kind: a type. None: the outcome's
+    :raises InvalidInput: ``job`` is neither
+    """
+    if isinstance(job, EnqueueOutcome):
+        return job.job_id, job.result_type if kind is None else kind
+    return check_job_id(job, "job_id"), Any if kind is None else kind
+
+
 def read_result(job: Job, encryption: Encryption | None = None, kind: Any = Any) -> Any:
     """Return the result of an ended job, or raise the error. See ``JobClient.result``.
 
@@ -271,11 +302,19 @@ def _returned(job: Job, kind: Any) -> Any:
         raise NotFound(f"the result of job {job.id} is no longer kept")
     if kind is Any:
         return msgspec.json.decode(job.result)
+    if isinstance(kind, str):
+        problem = f"is {kind}, as the annotation of {job.kind} says, which is not there at run time"
+        fix = "import that name at the top of the handler's module, or give the job's id, not its"
+        raise InvalidInput("type", problem, f"{fix} outcome, to get JSON types")
     try:
         return msgspec.json.decode(job.result, type=kind, dec_hook=decode_model)
     except msgspec.ValidationError as error:
         problem = f"does not fit the result of job {job.id} ({job.kind}): {error}"
         raise InvalidInput("type", problem, "give the type that the handler returned") from None
+    except (TypeError, NotImplementedError) as error:
+        problem = f"cannot be read from the result of job {job.id} ({job.kind}): {error}"
+        fix = "give a type that JSON can carry, or the job's id, not its outcome, to get JSON types"
+        raise InvalidInput("type", problem, fix) from None
 
 
 def _dead(job: Job, _kind: Any) -> Any:

@@ -3,9 +3,9 @@
 import logging
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
-from typing import Any, Literal, Protocol, TypeVar, overload
+from typing import Any, Literal, Protocol, TypeVar, Unpack, overload
 
-from forge_jobs.handlers.requests import EnqueueRequest
+from forge_jobs.handlers.requests import EnqueueOptions, EnqueueRequest
 from forge_jobs.model.ids import JobId, WorkerId
 from forge_jobs.model.jobs import EnqueueOutcome, ErrorRecord, JobStatus
 
@@ -111,11 +111,13 @@ class SyncJobContext(Protocol):
 
     def finish_in(self, connection: object, result: object = None) -> None: ...
 
-    def enqueue(self, request: EnqueueRequest, **options: object) -> EnqueueOutcome: ...
+    def enqueue(
+        self, request: EnqueueRequest[R], **options: Unpack[EnqueueOptions]
+    ) -> EnqueueOutcome[R]: ...
 
     def enqueue_many(
-        self, requests: Iterable[EnqueueRequest], *, spread: timedelta | float | None = None
-    ) -> list[EnqueueOutcome]: ...
+        self, requests: Iterable[EnqueueRequest[R]], *, spread: timedelta | float | None = None
+    ) -> list[EnqueueOutcome[R]]: ...
 
     def parents(self) -> tuple[ParentJob, ...]: ...
 
@@ -261,13 +263,15 @@ class JobContext(Protocol):
         """
         ...
 
-    async def enqueue(self, request: EnqueueRequest, **options: object) -> EnqueueOutcome:
+    async def enqueue(
+        self, request: EnqueueRequest[R], **options: Unpack[EnqueueOptions]
+    ) -> EnqueueOutcome[R]:
         """Enqueue another job. See ``JobClient.enqueue``."""
         ...
 
     async def enqueue_many(
-        self, requests: Iterable[EnqueueRequest], *, spread: timedelta | float | None = None
-    ) -> list[EnqueueOutcome]:
+        self, requests: Iterable[EnqueueRequest[R]], *, spread: timedelta | float | None = None
+    ) -> list[EnqueueOutcome[R]]:
         """Enqueue several. See ``JobClient.enqueue_many``."""
         ...
 

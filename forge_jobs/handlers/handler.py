@@ -1,7 +1,7 @@
 """A registered function: still callable as itself, and a maker of requests."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -49,10 +49,27 @@ P = ParamSpec("P")
 R = TypeVar("R")
 A = TypeVar("A")
 Ts = TypeVarTuple("Ts")
+R_co = TypeVar("R_co", covariant=True)
+
+if TYPE_CHECKING:
+
+    class _Request:
+        """``Handler.request`` as type checkers see the method: the arguments of the handler, and a
+        request of what the handler returns, behind the ``await`` of an ``async def``."""
+
+        @overload
+        def __get__(
+            self, handler: "Handler[P, Coroutine[Any, Any, R]]", owner: object = None
+        ) -> Callable[P, EnqueueRequest[R]]: ...
+        @overload
+        def __get__(
+            self, handler: "Handler[P, R]", owner: object = None
+        ) -> Callable[P, EnqueueRequest[R]]: ...
+        def __get__(self, handler: Any, owner: object = None) -> Any: ...
 
 
-class Handler(Generic[P, R]):
-    """The function of one kind. A call of the handler calls the plain function.
+class Handler(Generic[P, R_co]):
+    """The function of one kind. A call of the handler calls the plain function, and is typed so.
 
     :param function: called with the payload's fields as keyword arguments
     :param kind: the name under which jobs are stored
@@ -63,7 +80,7 @@ class Handler(Generic[P, R]):
 
     def __init__(
         self,
-        function: Callable[..., R],
+        function: Callable[..., R_co],
         kind: str,
         aliases: tuple[str, ...] = (),
         options: HandlerOptions | None = None,
@@ -76,6 +93,8 @@ class Handler(Generic[P, R]):
         self.is_async = is_async(function)
         self.signature = Signature(function, self.name, middleware)
         self.context_parameter = self.signature.context_parameter
+        self.result_type: Any = self.signature.result_type
+        """What a result is read as, ``Any`` for JSON types. See ``Signature``."""
         self.options = self._with_secrets(options or HandlerOptions())
         self.in_process = self.options.executor == "process"
         plan = self.signature.injection
@@ -106,7 +125,7 @@ class Handler(Generic[P, R]):
         paths = secret_paths(schema)
         return msgspec.structs.replace(options, secrets=marked(paths)) if paths else options
 
-    def __call__(self, *args: Any, **kwargs: Any) -> R:
+    def __call__(self, *args: Any, **kwargs: Any) -> R_co:
         return self.function(*args, **kwargs)
 
     def __repr__(self) -> str:
@@ -129,14 +148,18 @@ class Handler(Generic[P, R]):
         """The first line of the function's docstring, "" without one."""
         return (self.__doc__ or "").partition("\n")[0].strip()
 
-    def request(self, *args: P.args, **kwargs: P.kwargs) -> EnqueueRequest:
-        """A request to run this handler with these arguments, the context left out.
+    if TYPE_CHECKING:
+        request = _Request()
+    else:
 
-        :raises InvalidInput: they do not fit the annotations. Names the field, as
-            ``sync_issue.number``
-        """
-        payload = CheckedJson(self.signature.encode(args, kwargs))
-        return EnqueueRequest(self.kind, payload, self.options)
+        def request(self, *args: Any, **kwargs: Any) -> EnqueueRequest:
+            """A request to run this handler with these arguments, the context left out.
+
+            :raises InvalidInput: they do not fit the annotations. Names the field, as
+                ``sync_issue.number``
+            """
+            payload = CheckedJson(self.signature.encode(args, kwargs))
+            return EnqueueRequest(self.kind, payload, self.options, self.result_type)
 
     def check_payload(self, payload: str) -> None:
         """Refuse a payload text that :meth:`decode` would not accept.

@@ -1,19 +1,25 @@
 """Options of requests and handlers, checked the same way."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, get_args
 
 from forge_jobs.errors import InvalidInput, RegistrationError, a_type
 from forge_jobs.handlers.durations import check_duration
 from forge_jobs.handlers.handler import Handler
-from forge_jobs.handlers.options import Executor, HandlerOptions
+from forge_jobs.handlers.options import (
+    AroundEnqueue,
+    Errors,
+    Executor,
+    HandlerOptions,
+    JobOptions,
+    check_option_names,
+)
 from forge_jobs.handlers.spreading import check_spread
 from forge_jobs.handlers.unique_keys import check_unique
 from forge_jobs.model.jobs import MAX_MAX_ATTEMPTS, MAX_PRIORITY, MIN_PRIORITY
 from forge_jobs.model.names import check_name, check_queue
 from forge_jobs.policy.backoff import check_retry
-
-Errors = type[BaseException] | Iterable[type[BaseException]]
+from forge_jobs.privacy.encryption import Encryption
 
 MAX_TAGS = 32
 PROCESS_OPTIONS = ("max_memory", "max_runs_per_child")
@@ -61,6 +67,16 @@ def check_tags(value: object) -> tuple[str, ...]:
     return tags
 
 
+def check_flag(field: str, value: object) -> bool:
+    """``value``, held to be True or False.
+
+    :raises InvalidInput: names the field
+    """
+    if not isinstance(value, bool):
+        raise InvalidInput(field, f"is {a_type(value)}", "give True or False")
+    return value
+
+
 def check_executor(value: object, needs_process: Mapping[str, int | None]) -> None:
     """Refuse what is no executor, and options of processes without a process.
 
@@ -92,31 +108,6 @@ def named(kind: object) -> str:
         raise RegistrationError(str(error)) from None
 
 
-def options_of(kind: str, *, tags: Iterable[str], timeout: Any, **rest: Any) -> HandlerOptions:
-    """Return what ``job`` is given as options, each value checked.
-
-    :raises RegistrationError: names the kind and the option
-    """
-    named(kind)
-    try:
-        if rest["queue"] is not None:
-            check_queue("queue", rest["queue"])
-        if rest["retry"] is not None:
-            check_retry("retry", rest["retry"])
-        check_priority(rest["priority"])
-        check_attempts(rest["max_attempts"])
-        for bound in ("max_crashes", "max_snoozes"):
-            if rest[bound] is not None and rest[bound] < 1:
-                raise InvalidInput(bound, f"is {rest[bound]}", "give at least 1")
-        check_executor(rest["executor"], {name: rest[name] for name in PROCESS_OPTIONS})
-        rest["unique"] = rest["unique"] and check_unique(rest["unique"])
-        rest["spread"] = None if rest["spread"] is None else check_spread(rest["spread"])
-        limit = None if timeout is None else check_duration("timeout", timeout, above_zero=True)
-        return HandlerOptions(tags=check_tags(tags), timeout=limit, **rest)
-    except InvalidInput as error:
-        raise RegistrationError(f"{kind}: {error}") from None
-
-
 def with_known_fields(handler: Handler[..., Any]) -> Handler[..., Any]:
     """Return the handler, whose unique key is derived from fields that exist.
 
@@ -132,13 +123,94 @@ def with_known_fields(handler: Handler[..., Any]) -> Handler[..., Any]:
     return handler
 
 
-def error_types(kind: str, field: str, types: Errors) -> tuple[type[BaseException], ...]:
-    """Return exception types, given alone or as a list.
+def check_aliases(value: object) -> tuple[str, ...]:
+    """``value`` as further kinds.
 
-    :raises RegistrationError: one of them is none
+    :raises InvalidInput: they are no sequence of names
     """
-    found = (types,) if isinstance(types, type) else tuple(types)
-    for each in found:
-        if not (isinstance(each, type) and issubclass(each, BaseException)):
-            raise RegistrationError(f"{kind}: {field} holds {each!r}; give exception types")
-    return found
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        raise InvalidInput("aliases", f"is {a_type(value)}", "give a sequence of kinds")
+    return tuple(check_name("kind", each) for each in value)
+
+
+def checked_options(
+    options: JobOptions,
+    encryption: Encryption | None,
+    enqueue_middleware: tuple[AroundEnqueue, ...],
+) -> HandlerOptions:
+    """The options of ``job(kind, **options)``. Those of the handler itself are left out.
+
+    :param encryption: of the registry
+    :param enqueue_middleware: of the registry and of the handler
+    :raises InvalidInput: an option is wrong, or there is no such option
+    """
+    check_option_names(options, JobOptions.__annotations__, "job")
+    values = {name: _CHECKS[name](value) for name, value in options.items() if name in _CHECKS}
+    made = HandlerOptions(encryption=encryption, enqueue_middleware=enqueue_middleware, **values)
+    check_executor(made.executor, {name: getattr(made, name) for name in PROCESS_OPTIONS})
+    return made
+
+
+def _queue(value: object) -> str | None:
+    return None if value is None else check_queue("queue", value)
+
+
+def _timeout(value: object) -> Any:
+    return None if value is None else check_duration("timeout", value, above_zero=True)
+
+
+def _retry(value: Any) -> Any:
+    if value is not None:
+        check_retry("retry", value)
+    return value
+
+
+def _errors(field: str, none: tuple[type[BaseException], ...] | None) -> Callable[[Any], Any]:
+    def check(types: Errors | None) -> tuple[type[BaseException], ...] | None:
+        if types is None:
+            return none
+        found = (types,) if isinstance(types, type) else tuple(types)
+        for each in found:
+            if not (isinstance(each, type) and issubclass(each, BaseException)):
+                raise InvalidInput(field, f"holds {each!r:.80}", "give exception types")
+        return found
+
+    return check
+
+
+def _bound(field: str) -> Callable[[object], int | None]:
+    def check(value: object) -> int | None:
+        if value is None:
+            return None
+        if type(value) is not int:
+            raise InvalidInput(field, f"is {a_type(value)}", "give a whole number, at least 1")
+        if value < 1:
+            raise InvalidInput(field, f"is {value}", "give at least 1")
+        return value
+
+    return check
+
+
+def _as_given(value: Any) -> Any:
+    return value
+
+
+_CHECKS: Mapping[str, Callable[[Any], Any]] = {
+    "queue": _queue,
+    "priority": check_priority,
+    "max_attempts": check_attempts,
+    "timeout": _timeout,
+    "retry": _retry,
+    "retry_on": _errors("retry_on", none=None),
+    "never_retry_on": _errors("never_retry_on", none=()),
+    "tags": check_tags,
+    "keep_result": lambda value: check_flag("keep_result", value),
+    "max_crashes": _bound("max_crashes"),
+    "max_snoozes": _bound("max_snoozes"),
+    "executor": _as_given,
+    "max_memory": _as_given,
+    "max_runs_per_child": _as_given,
+    "unique": lambda value: value and check_unique(value),
+    "spread": lambda value: None if value is None else check_spread(value),
+}
+"""How each option of :class:`JobOptions` is checked that jobs get from their handler."""

@@ -1,16 +1,103 @@
-"""Defaults that a handler brings to its jobs."""
+"""Defaults that a handler brings to its jobs: as a program writes them, and as they are kept."""
 
-from collections.abc import Callable
+import difflib
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import timedelta
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 from msgspec import Struct
 
+from forge_jobs.errors import InvalidInput
 from forge_jobs.model.jobs import DEFAULT_MAX_ATTEMPTS, Unique
+from forge_jobs.model.schedules import CatchUp, Overlap
 from forge_jobs.policy.backoff import RetryPolicy
 from forge_jobs.privacy.encryption import Encryption
 
 Executor = Literal["thread", "process"]
+Errors = type[BaseException] | Iterable[type[BaseException]]
+
+
+class JobOptions(TypedDict, total=False):
+    """The options of ``HandlerRegistry.job(kind, **options)``, for type checkers::
+
+        def nightly(kind: str, **options: Unpack[JobOptions]) -> ...:
+            return handlers.job(kind, queue="night", **options)
+
+    :param aliases: further kinds of this handler, so that a rename strands no stored job
+    :param queue: None: the router chooses
+    :param priority: lower first, -100 to 100
+    :param max_attempts: at least 1. None means no bound
+    :param timeout: of one run, a timedelta or seconds. None means no limit
+    :param retry: pause before the next attempt. When left out as the queue's settings say, else
+        exponential with jitter
+    :param retry_on: retry only these exceptions. None: all
+    :param never_retry_on: a job that ends with one of these is dead at once
+    :param tags: names to find jobs by
+    :param keep_result: store what the handler returns
+    :param max_crashes: after this many crashes of its process a job is dead. None: the setting
+    :param max_snoozes: hand-backs by ``Snoozed`` or ``Throttled`` before the next one makes a
+        job dead. None: they are bounded by time instead (``FORGE_SNOOZE_BUDGET``)
+    :param executor: ``"process"`` runs the function in a process that is killed when the job
+        is stopped and does not end. When left out, an ``async def`` runs on the event loop of
+        the pod and a ``def`` in a thread
+    :param max_memory: in bytes. The process is killed above that, and the attempt fails with a
+        MemoryError
+    :param max_runs_per_child: a process ends after so many jobs, and the next job gets a new
+        one
+    :param unique: the unique key, as in ``Unique(by=("customer",), mode="replace")``
+    :param spread: each job is due later by a part of this window, a timedelta or seconds
+    :param middleware: around each run, inside of the registry's. A function that yields once,
+        plain or asynchronous: the part before the yield runs before the handler, the part after
+        behind it, and the yield raises what the run raises. An exception of the first part
+        is the job's failure. One of the second part is kept on the job and changes no end
+    :param enqueue_middleware: around each enqueue, inside of the registry's. A function
+        of the request with ``outcome = yield request``, plain or asynchronous. The caller gets
+        an exception of the first part, and the job is not stored. One of the second part is
+        logged. The yield raises what the caller gets
+    """
+
+    aliases: Iterable[str]
+    queue: str | None
+    priority: int
+    max_attempts: int | None
+    timeout: timedelta | float | None
+    retry: RetryPolicy | None
+    retry_on: Errors | None
+    never_retry_on: Errors
+    tags: Iterable[str]
+    keep_result: bool
+    max_crashes: int | None
+    max_snoozes: int | None
+    executor: Executor | None
+    max_memory: int | None
+    max_runs_per_child: int | None
+    unique: Unique | None
+    spread: timedelta | float | None
+    middleware: Iterable[Callable[..., Any]]
+    enqueue_middleware: Iterable[Callable[..., Any]]
+
+
+class CronOptions(TypedDict, total=False):
+    """The options of ``HandlerRegistry.cron(expression, **options)``, see ``schedule``."""
+
+    timezone: str
+    jitter: timedelta | float
+    catch_up: CatchUp
+    window: timedelta | float
+    overlap: Overlap
+
+
+def check_option_names(given: Mapping[str, object], known: Collection[str], of: str) -> None:
+    """Refuse an option that is not there.
+
+    :param of: what takes the options
+    :raises InvalidInput: names the nearest one, else all
+    """
+    for name in given:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            fix = f"did you mean {near[0]}?" if near else f"give one of {', '.join(sorted(known))}"
+            raise InvalidInput(name, f"is not an option of {of}", fix)
 
 
 class AroundEnqueue(Struct, frozen=True):
@@ -25,7 +112,7 @@ class AroundEnqueue(Struct, frozen=True):
 
 
 class HandlerOptions(Struct, frozen=True, kw_only=True):
-    """Options for jobs whose request names none.
+    """Options for jobs whose request names none: :class:`JobOptions`, checked.
 
     :param queue: None: the router chooses
     :param max_attempts: None means no bound

@@ -13,7 +13,12 @@ from msgspec import UNSET, UnsetType
 from forge_jobs.errors import InvalidInput, a_type
 from forge_jobs.handlers.durations import check_duration
 from forge_jobs.handlers.handler import Handler
-from forge_jobs.handlers.option_checks import check_attempts, check_priority, check_tags
+from forge_jobs.handlers.option_checks import (
+    check_attempts,
+    check_flag,
+    check_priority,
+    check_tags,
+)
 from forge_jobs.handlers.options import HandlerOptions
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.handlers.requests import CheckedJson, EnqueueRequest
@@ -136,7 +141,7 @@ def unencrypted(
         metadata=_metadata(request, defaults),
         trace=_strings("trace", request.trace) if request.trace else "",
         expires_at=_aware("expires_at", request.expires_at),
-        keep_result=_flag("keep_result", _given(request.keep_result, defaults.keep_result)),
+        keep_result=check_flag("keep_result", _given(request.keep_result, defaults.keep_result)),
         result_ttl=_positive("result_ttl", request.result_ttl),
     )
     return job, defaults.encryption
@@ -346,12 +351,6 @@ def _aware(field: str, value: object) -> datetime | None:
 
 def _positive(field: str, value: timedelta | float | None) -> timedelta | None:
     return None if value is None else check_duration(field, value, above_zero=True)
-
-
-def _flag(field: str, value: object) -> bool:
-    if not isinstance(value, bool):
-        raise InvalidInput(field, f"is {a_type(value)}", "give True or False")
-    return value
 
 
 def _after(parents: Sequence[str | After]) -> tuple[After, ...]:

@@ -3,8 +3,7 @@
 import importlib
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from datetime import timedelta
-from typing import Any, ParamSpec, TypeVar, cast
+from typing import Any, ParamSpec, TypeVar, Unpack, cast
 
 from forge_jobs.errors import ConfigError, InvalidInput, RegistrationError, a_type
 from forge_jobs.handlers.around.enqueues import enqueue_middleware_of
@@ -12,16 +11,18 @@ from forge_jobs.handlers.handler import Handler, Registering
 from forge_jobs.handlers.injection.markers import middleware_of
 from forge_jobs.handlers.injection.plan import SharedPlan, lifespan_plan
 from forge_jobs.handlers.option_checks import (
-    Errors,
-    error_types,
+    check_aliases,
+    checked_options,
     named,
-    options_of,
     with_known_fields,
 )
-from forge_jobs.handlers.options import Executor, HandlerOptions
+from forge_jobs.handlers.options import (
+    CronOptions,
+    HandlerOptions,
+    JobOptions,
+    check_option_names,
+)
 from forge_jobs.handlers.recurring import Recurring
-from forge_jobs.model.jobs import DEFAULT_MAX_ATTEMPTS, Unique
-from forge_jobs.policy.backoff import RetryPolicy
 from forge_jobs.policy.cron import parse_cron
 from forge_jobs.privacy.encryption import Encryption, check_encryption
 
@@ -66,58 +67,10 @@ class HandlerRegistry:
         self.loaded_from = ""
         """The place from which :func:`load_registry` loaded the registry, "" before."""
 
-    def job(
-        self,
-        kind: str,
-        *,
-        aliases: Iterable[str] = (),
-        queue: str | None = None,
-        priority: int = 0,
-        max_attempts: int | None = DEFAULT_MAX_ATTEMPTS,
-        timeout: timedelta | float | None = None,
-        retry: RetryPolicy | None = None,
-        retry_on: Errors | None = None,
-        never_retry_on: Errors = (),
-        tags: Iterable[str] = (),
-        keep_result: bool = True,
-        max_crashes: int | None = None,
-        max_snoozes: int | None = None,
-        executor: Executor | None = None,
-        max_memory: int | None = None,
-        max_runs_per_child: int | None = None,
-        unique: Unique | None = None,
-        spread: timedelta | float | None = None,
-        middleware: Iterable[Callable[..., Any]] = (),
-        enqueue_middleware: Iterable[Callable[..., Any]] = (),
-    ) -> Registering:
-        """Decorate a function as the handler of ``kind``. The options are its jobs' defaults.
+    def job(self, kind: str, **options: Unpack[JobOptions]) -> Registering:
+        """Decorate a function as the handler of ``kind``.
 
-        :param aliases: further kinds of this handler, so that a rename strands no stored job
-        :param timeout: of one run, a timedelta or seconds
-        :param retry: pause before the next attempt. When left out as the queue's settings say, else
-            exponential with jitter
-        :param retry_on: retry only these exceptions
-        :param never_retry_on: a job that ends with one of these is dead at once
-        :param max_crashes: after this many crashes of its process a job is dead
-        :param max_snoozes: hand-backs by ``Snoozed`` or ``Throttled`` before the next one makes a
-            job dead. When left out they are bounded by time instead (``FORGE_SNOOZE_BUDGET``)
-        :param executor: ``"process"`` runs the function in a process that is killed when the job
-            is stopped and does not end. When left out, an ``async def`` runs on the event loop of
-            the pod and a ``def`` in a thread
-        :param max_memory: in bytes. The process is killed above that, and the attempt fails with a
-            MemoryError
-        :param max_runs_per_child: a process ends after so many jobs, and the next job gets a new
-            one
-        :param unique: the unique key, as in ``Unique(by=("customer",), mode="replace")``
-        :param spread: each job is due later by a part of this window, a timedelta or seconds
-        :param middleware: around each run, inside of the registry's. A function that yields once,
-            plain or asynchronous: the part before the yield runs before the handler, the part after
-            behind it, and the yield raises what the run raises. An exception of the first part
-            is the job's failure. One of the second part is kept on the job and changes no end
-        :param enqueue_middleware: around each enqueue, inside of the registry's. A function
-            of the request with ``outcome = yield request``, plain or asynchronous. The caller gets
-            an exception of the first part, and the job is not stored. One of the second part is
-            logged. The yield raises what the caller gets
+        :param options: the defaults of its jobs, see :class:`JobOptions`
         :raises RegistrationError: at once for wrong options, when decorating for a function
             that cannot be a handler or a kind that belongs to another function
         """
@@ -126,37 +79,22 @@ class HandlerRegistry:
             raise RegistrationError(
                 f"{name}: the kind is missing; write @handlers.job({name!r}) above the function"
             )
-        options = options_of(
-            kind,
-            queue=queue,
-            priority=priority,
-            max_attempts=max_attempts,
-            timeout=timeout,
-            retry=retry,
-            retry_on=None if retry_on is None else error_types(kind, "retry_on", retry_on),
-            never_retry_on=error_types(kind, "never_retry_on", never_retry_on),
-            tags=tags,
-            keep_result=keep_result,
-            max_crashes=max_crashes,
-            max_snoozes=max_snoozes,
-            encryption=self.encryption,
-            executor=executor,
-            max_memory=max_memory,
-            max_runs_per_child=max_runs_per_child,
-            unique=unique,
-            spread=spread,
-            enqueue_middleware=(
+        named(kind)
+        try:
+            also = check_aliases(options.get("aliases", ()))
+            enqueue_middleware = (
                 *self.options_elsewhere.enqueue_middleware,
-                *enqueue_middleware_of(enqueue_middleware, kind),
-            ),
-        )
-        also = tuple(aliases)
-        around = (*self._middleware, *middleware_of(middleware, kind))
+                *enqueue_middleware_of(options.get("enqueue_middleware", ()), kind),
+            )
+            checked = checked_options(options, self.encryption, enqueue_middleware)
+        except InvalidInput as error:
+            raise RegistrationError(f"{kind}: {error}") from None
+        around = (*self._middleware, *middleware_of(options.get("middleware", ()), kind))
 
         def decorate(function: Callable[..., Any]) -> Handler[..., Any]:
             plain = function.function if isinstance(function, Handler) else function
-            handler: Handler[..., Any] = Handler(plain, kind, also, options, around)
-            if handler.is_async and options.executor == "thread":
+            handler: Handler[..., Any] = Handler(plain, kind, also, checked, around)
+            if handler.is_async and checked.executor == "thread":
                 raise RegistrationError(
                     f"{handler.name}: executor='thread' is for plain functions; an async def runs "
                     "on the event loop (leave executor out), or in a process"
@@ -165,7 +103,9 @@ class HandlerRegistry:
 
         return cast("Registering", decorate)
 
-    def register(self, function: Callable[..., R], kind: str, **options: Any) -> Handler[..., R]:
+    def register(
+        self, function: Callable[..., R], kind: str, **options: Unpack[JobOptions]
+    ) -> Handler[..., R]:
         """The plain form of :meth:`job`, for functions defined elsewhere. Same options."""
         return self.job(kind, **options)(function)
 
@@ -175,7 +115,7 @@ class HandlerRegistry:
         *,
         name: str | None = None,
         arguments: Mapping[str, Any] | None = None,
-        **options: Any,
+        **options: Unpack[CronOptions],
     ) -> Callable[[Handler[P, R]], Handler[P, R]]:
         """Decorate a handler to run by the clock, above :meth:`job`::
 
@@ -191,8 +131,9 @@ class HandlerRegistry:
         :param arguments: of the handler
         :param options: timezone, jitter, catch_up, window, overlap. See ``schedule``
         :raises RegistrationError: what is decorated is no handler, or the name is taken
-        :raises InvalidInput: the expression or the time zone is wrong
+        :raises InvalidInput: the expression or the time zone is wrong, or there is no such option
         """
+        check_option_names(options, CronOptions.__annotations__, "cron")
         parse_cron(expression, str(options.get("timezone", "UTC")))
 
         def decorate(handler: Handler[P, R]) -> Handler[P, R]:
@@ -204,7 +145,7 @@ class HandlerRegistry:
                     handler=handler,
                     expression=expression,
                     arguments=dict(arguments or {}),
-                    options=options,
+                    options={**options},
                 )
             )
             return handler

@@ -1,16 +1,14 @@
 """Requests: what a caller asks for, before defaults are filled in and values are checked."""
 
-import difflib
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Generic, TypedDict, Unpack
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-from forge_jobs.errors import InvalidInput
-from forge_jobs.handlers.options import HandlerOptions
-from forge_jobs.model.jobs import After, Unique
+from forge_jobs.handlers.options import HandlerOptions, check_option_names
+from forge_jobs.model.jobs import After, Result_co, Unique
 
 
 class CheckedJson(str):
@@ -31,9 +29,14 @@ class Share(Struct, frozen=True):
     count: int
 
 
-class EnqueueOptions(Struct, frozen=True, kw_only=True):
-    """The options of one job. What is left out falls back to the handler, then to the defaults.
-    A given value wins, also when it equals a default.
+class EnqueueOptions(TypedDict, total=False):
+    """The options of one job, for type checkers::
+
+        async def tonight(request: EnqueueRequest, **options: Unpack[EnqueueOptions]) -> None:
+            await client.enqueue(request, run_at=at_ten(), **options)
+
+    What is left out falls back to the handler, then to the defaults. A given value wins, also when
+    it equals a default.
 
     :param id: a ULID. Makes a repeat of the same request store one job
     :param queue: else the handler's, else the router's choice, else "default"
@@ -55,6 +58,28 @@ class EnqueueOptions(Struct, frozen=True, kw_only=True):
     :param trace: trace context headers, carried apart from the payload
     """
 
+    id: str | None
+    queue: str
+    priority: int
+    run_at: datetime | None
+    delay: timedelta | float | None
+    spread: timedelta | float | None
+    max_attempts: int | None
+    unique_key: str | None
+    unique: Unique | None
+    after: Sequence[str | After]
+    timeout: timedelta | float | None
+    tags: Sequence[str]
+    metadata: Mapping[str, str]
+    expires_at: datetime | None
+    keep_result: bool
+    result_ttl: timedelta | float | None
+    trace: Mapping[str, str]
+
+
+class GivenOptions(Struct, frozen=True, kw_only=True):
+    """:class:`EnqueueOptions` as a request holds them, those left out included."""
+
     id: str | None = None
     queue: str | UnsetType = UNSET
     priority: int | UnsetType = UNSET
@@ -74,39 +99,34 @@ class EnqueueOptions(Struct, frozen=True, kw_only=True):
     trace: Mapping[str, str] = {}
 
 
-OPTION_NAMES = frozenset(EnqueueOptions.__struct_fields__)
+OPTION_NAMES = frozenset(GivenOptions.__struct_fields__)
 
 
-class EnqueueRequest(EnqueueOptions, frozen=True):
+class EnqueueRequest(GivenOptions, Generic[Result_co], frozen=True):
     """A job to be enqueued: ``EnqueueRequest("gh.sync_issue", {"number": 7}, priority=1)``.
 
     Nothing is checked here. ``enqueue`` checks. ``handler.request(...)`` makes one whose payload
-    is already checked, and the only one a type checker can check.
+    is already checked, and the only one a type checker can check: an ``EnqueueRequest[Report]``,
+    where the handler returns a ``Report``.
 
     :param kind: names the handler
     :param payload: the handler's arguments by name, or the JSON text of such an object
     :param handler_options: defaults of the handler that made the request, so that they hold
         also where the registry is not at hand
+    :param result_type: what ``client.result`` reads the result as, for the outcome of the enqueue
     """
 
     kind: str
     payload: Mapping[str, Any] | str = {}
     handler_options: HandlerOptions | None = None
+    result_type: Any = Any
 
-    def options(self, **options: Any) -> "EnqueueRequest":
+    def options(self, **options: Unpack[EnqueueOptions]) -> "EnqueueRequest[Result_co]":
         """A copy with these options put on. The others stay.
 
         :raises InvalidInput: there is no such option
         """
         if not options:
             return self
-        if not OPTION_NAMES.issuperset(options):
-            raise _unknown_option(options)
+        check_option_names(options, OPTION_NAMES, "enqueue")
         return msgspec.structs.replace(self, **options)
-
-
-def _unknown_option(options: Mapping[str, object]) -> InvalidInput:
-    name = next(name for name in options if name not in OPTION_NAMES)
-    near = difflib.get_close_matches(name, OPTION_NAMES, n=1)
-    fix = f"did you mean {near[0]}?" if near else f"give one of {', '.join(sorted(OPTION_NAMES))}"
-    return InvalidInput(name, "is not an option of enqueue", fix)

@@ -7,7 +7,8 @@ Built once per handler. Decoding is strict ("7" is no int), and unknown fields a
 import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from types import UnionType
+from typing import Any, Never, NoReturn, Union, get_args, get_origin
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
@@ -17,6 +18,7 @@ from forge_jobs.handlers.context import JobContext
 from forge_jobs.handlers.injection.annotations import annotations_of, classes_of
 from forge_jobs.handlers.injection.markers import Dependency
 from forge_jobs.handlers.injection.plan import plan_of
+from forge_jobs.handlers.outcomes import Outcome
 from forge_jobs.model.payloads import encode_json
 
 _VALIDATE, _DUMP, _SCHEMA = "model_validate", "model_dump", "model_json_schema"
@@ -72,6 +74,9 @@ class Signature:
         self._plain = inspect.Signature([p.replace(annotation=p.empty) for p in own])
         self._defaults = {p.name: p.default for p in own if p.default is not p.empty}
         self._has_models = _check_types(self._types, name)
+        self.result_type: Any = _result_type(annotations.get("return", Any))
+        """What the result is read as. A text: the name in the annotation is not there at run time.
+        """
         self.struct = self._define()
         self._decoder = msgspec.json.Decoder(self.struct, dec_hook=decode_model)
 
@@ -246,6 +251,19 @@ def _parameters(function: Callable[..., object], name: str) -> list[inspect.Para
                 " name the parameters or take one dict parameter"
             )
     return parameters
+
+
+def _result_type(annotation: Any) -> Any:
+    """What a caller can get: the return annotation without the outcomes that a handler returns."""
+    if get_origin(annotation) in (Union, UnionType):
+        results = [part for part in get_args(annotation) if not _is_outcome(part)]
+        return Union[tuple(results)] if results else Any  # noqa: UP007 - not a fixed number
+    is_result = annotation not in (Never, NoReturn, object) and not _is_outcome(annotation)
+    return annotation if is_result else Any
+
+
+def _is_outcome(annotation: object) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, Outcome)
 
 
 def _is_context(annotation: object) -> bool:

@@ -7,6 +7,7 @@ moment, and two producers that prepare one job agree.
 import hashlib
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
+from typing import TypeVar
 
 import msgspec
 from msgspec import UNSET
@@ -17,6 +18,8 @@ from forge_jobs.handlers.options import HandlerOptions
 from forge_jobs.handlers.requests import EnqueueRequest, Share
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import NewJob
+
+R = TypeVar("R")
 
 MAX_SPREAD = timedelta(days=366)
 
@@ -35,8 +38,8 @@ def check_spread(value: object) -> timedelta:
 
 
 def spread_over(
-    requests: Iterable[EnqueueRequest], spread: timedelta | float | None
-) -> Sequence[EnqueueRequest]:
+    requests: Iterable[EnqueueRequest[R]], spread: timedelta | float | None
+) -> Sequence[EnqueueRequest[R]]:
     """Return the requests, each with an even share of the window, in their order.
 
     :param spread: the window, which counts in place of the requests' own. None: they stay

@@ -7,7 +7,7 @@ timedeltas. Which jobs a list or a bulk operation means is in :mod:`forge_jobs.m
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Generic, Literal
 
 from msgspec import Struct
 
@@ -19,6 +19,17 @@ ERROR_HISTORY = 32
 
 MIN_PRIORITY, MAX_PRIORITY = -100, 100
 """Bounds of ``priority``. Few enough that a claim may look at each level in use."""
+
+# A bare EnqueueOutcome means any result, also where a type checker asks for all parameters. Type
+# checkers alone need the default, which Python has from 3.13 on.
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    Result_co = TypeVar("Result_co", covariant=True, default=Any)
+else:
+    from typing import TypeVar
+
+    Result_co = TypeVar("Result_co", covariant=True)
 
 DEFAULT_MAX_ATTEMPTS = 5
 MAX_MAX_ATTEMPTS = 1_000_000
@@ -168,8 +179,8 @@ class NewJob(Struct, frozen=True, kw_only=True):
     schedule: str = ""
 
 
-class EnqueueOutcome(Struct, frozen=True):
-    """The answer to one request.
+class EnqueueOutcome(Struct, Generic[Result_co], frozen=True, dict=True):
+    """The answer to one request. ``client.result(outcome, timeout)`` waits for the result.
 
     :param job_id: the job that does what was asked for: the stored one, or the job that took the
         request's content when ``replaced``. The holder of the unique key when ``deduplicated``
@@ -183,6 +194,15 @@ class EnqueueOutcome(Struct, frozen=True):
     deduplicated: bool = False
     replaced: bool = False
     follow_up: bool = False
+
+    @property
+    def result_type(self) -> Any:
+        """What the result is read as: the return type of the handler that made the request.
+
+        ``Any``, which means JSON types, for other requests, and for copies of an outcome.
+        """
+        # No field: a type has no place where an outcome is compared, or written as JSON.
+        return self.__dict__.get("_result_type", Any)
 
 
 class Claim(Struct, frozen=True):

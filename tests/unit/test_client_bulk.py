@@ -114,7 +114,8 @@ def test_each_job_of_a_list_has_an_id_of_its_own_in_its_order() -> None:
 @pytest.mark.parametrize("option", [{"priority": 1}, {"max_attempts": 1}, {"keep_result": True}])
 def test_a_value_that_only_equals_a_good_one_is_refused(option: dict[str, Any]) -> None:
     good = send.request("x").options(**option)
-    bad = send.request("x").options(**dict.fromkeys(option, 1.0))
+    wrong: dict[str, Any] = dict.fromkeys(option, 1.0)
+    bad = send.request("x").options(**wrong)
     with pytest.raises(InvalidInput, match="is a float"):
         prepared(good, bad)
 
@@ -127,7 +128,8 @@ def test_payloads_of_a_list_are_checked_each() -> None:
 @pytest.mark.parametrize("name", ["metadata", "trace"])
 def test_a_dictionary_that_has_changed_meanwhile_is_read_again(name: str) -> None:
     shared: dict[str, str] = {}
-    request = send.request("x").options(**{name: shared})
+    option: dict[str, Any] = {name: shared}
+    request = send.request("x").options(**option)
 
     def growing() -> Iterator[EnqueueRequest]:
         for key in ("a", "b"):

@@ -102,7 +102,7 @@ class TestOne:
         with pytest.raises(InvalidInput, match="priority"):
             await client.enqueue(add.request([1]), priority=1000)
         with pytest.raises(InvalidInput, match="did you mean delay"):
-            await client.enqueue(add.request([1]), dela=1)
+            await client.enqueue(add.request([1]), dela=1)  # type: ignore[call-arg]
 
         assert jobs.calls == []
 

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
+from typing import Unpack
 
 import pytest
 
@@ -18,7 +19,7 @@ from forge_jobs.errors import (
     StorageError,
     Unavailable,
 )
-from forge_jobs.handlers.requests import EnqueueRequest
+from forge_jobs.handlers.requests import EnqueueOptions, EnqueueRequest
 from forge_jobs.model.ids import JobId, new_job_id
 from forge_jobs.model.jobs import Cause, JobStatus
 from forge_jobs.model.processes import PodLease
@@ -56,7 +57,7 @@ async def client(storage: Storage) -> AsyncIterator[JobClient]:
         yield opened
 
 
-async def enqueue(client: JobClient, **options: object) -> JobId:
+async def enqueue(client: JobClient, **options: Unpack[EnqueueOptions]) -> JobId:
     return (await client.enqueue(EnqueueRequest(KIND), **options)).job_id
 
 

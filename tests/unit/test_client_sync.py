@@ -73,9 +73,9 @@ def test_threads_share_one_client(tmp_path: Path) -> None:
 def test_errors_arrive_in_the_calling_thread(tmp_path: Path) -> None:
     with SyncJobClient(opens(tmp_path)) as client:
         with pytest.raises(InvalidInput, match="did you mean priority"):
-            client.enqueue(REQUEST, priorty=1)
+            client.enqueue(REQUEST, priorty=1)  # type: ignore[call-arg]
         with pytest.raises(InvalidInput, match="run_at"):
-            client.enqueue_many([REQUEST, REQUEST.options(run_at="now")])
+            client.enqueue_many([REQUEST, REQUEST.options(run_at="now")])  # type: ignore[arg-type]
 
 
 def test_a_store_that_cannot_be_opened_is_reported_and_tried_again(tmp_path: Path) -> None:

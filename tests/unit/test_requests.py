@@ -185,9 +185,9 @@ class TestChecks:
 
     def test_an_unknown_option_suggests_the_nearest(self) -> None:
         with pytest.raises(InvalidInput, match="colour: is not an option of enqueue; give one of"):
-            EnqueueRequest("k").options(colour=1)
+            EnqueueRequest("k").options(colour=1)  # type: ignore[call-arg]
         with pytest.raises(InvalidInput, match="did you mean priority"):
-            EnqueueRequest("k").options(prioritty=1)
+            EnqueueRequest("k").options(prioritty=1)  # type: ignore[call-arg]
 
     def test_values_within_bounds_arrive_normalised(self) -> None:
         eastern = timezone(timedelta(hours=2))

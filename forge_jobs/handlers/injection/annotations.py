@@ -10,7 +10,8 @@ from forge_jobs.handlers.context import JobContext
 
 
 def annotations_of(function: Callable[..., object], name: str) -> dict[str, Any]:
-    """Return the annotations of the parameters and of the result.
+    """Return the annotations of the parameters and of the result. The latter as written, a text,
+    when its name is not there at run time.
 
     :param name: what errors call the function
     :raises RegistrationError: an annotation names something that is not there at run time
@@ -40,6 +41,7 @@ def _one_by_one(function: Callable[..., object], name: str) -> Iterator[tuple[st
             )
         except Exception as error:
             if parameter == "return":
+                yield parameter, annotation
                 continue
             if isinstance(annotation, str) and annotation.rpartition(".")[2] == "JobContext":
                 yield parameter, JobContext

@@ -7,18 +7,21 @@ import socket
 import threading
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar, Unpack
 
 import msgspec
 
 from forge_jobs import errors
+from forge_jobs.clients.results import with_type, with_types
 from forge_jobs.errors import ForgeJobsError, InvalidInput
-from forge_jobs.handlers.requests import EnqueueOptions, EnqueueRequest
+from forge_jobs.handlers.requests import EnqueueOptions, EnqueueRequest, GivenOptions
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import Claim, ClaimedJob, EnqueueOutcome, Job
 from forge_jobs.model.payloads import encode_json
 from forge_jobs.model.progress import NewProgress
 from forge_jobs.runtime.executors.messages import Answer, Call, FromChild, frame, packed
+
+R = TypeVar("R")
 
 _ANY_TIME = datetime.fromtimestamp(0, UTC)
 
@@ -89,15 +92,18 @@ class PodClient:
     def __init__(self, pod: Pod) -> None:
         self._pod = pod
 
-    async def enqueue(self, request: EnqueueRequest, **options: Any) -> EnqueueOutcome:
+    async def enqueue(
+        self, request: EnqueueRequest[R], **options: Unpack[EnqueueOptions]
+    ) -> EnqueueOutcome[R]:
         """Enqueue as the client of the pod does."""
         answer = await self._pod.ask("enqueue", _message(request.options(**options)))
-        return msgspec.msgpack.decode(answer, type=EnqueueOutcome)
+        return with_type(request, msgspec.msgpack.decode(answer, type=EnqueueOutcome))
 
-    async def enqueue_many(self, requests: Iterable[EnqueueRequest]) -> list[EnqueueOutcome]:
+    async def enqueue_many(self, requests: Iterable[EnqueueRequest[R]]) -> list[EnqueueOutcome[R]]:
         """Enqueue as the client of the pod does."""
-        answer = await self._pod.ask("enqueue_many", [_message(each) for each in requests])
-        return msgspec.msgpack.decode(answer, type=list[EnqueueOutcome])
+        wanted = list(requests)
+        answer = await self._pod.ask("enqueue_many", [_message(each) for each in wanted])
+        return with_types(wanted, msgspec.msgpack.decode(answer, type=list[EnqueueOutcome]))
 
 
 class PodLimits:
@@ -192,5 +198,5 @@ def _no_store(name: str) -> InvalidInput:
 def _message(request: EnqueueRequest) -> RequestMessage:
     payload = request.payload
     text = payload if isinstance(payload, str) else encode_json(request.kind, payload)
-    given = {name: getattr(request, name) for name in EnqueueOptions.__struct_fields__}
-    return RequestMessage(request.kind, str(text), msgspec.to_builtins(EnqueueOptions(**given)))
+    given = {name: getattr(request, name) for name in GivenOptions.__struct_fields__}
+    return RequestMessage(request.kind, str(text), msgspec.to_builtins(GivenOptions(**given)))

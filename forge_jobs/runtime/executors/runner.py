@@ -11,7 +11,7 @@ import msgspec
 
 from forge_jobs.errors import ConfigError, ForgeJobsError, InvalidInput
 from forge_jobs.handlers.registry import HandlerRegistry
-from forge_jobs.handlers.requests import EnqueueOptions, EnqueueRequest
+from forge_jobs.handlers.requests import EnqueueRequest, GivenOptions
 from forge_jobs.model.ids import HostId, JobId
 from forge_jobs.model.jobs import Cause, Claim, ErrorRecord
 from forge_jobs.model.progress import NewProgress
@@ -227,7 +227,7 @@ _VERBS = {
 
 def _request(message: RequestMessage) -> EnqueueRequest:
     try:
-        options = msgspec.convert(message.options, EnqueueOptions)
+        options = msgspec.convert(message.options, GivenOptions)
     except msgspec.ValidationError as error:
         raise InvalidInput("options", str(error), "see the options of enqueue") from None
     given = {name: getattr(options, name) for name in options.__struct_fields__}

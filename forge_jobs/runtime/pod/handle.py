@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Iterable
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar, Unpack, overload
 
 from forge_jobs.clients.bulk import BulkTotals
 from forge_jobs.clients.client import JobClient
 from forge_jobs.handlers.durations import check_duration
-from forge_jobs.handlers.requests import EnqueueRequest
+from forge_jobs.handlers.requests import EnqueueOptions, EnqueueRequest
 from forge_jobs.model.filters import JobFilter
 from forge_jobs.model.ids import HostId
 from forge_jobs.model.jobs import EnqueueOutcome
@@ -17,6 +17,8 @@ from forge_jobs.runtime.pod.stopping import PodStopper
 from forge_jobs.runtime.shared.health import PodHealth
 from forge_jobs.runtime.shared.rate_limits import RateLimiter
 from forge_jobs.storage.protocols import Storage
+
+R = TypeVar("R")
 
 
 class QueueHandle:
@@ -47,24 +49,36 @@ class QueueHandle:
         return self._pod.rate_limit
 
     async def enqueue(
-        self, request: EnqueueRequest, *, connection: object | None = None, **options: Any
-    ) -> EnqueueOutcome:
+        self,
+        request: EnqueueRequest[R],
+        *,
+        connection: object | None = None,
+        **options: Unpack[EnqueueOptions],
+    ) -> EnqueueOutcome[R]:
         """See :meth:`JobClient.enqueue`."""
         return await self.client.enqueue(request, connection=connection, **options)
 
     async def enqueue_many(
         self,
-        requests: Iterable[EnqueueRequest],
+        requests: Iterable[EnqueueRequest[R]],
         *,
         spread: timedelta | float | None = None,
         connection: object | None = None,
-    ) -> list[EnqueueOutcome]:
+    ) -> list[EnqueueOutcome[R]]:
         """See :meth:`JobClient.enqueue_many`."""
         return await self.client.enqueue_many(requests, spread=spread, connection=connection)
 
-    async def result(self, job_id: str, timeout: timedelta | float) -> Any:
+    @overload
+    async def result(self, job_id: EnqueueOutcome[R], timeout: timedelta | float) -> R: ...
+    @overload
+    async def result(self, job_id: str, timeout: timedelta | float) -> Any: ...
+    @overload
+    async def result(
+        self, job_id: str | EnqueueOutcome, timeout: timedelta | float, type: type[R]
+    ) -> R: ...
+    async def result(self, job_id: Any, timeout: timedelta | float, type: Any = None) -> Any:
         """See :meth:`JobClient.result`."""
-        return await self.client.result(job_id, timeout)
+        return await self.client.result(job_id, timeout, type)
 
     async def cancel(self, which: str | Iterable[str] | JobFilter) -> BulkTotals:
         """See :meth:`JobClient.cancel`."""

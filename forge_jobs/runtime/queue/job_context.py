@@ -8,7 +8,7 @@ import threading
 from collections.abc import Coroutine, Iterable, Mapping
 from datetime import timedelta
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar, Unpack
 
 from forge_jobs.clients.blocking import run_without_loop
 from forge_jobs.clients.parents import Parent, parents_of
@@ -16,7 +16,7 @@ from forge_jobs.errors import Conflict, Locked
 from forge_jobs.handlers.context import JobProgress, RateLimits, StopReason
 from forge_jobs.handlers.durations import check_duration
 from forge_jobs.handlers.preparing import check_requests
-from forge_jobs.handlers.requests import EnqueueRequest
+from forge_jobs.handlers.requests import EnqueueOptions, EnqueueRequest
 from forge_jobs.handlers.spreading import spread_over
 from forge_jobs.model.ids import JobId, WorkerId
 from forge_jobs.model.jobs import Cause, EnqueueOutcome, JobStatus
@@ -30,15 +30,21 @@ from forge_jobs.runtime.queue.job_log import JobLogger
 from forge_jobs.runtime.queue.run import Run
 from forge_jobs.storage.protocols import JobStore
 
+R = TypeVar("R")
+
 logger = logging.getLogger("forge_jobs.job")
 
 
 class Enqueuer(Protocol):
     """The part of JobClient that a handler may use."""
 
-    async def enqueue(self, request: EnqueueRequest, **options: Any) -> EnqueueOutcome: ...
+    async def enqueue(
+        self, request: EnqueueRequest[R], **options: Unpack[EnqueueOptions]
+    ) -> EnqueueOutcome[R]: ...
 
-    async def enqueue_many(self, requests: Iterable[EnqueueRequest]) -> list[EnqueueOutcome]: ...
+    async def enqueue_many(
+        self, requests: Iterable[EnqueueRequest[R]]
+    ) -> list[EnqueueOutcome[R]]: ...
 
 
 class RunContext:
@@ -161,13 +167,13 @@ class RunContext:
         return self._calls.call("finish_in", partial(self._work.finish_in, connection, result))
 
     def enqueue(
-        self, request: EnqueueRequest, **options: object
-    ) -> Coroutine[Any, Any, EnqueueOutcome]:
+        self, request: EnqueueRequest[R], **options: Unpack[EnqueueOptions]
+    ) -> Coroutine[Any, Any, EnqueueOutcome[R]]:
         return self._calls.call("enqueue", partial(self._work.enqueue, request, **options))
 
     def enqueue_many(
-        self, requests: Iterable[EnqueueRequest], *, spread: timedelta | float | None = None
-    ) -> Coroutine[Any, Any, list[EnqueueOutcome]]:
+        self, requests: Iterable[EnqueueRequest[R]], *, spread: timedelta | float | None = None
+    ) -> Coroutine[Any, Any, list[EnqueueOutcome[R]]]:
         return self._calls.call("enqueue_many", partial(self._work.enqueue_many, requests, spread))
 
     def parents(self) -> Coroutine[Any, Any, tuple[Parent, ...]]:
@@ -224,12 +230,14 @@ class _ContextWork:
         if not held:
             raise Conflict(f"the claim of job {job.claim.job_id} was lost; roll back")
 
-    async def enqueue(self, request: EnqueueRequest, **options: object) -> EnqueueOutcome:
+    async def enqueue(
+        self, request: EnqueueRequest[R], **options: Unpack[EnqueueOptions]
+    ) -> EnqueueOutcome[R]:
         return await self._client.enqueue(request, **options)
 
     async def enqueue_many(
-        self, requests: Iterable[EnqueueRequest], spread: timedelta | float | None
-    ) -> list[EnqueueOutcome]:
+        self, requests: Iterable[EnqueueRequest[R]], spread: timedelta | float | None
+    ) -> list[EnqueueOutcome[R]]:
         check_requests(requests)
         return await self._client.enqueue_many(spread_over(requests, spread))
 
@@ -290,12 +298,14 @@ class SyncRunContext:
     def finish_in(self, connection: object, result: object = None) -> None:
         run_without_loop(connection, lambda: self._work.finish_in(connection, result))
 
-    def enqueue(self, request: EnqueueRequest, **options: object) -> EnqueueOutcome:
+    def enqueue(
+        self, request: EnqueueRequest[R], **options: Unpack[EnqueueOptions]
+    ) -> EnqueueOutcome[R]:
         return self._home.wait_for(self._work.enqueue(request, **options))
 
     def enqueue_many(
-        self, requests: Iterable[EnqueueRequest], *, spread: timedelta | float | None = None
-    ) -> list[EnqueueOutcome]:
+        self, requests: Iterable[EnqueueRequest[R]], *, spread: timedelta | float | None = None
+    ) -> list[EnqueueOutcome[R]]:
         return self._home.wait_for(self._work.enqueue_many(requests, spread))
 
     def parents(self) -> tuple[Parent, ...]:

@@ -3,17 +3,18 @@
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from datetime import timedelta
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar, Unpack, cast
 
 import msgspec
 
+from forge_jobs.clients.results import with_types
 from forge_jobs.clock import SystemClock
 from forge_jobs.errors import InvalidInput, UndecodablePayload
 from forge_jobs.handlers.context import ParentJob, StopReason
 from forge_jobs.handlers.durations import check_duration
 from forge_jobs.handlers.outcomes import check_count
 from forge_jobs.handlers.preparing import check_request, check_requests, prepare_many
-from forge_jobs.handlers.requests import EnqueueRequest
+from forge_jobs.handlers.requests import EnqueueOptions, EnqueueRequest
 from forge_jobs.handlers.signatures import to_plain
 from forge_jobs.handlers.spreading import spread_over
 from forge_jobs.model.ids import JobId, WorkerId, new_job_id, new_worker_id
@@ -120,13 +121,13 @@ class FakeContext:
         return self._call("finish_in", lambda: self._finish(connection, result))
 
     def enqueue(
-        self, request: EnqueueRequest, **options: object
-    ) -> Coroutine[Any, Any, EnqueueOutcome]:
+        self, request: EnqueueRequest[T], **options: Unpack[EnqueueOptions]
+    ) -> Coroutine[Any, Any, EnqueueOutcome[T]]:
         return self._call("enqueue", lambda: self._enqueue_one(request, options))
 
     def enqueue_many(
-        self, requests: Iterable[EnqueueRequest], *, spread: timedelta | float | None = None
-    ) -> Coroutine[Any, Any, list[EnqueueOutcome]]:
+        self, requests: Iterable[EnqueueRequest[T]], *, spread: timedelta | float | None = None
+    ) -> Coroutine[Any, Any, list[EnqueueOutcome[T]]]:
         return self._call("enqueue_many", lambda: self._enqueue_all(requests, spread))
 
     def parents(self) -> Coroutine[Any, Any, tuple[ParentJob, ...]]:
@@ -177,24 +178,24 @@ class FakeContext:
         self.finished_in.append((connection, result))
 
     async def _enqueue_one(
-        self, request: EnqueueRequest, options: Mapping[str, Any]
-    ) -> EnqueueOutcome:
+        self, request: EnqueueRequest[T], options: EnqueueOptions
+    ) -> EnqueueOutcome[T]:
         check_request(request)
         [outcome] = await self._enqueue_all([request.options(**options)])
         return outcome
 
     async def _enqueue_all(
-        self, requests: Iterable[EnqueueRequest], spread: timedelta | float | None = None
-    ) -> list[EnqueueOutcome]:
+        self, requests: Iterable[EnqueueRequest[T]], spread: timedelta | float | None = None
+    ) -> list[EnqueueOutcome[T]]:
         check_requests(requests)
         wanted = list(spread_over(requests, spread))
-        outcomes = (
+        outcomes: list[EnqueueOutcome] = (
             [EnqueueOutcome(job.id) for job in prepare_many(wanted)]
             if self._enqueue is None
-            else await self._enqueue(wanted)
+            else await self._enqueue([*wanted])
         )
         self.enqueued += wanted
-        return outcomes
+        return with_types(wanted, outcomes)
 
     async def _read_parents(self) -> tuple[ParentJob, ...]:
         return self._parents
@@ -292,12 +293,14 @@ class FakeSyncContext:
     def finish_in(self, connection: object, result: object = None) -> None:
         self._context.wait_for(self._context._finish(connection, result))
 
-    def enqueue(self, request: EnqueueRequest, **options: object) -> EnqueueOutcome:
+    def enqueue(
+        self, request: EnqueueRequest[T], **options: Unpack[EnqueueOptions]
+    ) -> EnqueueOutcome[T]:
         return self._context.wait_for(self._context._enqueue_one(request, options))
 
     def enqueue_many(
-        self, requests: Iterable[EnqueueRequest], *, spread: timedelta | float | None = None
-    ) -> list[EnqueueOutcome]:
+        self, requests: Iterable[EnqueueRequest[T]], *, spread: timedelta | float | None = None
+    ) -> list[EnqueueOutcome[T]]:
         return self._context.wait_for(self._context._enqueue_all(requests, spread))
 
     def parents(self) -> tuple[ParentJob, ...]:

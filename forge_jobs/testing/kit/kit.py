@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from datetime import datetime, timedelta
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Unpack
 
 from forge_jobs.clients.client import JobClient
 from forge_jobs.clock import SystemClock
@@ -10,7 +10,7 @@ from forge_jobs.errors import InvalidInput
 from forge_jobs.handlers.durations import check_duration
 from forge_jobs.handlers.handler import Handler
 from forge_jobs.handlers.registry import HandlerRegistry, check_registry
-from forge_jobs.handlers.requests import EnqueueRequest
+from forge_jobs.handlers.requests import EnqueueOptions, EnqueueRequest
 from forge_jobs.model.jobs import EnqueueOutcome, Job, JobStatus
 from forge_jobs.runtime.shared.threads import HandlerThread
 from forge_jobs.storage.protocols import Storage, check_storage
@@ -64,7 +64,9 @@ class Kit:
             self._handlers = check_registry(self._handlers())
         return self._handlers
 
-    async def enqueue(self, request: EnqueueRequest, **options: Any) -> EnqueueOutcome:
+    async def enqueue(
+        self, request: EnqueueRequest[T], **options: Unpack[EnqueueOptions]
+    ) -> EnqueueOutcome[T]:
         """Enqueue a job, as ``JobClient.enqueue`` does."""
         [outcome] = await self._enqueue([request.options(**options)])
         return outcome
@@ -177,7 +179,7 @@ class Kit:
 
     # -- the work of both sides ----------------------------------------------------------------
 
-    async def _enqueue(self, requests: Iterable[EnqueueRequest]) -> list[EnqueueOutcome]:
+    async def _enqueue(self, requests: Iterable[EnqueueRequest[T]]) -> list[EnqueueOutcome[T]]:
         client = JobClient(self.storage, self._known_handlers())
         try:
             return await client.enqueue_many(requests)
@@ -229,7 +231,9 @@ class SyncKit:
     def __init__(self, kit: Kit) -> None:
         self._kit = kit
 
-    def enqueue(self, request: EnqueueRequest, **options: Any) -> EnqueueOutcome:
+    def enqueue(
+        self, request: EnqueueRequest[T], **options: Unpack[EnqueueOptions]
+    ) -> EnqueueOutcome[T]:
         """See :meth:`Kit.enqueue`."""
         return background().run(self._kit.enqueue(request, **options))
 
