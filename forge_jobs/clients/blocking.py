@@ -15,7 +15,7 @@ from typing import Any, TypeVar, Unpack, overload
 from forge_jobs.clients.around import all_options_of, enqueued_within
 from forge_jobs.clients.bulk import BulkTotals
 from forge_jobs.clients.calls import ClientCalls
-from forge_jobs.clients.results import with_types
+from forge_jobs.clients.results import with_type, with_types
 from forge_jobs.clients.routes import NotLookedUp
 from forge_jobs.clients.watching import Watch
 from forge_jobs.errors import InvalidInput, StorageError, a_type
@@ -116,7 +116,7 @@ class SyncJobClient:
         request = request.options(**options)
         within = self._enqueued_within([request], connection)
         if within is not None:
-            return within[0]
+            return with_type(request, within[0])
         if connection is not None:
             return self._enqueue_on(connection, [request])[0]
         return self._call(lambda client: client.enqueue(request))
@@ -133,7 +133,7 @@ class SyncJobClient:
         wanted = spread_over(requests, spread)
         within = self._enqueued_within(wanted, connection)
         if within is not None:
-            return within
+            return with_types(wanted, within)
         if connection is not None:
             return self._enqueue_on(connection, wanted)
         return self._call(lambda client: client.enqueue_many(wanted))

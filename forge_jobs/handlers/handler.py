@@ -94,7 +94,7 @@ class Handler(Generic[P, R_co]):
         self.signature = Signature(function, self.name, middleware)
         self.context_parameter = self.signature.context_parameter
         self.result_type: Any = self.signature.result_type
-        """What a result is read as, ``Any`` for JSON types. See ``Signature``."""
+        """The type that a result is read as, ``Any`` for JSON types. See ``Signature``."""
         self.options = self._with_secrets(options or HandlerOptions())
         self.in_process = self.options.executor == "process"
         plan = self.signature.injection

@@ -8,7 +8,6 @@ from forge_jobs.handlers.durations import check_duration
 from forge_jobs.handlers.handler import Handler
 from forge_jobs.handlers.options import (
     AroundEnqueue,
-    Errors,
     Executor,
     HandlerOptions,
     JobOptions,
@@ -166,10 +165,11 @@ def _retry(value: Any) -> Any:
 
 
 def _errors(field: str, none: tuple[type[BaseException], ...] | None) -> Callable[[Any], Any]:
-    def check(types: Errors | None) -> tuple[type[BaseException], ...] | None:
+    def check(types: Any) -> tuple[type[BaseException], ...] | None:
         if types is None:
             return none
-        found = (types,) if isinstance(types, type) else tuple(types)
+        is_one = isinstance(types, type) or not isinstance(types, Iterable)
+        found: tuple[Any, ...] = (types,) if is_one else tuple(types)
         for each in found:
             if not (isinstance(each, type) and issubclass(each, BaseException)):
                 raise InvalidInput(field, f"holds {each!r:.80}", "give exception types")

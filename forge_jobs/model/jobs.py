@@ -197,7 +197,7 @@ class EnqueueOutcome(Struct, Generic[Result_co], frozen=True, dict=True):
 
     @property
     def result_type(self) -> Any:
-        """What the result is read as: the return type of the handler that made the request.
+        """The type that the result is read as: the return type of the handler that made the request.
 
         ``Any``, which means JSON types, for other requests, and for copies of an outcome.
         """

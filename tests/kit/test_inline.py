@@ -91,9 +91,9 @@ async def test_the_context_of_the_test_is_used(forge_kit: Kit) -> None:
 
 async def test_what_is_no_handler_is_refused(forge_kit: Kit) -> None:
     wrong: list[Callable[[], Awaitable[object]]] = [
-        lambda: forge_kit.run_inline(shop.Order, 7),  # type: ignore[arg-type]
+        lambda: forge_kit.run_inline(shop.Order, 7),  # type: ignore[call-overload]
         lambda: forge_kit.run_inline(shop.send_receipt.request(7), 8),
-        lambda: run_inline(shop.send_receipt.request(7)),  # type: ignore[arg-type]
+        lambda: run_inline(shop.send_receipt.request(7)),  # type: ignore[call-overload]
     ]
     for call in wrong:
         with pytest.raises(InvalidInput, match=r"^handler"):

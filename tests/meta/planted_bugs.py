@@ -55,6 +55,7 @@ from tests.meta.redis_server_bugs import REDIS_SERVER_BUGS
 from tests.meta.runtime_bugs import RUNTIME_BUGS
 from tests.meta.schema_bugs import SCHEMA_BUGS
 from tests.meta.step_bugs import STEP_BUGS
+from tests.meta.typing_bugs import TYPING_BUGS
 
 ROOT = Path(__file__).parents[2]
 _PACKAGE = "forge_jobs"
@@ -83,6 +84,7 @@ GROUPS = {
     "policy": POLICY_BUGS,
     "lane": LANE_BUGS,
     "injection": INJECTION_BUGS,
+    "typing": TYPING_BUGS,
     "kit": KIT_BUGS,
     "hook": HOOK_BUGS,
     "runtime": RUNTIME_BUGS,

@@ -206,7 +206,7 @@ def test_a_filter_names_the_part_that_is_wrong(part: dict[str, Any], message: st
 async def test_a_job_is_named_by_its_id(storage: Storage) -> None:
     async with JobClient(storage) as client:
         outcome: Any = await client.enqueue(EnqueueRequest("a", queue="q"))
-        for call in (client.get, client.cancel, client.delete, lambda job: client.result(job, 0)):
+        for call in (client.get, client.cancel, client.delete, client.state):
             with pytest.raises(InvalidInput, match=r"is an EnqueueOutcome; .* as outcome\.job_id"):
                 await call(outcome)
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from datetime import datetime, timedelta
-from typing import Any, TypeVar, Unpack
+from typing import Any, TypeVar, Unpack, overload
 
 from forge_jobs.clients.client import JobClient
 from forge_jobs.clock import SystemClock
@@ -71,6 +71,24 @@ class Kit:
         [outcome] = await self._enqueue([request.options(**options)])
         return outcome
 
+    @overload
+    async def run_inline(
+        self,
+        handler: Handler[..., Coroutine[Any, Any, T]],
+        /,
+        *arguments: Any,
+        context: FakeContext | None = None,
+        **keywords: Any,
+    ) -> T: ...
+    @overload
+    async def run_inline(
+        self,
+        handler: Handler[..., T] | EnqueueRequest[T],
+        /,
+        *arguments: Any,
+        context: FakeContext | None = None,
+        **keywords: Any,
+    ) -> T: ...
     async def run_inline(
         self,
         handler: _What,
@@ -237,6 +255,24 @@ class SyncKit:
         """See :meth:`Kit.enqueue`."""
         return background().run(self._kit.enqueue(request, **options))
 
+    @overload
+    def run_inline(
+        self,
+        handler: Handler[..., Coroutine[Any, Any, T]],
+        /,
+        *arguments: Any,
+        context: FakeContext | None = None,
+        **keywords: Any,
+    ) -> T: ...
+    @overload
+    def run_inline(
+        self,
+        handler: Handler[..., T] | EnqueueRequest[T],
+        /,
+        *arguments: Any,
+        context: FakeContext | None = None,
+        **keywords: Any,
+    ) -> T: ...
     def run_inline(
         self,
         handler: _What,
@@ -278,6 +314,22 @@ def _on_this_thread(work: Callable[[_Thread], Coroutine[Any, Any, T]]) -> T:
     return here.wait_for(work(lambda: here))
 
 
+@overload
+async def run_inline(
+    handler: Handler[..., Coroutine[Any, Any, T]],
+    /,
+    *arguments: Any,
+    context: FakeContext | None = None,
+    **keywords: Any,
+) -> T: ...
+@overload
+async def run_inline(
+    handler: Handler[..., T],
+    /,
+    *arguments: Any,
+    context: FakeContext | None = None,
+    **keywords: Any,
+) -> T: ...
 async def run_inline(
     handler: Handler[..., Any],
     /,
