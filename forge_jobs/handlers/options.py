@@ -20,8 +20,8 @@ Errors = type[BaseException] | Iterable[type[BaseException]]
 class JobOptions(TypedDict, total=False):
     """The options of ``HandlerRegistry.job(kind, **options)``, for type checkers::
 
-        def nightly(kind: str, **options: Unpack[JobOptions]) -> ...:
-            return handlers.job(kind, queue="night", **options)
+        def nightly(function, kind: str, **options: Unpack[JobOptions]) -> Handler:
+            return handlers.register(function, kind, queue="night", **options)
 
     :param aliases: further kinds of this handler, so that a rename strands no stored job
     :param queue: None: the router chooses

@@ -75,8 +75,8 @@ class Signature:
         self._defaults = {p.name: p.default for p in own if p.default is not p.empty}
         self._has_models = _check_types(self._types, name)
         self.result_type: Any = _result_type(annotations.get("return", Any))
-        """The type that a result is read as. A text: the name in the annotation is not there at run time.
-        """
+        """The type that a result is read as. A text: the annotation, when its name is not there at
+        run time."""
         self.struct = self._define()
         self._decoder = msgspec.json.Decoder(self.struct, dec_hook=decode_model)
 
@@ -254,7 +254,7 @@ def _parameters(function: Callable[..., object], name: str) -> list[inspect.Para
 
 
 def _result_type(annotation: Any) -> Any:
-    """The type that a caller can get: the return annotation without the outcomes that a handler returns."""
+    """The return annotation without the outcomes that a handler may return."""
     if get_origin(annotation) in (Union, UnionType):
         results = [part for part in get_args(annotation) if not _is_outcome(part)]
         return Union[tuple(results)] if results else Any  # noqa: UP007 - not a fixed number

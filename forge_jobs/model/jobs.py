@@ -197,9 +197,9 @@ class EnqueueOutcome(Struct, Generic[Result_co], frozen=True, dict=True):
 
     @property
     def result_type(self) -> Any:
-        """The type that the result is read as: the return type of the handler that made the request.
+        """The type that the result is read as: the return type of the request's handler.
 
-        ``Any``, which means JSON types, for other requests, and for copies of an outcome.
+        ``Any``, which means JSON types, for a request by kind, and for copies of an outcome.
         """
         # No field: a type has no place where an outcome is compared, or written as JSON.
         return self.__dict__.get("_result_type", Any)

@@ -1,10 +1,10 @@
 """Uses of the package that two type checkers must accept. Nothing here is run."""
 
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Annotated, Any, Unpack, assert_type
+from typing import Annotated, Any, TypeVar, Unpack, assert_type
 
 from forge_jobs import (
     Depends,
@@ -23,8 +23,9 @@ from forge_jobs import (
     SyncJobClient,
     Unique,
 )
-from forge_jobs.handlers.registry import Registering
 from forge_jobs.testing import fake_context, run_inline
+
+R = TypeVar("R")
 
 
 @dataclass
@@ -82,13 +83,17 @@ async def injects(
     return order
 
 
-def nightly(kind: str, **options: Unpack[JobOptions]) -> Registering:
-    return handlers.job(kind, **options)
+def nightly(
+    function: Callable[..., R], kind: str, **options: Unpack[JobOptions]
+) -> Handler[..., R]:
+    return handlers.register(function, kind, **options)
 
 
-@nightly("report.night", priority=10)
-async def at_night(order: int) -> list[Report]:
+async def _at_night(order: int) -> list[Report]:
     return []
+
+
+at_night = nightly(_at_night, "report.night", priority=10)
 
 
 async def calls(ctx: JobContext) -> None:
