@@ -6,18 +6,12 @@ from pathlib import Path
 import pytest
 
 from forge_jobs.clock import ManualClock
-from forge_jobs.model.processes import PodLease
 from forge_jobs.storage.protocols import Storage
+from tests.conformance.fixtures import clock, lease
 from tests.support.aftermath import problems_of
 from tests.support.backends import BACKENDS, VARIANTS, pass_on
-from tests.support.factories import register
 
-
-@pytest.fixture
-def clock() -> ManualClock:
-    """The store's clock."""
-    return ManualClock()
-
+__all__ = ["clock", "lease", "storage"]
 
 _ALL = {**BACKENDS, **VARIANTS}
 
@@ -31,9 +25,3 @@ async def storage(
         yield opened
         assert await problems_of(request.param, tmp_path) == []
     await pass_on(request.param, tmp_path)
-
-
-@pytest.fixture
-async def lease(storage: Storage) -> PodLease:
-    """The live lease of a pod that knows the default queue and kind."""
-    return await register(storage)

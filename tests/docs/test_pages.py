@@ -29,6 +29,8 @@ WITH_PYTHON = [
 FRAMEWORKS = {"blocking-programs.md", "web-frameworks.md"}
 """Pages on libraries of the extra ``docs``, which ``make test-all`` installs."""
 
+_OF_TESTS = ("FORGE_TEST_", "FORGE_MODEL_")
+
 LANGUAGES = {
     "python", "sh", "toml", "sql", "text", "ini", "yaml", "dockerfile", "js", "{toctree}",
     "{eval-rst}", "",
@@ -101,7 +103,7 @@ def test_variables_that_a_page_names_are_read(page: Path) -> None:
         for field in settings.__struct_fields__
     } | {SETTINGS_VARIABLE, KEYS_VARIABLE, "FORGE_QUEUES"}
     found = set(re.findall(r"\bFORGE_[A-Z_]*[A-Z]\b", page.read_text(encoding="utf-8")))
-    assert {name for name in found - known if not name.startswith("FORGE_TEST_")} == set()
+    assert {name for name in found - known if not name.startswith(_OF_TESTS)} == set()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=_name)

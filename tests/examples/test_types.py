@@ -9,8 +9,8 @@ import pytest
 from tests.examples.running import ROOT
 
 PROGRAMS = [
-    *(ROOT / "examples" / name for name in ("deploy", "fastapi_shop", "flask_reports")),
-    *(ROOT / "examples" / name for name in ("notebook", "orders", "walkthrough")),
+    *(ROOT / "examples" / name for name in ("deploy", "dict_store", "fastapi_shop")),
+    *(ROOT / "examples" / name for name in ("flask_reports", "notebook", "orders", "walkthrough")),
     ROOT / "examples" / "coming_from_celery" / "after",
 ]
 

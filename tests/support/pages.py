@@ -111,6 +111,8 @@ class PageRun:
             elif words[0] == "pytest":
                 plugins = ["-p", "no:cacheprovider", "-p", "no:valkey", "-p", "no:xdist"]
                 self._process("pytest", *plugins, *words[1:])
+            elif words[:2] == ["python", "-m"]:
+                self._process(*words[2:])
             elif words[1] == "worker":
                 # The command ends the whole process in which it runs.
                 self._process("forge_jobs", *words[1:])

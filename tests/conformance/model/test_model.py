@@ -10,7 +10,7 @@ import os
 import re
 
 import pytest
-from hypothesis import Phase, reproduce_failure, settings
+from hypothesis import HealthCheck, Phase, reproduce_failure, settings
 from hypothesis.stateful import get_state_machine_test
 
 from tests.conformance.model.machine import StoreMachine
@@ -38,6 +38,10 @@ def _run(backends: tuple[str, ...], examples: int) -> None:
             stateful_step_count=_STEPS,
             phases=_PHASES,
             report_multiple_bugs=False,
+            deadline=None,
+            database=None,
+            print_blob=True,
+            suppress_health_check=[HealthCheck.too_slow],
         )
         test = get_state_machine_test(Machine, settings=wanted)
         if _REPLAY:
