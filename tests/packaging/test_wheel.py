@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+import sys
 import tomllib
 from importlib.metadata import version
 from pathlib import Path
@@ -98,10 +99,9 @@ def test_the_conformance_suite_runs_from_the_wheel(distributions: Path, tmp_path
     (mine / "pytest.ini").write_text("[pytest]\naddopts = --no-such-option\n")
     (mine / "tests").mkdir()
     (mine / "tests" / "__init__.py").write_text("raise ImportError('of another project')\n")
-    python = (
-        programs_of_the_wheel(Path(sys.executable), distributions, tmp_path, "pytest") / "python"
-    )
-    suite = (python, "-m", "forge_jobs.testing.conformance")
+    own = Path(sys.executable)
+    programs = programs_of_the_wheel(own, distributions, tmp_path, "pytest")
+    suite = (programs / "python", "-m", "forge_jobs.testing.conformance")
     parts = [word for part in PARTS for word in ("--part", part)]
 
     listed = run(mine, *suite, "--list")
