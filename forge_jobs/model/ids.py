@@ -22,6 +22,7 @@ WorkerId = NewType("WorkerId", str)
 _CROCKFORD = frozenset(base32.ENCODE)
 _ULID_LENGTH = 26
 _RANDOM_BITS = 80
+_LAST_MOMENT = 2**48 - 1
 _PAIRS = [high + low for high in base32.ENCODE for low in base32.ENCODE]
 
 
@@ -91,6 +92,18 @@ def occurrence_job_id(schedule: str, occurrence_us: int) -> JobId:
     seed = f"{schedule}\n{occurrence_us}".encode()
     randomness = hashlib.blake2b(seed, digest_size=10, person=b"forge-jobs-cron").digest()
     return JobId(str(ULID((occurrence_us // 1000).to_bytes(6, "big") + randomness)))
+
+
+def letter_job_id(queue: str, job_id: str, token: int, died_us: int) -> JobId:
+    """The id of the job that carries the letter of one end of a job, always the same.
+
+    :param token: of the claim that has ended so
+    :param died_us: when, in microseconds since the epoch
+    """
+    seed = f"{queue}\n{job_id}\n{token}".encode()
+    randomness = hashlib.blake2b(seed, digest_size=10, person=b"forge-jobs-dead").digest()
+    moment = min(max(died_us // 1000, 0), _LAST_MOMENT)
+    return JobId(str(ULID(moment.to_bytes(6, "big") + randomness)))
 
 
 def check_job_id(value: str, field: str = "id") -> JobId:

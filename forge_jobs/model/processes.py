@@ -206,6 +206,7 @@ class Beat(Struct, frozen=True, kw_only=True):
     :param now: the store's time of the beat
     :param silent: queues for which this beat renews nothing: their part of the store is silent, or
         the lease ran out there, and who could give another is silent
+    :param letters: letters wait to be stored in their queues, as ``handovers``
     :param admitted: queues in whose part alone the lease had run out: the pod has a new one there,
         and no slots
     """
@@ -218,6 +219,7 @@ class Beat(Struct, frozen=True, kw_only=True):
     now: datetime
     silent: frozenset[str] = frozenset()
     admitted: frozenset[str] = frozenset()
+    letters: bool = False
 
 
 class SetBack(Struct, frozen=True, kw_only=True):

@@ -7,6 +7,7 @@ from typing import Literal
 from msgspec import Struct
 
 from forge_jobs.errors import InvalidInput
+from forge_jobs.model.names import check_queue
 from forge_jobs.model.retries import RETRY_FIX, Retry
 
 MAX_WORKERS_LIMIT = 100_000
@@ -73,12 +74,14 @@ class QueueSettings(Struct, frozen=True, kw_only=True):
 
     :param max_workers: running handlers in the whole cluster, 0 to 100,000
     :param retry: for jobs whose handler has no policy. None: exponential
+    :param dead_letter: the queue that gets a letter of each job that dies here. "" for none
     """
 
     max_workers: int = 1
     cooldown: CooldownPolicy = CooldownPolicy()
     retention: Retention = Retention()
     retry: Retry | None = None
+    dead_letter: str = ""
 
     def __post_init__(self) -> None:
         workers = self.max_workers
@@ -86,6 +89,8 @@ class QueueSettings(Struct, frozen=True, kw_only=True):
             raise InvalidInput("max_workers", f"is {workers!r}", f"give 0 to {MAX_WORKERS_LIMIT}")
         if self.retry is not None and not isinstance(self.retry, Retry):
             raise InvalidInput("retry", f"is {self.retry!r}", RETRY_FIX)
+        if self.dead_letter != "":
+            check_queue("dead_letter", self.dead_letter)
 
 
 class QueueState(Struct, frozen=True, kw_only=True):
@@ -113,12 +118,20 @@ class QueueState(Struct, frozen=True, kw_only=True):
 
 
 class QueueChange(Struct, frozen=True, kw_only=True):
-    """An operator's edit: only what is not None is changed, and stays over later deploys."""
+    """An operator's edit: only what is not None is changed, and stays over later deploys.
+
+    :param dead_letter: "" for no letters from now on
+    """
 
     max_workers: int | None = None
     cooldown: CooldownPolicy | None = None
     retention: Retention | None = None
     retry: Retry | None = None
+    dead_letter: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.dead_letter:
+            check_queue("dead_letter", self.dead_letter)
 
 
 class RateLimit(Struct, frozen=True):
@@ -194,6 +207,7 @@ class Wake(Struct, frozen=True, kw_only=True):
 
     :param queues: queues that may have work that is due
     :param handover: some job with children has ended
+    :param letters: some job has died whose queue names a queue for dead letters
     :param beat: a cancel was requested, slots were allocated, or a queue was paused, resumed
         or re-set: beat now
     :param fleet: pods came or went, or ``max_workers`` changed: the coordinator should look
@@ -203,6 +217,7 @@ class Wake(Struct, frozen=True, kw_only=True):
     handover: bool = False
     beat: bool = False
     fleet: bool = False
+    letters: bool = False
 
     def __bool__(self) -> bool:
-        return bool(self.queues or self.handover or self.beat or self.fleet)
+        return bool(self.queues or self.handover or self.beat or self.fleet or self.letters)

@@ -15,7 +15,7 @@ from forge_jobs.clock import EPOCH, from_us
 from forge_jobs.model.events import EventKind, TimelineEvent
 from forge_jobs.model.ids import HostId
 from forge_jobs.model.processes import Pod, PodGauges, PodState
-from forge_jobs.model.queues import QueueState
+from forge_jobs.model.queues import QueueSettings, QueueState
 from forge_jobs.model.schedules import Schedule, ScheduleSpec
 from forge_jobs.reports import reporter
 
@@ -222,6 +222,11 @@ def log_spoilt_pod(host_id: str, problems: str) -> None:
     """Log once what cannot be read of a pod."""
     help = "the pod writes it anew when it registers, at its next start at the latest"
     log_unreadable("pod", host_id, problems, help)
+
+
+def letters_to(stored: Any) -> str:
+    """Return the stored name of a queue for dead letters, "" for none."""
+    return QueueSettings(dead_letter=_text(stored)).dead_letter
 
 
 def salvaged_queue(found: QueueState, problems: str) -> QueueState:

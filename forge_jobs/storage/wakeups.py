@@ -16,6 +16,7 @@ from forge_jobs.model.queues import Wake
 BEAT = "beat"
 FLEET = "fleet"
 HANDOVER = "handover"
+LETTERS = "letters"
 QUEUE = "queue:"
 CHANGED = QUEUE + "\x01"
 """Before the name of a queue: jobs there have changed. No queue has a name with that character."""
@@ -85,9 +86,10 @@ class Inbox:
                 handover=missed or HANDOVER in topics,
                 beat=missed or BEAT in topics,
                 fleet=missed or FLEET in topics,
+                letters=missed or LETTERS in topics,
             )
             topics.difference_update(QUEUE + queue for queue in woken)
-            topics.difference_update((HANDOVER, BEAT, FLEET, EVERYTHING))
+            topics.difference_update((HANDOVER, BEAT, FLEET, LETTERS, EVERYTHING))
         return wake
 
     def listen(self, queues: frozenset[str]) -> asyncio.Event:
@@ -224,7 +226,12 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
 
 def topics_of(wake: Wake) -> list[str]:
     """Return the topics that a wake stands for."""
-    named = ((HANDOVER, wake.handover), (BEAT, wake.beat), (FLEET, wake.fleet))
+    named = (
+        (HANDOVER, wake.handover),
+        (BEAT, wake.beat),
+        (FLEET, wake.fleet),
+        (LETTERS, wake.letters),
+    )
     return [QUEUE + queue for queue in wake.queues] + [
         topic for topic, is_woken in named if is_woken
     ]

@@ -23,6 +23,7 @@ _SQL_ALONE = {
         "noted_beats": "only SQL has transactions of callers that lock jobs",
         "read": "Redis answers pods as they are stored, see pods",
     },
+    "letters": {"write": "one part of the scripts that end claims on Redis"},
     "progress": {"tables": "what lies where on Redis is in keys"},
 }
 _REDIS_ALONE = {
@@ -38,7 +39,7 @@ def _modules(folder: Path) -> set[str]:
     return found | {path.parent.name for path in folder.glob("*/__init__.py")}
 
 
-@pytest.mark.parametrize("room", ["jobs", "fleet", "config", "cron", "progress"])
+@pytest.mark.parametrize("room", ["jobs", "fleet", "config", "cron", "letters", "progress"])
 def test_the_rooms_of_a_protocol_have_the_same_names_in_every_store(room: str) -> None:
     sql, redis = _modules(_SQL / room), _modules(_REDIS / room)
     assert sql - redis == {*_SQL_ALONE.get(room, ())}

@@ -394,7 +394,9 @@ async def test_a_beat_brings_no_news_of_claims_that_have_ended_since_it_was_sent
         it.arrive([running])
         told: list[Claim] = []
         it.pool.stop_claim = lambda claim, state: told.append(claim)  # type: ignore[method-assign]
-        receiver = BeatReceiver(it.services, {running.claim.queue: it.loop}, lambda: None)
+        receiver = BeatReceiver(
+            it.services, {running.claim.queue: it.loop}, lambda: None, lambda: None
+        )
         lost = {job.claim: ClaimState.LOST for job in (running, ended_since)}
         beat = Beat(lease_held=True, claims=lost, unknown=(), queues={}, handovers=False, now=EPOCH)
         receiver.beat_arrived(beat, it.clock.elapsed())

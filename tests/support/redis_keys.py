@@ -48,6 +48,7 @@ _QUEUE = frozenset(
         "expiring",
         "results",
         "handovers",
+        "letters",
         "minutes",
         "hours",
         "unfolded",
@@ -64,6 +65,8 @@ _OF_JOBS = (
     "waits",
     "kids",
     "told",
+    "letter",
+    "letters",
     "ready",
     "held",
     "own",
@@ -224,6 +227,7 @@ def _check_queue(queue: _Queue) -> Iterator[str]:
     yield from _check_ended(queue)
     yield from _check_keys(queue)
     yield from _check_edges(queue)
+    yield from _check_letters(queue)
     yield from _check_minutes(queue)
 
 
@@ -378,6 +382,15 @@ def _check_edges(queue: _Queue) -> Iterator[str]:
     listed = {record.split()[0] for record in queue.get("handovers")}
     if listed != set(queue.below("told")):
         yield f"handovers {sorted(listed)} are listed, there are {sorted(queue.below('told'))}"
+
+
+def _check_letters(queue: _Queue) -> Iterator[str]:
+    listed = queue.below("letters")
+    if set(listed) != set(queue.get("letters")):
+        yield f"letters are for {sorted(listed)}, listed are {sorted(queue.get('letters'))}"
+    names = {name for each in listed.values() for name in each}
+    if names != set(queue.below("letter")):
+        yield f"letters {sorted(names)} are listed, there are {sorted(queue.below('letter'))}"
 
 
 def _check_minutes(queue: _Queue) -> Iterator[str]:

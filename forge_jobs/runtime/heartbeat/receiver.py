@@ -32,6 +32,7 @@ class BeatReceiver:
     """The event loop's side of the heartbeat.
 
     :param handover: wakes the hand-over loop
+    :param letters: wakes the relay of letters
     """
 
     def __init__(
@@ -39,10 +40,12 @@ class BeatReceiver:
         services: PodServices,
         queues: Mapping[str, QueueLoop],
         handover: Callable[[], None],
+        letters: Callable[[], None],
     ) -> None:
         self._services = services
         self._queues = queues
         self._handover = handover
+        self._letters = letters
         self._fenced: set[str] = set()
         self._unknown: dict[Claim, int] = {}
         """Claims of this pod in the store -> the call that may still bring them (0: none)."""
@@ -71,6 +74,8 @@ class BeatReceiver:
         self._reconcile(beat, sent_at)
         if beat.handovers:
             self._handover()
+        if beat.letters:
+            self._letters()
         for name, queue in self._queues.items():
             if name not in beat.silent:
                 queue.store_is_back()

@@ -13,6 +13,7 @@ from forge_jobs.runtime.passes.cleanup import Cleanup, hand_over_once, roll_up_o
 from forge_jobs.runtime.passes.coordinator import CoordinatorMemory, coordinate_once
 from forge_jobs.runtime.passes.cron import fire_due_once
 from forge_jobs.runtime.passes.gauges import PodMeter, gauges_once
+from forge_jobs.runtime.passes.letters import LetterRelay
 from forge_jobs.runtime.passes.reaper import reap_once, rest_of
 from forge_jobs.runtime.pod.startup import RuntimePlan
 from forge_jobs.runtime.progress.sender import ProgressSender
@@ -22,6 +23,9 @@ from forge_jobs.runtime.shared.service import PeriodicLoop
 
 _WOKEN_PAUSE = timedelta(minutes=1)
 """The pause of a loop that wake-ups run when there is work."""
+
+_AWAY_PAUSE = timedelta(seconds=5)
+"""Between two tries of letters for a queue whose part of the store is silent."""
 
 _SWEEP_EVERY = 5
 """Reaper intervals between two passes that also look for expired jobs and dead pods."""
@@ -75,15 +79,19 @@ class PodLoops:
         self._cleanup = Cleanup(plan.storage.jobs, kept=kept)
         self._revivals = BisectingSender("the revival of job", clock=plan.clock)
         self._deliveries = BisectingSender("the handover to child", clock=plan.clock)
+        self._sent_letters = BisectingSender("the letter", clock=plan.clock)
+        self._letters = LetterRelay(plan.storage.jobs, plan.storage.jobs, self._sent_letters)
         self.meter = PodMeter(clock=plan.clock)
         self.coordinator = self._loop("coordinator", self._coordinate, settings.coordinate_interval)
         self.handover = self._loop("handover", self._hand_over, settings.handover_interval)
+        self.letters = self._loop("letters", self._relay, settings.handover_interval)
         self.cron = self._loop("cron", self._fire, settings.cron_interval)
         telling = self._loop("progress", self._tell, _WOKEN_PAUSE)
         progress.wakeup = telling.wakeup
         self.all = (
             self.coordinator,
             self.handover,
+            self.letters,
             self.cron,
             self._loop("reaper", self._reap, settings.reap_interval),
             self._loop("rollup", self._roll_up, settings.rollup_interval),
@@ -99,8 +107,8 @@ class PodLoops:
 
     @property
     def set_aside(self) -> tuple[str, ...]:
-        """Revivals and deliveries that the store alone refuses, a line per reason."""
-        return self._revivals.refusals + self._deliveries.refusals
+        """Revivals, deliveries and letters that the store alone refuses, a line per reason."""
+        return self._revivals.refusals + self._deliveries.refusals + self._sent_letters.refusals
 
     async def flush(self) -> None:
         """Write buffered events and latencies.
@@ -124,6 +132,11 @@ class PodLoops:
         # The end of a parent wakes this loop, and a beat finds handovers whose wake-up was lost.
         applied = await hand_over_once(self._plan.storage.jobs, self._deliveries)
         return None if applied else _WOKEN_PAUSE
+
+    async def _relay(self) -> timedelta | None:
+        # A death wakes this loop, and a beat finds letters whose wake-up was lost.
+        report = await self._letters.relay_once()
+        return _AWAY_PAUSE if report.away else None if report.relayed else _WOKEN_PAUSE
 
     async def _fire(self) -> timedelta | None:
         if not self.memory.is_leader():

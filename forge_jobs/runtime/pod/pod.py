@@ -111,7 +111,12 @@ class RunningPod:
             running=self.running,
             lease=lambda: self.services.lease,
         )
-        self.receiver = BeatReceiver(self.services, self.queues, self.loops.handover.wakeup.wake)
+        self.receiver = BeatReceiver(
+            self.services,
+            self.queues,
+            self.loops.handover.wakeup.wake,
+            self.loops.letters.wakeup.wake,
+        )
         self.heartbeat = Heartbeat(
             storage=plan.storage,
             pod=pod,
@@ -275,7 +280,7 @@ class RunningPod:
             failures = 0
             if outage.is_over():
                 logger.info("wake-ups arrive again")
-                wake = Wake(queues=queues, handover=True, beat=True, fleet=True)
+                wake = Wake(queues=queues, handover=True, beat=True, fleet=True, letters=True)
             self._distribute(wake)
 
     def _hint_all(self) -> None:
@@ -288,6 +293,8 @@ class RunningPod:
                 queue.pool.hint()
         if wake.handover:
             self.loops.handover.wakeup.wake()
+        if wake.letters:
+            self.loops.letters.wakeup.wake()
         if wake.beat:
             self.heartbeat.wake()
         if wake.fleet:

@@ -19,12 +19,13 @@ from forge_jobs.model.transitions import (
     StaleClaims,
 )
 from forge_jobs.storage.protocols.bookkeeping import BookkeepingStore
+from forge_jobs.storage.protocols.letters import LetterStore
 from forge_jobs.storage.protocols.operators import OperatedStore
 from forge_jobs.storage.protocols.progress import ProgressStore
 from forge_jobs.storage.protocols.sweeps import SweptStore
 
 
-class JobStore(OperatedStore, BookkeepingStore, ProgressStore, SweptStore, Protocol):
+class JobStore(OperatedStore, BookkeepingStore, ProgressStore, LetterStore, SweptStore, Protocol):
     """Jobs from enqueue to removal, with their events and metrics."""
 
     store_id: str
@@ -114,7 +115,8 @@ class JobStore(OperatedStore, BookkeepingStore, ProgressStore, SweptStore, Proto
         transition is done: a result that arrives after success was reported stands. The rest of the
         transition stands too: the error is appended, attempt, snoozes and crashes count as given,
         the cool-down applies. Only the result is not stored. A terminal job frees its unique key,
-        drops what retention does not keep, and hands its end over to waiting children.
+        drops what retention does not keep, and hands its end over to waiting children. A dead job
+        leaves a letter where its queue asks for one: see :class:`LetterStore`.
 
         :param connection: end the claims in the caller's open transaction instead, as
             :meth:`enqueue` does. Until the transaction has ended the jobs are locked: the reaper

@@ -188,7 +188,7 @@ def claimed_job(queue: str, host_id: HostId, stored: StoredClaim) -> ClaimedJob:
         snoozes=stored.snoozes,
         priority=stored.priority,
         timeout=None if doc.timeout is None else timedelta(microseconds=doc.timeout),
-        tags=_tags(stored.tags),
+        tags=tags_of(stored.tags),
         metadata=doc.metadata,
         trace=doc.trace,
         run_at=enqueued_at if stored.run_at == enqueued else from_us(stored.run_at),
@@ -257,13 +257,13 @@ def job(
         host_id=HostId(fields.get("host", "")),
         worker_id=WorkerId(fields.get("worker", "")),
         cancel_requested="cancel" in fields,
-        tags=_tags(fields.get("tags", "")),
+        tags=tags_of(fields.get("tags", "")),
         metadata=read.value("metadata", doc.metadata, _decode_metadata, {}),
         trace=doc.trace,
         schedule=fields.get("schedule", ""),
         keep_result=doc.keep_result,
         result=fields.get("result"),
-        errors=read.value("errors", errors, _decode_all_errors, ()),
+        errors=read.value("errors", errors, decode_all_errors, ()),
         waits_for=tuple(JobId(parent) for parent in parents),
         held_by=tuple(JobId(one) for one in parents if waits_for[one] == EdgeState.HELD),
         rate_limit=fields.get("limit") if cause is Cause.RATE_LIMITED else None,
@@ -301,9 +301,11 @@ def _duration(microseconds: int | None) -> timedelta | None:
     return None if microseconds is None else timedelta(microseconds=microseconds)
 
 
-def _decode_all_errors(stored: Iterable[bytes | str]) -> tuple[ErrorRecord, ...]:
+def decode_all_errors(stored: Iterable[bytes | str]) -> tuple[ErrorRecord, ...]:
+    """The list ``err:<id>``."""
     return tuple(map(decode_error, stored))
 
 
-def _tags(joined: str) -> tuple[str, ...]:
+def tags_of(joined: str) -> tuple[str, ...]:
+    """The field ``tags``."""
     return tuple(joined.split("\n")) if joined else ()

@@ -34,6 +34,7 @@ from forge_jobs.storage.wakeups import (
     EVERYTHING,
     FLEET,
     HANDOVER,
+    LETTERS,
     QUEUE,
     Inboxes,
     WakeUps,
@@ -335,7 +336,7 @@ class _Running:
 @lru_cache(maxsize=1000)
 def _topic(text: str) -> str | None:
     """The topic that a text means; None: it is nobody's of ours."""
-    if text in (BEAT, FLEET, HANDOVER):
+    if text in (BEAT, FLEET, HANDOVER, LETTERS):
         return text
     kind, _, base = text.partition(" ")
     return QUEUE + queue_of(base) if kind == "queue" and base else None

@@ -10,7 +10,7 @@ from forge_jobs.clock import duration_us
 from forge_jobs.model.queues import CooldownPolicy, QueueSettings, QueueState, Retention
 from forge_jobs.model.retries import Retry
 from forge_jobs.storage.redis.base.job_rows import StoredFields
-from forge_jobs.storage.salvage import salvaged_queue
+from forge_jobs.storage.salvage import letters_to, salvaged_queue
 
 _cooldown = msgspec.json.Decoder(CooldownPolicy).decode
 _retention = msgspec.json.Decoder(Retention).decode
@@ -35,6 +35,8 @@ class QueueRecord(msgspec.Struct, frozen=True, array_like=True):
     set_cooldown: str
     set_retention: str
     set_retry: str
+    dead_letter: str
+    set_dead_letter: str
 
     def state(self, name: str) -> QueueState:
         """The state of the queue of that name.
@@ -48,6 +50,7 @@ class QueueRecord(msgspec.Struct, frozen=True, array_like=True):
             cooldown=read.read("cooldown", _cooldown, defaults.cooldown),
             retention=read.read("retention", _retention, defaults.retention),
             retry=read.read("retry", _retry, None),
+            dead_letter=read.read("dead_letter", letters_to, ""),
         )
         until = read.number("cooldown_until") if self.cooldown_until else None
         found = QueueState(
@@ -73,6 +76,7 @@ _READ = (
     "paused",
     "cooldown_until",
     "cooldown_level",
+    "dead_letter",
 )
 _SETTINGS = QueueSettings.__struct_fields__
 
@@ -87,7 +91,7 @@ def setting_fields(settings: Mapping[str, Any]) -> list[tuple[str, list[str]]]:
 
 
 def _fields(name: str, value: Any) -> list[str]:
-    if isinstance(value, int):
+    if isinstance(value, int | str):
         return [name, str(value)]
     fields = [name, msgspec.json.encode(value).decode()]
     if isinstance(value, CooldownPolicy):

@@ -68,6 +68,7 @@ class _Answer(msgspec.Struct, frozen=True, array_like=True):
     states: list[str]
     unlisted: list[tuple[str, int]]
     handovers: bool
+    letters: bool
     declared: list[_Declared]
 
 
@@ -143,6 +144,7 @@ class Beats:
                 for told in answer.declared
             },
             handovers=any(answer.handovers for answer in heard.answers.values()),
+            letters=any(answer.letters for answer in heard.answers.values()),
             now=from_us(heard.now),
             silent=heard.silent,
             admitted=heard.admitted,

@@ -1,6 +1,6 @@
 """The jobs of a Redis store: each method is one script per queue it concerns, or a few."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime, timedelta
 
 from forge_jobs.errors import InvalidInput
@@ -8,6 +8,7 @@ from forge_jobs.model.events import TimelineEvent
 from forge_jobs.model.filters import BulkOutcome, JobFilter, Page
 from forge_jobs.model.ids import HostId, JobId
 from forge_jobs.model.jobs import Claim, EnqueueOutcome, Job, NewJob
+from forge_jobs.model.letters import Letter
 from forge_jobs.model.metrics import LatencySample, MetricBucket
 from forge_jobs.model.processes import Beat, HeldClaim, PodLease
 from forge_jobs.model.progress import JobState, LogPage, ProgressNote
@@ -38,6 +39,7 @@ from forge_jobs.storage.redis.jobs import (
 )
 from forge_jobs.storage.redis.jobs.enqueue import enqueue
 from forge_jobs.storage.redis.jobs.sweep import Sweeper
+from forge_jobs.storage.redis.letters.read import forget_letters, read_letters
 from forge_jobs.storage.redis.locators.late import LateLocators
 from forge_jobs.storage.redis.progress import read as progress_read
 from forge_jobs.storage.redis.progress import steps
@@ -141,6 +143,16 @@ class RedisJobStore:
 
     async def deliver(self, deliveries: Sequence[Delivery]) -> int:
         return await children.deliver(self._database, deliveries)
+
+    # -- letters -----------------------------------------------------------------------------
+
+    async def letters(
+        self, limit: int, *, skip: Collection[str] = (), not_to: Collection[str] = ()
+    ) -> list[Letter]:
+        return await read_letters(self._database, limit, skip, not_to)
+
+    async def forget_letters(self, letters: Sequence[Letter]) -> None:
+        await forget_letters(self._database, letters)
 
     # -- reads -------------------------------------------------------------------------------
 

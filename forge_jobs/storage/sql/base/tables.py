@@ -23,7 +23,7 @@ from sqlalchemy.dialects import postgresql
 
 metadata = MetaData()
 
-_SERIAL = BigInteger().with_variant(Integer, "sqlite")
+SERIAL = BigInteger().with_variant(Integer, "sqlite")
 """SQLite numbers rows automatically only under the plain name INTEGER."""
 
 TEXT = Text().with_variant(postgresql.TEXT(collation="C"), "postgresql")
@@ -41,7 +41,7 @@ _HOT = {
     "autovacuum_analyze_threshold": 2000,
     "autovacuum_vacuum_cost_delay": 0,
 }
-_CHURNED = {
+CHURNED = {
     "fillfactor": 50,
     "autovacuum_vacuum_scale_factor": 0.01,
     "autovacuum_vacuum_threshold": 500,
@@ -147,7 +147,7 @@ edges = Table(
     # live: the parent's next end will make a handover. told: a handover is under way. left: one is
     # under way, and the parent was removed. cut: no handover can come any more.
     Column("link", TEXT, nullable=False, server_default="live"),
-    postgresql_with=_CHURNED,
+    postgresql_with=CHURNED,
 )
 Index(
     "forge_edges_by_parent",
@@ -159,13 +159,13 @@ Index(
 handovers = Table(
     "forge_handovers",
     metadata,
-    Column("id", _SERIAL, primary_key=True, autoincrement=True),
+    Column("id", SERIAL, primary_key=True, autoincrement=True),
     Column("queue", TEXT, nullable=False),
     Column("child_id", TEXT, nullable=False),
     Column("parent_id", TEXT, nullable=False),
     Column("parent_status", TEXT, nullable=False),
     Column("on_failure", TEXT, nullable=False),
-    postgresql_with=_CHURNED,
+    postgresql_with=CHURNED,
     sqlite_autoincrement=True,
 )
 
@@ -188,7 +188,9 @@ queues = Table(
     Column("cooldown_until", BigInteger),
     Column("cooldown_level", Integer, nullable=False, server_default="0"),
     Column("allocation_version", BigInteger, nullable=False, server_default="0"),
-    postgresql_with=_CHURNED,
+    # The queue for letters of jobs that die here, "" for none.
+    Column("dead_letter", TEXT, nullable=False, server_default=""),
+    postgresql_with=CHURNED,
 )
 
 pods = Table(
@@ -212,7 +214,7 @@ pods = Table(
     Column("draining", Boolean, nullable=False, server_default=text("false")),
     # JSON of PodGauges, NULL before the first.
     Column("gauges", TEXT),
-    postgresql_with=_CHURNED,
+    postgresql_with=CHURNED,
 )
 
 slots = Table(
@@ -224,7 +226,7 @@ slots = Table(
     Column("epoch", TEXT, nullable=False),
     Column("target", Integer, nullable=False, server_default="0"),
     Column("granted", Integer, nullable=False, server_default="0"),
-    postgresql_with=_CHURNED,
+    postgresql_with=CHURNED,
 )
 Index("forge_slots_by_pod", slots.c.host_id)
 
@@ -235,7 +237,7 @@ noted_beats = Table(
     Column("job_id", TEXT, primary_key=True),
     Column("token", BigInteger, nullable=False),
     Column("beat_at", BigInteger, nullable=False),
-    postgresql_with=_CHURNED,
+    postgresql_with=CHURNED,
 )
 
 leader = Table(
@@ -247,7 +249,7 @@ leader = Table(
     Column("term", BigInteger, nullable=False),
     Column("renewed_at", BigInteger, nullable=False),
     Column("lease_until", BigInteger, nullable=False),
-    postgresql_with=_CHURNED,
+    postgresql_with=CHURNED,
 )
 
 rate_limits = Table(
@@ -262,7 +264,7 @@ rate_limits = Table(
     # The last turn that was given to a job which waits for tokens.
     Column("last_turn_at", BigInteger, nullable=False, server_default="0"),
     Column("overridden", Boolean, nullable=False, server_default=text("false")),
-    postgresql_with=_CHURNED,
+    postgresql_with=CHURNED,
 )
 
 schedules = Table(
@@ -294,7 +296,7 @@ counters = Table(
     Column("part", TEXT, primary_key=True),
     Column("name", TEXT, primary_key=True),
     Column("count", BigInteger, nullable=False),
-    postgresql_with=_CHURNED,
+    postgresql_with=CHURNED,
 )
 Index("forge_counters_by_minute", counters.c.minute)
 # The rows that a roll-up has still to fold, however many were folded before.
@@ -358,7 +360,7 @@ pod_hours = Table(
 events = Table(
     "forge_events",
     metadata,
-    Column("id", _SERIAL, primary_key=True, autoincrement=True),
+    Column("id", SERIAL, primary_key=True, autoincrement=True),
     Column("at", BigInteger, nullable=False),
     Column("kind", TEXT, nullable=False),
     Column("queue", TEXT, nullable=False),
@@ -373,7 +375,7 @@ Index("forge_events_by_queue", events.c.queue, events.c.at, events.c.id)
 signals = Table(
     "forge_signals",
     metadata,
-    # "handover", "beat", "fleet", or "queue:" and a queue's name.
+    # "handover", "letters", "beat", "fleet", or "queue:" and a queue's name.
     Column("topic", TEXT, primary_key=True),
     # Grows by one with each commit that wakes waiters of the topic, which other processes watch.
     Column("seq", BigInteger, nullable=False),

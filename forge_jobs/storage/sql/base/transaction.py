@@ -20,7 +20,7 @@ from forge_jobs.model.jobs import Claim
 from forge_jobs.model.processes import PodLease
 from forge_jobs.model.transitions import Demand, Transition
 from forge_jobs.storage.sql.base.job_rows import Ended, Picked, Succeeded
-from forge_jobs.storage.wakeups import BEAT, FLEET, HANDOVER, QUEUE
+from forge_jobs.storage.wakeups import BEAT, FLEET, HANDOVER, LETTERS, QUEUE
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
@@ -171,6 +171,10 @@ class Tx:
     def wake_handover(self) -> None:
         """Wake the delivery of handovers."""
         self._topics[HANDOVER] = None
+
+    def wake_letters(self) -> None:
+        """Wake the relay of letters."""
+        self._topics[LETTERS] = None
 
     @property
     def topics(self) -> list[str]:

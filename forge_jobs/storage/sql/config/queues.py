@@ -15,7 +15,14 @@ from forge_jobs.model.queues import CooldownPolicy, QueueSettings, QueueState, R
 from forge_jobs.model.retries import Retry
 from forge_jobs.model.transitions import Cooldown
 from forge_jobs.storage.deleting import MOST_COUNTED, in_use, unknown_queue
-from forge_jobs.storage.salvage import UNREADABLE, Fields, number_or, salvaged_queue, truth
+from forge_jobs.storage.salvage import (
+    UNREADABLE,
+    Fields,
+    letters_to,
+    number_or,
+    salvaged_queue,
+    truth,
+)
 from forge_jobs.storage.set_back import TOLERANCE_US
 from forge_jobs.storage.sql.base.tables import jobs, pods, queues, slots
 from forge_jobs.storage.sql.base.transaction import Tx
@@ -34,6 +41,7 @@ STATE_COLUMNS: tuple[ColumnElement[Any], ...] = (
     queues.c.paused_at,
     queues.c.cooldown_until,
     queues.c.cooldown_level,
+    queues.c.dead_letter,
 )
 """Columns that :func:`queue_state` reads."""
 
@@ -60,6 +68,7 @@ def queue_state(row: Row[Any], now: int) -> QueueState:
                 cooldown=_cooldown(row.cooldown),
                 retention=_retention(row.retention),
                 retry=_retry(row.retry),
+                dead_letter=row.dead_letter,
             )
             return QueueState(
                 name=row.name,
@@ -91,6 +100,7 @@ def _salvaged(row: Row[Any], now: int) -> QueueState:
         cooldown=read.read("cooldown", _cooldown, defaults.cooldown),
         retention=read.read("retention", _retention, defaults.retention),
         retry=read.read("retry", _retry, None),
+        dead_letter=read.read("dead_letter", letters_to, ""),
     )
     found = QueueState(
         name=row.name,
@@ -147,7 +157,7 @@ def declare_queues(tx: Tx, names: Iterable[str], settings: QueueSettings = _DEFA
 def settings_columns(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return settings as they are stored: durations as ISO 8601, exact to the microsecond."""
     return {
-        name: value if isinstance(value, int) else msgspec.json.encode(value).decode()
+        name: value if isinstance(value, int | str) else msgspec.json.encode(value).decode()
         for name, value in fields.items()
     }
 

@@ -3,7 +3,7 @@
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from sqlalchemy import (
@@ -37,6 +37,7 @@ from forge_jobs.model.processes import (
 from forge_jobs.storage.set_back import UNBELIEVABLE_US
 from forge_jobs.storage.sql.base.database import Database
 from forge_jobs.storage.sql.base.job_rows import duration
+from forge_jobs.storage.sql.base.letter_tables import letters
 from forge_jobs.storage.sql.base.levels import levels_of
 from forge_jobs.storage.sql.base.lists import one_of, portions
 from forge_jobs.storage.sql.base.tables import (
@@ -66,9 +67,12 @@ RENEW = (
     update(pods)
     .where(*_OF_LEASE, pods.c.lease_until > _NOW)
     .values(last_beat_at=_NOW, lease_until=_NOW + bindparam("lease_us", type_=BigInteger))
-    .returning(select(handovers.c.id).exists().label("handovers"), _NOW.label("now"))
+    .returning(
+        select(handovers.c.id).exists().label("handovers"),
+        select(letters.c.id).exists().label("letters"),
+        _NOW.label("now"),
+    )
 )
-_ANY_HANDOVER = select(handovers.c.id).limit(1)
 _DRAIN = update(pods).where(*_OF_LEASE, pods.c.draining.is_(False)).values(draining=True)
 _FORGET = delete(pods).where(*_OF_LEASE)
 _QUEUES_OF = select(slots.c.queue).where(slots.c.host_id == bindparam("by"))
@@ -152,17 +156,24 @@ QUEUE_BEATS = _queue_beats()
 """Takes :func:`of_lease` and ``now``, for :func:`queue_beats_of`."""
 
 
-def renew_lease(tx: Tx, lease: PodLease, lease_for: timedelta) -> tuple[bool, bool]:
+class Renewed(NamedTuple):
+    """What :func:`renew_lease` found. Not held: it ran out, or is of another epoch."""
+
+    is_held: bool
+    handovers: bool = False
+    letters: bool = False
+
+
+def renew_lease(tx: Tx, lease: PodLease, lease_for: timedelta) -> Renewed:
     """Renew a pod's lease to now + ``lease_for``.
 
-    :returns: False when the lease ran out or is of another epoch. Then whether any handover waits,
-        so that an idle pod needs no statement of its own for that
+    Says too whether handovers and letters wait, so that an idle pod needs no statement for that.
     """
     values = {**of_lease(lease), "now": tx.now, "lease_us": duration_us(lease_for)}
     row = tx.execute(RENEW, values).first()
     if row is None:
-        return False, tx.execute(_ANY_HANDOVER).first() is not None
-    return True, bool(row.handovers)
+        return Renewed(is_held=False)
+    return Renewed(True, bool(row.handovers), bool(row.letters))
 
 
 def queue_beats(tx: Tx, lease: PodLease) -> dict[str, QueueBeat]:

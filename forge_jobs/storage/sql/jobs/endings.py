@@ -13,11 +13,13 @@ from sqlalchemy import bindparam, select, update
 from forge_jobs.model.jobs import Cause, Claim, JobStatus
 from forge_jobs.model.queues import Retention
 from forge_jobs.model.transitions import Finalization, Transition
+from forge_jobs.storage.sql.base.job_rows import JobRow
 from forge_jobs.storage.sql.base.lists import one_of, portions
 from forge_jobs.storage.sql.base.tables import jobs, queues
 from forge_jobs.storage.sql.base.transaction import Tx
 from forge_jobs.storage.sql.config.queues import retention_of
 from forge_jobs.storage.sql.jobs.children import tell_children
+from forge_jobs.storage.sql.letters.write import write_letters
 
 _WAITING = select(
     jobs.c.id, jobs.c.queue, jobs.c.status, jobs.c.payload, jobs.c.has_children
@@ -34,6 +36,10 @@ _END = (
     )
 )
 _RETENTIONS = select(queues.c.name, queues.c.retention).where(one_of(queues.c.name, "names"))
+_ON_DEATH = select(queues.c.name, queues.c.retention, queues.c.dead_letter).where(
+    one_of(queues.c.name, "names")
+)
+_DROP_PAYLOAD = update(jobs).where(one_of(jobs.c.id, "ids")).values(payload="")
 
 
 def retentions(tx: Tx, names: Iterable[str]) -> Mapping[str, Retention]:
@@ -46,6 +52,26 @@ def keeps_payload(retention: Retention | None, status: JobStatus) -> bool:
     """Return whether a job that ends with ``status`` is to be kept at all."""
     kept: timedelta = getattr(retention or Retention(), status.value)
     return kept > timedelta(0)
+
+
+def leave_and_drop(tx: Tx, ended: Sequence[tuple[JobRow, JobStatus]]) -> None:
+    """Write the letters of jobs that died, then drop the payloads that retention does not keep.
+
+    :param ended: jobs in terminal statuses, already written, with their queues
+    """
+    names = sorted({row.queue for row, _ in ended})
+    found = {row.name: row for row in tx.execute(_ON_DEATH, {"names": names})}
+    dead: dict[str, str] = {}
+    dropped: list[str] = []
+    for row, status in ended:
+        queue = found.get(row.queue)
+        if status is JobStatus.DEAD and queue is not None and queue.dead_letter:
+            dead[row.id] = queue.dead_letter
+        if not keeps_payload(None if queue is None else retention_of(queue.retention), status):
+            dropped.append(row.id)
+    write_letters(tx, dead)
+    if dropped:
+        tx.execute(_DROP_PAYLOAD, {"ids": dropped})
 
 
 def end_waiting(tx: Tx, ids: Iterable[str], cause: Cause) -> None:

@@ -31,8 +31,7 @@ from forge_jobs.storage.sql.jobs.children import tell_children
 from forge_jobs.storage.sql.jobs.endings import (
     are_plain_successes,
     is_plain_success,
-    keeps_payload,
-    retentions,
+    leave_and_drop,
 )
 
 _NOW: Any = bindparam("now", type_=BigInteger)
@@ -86,7 +85,6 @@ _SETTLE = (
         errors=bindparam("new_errors"),
     )
 )
-_DROP_PAYLOAD = update(jobs).where(one_of(jobs.c.id, "ids")).values(payload="")
 _silent = (
     select(
         jobs.c.id,
@@ -385,14 +383,6 @@ class _Batch:
             start_cooldown(tx, queue, cooldown)
         ended = [(row, status) for row, status in self._rows if status in TERMINAL]
         if ended:
-            self._drop_payloads(ended)
+            leave_and_drop(tx, ended)
             parents = {row.id: status for row, status in ended if row.has_children}
             tell_children(tx, parents)
-
-    def _drop_payloads(self, ended: Sequence[tuple[JobRow, JobStatus]]) -> None:
-        kept = retentions(self._tx, (row.queue for row, _ in ended))
-        dropped = [
-            row.id for row, status in ended if not keeps_payload(kept.get(row.queue), status)
-        ]
-        if dropped:
-            self._tx.execute(_DROP_PAYLOAD, {"ids": dropped})

@@ -28,7 +28,7 @@ _START = (
 
 def heartbeat(tx: Tx, lease: PodLease, claims: Sequence[HeldClaim], lease_for: timedelta) -> Beat:
     """See ``JobStore.heartbeat``."""
-    lease_held, handovers_wait = renew_lease(tx, lease, lease_for)
+    renewed = renew_lease(tx, lease, lease_for)
     owned = _owned(tx, lease)
     states = {held.claim: _state(owned.get(held.claim)) for held in claims}
     locked = _renew(tx, [held for held in claims if states[held.claim] is not ClaimState.LOST])
@@ -43,11 +43,12 @@ def heartbeat(tx: Tx, lease: PodLease, claims: Sequence[HeldClaim], lease_for: t
         if kept:
             note(tx, kept)
     return Beat(
-        lease_held=lease_held,
+        lease_held=renewed.is_held,
         claims=states,
         unknown=tuple(claim for claim in owned if claim not in states),
         queues=queue_beats(tx, lease),
-        handovers=handovers_wait,
+        handovers=renewed.handovers,
+        letters=renewed.letters,
         now=from_us(tx.now),
     )
 

@@ -1,6 +1,6 @@
 """The jobs of a SQL store: each method is one transaction script."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import TypeVar
@@ -10,6 +10,7 @@ from forge_jobs.model.events import TimelineEvent
 from forge_jobs.model.filters import BulkOutcome, JobFilter, Page, Refusal
 from forge_jobs.model.ids import HostId, JobId
 from forge_jobs.model.jobs import Claim, EnqueueOutcome, Job, NewJob
+from forge_jobs.model.letters import Letter
 from forge_jobs.model.metrics import LatencySample, MetricBucket
 from forge_jobs.model.processes import Beat, HeldClaim, PodLease
 from forge_jobs.model.progress import JobState, LogPage, ProgressNote
@@ -39,6 +40,7 @@ from forge_jobs.storage.sql.jobs.cleanup.passes import Cleaner
 from forge_jobs.storage.sql.jobs.deliveries import deliver
 from forge_jobs.storage.sql.jobs.enqueue import enqueue
 from forge_jobs.storage.sql.jobs.metrics import metrics_of_hours
+from forge_jobs.storage.sql.letters.read import forget_letters, list_letters
 from forge_jobs.storage.sql.progress import read as progress_read
 from forge_jobs.storage.sql.progress import steps
 from forge_jobs.storage.sql.progress.notes import note_progress
@@ -216,6 +218,16 @@ class SqlJobStore:
 
     async def deliver(self, deliveries: Sequence[Delivery]) -> int:
         return await self._database.write(lambda tx: deliver(tx, deliveries))
+
+    # -- letters -----------------------------------------------------------------------------
+
+    async def letters(
+        self, limit: int, *, skip: Collection[str] = (), not_to: Collection[str] = ()
+    ) -> list[Letter]:
+        return await self._database.read(lambda tx: list_letters(tx, limit, skip, not_to))
+
+    async def forget_letters(self, letters: Sequence[Letter]) -> None:
+        await self._database.write(lambda tx: forget_letters(tx, letters))
 
     # -- reads -------------------------------------------------------------------------------
 

@@ -46,6 +46,7 @@ async def beat(database: PostgresDatabase, lease: PodLease, lease_for: timedelta
         unknown=(),
         queues=pods.queue_beats_of(found),
         handovers=renewed[0].handovers,
+        letters=renewed[0].letters,
         now=from_us(renewed[0].now),
     )
 

@@ -4,6 +4,7 @@
 local NEEDED = {
   queue = 'hash', slots = 'hash', lines = 'zset', held = 'zset', claimed = 'zset', owners = 'hash',
   started = 'zset', unique = 'hash', expiring = 'zset', handovers = 'zset', gone = 'zset',
+  letters = 'zset',
 }
 local OF_STATUS = { 'blocked', 'pending', 'failed', 'done', 'dead', 'cancelled' }
 local OTHERS = {
@@ -28,6 +29,10 @@ local function look_at_lines(found, base)
   for _, line in ipairs(lines) do
     look(found, base, 'ready:' .. line, 'zset', true)
     look(found, base, 'kind:' .. string.match(line, '^%S+ . (.*)$'), 'zset', true)
+  end
+  local letters = redis.pcall('ZRANGE', base .. ':letters', 0, -1)
+  for _, to in ipairs(letters) do
+    look(found, base, 'letters:' .. to, 'zset', true)
   end
   local hosts = redis.pcall('HKEYS', base .. ':owners')
   for _, host in ipairs(hosts) do

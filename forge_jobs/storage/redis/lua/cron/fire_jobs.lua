@@ -1,7 +1,7 @@
 -- Brings jobs of one record of the outbox to their queue, once: what became of them is noted in the
 -- same step, and a repeat answers by the note. A request: { number of the record, request of
 -- `enqueue` }. The note: { stored, dropped as duplicates, id -> { word, id it stands for } }.
--- uses: jobs endings lists queues locators foreign news linking places holders meeting admission planning templates replacing inserting storing
+-- uses: jobs letters endings lists queues locators foreign news linking places holders meeting admission planning templates replacing inserting storing
 
 -- Longer than anybody who read the record takes to come here, in milliseconds.
 local REMEMBERED = 3600 * 1000

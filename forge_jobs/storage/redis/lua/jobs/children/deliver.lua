@@ -2,7 +2,7 @@
 -- Applies news to children, each once: { child, parent, action, seq }. Answers whether it was applied,
 -- and what becomes of the news: 'forget'; 'wait': the edge has not settled. A child is stored before it
 -- is noted, so one that is not there has gone.
--- uses: jobs endings cancels edges
+-- uses: jobs letters endings cancels edges
 local function deliver(base, id, parent, action, seq)
   local job = load(base, id)
   if not job then

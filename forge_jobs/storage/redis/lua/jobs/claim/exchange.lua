@@ -4,7 +4,7 @@
 -- Answers per item whether it is settled, the claims, and when there are fewer than asked for the
 -- time until the next job, -1 for none; then the other kinds that are due, kinds_version, id and
 -- reason of each job that was put aside, because it cannot be read, and why due jobs were left.
--- uses: jobs ready reading merging levels finding slots queues claims endings outcomes applying plain_ends settling unreadable taking claiming
+-- uses: jobs ready reading merging levels finding slots queues claims letters endings outcomes applying plain_ends settling unreadable taking claiming
 local function handle(base, request)
   local mode, outcomes, items, stale_after, demand, owner = unpack(request)
   for number, parts in ipairs(outcomes) do

@@ -1,6 +1,6 @@
 -- allow-oom
 -- Cancels waiting jobs whose time has run out, the first first; how many.
--- uses: jobs endings cancels
+-- uses: jobs letters endings cancels
 local function handle(base, limit)
   local ids =
     redis.call('ZRANGE', base .. ':expiring', '-inf', text(now), 'BYSCORE', 'LIMIT', 0, limit)

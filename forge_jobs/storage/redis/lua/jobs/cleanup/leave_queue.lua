@@ -2,7 +2,9 @@
 -- Takes away the last of a queue that has been deleted, once it has no history either; whether
 -- nothing of it is left.
 -- uses: queues
-local LISTS = { 'claimed', 'minutes', 'hours', 'unfolded', 'events', 'handovers', 'gone', 'barred' }
+local LISTS = {
+  'claimed', 'minutes', 'hours', 'unfolded', 'events', 'handovers', 'letters', 'gone', 'barred',
+}
 local STATUSES = { 'blocked', 'pending', 'failed', 'done', 'dead', 'cancelled' }
 
 local function handle(base)

@@ -1,6 +1,6 @@
 -- allow-oom
 -- Removes jobs that ended when they are said to have, at least a minute ago; how many.
--- uses: jobs endings lists removal
+-- uses: jobs letters endings lists removal
 local function handle(base, jobs)
   local removed = 0
   for _, each in ipairs(jobs) do

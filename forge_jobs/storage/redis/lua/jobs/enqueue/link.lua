@@ -1,3 +1,3 @@
 -- Writes links; see linking.lua.
--- uses: jobs endings news linking
+-- uses: jobs letters endings news linking
 local handle = write_links

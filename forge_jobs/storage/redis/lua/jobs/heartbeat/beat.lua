@@ -7,8 +7,8 @@
 -- only claims are asked about. A claim: { id, token, worker }, worker '' while no handler runs.
 -- earlier: jobs of claims that a step before has found held; false in that step. Answers whether the
 -- lease is held here, per claim 'held', 'cancel' or 'lost', the pod's other claims (id, token), whether
--- handovers wait, and of a queue that the pod declares { { state, target, grant, time until the next
--- job, -1 for none } }, else {}.
+-- handovers wait, and letters, and of a queue that the pod declares { { state, target, grant, time until
+-- the next job, -1 for none } }, else {}.
 -- uses: jobs ready slots queues claims pods
 local is_pod_held = true
 
@@ -56,17 +56,17 @@ local function beat_queue(base, host, epoch, lease_for, claims, earlier)
     listed[one[1]] = listed[one[1]] or answers[index] ~= 'lost'
   end
   for _, id in ipairs(earlier or {}) do listed[id] = true end
-  local others, handovers, due = {}, false, nil
-  -- An idle queue has none of them: one look instead of three.
-  if earlier and redis.call('EXISTS', base .. ':own:' .. host, base .. ':handovers', base .. ':lines') > 0 then
+  local others, handovers, letters, due = {}, false, false, nil
+  -- An idle queue has none of them.
+  local looked_at = { base .. ':own:' .. host, base .. ':handovers', base .. ':letters', base .. ':lines' }
+  if earlier and redis.call('EXISTS', unpack(looked_at)) > 0 then
     others = unlisted(base, host, listed)
     handovers = redis.call('EXISTS', base .. ':handovers') == 1
+    letters = redis.call('EXISTS', base .. ':letters') == 1
     due = earliest_in_lines(base)
   end
   local is_declared = slot and slot.epoch == epoch
-  return {
-    is_held, answers, others, handovers, is_declared and tell(base, slot, is_held, due) or {},
-  }
+  return { is_held, answers, others, handovers, letters, is_declared and tell(base, slot, is_held, due) or {} }
 end
 
 local function handle(base, request)

@@ -1,6 +1,6 @@
 -- no-writes
 -- Per { parent, child, state of the edge } whether nobody will tell the child.
--- uses: jobs endings news standing
+-- uses: jobs letters endings news standing
 local function handle(base, edges)
   local answers = {}
   for index, edge in ipairs(edges) do

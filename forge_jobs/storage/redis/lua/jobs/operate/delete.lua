@@ -1,6 +1,6 @@
 -- allow-oom
 -- Removes jobs for good.
--- uses: jobs endings lists removal places filters visits
+-- uses: jobs letters endings lists removal places filters visits
 local function delete(base, job)
   if WAITING[job.status] then
     stop_waiting(base, job)

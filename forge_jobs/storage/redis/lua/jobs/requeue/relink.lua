@@ -2,7 +2,7 @@
 -- Children are about to wait for parents again: per parent { id, { { child, edge, whether it waits
 -- also for a parent that ended without success } .. } }. Answers per parent its status, '' when it
 -- is gone, and the number of the queue's last news. News that were not told yet are void.
--- uses: jobs endings news
+-- uses: jobs letters endings news
 local function relink(base, parent, children)
   local status = redis.call('HGET', base .. ':j:' .. parent, 'status')
   local seq = whole(redis.call('HGET', base .. ':queue', 'handover_seq'), 0)

@@ -2,7 +2,7 @@
 -- after jobs that have yet to end. request: as visit takes it, and per job with edges its plan:
 -- { refusal or false, { { parent, edge, the edge from now on } .. } }. A job whose edges are not
 -- those of its plan is left as it is: 'again'.
--- uses: jobs endings edges places filters events visits requeueing news
+-- uses: jobs letters endings edges places filters events visits requeueing news
 local plans
 
 -- The plan for a job, nil when there is none for how it is now.

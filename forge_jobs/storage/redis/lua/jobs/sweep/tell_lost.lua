@@ -1,7 +1,7 @@
 -- allow-oom
 -- Tells children, or notes them again, that nobody will tell: { parent, child, state of the edge, its
 -- queue's tag and failure policy, number of the newest news that counted }. Answers whether it was so.
--- uses: jobs endings news standing linking
+-- uses: jobs letters endings news standing linking
 local function handle(base, edges)
   local answers = {}
   for index, edge in ipairs(edges) do

@@ -24,7 +24,7 @@ local function note_waiting(base)
   return waits > time
 end
 
--- topic: 'beat', 'fleet' or 'handover'
+-- topic: 'beat', 'fleet', 'handover' or 'letters'
 local function ring(topic)
   if not topics[topic] then
     topics[topic] = true

@@ -1,15 +1,16 @@
 -- What every end of a job has in common, whoever decided it. Used with jobs.lua.
 
-local kept = {}
+local kept, letters_for = {}, {}
 
--- Whether retention keeps jobs of this status; else the payload goes at once.
+-- Whether retention keeps jobs of this status; else the payload goes at once. And the queue for letters
+-- of dead jobs, false for none.
 local function keeps(base, status)
   local name = base .. ' ' .. status
   if kept[name] == nil then
-    local age = redis.call('HGET', base .. ':queue', 'keep_' .. status)
-    kept[name] = whole(age, 1) > 0
+    local age, to = unpack(redis.call('HMGET', base .. ':queue', 'keep_' .. status, 'dead_letter'))
+    kept[name], letters_for[base] = whole(age, 1) > 0, to and to ~= '' and to
   end
-  return kept[name]
+  return kept[name], letters_for[base]
 end
 
 -- A new record of news; answers the key of its children. Numbers go on with the time, so that a queue
@@ -45,7 +46,11 @@ end
 local function end_job(base, job, status, cause, changes)
   local key = base .. ':j:' .. job.id
   set_status(base, job, status)
-  if not keeps(base, status) then
+  local is_kept, to = keeps(base, status)
+  if to and status == 'dead' then
+    write_letter(base, job, to, cause)
+  end
+  if not is_kept then
     changes[#changes + 1], changes[#changes + 2] = 'payload', ''
   end
   redis.call('HSET', key, 'status', status, 'cause', cause, 'finished', now, unpack(changes))

@@ -21,6 +21,11 @@ local function relist(base, job)
   end
 end
 
+-- A job that leaves a letter is ended by itself.
+local function leaves_letter(base, status)
+  return status == 'dead' and select(2, keeps(base, status))
+end
+
 -- Per item whether it is settled. All are judged before any is applied.
 local function settle(base, outcomes, items, mode, stale_after, owner)
   local jobs, verdicts, applied, ended = {}, {}, {}, {}
@@ -43,7 +48,7 @@ local function settle(base, outcomes, items, mode, stale_after, owner)
     local id, outcome, job = item[1], outcomes[item[3]], jobs[item[1]]
     if verdicts[index] == 'apply' and not applied[id] then
       ended[#ended + 1], applied[id] = job, true
-      if job.is_plain and outcome.is_simple then
+      if job.is_plain and outcome.is_simple and not leaves_letter(base, outcome.status) then
         end_plain(base, job, outcome)
       else
         apply(base, job, outcome, mode)

@@ -1,0 +1,1 @@
+"""Letters of dead jobs, as the relay reads them."""

@@ -1,0 +1,31 @@
+"""The table of letters: what jobs that died leave for another queue, until it is stored there."""
+
+from sqlalchemy import BigInteger, Column, Integer, Table
+
+from forge_jobs.storage.sql.base.tables import CHURNED, SERIAL, TEXT, metadata
+
+letters = Table(
+    "forge_letters",
+    metadata,
+    Column("id", SERIAL, primary_key=True, autoincrement=True),
+    # The queue that the letter is for.
+    Column("queue", TEXT, nullable=False),
+    # Of the dead job, as they were at the end. token: of the claim that ended so.
+    Column("origin_queue", TEXT, nullable=False),
+    Column("origin_id", TEXT, nullable=False),
+    Column("token", BigInteger, nullable=False),
+    Column("kind", TEXT, nullable=False),
+    Column("payload", TEXT, nullable=False),
+    Column("cause", TEXT, nullable=False),
+    Column("attempt", Integer, nullable=False),
+    Column("priority", Integer, nullable=False),
+    Column("tags", TEXT, nullable=False),
+    Column("metadata", TEXT, nullable=False),
+    Column("trace", TEXT, nullable=False),
+    Column("schedule", TEXT, nullable=False),
+    Column("errors", TEXT, nullable=False),
+    Column("enqueued_at", BigInteger, nullable=False),
+    Column("died_at", BigInteger, nullable=False),
+    postgresql_with=CHURNED,
+    sqlite_autoincrement=True,
+)

@@ -1,0 +1,1 @@
+"""Letters of dead jobs: written with the end, read by the relay."""
