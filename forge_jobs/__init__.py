@@ -53,6 +53,9 @@ from forge_jobs.model.jobs import EnqueueOutcome as EnqueueOutcome
 from forge_jobs.model.jobs import Job as Job
 from forge_jobs.model.jobs import JobStatus as JobStatus
 from forge_jobs.model.jobs import Unique as Unique
+from forge_jobs.model.letters import DEAD_LETTER_KIND as DEAD_LETTER_KIND
+from forge_jobs.model.letters import DeadLetter as DeadLetter
+from forge_jobs.model.letters import dead_letter_of as dead_letter_of
 from forge_jobs.model.progress import JobState as JobState
 from forge_jobs.model.progress import LogLine as LogLine
 from forge_jobs.model.progress import LogPage as LogPage
@@ -98,7 +101,9 @@ __all__ = [
     "ConfigError",
     "Conflict",
     "CooldownPolicy",
+    "DEAD_LETTER_KIND",
     "Dead",
+    "DeadLetter",
     "DecryptionFailed",
     "Delays",
     "Depends",
@@ -156,6 +161,7 @@ __all__ = [
     "UndecodablePayload",
     "Unique",
     "WrongEventLoop",
+    "dead_letter_of",
     "load_registry",
     "open_storage",
     "prefix_router",

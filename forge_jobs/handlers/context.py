@@ -8,6 +8,7 @@ from typing import Any, Literal, Protocol, TypeVar, Unpack, overload
 from forge_jobs.handlers.requests import EnqueueOptions, EnqueueRequest
 from forge_jobs.model.ids import JobId, WorkerId
 from forge_jobs.model.jobs import EnqueueOutcome, ErrorRecord, JobStatus
+from forge_jobs.model.letters import DeadLetter
 
 R = TypeVar("R")
 
@@ -190,6 +191,14 @@ class JobContext(Protocol):
     @property
     def trace(self) -> Mapping[str, str]:
         """The trace context headers, as given at enqueue. Empty without."""
+        ...
+
+    @property
+    def dead_letter(self) -> DeadLetter | None:
+        """Of which dead job this one is the letter. None in any other job.
+
+        A handler gets the letter by the annotation ``DeadLetter`` too.
+        """
         ...
 
     @property

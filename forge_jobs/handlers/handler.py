@@ -23,6 +23,7 @@ from forge_jobs.handlers.injection.running import ComposedRun, injected
 from forge_jobs.handlers.options import HandlerOptions
 from forge_jobs.handlers.requests import CheckedJson, EnqueueRequest
 from forge_jobs.handlers.signatures import Mismatch, Signature, encode_value
+from forge_jobs.model.letters import DEAD_LETTER_KIND
 from forge_jobs.privacy.secrets import is_masked, marked, secret_paths
 
 _ENQUEUES = frozenset(
@@ -92,6 +93,7 @@ class Handler(Generic[P, R_co]):
         self.name = getattr(function, "__name__", type(function).__name__)
         self.is_async = is_async(function)
         self.signature = Signature(function, self.name, middleware)
+        self._check_letter()
         self.context_parameter = self.signature.context_parameter
         self.result_type: Any = self.signature.result_type
         """The type that a result is read as, ``Any`` for JSON types. See ``Signature``."""
@@ -124,6 +126,19 @@ class Handler(Generic[P, R_co]):
             )
         paths = secret_paths(schema)
         return msgspec.structs.replace(options, secrets=marked(paths)) if paths else options
+
+    def _check_letter(self) -> None:
+        is_of_letters = DEAD_LETTER_KIND in (self.kind, *self.aliases)
+        if is_of_letters and not self.signature.takes_letter:
+            raise RegistrationError(
+                f"{self.name}: jobs of kind {DEAD_LETTER_KIND!r} have payloads of other kinds; "
+                "take one parameter letter: DeadLetter (from forge_jobs import DeadLetter)"
+            )
+        if self.signature.takes_letter and (self.kind != DEAD_LETTER_KIND or self.aliases):
+            raise RegistrationError(
+                f"{self.name}: only jobs of kind {DEAD_LETTER_KIND!r} are dead letters; write "
+                "job(DEAD_LETTER_KIND) (from forge_jobs import DEAD_LETTER_KIND), without aliases"
+            )
 
     def __call__(self, *args: Any, **kwargs: Any) -> R_co:
         return self.function(*args, **kwargs)

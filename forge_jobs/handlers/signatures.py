@@ -18,6 +18,7 @@ from forge_jobs.handlers.context import JobContext
 from forge_jobs.handlers.injection.annotations import annotations_of, classes_of
 from forge_jobs.handlers.injection.markers import Dependency
 from forge_jobs.handlers.injection.plan import plan_of
+from forge_jobs.handlers.injection.values import DEAD_LETTER, value_of
 from forge_jobs.handlers.outcomes import Outcome
 from forge_jobs.model.payloads import encode_json
 
@@ -70,6 +71,13 @@ class Signature:
         """How middleware and injected parameters are made. None: there is neither."""
         made = dict(self.injection.parameters) if self.injection is not None else {}
         own = [p for p in others if p.name not in made]
+        self.takes_letter = any(value_of(annotations.get(n)) == DEAD_LETTER for n in made)
+        """A parameter stands for the payload, which is that of any other kind."""
+        if self.takes_letter and own:
+            raise RegistrationError(
+                f"{name}: {own[0].name} would come from the payload, and a DeadLetter stands for "
+                f"all of the payload; read letter.payload instead of {own[0].name}"
+            )
         self._types = {p.name: annotations.get(p.name, Any) for p in own}
         self._plain = inspect.Signature([p.replace(annotation=p.empty) for p in own])
         self._defaults = {p.name: p.default for p in own if p.default is not p.empty}
@@ -87,7 +95,8 @@ class Signature:
             (name, kind | UnsetType, UNSET) if name in self._defaults else (name, kind)
             for name, kind in self._types.items()
         ]
-        return msgspec.defstruct(self.name, fields, kw_only=True, forbid_unknown_fields=True)
+        is_whole = not self.takes_letter
+        return msgspec.defstruct(self.name, fields, kw_only=True, forbid_unknown_fields=is_whole)
 
     def encode(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> str:
         """Call arguments as payload text that :meth:`decode` is known to accept.
@@ -130,6 +139,9 @@ class Signature:
         return arguments
 
     def _decode(self, text: str) -> Struct:
+        if self.takes_letter:
+            # The job may be dead because this text cannot be read.
+            return self.struct()
         try:
             # A subclass of str is refused by the decoder.
             return self._decoder.decode(text if type(text) is str else str(text))

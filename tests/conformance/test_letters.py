@@ -388,7 +388,7 @@ async def test_the_setting_is_declared_by_code_and_overruled_by_operators(
     state = await storage.config.ensure_queue(QUEUE, QueueSettings(dead_letter="b"))
     assert state.settings.dead_letter == "b"
     state = await storage.config.set_queue(QUEUE, QueueChange(dead_letter=""))
-    assert (state.settings.dead_letter, state.overridden) == ("", {"dead_letter"})
+    assert (state.settings.dead_letter, state.overridden) == ("", frozenset({"dead_letter"}))
     state = await storage.config.ensure_queue(QUEUE, QueueSettings(dead_letter="b", max_workers=3))
     assert (state.settings.dead_letter, state.settings.max_workers) == ("", 3)
     [listed] = [each for each in await storage.config.queues() if each.name == QUEUE]

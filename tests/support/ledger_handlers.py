@@ -6,8 +6,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import anyio
+import msgspec
 
-from forge_jobs import HandlerRegistry, JobContext
+from forge_jobs import DEAD_LETTER_KIND, Dead, DeadLetter, HandlerRegistry, JobContext
 from tests.support.ledger import Ledger, note
 
 handlers = HandlerRegistry()
@@ -54,3 +55,17 @@ def wait_in_thread(ctx: JobContext, ledger: str, gate: str) -> None:
     with _noted(ctx, ledger):
         while not Path(gate).exists():
             time.sleep(0.01)
+
+
+@handlers.job("ledger.die")
+async def die(ctx: JobContext, ledger: str) -> None:
+    """Give up at once."""
+    with _noted(ctx, ledger):
+        raise Dead("as the test asked")
+
+
+@handlers.job(DEAD_LETTER_KIND, keep_result=False)
+async def read_letter(ctx: JobContext, letter: DeadLetter) -> None:
+    """Take no time. The dead job's payload names the ledger."""
+    with _noted(ctx, msgspec.json.decode(letter.payload)["ledger"]):
+        pass

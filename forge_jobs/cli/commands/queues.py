@@ -131,6 +131,11 @@ _POLICY_OPTIONS = (
         help="Of handlers without a policy: exponential[:BASE[:CAP]], linear:STEP[:CAP], "
         "fixed:DELAY, or delays:1s,5s,1m.",
     ),
+    click.option(
+        "--dead-letter",
+        metavar="QUEUE",
+        help="The queue that gets a letter of each job that dies. '' for none.",
+    ),
     click.option("--keep-done", "done", type=DURATION, help="How long done jobs stay."),
     click.option("--keep-dead", "dead", type=DURATION, help="How long dead jobs stay."),
     click.option("--keep-cancelled", "cancelled", type=DURATION, help="The same of cancelled."),
@@ -184,6 +189,7 @@ def _changed(settings: QueueSettings, given: dict[str, Any]) -> QueueChange:
         cooldown=msgspec.structs.replace(settings.cooldown, **cooldown) if cooldown else None,
         retention=msgspec.structs.replace(settings.retention, **retention) if retention else None,
         retry=given.get("retry"),
+        dead_letter=given.get("dead_letter"),
     )
 
 

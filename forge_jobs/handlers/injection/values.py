@@ -5,6 +5,21 @@ from operator import attrgetter
 from typing import Any
 
 from forge_jobs.handlers.injection.annotations import classes_of
+from forge_jobs.handlers.outcomes import Dead
+
+
+def _letter_of(context: Any) -> Any:
+    letter = context.dead_letter
+    if letter is None:
+        raise Dead(
+            f"job {context.job_id} of kind {context.kind!r} is no letter of a dead job: the store "
+            "makes these jobs, where a queue has the setting dead_letter"
+        )
+    return letter
+
+
+DEAD_LETTER = "forge_jobs.model.letters.DeadLetter"
+"""The class whose value stands for the payload of a job."""
 
 OF_THE_JOB: Mapping[str, Callable[[Any], Any]] = {
     "forge_jobs.handlers.context.JobContext": lambda context: context,
@@ -13,6 +28,7 @@ OF_THE_JOB: Mapping[str, Callable[[Any], Any]] = {
     "logging.Logger": attrgetter("log"),
     "logging.LoggerAdapter": attrgetter("log"),
     "forge_jobs.handlers.context.JobProgress": attrgetter("progress"),
+    DEAD_LETTER: _letter_of,
 }
 """Class, by name because a class may lie above this package -> how the context gives the value."""
 

@@ -45,7 +45,7 @@ class DeadOrigin(Struct, frozen=True, kw_only=True):
 class DeadLetter(DeadOrigin, frozen=True, kw_only=True):
     """A job that died in another queue, as the handler of the dead letters gets the job::
 
-        @registry.handler(kind=DEAD_LETTER_KIND)
+        @handlers.job(DEAD_LETTER_KIND)
         async def file_a_ticket(letter: DeadLetter) -> None: ...
 
     :param queue: in which the job died. With ``job_id`` and ``kind``: of the dead job
@@ -80,6 +80,7 @@ def read_dead_letter(metadata: Mapping[str, str], payload: str) -> DeadLetter | 
 def dead_letter_of(job: Job) -> DeadLetter | None:
     """Return the dead letter that a stored job is, None for any other job.
 
-    :param job: as ``JobClient.get`` returns it
+    :param job: as ``JobClient.get`` returns it. ``JobClient.decrypted`` of it, where payloads are
+        encrypted
     """
     return read_dead_letter(job.metadata, job.payload)

@@ -31,7 +31,7 @@ class RelayReport(Struct, frozen=True):
 
 
 class LetterRelay:
-    """Passes of the relay. Any number of pods may relay at the same time: each letter is stored once.
+    """Passes of the relay. Any number of pods may relay at a time: each letter is stored once.
 
     A letter that the store alone refuses is sent again with growing pauses, and delays no other. A
     queue whose part of the store is silent delays its own letters only.
@@ -84,7 +84,7 @@ class LetterRelay:
         return len(letters)
 
     def _log_away(self, queue: str, error: StorageError) -> None:
-        if self._outages[queue].is_new(type(error)):
+        if self._outages[queue].is_new(type(error).__name__):
             logger.warning(
                 "letters for queue %r wait, and those for other queues do not: %s: %s",
                 queue,

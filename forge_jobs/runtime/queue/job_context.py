@@ -20,6 +20,7 @@ from forge_jobs.handlers.requests import EnqueueOptions, EnqueueRequest
 from forge_jobs.handlers.spreading import spread_over
 from forge_jobs.model.ids import JobId, WorkerId
 from forge_jobs.model.jobs import Cause, EnqueueOutcome, JobStatus
+from forge_jobs.model.letters import DeadLetter
 from forge_jobs.model.names import check_name
 from forge_jobs.model.transitions import Finalization, Transition
 from forge_jobs.runtime.progress.run_notes import RunNotes
@@ -118,6 +119,10 @@ class RunContext:
     def trace(self) -> Mapping[str, str]:
         decoded: Mapping[str, str] = json.loads(self._run.job.trace or "{}")
         return decoded
+
+    @property
+    def dead_letter(self) -> DeadLetter | None:
+        return self._run.dead_letter()
 
     @property
     def log(self) -> "logging.LoggerAdapter[logging.Logger]":

@@ -1,7 +1,7 @@
 """The run of one handler: how the run is stopped, and why."""
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from enum import StrEnum
 from typing import Any
@@ -12,6 +12,7 @@ from forge_jobs.errors import ForgeJobsError
 from forge_jobs.handlers.handler import Handler
 from forge_jobs.handlers.signatures import decode_value, encode_value
 from forge_jobs.model.jobs import ClaimedJob
+from forge_jobs.model.letters import DEAD_LETTER_KIND, DeadLetter, read_dead_letter
 from forge_jobs.model.queues import QueueState
 from forge_jobs.privacy.encryption import Part, decrypted, is_encrypted
 from forge_jobs.privacy.secrets import ORIGIN, SECRETS, paths_in, secret_texts
@@ -132,8 +133,20 @@ class Run:
         job = self.job
         if not is_encrypted(job.payload):
             return job.payload
-        metadata = msgspec.json.decode(job.metadata, type=dict[str, str])
-        return self._decrypted(job.payload, Part.PAYLOAD, metadata.get(ORIGIN, ""))
+        return self._decrypted(job.payload, Part.PAYLOAD, self._metadata().get(ORIGIN, ""))
+
+    def dead_letter(self) -> DeadLetter | None:
+        """Return the letter that the job is, None for any other job.
+
+        :raises KeyMissing: the pod lacks the key of the payload
+        :raises DecryptionFailed: the payload was changed
+        """
+        if self.job.kind != DEAD_LETTER_KIND:
+            return None
+        return read_dead_letter(self._metadata(), self.payload())
+
+    def _metadata(self) -> dict[str, str]:
+        return msgspec.json.decode(self.job.metadata, type=dict[str, str])
 
     def encode_result(self, value: object) -> str | None:
         """Return what the handler returned as the text to store.
@@ -174,15 +187,26 @@ class Run:
             origin=origin,
         )
 
+    @property
+    def has_secrets(self) -> bool:
+        """Return whether the payload may have secrets, which no text may hold."""
+        return bool(self.handler.options.secrets) or SECRETS in self._marks()
+
     def secrets(self) -> tuple[str, ...]:
         """Return the secrets of the payload, for texts that must not hold them."""
-        paths = self.handler.options.secrets
-        if not paths:
+        if not self.has_secrets:
             return ()
         try:
-            return secret_texts(self.payload(), paths_in({SECRETS: paths}))
+            return secret_texts(self.payload(), paths_in(self._marks()))
         except ForgeJobsError:
             return ()
+
+    def _marks(self) -> Mapping[str, str]:
+        """Return where the secrets are. A letter has those of the dead job's kind."""
+        if self.job.kind == DEAD_LETTER_KIND:
+            return self._metadata()
+        secrets = self.handler.options.secrets
+        return {SECRETS: secrets} if secrets else {}
 
     def begin(self, task: asyncio.Task[None] | None) -> None:
         """Note that the handler starts now, and start the timeout.

@@ -127,7 +127,7 @@ class Worker:
         """Return the end to record, without the secrets of the payload."""
         if run.stop_reason is StopReason.TIMEOUT:
             end = self._past_its_time(run, end)
-        if end.error is not None and run.handler.options.secrets:
+        if end.error is not None and run.has_secrets:
             error = redacted(end.error, run.secrets())
             return structs.replace(end, error=error, is_redacted=True)
         return end

@@ -19,6 +19,7 @@ from forge_jobs.handlers.signatures import to_plain
 from forge_jobs.handlers.spreading import spread_over
 from forge_jobs.model.ids import JobId, WorkerId, new_job_id, new_worker_id
 from forge_jobs.model.jobs import DEFAULT_MAX_ATTEMPTS, EnqueueOutcome
+from forge_jobs.model.letters import DeadLetter
 from forge_jobs.model.names import check_name
 from forge_jobs.model.payloads import encode_json
 from forge_jobs.runtime.queue.context_calls import ContextCalls, LoopThread
@@ -64,6 +65,7 @@ class FakeContext:
         steps: Iterable[str] = (),
         state: Mapping[str, Any] | None = None,
         client: Any = None,
+        dead_letter: DeadLetter | None = None,
     ) -> None:
         self.job_id = JobId(new_job_id() if job_id is None else job_id)
         self.kind = kind
@@ -75,6 +77,7 @@ class FakeContext:
         self.tags = tuple(tags)
         self.metadata: Mapping[str, str] = dict(metadata or {})
         self.trace: Mapping[str, str] = dict(trace or {})
+        self.dead_letter = dead_letter
         self.stop_reason: StopReason | None = stop_reason
         self.enqueued: list[EnqueueRequest] = []
         self.acquired: dict[str, int] = {}
@@ -334,5 +337,8 @@ def fake_context(**attributes: Any) -> FakeContext:
         trace, stop_reason, rate_limits (scope -> tokens), parents (any objects with the attributes
         of ``ParentJob``), checkpoint (of an earlier run), steps (of ``once``, done already), state
         (of the lifespans), and client (for a parameter of the type ``JobClient``)
+        stop_reason, rate_limits (scope -> tokens), parents (any objects with the attributes of
+        ``ParentJob``), checkpoint (of an earlier run), steps (of ``once``, done already), state (of
+        the lifespans), client (for a parameter of the type ``JobClient``), and dead_letter
     """
     return FakeContext(**attributes)

@@ -116,7 +116,7 @@ class JobScope:
     def _log(self, message: str, name: str, raised: BaseException) -> None:
         job = self._run.job
         # The text of an exception may hold a secret of the payload. The job's record hides those.
-        is_shown = isinstance(raised, Exception) and not self._run.handler.options.secrets
+        is_shown = isinstance(raised, Exception) and not self._run.has_secrets
         logger.error(
             message,
             name,
