@@ -21,7 +21,7 @@ _encode = msgspec.json.encode
 
 
 class WrittenLetter(Struct, frozen=True, kw_only=True):
-    """What the step that ended the job has written down.
+    """The note that the step which ended the job has written.
 
     :param to: the queue that the letter is for
     :param token: of the claim that ended so

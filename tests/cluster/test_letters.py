@@ -1,4 +1,4 @@
-"""A process dies while it relays letters: each letter becomes one job all the same."""
+"""A process dies while relaying letters. Each letter becomes one job all the same."""
 
 import signal
 from pathlib import Path

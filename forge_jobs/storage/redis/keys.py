@@ -43,7 +43,7 @@ Under the base of a queue
                                 failure policy; told at its next end
 ``told:<seq>``        hash      the children of a job that has ended, still to be told;
                                 ``handovers`` (zset) lists these
-``letter:<id> <token>`` hash    what a dead job leaves for another queue, until it is stored there;
+``letter:<id> <token>`` hash    what a dead job leaves for another queue, until it is stored there.
                                 ``letters:<queue>`` (zset) lists those for a queue, by when, and
                                 ``letters`` (zset) the queues
 ``m:<minute>``        hash      counters; ``l:<minute>`` histograms; both end by themselves.

@@ -157,7 +157,7 @@ QUEUE_BEATS = _queue_beats()
 
 
 class Renewed(NamedTuple):
-    """What :func:`renew_lease` found. Not held: it ran out, or is of another epoch."""
+    """The answer of :func:`renew_lease`. Not held: the lease ran out, or is of another epoch."""
 
     is_held: bool
     handovers: bool = False
