@@ -93,7 +93,8 @@ HEARTBEAT = [
     in_runtime(
         "wake-ups: one that was lost is no hint",
         "pod/pod",
-        "                wake = Wake(queues=queues, handover=True, beat=True, fleet=True, letters=True)\n",
+        "                wake = Wake(queues=queues, handover=True, beat=True, fleet=True, "
+        "letters=True)\n",
         "",
         f"{RULES}a_wake_up_that_was_lost_is_made_up_for",
     ),
