@@ -31,6 +31,7 @@ from forge_jobs.errors import StorageRefused as StorageRefused
 from forge_jobs.errors import Unavailable as Unavailable
 from forge_jobs.errors import UndecodablePayload as UndecodablePayload
 from forge_jobs.errors import WrongEventLoop as WrongEventLoop
+from forge_jobs.handlers.around.hooks import RunEnd as RunEnd
 from forge_jobs.handlers.context import JobContext as JobContext
 from forge_jobs.handlers.handler import Handler as Handler
 from forge_jobs.handlers.injection.markers import Depends as Depends
@@ -145,6 +146,7 @@ __all__ = [
     "RegistrationError",
     "ResultTimeout",
     "Retention",
+    "RunEnd",
     "RuntimeSettings",
     "SchemaMismatch",
     "Secret",

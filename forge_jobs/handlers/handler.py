@@ -17,6 +17,7 @@ from typing import (
 import msgspec
 
 from forge_jobs.errors import RegistrationError, UndecodablePayload
+from forge_jobs.handlers.around.hooks import Hooks
 from forge_jobs.handlers.context import JobContext
 from forge_jobs.handlers.injection.markers import Dependency
 from forge_jobs.handlers.injection.running import ComposedRun, injected
@@ -76,6 +77,7 @@ class Handler(Generic[P, R_co]):
     :param kind: the name under which jobs are stored
     :param aliases: further kinds of this handler, so that a rename strands no stored job
     :param middleware: around each run, the first outermost
+    :param hooks: called with the end of each run
     :raises RegistrationError: the function cannot be a handler as written
     """
 
@@ -86,6 +88,8 @@ class Handler(Generic[P, R_co]):
         aliases: tuple[str, ...] = (),
         options: HandlerOptions | None = None,
         middleware: tuple[Dependency, ...] = (),
+        *,
+        hooks: Hooks | None = None,
     ) -> None:
         self.function = function
         self.kind = kind
@@ -109,8 +113,14 @@ class Handler(Generic[P, R_co]):
         self.run: ComposedRun | None = None if plan is None else injected(plan, function)
         """The function that the runtime awaits for each run. None: the plain call of the function,
         which costs nothing beside the call."""
-        self.needs_thread = not self.is_async or (plan is not None and plan.needs_thread)
-        """A run uses a thread, for the handler or for what is injected."""
+        self.hooks = hooks or None
+        """Called with the end of each run, if there are any."""
+        self.needs_thread = (
+            not self.is_async
+            or (plan is not None and plan.needs_thread)
+            or (hooks is not None and hooks.need_thread)
+        )
+        """A run uses a thread, for the handler, for what is injected, or for a hook."""
         self.__name__ = self.name
         self.__doc__ = inspect.getdoc(function)
         self.__module__ = getattr(function, "__module__", __name__)

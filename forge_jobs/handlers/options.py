@@ -16,6 +16,9 @@ from forge_jobs.privacy.encryption import Encryption
 Executor = Literal["thread", "process"]
 Errors = type[BaseException] | Iterable[type[BaseException]]
 
+GivenHooks = Callable[..., Any] | Iterable[Callable[..., Any]]
+"""A function, or several."""
+
 
 class JobOptions(TypedDict, total=False):
     """The options of ``HandlerRegistry.job(kind, **options)``, for type checkers::
@@ -54,6 +57,13 @@ class JobOptions(TypedDict, total=False):
         of the request with ``outcome = yield request``, plain or asynchronous. The caller gets
         an exception of the first part, and the job is not stored. One of the second part is
         logged. The yield raises what the caller gets
+    :param on_error: called when an attempt has failed: a function or a list, plain or asynchronous,
+        with parameters that are injected, and ``RunEnd`` by annotation. Before the end is stored,
+        in at most the setting ``patience`` altogether. An exception is kept on the job and changes
+        no end
+    :param on_retry: called after ``on_error`` when the job will be tried again
+    :param on_dead: called after ``on_error`` when the job gives up
+    :param on_done: called when the job is done
     """
 
     aliases: Iterable[str]
@@ -75,6 +85,10 @@ class JobOptions(TypedDict, total=False):
     spread: timedelta | float | None
     middleware: Iterable[Callable[..., Any]]
     enqueue_middleware: Iterable[Callable[..., Any]]
+    on_error: GivenHooks
+    on_retry: GivenHooks
+    on_dead: GivenHooks
+    on_done: GivenHooks
 
 
 class CronOptions(TypedDict, total=False):

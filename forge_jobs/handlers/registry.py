@@ -7,6 +7,7 @@ from typing import Any, ParamSpec, TypeVar, Unpack, cast
 
 from forge_jobs.errors import ConfigError, InvalidInput, RegistrationError, a_type
 from forge_jobs.handlers.around.enqueues import enqueue_middleware_of
+from forge_jobs.handlers.around.hooks import hooks_of
 from forge_jobs.handlers.handler import Handler, Registering
 from forge_jobs.handlers.injection.markers import middleware_of
 from forge_jobs.handlers.injection.plan import SharedPlan, lifespan_plan
@@ -18,6 +19,7 @@ from forge_jobs.handlers.option_checks import (
 )
 from forge_jobs.handlers.options import (
     CronOptions,
+    GivenHooks,
     HandlerOptions,
     JobOptions,
     check_option_names,
@@ -42,6 +44,8 @@ class HandlerRegistry:
         functions that yield once, with parameters that are injected. See :meth:`job`
     :param enqueue_middleware: around each enqueue of these handlers, and of kinds that the registry
         of the client does not know, the first outermost. See :meth:`job`
+    :param on_error: hooks of each handler decorated here, before the handler's own, as
+        ``on_retry``, ``on_dead`` and ``on_done``. See :meth:`job`
     :raises RegistrationError: ``lifespan`` is no context manager, or needs what it cannot get
     """
 
@@ -52,9 +56,20 @@ class HandlerRegistry:
         lifespan: Callable[..., Any] | None = None,
         middleware: Iterable[Callable[..., Any]] = (),
         enqueue_middleware: Iterable[Callable[..., Any]] = (),
+        on_error: GivenHooks = (),
+        on_retry: GivenHooks = (),
+        on_dead: GivenHooks = (),
+        on_done: GivenHooks = (),
     ) -> None:
         self.encryption = check_encryption(encryption)
         self._middleware = middleware_of(middleware, "HandlerRegistry")
+        self._hooks = hooks_of(
+            "HandlerRegistry",
+            on_error=on_error,
+            on_retry=on_retry,
+            on_dead=on_dead,
+            on_done=on_done,
+        )
         self.options_elsewhere = HandlerOptions(
             enqueue_middleware=enqueue_middleware_of(enqueue_middleware, "HandlerRegistry")
         )
@@ -90,10 +105,17 @@ class HandlerRegistry:
         except InvalidInput as error:
             raise RegistrationError(f"{kind}: {error}") from None
         around = (*self._middleware, *middleware_of(options.get("middleware", ()), kind))
+        hooks = self._hooks + hooks_of(
+            kind,
+            on_error=options.get("on_error", ()),
+            on_retry=options.get("on_retry", ()),
+            on_dead=options.get("on_dead", ()),
+            on_done=options.get("on_done", ()),
+        )
 
         def decorate(function: Callable[..., Any]) -> Handler[..., Any]:
             plain = function.function if isinstance(function, Handler) else function
-            handler: Handler[..., Any] = Handler(plain, kind, also, checked, around)
+            handler: Handler[..., Any] = Handler(plain, kind, also, checked, around, hooks=hooks)
             if handler.is_async and checked.executor == "thread":
                 raise RegistrationError(
                     f"{handler.name}: executor='thread' is for plain functions; an async def runs "

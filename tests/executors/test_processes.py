@@ -178,3 +178,27 @@ async def test_sigterm_from_others_does_not_end_a_run(storage: Storage, tmp_path
         guardian.send_signal(signal.SIGTERM)
         gate.touch()
         assert await handle.result(outcome.job_id, 60) == "went through"
+
+
+@pytest.mark.parametrize(
+    ("how", "cause", "noted"),
+    [
+        ("returns", Cause.SUCCEEDED, "succeeded done  None"),
+        ("raises", Cause.FAILED, "failed failed LookupError None"),
+        ("dies", Cause.CRASHED, "crashed pending Crashed None"),
+    ],
+)
+async def test_hooks_run_in_the_pod(
+    storage: Storage, how: str, cause: Cause, noted: str, tmp_path: Path
+) -> None:
+    note = tmp_path / "note"
+    request = jobs.hooked.request(how).options(metadata={"note": str(note)})
+    async with a_runtime(storage, jobs.handlers).start() as handle:
+        outcome = await handle.enqueue(request)
+
+        async def noted_lines() -> list[str]:
+            return note.read_text().splitlines() if note.exists() else []
+
+        first, *_ = await wait_until(noted_lines, description="the hook was called")
+        await handle.client.cancel(outcome.job_id)
+    assert first == f"{os.getpid()} {noted}"

@@ -4,10 +4,20 @@ import asyncio
 import threading
 from dataclasses import dataclass
 
-from forge_jobs import Dead, Failed, HandlerRegistry, JobContext, RateLimited, Snoozed, Throttled
+from forge_jobs import (
+    Dead,
+    Failed,
+    HandlerRegistry,
+    JobContext,
+    RateLimited,
+    RunEnd,
+    Snoozed,
+    Throttled,
+)
 
 handlers = HandlerRegistry()
 threads: list[int] = []
+heard: list[RunEnd] = []
 
 
 @dataclass
@@ -75,3 +85,14 @@ async def chain(ctx: JobContext, left: int) -> None:
 def split(ctx: JobContext, orders: list[int]) -> None:
     """Enqueue a receipt for each order, from a thread."""
     ctx.sync.enqueue_many(send_receipt.request(order) for order in orders)
+
+
+def hear(end: RunEnd) -> None:
+    """Keep the end."""
+    heard.append(end)
+
+
+@handlers.job("shop.restock", on_retry=hear)
+def restock() -> None:
+    """Fail."""
+    raise LookupError("out of stock")

@@ -91,3 +91,16 @@ def test_without_a_loop(forge_kit: Kit) -> None:
     forge_kit.sync.enqueue(shop.split.request([1, 2]))
     assert forge_kit.sync.drain().counts == {"done": 3}
     assert len(forge_kit.sync.assert_enqueued(shop.send_receipt, status="done")) == 2
+
+
+async def test_hooks_run_in_a_drain_with_the_end_that_is_stored(forge_kit: Kit) -> None:
+    await forge_kit.enqueue(shop.restock.request())
+    [run] = await forge_kit.drain()
+    assert (run.status, run.delay) == (JobStatus.FAILED, shop.heard.pop().retry_in)
+    assert shop.heard == []
+
+
+async def test_a_run_inline_has_no_end_to_store_and_so_no_hooks(forge_kit: Kit) -> None:
+    with pytest.raises(LookupError):
+        await forge_kit.run_inline(shop.restock)
+    assert shop.heard == []

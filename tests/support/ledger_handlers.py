@@ -1,5 +1,7 @@
 """Handlers that note what they do in a ledger outside the store."""
 
+import os
+import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -39,6 +41,21 @@ async def linger(ctx: JobContext, ledger: str, seconds: float) -> None:
     with _noted(ctx, ledger):
         if len(Ledger.read(ledger).by_job()[ctx.job_id]) == 1:
             await anyio.sleep(seconds)
+
+
+def dies_in_attempt_1(ctx: JobContext) -> None:
+    """Note the call, and kill the process in the first attempt."""
+    with Path(ctx.metadata["hooks"]).open("a") as file:
+        file.write(f"on_done in attempt {ctx.attempt}\n")
+    if ctx.attempt == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+@handlers.job("ledger.dies_in_a_hook", keep_result=False, on_done=dies_in_attempt_1)
+async def dies_in_a_hook(ctx: JobContext, ledger: str) -> None:
+    """Do nothing, and let the hook kill the process."""
+    with _noted(ctx, ledger):
+        pass
 
 
 @handlers.job("ledger.wait_for_file", keep_result=False)

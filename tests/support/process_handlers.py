@@ -13,7 +13,7 @@ import anyio
 import anyio.lowlevel
 import msgspec
 
-from forge_jobs import EnqueueRequest, HandlerRegistry, JobContext, Snoozed
+from forge_jobs import EnqueueRequest, Fixed, HandlerRegistry, JobContext, RunEnd, Snoozed
 from forge_jobs.errors import InvalidInput
 
 handlers = HandlerRegistry()
@@ -266,3 +266,26 @@ def tells(ctx: JobContext) -> list[int]:
     ctx.sync.checkpoint({"step": 1})
     assert ctx.sync.load_checkpoint() == {"step": 1}
     return [parent.result()[0] for parent in ctx.sync.parents()]
+
+
+def notes_the_end(ctx: JobContext, end: RunEnd) -> None:
+    """Note in the file of the job which process runs the hook, and the end."""
+    error = "" if end.error is None else end.error.type
+    with Path(ctx.metadata["note"]).open("a") as file:
+        file.write(f"{os.getpid()} {end.cause} {end.status} {error} {end.exception}\n")
+
+
+@handlers.job(
+    "process.hooked",
+    executor="process",
+    max_attempts=2,
+    retry=Fixed(3600),
+    on_error=notes_the_end,
+    on_done=notes_the_end,
+)
+def hooked(how: str) -> None:
+    """End in one of several ways."""
+    if how == "raises":
+        raise LookupError("no such thing")
+    if how == "dies":
+        os._exit(3)

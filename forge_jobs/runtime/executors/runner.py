@@ -75,7 +75,8 @@ class ProcessRunner:
         except asyncio.CancelledError:
             return not_started(run)
         options = run.handler.options
-        self._runs[child] = run, self._job_context(run)
+        run.context = run.context or self._job_context(run)
+        self._runs[child] = run, run.context
         try:
             answer = await self._answer(run, child, options.max_memory)
         finally:

@@ -390,7 +390,7 @@ class WorkerPool:
             services.progress.forget(job.claim)
             services.claim_lost(self.queue, job.claim.job_id, "lost while it ran")
             return
-        transition = decide(end, job, run.queue_state, seconds, services)
+        transition = run.decided or decide(end, job, run.queue_state, seconds, services)
         if transition.cooldown is not None:
             until = now + transition.cooldown.length.total_seconds()
             self._cooling_until = max(self._cooling_until, until)

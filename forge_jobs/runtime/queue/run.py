@@ -14,6 +14,7 @@ from forge_jobs.handlers.signatures import decode_value, encode_value
 from forge_jobs.model.jobs import ClaimedJob
 from forge_jobs.model.letters import DEAD_LETTER_KIND, DeadLetter, read_dead_letter
 from forge_jobs.model.queues import QueueState
+from forge_jobs.model.transitions import Transition
 from forge_jobs.privacy.encryption import Part, decrypted, is_encrypted
 from forge_jobs.privacy.secrets import ORIGIN, SECRETS, paths_in, secret_texts
 from forge_jobs.reports import reporter
@@ -58,6 +59,8 @@ class Run:
         "_repeats",
         "_task",
         "_waits",
+        "context",
+        "decided",
         "ended",
         "handler",
         "in_thread",
@@ -96,6 +99,10 @@ class Run:
         self.kill: Callable[[], None] | None = None
         """Kills the process that runs the handler, where the handler has one."""
         self.ended = False
+        self.context: Any = None
+        """The JobContext of the run, once there is one."""
+        self.decided: Transition | None = None
+        """Where the job goes, as hooks have heard. None: not decided yet."""
         self.may_be_settled = False
         """The handler ends the job in a transaction of the program. When the claim is gone, that
         transaction has most likely committed."""

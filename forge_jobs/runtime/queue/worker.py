@@ -3,22 +3,27 @@
 import asyncio
 from collections.abc import Callable, Coroutine
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from msgspec import structs
 
 from forge_jobs import stop_points
 from forge_jobs.errors import StorageError
+from forge_jobs.handlers.around.hooks import Hook
 from forge_jobs.home_loop import next_turn
 from forge_jobs.model.events import EventKind
 from forge_jobs.model.ids import WorkerId, new_worker_id
 from forge_jobs.model.jobs import Cause, ClaimedJob
 from forge_jobs.model.queues import QueueState
+from forge_jobs.model.transitions import Transition
 from forge_jobs.outages import Outage, Pauses
 from forge_jobs.policy.transitions import AttemptEnd
 from forge_jobs.reports import reporter
-from forge_jobs.runtime.queue.execution import execute, not_started
+from forge_jobs.runtime.queue.ends import decide
+from forge_jobs.runtime.queue.execution import Context, execute, not_started
 from forge_jobs.runtime.queue.failures import error_record, redacted
+from forge_jobs.runtime.queue.injection.hook_runs import HookRuns, HookScope
 from forge_jobs.runtime.queue.run import Run, StopReason
 from forge_jobs.runtime.queue.services import PodServices
 from forge_jobs.runtime.queue.turns import with_turn
@@ -108,7 +113,7 @@ class Worker:
             if end is not None and end.cause is Cause.RATE_LIMITED:
                 end = await with_turn(end, run, services)
             if end is not None:
-                end = self._as_recorded(run, end)
+                end = await self._recorded(run, end)
             if stop_points.ARMED:
                 await stop_points.reach("run:end")
         except BaseException as error:  # a run's trouble must end the run and nothing else
@@ -123,22 +128,50 @@ class Worker:
             self.run = None
             self._ended(self, run, end)
 
-    def _as_recorded(self, run: Run, end: AttemptEnd) -> AttemptEnd:
-        """Return the end to record, without the secrets of the payload."""
+    async def _recorded(self, run: Run, end: AttemptEnd) -> AttemptEnd:
+        """Return the end to record, without the secrets of the payload, after the hooks."""
         if run.stop_reason is StopReason.TIMEOUT:
             end = self._past_its_time(run, end)
         if end.error is not None and run.has_secrets:
             error = redacted(end.error, run.secrets())
-            return structs.replace(end, error=error, is_redacted=True)
+            end = structs.replace(end, error=error, is_redacted=True)
+        if run.handler.hooks is not None:
+            run.decided = await self._after_hooks(run, end)
         return end
+
+    async def _after_hooks(self, run: Run, end: AttemptEnd) -> Transition:
+        """Return where the job goes, after the hooks of the handler."""
+        services = self._services
+        seconds = services.clock.elapsed() - run.started_at
+        transition = decide(end, run.job, run.queue_state, seconds, services)
+        hooks = HookRuns(run, services.host_id, partial(self._hook_scope, run), services.patience)
+        return await hooks.call(transition, end.exception)
+
+    def _hook_scope(self, run: Run, hook: Hook) -> HookScope:
+        return HookScope(
+            hook, partial(self._context, run), self._free_thread, self._services.values
+        )
+
+    def _context(self, run: Run) -> Context:
+        """Return the context of the run, the same for all who ask."""
+        if run.context is None:
+            run.context = self._services.job_context(run)
+        context: Context = run.context
+        return context
+
+    def _free_thread(self) -> HandlerThread:
+        """Return the worker's thread, or another when a call in that one goes on."""
+        if self._thread is not None and self._thread.is_free:
+            return self._thread
+        if self._thread is not None:
+            self._services.threads.give_back(self._thread)
+        return self._take_thread()
 
     def _execute(self, run: Run) -> Coroutine[Any, Any, AttemptEnd | None]:
         services = self._services
         if run.handler.in_process:
             return services.processes.run(run)
-        return execute(
-            run, services.host_id, services.job_context, self._take_thread, services.values
-        )
+        return execute(run, services.host_id, self._context, self._take_thread, services.values)
 
     def _past_its_time(self, run: Run, end: AttemptEnd) -> AttemptEnd:
         """Return the end of a run that was stopped by the timeout. A success keeps a record of the

@@ -273,19 +273,21 @@ class Drain:
     async def _run_one(
         self, job: ClaimedJob, state: QueueState, services: PodServices
     ) -> tuple[Ran, Transition | None]:
-        ended: asyncio.Future[AttemptEnd | None] = asyncio.get_running_loop().create_future()
+        ended: asyncio.Future[tuple[Run, AttemptEnd | None]] = (
+            asyncio.get_running_loop().create_future()
+        )
         began = services.clock.elapsed()
 
-        def on_end(_worker: Worker, _run: Run, end: AttemptEnd | None) -> None:
+        def on_end(_worker: Worker, run: Run, end: AttemptEnd | None) -> None:
             if not ended.done():
-                ended.set_result(end)
+                ended.set_result((run, end))
 
         Worker(services, on_end).take(job, state, began)
-        end = await ended
+        run, end = await ended
         now = services.clock.elapsed()
         if end is None:
             return _ran(job, None, None), None
-        transition = decide(end, job, state, now - began, services)
+        transition = run.decided or decide(end, job, state, now - began, services)
         tell(job, end, transition, now - began, services, now=now)
         return _ran(job, end, transition), transition
 

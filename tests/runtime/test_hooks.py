@@ -1,0 +1,480 @@
+"""Hooks: which are called for which end, what they are given, and that they lose nothing."""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Annotated, Any
+
+import anyio
+import pytest
+
+from forge_jobs import (
+    Dead,
+    Depends,
+    Fixed,
+    HandlerRegistry,
+    JobContext,
+    RunEnd,
+    Secret,
+    Shared,
+    Snoozed,
+    Throttled,
+)
+from forge_jobs.errors import RegistrationError
+from forge_jobs.model.jobs import Cause, Job, JobStatus
+from forge_jobs.storage.protocols import Storage
+from tests.runtime.test_stopping_a_handler import lose_claim
+from tests.support.runtimes import a_runtime, ended, job_because, job_when, quick_settings, seconds
+from tests.support.waiting import wait_until
+
+pytestmark = [pytest.mark.anyio, pytest.mark.any_store]
+
+EVENTS = ("on_error", "on_retry", "on_dead", "on_done")
+PAUSE = timedelta(hours=1)
+
+notes: list[str] = []
+ends: list[RunEnd] = []
+
+
+@pytest.fixture(autouse=True)
+def _no_notes() -> None:
+    notes.clear()
+    ends.clear()
+
+
+def noting(event: str, *, is_async: bool) -> Any:
+    """Return a hook that notes the event, the kind, and the end."""
+
+    def note(ctx: JobContext, end: RunEnd) -> None:
+        notes.append(event)
+        ends.append(end)
+
+    async def note_on_loop(ctx: JobContext, end: RunEnd) -> None:
+        await anyio.lowlevel.checkpoint()
+        note(ctx, end)
+
+    return note_on_loop if is_async else note
+
+
+def all_hooks(*, is_async: bool = True) -> dict[str, Any]:
+    return {event: noting(event, is_async=is_async) for event in EVENTS}
+
+
+async def outcome_of(storage: Storage, handlers: HandlerRegistry, cause: Cause) -> Job:
+    """Run the one job of ``handlers`` until it is where it is for ``cause``."""
+    [handler] = handlers
+    async with a_runtime(storage, handlers).start() as handle:
+        outcome = await handle.enqueue(handler.request())
+        return await job_because(storage, outcome.job_id, cause)
+
+
+def raises(error: BaseException | type[BaseException]) -> Any:
+    def work() -> None:
+        raise error
+
+    return work
+
+
+@pytest.mark.parametrize("is_async", [True, False], ids=["async hooks", "plain hooks"])
+@pytest.mark.parametrize("in_thread", [True, False], ids=["def", "async def"])
+@pytest.mark.parametrize(
+    ("error", "attempts", "cause", "called"),
+    [
+        (None, 3, Cause.SUCCEEDED, ["on_done"]),
+        (ValueError("no"), 3, Cause.FAILED, ["on_error", "on_retry"]),
+        (ValueError("no"), 1, Cause.FAILED, ["on_error", "on_dead"]),
+        (Dead("never"), 3, Cause.REJECTED, ["on_error", "on_dead"]),
+        (Snoozed(PAUSE), 3, Cause.SNOOZED, []),
+        (Throttled(3600), 3, Cause.THROTTLED, []),
+    ],
+)
+async def test_the_hooks_of_an_end_are_called(
+    storage: Storage,
+    error: BaseException | None,
+    attempts: int,
+    cause: Cause,
+    called: list[str],
+    in_thread: bool,
+    is_async: bool,
+) -> None:
+    handlers = HandlerRegistry()
+
+    def work() -> None:
+        if error is not None:
+            raise error
+
+    async def on_loop() -> None:
+        work()
+
+    options: dict[str, Any] = {"max_attempts": attempts, "retry": Fixed(PAUSE, jitter=False)}
+    handlers.register(
+        work if in_thread else on_loop, "work", **options, **all_hooks(is_async=is_async)
+    )
+    job = await outcome_of(storage, handlers, cause)
+    assert (notes, job.errors[1:]) == (called, ())
+    for end in ends:
+        assert (end.status, end.cause, end.exception) == (job.status, cause, error)
+        assert end.retry_in == (PAUSE if job.status is JobStatus.FAILED else None)
+        assert (None if end.error is None else end.error.message) == (error and str(error))
+
+
+async def test_the_registrys_come_first_and_a_list_is_called_in_order(storage: Storage) -> None:
+    def named(name: str) -> Any:
+        def hook() -> None:
+            notes.append(name)
+
+        return hook
+
+    handlers = HandlerRegistry(on_error=named("a"), on_dead=[named("b"), named("c")])
+    handlers.register(
+        raises(ValueError), "work", max_attempts=1, on_error=[named("d")], on_dead=named("e")
+    )
+    await outcome_of(storage, handlers, Cause.FAILED)
+    assert notes == ["a", "d", "b", "c", "e"]
+
+
+async def test_a_timeout_and_a_payload_that_does_not_fit_are_errors(storage: Storage) -> None:
+    handlers = HandlerRegistry(**all_hooks())
+
+    @handlers.job("slow", timeout=0.01, max_attempts=1)
+    async def slow(n: int) -> None:
+        await anyio.sleep_forever()
+
+    async with a_runtime(storage, handlers).start() as handle:
+        job = await ended(storage, (await handle.enqueue(slow.request(1))).job_id)
+    assert (job.cause, notes) == (Cause.TIMED_OUT, ["on_error", "on_dead"])
+
+    changed = HandlerRegistry(**all_hooks())
+
+    @changed.job("slow", max_attempts=1)
+    async def other(n: str) -> None: ...
+
+    async with a_runtime(storage, changed).start() as handle:
+        await handle.client.requeue(job.id)
+        job = await job_because(storage, job.id, Cause.FAILED)
+    assert (job.errors[-1].type, notes[2:]) == ("UndecodablePayload", ["on_error", "on_dead"])
+
+
+async def test_the_end_is_stored_after_the_hooks(storage: Storage) -> None:
+    handlers = HandlerRegistry()
+    seen: list[JobStatus] = []
+
+    async def looks(ctx: JobContext) -> None:
+        seen.extend(job.status for job in (await storage.jobs.get([ctx.job_id])).values())
+
+    @handlers.job("work", on_done=looks)
+    async def work() -> None: ...
+
+    await outcome_of(storage, handlers, Cause.SUCCEEDED)
+    assert seen == [JobStatus.IN_PROGRESS]
+
+
+async def test_a_retry_policy_is_asked_once(storage: Storage) -> None:
+    asked: list[int] = []
+
+    def policy(attempt: int, error: BaseException | None) -> timedelta:
+        asked.append(attempt)
+        return PAUSE
+
+    handlers = HandlerRegistry()
+    handlers.register(raises(ValueError), "work", retry=policy, **all_hooks())
+    await outcome_of(storage, handlers, Cause.FAILED)
+    assert asked == [1]
+    assert [end.retry_in for end in ends] == [PAUSE, PAUSE]
+
+
+# -- what is injected ------------------------------------------------------------------------------
+
+
+class Pool:
+    """Something that is shared."""
+
+
+def session(pool: Pool = Shared(Pool)) -> Iterator[str]:
+    notes.append("opens")
+    yield f"session of a {type(pool).__name__}"
+    notes.append("closes")
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+async def test_parameters_are_injected_and_cleaned_up(storage: Storage, is_async: bool) -> None:
+    def tells(ctx: JobContext, db: str = Depends(session), *, end: RunEnd) -> None:
+        notes.append(f"{ctx.kind} {end.cause} {db}")
+
+    async def tells_on_loop(ctx: JobContext, db: str = Depends(session), *, end: RunEnd) -> None:
+        tells(ctx, db, end=end)
+
+    handlers = HandlerRegistry(on_done=tells_on_loop if is_async else tells)
+    handlers.register(lambda: None, "work")
+    await outcome_of(storage, handlers, Cause.SUCCEEDED)
+    assert notes == ["opens", "work succeeded session of a Pool", "closes"]
+
+
+async def test_lines_of_the_handler_and_of_hooks_are_kept_in_order(storage: Storage) -> None:
+    def logs(ctx: JobContext) -> None:
+        ctx.log.info("from the hook")
+
+    handlers = HandlerRegistry(on_done=logs)
+
+    @handlers.job("work")
+    async def work(ctx: JobContext) -> None:
+        ctx.log.info("from the handler")
+
+    async with a_runtime(storage, handlers).start() as handle:
+        outcome = await handle.enqueue(work.request())
+        await handle.result(outcome.job_id, timeout=50)
+        page = await handle.client.log(outcome.job_id)
+    assert [line.text for line in page.lines] == ["from the handler", "from the hook"]
+
+
+# -- hooks in trouble ------------------------------------------------------------------------------
+
+
+def breaks() -> None:
+    raise OSError("the pager is away")
+
+
+async def breaks_on_loop() -> None:
+    raise OSError("the pager is away")
+
+
+def exits() -> None:
+    raise SystemExit("the pager is away")
+
+
+async def exits_on_loop() -> None:
+    raise SystemExit("the pager is away")
+
+
+def spoiled() -> Iterator[None]:
+    yield
+    raise OSError("the pager is away")
+
+
+async def with_a_clean_up_that_raises(_: None = Depends(spoiled)) -> None: ...
+
+
+BROKEN = [breaks, breaks_on_loop, exits, exits_on_loop, with_a_clean_up_that_raises]
+
+
+@pytest.mark.parametrize("broken", BROKEN)
+async def test_an_exception_is_kept_on_the_job_and_changes_no_end(
+    storage: Storage, broken: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    handlers = HandlerRegistry(on_done=[broken, noting("after", is_async=True)])
+
+    @handlers.job("work")
+    async def work() -> int:
+        return 7
+
+    async with a_runtime(storage, handlers).start() as handle:
+        outcome = await handle.enqueue(work.request())
+        assert await handle.result(outcome.job_id, timeout=50) == 7
+        job = await ended(storage, outcome.job_id)
+    assert (job.status, job.attempt, notes) == (JobStatus.DONE, 1, ["after"])
+    assert [error.message for error in job.errors] == ["the pager is away"]
+    assert f"raised by the hook {broken.__name__} (on_done)" in job.errors[0].traceback
+    assert f"the hook {broken.__name__} (on_done) of job {job.id} (work) failed" in caplog.text
+
+
+@pytest.mark.parametrize("broken", BROKEN)
+async def test_the_error_of_the_handler_stays_the_first(storage: Storage, broken: Any) -> None:
+    handlers = HandlerRegistry(on_error=broken)
+    handlers.register(raises(ValueError("no")), "work", max_attempts=1)
+    job = await outcome_of(storage, handlers, Cause.FAILED)
+    assert [error.message for error in job.errors] == ["no"]
+    assert f"and the hook {broken.__name__} (on_error) raised" in job.errors[0].traceback
+    assert "ValueError: no" in job.errors[0].traceback
+
+
+PATIENT = quick_settings(grace=seconds(20), patience=seconds(0.05))
+
+
+async def test_a_hook_that_hangs_is_cancelled_and_its_job_ends(storage: Storage) -> None:
+    async def hangs() -> None:
+        try:
+            await anyio.sleep_forever()
+        except BaseException as error:
+            notes.append(type(error).__name__)
+            raise
+
+    handlers = HandlerRegistry(on_done=[hangs, noting("too late", is_async=True)])
+
+    @handlers.job("work")
+    async def work() -> None: ...
+
+    async with a_runtime(storage, handlers, settings=PATIENT).start() as handle:
+        outcomes = await handle.enqueue_many([work.request(), work.request()])
+        jobs = [await ended(storage, outcome.job_id) for outcome in outcomes]
+    assert [(job.status, job.attempt) for job in jobs] == [(JobStatus.DONE, 1)] * 2
+    for job in jobs:
+        assert [error.type for error in job.errors] == ["TimeoutError"]
+        assert job.errors[0].message == "the hook did not end within 0.05 s"
+        assert "the hooks before have used up the 0.05 s of all" in job.errors[0].traceback
+    assert notes == ["CancelledError"] * 2
+
+
+async def test_a_hook_that_cannot_be_stopped_is_left_behind(storage: Storage) -> None:
+    released, go_on = asyncio.Event(), threading.Event()
+
+    async def swallows() -> None:
+        while not released.is_set():
+            try:
+                await released.wait()
+            except asyncio.CancelledError:
+                notes.append("swallowed")
+
+    def blocks() -> None:
+        go_on.wait(60)
+
+    handlers = HandlerRegistry()
+    stuck = [
+        handlers.register(lambda: threading.current_thread().name, kind, on_done=hook)
+        for kind, hook in (("swallows", swallows), ("blocks", blocks))
+    ]
+    handlers.register(lambda: threading.current_thread().name, "next")
+    try:
+        async with a_runtime(storage, handlers, settings=PATIENT).start() as handle:
+            for handler in stuck:
+                outcome = await handle.enqueue(handler.request())
+                job = await ended(storage, outcome.job_id)
+                assert job.status is JobStatus.DONE
+                assert job.errors[0].type == "TimeoutError"
+            used = await handle.result(outcome.job_id, timeout=50)
+            following = handlers.get("next")
+            assert following is not None
+            after = await handle.enqueue(following.request())
+            # The thread in which the hook goes on is not used again.
+            assert await handle.result(after.job_id, timeout=50) != used
+    finally:
+        released.set()
+        go_on.set()
+    assert notes
+
+
+async def test_secrets_of_the_payload_are_hidden_in_the_error_of_a_hook(
+    storage: Storage, caplog: pytest.LogCaptureFixture
+) -> None:
+    def leaks(end: RunEnd) -> None:
+        notes.append(str(end.exception))
+        assert end.error is None or "hunter2" not in end.error.message
+        raise ValueError("hunter2 again")
+
+    handlers = HandlerRegistry(on_error=leaks, on_done=leaks)
+
+    @handlers.job("log.in", max_attempts=1)
+    async def log_in(password: Annotated[str, Secret], fails: bool) -> None:
+        if fails:
+            raise LookupError(f"no user with {password}")
+
+    async with a_runtime(storage, handlers).start() as handle:
+        for fails in (True, False):
+            outcome = await handle.enqueue(log_in.request("hunter2", fails))
+            job = await ended(storage, outcome.job_id)
+            assert "hunter2" not in repr(job.errors)
+            assert len(job.errors) == 1
+    assert notes == ["no user with hunter2", "None"]
+    assert "the hook leaks (on_error)" in caplog.text
+    assert "hunter2" not in caplog.text
+
+
+async def test_a_stop_waits_for_a_hook(storage: Storage) -> None:
+    began, go_on = asyncio.Event(), asyncio.Event()
+
+    async def waits() -> None:
+        began.set()
+        await go_on.wait()
+        notes.append("to the end")
+
+    handlers = HandlerRegistry(on_done=waits)
+
+    @handlers.job("work")
+    async def work() -> None: ...
+
+    async with a_runtime(storage, handlers).start() as handle:
+        outcome = await handle.enqueue(work.request())
+        await began.wait()
+        stopping = asyncio.create_task(handle.stop())
+        pool = handle._pod.queues["default"].pool
+        await wait_until(lambda: pool._draining, description="the pod drains")
+        assert not stopping.done()
+        go_on.set()
+        await stopping
+    job = await ended(storage, outcome.job_id)
+    assert (job.status, job.attempt, job.errors, notes) == (JobStatus.DONE, 1, (), ["to the end"])
+
+
+async def test_a_stop_is_not_held_up_by_a_hook_that_hangs(storage: Storage) -> None:
+    began = asyncio.Event()
+
+    async def hangs() -> None:
+        began.set()
+        await anyio.sleep_forever()
+
+    handlers = HandlerRegistry(on_done=hangs)
+
+    @handlers.job("work")
+    async def work() -> None: ...
+
+    async with a_runtime(storage, handlers, settings=PATIENT).start() as handle:
+        outcome = await handle.enqueue(work.request())
+        await began.wait()
+        report = await handle.stop()
+    assert (report.abandoned, report.unstored) == ((), ())
+    job = await ended(storage, outcome.job_id)
+    assert (job.status, job.errors[0].type) == (JobStatus.DONE, "TimeoutError")
+
+
+async def test_a_claim_that_is_lost_during_a_hook_runs_again_with_its_hooks(
+    storage: Storage,
+) -> None:
+    async def is_reaped(ctx: JobContext) -> None:
+        notes.append(f"attempt {ctx.attempt}")
+        if ctx.attempt == 1:
+            await lose_claim(storage, (await storage.jobs.get([ctx.job_id]))[ctx.job_id])
+
+    handlers = HandlerRegistry(on_done=is_reaped)
+
+    @handlers.job("work")
+    async def work() -> None: ...
+
+    async with a_runtime(storage, handlers).start() as handle:
+        outcome = await handle.enqueue(work.request())
+        job = await job_when(storage, outcome.job_id, JobStatus.DONE)
+        assert handle.health().lost_claims == 1
+    assert (job.attempt, notes) == (2, ["attempt 1", "attempt 2"])
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+async def test_a_thousand_jobs_at_once(storage: Storage, is_async: bool) -> None:
+    handlers = HandlerRegistry(on_done=noting("done", is_async=is_async))
+
+    @handlers.job("work", keep_result=False)
+    async def work() -> None: ...
+
+    async with a_runtime(storage, handlers, workers=50).start() as handle:
+        await handle.enqueue_many([work.request() for _ in range(1000)])
+
+        async def are_done() -> bool:
+            counts = await storage.jobs.counts(["default"])
+            return counts["default"].by_status.get(JobStatus.DONE, 0) == 1000
+
+        await wait_until(are_done, description="all are done", timeout=100)
+    assert len(notes) == 1000
+
+
+@pytest.mark.parametrize(
+    ("hook", "message"),
+    [
+        (7, "on_dead is an int; give a function"),
+        ([7], "on_dead is an int; give a function"),
+        (spoiled, "on_dead spoiled yields, and a hook returns"),
+        (lambda n: None, "n has no default, and nothing says what makes it; annotate it with Run"),
+    ],
+)
+def test_wrong_hooks_are_refused_at_registration(hook: Any, message: str) -> None:
+    with pytest.raises(RegistrationError, match=message):
+        HandlerRegistry(on_dead=hook)
+    with pytest.raises(RegistrationError, match=f"work: {message}" if hook != 7 else message):
+        HandlerRegistry().job("work", on_dead=hook)
