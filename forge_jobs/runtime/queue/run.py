@@ -60,6 +60,7 @@ class Run:
         "_task",
         "_waits",
         "context",
+        "cut_hooks",
         "decided",
         "ended",
         "handler",
@@ -101,6 +102,8 @@ class Run:
         self.ended = False
         self.context: Any = None
         """The JobContext of the run, once there is one."""
+        self.cut_hooks: Callable[[], None] | None = None
+        """Cancels the hooks while they run, after the end of the handler."""
         self.decided: Transition | None = None
         """Where the job goes, as hooks have heard. None: not decided yet."""
         self.may_be_settled = False
@@ -260,11 +263,14 @@ class Run:
         """Ask the handler to end. The first reason stands, except that a lost claim beats all.
 
         The handler is cancelled once, whatever the number of reasons. A second cancellation would
-        cut the clean-up short, and comes only after the patience.
+        cut the clean-up short, and comes only after the patience. Hooks behind the handler are
+        cancelled too, except by a cancel, which comes too late.
 
         :param patience: seconds before the second cancellation, where fewer than the run has
         """
         if self.ended:
+            if self.cut_hooks is not None and reason is not StopReason.CANCEL:
+                self.cut_hooks()
             return
         if patience is not None:
             self._patience = min(self._patience, patience)

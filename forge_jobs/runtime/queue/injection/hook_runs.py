@@ -111,6 +111,9 @@ class HookRuns:
         self._host_id = host_id
         self._scope = scope
         self._seconds = seconds
+        self._loop = asyncio.get_running_loop()
+        self._cut: asyncio.Future[None] = self._loop.create_future()
+        """Done when the hooks have to end: the pod stops, or the claim is lost."""
 
     async def call(self, transition: Transition, exception: BaseException | None) -> Transition:
         """Call the hooks for the decided end. Return the end with their failures. Never raises.
@@ -119,27 +122,36 @@ class HookRuns:
         """
         hooks = self._run.handler.hooks
         end = _run_end(transition, exception)
-        loop = asyncio.get_running_loop()
-        until = loop.time() + self._seconds
+        until = self._loop.time() + self._seconds
+        self._run.cut_hooks = self._cut_short
         for hook in () if hooks is None else hooks.of(end):
             try:
-                failure = await self._called(hook, end, until - loop.time())
-            except asyncio.CancelledError:  # of the worker's task, when the event loop ends
-                failure, until = asyncio.CancelledError("the event loop ended"), 0.0
+                failure = await self._called(hook, end, until - self._loop.time())
+            except asyncio.CancelledError as cancelled:  # of this task: the event loop ends
+                failure = cancelled
+                self._cut_short()
             if failure is not None:
                 transition = self._with_failure(transition, hook, failure)
                 self._log(hook, failure)
+        self._run.cut_hooks = None
         return transition
+
+    def _cut_short(self) -> None:
+        if not self._cut.done():
+            self._cut.set_result(None)
 
     async def _called(self, hook: Hook, end: RunEnd, seconds: float) -> BaseException | None:
         """Call one hook. Return the exception by which the hook failed."""
+        if self._cut.done():
+            return TimeoutError("not called: the worker had to stop")
         if seconds <= 0:
-            return TimeoutError(f"the hooks before have used up the {self._seconds:g} s of all")
+            return TimeoutError(f"not called: other hooks have used the {self._seconds:g} s of all")
         arguments = {} if hook.end_parameter is None else {hook.end_parameter: end}
         scope = self._scope(hook)
         task = asyncio.ensure_future(_caught(hook, scope, arguments))
         try:
-            await asyncio.wait({task}, timeout=seconds)
+            either: set[asyncio.Future[Any]] = {task, self._cut}
+            await asyncio.wait(either, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
             if task.done():
                 return task.result()
             task.cancel()
@@ -148,6 +160,8 @@ class HookRuns:
             if not task.done():
                 task.cancel()
                 scope.leave()
+        if self._cut.done():
+            return TimeoutError("the hook had not ended when the worker had to stop")
         return TimeoutError(f"the hook did not end within {self._seconds:g} s")
 
     def _with_failure(
