@@ -143,7 +143,7 @@ HOOK_BUGS = (
         f"{_HOOKS}a_hook_that_hangs_is_cancelled_and_its_job_ends",
     ),
     _bug(
-        "the thread of a hook that goes on is used again",
+        "the event loop has to wait for the thread of a hook that goes on",
         _RUNS,
         "                scope.leave()\n",
         "",

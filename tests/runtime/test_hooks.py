@@ -346,6 +346,8 @@ async def test_a_hook_that_cannot_be_stopped_is_left_behind(storage: Storage) ->
             following = handlers.get("next")
             assert following is not None
             after = await handle.enqueue(following.request())
+            left = [task for task in asyncio.all_tasks() if "_caught" in repr(task)]
+            assert len(left) == 1, "the end of the event loop would wait for the thread"
             # The thread in which the hook goes on is not used again.
             assert await handle.result(after.job_id, timeout=50) != used
     finally:
@@ -449,6 +451,8 @@ async def test_a_cancel_of_the_job_comes_too_late_for_a_hook(storage: Storage) -
         [run] = handle._pod.runs()
         await handle.cancel(outcome.job_id)
         run.stop(StopReason.CANCEL)
+        for _ in range(10):
+            await anyio.lowlevel.checkpoint()
         go_on.set()
         job = await ended(storage, outcome.job_id)
     assert (job.status, job.errors, notes) == (JobStatus.DONE, (), ["to the end"])
