@@ -4,6 +4,7 @@ from tests.meta.bugs import Bug, Edit
 
 _ENQUEUES = "tests/unit/test_enqueue_middleware.py::"
 _HOOKS = "tests/runtime/test_hooks.py::test_"
+_TROUBLE = "tests/runtime/test_hooks_in_trouble.py::test_"
 _RUNS = "runtime/queue/injection/hook_runs"
 
 
@@ -105,70 +106,70 @@ HOOK_BUGS = (
         _RUNS,
         "                transition = self._with_failure(transition, hook, failure)\n",
         "",
-        f"{_HOOKS}an_exception_is_kept_on_the_job_and_changes_no_end",
+        f"{_TROUBLE}an_exception_is_kept_on_the_job_and_changes_no_end",
     ),
     _bug(
         "the error of a hook takes the place of the handler's",
         _RUNS,
         "        record = transition.error\n",
         "        record = None\n",
-        f"{_HOOKS}the_error_of_the_handler_stays_the_first",
+        f"{_TROUBLE}the_error_of_the_handler_stays_the_first",
     ),
     _bug(
         "a hook ends the event loop by SystemExit",
         _RUNS,
         "    except BaseException as raised:  # SystemExit",
         "    except Exception as raised:  # SystemExit",
-        f"{_HOOKS}an_exception_is_kept_on_the_job_and_changes_no_end",
+        f"{_TROUBLE}an_exception_is_kept_on_the_job_and_changes_no_end",
     ),
     _bug(
         "a hook that hangs holds the worker for ever",
         _RUNS,
         "await asyncio.wait(either, timeout=seconds,",
         "await asyncio.wait(either,",
-        f"{_HOOKS}a_hook_that_hangs_is_cancelled_and_its_job_ends",
+        f"{_TROUBLE}a_hook_that_hangs_is_cancelled_and_its_job_ends",
     ),
     _bug(
         "a hook that swallows the cancellation is waited for",
         _RUNS,
         "await asyncio.wait({task}, timeout=self._seconds * _TO_CLEAN_UP)",
         "await asyncio.wait({task})",
-        f"{_HOOKS}a_hook_that_cannot_be_stopped_is_left_behind",
+        f"{_TROUBLE}a_hook_that_cannot_be_stopped_is_left_behind",
     ),
     _bug(
         "each hook has the time of all",
         _RUNS,
         "failure = await self._called(hook, end, until - self._loop.time())",
         "failure = await self._called(hook, end, self._seconds)",
-        f"{_HOOKS}a_hook_that_hangs_is_cancelled_and_its_job_ends",
+        f"{_TROUBLE}a_hook_that_hangs_is_cancelled_and_its_job_ends",
     ),
     _bug(
         "the event loop has to wait for the thread of a hook that goes on",
         _RUNS,
         "                scope.leave()\n",
         "",
-        f"{_HOOKS}a_hook_that_cannot_be_stopped_is_left_behind",
+        f"{_TROUBLE}a_hook_that_cannot_be_stopped_is_left_behind",
     ),
     _bug(
         "a stop does not reach hooks",
         "runtime/queue/run",
         "                self.cut_hooks()\n",
         "                pass\n",
-        f"{_HOOKS}a_stop_without_grace_cuts_hooks_short_and_stores_the_end",
+        f"{_TROUBLE}a_stop_without_grace_cuts_hooks_short_and_stores_the_end",
     ),
     _bug(
         "a cancel that comes too late cuts hooks short",
         "runtime/queue/run",
         "self.cut_hooks is not None and reason is not StopReason.CANCEL:",
         "self.cut_hooks is not None:",
-        f"{_HOOKS}a_cancel_of_the_job_comes_too_late_for_a_hook",
+        f"{_TROUBLE}a_cancel_of_the_job_comes_too_late_for_a_hook",
     ),
     _bug(
         "the error of a hook shows a secret",
         _RUNS,
         "error=redacted(record, self._run.secrets())",
         "error=record",
-        f"{_HOOKS}secrets_of_the_payload_are_hidden_in_the_error_of_a_hook",
+        f"{_TROUBLE}secrets_of_the_payload_are_hidden_in_the_error_of_a_hook",
     ),
     _bug(
         "hooks have a context of their own, whose lines replace the handler's",
