@@ -15,6 +15,7 @@ from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.model.jobs import JobStatus
 from forge_jobs.storage.protocols import Storage
 from tests.support.factories import claim_one, enqueue_one, failed, finish, only, register
+from tests.support.keyed import keyed
 from tests.support.runtimes import a_runtime, ended
 
 pytestmark = pytest.mark.anyio
@@ -113,6 +114,21 @@ async def test_of_two_open_transactions_one_is_the_first(
         await anyio.lowlevel.checkpoint()
         await connection.commit()
     assert await other is False
+
+
+async def test_content_that_replaces_another_takes_its_own_steps(
+    storage: Storage, engine: AsyncEngine
+) -> None:
+    lease = await register(storage)
+    await storage.jobs.enqueue([keyed("replace")])
+    for number in (2, 3):
+        claimed = await claim_one(storage, lease)
+        for is_first in (True, False):
+            async with engine.begin() as connection:
+                noted = storage.jobs.first_time(claimed.claim, "step", connection=connection)
+                assert await noted is is_first
+        await finish(storage, claimed, failed())
+        assert (await storage.jobs.enqueue([keyed("replace", number)]))[0].replaced
 
 
 async def test_a_worker_that_lost_its_claim_does_nothing(

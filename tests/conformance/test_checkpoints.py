@@ -7,6 +7,7 @@ from forge_jobs.clock import ManualClock
 from forge_jobs.model.ids import new_host_id, new_job_id
 from forge_jobs.model.payloads import MAX_PAYLOAD_BYTES
 from forge_jobs.model.processes import PodLease
+from forge_jobs.model.unique.keys import UniqueMode
 from forge_jobs.storage.protocols import Storage
 from tests.support.factories import (
     SECOND,
@@ -20,6 +21,7 @@ from tests.support.factories import (
     register,
     run_one,
 )
+from tests.support.keyed import MINUTE, keyed
 
 pytestmark = pytest.mark.anyio
 
@@ -31,6 +33,29 @@ async def test_the_last_checkpoint_is_read_back(storage: Storage, lease: PodLeas
     for text in ('{"page": 1}', "[]", '"\\u00e9 \\u4e16"', "null"):
         assert await storage.jobs.save_checkpoint(claimed.claim, text) is True
         assert await storage.jobs.checkpoint(job_id) == text
+
+
+@pytest.mark.parametrize("mode", ["replace", "debounce", "keep-last"])
+async def test_content_that_replaces_another_begins_without_its_checkpoint(
+    storage: Storage, lease: PodLease, clock: ManualClock, mode: UniqueMode
+) -> None:
+    await storage.jobs.enqueue([keyed("replace")])
+    claimed = await claim_one(storage, lease)
+    job_id = claimed.claim.job_id
+    assert await storage.jobs.save_checkpoint(claimed.claim, "1") is True
+    dropped = await storage.jobs.enqueue([keyed("keep", 2), keyed("replace", 2)])
+    assert [each.job_id for each in dropped] == [job_id, job_id]
+    await finish(storage, claimed, failed())
+    assert await storage.jobs.checkpoint(job_id) == "1"
+    [outcome] = await storage.jobs.enqueue([keyed(mode, 2)])
+    assert (outcome.job_id, outcome.replaced) == (job_id, True)
+    assert await storage.jobs.checkpoint(job_id) is None
+    clock.advance(MINUTE)
+    again = await claim_one(storage, await register(storage))
+    assert again.payload == '{"n":2}'
+    assert await storage.jobs.save_checkpoint(claimed.claim, "3") is False
+    assert await storage.jobs.save_checkpoint(again.claim, "2") is True
+    assert await storage.jobs.checkpoint(job_id) == "2"
 
 
 async def test_a_job_that_is_not_stored_has_none(storage: Storage) -> None:

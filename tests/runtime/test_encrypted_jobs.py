@@ -8,10 +8,11 @@ import pytest
 
 from forge_jobs.clients.client import JobClient
 from forge_jobs.errors import Conflict, DecryptionFailed, KeyMissing
+from forge_jobs.handlers.context import JobContext
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.handlers.requests import EnqueueRequest
 from forge_jobs.model.ids import new_job_id
-from forge_jobs.model.jobs import Cause, Job, JobStatus, Unique
+from forge_jobs.model.jobs import Cause, EnqueueOutcome, Job, JobStatus, Unique
 from forge_jobs.policy.explanations import Reason
 from forge_jobs.privacy.encryption import Encryption, is_encrypted
 from forge_jobs.privacy.secrets import Secret
@@ -174,6 +175,27 @@ async def test_a_payload_that_another_job_may_carry_names_its_origin(storage: St
         await storage.jobs.enqueue([carried])
         async with a_runtime(storage, handlers).start():
             assert CARD in await client.result(carried.id, timeout=50)
+
+
+async def test_content_that_another_job_took_is_readable_there(storage: Storage) -> None:
+    handlers = HandlerRegistry(encryption=Encryption([OLD]))
+    runs: list[str] = []
+
+    @handlers.job("pay", unique=Unique("k", "keep-last"))
+    async def pay(ctx: JobContext, card: str) -> None:
+        runs.append(card)
+        if card == "one":
+            for later in ("two", "three"):
+                await ctx.enqueue(pay.request(later))
+
+    async with JobClient(storage, handlers) as client:
+        first = await client.enqueue(pay.request("zero"))
+        assert await client.enqueue(pay.request("one")) == EnqueueOutcome(
+            first.job_id, replaced=True
+        )
+    async with a_runtime(storage, handlers).start():
+        await wait_until(lambda: len(runs) == 2, description="the follow-up has run")
+    assert runs == ["one", "three"]
 
 
 async def test_an_id_of_the_caller_makes_a_repeat_or_a_conflict(storage: Storage) -> None:

@@ -52,9 +52,23 @@ class JobStore(OperatedStore, BookkeepingStore, ProgressStore, LetterStore, Swep
         Every queue's part must be found acceptable before any is stored, so a refusal leaves some
         of the call stored only when another caller comes in between.
 
-        A request whose ``unique`` key is held by an active job of the same queue is dropped
-        (``keep``: the outcome names the holder) or fails the call (``error``). The check must hold
-        against any number of concurrent callers.
+        ``unique``: what becomes of a request whose key an active job of the same queue holds. All
+        of it must hold against any number of concurrent callers.
+
+        - ``keep``, ``cooldown``: dropped. The outcome names the holder
+        - ``error``: the call fails
+        - ``replace``, ``debounce``, ``keep-last``: a waiting job gets the content, is on hold no
+          more, and loses checkpoint and steps, which are of the content before. The outcome names
+          that job. While the holder runs, ``replace`` drops the request. In the other two modes
+          the request becomes the holder's follow-up: a job that is blocked until the holder has
+          ended, in whichever way. The next requests change that follow-up
+
+        Without an active holder the request is stored, in mode ``cooldown`` unless a request in
+        that mode was stored less than its ``window`` ago, whatever has become of its job. Only a
+        stored request opens a window. A changed job is due as the request asks, in ``debounce`` at
+        most ``at_most`` after the job's enqueue, and keeps its place where both are due.
+
+        A request whose content another job took is a repeat for ``REPLACEMENT_KEPT``.
 
         A request whose id is already stored is a repeat: nothing is stored, and the outcome reports
         the job as the caller's own, not as a duplicate. A store must look for repeats before

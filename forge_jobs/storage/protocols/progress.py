@@ -38,7 +38,8 @@ class ProgressStore(Protocol):
         True when stored, durably as an end. False when the claim is not the job's current one. None
         when the call has to be sent again later, as in :meth:`note_progress`.
 
-        The checkpoint outlives the claim, and a requeue. It goes with the job.
+        The checkpoint outlives the claim, and a requeue. It goes with the job, and when a request
+        with the job's unique key replaces the content of the job.
 
         :param text: JSON text, ``MAX_PAYLOAD_BYTES`` at most
         """
@@ -53,7 +54,7 @@ class ProgressStore(Protocol):
         committed noted it before, whatever the claim.
 
         Waits for another open transaction that notes the same step of the same job, so that only
-        one of them is the first. Steps go with the job.
+        one of them is the first. Steps go as the checkpoint goes.
 
         :param connection: of the store's database, as for ``JobStore.enqueue``
         :raises Conflict: the claim is not the job's current one

@@ -31,6 +31,7 @@ from forge_jobs.storage.sql.base.lists import one_of, portions
 from forge_jobs.storage.sql.base.tables import ACTIVE, jobs
 from forge_jobs.storage.sql.base.transaction import Overtaken, Tx
 from forge_jobs.storage.sql.base.unique_tables import replacements, unique_windows
+from forge_jobs.storage.sql.progress.notes import forget_steps
 
 Key = tuple[str, str]
 """A queue and a key."""
@@ -52,6 +53,7 @@ _LOCK = (
         jobs.c.run_at,
         jobs.c.enqueued_at,
         jobs.c.fingerprint,
+        jobs.c.token,
     )
     .where(one_of(jobs.c.id, "ids"))
     .order_by(jobs.c.id)
@@ -112,6 +114,7 @@ class Holder:
     run_at: int = 0
     enqueued_at: int = 0
     fingerprint: str = ""
+    has_run: bool = False
 
     @property
     def is_follow_up(self) -> bool:
@@ -127,6 +130,7 @@ class Keys:
     def __init__(self, tx: Tx, requests: Sequence[NewJob]) -> None:
         self._tx = tx
         self._changes: dict[JobId, dict[str, Any]] = {}
+        self._begun: set[JobId] = set()
         self._windows: dict[Key, JobId] = {}
         self._opened: dict[Key, NewJob] = {}
         self._merged: dict[JobId, JobId] = {}
@@ -174,6 +178,8 @@ class Keys:
                     raise Overtaken
                 holder.status, holder.run_at = row.status, row.run_at
                 holder.enqueued_at, holder.fingerprint = row.enqueued_at, row.fingerprint
+                # Before the first claim the token is the time of the enqueue.
+                holder.has_run = row.token != row.enqueued_at
         if holders:
             raise Overtaken
 
@@ -242,6 +248,8 @@ class Keys:
         if earlier is not None:
             accepted[target.id] = _with_content(earlier, request)
             return
+        if target.has_run:
+            self._begun.add(target.id)
         asked = request.run_at is not None or request.delay is not None
         self._changes[target.id] = {
             "job": target.id,
@@ -270,6 +278,8 @@ class Keys:
     def write_before(self) -> None:
         """Open windows and change jobs, before the new jobs are stored.
 
+        The checkpoint and the steps of a job that has run are of the content before.
+
         :raises Overtaken: another call has opened a window of one of the keys
         """
         tx = self._tx
@@ -277,6 +287,7 @@ class Keys:
             self._open(key, self._opened[key])
         if self._changes:
             tx.execute(_REPLACE, [self._changes[each] for each in sorted(self._changes)])
+            forget_steps(tx, self._begun)
         if self._noted:
             noted = sorted(self._noted, key=lambda one: str(one["request_id"]))
             tx.execute(tx.flavor.insert_ignore(replacements), noted)

@@ -81,11 +81,17 @@ def note_progress(tx: Tx, notes: Sequence[ProgressNote]) -> list[bool | None]:
 
 def forget(tx: Tx, ids: Sequence[str]) -> None:
     """Remove what jobs that are being removed have noted of their runs."""
+    forget_steps(tx, ids)
     for portion in portions(ids):
-        tx.execute(_FORGET_STEPS, {"ids": portion})
         told = tx.execute(_FORGET, {"ids": portion}).scalars().all()
         if told:
             tx.execute(_FORGET_LINES, {"ids": sorted(set(told))})
+
+
+def forget_steps(tx: Tx, ids: Iterable[str]) -> None:
+    """Remove the checkpoints of jobs, and the steps that were taken in transactions."""
+    for portion in portions(sorted(ids)):
+        tx.execute(_FORGET_STEPS, {"ids": portion})
 
 
 def _rows(tx: Tx, statement: Any, ids: Iterable[str]) -> Mapping[str, JobRow]:

@@ -45,6 +45,7 @@ local function give(base, job, request)
   for _, list in ipairs(shared_lists(base, job)) do
     redis.call('ZREM', list, job.id)
   end
+  redis.call('DEL', base .. ':ckpt:' .. job.id) -- Of the content before.
   redis.call('HDEL', key, 'requested', 'expires', 'tags', 'result_ttl')
   redis.call('HSET', key, unpack(content_fields(request, job.due)))
   redis.call('HSETNX', key, 'fingerprint', REPLACED)
