@@ -3,11 +3,12 @@
 from collections.abc import Awaitable, Callable
 
 import pytest
+from msgspec import structs
 
 from forge_jobs.clock import ManualClock
 from forge_jobs.errors import Conflict
 from forge_jobs.model.filters import JobFilter, Refusal
-from forge_jobs.model.ids import JobId
+from forge_jobs.model.ids import JobId, new_job_id
 from forge_jobs.model.jobs import (
     After,
     ClaimedJob,
@@ -19,6 +20,7 @@ from forge_jobs.model.jobs import (
     Unique,
 )
 from forge_jobs.model.processes import PodLease
+from forge_jobs.model.transitions import Transition
 from forge_jobs.model.unique.keys import UniqueMode
 from forge_jobs.storage.protocols import Storage
 from tests.support.factories import (
@@ -321,6 +323,38 @@ async def test_a_holder_is_not_requeued_while_its_follow_up_is_active(
     outcome = await storage.jobs.requeue(only(holder, follow_up))
     assert len(outcome.changed) == 1
     assert set(outcome.refused.values()) == {Refusal.KEY_TAKEN}
+
+
+@pytest.mark.parametrize("order", [1, -1])
+async def test_of_a_holder_and_its_follow_up_the_one_that_is_requeued_runs(
+    storage: Storage, lease: PodLease, order: int
+) -> None:
+    first, second = sorted(new_job_id() for _ in range(2))[::order]
+    await ask(storage, structs.replace(keyed("keep-last"), id=first))
+    claimed = await claim_one(storage, lease)
+    await ask(storage, structs.replace(keyed("keep-last", 2), id=second))
+    assert await finish(storage, claimed, dead())
+    await hand_over(storage)
+    assert await run_one(storage, lease, dead()) == second
+    outcome = await storage.jobs.requeue(only(first, second))
+    [requeued], [refused] = outcome.changed, outcome.refused
+    assert {requeued, refused} == {first, second}
+    assert outcome.refused[refused] is Refusal.KEY_TAKEN
+    assert (await claim_one(storage, lease)).claim.job_id == requeued
+
+
+@pytest.mark.parametrize("end", [done(), dead()], ids=str)
+async def test_a_child_whose_key_is_taken_is_not_requeued(
+    storage: Storage, lease: PodLease, end: Transition
+) -> None:
+    parent = await enqueue_one(storage)
+    child = await enqueue_one(storage, unique=Unique("k"), after=(After(parent),))
+    await storage.jobs.cancel(only(child))
+    await run_one(storage, lease, end)
+    await enqueue_one(storage, unique=Unique("k"), delay=DAY)
+    assert (await storage.jobs.requeue(only(child))).refused == {child: Refusal.KEY_TAKEN}
+    await storage.jobs.delete(only(parent))
+    assert (await storage.jobs.requeue(only(child))).refused == {child: Refusal.KEY_TAKEN}
 
 
 async def test_a_failed_holder_is_requeued_beside_its_follow_up(

@@ -335,8 +335,8 @@ OPERATORS = [
         "two jobs of one key requeued by one call",
         "unique_keys",
         "jobs/operate",
-        "row.id not in holders.setdefault(",
-        "row.id not in holders.get(",
+        "                holders.setdefault(_key_of(row), {row.id})\n",
+        "                holders.get(_key_of(row))\n",
     ),
     _bug(
         "expired a microsecond late",

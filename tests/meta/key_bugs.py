@@ -98,6 +98,12 @@ _IN_SQL = (
         "by_queue[queue].update(places_of(key_of(key)))",
         "by_queue[queue].add(key_of(key))",
     ),
+    _sql(
+        "replace: the checkpoint of other content stays",
+        "checkpoints",
+        "            forget_steps(tx, self._begun)\n",
+        "",
+    ),
 )
 
 _ON_REDIS = (
@@ -226,6 +232,32 @@ _ON_REDIS = (
         f"{_UNIQUE}holders",
         "  if held[2] and held[1].follows then\n",
         "  if false then\n",
+    ),
+    _lua(
+        "replace: the checkpoint of other content stays",
+        "checkpoints",
+        f"{_UNIQUE}replacing",
+        "  redis.call('DEL', base .. ':ckpt:' .. job.id) -- Of the content before.\n",
+        "",
+    ),
+    Bug(
+        "key on redis: a requeued follow-up waits for a holder that is not requeued",
+        files_of("unique_modes"),
+        (
+            Edit(
+                "forge_jobs/storage/redis/jobs/requeue.py",
+                "                key = key_of(link.key)\n",
+                "                key = link.key\n",
+            ),
+        ),
+        "redis",
+    ),
+    _lua(
+        "a requeue of a child whose key is taken is tried again and again",
+        "unique_modes",
+        "jobs/requeue/requeue",
+        "  local refused = refusal(base, job) or is_key_taken(base, job) and 'key_taken'\n",
+        "  local refused = refusal(base, job)\n",
     ),
 )
 

@@ -16,7 +16,7 @@ from forge_jobs.model.transitions import Delivery
 from tests.conformance.model.endings import ENDINGS, REVIVALS
 from tests.conformance.model.program import KINDS, LEADER_LEASE, LEASE, ODD_KIND, QUEUES, SECOND
 from tests.conformance.model.rules.deletions import Deletions
-from tests.conformance.model.rules.unique_keys import UniqueKeys
+from tests.conformance.model.rules.telling import Telling
 
 _ROUNDS = 60
 _READS: tuple[tuple[Any, ...], ...] = (
@@ -36,7 +36,7 @@ _READS: tuple[tuple[Any, ...], ...] = (
 )
 
 
-class StoreMachine(Deletions, UniqueKeys):
+class StoreMachine(Deletions, Telling):
     """Subclasses name the backends and lend an event loop."""
 
     def __init__(self) -> None:
@@ -88,6 +88,7 @@ class StoreMachine(Deletions, UniqueKeys):
         self._all_work_ends()
         self._slots_are_in_full_use()
         self.look_at_jobs(everything=True)
+        super().finish()
         self.do("jobs.counts")
 
     def _compare_everything(self) -> None:

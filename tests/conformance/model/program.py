@@ -55,6 +55,7 @@ class Program(RuleBasedStateMachine):
         self.world = reference.world
         self.requests: list[NewJob] = []
         self.claims: list[Claim] = []
+        self.attempts: dict[Claim, int] = {}
         self.leases: list[PodLease] = []
         self.scanned: list[StaleClaim] = []
         self.news: list[Handover] = []

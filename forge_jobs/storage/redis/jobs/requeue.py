@@ -15,6 +15,7 @@ from forge_jobs.model.edges import EdgeState, edge_of_requeued
 from forge_jobs.model.filters import REFUSED, Refusal
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import JobStatus
+from forge_jobs.model.unique.keys import key_of
 from forge_jobs.storage.redis.base.database import Database
 from forge_jobs.storage.redis.base.queues import queue_names
 from forge_jobs.storage.redis.base.steps import run_in_steps
@@ -183,9 +184,10 @@ class _Plans:
         for found in self._links.values():
             keys: set[str] = set()
             for link in found:
-                if link.id not in refused and link.key not in keys:
+                key = key_of(link.key)
+                if link.id not in refused and key not in keys:
                     coming.add(link.id)
-                    keys |= {link.key} - {""}
+                    keys |= {key} - {""}
         return coming
 
     def _state(

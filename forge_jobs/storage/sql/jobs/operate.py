@@ -251,19 +251,23 @@ def _requeue(tx: Tx, rows: Sequence[JobRow], relinking: Relinking) -> _Changes:
         if row.is_dropped:
             # The payload is no longer stored.
             changes.refused[JobId(row.id)] = Refusal.FINISHED
+        elif row.unique_key is not None and row.id not in holders.get(_key_of(row), {row.id}):
+            changes.refused[JobId(row.id)] = Refusal.KEY_TAKEN
         elif relinking.is_refused(row.id):
             changes.refused[JobId(row.id)] = Refusal.PARENT_FAILED
-        elif row.unique_key is not None and row.id not in holders.setdefault(
-            (row.queue, key_of(row.unique_key)), {row.id}
-        ):
-            changes.refused[JobId(row.id)] = Refusal.KEY_TAKEN
         else:
             requeued.append(row)
+            if row.unique_key is not None:
+                holders.setdefault(_key_of(row), {row.id})
     if requeued:
         write_requeued(tx, requeued, relinking)
         _note(tx, EventKind.REQUEUED, requeued)
     changes.changed = [JobId(row.id) for row in requeued]
     return changes
+
+
+def _key_of(row: JobRow) -> tuple[str, str]:
+    return row.queue, key_of(row.unique_key)
 
 
 def _note(tx: Tx, kind: EventKind, rows: Iterable[JobRow]) -> None:

@@ -126,6 +126,7 @@ class _Call:
             expires_at=request.expires_at,
             hold=None,
             may_be_held=False,
+            checkpoint=None,
         )
 
     def _is_repeat(self, request: NewJob) -> bool:

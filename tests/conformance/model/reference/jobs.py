@@ -9,6 +9,7 @@ from forge_jobs.model.ids import HostId, JobId
 from forge_jobs.model.jobs import Claim, EnqueueOutcome, Job, NewJob
 from forge_jobs.model.metrics import Histogram, LatencySample, MetricBucket
 from forge_jobs.model.processes import Beat, HeldClaim, PodLease
+from forge_jobs.model.progress import JobState, LogPage, ProgressNote
 from forge_jobs.model.queues import QueueCounts
 from forge_jobs.model.retention import Kept
 from forge_jobs.model.transitions import (
@@ -20,7 +21,7 @@ from forge_jobs.model.transitions import (
     Revival,
     StaleClaims,
 )
-from tests.conformance.model.reference import children, claims, ends, operators
+from tests.conformance.model.reference import children, claims, ends, operators, progress
 from tests.conformance.model.reference.enqueue import enqueue
 from tests.conformance.model.reference.state import World
 
@@ -96,6 +97,25 @@ class ReferenceJobs:
 
     def deliver(self, deliveries: Sequence[Delivery]) -> int:
         return children.deliver(self._world, deliveries)
+
+    # -- what runs tell
+
+    def note_progress(self, notes: Sequence[ProgressNote]) -> list[bool]:
+        return progress.note_progress(self._world, notes)
+
+    def save_checkpoint(self, claim: Claim, text: str) -> bool:
+        return progress.save_checkpoint(self._world, claim, text)
+
+    def checkpoint(self, job_id: JobId) -> str | None:
+        return progress.checkpoint(self._world, job_id)
+
+    def states(self, ids: Sequence[JobId]) -> dict[JobId, JobState]:
+        return progress.states(self._world, ids)
+
+    def job_log(
+        self, job_id: JobId, *, attempt: int | None = None, after: int = 0, limit: int = 1000
+    ) -> LogPage:
+        return progress.job_log(self._world, job_id, attempt, after, limit)
 
     # -- reads and bookkeeping
 

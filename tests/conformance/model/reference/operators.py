@@ -109,10 +109,10 @@ def requeue(world: World, job: ModelJob) -> Refusal | bool:
         return refusals[job.status]
     if not job.payload:
         return Refusal.FINISHED
-    if any(_again(world, parent, edge) is None for parent, edge in job.edges.items()):
-        return Refusal.PARENT_FAILED
     if world.holder(job.queue, job.key) is not None and not job.is_active:
         return Refusal.KEY_TAKEN
+    if any(_again(world, parent, edge) is None for parent, edge in job.edges.items()):
+        return Refusal.PARENT_FAILED
     job.status, job.cause, job.due_at = JobStatus.PENDING, Cause.REQUEUED, world.now
     job.attempt = job.crashes = job.snoozes = 0
     job.snoozed_since = None

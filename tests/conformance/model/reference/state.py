@@ -21,6 +21,7 @@ from forge_jobs.model.jobs import (
     NewJob,
 )
 from forge_jobs.model.processes import Pod, PodGauges, PodLease, Slots
+from forge_jobs.model.progress import LogLine, Progress
 from forge_jobs.model.queues import QueueSettings, QueueState, RateLimit
 from forge_jobs.model.schedules import ScheduleSpec
 from forge_jobs.model.transitions import Handover
@@ -56,6 +57,22 @@ class Edge:
 
 
 @dataclass
+class ModelAttempt:
+    """What the runs of one attempt have told. ``before``: the lines of earlier runs."""
+
+    token: int = 0
+    seq: int = 0
+    before: int = 0
+    lines: list[LogLine] = field(default_factory=list)
+    progress: Progress | None = None
+
+    @property
+    def number(self) -> int:
+        """Of the last line."""
+        return self.before + self.seq
+
+
+@dataclass
 class ModelJob:
     """A stored job. What is not named here is as the request said."""
 
@@ -86,6 +103,8 @@ class ModelJob:
     errors: tuple[ErrorRecord, ...] = ()
     edges: dict[JobId, Edge] = field(default_factory=dict)
     follow_up: bool = False
+    told: dict[int, ModelAttempt] = field(default_factory=dict)
+    checkpoint: str | None = None
     may_be_held: bool = False
     """True: a claim may have put the job on hold, or not. The contract leaves that to the store."""
 

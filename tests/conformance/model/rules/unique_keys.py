@@ -12,6 +12,7 @@ from tests.conformance.model.program import COMMON, RARE, SECOND, queue
 from tests.conformance.model.rules.lives import Lives
 from tests.conformance.model.rules.workers import ending
 
+_INSTANT = timedelta(microseconds=1)
 MODES = ("keep", "replace", "error", "cooldown", "debounce", "keep-last")
 mode = st.sampled_from(MODES)
 key = st.sampled_from(["a", "b"])
@@ -81,6 +82,72 @@ class UniqueKeys(Lives):
         self.put_in([self.keyed(name, "life", again, w, payload='{"late": 2}')])
         self.clock.advance(w)
         self.put_in([self.keyed(name, "life", first, w)])
+
+    @rule(name=queue, how=ending, w=window)
+    def each_mode_of_a_key(self, name: str, how: str, w: timedelta) -> None:
+        """Expect of each mode what a waiting job, a running one, the end and the window mean."""
+        self.open(self._known(name))
+        modes = {each: self.new_id() for each in MODES if each != "error"}
+
+        def ask(payload: int) -> list[NewJob]:
+            texts = {"payload": f'{{"of": {payload}}}'}
+            asked = [self.keyed(name, key, mode, w, **texts) for mode, key in modes.items()]
+            self.put_in(asked)
+            return asked
+
+        ask(1)
+        second, _ = ask(2), ask(3)
+        self.put_in(second)
+        self.clock.advance(w)
+        claims = self.take(name, self.new_pod(), 100, 100)
+        running = [*ask(4), *ask(5)]
+        self.end(claims, ENDINGS[how])
+        self.put_in(running)
+        self.read_news()
+        ask(6)
+        self.take(name, self.new_pod(), 100, 100)
+
+    @rule(name=queue, how=st.sampled_from(["done", "dead", "cancel", "delete"]), w=window)
+    def window_of_a_key(self, name: str, how: str, w: timedelta) -> None:
+        """Ask in the last instant of a window, and in the first one after the end."""
+        self.open(self._known(name))
+        key = self.new_id()
+        opener = self.keyed(name, key, "cooldown", w, priority=-3)
+        self.put_in([opener])
+        if how in ENDINGS:
+            self.end(self.take(name, self.new_pod(), 1, 1), ENDINGS[how])
+        else:
+            self.operate(how, opener.id)
+        self.put_in([self.keyed(name, key, "keep")])
+        [holder] = self.world.holders(name, key)
+        self.operate("delete", holder.id)
+        # Removed jobs take an instant each.
+        begun = self.world.windows[name, key][1]
+        self.clock.advance(begun + w - _INSTANT - self.clock.now())
+        self.put_in([self.keyed(name, key, "cooldown", w)])
+        self.clock.advance(_INSTANT)
+        self.put_in([self.keyed(name, key, "cooldown", w), opener])
+
+    @rule(
+        name=queue,
+        how=st.sampled_from(["done", "dead"]),
+        verb=st.sampled_from(["cancel", "delete"]),
+    )
+    def generations_of_follow_ups(self, name: str, how: str, verb: str) -> None:
+        """Expect that each follow-up that runs holds the key, also once its own one has gone."""
+        self.open(self._known(name))
+        key = self.new_id()
+        self.put_in([self.keyed(name, key, "keep-last", priority=-3)])
+        for _ in range(3):
+            claims = self.take(name, self.new_pod(), 1, 1)
+            self.put_in([self.keyed(name, key, "keep-last", priority=-3)])
+            self.put_in([self.keyed(name, key, "keep")])
+            self.operate(verb, self.world.holders(name, key)[-1].id)
+            self.put_in([self.keyed(name, key, "keep")])
+            self.put_in([self.keyed(name, key, "keep-last", priority=-3)])
+            self.end(claims, ENDINGS[how])
+            self.read_and_deliver("settle")
+            self.operate("requeue", *(each.job_id for each in claims))
 
     @rule(name=queue, verb=st.sampled_from(["cancel", "delete", "requeue", "run_now"]), again=mode)
     def operators_and_a_follow_up(self, name: str, verb: str, again: str) -> None:

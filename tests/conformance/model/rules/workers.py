@@ -33,6 +33,7 @@ class Workers(Program):
         claims = [each.claim for each in taken]
         assert not set(claims) & set(self.claims), "a token was given twice"
         self.claims += claims
+        self.attempts |= {each.claim: each.attempt for each in taken}
         return claims
 
     def end(self, claims: list[Claim], transition: Transition) -> None:

@@ -59,11 +59,10 @@ local function start_anew(base, job, edges)
 end
 
 local function requeue(base, job)
-  local refused, plan = refusal(base, job), plan_of(base, job)
-  if refused or not plan then
-    return refused or 'again'
-  elseif plan[1] or is_key_taken(base, job) then
-    return plan[1] or 'key_taken'
+  local refused = refusal(base, job) or is_key_taken(base, job) and 'key_taken'
+  local plan = not refused and plan_of(base, job)
+  if refused or not plan or plan[1] then
+    return refused or not plan and 'again' or plan[1]
   end
   start_anew(base, job, plan[2])
   if job.kids then
