@@ -1,4 +1,4 @@
-"""What runs tell of themselves: progress, lines and checkpoints."""
+"""Words of runs about themselves: progress, lines and checkpoints."""
 
 from collections.abc import Sequence
 

@@ -58,7 +58,7 @@ class Edge:
 
 @dataclass
 class ModelAttempt:
-    """What the runs of one attempt have told. ``before``: the lines of earlier runs."""
+    """The words of the runs of one attempt. ``before``: the lines of earlier runs."""
 
     token: int = 0
     seq: int = 0
