@@ -1,5 +1,6 @@
-"""How long one test of a handler takes with the test kit: ``python -m bench.testing``."""
+"""How long a test of a handler takes with the kit: ``python -m bench.testing [--storage URL]``."""
 
+import argparse
 import asyncio
 import statistics
 import time
@@ -48,12 +49,12 @@ def enqueue_and_drain(kit: Kit) -> None:
     assert len(kit.sync.drain()) == 1
 
 
-def milliseconds(test: Callable[[Kit], None]) -> list[float]:
+def milliseconds(test: Callable[[Kit], None], url: str) -> list[float]:
     """Return how long each of many tests took, the fixture included."""
     took = []
     for _ in range(_TESTS):
         began = time.perf_counter()
-        with lend() as lent:
+        with lend(url) as lent:
             test(lent.kit(handlers))
         took.append((time.perf_counter() - began) * 1_000)
     return took
@@ -61,9 +62,12 @@ def milliseconds(test: Callable[[Kit], None]) -> list[float]:
 
 def main() -> None:
     """Print the median and the 95th percentile of each kind of test."""
-    milliseconds(enqueue_and_drain)
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--storage", default="", help="as for pytest --forge-storage")
+    url = parser.parse_args().storage
+    milliseconds(enqueue_and_drain, url)
     for test in (inline, inline_without_a_loop, enqueue_and_assert, enqueue_and_drain):
-        took = sorted(milliseconds(test))
+        took = sorted(milliseconds(test, url))
         worst = took[int(0.95 * _TESTS)]
         print(f"{test.__name__:24} {statistics.median(took):5.2f} ms, 95 %: {worst:5.2f} ms")
 

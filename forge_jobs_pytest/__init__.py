@@ -15,6 +15,11 @@ if TYPE_CHECKING:
     from forge_jobs.testing.kit.fixtures import Lent
 
 _HANDLERS = "forge_handlers"
+_STORAGE = "forge_storage"
+_WHAT = (
+    "the store of forge_storage: a URL, of which each process uses a schema, prefix or file of its"
+    " own, or postgresql or redis for a server that is started. SQLite in memory when left out"
+)
 _NO_HANDLERS = (
     "forge_handlers: the test kit does not know the registry of your handlers. Name it in the"
     " settings of pytest, forge_handlers = my_package.jobs:handlers, or define a fixture"
@@ -25,6 +30,8 @@ _NO_HANDLERS = (
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options of the kit."""
     parser.addini(_HANDLERS, "forge_jobs: the registry of the handlers, as module:attribute")
+    parser.addini(_STORAGE, f"forge_jobs: {_WHAT}")
+    parser.getgroup("forge_jobs").addoption("--forge-storage", metavar="URL", help=_WHAT)
 
 
 @pytest.fixture
@@ -39,10 +46,20 @@ def forge_handlers(request: pytest.FixtureRequest) -> "HandlerRegistry":
 
 
 @pytest.fixture
-def _forge_lent() -> "Iterator[Lent]":
+def forge_storage_url(request: pytest.FixtureRequest) -> str:
+    """The server of the stores: ``--forge-storage``, or ``forge_storage`` of the settings.
+
+    Define this fixture for a store of your choice, also with parameters for several.
+    """
+    url: str | None = request.config.getoption("--forge-storage")
+    return url or str(request.config.getini(_STORAGE))
+
+
+@pytest.fixture
+def _forge_lent(forge_storage_url: str) -> "Iterator[Lent]":
     from forge_jobs.testing.kit.fixtures import lend
 
-    with lend() as lent:
+    with lend(forge_storage_url) as lent:
         yield lent
 
 

@@ -131,7 +131,7 @@ async def test_a_pod_of_the_test_runs_on_and_runs_what_has_become_due(forge_kit:
         assert await handle.result(blocked.job_id, timeout=50) == "whole"
 
 
-async def test_a_pod_that_keeps_its_lease_hears_of_the_new_time_at_once(forge_kit: Kit) -> None:
+async def test_a_pod_that_keeps_its_lease_learns_the_new_time(forge_kit: Kit) -> None:
     settings = RuntimeSettings(lease=timedelta(hours=3), leader_lease=timedelta(hours=3))
     runtime = QueueRuntime(forge_kit.storage, shop.handlers, settings=settings).with_queues("mail")
     async with runtime.start() as handle:

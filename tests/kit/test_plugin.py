@@ -2,8 +2,13 @@
 
 import subprocess
 import sys
+from contextlib import closing
 
+import psycopg
 import pytest
+from redis import Redis
+
+from tests.support import servers
 
 pytest_plugins = ["pytester"]
 pytestmark = [pytest.mark.processes]
@@ -78,7 +83,7 @@ def project(pytester: pytest.Pytester) -> pytest.Pytester:
 def run(project: pytest.Pytester, *options: str) -> pytest.RunResult:
     """Run pytest in a process of its own, as at a shell."""
     if "no:asyncio" not in options:
-        # Else pytest-asyncio warns that its default will change.
+        # Else pytest-asyncio warns of a default that will change.
         options = (*options, "-o", "asyncio_default_fixture_loop_scope=function")
     return project.runpytest_subprocess("-p", "no:cacheprovider", *options)
 
@@ -102,6 +107,48 @@ def test_without_a_loop(project: pytest.Pytester) -> None:
 def test_all_together_under_xdist(project: pytest.Pytester) -> None:
     project.makepyfile(test_anyio=_ANYIO, test_asyncio=_ASYNCIO, test_sync=_SYNC)
     run(project, "-n", "2").assert_outcomes(passed=8)
+
+
+@pytest.mark.parametrize("kind", ["postgres", "redis"])
+def test_on_a_shared_server_all_together_under_xdist(project: pytest.Pytester, kind: str) -> None:
+    url = servers.postgres_url() if kind == "postgres" else servers.redis_url()
+    project.makepyfile(test_anyio=_ANYIO, test_asyncio=_ASYNCIO, test_sync=_SYNC)
+    mine = f"{url}?{'schema' if kind == 'postgres' else 'prefix'}=of_{kind}"
+    run(project, "-n", "2", f"--forge-storage={mine}").assert_outcomes(passed=8)
+    if kind == "postgres":
+        with psycopg.connect(url) as connection:
+            query = "SELECT nspname FROM pg_namespace WHERE nspname LIKE 'of_postgres%'"
+            assert connection.execute(query).fetchall() == []
+    else:
+        with closing(Redis.from_url(url)) as client:
+            assert list(client.scan_iter(match="of_redis*")) == []
+
+
+def test_the_settings_name_a_store_and_a_fixture_another(project: pytest.Pytester) -> None:
+    project.makeini(_SETTINGS + "forge_storage = sqlite:///of_settings.db\n")
+    project.makepyfile(
+        test_settings="""
+def test_of_the_settings(forge_kit):
+    assert "of_settings-" in forge_kit.url
+""",
+        test_fixture="""
+import pytest
+
+@pytest.fixture(params=["sqlite:///of_fixture.db", ""])
+def forge_storage_url(request):
+    return request.param
+
+def test_of_a_fixture(forge_kit, forge_storage_url):
+    assert ("of_fixture-" in forge_kit.url) == bool(forge_storage_url)
+""",
+    )
+    run(project).assert_outcomes(passed=3)
+    assert list(project.path.glob("of_*")) == []
+
+
+def test_a_kind_of_store_is_a_server_that_is_started(project: pytest.Pytester) -> None:
+    project.makepyfile(test_sync=_SYNC)
+    run(project, "--forge-storage=redis").assert_outcomes(passed=2)
 
 
 def test_a_fixture_names_the_registry_too(project: pytest.Pytester) -> None:

@@ -6,11 +6,13 @@ _ADVANCE = "tests/kit/test_advance.py::test_"
 _DRAIN = "tests/kit/test_drain.py::test_"
 _ENQUEUED = "tests/kit/test_enqueued.py::test_"
 _INLINE = "tests/kit/test_inline.py::test_"
+_SERVERS = "tests/kit/test_server_stores.py::test_"
 _STORE = "tests/kit/test_private_store.py::test_"
 
 
-def _bug(name: str, file: str, old: str, new: str, *tests: str) -> Bug:
-    return Bug(f"kit: {name}", tests, (Edit(f"forge_jobs/testing/kit/{file}.py", old, new),))
+def _bug(name: str, file: str, old: str, new: str, *tests: str, backend: str = "sqlite") -> Bug:
+    edit = Edit(f"forge_jobs/testing/kit/{file}.py", old, new)
+    return Bug(f"kit: {name}", tests, (edit,), backend)
 
 
 KIT_BUGS = (
@@ -111,5 +113,51 @@ KIT_BUGS = (
         "        self._closed = True\n        self._watcher.close()\n",
         "        self._watcher.close()\n",
         f"{_STORE}what_a_test_leaves_running_finds_the_store_closed",
+    ),
+    _bug(
+        "the keys of a test are there in the next",
+        "server_store",
+        "            await self._place.empty()\n",
+        "            pass\n",
+        f"{_SERVERS}tests_find_an_empty_store_and_the_time_of_the_machine",
+        backend="redis",
+    ),
+    _bug(
+        "two processes have one place",
+        "places",
+        "    return secrets.token_hex(5)\n",
+        '    return "mine" + secrets.token_hex(0)\n',
+        f"{_SERVERS}two_at_once_are_two_stores",
+    ),
+    _bug(
+        "a schema is left on the server",
+        "places",
+        'f"DROP SCHEMA IF EXISTS {self._schema} CASCADE"',
+        '"SELECT 1"',
+        f"{_SERVERS}nothing_is_left_of_a_place",
+        backend="postgres",
+    ),
+    _bug(
+        "keys are left on the server",
+        "places",
+        '                        await pool.converse([("UNLINK", key) for key in keys])\n',
+        "                        pass\n",
+        f"{_SERVERS}nothing_is_left_of_a_place",
+        backend="redis",
+    ),
+    _bug(
+        "a place that something holds ends the next test",
+        "stores",
+        "            except StorageError:\n",
+        "            except ZeroDivisionError:\n",
+        f"{_SERVERS}a_place_that_a_test_has_locked_is_given_up",
+    ),
+    _bug(
+        "calls stay on the loop of the caller",
+        "any_loop",
+        "    if asyncio.get_running_loop() is home.loop:\n",
+        "    if True:\n",
+        f"{_SERVERS}any_loop_may_use_the_store",
+        backend="redis",
     ),
 )

@@ -4,15 +4,17 @@ import atexit
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.testing.kit.background import background
 from forge_jobs.testing.kit.clock import TravelClock
 from forge_jobs.testing.kit.kit import Kit
-from forge_jobs.testing.kit.private_store import PrivateStores
+from forge_jobs.testing.kit.private_store import PrivateStore
+from forge_jobs.testing.kit.stores import LentStore, Stores
 
-_pools: dict[int, PrivateStores] = {}
+_pools: dict[tuple[int, str], Stores] = {}
 
 
 class Lent:
@@ -32,9 +34,16 @@ class Lent:
 
 
 @contextmanager
-def lend() -> Iterator[Lent]:
-    """Lend an empty SQLite store to one test."""
-    pool, home = _pool(), background()
+def lend(url: str = "") -> Iterator[Lent]:
+    """Lend an empty store to one test.
+
+    :param url: "": SQLite in memory. Else the store of this process on that server, in a schema or
+        prefix of its own, or a file of its own beside that one. ``postgresql`` and ``redis`` alone
+        stand for servers that this process starts
+    :raises InvalidInput: the URL is wrong (field ``url``)
+    :raises StorageError: the server is not there
+    """
+    pool, home = _pool(_server_url(url)), background()
     store, storage = home.run(pool.take())
     try:
         yield Lent(storage, store.clock, store.url)
@@ -42,12 +51,35 @@ def lend() -> Iterator[Lent]:
         home.run(pool.give_back(store))
 
 
-def _pool() -> PrivateStores:
-    process_id = os.getpid()
-    if process_id not in _pools:
+def _pool(url: str) -> Stores:
+    key = os.getpid(), url
+    if key not in _pools:
         home = background()
         # A forked child leaves the connections of its parent alone.
-        pool = _pools[process_id] = PrivateStores()
+        pool = _pools[key] = Stores(lambda: _make(url))
         # Registered after the end of the loop, so that this comes first.
-        atexit.register(lambda: os.getpid() == process_id and home.run(pool.close()))
-    return _pools[process_id]
+        atexit.register(lambda: os.getpid() == key[0] and home.run(pool.close()))
+    return _pools[key]
+
+
+async def _make(url: str) -> LentStore:
+    if not url:
+        return await PrivateStore.make()
+    # The drivers of servers are loaded where a test asks for a server.
+    from forge_jobs.testing.kit.server_store import ServerStore
+
+    return await ServerStore.make(url)
+
+
+@cache
+def _server_url(url: str) -> str:
+    """Return the URL of the server, which is started where only the kind of store is named."""
+    if url.startswith("sqlite:///:memory:"):
+        return ""
+    if url not in ("postgresql", "redis"):
+        return url
+    from forge_jobs.testing.servers import PostgresServer, RedisServer
+
+    server = (PostgresServer if url == "postgresql" else RedisServer)().start()
+    atexit.register(server.close)
+    return server.url

@@ -6,7 +6,6 @@ from datetime import datetime, timedelta
 from forge_jobs.config import RuntimeSettings
 from forge_jobs.errors import InvalidInput
 from forge_jobs.handlers.registry import HandlerRegistry
-from forge_jobs.model.queues import Wake
 from forge_jobs.runtime.passes.cleanup import BUDGET, Cleanup, hand_over_once, in_batches
 from forge_jobs.runtime.passes.cron import fire_due_once
 from forge_jobs.runtime.shared.schedules import declared_schedules, ensure_schedules
@@ -55,7 +54,4 @@ async def pass_time(
     cleanup = Cleanup(storage.jobs)
     while (await cleanup.go_on()).next_in is not None:
         pass
-    # Pods of the test wait by real time for what is due now.
-    names = frozenset(state.name for state in await storage.config.queues())
-    storage.jobs.wake(Wake(queues=names, handover=True, beat=True, fleet=True))
     return now

@@ -12,7 +12,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
-from forge_jobs.errors import StorageClosed, StorageError
+from forge_jobs.errors import StorageClosed
 from forge_jobs.model.queues import Wake
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.storage.sql.base.database import Script
@@ -242,32 +242,3 @@ def _answer(
 
     with suppress(RuntimeError):  # the caller's loop has ended
         loop.call_soon_threadsafe(deliver)
-
-
-class PrivateStores:
-    """The stores of this process that no test has in use."""
-
-    def __init__(self) -> None:
-        self._free: list[PrivateStore] = []
-
-    async def take(self) -> tuple[PrivateStore, Storage]:
-        """Return a store that no other test uses, and its views."""
-        while self._free:
-            store = self._free.pop()
-            try:
-                return store, await store.lend()
-            except StorageError:
-                # What a test has left running holds the file.
-                await store.close()
-        store = await PrivateStore.make()
-        return store, await store.lend()
-
-    async def give_back(self, store: PrivateStore) -> None:
-        """Keep a store for the next test."""
-        await store.take_back()
-        self._free.append(store)
-
-    async def close(self) -> None:
-        """Close the stores that are free."""
-        while self._free:
-            await self._free.pop().close()
