@@ -50,6 +50,13 @@ def test_the_code_of_a_page_runs(page: Path, tmp_path: Path) -> None:
     PageRun(page, tmp_path).run()
 
 
+@pytest.mark.parametrize("page", WITH_PYTHON, ids=_name)
+def test_a_page_closes_the_stores_that_are_opened(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    opened = len(re.findall(r"^(\w+) = await open_storage\(", text, re.MULTILINE))
+    assert len(re.findall(r"^await storage\.aclose\(\)$", text, re.MULTILINE)) == opened
+
+
 def _any_store(page: Path) -> bool:
     text = page.read_text(encoding="utf-8")
     return page.name not in FRAMEWORKS and "sqlite:///shop.db" in text and "sqlite+" not in text
