@@ -10,6 +10,7 @@ from tests.examples.running import ROOT
 
 PROGRAMS = [
     *(ROOT / "examples" / name for name in ("deploy", "dict_store", "fastapi_shop")),
+    *(ROOT / "examples" / name for name in ("error_reports", "tracing")),
     *(ROOT / "examples" / name for name in ("flask_reports", "notebook", "orders", "walkthrough")),
     ROOT / "examples" / "coming_from_celery" / "after",
 ]
