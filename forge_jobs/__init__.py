@@ -38,6 +38,7 @@ from forge_jobs.handlers.injection.markers import Depends as Depends
 from forge_jobs.handlers.injection.markers import Injected as Injected
 from forge_jobs.handlers.injection.markers import Shared as Shared
 from forge_jobs.handlers.options import JobOptions as JobOptions
+from forge_jobs.handlers.outcomes import Again as Again
 from forge_jobs.handlers.outcomes import Dead as Dead
 from forge_jobs.handlers.outcomes import Failed as Failed
 from forge_jobs.handlers.outcomes import RateLimited as RateLimited
@@ -98,6 +99,7 @@ def __getattr__(name: str) -> object:
 
 __all__ = [
     "After",
+    "Again",
     "BulkTotals",
     "ConfigError",
     "Conflict",

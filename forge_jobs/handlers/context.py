@@ -139,7 +139,19 @@ class JobContext(Protocol):
 
     @property
     def job_id(self) -> JobId:
-        """The id of the job, the same in every run: an idempotency key for other services."""
+        """The id of the job, the same in every run: an idempotency key for other services.
+
+        A handler that returns ``Again`` adds the :attr:`occurrence`, as in
+        ``f"{ctx.job_id}-{ctx.occurrence}"``.
+        """
+        ...
+
+    @property
+    def occurrence(self) -> int:
+        """How many times the job has begun: 1, and one more after each ``Again``.
+
+        The same in all attempts of one occurrence.
+        """
         ...
 
     @property
@@ -265,7 +277,8 @@ class JobContext(Protocol):
 
         :param connection: an SQLAlchemy connection or session, or a raw asyncpg connection, of
             the store's own database
-        :param result: stored in place of what the handler returns
+        :param result: stored in place of what the handler returns. ``Again(...)`` begins the next
+            occurrence with the commit
         :raises Conflict: the claim was lost: another worker may run the job, so roll back
         :raises InvalidInput: ``connection`` is of another database, or the store (Redis) has none.
             Or the job keeps results and this result is not of the handler's return type

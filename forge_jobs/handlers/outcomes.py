@@ -4,9 +4,11 @@ Any other exception is a failure, any other return value a success. The text of 
 is stored with the job, so it should hold no secrets.
 """
 
+from collections.abc import Mapping
 from datetime import timedelta
+from typing import Any
 
-from forge_jobs.errors import InvalidInput
+from forge_jobs.errors import InvalidInput, a_type
 from forge_jobs.handlers.durations import MAX_DURATION, check_duration
 from forge_jobs.model.names import check_name
 
@@ -55,6 +57,40 @@ class Snoozed(Outcome):
 
     def __str__(self) -> str:
         return f"snoozed for {self.delay}"
+
+
+class Again(Outcome):
+    """The run is a success, and the job begins anew ``after`` that much time.
+
+    The job stays the same job with the same id, unique key and children, and a program that waits
+    for the result waits on. The next occurrence has all attempts, and no checkpoint of this one.
+    Return anything else to end the job.
+
+    :param after: a timedelta or seconds
+    :param payload: the arguments of the next occurrence by name, as for ``handler.request``. Those
+        that are left out have their defaults. None: the arguments of this one
+    """
+
+    def __init__(
+        self, after: timedelta | float = 0, payload: Mapping[str, Any] | None = None
+    ) -> None:
+        super().__init__(after, payload)
+        self.after = check_duration("after", after)
+        self.payload = None if payload is None else check_arguments(payload)
+
+    def __str__(self) -> str:
+        return f"again after {self.after}"
+
+
+def check_arguments(value: object) -> Mapping[str, Any]:
+    """``value`` as arguments by name.
+
+    :raises InvalidInput: no mapping, or a name that is no text
+    """
+    if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
+        fix = 'give the arguments by name, as in payload={"page": 2}'
+        raise InvalidInput("payload", f"is {a_type(value)}", fix)
+    return value
 
 
 class RateLimited(Outcome):

@@ -9,6 +9,10 @@ from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import Cause, Claim, ClaimedJob, ErrorRecord, JobStatus
 
 _ZERO = timedelta(0)
+_DIGITS = 19
+
+OCCURRENCE = "forge_jobs.occurrence"
+"""The key of a job's metadata with the number of the occurrence. Missing in the first one."""
 
 
 class Cooldown(Struct, frozen=True):
@@ -26,6 +30,30 @@ class Cooldown(Struct, frozen=True):
     level: int
 
 
+class Occurrence(Struct, frozen=True, kw_only=True):
+    """The content of a job's next occurrence, after a handler said ``Again``.
+
+    Only payload and metadata change. The other fields are those of the claim, for a store that
+    keeps them in one text with the metadata.
+
+    :param payload: JSON text of an object
+    :param metadata: JSON text of an object of strings
+    """
+
+    payload: str
+    metadata: str
+    max_attempts: int | None
+    timeout: timedelta | None
+    keep_result: bool
+    trace: str
+
+
+def occurrence_of(metadata: Mapping[str, str]) -> int:
+    """Return which occurrence of the job the metadata belong to, from 1."""
+    text = metadata.get(OCCURRENCE, "")
+    return int(text) if text.isdecimal() and len(text) < _DIGITS else 1
+
+
 class Transition(Struct, frozen=True, kw_only=True):
     """Where a claimed job goes.
 
@@ -39,6 +67,8 @@ class Transition(Struct, frozen=True, kw_only=True):
     :param result: JSON text of what the handler returned, replacing an older one. None: none
     :param cooldown: pauses the queue
     :param rate_limit: the scope that the job waits for, kept for explanations
+    :param again: pending: the job begins anew under the same id. Payload and metadata are replaced,
+        attempt, crashes and snoozes count from zero, checkpoint and steps are forgotten
     """
 
     status: JobStatus
@@ -51,6 +81,7 @@ class Transition(Struct, frozen=True, kw_only=True):
     result: str | None = None
     cooldown: Cooldown | None = None
     rate_limit: str | None = None
+    again: Occurrence | None = None
 
 
 class Finalization(Struct, frozen=True):

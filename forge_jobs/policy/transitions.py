@@ -8,7 +8,7 @@ from msgspec import Struct
 from forge_jobs.model.ids import HostId
 from forge_jobs.model.jobs import Cause, ClaimedJob, ErrorRecord, JobStatus
 from forge_jobs.model.queues import CooldownPolicy
-from forge_jobs.model.transitions import StaleClaim, Transition
+from forge_jobs.model.transitions import Occurrence, StaleClaim, Transition
 from forge_jobs.policy.backoff import (
     DEFAULT_RETRY,
     RetryPolicy,
@@ -34,12 +34,13 @@ class AttemptEnd(Struct, frozen=True, kw_only=True):
     :param error: of a failure. Also of a success whose result could not be encoded
     :param result: JSON text of what the handler returned
     :param retryable: False: the handler's rules say that this error is final
-    :param delay: failed, timed_out: instead of the backoff. Snoozed, rate_limited: until the job is
-        due again
+    :param delay: failed, timed_out: instead of the backoff. Snoozed, rate_limited, and succeeded
+        with ``again``: until the job is due again
     :param retry_after: throttled: how long the upstream asked to be left alone
     :param rate_limit: rate_limited: the scope that the job waits for
     :param tokens: rate_limited: how many tokens the job needs at once
     :param exception: raised by the handler, for retry policies
+    :param again: succeeded: the job begins a new occurrence instead of being done
     :param is_redacted: secrets were taken out of ``error``, so ``exception`` must not be shown
     """
 
@@ -52,6 +53,7 @@ class AttemptEnd(Struct, frozen=True, kw_only=True):
     rate_limit: str | None = None
     tokens: int = 1
     exception: BaseException | None = None
+    again: Occurrence | None = None
     is_redacted: bool = False
 
 
@@ -157,7 +159,22 @@ def _process_died(end: AttemptEnd, job: ClaimedJob, rules: Rules, _rng: Randomne
     return _crashed(job, host_id, message, rules.max_crashes, rules.crash_pause)
 
 
+def begin_again(
+    again: Occurrence, after: timedelta, error: ErrorRecord | None = None
+) -> Transition:
+    """Return the transition of a success after which the job begins anew."""
+    return Transition(
+        status=JobStatus.PENDING,
+        cause=Cause.SUCCEEDED,
+        delay=bounded_delay(after),
+        error=error,
+        again=again,
+    )
+
+
 def _succeeded(end: AttemptEnd, job: ClaimedJob, _rules: Rules, _rng: Randomness) -> Transition:
+    if end.again is not None:
+        return begin_again(end.again, end.delay or timedelta(0), end.error)
     return Transition(
         status=JobStatus.DONE,
         cause=end.cause,

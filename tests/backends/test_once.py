@@ -11,6 +11,7 @@ from sqlalchemy.pool import NullPool
 
 from forge_jobs.errors import Conflict
 from forge_jobs.handlers.context import JobContext
+from forge_jobs.handlers.outcomes import Again
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.model.jobs import JobStatus
 from forge_jobs.storage.protocols import Storage
@@ -145,6 +146,35 @@ async def test_a_worker_that_lost_its_claim_does_nothing(
     async with engine.connect() as connection:
         with pytest.raises(Conflict, match="roll back"):
             await storage.jobs.first_time(claimed.claim, "step", connection=connection)
+
+
+@pytest.mark.parametrize("is_rolled_back", [False, True])
+async def test_each_occurrence_takes_its_steps_and_begins_with_the_commit(
+    storage: Storage, engine: AsyncEngine, is_rolled_back: bool
+) -> None:
+    handlers = HandlerRegistry()
+    runs: list[tuple[int, bool]] = []
+
+    @handlers.job("charge", max_attempts=2, retry=lambda attempt, error: 0)
+    async def charge(ctx: JobContext, month: int) -> str:
+        async with engine.connect() as connection:
+            runs.append((month, await ctx.once(connection, "charge")))
+            await connection.execute(_CHARGE, {"attempt": month})
+            if month == 3:
+                await ctx.finish_in(connection, "the end")
+            else:
+                await ctx.finish_in(connection, Again(payload={"month": month + 1}))
+            if is_rolled_back and month == 2 and ctx.attempt == 1:
+                raise OSError("lost before the commit")
+            await connection.commit()
+        return "what a handler returns after that does not count"
+
+    async with a_runtime(storage, handlers).start() as handle:
+        outcome = await handle.enqueue(charge.request(1))
+        assert await handle.result(outcome.job_id, timeout=50) == "the end"
+    assert await charges(engine) == [1, 2, 3]
+    months = [1, 2, 2, 3] if is_rolled_back else [1, 2, 3]
+    assert runs == [(month, True) for month in months]
 
 
 async def test_steps_go_with_the_job(storage: Storage, engine: AsyncEngine) -> None:

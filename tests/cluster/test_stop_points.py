@@ -48,6 +48,40 @@ async def test_a_process_that_dies_anywhere_costs_and_doubles_nothing(
     await _die_at(point, storage, client, pods, ledger)
 
 
+CHAINS, OCCURRENCES = 4, 12
+
+
+@pytest.mark.parametrize("point", ["run:end", "finalize:before", "finalize:committed"])
+async def test_a_chain_loses_and_doubles_no_occurrence_with_its_process(
+    point: str, storage: Storage, client: JobClient, pods: Fleet, ledger: Path
+) -> None:
+    """Kill a pod after the handler has said Again, before and after the store knows."""
+    payload = {"ledger": str(ledger), "number": 1, "last": OCCURRENCES}
+    request = EnqueueRequest("ledger.chain", payload, queue="work")
+    chains = {(await client.enqueue(request)).job_id for _ in range(CHAINS)}
+    marker = str(ledger.with_name("died"))
+    fleet = [pods.start({"work": SLOTS}, dies_at=(point, 5, marker)) for _ in range(2)]
+
+    await wait_until(
+        lambda: _is_done(storage, CHAINS), description="every chain has ended", timeout=100
+    )
+
+    [dead] = await wait_until(lambda: _dead(fleet), description=f"a pod died at {point}")
+    assert dead.exit_code == -signal.SIGKILL
+    ran = Ledger.read(ledger)
+    assert set(ran.by_job()) == chains
+    for runs in ran.by_job().values():
+        # In this ledger the number of an attempt is that of the occurrence.
+        numbers = [run.attempt for run in sorted(runs, key=lambda run: run.token)]
+        assert numbers == sorted(numbers)
+        assert set(numbers) == set(range(1, OCCURRENCES + 1))
+    # Only the dead process has runs that were repeated, and at most one of each chain.
+    last = {(run.job_id, run.attempt): run.token for run in ran.runs}
+    doubled = [run for run in ran.runs if run.token < last[run.job_id, run.attempt]]
+    assert {run.process_id for run in doubled} <= {dead.process_id}
+    assert len({run.job_id for run in doubled}) == len(doubled)
+
+
 async def _die_at(
     point: str, storage: Storage, client: JobClient, pods: Fleet, ledger: Path
 ) -> None:

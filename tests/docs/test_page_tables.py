@@ -19,7 +19,7 @@ from forge_jobs.model.jobs import (
     ClaimedJob,
     JobStatus,
 )
-from forge_jobs.model.transitions import StaleClaim, Transition
+from forge_jobs.model.transitions import Occurrence, StaleClaim, Transition
 from forge_jobs.policy.transitions import AttemptEnd, Rules, next_transition, stale_transition
 from tests.support.pages import ROOT
 
@@ -137,6 +137,13 @@ def _crash(number: int, attempt: int = 1) -> Transition:
 
 ENDS = {
     "the handler returned": _end(Cause.SUCCEEDED),
+    "`Again(60)`": _end(
+        Cause.SUCCEEDED,
+        delay=60 * _SECONDS,
+        again=Occurrence(
+            payload="{}", metadata="{}", max_attempts=5, timeout=None, keep_result=True, trace=""
+        ),
+    ),
     "an exception, attempts are left": _end(Cause.FAILED),
     "an exception in the last attempt": _end(Cause.FAILED, attempt=5),
     "an exception that is not retried (`retry_on`, `never_retry_on`)": _end(

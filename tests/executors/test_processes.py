@@ -42,6 +42,12 @@ async def test_results_and_arguments_cross_and_a_child_stays_warm(storage: Stora
     await gone(process)
 
 
+async def test_again_and_its_arguments_cross(storage: Storage) -> None:
+    async with a_runtime(storage, jobs.handlers).start() as handle:
+        outcome = await handle.enqueue(jobs.begins_again.request(jobs.Size(5)))
+        assert await handle.result(outcome.job_id, 60) == [7, 1]
+
+
 async def test_an_exception_is_recorded_with_the_lines_of_the_handler(storage: Storage) -> None:
     async with a_runtime(storage, jobs.handlers).start() as handle:
         job = await ended(storage, (await handle.enqueue(jobs.fails.request())).job_id)

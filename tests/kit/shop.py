@@ -5,6 +5,7 @@ import threading
 from dataclasses import dataclass
 
 from forge_jobs import (
+    Again,
     Dead,
     Failed,
     HandlerRegistry,
@@ -79,6 +80,22 @@ async def chain(ctx: JobContext, left: int) -> None:
     """Enqueue the next of a chain."""
     if left:
         await ctx.enqueue(chain.request(left - 1))
+
+
+@handlers.job("shop.pages")
+async def pages(ctx: JobContext, page: int = 1, last: int = 3, after: float = 0) -> object:
+    """Begin again for each page."""
+    if page == last:
+        return f"{last} pages in {ctx.occurrence}"
+    if page % 2:
+        raise Again(after, payload={"page": page + 1, "last": last, "after": after})
+    return Again(after, payload={"page": page + 1, "last": last, "after": after})
+
+
+@handlers.job("shop.pages_badly")
+async def pages_badly(page: int = 1) -> object:
+    """Ask for a page that is none."""
+    return Again(payload={"page": "two"})
 
 
 @handlers.job("shop.split", queue="splits")

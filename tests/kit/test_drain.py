@@ -104,3 +104,28 @@ async def test_a_run_inline_has_no_end_to_store_and_so_no_hooks(forge_kit: Kit) 
     with pytest.raises(LookupError):
         await forge_kit.run_inline(shop.restock)
     assert shop.heard == []
+
+
+async def test_a_chain_runs_to_its_end(forge_kit: Kit) -> None:
+    outcome = await forge_kit.enqueue(shop.pages.request(last=5))
+
+    drained = await forge_kit.drain()
+
+    assert [run.status for run in drained] == [JobStatus.PENDING] * 4 + [JobStatus.DONE]
+    assert {run.job_id for run in drained} == {outcome.job_id}
+    assert drained[-1].result == '"5 pages in 5"'
+
+
+async def test_a_chain_without_end_is_an_error_that_names_it(forge_kit: Kit) -> None:
+    await forge_kit.enqueue(shop.pages.request(last=10**9))
+    with pytest.raises(TooManyRuns, match=r"run 7 jobs, and shop\.pages .*begins again at once"):
+        await forge_kit.drain(at_most=7)
+
+
+async def test_an_occurrence_of_later_waits_for_its_time(forge_kit: Kit) -> None:
+    await forge_kit.enqueue(shop.pages.request(after=60))
+    assert len(await forge_kit.drain()) == 1
+    for _ in range(2):
+        await forge_kit.advance(seconds=60)
+        assert len(await forge_kit.drain()) == 1
+    await forge_kit.assert_enqueued(shop.pages, status="done", count=1)

@@ -2,10 +2,12 @@
 
 import threading
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
 
 import pytest
 
 from forge_jobs import (
+    Again,
     Dead,
     Failed,
     Handler,
@@ -124,3 +126,20 @@ async def test_and_on_another_thread_beside_a_loop(forge_kit: Kit) -> None:
     shop.threads.clear()
     await forge_kit.run_inline(shop.pack, shop.Order(1))
     assert threading.get_ident() not in shop.threads
+
+
+async def test_it_returns_again_also_where_that_was_raised(forge_kit: Kit) -> None:
+    for page in (1, 2):
+        found = await forge_kit.run_inline(shop.pages, page, 4, after=60)
+        assert isinstance(found, Again)
+        assert (found.after, found.payload) == (
+            timedelta(minutes=1),
+            {"page": page + 1, "last": 4, "after": 60},
+        )
+    last = await forge_kit.run_inline(shop.pages, 4, 4, context=fake_context(occurrence=9))
+    assert last == "4 pages in 9"
+
+
+async def test_arguments_of_again_that_do_not_fit_are_raised(forge_kit: Kit) -> None:
+    with pytest.raises(InvalidInput, match=r"pages_badly\.page"):
+        await forge_kit.run_inline(shop.pages_badly)

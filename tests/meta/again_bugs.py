@@ -3,11 +3,18 @@
 from tests.meta.bugs import Bug, Edit
 
 _SPREAD = "tests/unit/test_spreading.py::"
+_SUITE = "tests/conformance/test_again.py::"
+_RUNTIME = "tests/runtime/test_again.py::"
+_LUA = "storage/redis/lua/lib/jobs/"
 
 
 def _bug(name: str, module: str, old: str, new: str, test: str, backend: str = "sqlite") -> Bug:
     suffix = "" if "." in module else ".py"
     return Bug(name, (test,), (Edit(f"forge_jobs/{module}{suffix}", old, new),), backend)
+
+
+def _named(file: str, test: str) -> str:
+    return f"{file}{test}" if test.startswith("Test") else f"{file}test_{test}"
 
 
 AGAIN_BUGS = [
@@ -47,5 +54,136 @@ AGAIN_BUGS = [
         "        jobs.append(spread_out(job, request, defaults))\n",
         "        jobs.append(spread_out(job, request, defaults))\n        like = jobs[-1]\n",
         f"{_SPREAD}TestMany::test_without_a_window_each_request_has_its_own",
+    ),
+    *(
+        _bug(f"again, {name}", module, old, new, _named(_SUITE, test), backend)
+        for name, module, old, new, test, backend in (
+            (
+                "SQL: the payload stays",
+                "storage/sql/jobs/endings",
+                '        payload=bindparam("new_payload"),\n        metadata=',
+                "        metadata=",
+                "the_job_waits_with_the_new_payload_and_its_whole_budget",
+                "sqlite",
+            ),
+            (
+                "SQL: attempts are used up over occurrences",
+                "storage/sql/jobs/endings",
+                "        attempt=0,\n        crashes=0,\n        snoozes=0,\n",
+                "",
+                "the_job_waits_with_the_new_payload_and_its_whole_budget",
+                "postgres",
+            ),
+            (
+                "SQL: a repeat of the request is compared with the new payload",
+                "storage/sql/jobs/endings",
+                'case((jobs.c.fingerprint == "", REPLACED), else_=jobs.c.fingerprint)',
+                "jobs.c.fingerprint",
+                "TestRepeatedRequests",
+                "sqlite",
+            ),
+            (
+                "SQL: the checkpoint stays",
+                "storage/sql/jobs/endings",
+                "    forget_steps(tx, (job_id for job_id, _ in begun))\n",
+                "",
+                "the_checkpoint_goes_with_the_occurrence",
+                "sqlite",
+            ),
+            (
+                "SQL: also where a cancel overrules",
+                "storage/sql/jobs/finalize",
+                "        if transition.again is not None:\n"
+                "            self._begun.append((row.id, transition.again))\n",
+                "        if wished.again is not None:\n"
+                "            self._begun.append((row.id, wished.again))\n",
+                "a_job_that_was_asked_to_cancel_begins_nothing",
+                "sqlite",
+            ),
+            (
+                "Redis: crashes add up",
+                f"{_LUA}finalize/outcomes.lua",
+                "'attempt', 0, 'crashes', 0, 'snoozes', 0,",
+                "'attempt', 0, 'snoozes', 0,",
+                "crashes_do_not_add_up_over_occurrences",
+                "redis",
+            ),
+            (
+                "Redis: the job stands in the line of jobs with crashes",
+                f"{_LUA}finalize/outcomes.lua",
+                "job.attempt, job.crashes, job.snoozes = 0, 0, 0",
+                "job.attempt, job.snoozes = 0, 0",
+                "crashes_do_not_add_up_over_occurrences",
+                "redis",
+            ),
+            (
+                "Redis: also where a cancel overrules",
+                f"{_LUA}finalize/applying.lua",
+                "  local changes = {}\n",
+                "  local changes = {}\n"
+                "  if outcome.again then begin_again(base, job, outcome.again, changes) end\n",
+                "a_job_that_was_asked_to_cancel_begins_nothing",
+                "redis",
+            ),
+            (
+                "Redis: the checkpoint stays",
+                f"{_LUA}finalize/outcomes.lua",
+                "'fingerprint', '=')\n  redis.call('DEL', base .. ':ckpt:' .. job.id)\n",
+                "'fingerprint', '=')\n",
+                "the_checkpoint_goes_with_the_occurrence",
+                "redis",
+            ),
+            (
+                "Redis: a repeat of the request is compared with the new payload",
+                f"{_LUA}enqueue/admission.lua",
+                "stored.fingerprint == REPLACED",
+                "stored.fingerprint == '=='",
+                "TestRepeatedRequests",
+                "redis",
+            ),
+        )
+    ),
+    *(
+        _bug(f"again, {name}", module, old, new, _named(_RUNTIME, test))
+        for name, module, old, new, test in (
+            (
+                "an occurrence has the number of the last",
+                "runtime/queue/run",
+                "str(occurrence_of(metadata) + 1)",
+                "str(occurrence_of(metadata))",
+                "a_chain_is_one_job_whose_result_is_that_of_the_last",
+            ),
+            (
+                "arguments are not checked",
+                "runtime/queue/run",
+                "signature.encode((), payload)",
+                'encode_json("payload", payload)',
+                "arguments_that_do_not_fit_are_a_final_failure_that_names_the_field",
+            ),
+            (
+                "finished work is retried for its arguments",
+                "runtime/queue/execution",
+                "cause=Cause.FAILED, error=record, retryable=False, exception=raised)\n"
+                "    return AttemptEnd(cause=Cause.SUCCEEDED, delay=after, again=again)",
+                "cause=Cause.FAILED, error=record, exception=raised)\n"
+                "    return AttemptEnd(cause=Cause.SUCCEEDED, delay=after, again=again)",
+                "arguments_that_do_not_fit_are_a_final_failure_that_names_the_field",
+            ),
+            (
+                "an old key stays in use",
+                "runtime/queue/run",
+                "payload=self._encrypted(text, Part.PAYLOAD)",
+                "payload=text if payload is None else self._encrypted(text, Part.PAYLOAD)",
+                "a_new_payload_is_encrypted_and_an_old_one_gets_the_newest_key",
+            ),
+            (
+                "a shutdown beats it",
+                "runtime/queue/execution",
+                "    if isinstance(error, Again):\n        return _begins_again",
+                "    if isinstance(error, Again) and run.stop_reason is None:\n"
+                "        return _begins_again",
+                "TestStops",
+            ),
+        )
     ),
 ]

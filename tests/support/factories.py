@@ -1,5 +1,6 @@
 """Records with every field filled in. A test names only the fields that matter there."""
 
+import json
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -20,7 +21,15 @@ from forge_jobs.model.jobs import (
 )
 from forge_jobs.model.processes import HeldClaim, Pod, PodLease
 from forge_jobs.model.retention import KEPT, Kept
-from forge_jobs.model.transitions import Demand, Finalization, Revival, Transition
+from forge_jobs.model.transitions import (
+    OCCURRENCE,
+    Demand,
+    Finalization,
+    Occurrence,
+    Revival,
+    Transition,
+    occurrence_of,
+)
 from forge_jobs.storage.protocols import Storage
 
 QUEUE = "default"
@@ -255,6 +264,24 @@ def rate_limited(delay: timedelta = timedelta(0), **overrides: Any) -> Transitio
     """The handler waits for a token."""
     fields: dict[str, Any] = {"delay": delay, "hand_back": True, "rate_limit": "gh"}
     return _transition(JobStatus.PENDING, Cause.RATE_LIMITED, fields | overrides)
+
+
+def again(
+    claimed: ClaimedJob, payload: str, after: timedelta = timedelta(0), **overrides: Any
+) -> Transition:
+    """The handler said ``Again``."""
+    metadata = json.loads(claimed.metadata)
+    metadata[OCCURRENCE] = str(occurrence_of(metadata) + 1)
+    occurrence = Occurrence(
+        payload=payload,
+        metadata=json.dumps(metadata),
+        max_attempts=claimed.max_attempts,
+        timeout=claimed.timeout,
+        keep_result=claimed.keep_result,
+        trace=claimed.trace,
+    )
+    fields: dict[str, Any] = {"delay": after, "again": occurrence}
+    return _transition(JobStatus.PENDING, Cause.SUCCEEDED, fields | overrides)
 
 
 def crashed(**overrides: Any) -> Transition:

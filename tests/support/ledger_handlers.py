@@ -10,7 +10,7 @@ from pathlib import Path
 import anyio
 import msgspec
 
-from forge_jobs import DEAD_LETTER_KIND, Dead, DeadLetter, HandlerRegistry, JobContext
+from forge_jobs import DEAD_LETTER_KIND, Again, Dead, DeadLetter, HandlerRegistry, JobContext
 from tests.support.ledger import Ledger, note
 
 handlers = HandlerRegistry()
@@ -86,3 +86,13 @@ async def read_letter(ctx: JobContext, letter: DeadLetter) -> None:
     """Take no time. The dead job's payload names the ledger."""
     with _noted(ctx, msgspec.json.decode(letter.payload)["ledger"]):
         pass
+
+
+@handlers.job("ledger.chain", max_attempts=None)
+async def chain(ctx: JobContext, ledger: str, number: int, last: int) -> object:
+    """Note the number as that of the attempt, and begin again with the next one."""
+    note(ledger, "start", ctx.job_id, number, ctx.token)
+    note(ledger, "end", ctx.job_id, number, ctx.token)
+    if number == last:
+        return number
+    return Again(payload={"ledger": ledger, "number": number + 1, "last": last})

@@ -13,7 +13,7 @@ import anyio
 import anyio.lowlevel
 import msgspec
 
-from forge_jobs import EnqueueRequest, Fixed, HandlerRegistry, JobContext, RunEnd, Snoozed
+from forge_jobs import Again, EnqueueRequest, Fixed, HandlerRegistry, JobContext, RunEnd, Snoozed
 from forge_jobs.errors import InvalidInput
 
 handlers = HandlerRegistry()
@@ -289,3 +289,11 @@ def hooked(how: str) -> None:
         raise LookupError("no such thing")
     if how == "dies":
         os._exit(3)
+
+
+@handlers.job("process.again", executor="process")
+def begins_again(ctx: JobContext, size: Size) -> object:
+    """Begin again with a larger argument, until the third time."""
+    if ctx.occurrence < 3:
+        return Again(payload={"size": Size(size.width + 1)})
+    return [size.width, ctx.attempt]

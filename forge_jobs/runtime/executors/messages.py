@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from forge_jobs.model.ids import HostId
 from forge_jobs.model.jobs import Cause, ClaimedJob, ErrorRecord
+from forge_jobs.model.transitions import Occurrence
 from forge_jobs.policy.transitions import AttemptEnd
 
 _LENGTH = struct.Struct("!I")
@@ -103,6 +104,7 @@ class Ended(Struct, frozen=True, tag=True):
     retry_after: timedelta | None = None
     rate_limit: str | None = None
     tokens: int = 1
+    again: Occurrence | None = None
 
     def as_end(self) -> AttemptEnd | None:
         """Return the end as the pod knows ends. None: the claim was lost."""

@@ -12,6 +12,7 @@ from msgspec import structs
 from forge_jobs.errors import DecryptionFailed, KeyMissing
 from forge_jobs.handlers.durations import check_duration
 from forge_jobs.handlers.outcomes import (
+    Again,
     Dead,
     Failed,
     Outcome,
@@ -159,6 +160,8 @@ def _judge(
         return _returned_class(run, host_id, value)
     if error is None:
         return _succeeded(run, host_id, value) if run.job.keep_result else SUCCESS
+    if isinstance(error, Again):
+        return _begins_again(run, host_id, error)
     if run.stop_reason is not None:
         return stopped(run, host_id, error, run.stop_reason)
     if isinstance(error, Outcome):
@@ -166,6 +169,22 @@ def _judge(
     if isinstance(error, NoThread):
         return AttemptEnd(cause=Cause.RELEASED)  # the handler was not called
     return _failed(run, host_id, error, Cause.FAILED)
+
+
+def _begins_again(run: Run, host_id: HostId, outcome: Again) -> AttemptEnd:
+    """Return a success with a next occurrence. The wish to cancel the job ends the job here.
+
+    A next occurrence that cannot be made is a final failure: the work of this one is done.
+    """
+    if run.stop_reason is StopReason.CANCEL:
+        return AttemptEnd(cause=Cause.CANCELLED)
+    try:
+        after = check_duration("after", outcome.after)
+        again = run.next_occurrence(outcome.payload)
+    except BaseException as raised:  # the arguments' own code, and attributes of a subclass
+        record = _record(run, host_id, raised, Cause.FAILED)
+        return AttemptEnd(cause=Cause.FAILED, error=record, retryable=False, exception=raised)
+    return AttemptEnd(cause=Cause.SUCCEEDED, delay=after, again=again)
 
 
 def _returned_class(run: Run, host_id: HostId, value: type[Outcome]) -> AttemptEnd:

@@ -15,6 +15,7 @@ from forge_jobs.clients.parents import Parent, parents_of
 from forge_jobs.errors import Conflict, Locked
 from forge_jobs.handlers.context import JobProgress, RateLimits, StopReason
 from forge_jobs.handlers.durations import check_duration
+from forge_jobs.handlers.outcomes import Again
 from forge_jobs.handlers.preparing import check_requests
 from forge_jobs.handlers.requests import EnqueueOptions, EnqueueRequest
 from forge_jobs.handlers.spreading import spread_over
@@ -22,7 +23,8 @@ from forge_jobs.model.ids import JobId, WorkerId
 from forge_jobs.model.jobs import Cause, EnqueueOutcome, JobStatus
 from forge_jobs.model.letters import DeadLetter
 from forge_jobs.model.names import check_name
-from forge_jobs.model.transitions import Finalization, Transition
+from forge_jobs.model.transitions import Finalization, Transition, occurrence_of
+from forge_jobs.policy.transitions import begin_again
 from forge_jobs.runtime.progress.run_notes import RunNotes
 from forge_jobs.runtime.progress.sender import ProgressSender
 from forge_jobs.runtime.progress.telling import KeptLog, RunProgress
@@ -101,6 +103,10 @@ class RunContext:
     def token(self) -> int:
         """The token of this claim, larger than the tokens of all earlier runs."""
         return self._run.job.claim.token
+
+    @property
+    def occurrence(self) -> int:
+        return occurrence_of(self.metadata)
 
     @property
     def worker_id(self) -> WorkerId:
@@ -225,8 +231,11 @@ class _ContextWork:
 
     async def finish_in(self, connection: object, result: object = None) -> None:
         job = self._run.job
-        text = self._run.encode_result(result) if job.keep_result else None
-        done = Transition(status=JobStatus.DONE, cause=Cause.SUCCEEDED, result=text)
+        if isinstance(result, Again):
+            done = begin_again(self._run.next_occurrence(result.payload), result.after)
+        else:
+            text = self._run.encode_result(result) if job.keep_result else None
+            done = Transition(status=JobStatus.DONE, cause=Cause.SUCCEEDED, result=text)
         # Set first: a beat may find the job ended before this coroutine goes on.
         self._run.may_be_settled = True
         [held] = await self._jobs.finalize([Finalization(job.claim, done)], connection=connection)

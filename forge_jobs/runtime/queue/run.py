@@ -13,8 +13,9 @@ from forge_jobs.handlers.handler import Handler
 from forge_jobs.handlers.signatures import decode_value, encode_value
 from forge_jobs.model.jobs import ClaimedJob
 from forge_jobs.model.letters import DEAD_LETTER_KIND, DeadLetter, read_dead_letter
+from forge_jobs.model.payloads import encode_json
 from forge_jobs.model.queues import QueueState
-from forge_jobs.model.transitions import Transition
+from forge_jobs.model.transitions import OCCURRENCE, Occurrence, Transition, occurrence_of
 from forge_jobs.privacy.encryption import Part, decrypted, is_encrypted
 from forge_jobs.privacy.secrets import ORIGIN, SECRETS, paths_in, secret_texts
 from forge_jobs.reports import reporter
@@ -165,6 +166,26 @@ class Run:
         """
         text = self.handler.encode_result(value)
         return None if text is None else self._encrypted(text, Part.RESULT)
+
+    def next_occurrence(self, payload: Mapping[str, Any] | None) -> Occurrence:
+        """Return what the job carries into the next occurrence.
+
+        :param payload: the arguments by name. None: those of this run
+        :raises InvalidInput: the arguments do not fit the handler. Names the field
+        """
+        job, signature = self.job, self.handler.signature
+        text = self.payload() if payload is None else signature.encode((), payload)
+        metadata = self._metadata()
+        metadata[OCCURRENCE] = str(occurrence_of(metadata) + 1)
+        return Occurrence(
+            # Also an old text anew: a rotated key goes out of use.
+            payload=self._encrypted(text, Part.PAYLOAD),
+            metadata=encode_json("metadata", metadata),
+            max_attempts=job.max_attempts,
+            timeout=job.timeout,
+            keep_result=job.keep_result,
+            trace=job.trace,
+        )
 
     def encode_checkpoint(self, value: object) -> str:
         """Return a checkpoint as the text to store.

@@ -132,6 +132,12 @@ class JobStore(OperatedStore, BookkeepingStore, ProgressStore, LetterStore, Swep
         drops what retention does not keep, and hands its end over to waiting children. A dead job
         leaves a letter where its queue asks for one: see :class:`LetterStore`.
 
+        With ``again`` the job begins a new occurrence in the same step: payload and metadata are
+        the given ones, the whole budget is there again (attempt, crashes and snoozes are zero), and
+        checkpoint and steps are gone. Id, unique key, children, errors, tags, priority and
+        ``expires_at`` stay. A job that was asked to cancel begins none. A repeat of the request
+        that stored the job stays a repeat, whatever the payload is by now.
+
         :param connection: end the claims in the caller's open transaction instead, as
             :meth:`enqueue` does. Until the transaction has ended the jobs are locked: the reaper
             does not revive them, and beats count their claims as held. After a rollback the claims

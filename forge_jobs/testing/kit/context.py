@@ -52,6 +52,7 @@ class FakeContext:
         queue: str = "default",
         job_id: str | None = None,
         attempt: int = 1,
+        occurrence: int = 1,
         max_attempts: int | None = DEFAULT_MAX_ATTEMPTS,
         token: int | None = None,
         worker_id: str | None = None,
@@ -71,6 +72,7 @@ class FakeContext:
         self.kind = kind
         self.queue = queue
         self.attempt = attempt
+        self.occurrence = occurrence
         self.max_attempts = max_attempts
         self.token: int = SystemClock().time_us() if token is None else token
         self.worker_id = WorkerId(new_worker_id() if worker_id is None else worker_id)
@@ -333,12 +335,10 @@ def fake_context(**attributes: Any) -> FakeContext:
     kept in ``context.enqueued``, and every rate limit has tokens unless ``rate_limits`` says how
     many.
 
-    :param attributes: kind, queue, job_id, attempt, max_attempts, token, worker_id, tags, metadata,
-        trace, stop_reason, rate_limits (scope -> tokens), parents (any objects with the attributes
-        of ``ParentJob``), checkpoint (of an earlier run), steps (of ``once``, done already), state
-        (of the lifespans), and client (for a parameter of the type ``JobClient``)
-        stop_reason, rate_limits (scope -> tokens), parents (any objects with the attributes of
-        ``ParentJob``), checkpoint (of an earlier run), steps (of ``once``, done already), state (of
-        the lifespans), client (for a parameter of the type ``JobClient``), and dead_letter
+    :param attributes: kind, queue, job_id, attempt, occurrence, max_attempts, token, worker_id,
+        tags, metadata, trace, stop_reason, rate_limits (scope -> tokens), parents (any objects with
+        the attributes of ``ParentJob``), checkpoint (of an earlier run), steps (of ``once``, done
+        already), state (of the lifespans), client (for a parameter of the type ``JobClient``), and
+        dead_letter
     """
     return FakeContext(**attributes)

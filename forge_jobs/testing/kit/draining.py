@@ -117,8 +117,9 @@ class TooManyRuns(AssertionError):
         listed = ", ".join(f"{kind} ({count})" for kind, count in kinds.most_common())
         super().__init__(
             f"drain has run {len(drained)} jobs, and {waiting.kind} {waiting.claim.job_id} is due"
-            f" too. Ran: {listed}. A job that enqueues itself, or snoozes for no time, would go on"
-            " without end; if all of these are meant to run, give a larger at_most"
+            f" too. Ran: {listed}. A job that enqueues itself, begins again at once, or snoozes for"
+            " no time, would go on without end; if all of these are meant to run, give a larger"
+            " at_most"
         )
 
 

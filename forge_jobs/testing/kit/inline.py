@@ -11,7 +11,7 @@ from forge_jobs.clock import SystemClock, from_us
 from forge_jobs.errors import InvalidInput, a_type
 from forge_jobs.handlers.handler import Handler
 from forge_jobs.handlers.injection.running import ComposedRun, RunScope
-from forge_jobs.handlers.outcomes import Outcome
+from forge_jobs.handlers.outcomes import Again, Outcome
 from forge_jobs.handlers.preparing import unencrypted
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.handlers.requests import EnqueueRequest
@@ -195,10 +195,14 @@ class _Seen:
         if end.cause is Cause.TIMED_OUT and isinstance(self._error, asyncio.CancelledError):
             message = end.error.message if end.error else "timed out"
             raise TimeoutError(message) from self._error
-        if self._error is not None:
+        if self._error is not None and not isinstance(self._error, Again):
             raise self._error
         if end.exception is not None:
             raise end.exception
+        if isinstance(self._error, Again):
+            return self._error
+        if isinstance(self._value, Again):
+            return self._value
         if isinstance(self._value, Outcome):
             raise self._value
         if end.error is not None:

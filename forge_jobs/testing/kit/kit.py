@@ -101,13 +101,13 @@ class Kit:
 
         The arguments become a payload and are decoded from the payload. The timeout holds, and the
         result must be one that can be stored. No job is stored and nothing is retried. Requests
-        that the handler enqueues are stored.
+        that the handler enqueues are stored. ``Again`` is returned, also where it was raised.
 
         :param handler: a handler and its arguments, or a request of a kind in the registry. Give a
             request where the handler has an argument named ``context``
         :param context: for a handler that takes one. None: a new ``fake_context()``
         :raises Exception: what the handler raised, outcomes such as ``Snoozed`` included. An
-            outcome that was returned is raised too
+            outcome that was returned is raised too, but for ``Again``
         """
         return await self._run_inline(handler, arguments, keywords, context, None)
 

@@ -1,14 +1,51 @@
 """The ends that a program gives to claims."""
 
+from collections.abc import Mapping, Sequence
+
+from msgspec.structs import replace
+
+from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import Cause, JobStatus
-from forge_jobs.model.transitions import Cooldown, Transition
-from tests.conformance.model.program import SECOND
-from tests.support.factories import crashed, dead, done, failed, rate_limited, snoozed
+from forge_jobs.model.transitions import Cooldown, Finalization, Occurrence, Transition
+from tests.conformance.model.reference.state import ModelJob
+from tests.support.factories import SECOND, crashed, dead, done, failed, rate_limited, snoozed
 
 INTERRUPTED = Transition(
     status=JobStatus.PENDING, cause=Cause.INTERRUPTED, delay=None, hand_back=True
 )
+
+
+def _again(payload: str, seconds: int) -> Transition:
+    occurrence = Occurrence(
+        payload=payload,
+        metadata='{"forge_jobs.occurrence": "2"}',
+        max_attempts=None,
+        timeout=None,
+        keep_result=True,
+        trace="",
+    )
+    return Transition(
+        status=JobStatus.PENDING, cause=Cause.SUCCEEDED, delay=seconds * SECOND, again=occurrence
+    )
+
+
+def fitted(ends: Sequence[Finalization], jobs: Mapping[JobId, ModelJob]) -> Sequence[Finalization]:
+    """Return the ends, with the fields of the claim where a job begins anew."""
+    return [_fitted(each, jobs.get(each.claim.job_id)) for each in ends]
+
+
+def _fitted(end: Finalization, job: ModelJob | None) -> Finalization:
+    if end.transition.again is None or job is None:
+        return end
+    names = ("max_attempts", "timeout", "keep_result", "trace")
+    given = {name: getattr(job.request, name) for name in names}
+    again = replace(end.transition.again, **given)
+    return replace(end, transition=replace(end.transition, again=again))
+
+
 ENDINGS = {
+    "again": _again('{"page": 2}', 0),
+    "again later": _again("{}", 2),
     "done": done('"r"'),
     "done without a result": done(),
     "failed": failed(2 * SECOND),

@@ -19,6 +19,7 @@ from forge_jobs.model.jobs import (
     JobStatus,
     NewJob,
 )
+from forge_jobs.model.transitions import Occurrence
 from forge_jobs.model.unique.keys import WITH_WINDOW, is_following, key_of, length
 from forge_jobs.storage.salvage import Fields
 
@@ -136,8 +137,8 @@ def is_plain(request: NewJob) -> bool:
     )
 
 
-def doc_of(request: NewJob) -> str:
-    """The field ``doc`` of a new job."""
+def doc_of(request: NewJob | Occurrence) -> str:
+    """The field ``doc`` of a new job, or of a job that begins anew."""
     timeout = request.timeout
     doc = Doc(
         max_attempts=request.max_attempts,

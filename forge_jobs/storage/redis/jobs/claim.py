@@ -23,7 +23,13 @@ from forge_jobs.model.transitions import (
     Transition,
 )
 from forge_jobs.storage.redis.base.database import Database
-from forge_jobs.storage.redis.base.job_rows import StoredClaim, claimed_job, decode_doc, error_json
+from forge_jobs.storage.redis.base.job_rows import (
+    StoredClaim,
+    claimed_job,
+    decode_doc,
+    doc_of,
+    error_json,
+)
 from forge_jobs.storage.redis.base.queues import in_all_queues, unknown_kinds
 from forge_jobs.storage.redis.jobs.filters import portions
 from forge_jobs.storage.salvage import UNREADABLE, log_set_aside
@@ -313,7 +319,7 @@ def _ends(pairs: _Pairs) -> tuple[object, object, str]:
 
 def _outcome(transition: Transition) -> tuple[object, ...]:
     """As ``outcomes.lua`` takes it."""
-    cooldown, error = transition.cooldown, transition.error
+    cooldown, error, again = transition.cooldown, transition.error, transition.again
     return (
         transition.status,
         transition.cause,
@@ -326,6 +332,7 @@ def _outcome(transition: Transition) -> tuple[object, ...]:
         False if cooldown is None else duration_us(cooldown.length),
         0 if cooldown is None else cooldown.level,
         transition.rate_limit or False,
+        False if again is None else (again.payload, doc_of(again)),
     )
 
 

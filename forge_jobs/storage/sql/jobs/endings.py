@@ -8,11 +8,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import bindparam, select, update
+from sqlalchemy import bindparam, case, select, update
 
 from forge_jobs.model.jobs import Cause, Claim, JobStatus
 from forge_jobs.model.queues import Retention
-from forge_jobs.model.transitions import Finalization, Transition
+from forge_jobs.model.transitions import Finalization, Occurrence, Transition
+from forge_jobs.model.unique.keys import REPLACED
 from forge_jobs.storage.sql.base.job_rows import JobRow
 from forge_jobs.storage.sql.base.lists import one_of, portions
 from forge_jobs.storage.sql.base.tables import jobs, queues
@@ -20,6 +21,7 @@ from forge_jobs.storage.sql.base.transaction import Tx
 from forge_jobs.storage.sql.config.queues import retention_of
 from forge_jobs.storage.sql.jobs.children import tell_children
 from forge_jobs.storage.sql.letters.write import write_letters
+from forge_jobs.storage.sql.progress.notes import forget_steps
 
 _WAITING = select(
     jobs.c.id, jobs.c.queue, jobs.c.status, jobs.c.payload, jobs.c.has_children
@@ -33,6 +35,21 @@ _END = (
         finished_at=bindparam("now"),
         hold=None,
         payload=bindparam("new_payload"),
+    )
+)
+_BEGIN_AGAIN = (
+    update(jobs)
+    .where(jobs.c.id == bindparam("job"))
+    .values(
+        payload=bindparam("new_payload"),
+        metadata=bindparam("new_metadata"),
+        attempt=0,
+        crashes=0,
+        snoozes=0,
+        snoozed_at=None,
+        requested_run_at=None,
+        # So that a repeat of the request is not compared with this payload.
+        fingerprint=case((jobs.c.fingerprint == "", REPLACED), else_=jobs.c.fingerprint),
     )
 )
 _RETENTIONS = select(queues.c.name, queues.c.retention).where(one_of(queues.c.name, "names"))
@@ -52,6 +69,18 @@ def keeps_payload(retention: Retention | None, status: JobStatus) -> bool:
     """Return whether a job that ends with ``status`` is to be kept at all."""
     kept: timedelta = getattr(retention or Retention(), status.value)
     return kept > timedelta(0)
+
+
+def begin_again(tx: Tx, begun: Sequence[tuple[str, Occurrence]]) -> None:
+    """Give jobs that have gone back to waiting what their next occurrence has."""
+    tx.execute(
+        _BEGIN_AGAIN,
+        [
+            {"job": job_id, "new_payload": again.payload, "new_metadata": again.metadata}
+            for job_id, again in begun
+        ],
+    )
+    forget_steps(tx, (job_id for job_id, _ in begun))
 
 
 def leave_and_drop(tx: Tx, ended: Sequence[tuple[JobRow, JobStatus]]) -> None:

@@ -14,6 +14,7 @@ from forge_jobs.model.jobs import TERMINAL, Cause, Claim, JobStatus
 from forge_jobs.model.transitions import (
     Cooldown,
     Finalization,
+    Occurrence,
     Revival,
     StaleClaim,
     StaleClaims,
@@ -30,6 +31,7 @@ from forge_jobs.storage.sql.fleet.noted_beats import is_noted, noted_since
 from forge_jobs.storage.sql.jobs.children import tell_children
 from forge_jobs.storage.sql.jobs.endings import (
     are_plain_successes,
+    begin_again,
     is_plain_success,
     leave_and_drop,
 )
@@ -306,6 +308,7 @@ class _Batch:
         self._updates: list[dict[str, Any]] = []
         self._plain: defaultdict[HostId, list[tuple[Claim, Transition]]] = defaultdict(list)
         self._cooldowns: list[tuple[str, Cooldown]] = []
+        self._begun: list[tuple[str, Occurrence]] = []
 
     def add(self, claim: Claim, row: JobRow, wished: Transition) -> None:
         tx = self._tx
@@ -324,6 +327,8 @@ class _Batch:
         if self._mode.by_owner and is_plain_success(transition):
             self._plain[claim.host_id].append((claim, transition))
             return
+        if transition.again is not None:
+            self._begun.append((row.id, transition.again))
         # The end of a spoilt record must be stored all the same, and so must the other ends.
         attempt, crashes, snoozes = map(counted, (row.attempt, row.crashes, row.snoozes))
         is_first_snooze = transition.count_snooze and not snoozes
@@ -379,6 +384,8 @@ class _Batch:
             tx.flavor.succeed(tx, plain)
         if self._updates:
             tx.execute(_SETTLE, self._updates)
+        if self._begun:
+            begin_again(tx, self._begun)
         for queue, cooldown in sorted(self._cooldowns, key=lambda pair: pair[0]):
             start_cooldown(tx, queue, cooldown)
         ended = [(row, status) for row, status in self._rows if status in TERMINAL]

@@ -12,12 +12,20 @@ from forge_jobs.model.transitions import (
     Cooldown,
     Finalization,
     Handover,
+    Occurrence,
     Revival,
     StaleClaim,
     StaleClaims,
     Transition,
 )
-from tests.conformance.model.reference.state import LEFT, LIVE, TOLD, ModelJob, World
+from tests.conformance.model.reference.state import (
+    LEFT,
+    LIVE,
+    REPLACED,
+    TOLD,
+    ModelJob,
+    World,
+)
 
 RELEASED = Transition(status=JobStatus.PENDING, cause=Cause.RELEASED, hand_back=True)
 
@@ -105,6 +113,17 @@ def _end_claim(
     if transition.status not in TERMINAL:
         job.due_at = _due_again(world, job, transition.delay)
     _apply(world, job, transition)
+    if transition is wished and transition.again is not None:
+        _begin_again(job, transition.again)
+
+
+def _begin_again(job: ModelJob, again: Occurrence) -> None:
+    """Keep id, key, children, errors and place. All that counts runs begins at zero."""
+    fingerprint = job.request.fingerprint or REPLACED
+    job.request = replace(job.request, metadata=again.metadata, fingerprint=fingerprint)
+    job.payload = again.payload
+    job.attempt = job.crashes = job.snoozes = 0
+    job.snoozed_since = job.checkpoint = None
 
 
 def _due_again(world: World, job: ModelJob, delay: timedelta | None) -> datetime:

@@ -13,9 +13,7 @@ from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import After, Cause, EnqueueOutcome, JobStatus, NewJob, Unique
 from forge_jobs.model.unique.keys import REPLACEMENT_KEPT, length
 from tests.conformance.model.reference.ends import add_handover
-from tests.conformance.model.reference.state import TOLD, ZERO, Edge, ModelJob, World
-
-_REPLACED = "replaced by another request"
+from tests.conformance.model.reference.state import REPLACED, TOLD, ZERO, Edge, ModelJob, World
 
 _CHANGED = ("jobs", "queues", "counts", "handovers", "windows", "replacements", "forgotten")
 
@@ -119,7 +117,7 @@ class _Call:
                 unique=old.unique,
                 after=old.after,
                 schedule=old.schedule,
-                fingerprint=old.fingerprint or _REPLACED,
+                fingerprint=old.fingerprint or REPLACED,
             ),
             payload=request.payload,
             due_at=due,
@@ -136,7 +134,7 @@ class _Call:
         earlier = stored.request
         # What is not kept cannot be compared.
         payload = stored.payload or request.payload
-        if earlier.fingerprint == _REPLACED:
+        if earlier.fingerprint == REPLACED:
             same = earlier.queue == request.queue
         elif earlier.fingerprint and request.fingerprint:
             same = earlier.fingerprint == request.fingerprint

@@ -29,6 +29,7 @@ from forge_jobs.model.transitions import Handover
 ZERO = timedelta(0)
 MINUTE = timedelta(minutes=1)
 WAITING = frozenset({JobStatus.PENDING, JobStatus.FAILED})
+REPLACED = "replaced by other content"
 LIVE, TOLD, LEFT, CUT = "live", "told", "left", "cut"
 
 

@@ -31,7 +31,7 @@ local REPLACED = '='
 
 local function is_same(job, stored)
   if stored.fingerprint == REPLACED then
-    return true -- Another request's content was stored under the id since.
+    return true -- By now the job has other content.
   elseif job.fingerprint and stored.fingerprint then
     return job.fingerprint == stored.fingerprint
   end

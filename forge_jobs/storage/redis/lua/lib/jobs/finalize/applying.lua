@@ -31,6 +31,9 @@ local function apply(base, job, outcome, mode)
   if overruled or ENDED[outcome.status] then
     end_job(base, job, overruled and 'cancelled' or outcome.status, cause, changes)
   else
+    if outcome.again then
+      begin_again(base, job, outcome.again, changes)
+    end
     wait_again(base, job, outcome, changes)
   end
   count(cause, job.host)

@@ -1,16 +1,16 @@
 -- What the end of a claim leaves on its job. Used with jobs.lua; see settling.lua.
 --
 -- An outcome comes as { status, cause, delay, handed back, snoozes, crashes, error, result, cool-down
--- length and level, rate limit that it waits for }, counts as 0 or 1, texts and lengths false when
--- there are none. delay is false for a job that keeps its due time.
+-- length and level, rate limit that it waits for, payload and doc of a new occurrence }, counts as 0 or
+-- 1, texts and lengths false when there are none. delay is false for a job that keeps its due time.
 
 local function to_outcome(parts)
-  local status, cause, delay, handed_back, snoozes, crashes, error, result, length, level, limit =
-    unpack(parts)
+  local status, cause, delay, handed_back, snoozes, crashes, error, result, length, level, limit,
+    again = unpack(parts)
   return {
     status = status, cause = cause, delay = delay, handed_back = handed_back, snoozes = snoozes,
     crashes = crashes, error = error, result = result, length = length, level = level,
-    limit = limit,
+    limit = limit, again = again,
     -- Says nothing but how the job ended, and with which result.
     is_simple = ENDED[status] and not (error or length or limit)
       and handed_back == 0 and snoozes == 0 and crashes == 0,
@@ -41,6 +41,21 @@ local function write_result(base, job, result, changes)
   elseif not job.is_plain and redis.call('HDEL', base .. ':j:' .. job.id, 'result') == 1 then
     redis.call('ZREM', base .. ':results', job.id)
   end
+end
+
+-- A new occurrence of the job. Without a fingerprint a repeat of the request would be compared with
+-- the new payload: '=' stands for any, see admission.lua.
+local function begin_again(base, job, again, changes)
+  local key, number = base .. ':j:' .. job.id, #changes
+  for offset, value in ipairs({
+    'payload', again[1], 'doc', again[2], 'attempt', 0, 'crashes', 0, 'snoozes', 0,
+  }) do
+    changes[number + offset] = value
+  end
+  job.attempt, job.crashes, job.snoozes = 0, 0, 0
+  redis.call('HDEL', key, 'snoozed', 'requested')
+  redis.call('HSETNX', key, 'fingerprint', '=')
+  redis.call('DEL', base .. ':ckpt:' .. job.id)
 end
 
 local function write_counts(job, outcome, mode, changes)
