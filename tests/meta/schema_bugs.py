@@ -4,6 +4,10 @@ from tests.meta.bugs import Bug, Edit
 
 _AGES = "tests/migrations/test_ages.py::test_"
 _BESIDE = "tests/migrations/test_postgres_beside_others.py::test_"
+_ROLLING = (
+    "tests/releases/test_rolling_deploys.py::"
+    "test_a_roll_out_and_a_roll_back_under_load_lose_strand_and_refuse_nothing"
+)
 _OPENING = "tests/backends/redis/test_opening.py::test_"
 
 
@@ -95,6 +99,21 @@ SCHEMA_BUGS = (
         "from = tonumber(from or number)",
         "from = number",
         f"{_OPENING}a_newer_layout_that_works_with_this_program_is_taken",
+        "redis",
+    ),
+    _bug(
+        "programs of the release before are refused",
+        "sql/migrations/0011_unique_modes.sqlite.sql",
+        "-- works-from: 1\n",
+        "-- works-from: 11\n",
+        _ROLLING,
+    ),
+    _bug(
+        "redis: programs of the release before are refused",
+        "redis/base/schema.py",
+        "in_cluster=2, is_needed=False),\n",
+        'in_cluster=2, is_needed=False),\n    Layout(3, "later", 3),\n',
+        _ROLLING,
         "redis",
     ),
 )
