@@ -59,7 +59,7 @@ def _noted(ctx: JobContext) -> Iterator[None]:
 
 
 def _is_first(mark: str) -> bool:
-    """Return whether nobody has left this mark yet."""
+    """Return whether this mark is new, and leave the mark."""
     try:
         Path(mark).touch(exist_ok=False)
     except FileExistsError:
@@ -141,7 +141,7 @@ def _accepted(outcome: EnqueueOutcome) -> None:
 
 
 async def produce(url: str, name: str, modes: Sequence[str]) -> None:
-    """Enqueue until told to stop."""
+    """Enqueue until the file is there."""
     number = 0
     async with await open_storage(url) as storage, JobClient(storage, handlers) as client:
         while not await anyio.Path(f"{name}.stop").exists():
