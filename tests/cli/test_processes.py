@@ -13,6 +13,7 @@ from contextlib import closing
 from pathlib import Path
 
 import msgspec
+import psutil
 import pytest
 
 import forge_jobs
@@ -53,6 +54,10 @@ def slow(begun: str, gate: str) -> None:
 
 Start = Callable[..., "subprocess.Popen[bytes]"]
 
+_LEFT_WITHIN = 30
+"""Seconds for idle children to stop when their parent was killed. The test of that and the fixture
+wait so long one after the other, within the time that a planted bug has."""
+
 
 @pytest.fixture
 def start(forge: CommandLine, tmp_path: Path) -> Iterator[Start]:
@@ -77,10 +82,27 @@ def start(forge: CommandLine, tmp_path: Path) -> Iterator[Start]:
 
     yield run
     for process in running:
-        # The children stop by themselves when their parent is gone.
         process.kill()
-        process.communicate()
-    wait(lambda: not any(map(_is_alive, _pids(forge))), description="no child is left", timeout=100)
+    try:
+        # The children stop by themselves when their parent is gone.
+        wait(
+            lambda: not any(map(_is_alive, _pids(forge))),
+            description="no child is left",
+            timeout=_LEFT_WITHIN,
+        )
+    finally:
+        # A child that goes on holds the pipe of the log open, and would be waited for.
+        for left in _in_folder(tmp_path):
+            left.kill()
+        for process in running:
+            process.communicate()
+
+
+def _in_folder(folder: Path) -> Iterator[psutil.Process]:
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.cwd() == str(folder):
+                yield process
 
 
 def _is_alive(process_id: int) -> bool:
@@ -192,7 +214,7 @@ def test_no_worker_outlives_a_killed_parent(forge: CommandLine, start: Start) ->
 
     parent.kill()
 
-    wait(lambda: not _pids(forge), description="the pods have left", timeout=100)
+    wait(lambda: not _pids(forge), description="the pods have left", timeout=_LEFT_WITHIN)
 
 
 def test_until_empty_ends_the_parent_when_all_are_done(forge: CommandLine, start: Start) -> None:
