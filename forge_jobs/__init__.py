@@ -76,14 +76,22 @@ from forge_jobs.storage.opening import open_storage as open_storage
 from forge_jobs.storage.protocols import Storage as Storage
 
 if TYPE_CHECKING:
+    from forge_jobs.commands.handlers import CommandResult as CommandResult
+    from forge_jobs.commands.handlers import command_handlers as command_handlers
+    from forge_jobs.commands.handlers import echo_handlers as echo_handlers
+    from forge_jobs.commands.programs import Program as Program
     from forge_jobs.runtime.pod.handle import QueueHandle as QueueHandle
     from forge_jobs.runtime.runtime import QueueRuntime as QueueRuntime
     from forge_jobs.runtime.shared.schedules import schedule as schedule
 
 # A process that only enqueues loads none of the runtime: a third of the start-up time.
 _LAZY = {
+    "CommandResult": "forge_jobs.commands.handlers",
+    "Program": "forge_jobs.commands.programs",
     "QueueHandle": "forge_jobs.runtime.pod.handle",
     "QueueRuntime": "forge_jobs.runtime.runtime",
+    "command_handlers": "forge_jobs.commands.handlers",
+    "echo_handlers": "forge_jobs.commands.handlers",
     "schedule": "forge_jobs.runtime.shared.schedules",
 }
 
@@ -101,6 +109,7 @@ __all__ = [
     "After",
     "Again",
     "BulkTotals",
+    "CommandResult",
     "ConfigError",
     "Conflict",
     "CooldownPolicy",
@@ -139,6 +148,7 @@ __all__ = [
     "LogLine",
     "LogPage",
     "NotFound",
+    "Program",
     "Progress",
     "QueueHandle",
     "QueueRuntime",
@@ -165,7 +175,9 @@ __all__ = [
     "UndecodablePayload",
     "Unique",
     "WrongEventLoop",
+    "command_handlers",
     "dead_letter_of",
+    "echo_handlers",
     "load_registry",
     "open_storage",
     "prefix_router",

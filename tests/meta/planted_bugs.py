@@ -29,6 +29,7 @@ from tests.meta.apart_bugs import APART_BUGS
 from tests.meta.bugs import BUGS, Bug, Edit
 from tests.meta.claim_bugs import CLAIM_BUGS
 from tests.meta.clock_bugs import CLOCK_BUGS
+from tests.meta.command_bugs import COMMAND_BUGS
 from tests.meta.edge_bugs import EDGE_BUGS
 from tests.meta.executor_bugs import EXECUTOR_BUGS
 from tests.meta.fleet_bugs import FLEET_BUGS
@@ -69,6 +70,7 @@ GROUPS = {
     "stores": BUGS,
     "claim": CLAIM_BUGS,
     "clock": CLOCK_BUGS,
+    "command": COMMAND_BUGS,
     "edge": EDGE_BUGS,
     "executor": EXECUTOR_BUGS,
     "fleet": FLEET_BUGS,

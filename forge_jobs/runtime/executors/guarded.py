@@ -18,7 +18,14 @@ _REAPED_EVERY = 0.005
 
 
 class NoProcess(RuntimeError):
-    """The system starts no further process, or the program cannot be executed."""
+    """The system starts no further process, or the program cannot be executed.
+
+    :ivar errno: the system's number of the error, None for another reason
+    """
+
+    def __init__(self, message: str, errno: int | None = None) -> None:
+        super().__init__(message)
+        self.errno = errno
 
 
 class ProgramEnd(Struct, frozen=True):
@@ -105,7 +112,7 @@ class GuardedProgram(asyncio.Protocol):
             self.kill()
             raise
         if self._refused:
-            raise NoProcess(_words(OSError(self._refused, os.strerror(self._refused))))
+            raise NoProcess(os.strerror(self._refused), self._refused)
 
     def socket_pair(self) -> tuple[socket.socket, socket.socket]:
         """Return the pod's end and the program's end of a connection.
@@ -121,7 +128,7 @@ class GuardedProgram(asyncio.Protocol):
 
     def _never_started(self, error: OSError) -> NoProcess:
         self.ended.set_result(ProgramEnd(-signal.SIGKILL))
-        return NoProcess(_words(error))
+        return NoProcess(error.strerror or str(error), error.errno)
 
     def terminate(self) -> None:
         """Send SIGTERM to the process group."""
@@ -171,7 +178,3 @@ class GuardedProgram(asyncio.Protocol):
         if not self.ended.done():
             assert self._end is not None
             self.ended.set_result(self._end)
-
-
-def _words(error: OSError) -> str:
-    return error.strerror or str(error)

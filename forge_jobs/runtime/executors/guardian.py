@@ -133,6 +133,9 @@ class Guardian:
 
     def _kill(self) -> None:
         _signal_group(self._pid, signal.SIGKILL)
+        with suppress(OSError):
+            # The program may have moved to the group of one of its children.
+            os.kill(self._pid, signal.SIGKILL)
 
     def _reap_orphans(self) -> list[int]:
         """Return the orphans that still run."""

@@ -5,7 +5,7 @@ import concurrent.futures
 import json
 import logging
 import threading
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from datetime import timedelta
 from functools import partial
 from typing import Any, Protocol, TypeVar, Unpack
@@ -138,6 +138,10 @@ class RunContext:
     def progress(self) -> JobProgress:
         return RunProgress(self.notes)
 
+    def kill_by(self, kill: Callable[[], None]) -> None:
+        """Have the pod call ``kill``: see the function of that name."""
+        self._run.kill = kill
+
     def notes(self) -> RunNotes:
         """Return what the run tells of itself, for the store."""
         # Two threads at once could make two.
@@ -200,6 +204,15 @@ class RunContext:
 
     def once(self, connection: object, step: str) -> Coroutine[Any, Any, bool]:
         return self._calls.call("once", partial(self._work.once, connection, step))
+
+
+def kill_by(ctx: object, kill: Callable[[], None]) -> None:
+    """Have the pod call ``kill`` when the handler has not ended by the end of the grace of a stop.
+
+    :param ctx: of a run. The context of a test has no pod
+    """
+    if isinstance(ctx, RunContext):
+        ctx.kill_by(kill)
 
 
 class RunRateLimits:

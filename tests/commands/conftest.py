@@ -1,0 +1,5 @@
+"""Stores for pods that run commands."""
+
+from tests.runtime.conftest import storage
+
+__all__ = ["storage"]

@@ -1,0 +1,98 @@
+"""Bugs of the built-in handlers. A bug names the test of the rule."""
+
+from tests.meta.bugs import Bug, Edit
+
+_TESTS = "tests/commands/test_"
+
+
+def _bug(name: str, module: str, old: str, new: str, test: str) -> Bug:
+    edit = Edit(f"forge_jobs/{module}.py", old, new)
+    return Bug(f"commands: {name}", (f"{_TESTS}{test}",), (edit,))
+
+
+COMMAND_BUGS = [
+    _bug(
+        "a program gets the environment of the worker",
+        "commands/handlers",
+        "                environ=self._program.environ,\n",
+        "",
+        "commands.py::test_a_command_gets_its_arguments_and_nothing_of_the_worker",
+    ),
+    _bug(
+        "a path behind an option is not looked at",
+        "commands/programs",
+        '    if argument.startswith("-"):\n',
+        '    if argument.startswith("--"):\n',
+        "programs.py::test_an_argument_that_names_a_path_outside_is_refused",
+    ),
+    _bug(
+        "symbolic links are not followed",
+        "commands/programs",
+        "            return path.resolve()\n",
+        "            return Path(os.path.normpath(path))\n",
+        "programs.py::test_an_argument_that_names_a_path_outside_is_refused",
+    ),
+    _bug(
+        "a pattern has to match the beginning only",
+        "commands/programs",
+        "pattern.fullmatch(each)",
+        "pattern.match(each)",
+        "programs.py::test_arguments_have_to_match_a_pattern_in_full",
+    ),
+    _bug(
+        "another allow-list takes the place of the first",
+        "commands/handlers",
+        "    cmd_exec.__qualname__ =",
+        "    _ =",
+        "programs.py::test_another_allow_list_under_the_same_kind_is_a_conflict",
+    ),
+    _bug(
+        "every exit code is retried",
+        "commands/handlers",
+        "retried is not None and end.exit_code not in retried",
+        "retried is not None and end.exit_code in retried",
+        "commands.py::test_exit_codes_say_what_becomes_of_the_job",
+    ),
+    _bug(
+        "the end of a long output is not kept",
+        "commands/output",
+        "{_text(tail)}",
+        "",
+        "commands.py::test_long_output_keeps_both_ends_and_says_what_is_left_out",
+    ),
+    _bug(
+        "a job may ask for any time",
+        "commands/handlers",
+        "asyncio.timeout(self._timeout + _LATER_THAN_THE_JOB)",
+        "asyncio.timeout(None)",
+        "commands.py::test_a_job_may_ask_for_less_time_and_not_for_more",
+    ),
+    _bug(
+        "a cancelled program is killed at once",
+        "commands/guarding",
+        "                program.terminate()\n",
+        "                program.kill()\n",
+        "commands.py::test_a_program_that_is_cancelled_may_clean_up",
+    ),
+    _bug(
+        "a stop does not kill at the end of the grace",
+        "commands/handlers",
+        "        kill_by(ctx, guarded.kill)\n",
+        "",
+        "orphans.py::test_a_stop_of_the_pod_ends_every_process_and_hands_the_attempt_back",
+    ),
+    _bug(
+        "a program that has left the group is not killed",
+        "runtime/executors/guardian",
+        "            os.kill(self._pid, signal.SIGKILL)\n",
+        "            pass\n",
+        "orphans.py::test_a_cancel_ends_what_ignores_sigterm_and_left_the_session",
+    ),
+    _bug(
+        "the pipes of a command stay open",
+        "commands/output",
+        "            os.close(theirs)\n",
+        "            pass\n",
+        "orphans.py::test_commands_that_are_cancelled_at_any_moment_leave_nothing",
+    ),
+]
