@@ -3,6 +3,7 @@
 from datetime import timedelta
 
 import pytest
+from msgspec import structs
 
 from forge_jobs.clock import ManualClock
 from forge_jobs.errors import Conflict
@@ -15,6 +16,7 @@ from forge_jobs.model.jobs import (
     Unique,
 )
 from forge_jobs.model.processes import PodLease
+from forge_jobs.model.transitions import Delivery
 from forge_jobs.model.unique.keys import REPLACEMENT_KEPT, UniqueMode
 from forge_jobs.storage.protocols import Storage
 from tests.support.backends import POOLED
@@ -235,6 +237,68 @@ async def test_a_replaced_request_stands_for_the_job_as_a_parent(
     child = new_job(after=(After(request.id),))
     await storage.jobs.enqueue([request, child])
     assert (await get_job(storage, child.id)).waits_for == (holder,)
+
+
+@pytest.mark.parametrize("mode", ["replace", "keep-last"])
+async def test_a_call_of_several_queues_gives_content_to_a_child_of_the_same_call(
+    storage: Storage, lease: PodLease, mode: UniqueMode
+) -> None:
+    parent = new_job(queue="other")
+    child = keyed("replace", 1, after=(After(parent.id),))
+    later, grandchild = keyed(mode, 2), new_job(queue="third")
+    grandchild = structs.replace(grandchild, after=(After(later.id),))
+    call = [parent, child, later, grandchild]
+    told = [
+        EnqueueOutcome(parent.id),
+        EnqueueOutcome(child.id),
+        EnqueueOutcome(child.id, replaced=True),
+        EnqueueOutcome(grandchild.id),
+    ]
+    assert await storage.jobs.enqueue(call) == told
+    job = await get_job(storage, child.id)
+    assert (job.status, job.payload) == (JobStatus.BLOCKED, '{"n":2}')
+    assert job.waits_for == (parent.id,)
+    assert (await get_job(storage, grandchild.id)).waits_for == (child.id,)
+    assert await storage.jobs.enqueue(call) == told
+    lease = await register(storage, queues=("other", QUEUE, "third"))
+    for queue in ("other", QUEUE, "third"):
+        [claimed] = await claim(storage, lease, queue=queue)
+        assert await finish(storage, claimed, done())
+        news = await storage.jobs.handovers(10)
+        await storage.jobs.deliver([Delivery(each, "settle") for each in news])
+
+
+@pytest.mark.parametrize("mode", ["debounce", "keep-last"])
+async def test_a_call_of_several_queues_stores_a_follow_up_and_its_child(
+    storage: Storage, lease: PodLease, mode: UniqueMode
+) -> None:
+    await ask(storage, keyed("keep"))
+    claimed = await claim_one(storage, lease)
+    follow_up, latest = keyed(mode, 2), keyed(mode, 3)
+    child = new_job(queue="other", after=(After(latest.id),))
+    outcomes = await storage.jobs.enqueue([follow_up, latest, child])
+    assert [each.follow_up for each in outcomes] == [True, True, False]
+    job = await get_job(storage, follow_up.id)
+    assert (job.payload, job.waits_for) == ('{"n":3}', (claimed.claim.job_id,))
+    assert (await get_job(storage, child.id)).waits_for == (follow_up.id,)
+    assert (await counters(storage))["deduplicated"] == 1
+
+
+async def test_of_one_call_a_job_that_was_due_before_keeps_its_place(
+    storage: Storage, clock: ManualClock
+) -> None:
+    early = clock.now() - MINUTE
+    first = keyed("replace", run_at=early)
+    await storage.jobs.enqueue([first, keyed("replace", 2), keyed("replace", 3)])
+    assert (await get_job(storage, first.id)).due_at == early
+
+
+async def test_the_id_of_a_job_that_was_replaced_in_the_call_is_a_repeat(storage: Storage) -> None:
+    first = keyed("replace")
+    again = structs.replace(first, payload='{"n":4}')
+    outcomes = await storage.jobs.enqueue([first, keyed("replace", 2), again])
+    assert [each.job_id for each in outcomes] == [first.id] * 3
+    assert (await get_job(storage, first.id)).payload == '{"n":2}'
 
 
 async def test_a_refused_call_changes_no_job(storage: Storage, lease: PodLease) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from msgspec import structs
 from sqlalchemy import Row, bindparam, or_, select, text, update
 
-from forge_jobs.clock import duration_us
+from forge_jobs.clock import duration_us, from_us
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import After, JobStatus, NewJob, Unique
 from forge_jobs.model.unique.keys import (
@@ -246,7 +246,7 @@ class Keys:
         target.run_at, target.fingerprint = due, target.fingerprint or REPLACED
         earlier = accepted.get(target.id)
         if earlier is not None:
-            accepted[target.id] = _with_content(earlier, request)
+            accepted[target.id] = _with_content(earlier, request, due if due < tx.now else None)
             return
         if target.has_run:
             self._begun.add(target.id)
@@ -344,7 +344,9 @@ def _due(request: NewJob, target: Holder, now: int) -> int:
     return min(target.run_at, now) if isinstance(target.run_at, int) else now
 
 
-def _with_content(earlier: NewJob, request: NewJob) -> NewJob:
+def _with_content(earlier: NewJob, request: NewJob, due: int | None) -> NewJob:
+    if due is not None:
+        request = structs.replace(request, run_at=from_us(due), delay=None)
     return structs.replace(
         request,
         id=earlier.id,

@@ -26,9 +26,6 @@ local function content_of(base, id)
   return kind and { kind = kind, payload = payload, status = status, fingerprint = fingerprint }
 end
 
--- The fingerprint of a job whose content another request has replaced, where the job had none.
-local REPLACED = '='
-
 local function is_same(job, stored)
   if stored.fingerprint == REPLACED then
     return true -- By now the job has other content.

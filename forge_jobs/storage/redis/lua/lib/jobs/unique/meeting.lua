@@ -22,6 +22,10 @@ end
 local function give_content(job, call, target)
   job.into, call.merged[job.id] = target.id, target.id
   call.replacing[#call.replacing + 1] = job
+  local earlier = call.accepted[target.id]
+  if earlier then
+    earlier.fingerprint = earlier.fingerprint or REPLACED
+  end
   return target.follows and 'replaced+' or 'replaced', target.id
 end
 

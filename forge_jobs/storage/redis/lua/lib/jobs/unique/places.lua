@@ -2,6 +2,9 @@
 -- and two more are for follow-ups by turns. The field 'key' of a job is the place.
 local FIRST, SECOND = '\0311', '\0312'
 
+-- The fingerprint of a job whose content another request has replaced, where the job had none.
+local REPLACED = '='
+
 local function places_of(key)
   return { key, key .. FIRST, key .. SECOND }
 end
