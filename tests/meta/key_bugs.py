@@ -99,6 +99,12 @@ _IN_SQL = (
         "by_queue[queue].add(key_of(key))",
     ),
     _sql(
+        "replace: of one call a due job goes to the back",
+        "unique_windows",
+        "_with_content(earlier, request, due if due < tx.now else None)",
+        "_with_content(earlier, request, None)",
+    ),
+    _sql(
         "replace: the checkpoint of other content stays",
         "checkpoints",
         "            forget_steps(tx, self._begun)\n",
