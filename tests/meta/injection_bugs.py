@@ -5,6 +5,8 @@ from tests.meta.bugs import Bug, Edit
 _PLANS = "tests/unit/test_injection_plans.py::"
 _RUNS = "tests/runtime/test_injection.py::test_"
 _CLEAN_UPS = "tests/runtime/test_injection_cleanup.py::test_"
+_ARGUMENTS = "tests/runtime/test_injected_arguments.py::test_"
+_TROUBLE = "tests/runtime/test_injection_in_trouble.py::test_"
 _VALUES = "tests/runtime/test_pod_values.py::"
 
 
@@ -56,6 +58,27 @@ INJECTION_BUGS = (
         f"{_PLANS}TestRefused::test_factories_that_need_each_other",
     ),
     _bug(
+        "a job without an optional argument gives factories the default of none",
+        "handlers/injection/running",
+        "        return arguments.get(step.field, step.default)\n",
+        "        return arguments.get(step.field)\n",
+        f"{_ARGUMENTS}a_factory_gets_arguments_of_the_job_by_their_names",
+    ),
+    _bug(
+        "a factory gets an argument of another type",
+        "handlers/injection/plan",
+        "        if not _fits(brought, wanted):\n",
+        "        if False:\n",
+        f"{_PLANS}TestRefused::test_an_argument_of_the_job_that_is_of_another_type",
+    ),
+    _bug(
+        "a value of the pod may need an argument of a job",
+        "handlers/injection/plan",
+        "        if field is not None and not self._of_the_pod:\n",
+        "        if field is not None:\n",
+        f"{_PLANS}TestRefused::test_a_value_of_the_pod_that_needs_an_argument_of_a_job",
+    ),
+    _bug(
         "a verdict is replaced by the error of a clean-up",
         "runtime/queue/injection/job_scope",
         "        if isinstance(error, Outcome) and not isinstance(raised, Outcome):\n",
@@ -68,6 +91,27 @@ INJECTION_BUGS = (
         "        if self._run.stop_reason is not None:\n            raise asyncio.Cancelled",
         "        if False:\n            raise asyncio.Cancelled",
         f"{_RUNS}a_thread_that_makes_a_value_is_waited_for_and_its_value_cleaned_up",
+    ),
+    _bug(
+        "a run that was cancelled in set-up goes on where a factory swallows the cancellation",
+        "handlers/injection/running",
+        "    scope.go_on()\n    return value\n",
+        "    if not step.factory.is_async:\n        scope.go_on()\n    return value\n",
+        f"{_TROUBLE}a_job_that_is_cancelled_in_set_up_never_begins_although_a_factory_goes_on",
+    ),
+    _bug(
+        "jobs that wait for one value add notes to one exception",
+        "runtime/shared/pod_values",
+        "            raise _copy_of(error).with_traceback(holder.frames)\n",
+        "            raise error.with_traceback(holder.frames)\n",
+        f"{_TROUBLE}what_one_job_adds_to_a_shared_error_is_not_on_the_other_jobs",
+    ),
+    _bug(
+        "jobs that wait for one value share its notes",
+        "runtime/shared/pod_values",
+        "        copied.__notes__ = [*error.__notes__]\n",
+        "        pass\n",
+        f"{_TROUBLE}what_one_job_adds_to_a_shared_error_is_not_on_the_other_jobs",
     ),
     _bug(
         "shared values are closed before the handlers have ended",

@@ -1,8 +1,6 @@
 """A stop, a start and a cancelled program while the store says nothing at all."""
 
 import asyncio
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
@@ -17,38 +15,10 @@ from forge_jobs.storage.protocols import Storage
 from tests.support.factories import get_job
 from tests.support.faulty import Faults, faulty
 from tests.support.runtimes import a_runtime, found_no_work, quick_settings, seconds
+from tests.support.silence import silence
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.any_store]
-
-
-class Silence(Faults):
-    """Calls are begun and get no answer until the end of the silence."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.silent = False
-        self.unanswered = 0
-
-    async def call(self, method: str, function: Any, args: Any, kwargs: Any) -> Any:
-        if self.silent and method != "wait_for_work":
-            self.unanswered += 1
-            try:
-                while self.silent:  # noqa: ASYNC110 - callers are in two event loops
-                    await anyio.sleep(0.01)
-            finally:
-                self.unanswered -= 1
-        return await super().call(method, function, args, kwargs)
-
-
-@asynccontextmanager
-async def silence() -> AsyncGenerator[Silence]:
-    made = Silence()
-    try:
-        yield made
-    finally:
-        made.silent = False
-    await wait_until(lambda: made.unanswered == 0, description="all calls are answered")
 
 
 @pytest.mark.parametrize("stubborn", [pytest.param(False, marks=pytest.mark.long), True])

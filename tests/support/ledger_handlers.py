@@ -3,14 +3,22 @@
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import anyio
 import msgspec
 
-from forge_jobs import DEAD_LETTER_KIND, Again, Dead, DeadLetter, HandlerRegistry, JobContext
+from forge_jobs import (
+    DEAD_LETTER_KIND,
+    Again,
+    Dead,
+    DeadLetter,
+    Depends,
+    HandlerRegistry,
+    JobContext,
+)
 from tests.support.ledger import Ledger, note
 
 handlers = HandlerRegistry()
@@ -96,3 +104,24 @@ async def chain(ctx: JobContext, ledger: str, number: int, last: int) -> object:
     if number == last:
         return number
     return Again(payload={"ledger": ledger, "number": number + 1, "last": last})
+
+
+async def lingering(ctx: JobContext, ledger: str, amid: str) -> AsyncIterator[int]:
+    """Note a run around everything. In the first one take for ever, before or behind the yield."""
+    note(ledger, "start", ctx.job_id, ctx.attempt, ctx.token)
+    is_first = len(Ledger.read(ledger).by_job()[ctx.job_id]) == 1
+    if is_first and amid == "the factory":
+        await anyio.sleep_forever()
+    yield ctx.attempt
+    if is_first and amid == "the clean-up":
+        await anyio.sleep_forever()
+    note(ledger, "end", ctx.job_id, ctx.attempt, ctx.token)
+
+
+@handlers.job("ledger.inject")
+async def inject(
+    ctx: JobContext, ledger: str, amid: str, made: int = Depends(lingering)
+) -> list[int]:
+    """Return the numbers of the runs, as the factory and the handler see them."""
+    note(f"{ledger}.handler", "start", ctx.job_id, ctx.attempt, ctx.token)
+    return [made, ctx.attempt]

@@ -106,12 +106,13 @@ class TestRefused:
         def session(url: str) -> Database:
             return Database()
 
-        async def pay(db: Annotated[Database, Depends(session)]) -> None: ...
+        async def pay(order: int, note: str, db: Annotated[Database, Depends(session)]) -> None: ...
 
         assert refused(pay) == (
             "pay: db needs session: url has no default, and nothing says what makes it; mark it "
             "with Depends(...) or Shared(...), annotate it with one of JobContext, JobClient, "
-            "SyncJobClient, Logger, LoggerAdapter, JobProgress, or give it a default"
+            "SyncJobClient, Logger, LoggerAdapter, JobProgress, DeadLetter, name an argument that "
+            "the job brings (those of pay are order, note), or give it a default"
         )
 
     def test_factories_that_need_each_other(self) -> None:
@@ -155,6 +156,33 @@ class TestRefused:
         assert "lives as long as one job" in refused(pay)
         assert "write Shared(database)" in refused(pay)
         assert "ctx is a value of one job" in refused(bill)
+
+    def test_a_value_of_the_pod_that_needs_an_argument_of_a_job(self) -> None:
+        def pool(tenant: str) -> None: ...
+
+        async def pay(tenant: str, db: None = Shared(pool)) -> None: ...
+
+        assert "tenant is a value of one job, but what needs it lives as long" in refused(pay)
+
+    def test_an_argument_of_the_job_that_is_of_another_type(self) -> None:
+        def session(tenant: int) -> None: ...
+
+        async def pay(tenant: str, db: None = Depends(session)) -> None: ...
+
+        async def bill(tenant: int | None, db: None = Depends(session)) -> None: ...
+
+        assert refused(pay) == (
+            "pay: db needs session: tenant is annotated int, but the argument tenant that the job "
+            "brings is str; annotate both the same, or rename one of them"
+        )
+        assert "brings is int | None" in refused(bill)
+
+    def test_another_injected_parameter_is_no_argument_of_the_job(self) -> None:
+        def audit(db: Database) -> None: ...
+
+        async def pay(db: Db, log: None = Depends(audit)) -> None: ...
+
+        assert "audit: db has no default, and nothing says what makes it" in refused(pay)
 
     def test_a_parameter_that_is_marked_twice(self) -> None:
         async def pay(db: Annotated[Database, Depends(database)] = Depends(name)) -> None: ...
@@ -228,6 +256,12 @@ class TestRefused:
             HandlerRegistry(lifespan="lifespan")  # type: ignore[arg-type]
 
 
+def _registered(function: Callable[..., Any]) -> HandlerRegistry:
+    handlers = HandlerRegistry()
+    handlers.register(function, "job")
+    return handlers
+
+
 def steps_of(function: Callable[..., Any]) -> list[str]:
     plan = Handler[..., Any](function, "job").signature.injection
     assert plan is not None
@@ -248,6 +282,21 @@ class TestPlans:
         async def pay(a: int = Depends(left), b: int = Depends(right)) -> None: ...
 
         assert steps_of(pay) == ["JobClient", "low", "Logger", "left", "right"]
+
+    def test_a_factory_takes_arguments_of_the_job_by_name(self) -> None:
+        def number(order: float, note: Any, unknown: int = 7) -> int:
+            return 1
+
+        def text(order: int | None, ctx: JobContext) -> str:
+            return ""
+
+        async def pay(
+            order: int, note: str = "", a: int = Depends(number), b: str = Depends(text)
+        ) -> None: ...
+
+        assert steps_of(pay) == ["order", "note", "number", "JobContext", "text"]
+        [entry] = manifest(_registered(pay))
+        assert set(entry.payload_schema["properties"]) == {"order", "note"}
 
     def test_without_the_cache_each_parameter_has_a_step(self) -> None:
         async def pay(

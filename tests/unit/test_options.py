@@ -46,7 +46,7 @@ def test_the_options_of_type_checkers_are_those_of_a_request() -> None:
 
 
 def test_the_options_of_type_checkers_are_those_of_a_handler() -> None:
-    of_the_handler = {"aliases", "middleware"}
+    of_the_handler = {"aliases", "middleware", "on_error", "on_retry", "on_dead", "on_done"}
     of_the_registry = {"encryption", "secrets"}
     typed, held = set(JobOptions.__annotations__), set(HandlerOptions.__struct_fields__)
     assert typed - of_the_handler == held - of_the_registry

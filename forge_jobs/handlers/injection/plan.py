@@ -2,7 +2,8 @@
 
 import inspect
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from typing import Any
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
 
 from forge_jobs.errors import RegistrationError, a_type
 from forge_jobs.handlers.injection.annotations import annotations_of, classes_of, metadata_of
@@ -15,6 +16,8 @@ from forge_jobs.handlers.injection.markers import (
 )
 from forge_jobs.handlers.injection.values import OF_THE_POD, names, value_of
 
+_UNIONS = (Union, UnionType)
+
 
 class Step:
     """A value of the plan.
@@ -24,6 +27,8 @@ class Step:
     :ivar factory: makes the value. None for a value of the running job
     :ivar needs: parameter of the factory -> the number of the step that gives the argument
     :ivar shared: the value is made once per pod, by this. None for a value of one job
+    :ivar field: the name of the handler's argument that the job brings. None for other values
+    :ivar default: of that argument, for a job that brings none
     :ivar is_middleware: no parameter gets the value, and a clean-up that raises changes no end
     """
 
@@ -35,8 +40,11 @@ class Step:
         factory: Factory | None = None,
         needs: Mapping[str, int] | None = None,
         shared: "SharedPlan | None" = None,
+        field: inspect.Parameter | None = None,
     ) -> None:
         self.name = name
+        self.field = None if field is None else field.name
+        self.default = None if field is None else field.default
         self.value = value
         self.factory = factory
         self.needs = tuple((needs or {}).items())
@@ -86,21 +94,29 @@ def plan_of(
     :param middleware: made before all else, in this order, and cleaned up last
     :raises RegistrationError: a dependency is wrong, or needs itself
     """
-    resolver = _Resolver(name, of_the_pod=False)
-    for each in middleware:
-        number = resolver.made(each, None, f"{name}: middleware")
-        resolver.steps[number].is_middleware = True
-    found = {}
+    fields: dict[str, inspect.Parameter] = {}
+    sources: dict[str, tuple[Dependency, Any] | str] = {}
     for parameter in parameters:
         where = f"{name}: {parameter.name}"
         annotation = annotations.get(parameter.name)
         marker = marker_of(parameter.default, metadata_of(annotation), where)
         if marker is not None:
-            found[parameter.name] = resolver.made(marker, annotation, where)
+            sources[parameter.name] = (marker, annotation)
         elif (value := value_of(annotation)) is not None:
-            found[parameter.name] = resolver.given(value)
+            sources[parameter.name] = value
         else:
             check_default(parameter.default, where)
+            fields[parameter.name] = parameter.replace(annotation=annotation)
+    resolver = _Resolver(name, fields, of_the_pod=False)
+    for each in middleware:
+        number = resolver.made(each, None, f"{name}: middleware")
+        resolver.steps[number].is_middleware = True
+    found = {
+        parameter: resolver.given(source)
+        if isinstance(source, str)
+        else resolver.made(*source, f"{name}: {parameter}")
+        for parameter, source in sources.items()
+    }
     return InjectionPlan(tuple(resolver.steps), found) if resolver.steps else None
 
 
@@ -113,7 +129,7 @@ def lifespan_plan(function: Callable[..., Any]) -> SharedPlan:
         raise RegistrationError(
             f"lifespan is {a_type(function)}; give the function itself, without parentheses"
         )
-    plan = _Resolver("lifespan", of_the_pod=True).shared_plan(function, "lifespan")
+    plan = _Resolver("lifespan", {}, of_the_pod=True).shared_plan(function, "lifespan")
     factory = plan.steps[-1].factory
     if factory is None or not factory.is_entered:
         raise RegistrationError(
@@ -126,12 +142,16 @@ def lifespan_plan(function: Callable[..., Any]) -> SharedPlan:
 class _Resolver:
     """Finds what each factory needs, depth first.
 
+    :param fields: the arguments of the handler that a job brings, with resolved annotations
     :param of_the_pod: the values live as long as a pod
     """
 
-    def __init__(self, name: str, *, of_the_pod: bool) -> None:
+    def __init__(
+        self, name: str, fields: Mapping[str, inspect.Parameter], *, of_the_pod: bool
+    ) -> None:
         self.steps: list[Step] = []
         self._name = name
+        self._fields = fields
         self._of_the_pod = of_the_pod
         self._known: dict[Hashable, int] = {}
         self._open: list[Hashable] = []
@@ -160,7 +180,7 @@ class _Resolver:
             return number
         if marker.is_shared:
             plan = (
-                _Resolver(self._name, of_the_pod=True)
+                _Resolver(self._name, self._fields, of_the_pod=True)
                 ._under(self._open)
                 .shared_plan(function, where)
             )
@@ -210,17 +230,58 @@ class _Resolver:
         if value is not None and (not self._of_the_pod or value in OF_THE_POD):
             return self.given(value)
         check_default(parameter.default, where)
+        field = self._fields.get(parameter.name)
+        if field is not None and not self._of_the_pod:
+            return self._from_the_job(field, annotation, where)
         if parameter.default is not parameter.empty:
             return None
-        if value is not None:
+        if value is not None or field is not None:
             raise RegistrationError(
                 f"{where} is a value of one job, but what needs it lives as long as the pod; take "
                 "it in the handler"
             )
+        also = f" (those of {self._name} are {', '.join(self._fields)})" if self._fields else ""
         raise RegistrationError(
             f"{where} has no default, and nothing says what makes it; mark it with Depends(...) or "
-            f"Shared(...), annotate it with one of {names()}, or give it a default"
+            f"Shared(...), annotate it with one of {names()}, name an argument that the job "
+            f"brings{also}, or give it a default"
         )
+
+    def _from_the_job(self, field: inspect.Parameter, annotation: object, where: str) -> int:
+        """Return the number of the step for an argument of the handler."""
+        brought, wanted = field.annotation, annotation
+        if not _fits(brought, wanted):
+            raise RegistrationError(
+                f"{where} is annotated {_shown(wanted)}, but the argument {field.name} that the "
+                f"job brings is {_shown(brought)}; annotate both the same, or rename one of them"
+            )
+        key = ("field", field.name)
+        number = self._known.get(key)
+        return self._add(key, Step(field.name, field=field)) if number is None else number
+
+
+def _fits(brought: object, wanted: object) -> bool:
+    """Return False where a class is wanted, and the job brings something else for sure."""
+    if get_origin(brought) is Annotated:
+        brought = get_args(brought)[0]
+    if get_origin(wanted) is Annotated:
+        wanted = get_args(wanted)[0]
+    if get_origin(brought) in _UNIONS:
+        return all(_fits(part, wanted) for part in get_args(brought))
+    if get_origin(wanted) in _UNIONS:
+        return any(_fits(brought, part) for part in get_args(wanted))
+    if brought is Any or wanted is Any:
+        return True
+    if not (isinstance(brought, type) and isinstance(wanted, type)):
+        return True
+    try:
+        return issubclass(brought, wanted) or (brought is int and wanted is float)
+    except TypeError:
+        return True  # a protocol, which no class can be held to
+
+
+def _shown(annotation: object) -> str:
+    return getattr(annotation, "__name__", str(annotation))
 
 
 def _key(function: Callable[..., Any]) -> Hashable:

@@ -33,7 +33,7 @@ class RunScope(Protocol):
     def go_on(self) -> None:
         """Return while the run may go on.
 
-        :raises asyncio.CancelledError: the run was stopped while a thread was at work
+        :raises asyncio.CancelledError: the run was stopped while a value was made
         """
         ...
 
@@ -68,7 +68,7 @@ def injected(plan: InjectionPlan, function: Callable[..., Any]) -> ComposedRun:
         try:
             values: list[Any] = []
             for step in plan.steps:
-                values.append(await _value(step, values, scope, opened))
+                values.append(await _value(step, values, arguments, scope, opened))
             for parameter, number in plan.parameters:
                 arguments[parameter] = values[number]
             result = await scope.call(function, arguments)
@@ -87,15 +87,19 @@ def injected(plan: InjectionPlan, function: Callable[..., Any]) -> ComposedRun:
     return run
 
 
-async def _value(step: Step, values: list[Any], scope: RunScope, opened: Opened) -> Any:
+async def _value(
+    step: Step, values: list[Any], arguments: dict[str, Any], scope: RunScope, opened: Opened
+) -> Any:
+    if step.field is not None:
+        return arguments.get(step.field, step.default)
     if step.value is not None:
         return OF_THE_JOB[step.value](scope.context)
     if step.shared is not None:
         return await scope.shared(step.shared)
     assert step.factory is not None
-    arguments = {parameter: values[number] for parameter, number in step.needs}
+    needed = {parameter: values[number] for parameter, number in step.needs}
     failed = scope.middleware_failed if step.is_middleware else None
-    value = await opened.make(step.name, step.factory, arguments, failed)
-    if not step.factory.is_async:
-        scope.go_on()
+    value = await opened.make(step.name, step.factory, needed, failed)
+    # A thread saw no cancellation, and an asynchronous factory may have swallowed one.
+    scope.go_on()
     return value

@@ -6,6 +6,7 @@ task that entered it, which scopes and task groups of anyio ask for.
 
 import asyncio
 import contextvars
+import copy
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -66,8 +67,8 @@ class PodValues:
     async def get(self, plan: SharedPlan) -> Any:
         """Return the value of ``plan``, made now if this is the first call.
 
-        All who ask meanwhile get the same value, or the same exception. After an exception the
-        next call makes the value again.
+        All who ask meanwhile get the same value, or each a copy of the same exception. After an
+        exception the next call makes the value again.
         """
         holder = self._holders.get(plan.key)
         if holder is None:
@@ -80,7 +81,7 @@ class PodValues:
             await asyncio.wait([holder.made])
         value, error = holder.made.result()
         if error is not None:
-            raise error.with_traceback(holder.frames)
+            raise _copy_of(error).with_traceback(holder.frames)
         return value
 
     def has_made(self, holder: "_Holder") -> None:
@@ -235,6 +236,21 @@ class _Holder:
             exc_info=raised if isinstance(raised, Exception) else None,
         )
         return error or raised
+
+
+def _copy_of(error: BaseException) -> BaseException:
+    """Return an exception for one of many jobs, which add notes and frames of their own."""
+    try:
+        copied = copy.copy(error)
+    except Exception:  # the class of the program may take other arguments than it keeps
+        return error
+    if type(copied) is not type(error):
+        return error
+    if hasattr(error, "__notes__"):
+        copied.__notes__ = [*error.__notes__]
+    copied.__cause__, copied.__context__ = error.__cause__, error.__context__
+    copied.__suppress_context__ = error.__suppress_context__
+    return copied
 
 
 def _state_of(value: object, so_far: Mapping[str, Any]) -> Mapping[str, Any]:
