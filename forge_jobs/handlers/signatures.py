@@ -7,6 +7,7 @@ Built once per handler. Decoding is strict ("7" is no int), and unknown fields a
 import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from types import UnionType
 from typing import Any, Never, NoReturn, Union, get_args, get_origin
 
@@ -67,7 +68,9 @@ class Signature:
                 )
         self.context_parameter: str | None = contexts[0] if contexts else None
         others = [p for p in parameters if p.name not in contexts]
-        self.injection = plan_of(others, annotations, name, middleware)
+        self.plan = partial(plan_of, others, annotations, name, middleware)
+        """Makes ``injection`` again, with other factories in the place of some."""
+        self.injection = self.plan()
         """How middleware and injected parameters are made. None: there is neither."""
         made = dict(self.injection.parameters) if self.injection is not None else {}
         own = [p for p in others if p.name not in made]

@@ -16,11 +16,13 @@ if TYPE_CHECKING:
     from forge_jobs.testing.kit.kit import Kit as Kit
     from forge_jobs.testing.kit.kit import SyncKit as SyncKit
     from forge_jobs.testing.kit.kit import run_inline as run_inline
+    from forge_jobs.testing.kit.standing_in import FakeHandler as FakeHandler
 
 # A demo that only starts a server loads none of the kit.
 _LAZY = {
     "Drained": "draining",
     "FakeContext": "context",
+    "FakeHandler": "standing_in",
     "Kit": "kit",
     "Ran": "draining",
     "SyncKit": "kit",
@@ -43,6 +45,7 @@ def __getattr__(name: str) -> object:
 __all__ = [
     "Drained",
     "FakeContext",
+    "FakeHandler",
     "Kit",
     "Ran",
     "SyncKit",

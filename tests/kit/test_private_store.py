@@ -13,7 +13,7 @@ from forge_jobs import JobClient, QueueRuntime, StorageClosed
 from forge_jobs.testing import Kit
 from forge_jobs.testing.kit.background import background
 from forge_jobs.testing.kit.fixtures import lend
-from forge_jobs.testing.kit.private_store import PrivateStore
+from forge_jobs.testing.kit.stores.private import PrivateStore
 from tests.kit import shop
 
 

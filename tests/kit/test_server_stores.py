@@ -15,7 +15,7 @@ from forge_jobs import InvalidInput, JobClient, QueueRuntime, StorageClosed, Una
 from forge_jobs.testing import Kit
 from forge_jobs.testing.kit.background import background
 from forge_jobs.testing.kit.fixtures import lend
-from forge_jobs.testing.kit.server_store import ServerStore
+from forge_jobs.testing.kit.stores.server import ServerStore
 from tests.kit import shop
 from tests.support import servers
 

@@ -5,6 +5,8 @@ from tests.meta.bugs import Bug, Edit
 _ADVANCE = "tests/kit/test_advance.py::test_"
 _DRAIN = "tests/kit/test_drain.py::test_"
 _ENQUEUED = "tests/kit/test_enqueued.py::test_"
+_FAKES = "tests/kit/test_stand_ins.py::TestFakes::test_"
+_OVERRIDES = "tests/kit/test_stand_ins.py::TestOverrides::test_"
 _INLINE = "tests/kit/test_inline.py::test_"
 _SERVERS = "tests/kit/test_server_stores.py::test_"
 _STORE = "tests/kit/test_private_store.py::test_"
@@ -53,7 +55,7 @@ KIT_BUGS = (
     ),
     _bug(
         "the next test begins in the future",
-        "private_store",
+        "stores/private",
         "        self.clock.reset()\n",
         "",
         f"{_ADVANCE}without_a_loop_and_from_test_to_test",
@@ -102,21 +104,21 @@ KIT_BUGS = (
     ),
     _bug(
         "the rows of a test are there in the next",
-        "private_store",
+        "stores/private",
         "        if not self._is_fresh:\n",
         "        if False:\n",
         f"{_STORE}the_next_test_finds_nothing",
     ),
     _bug(
         "a store that a test has left goes on serving",
-        "private_store",
+        "stores/private",
         "        self._closed = True\n        self._watcher.close()\n",
         "        self._watcher.close()\n",
         f"{_STORE}what_a_test_leaves_running_finds_the_store_closed",
     ),
     _bug(
         "the keys of a test are there in the next",
-        "server_store",
+        "stores/server",
         "            await self._place.empty()\n",
         "            pass\n",
         f"{_SERVERS}tests_find_an_empty_store_and_the_time_of_the_machine",
@@ -124,14 +126,14 @@ KIT_BUGS = (
     ),
     _bug(
         "two processes have one place",
-        "places",
+        "stores/places",
         "    return secrets.token_hex(5)\n",
         '    return "mine" + secrets.token_hex(0)\n',
         f"{_SERVERS}two_at_once_are_two_stores",
     ),
     _bug(
         "a schema is left on the server",
-        "places",
+        "stores/places",
         'f"DROP SCHEMA IF EXISTS {self._schema} CASCADE"',
         '"SELECT 1"',
         f"{_SERVERS}nothing_is_left_of_a_place",
@@ -139,7 +141,7 @@ KIT_BUGS = (
     ),
     _bug(
         "keys are left on the server",
-        "places",
+        "stores/places",
         '                        await pool.converse([("UNLINK", key) for key in keys])\n',
         "                        pass\n",
         f"{_SERVERS}nothing_is_left_of_a_place",
@@ -147,17 +149,70 @@ KIT_BUGS = (
     ),
     _bug(
         "a place that something holds ends the next test",
-        "stores",
+        "stores/pool",
         "            except StorageError:\n",
         "            except ZeroDivisionError:\n",
         f"{_SERVERS}a_place_that_a_test_has_locked_is_given_up",
     ),
     _bug(
         "calls stay on the loop of the caller",
-        "any_loop",
+        "stores/any_loop",
         "    if asyncio.get_running_loop() is home.loop:\n",
         "    if True:\n",
         f"{_SERVERS}any_loop_may_use_the_store",
         backend="redis",
+    ),
+    _bug(
+        "a fake keeps no arguments",
+        "standing_in",
+        "            self.calls.append(arguments)\n",
+        "",
+        f"{_FAKES}a_fake_runs_in_place_of_the_handler_and_keeps_the_arguments",
+    ),
+    _bug(
+        "inline the handler runs and not the fake",
+        "kit",
+        "            what = self._stand_ins.of(what)\n",
+        "            pass\n",
+        f"{_FAKES}inline_too_by_handler_and_by_request",
+    ),
+    _bug(
+        "values are injected into a fake",
+        "standing_in",
+        "fake.in_process, fake.run = True, False, None\n",
+        "fake.in_process, fake.run = True, False, handler.run\n",
+        f"{_FAKES}nothing_is_injected_into_a_fake",
+    ),
+    _bug(
+        "a fake changes the program",
+        "standing_in",
+        "        fake = copy.copy(handler)\n",
+        "        fake = handler\n",
+        f"{_FAKES}the_program_itself_stays_as_it_was",
+    ),
+    _bug(
+        "lifespans are given what an override replaces",
+        "standing_in",
+        "            lifespan_plan(plan.key, self._instead) if callable(plan.key) else plan\n",
+        "            plan\n",
+        f"{_OVERRIDES}wherever_the_factory_is_needed",
+    ),
+    _bug(
+        "an override of nothing is accepted",
+        "standing_in",
+        "        if key not in self._instead.met:\n",
+        "        if False:\n",
+        f"{_OVERRIDES}what_nothing_needs_is_refused",
+    ),
+    Bug(
+        "kit: what the pod shares is not replaced",
+        (f"{_OVERRIDES}what_a_shared_value_needs",),
+        (
+            Edit(
+                "forge_jobs/handlers/injection/plan.py",
+                "of_the_pod=True, instead=self._instead)",
+                "of_the_pod=True, instead={})",
+            ),
+        ),
     ),
 )

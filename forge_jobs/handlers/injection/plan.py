@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from types import UnionType
+from types import MappingProxyType, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
 from forge_jobs.errors import RegistrationError, a_type
@@ -17,6 +17,10 @@ from forge_jobs.handlers.injection.markers import (
 from forge_jobs.handlers.injection.values import OF_THE_POD, names, value_of
 
 _UNIONS = (Union, UnionType)
+
+
+Factories = Mapping[Hashable, Callable[..., Any]]
+"""Factories by the key of another, see :func:`key_of`."""
 
 
 class Step:
@@ -87,11 +91,13 @@ def plan_of(
     annotations: Mapping[str, Any],
     name: str,
     middleware: Iterable[Dependency] = (),
+    instead: Factories = MappingProxyType({}),
 ) -> InjectionPlan | None:
     """Return the plan for the parameters that are injected, None when there are none.
 
     :param name: of the handler, for errors
     :param middleware: made before all else, in this order, and cleaned up last
+    :param instead: factory -> the factory that stands for that one, with needs of its own
     :raises RegistrationError: a dependency is wrong, or needs itself
     """
     fields: dict[str, inspect.Parameter] = {}
@@ -107,7 +113,7 @@ def plan_of(
         else:
             check_default(parameter.default, where)
             fields[parameter.name] = parameter.replace(annotation=annotation)
-    resolver = _Resolver(name, fields, of_the_pod=False)
+    resolver = _Resolver(name, fields, of_the_pod=False, instead=instead)
     for each in middleware:
         number = resolver.made(each, None, f"{name}: middleware")
         resolver.steps[number].is_middleware = True
@@ -120,16 +126,20 @@ def plan_of(
     return InjectionPlan(tuple(resolver.steps), found) if resolver.steps else None
 
 
-def lifespan_plan(function: Callable[..., Any]) -> SharedPlan:
+def lifespan_plan(
+    function: Callable[..., Any], instead: Factories = MappingProxyType({})
+) -> SharedPlan:
     """Return the plan of a lifespan.
 
+    :param instead: as for :func:`plan_of`
     :raises RegistrationError: ``function`` is no context manager, or needs what it cannot get
     """
     if not callable(function):
         raise RegistrationError(
             f"lifespan is {a_type(function)}; give the function itself, without parentheses"
         )
-    plan = _Resolver("lifespan", {}, of_the_pod=True).shared_plan(function, "lifespan")
+    resolver = _Resolver("lifespan", {}, of_the_pod=True, instead=instead)
+    plan = resolver.shared_plan(function, "lifespan")
     factory = plan.steps[-1].factory
     if factory is None or not factory.is_entered:
         raise RegistrationError(
@@ -147,9 +157,15 @@ class _Resolver:
     """
 
     def __init__(
-        self, name: str, fields: Mapping[str, inspect.Parameter], *, of_the_pod: bool
+        self,
+        name: str,
+        fields: Mapping[str, inspect.Parameter],
+        *,
+        of_the_pod: bool,
+        instead: Factories,
     ) -> None:
         self.steps: list[Step] = []
+        self._instead = instead
         self._name = name
         self._fields = fields
         self._of_the_pod = of_the_pod
@@ -174,13 +190,14 @@ class _Resolver:
                 f"{where} is {marker!r}, which lives as long as one job, but what needs it lives "
                 f"as long as the pod; write Shared({name_of(function)})"
             )
-        key = (_key(function), marker.is_shared)
+        function = self._instead.get(key_of(function), function)
+        key = (key_of(function), marker.is_shared)
         number = self._known.get(key) if marker.use_cache else None
         if number is not None:
             return number
         if marker.is_shared:
             plan = (
-                _Resolver(self._name, self._fields, of_the_pod=True)
+                _Resolver(self._name, self._fields, of_the_pod=True, instead=self._instead)
                 ._under(self._open)
                 .shared_plan(function, where)
             )
@@ -191,7 +208,7 @@ class _Resolver:
     def shared_plan(self, function: Callable[..., Any], where: str) -> SharedPlan:
         """Return the plan of ``function``, whose value lives as long as the pod."""
         step = self._step(function, where)
-        return SharedPlan(_key(function), step.name, (*self.steps, step))
+        return SharedPlan(key_of(function), step.name, (*self.steps, step))
 
     def _under(self, open_: list[Hashable]) -> "_Resolver":
         self._open = open_
@@ -205,7 +222,7 @@ class _Resolver:
     def _step(self, function: Callable[..., Any], where: str) -> Step:
         name = name_of(function)
         here = f"{where} needs {name}"
-        key = _key(function)
+        key = key_of(function)
         if key in self._open:
             raise RegistrationError(
                 f"{here}, which needs itself; give one of them what it needs in another way"
@@ -284,7 +301,8 @@ def _shown(annotation: object) -> str:
     return getattr(annotation, "__name__", str(annotation))
 
 
-def _key(function: Callable[..., Any]) -> Hashable:
+def key_of(function: Callable[..., Any]) -> Hashable:
+    """Return the key by which a factory is known."""
     try:
         hash(function)
     except TypeError:

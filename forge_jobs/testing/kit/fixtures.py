@@ -11,8 +11,8 @@ from forge_jobs.storage.protocols import Storage
 from forge_jobs.testing.kit.background import background
 from forge_jobs.testing.kit.clock import TravelClock
 from forge_jobs.testing.kit.kit import Kit
-from forge_jobs.testing.kit.private_store import PrivateStore
-from forge_jobs.testing.kit.stores import LentStore, Stores
+from forge_jobs.testing.kit.stores.pool import LentStore, Stores
+from forge_jobs.testing.kit.stores.private import PrivateStore
 
 _pools: dict[tuple[int, str], Stores] = {}
 
@@ -66,7 +66,7 @@ async def _make(url: str) -> LentStore:
     if not url:
         return await PrivateStore.make()
     # The drivers of servers are loaded where a test asks for a server.
-    from forge_jobs.testing.kit.server_store import ServerStore
+    from forge_jobs.testing.kit.stores.server import ServerStore
 
     return await ServerStore.make(url)
 

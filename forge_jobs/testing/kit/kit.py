@@ -9,7 +9,7 @@ from forge_jobs.clock import SystemClock
 from forge_jobs.errors import InvalidInput
 from forge_jobs.handlers.durations import check_duration
 from forge_jobs.handlers.handler import Handler
-from forge_jobs.handlers.registry import HandlerRegistry, check_registry
+from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.handlers.requests import EnqueueOptions, EnqueueRequest
 from forge_jobs.model.jobs import EnqueueOutcome, Job, JobStatus
 from forge_jobs.runtime.shared.threads import HandlerThread
@@ -21,6 +21,7 @@ from forge_jobs.testing.kit.context import FakeContext
 from forge_jobs.testing.kit.draining import Drain, Drained
 from forge_jobs.testing.kit.inline import run_once
 from forge_jobs.testing.kit.passing import pass_time
+from forge_jobs.testing.kit.program import ProgramUnderTest
 
 T = TypeVar("T")
 
@@ -31,7 +32,7 @@ _What = Handler[..., Any] | EnqueueRequest
 _Thread = Callable[[], HandlerThread] | None
 
 
-class Kit:
+class Kit(ProgramUnderTest):
     """Runs handlers, runs what is due, and looks at what was enqueued.
 
     The methods are awaited on any event loop. :attr:`sync` has the same methods for tests without
@@ -51,18 +52,11 @@ class Kit:
         clock: TravelClock | None = None,
         url: str = "",
     ) -> None:
+        super().__init__(handlers)
         self.storage = check_storage(storage)
         self.url = url
         self.sync = SyncKit(self)
-        self._handlers = handlers
         self._clock = clock
-
-    @property
-    def handlers(self) -> HandlerRegistry:
-        """The registry of the program under test."""
-        if callable(self._handlers):
-            self._handlers = check_registry(self._handlers())
-        return self._handlers
 
     async def enqueue(
         self, request: EnqueueRequest[T], **options: Unpack[EnqueueOptions]
@@ -215,6 +209,8 @@ class Kit:
         context: FakeContext | None,
         thread: _Thread,
     ) -> Any:
+        if isinstance(what, Handler):
+            what = self._stand_ins.of(what)
         return await run_once(
             what,
             arguments,

@@ -2,10 +2,10 @@
 
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
-from forge_jobs.testing.kit.any_loop import for_any_loop
 from forge_jobs.testing.kit.background import background
 from forge_jobs.testing.kit.clock import TravelClock
-from forge_jobs.testing.kit.places import Place, place_on
+from forge_jobs.testing.kit.stores.any_loop import for_any_loop
+from forge_jobs.testing.kit.stores.places import Place, place_on
 
 
 class ServerStore:

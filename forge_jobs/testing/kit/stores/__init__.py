@@ -1,0 +1,1 @@
+"""The stores of tests: private ones, and places on servers."""
