@@ -38,6 +38,7 @@ from tests.meta.injection_bugs import INJECTION_BUGS
 from tests.meta.key_bugs import KEY_BUGS
 from tests.meta.kit_bugs import KIT_BUGS
 from tests.meta.lane_bugs import LANE_BUGS
+from tests.meta.letter_bugs import LETTER_BUGS
 from tests.meta.lifetime_bugs import LIFETIME_BUGS
 from tests.meta.lock_bugs import LOCK_BUGS
 from tests.meta.lost_write_bugs import LOST_WRITE_BUGS
@@ -75,6 +76,7 @@ GROUPS = {
     "executor": EXECUTOR_BUGS,
     "fleet": FLEET_BUGS,
     "key": KEY_BUGS,
+    "letter": LETTER_BUGS,
     "lifetime": LIFETIME_BUGS,
     "lost writes": LOST_WRITE_BUGS,
     "odd": ODD_BUGS,

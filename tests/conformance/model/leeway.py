@@ -4,6 +4,7 @@ Everything else must be the same to the microsecond. Each entry weakens the test
 and so names the sentence of the contract that allows it.
 """
 
+import json
 from collections.abc import Callable, Container, Sequence
 from itertools import pairwise
 from typing import Any
@@ -13,6 +14,7 @@ from msgspec.structs import asdict, replace
 from forge_jobs.model.events import TimelineEvent
 from forge_jobs.model.filters import JobSummary
 from forge_jobs.model.jobs import Job
+from forge_jobs.model.letters import read_dead_letter
 from forge_jobs.model.processes import Beat, PodState
 from forge_jobs.model.queues import QueueCounts
 from forge_jobs.model.transitions import Exchange, Handover
@@ -21,6 +23,7 @@ from tests.conformance.model.reference.state import WAITING, World
 # No order is promised, or none among those of one instant.
 _IN_ANY_ORDER: dict[str, Callable[[Any], Any]] = {
     "jobs.stale_claims": lambda each: each.claim.job_id,
+    "jobs.letters": lambda each: each.job.id,
     "jobs.handovers": lambda each: (each.child_id, each.parent_id),
     "procs.live_pods": lambda pod: pod.host_id,
     "procs.pods": lambda each: each.pod.host_id,
@@ -70,6 +73,9 @@ class Leeway:
                     handovers=answer.lease_held
                     and answer.handovers
                     and self._has_news(answer.queues),
+                    letters=answer.lease_held
+                    and answer.letters
+                    and self._has_letters(answer.queues),
                 )
             case Exchange():
                 # "Only a hint."
@@ -124,6 +130,14 @@ class Leeway:
         return any(
             each.parent_id in jobs and jobs[each.parent_id].queue in queues
             for each in filter(self._is_told, self._world.handovers)
+        )
+
+    def _has_letters(self, queues: Container[str]) -> bool:
+        """Return whether a job of the pod's queues has left a letter. See ``_has_news``."""
+        return any(
+            origin.queue in queues
+            for each in self._world.letters
+            if (origin := read_dead_letter(json.loads(each.job.metadata), "")) is not None
         )
 
     def _is_told(self, each: Any) -> bool:

@@ -12,10 +12,12 @@ from forge_jobs.clock import to_us
 from forge_jobs.model.filters import JobFilter
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import ACTIVE, JobStatus
+from forge_jobs.model.letters import DEAD_LETTER_KIND
 from forge_jobs.model.transitions import Delivery
 from tests.conformance.model.endings import ENDINGS, REVIVALS
 from tests.conformance.model.program import KINDS, LEADER_LEASE, LEASE, ODD_KIND, QUEUES, SECOND
 from tests.conformance.model.rules.deletions import Deletions
+from tests.conformance.model.rules.letters import Letters
 from tests.conformance.model.rules.telling import Telling
 
 _ROUNDS = 60
@@ -36,7 +38,7 @@ _READS: tuple[tuple[Any, ...], ...] = (
 )
 
 
-class StoreMachine(Deletions, Telling):
+class StoreMachine(Deletions, Letters, Telling):
     """Subclasses name the backends and lend an event loop."""
 
     def __init__(self) -> None:
@@ -99,6 +101,7 @@ class StoreMachine(Deletions, Telling):
         for read in ("procs.workers", "procs.allocations", "cron.schedules", "cron.leader"):
             self.do(read)
         self.do("jobs.handovers", 1_000)
+        self.do("jobs.letters", 1_000)
         now = self.clock.now()
         for name in sorted(self.world.queues):
             self.do("jobs.metrics", name, now - 60 * SECOND * 60 * 24 * 365 * 5, now + LEASE)
@@ -109,7 +112,7 @@ class StoreMachine(Deletions, Telling):
         self.clock.advance(LEASE)
         for name in QUEUES:
             self.do("config.set_paused", name, False) if name in self.world.queues else None
-        self._last = self.new_pod(kinds=(*KINDS, ODD_KIND, "tests.other"))
+        self._last = self.new_pod(kinds=(*KINDS, ODD_KIND, "tests.other", DEAD_LETTER_KIND))
 
     def _all_work_ends(self) -> None:
         """Run all jobs to their ends: none fails any more, so each needs one further claim."""
@@ -119,6 +122,7 @@ class StoreMachine(Deletions, Telling):
             self.do("jobs.expire", 1_000)
             news = self.read_news()
             self.do("jobs.deliver", [Delivery(each, "settle") for each in news])
+            self.relay_all()
             for name in QUEUES:
                 self.end(self.take(name, self._last, 100, 100), ENDINGS["done"])
             if not self._unfinished():

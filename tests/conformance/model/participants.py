@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from forge_jobs.clock import Clock
 from forge_jobs.errors import StorageError
 from forge_jobs.model.filters import BulkOutcome, Page
+from forge_jobs.model.letters import Letter
 from forge_jobs.model.processes import Allocation, AllocationChange, Leadership, PodLease
 from forge_jobs.model.schedules import DueSchedules, Firing, Schedule
 from forge_jobs.model.transitions import Delivery, Handover
@@ -54,6 +55,8 @@ class Names:
             case Handover():
                 news = (value.child_id, value.parent_id)
                 value = replace(value, id=self._learn(news, value.id))
+            case Letter():
+                value = replace(value, id=str(self._learn(value.job.id, value.id)))
             case Leadership():
                 value = replace(value, fleet_version="")
             case DueSchedules():
@@ -79,6 +82,8 @@ class Names:
                 news = (value.handover.child_id, value.handover.parent_id)
                 own = self._own[news, value.handover.id]
                 return replace(value, handover=replace(value.handover, id=own))
+            case Letter():
+                return replace(value, id=self._own[value.job.id, int(value.id)])
             case list():
                 return [self.asked(each) for each in value]
         return value

@@ -15,6 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine
 from forge_jobs.clock import ManualClock
 from forge_jobs.model.ids import HostId, JobId
 from forge_jobs.model.jobs import Claim, Job, NewJob
+from forge_jobs.model.letters import Letter
 from forge_jobs.model.processes import AllocationChange, PodLease
 from forge_jobs.model.retention import Kept
 from forge_jobs.model.schedules import Schedule
@@ -60,6 +61,7 @@ class Program(RuleBasedStateMachine):
         self.leases: list[PodLease] = []
         self.scanned: list[StaleClaim] = []
         self.news: list[Handover] = []
+        self.letters: list[Letter] = []
         self.plans: list[AllocationChange] = []
         self.read_schedules: list[Schedule] = []
         self.terms: list[tuple[HostId, int]] = []

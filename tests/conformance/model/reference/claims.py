@@ -104,6 +104,7 @@ def heartbeat(
         unknown=tuple(each for each in mine if each not in states),
         queues=_queue_beats(world, lease),
         handovers=bool(world.handovers),
+        letters=bool(world.letters),
         now=world.now,
     )
 

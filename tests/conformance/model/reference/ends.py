@@ -18,6 +18,7 @@ from forge_jobs.model.transitions import (
     StaleClaims,
     Transition,
 )
+from tests.conformance.model.reference.letters import leave_letter
 from tests.conformance.model.reference.state import (
     LEFT,
     LIVE,
@@ -179,6 +180,7 @@ def end_waiting(world: World, jobs: Iterable[ModelJob], cause: Cause) -> None:
 
 
 def _finish(world: World, job: ModelJob) -> None:
+    leave_letter(world, job)
     kept: timedelta = getattr(world.queues[job.queue].settings.retention, job.status.value)
     if not kept:
         job.payload = ""

@@ -1,12 +1,13 @@
 """The job store, method by method."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 
 from forge_jobs.model.events import TimelineEvent
 from forge_jobs.model.filters import BulkOutcome, JobFilter, Page
 from forge_jobs.model.ids import HostId, JobId
 from forge_jobs.model.jobs import Claim, EnqueueOutcome, Job, NewJob
+from forge_jobs.model.letters import Letter
 from forge_jobs.model.metrics import Histogram, LatencySample, MetricBucket
 from forge_jobs.model.processes import Beat, HeldClaim, PodLease
 from forge_jobs.model.progress import JobState, LogPage, ProgressNote
@@ -21,7 +22,14 @@ from forge_jobs.model.transitions import (
     Revival,
     StaleClaims,
 )
-from tests.conformance.model.reference import children, claims, ends, operators, progress
+from tests.conformance.model.reference import (
+    children,
+    claims,
+    ends,
+    letters,
+    operators,
+    progress,
+)
 from tests.conformance.model.reference.enqueue import enqueue
 from tests.conformance.model.reference.state import World
 
@@ -97,6 +105,16 @@ class ReferenceJobs:
 
     def deliver(self, deliveries: Sequence[Delivery]) -> int:
         return children.deliver(self._world, deliveries)
+
+    # -- letters
+
+    def letters(
+        self, limit: int, *, skip: Collection[str] = (), not_to: Collection[str] = ()
+    ) -> list[Letter]:
+        return letters.letters(self._world, not_to)
+
+    def forget_letters(self, forgotten: Sequence[Letter]) -> None:
+        letters.forget(self._world, forgotten)
 
     # -- what runs tell
 

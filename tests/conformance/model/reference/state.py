@@ -20,6 +20,7 @@ from forge_jobs.model.jobs import (
     JobStatus,
     NewJob,
 )
+from forge_jobs.model.letters import Letter
 from forge_jobs.model.processes import Pod, PodGauges, PodLease, Slots
 from forge_jobs.model.progress import LogLine, Progress
 from forge_jobs.model.queues import QueueSettings, QueueState, RateLimit
@@ -254,6 +255,7 @@ class World:
     pods: dict[HostId, ModelPod] = field(default_factory=dict)
     queues: dict[str, ModelQueue] = field(default_factory=dict)
     handovers: list[Handover] = field(default_factory=list)
+    letters: list[Letter] = field(default_factory=list)
     buckets: dict[str, ModelBucket] = field(default_factory=dict)
     schedules: dict[str, ModelSchedule] = field(default_factory=dict)
     leader: ModelLeader | None = None

@@ -1,0 +1,47 @@
+"""Letters of dead jobs, until they are forgotten."""
+
+from collections.abc import Collection, Sequence
+
+from forge_jobs.model.jobs import JobStatus
+from forge_jobs.model.letters import DEAD_LETTER_KIND, DeadOrigin, Letter
+from forge_jobs.storage.letters import WrittenLetter, job_of
+from tests.conformance.model.reference.state import ModelJob, World
+
+
+def leave_letter(world: World, job: ModelJob) -> None:
+    """Write the letter of a job that has just died, where its queue asks for one."""
+    to = world.queues[job.queue].settings.dead_letter
+    request = job.request
+    if job.status is not JobStatus.DEAD or not to or request.kind == DEAD_LETTER_KIND:
+        return
+    origin = DeadOrigin(
+        queue=job.queue,
+        job_id=job.id,
+        kind=request.kind,
+        attempts=job.attempt,
+        cause=job.cause,
+        enqueued_at=job.enqueued_at,
+        died_at=world.now,
+        schedule=request.schedule,
+        errors=job.errors,
+    )
+    written = WrittenLetter(
+        to=to,
+        token=job.token,
+        origin=origin,
+        payload=job.payload,
+        priority=request.priority,
+        tags=request.tags,
+        metadata=request.metadata,
+        trace=request.trace,
+    )
+    world.letters.append(Letter(id=str(world.new_number()), job=job_of(written)))
+
+
+def letters(world: World, not_to: Collection[str]) -> list[Letter]:
+    return [each for each in world.letters if each.job.queue not in not_to]
+
+
+def forget(world: World, forgotten: Sequence[Letter]) -> None:
+    ids = {each.job.id for each in forgotten}
+    world.letters = [each for each in world.letters if each.job.id not in ids]

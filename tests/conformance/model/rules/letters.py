@@ -1,0 +1,68 @@
+"""Dead jobs leave letters, which are relayed late, twice and in parts."""
+
+from hypothesis import strategies as st
+from hypothesis.stateful import precondition, rule
+
+from forge_jobs.model.letters import Letter
+from forge_jobs.model.queues import QueueChange
+from tests.conformance.model.endings import ENDINGS
+from tests.conformance.model.program import LEASE, QUEUES, few, queue
+from tests.conformance.model.rules.lives import Lives
+
+to = st.sampled_from([*QUEUES, ""])
+
+
+class Letters(Lives):
+    def relay_all(self) -> None:
+        """Relay as a pod does."""
+        found = self.read_letters()
+        if found:
+            self.put_in([each.job for each in found])
+            self.do("jobs.forget_letters", found)
+
+    def read_letters(self) -> list[Letter]:
+        read: list[Letter] = self.do("jobs.letters", 1_000)
+        ids = {each.job.id for each in read}
+        # A pod may still relay a letter that another has read before.
+        self.letters = [each for each in self.letters if each.job.id not in ids] + read
+        return read
+
+    @rule(name=queue, to=to)
+    def name_a_queue_for_letters(self, name: str, to: str) -> None:
+        self.do("config.set_queue", name, QueueChange(dead_letter=to))
+
+    @rule(name=queue, to=to)
+    def a_job_dies_and_leaves_a_letter(self, name: str, to: str) -> None:
+        self.do("config.set_queue", name, QueueChange(dead_letter=to))
+        self.stock(name)
+        lease = self.new_pod()
+        self.do("config.set_queue", name, QueueChange(max_workers=4))
+        self.share_out()
+        self.end(self.take(name, lease, 1, 1), ENDINGS["dead"])
+        self.read_letters()
+        self.do("jobs.heartbeat", lease, [], LEASE)
+
+    @rule(not_to=st.sampled_from([(), QUEUES, QUEUES[:1]]))
+    def look_at_letters(self, not_to: tuple[str, ...]) -> None:
+        self.do("jobs.letters", 1_000, not_to=not_to)
+        self.read_letters()
+
+    @precondition(lambda self: self.letters)
+    @rule(which=few)
+    def store_letters(self, which: list[int]) -> None:
+        """Store jobs of letters: for the first time, or again since the reply was lost."""
+        self.put_in([self.pick(self.letters, number).job for number in which])
+
+    @precondition(lambda self: self.letters)
+    @rule(which=few)
+    def forget_letters(self, which: list[int]) -> None:
+        """Forget letters whose jobs were stored. A pod may do so twice."""
+        stored = {request.id for request in self.requests}
+        chosen = [self.pick(self.letters, number) for number in which]
+        chosen = [each for each in chosen if each.job.id in stored]
+        if chosen:
+            self.do("jobs.forget_letters", chosen)
+
+    @rule()
+    def relay(self) -> None:
+        self.relay_all()
