@@ -356,8 +356,10 @@ async def test_a_death_wakes_those_who_relay_and_a_beat_says_that_letters_wait(
         pass
     await finish(storage, claimed, dead())
     woken = Wake()
-    while not woken.letters:
-        woken = await storage.jobs.wait_for_work(frozenset(), timedelta(seconds=20))
+    for _ in range(3):
+        if not woken.letters:
+            woken = await storage.jobs.wait_for_work(frozenset(), timedelta(seconds=20))
+    assert woken.letters
     assert (await storage.jobs.heartbeat(lease, [], DAY)).letters
     await relay(storage)
     assert not (await storage.jobs.heartbeat(lease, [], DAY)).letters
@@ -374,9 +376,10 @@ async def test_a_queue_deleted_with_letters_under_way_loses_none(
     await storage.procs.unregister(lease)
     await storage.jobs.delete(only(origin))
     await storage.config.delete_queue("short-lived")
-    clock.advance(40 * DAY)
-    await cleaned_up(storage)
-    await storage.jobs.sweep(1_000)
+    for _ in range(3):
+        clock.advance(400 * DAY)
+        await cleaned_up(storage)
+        await storage.jobs.sweep(1_000)
     assert (await the_letter(storage)).job_id == origin
 
 
