@@ -133,7 +133,7 @@ class Leeway:
         )
 
     def _has_letters(self, queues: Container[str]) -> bool:
-        """Return whether a job of the pod's queues has left a letter. See ``_has_news``."""
+        """Return whether a job of the queues has left a letter that waits."""
         return any(
             origin.queue in queues
             for each in self._world.letters
