@@ -13,6 +13,7 @@ from forge_jobs.handlers.options import (
     JobOptions,
     check_option_names,
 )
+from forge_jobs.handlers.outcomes import check_arguments
 from forge_jobs.handlers.spreading import check_spread
 from forge_jobs.handlers.unique_keys import check_unique
 from forge_jobs.model.jobs import MAX_MAX_ATTEMPTS, MAX_PRIORITY, MIN_PRIORITY
@@ -108,10 +109,15 @@ def named(kind: object) -> str:
 
 
 def with_known_fields(handler: Handler[..., Any]) -> Handler[..., Any]:
-    """Return the handler, whose unique key is derived from fields that exist.
+    """Return the handler, whose unique key and seed name arguments that exist.
 
     :raises RegistrationError: names the field
     """
+    if handler.options.seed is not None:
+        try:
+            handler.request(**handler.options.seed)
+        except InvalidInput as error:
+            raise RegistrationError(f"{handler.kind}: seed: {error}") from None
     unique, known = handler.options.unique, handler.signature.struct.__struct_fields__
     for name in () if unique is None else unique.by:
         if name not in known:
@@ -191,6 +197,12 @@ def _bound(field: str) -> Callable[[object], int | None]:
     return check
 
 
+def _seed(value: Any) -> Mapping[str, Any] | None:
+    if value is None or value is False:
+        return None
+    return {} if value is True else check_arguments("seed", value)
+
+
 def _as_given(value: Any) -> Any:
     return value
 
@@ -211,6 +223,7 @@ _CHECKS: Mapping[str, Callable[[Any], Any]] = {
     "max_memory": _as_given,
     "max_runs_per_child": _as_given,
     "unique": lambda value: value and check_unique(value),
+    "seed": _seed,
     "spread": lambda value: None if value is None else check_spread(value),
 }
 """How each option of :class:`JobOptions` is checked that jobs get from their handler."""

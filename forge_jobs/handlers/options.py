@@ -49,6 +49,9 @@ class JobOptions(TypedDict, total=False):
         one
     :param unique: the unique key, as in ``Unique(by=("customer",), mode="replace")``
     :param spread: each job is due later by a part of this window, a timedelta or seconds
+    :param seed: a job of this handler exists at any time: the arguments of that job by name, True
+        for none. A pod enqueues the job where there is none, and gives all attempts again to a dead
+        one. A job that is done or cancelled has stopped, and stays so
     :param middleware: around each run, inside of the registry's. A function that yields once,
         plain or asynchronous: the part before the yield runs before the handler, the part after
         behind it, and the yield raises what the run raises. An exception of the first part
@@ -83,6 +86,7 @@ class JobOptions(TypedDict, total=False):
     max_runs_per_child: int | None
     unique: Unique | None
     spread: timedelta | float | None
+    seed: Mapping[str, Any] | bool | None
     middleware: Iterable[Callable[..., Any]]
     enqueue_middleware: Iterable[Callable[..., Any]]
     on_error: GivenHooks
@@ -144,6 +148,7 @@ class HandlerOptions(Struct, frozen=True, kw_only=True):
     :param max_runs_per_child: jobs of a process before another one takes its place
     :param unique: the unique key, mostly one that is derived from fields of the payload
     :param spread: each job is due later by a part of this window
+    :param seed: the arguments of the job that exists at any time. None: none need exist
     :param enqueue_middleware: around each enqueue, the first outermost
     """
 
@@ -165,6 +170,7 @@ class HandlerOptions(Struct, frozen=True, kw_only=True):
     max_runs_per_child: int | None = None
     unique: Unique | None = None
     spread: timedelta | None = None
+    seed: Mapping[str, Any] | None = None
     enqueue_middleware: tuple[AroundEnqueue, ...] = ()
 
     def is_retryable(self, error: BaseException) -> bool:

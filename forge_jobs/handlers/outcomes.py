@@ -76,20 +76,20 @@ class Again(Outcome):
     ) -> None:
         super().__init__(after, payload)
         self.after = check_duration("after", after)
-        self.payload = None if payload is None else check_arguments(payload)
+        self.payload = None if payload is None else check_arguments("payload", payload)
 
     def __str__(self) -> str:
         return f"again after {self.after}"
 
 
-def check_arguments(value: object) -> Mapping[str, Any]:
+def check_arguments(field: str, value: object) -> Mapping[str, Any]:
     """``value`` as arguments by name.
 
     :raises InvalidInput: no mapping, or a name that is no text
     """
     if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
-        fix = 'give the arguments by name, as in payload={"page": 2}'
-        raise InvalidInput("payload", f"is {a_type(value)}", fix)
+        fix = f'give the arguments by name, as in {field}={{"page": 2}}'
+        raise InvalidInput(field, f"is {a_type(value)}", fix)
     return value
 
 

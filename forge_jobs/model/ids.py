@@ -106,6 +106,21 @@ def letter_job_id(queue: str, job_id: str, token: int, died_us: int) -> JobId:
     return JobId(str(ULID(moment.to_bytes(6, "big") + randomness)))
 
 
+_SEEDED = "0000000001"
+"""The time of ids of seeded jobs: a millisecond after 1970, before every id of another sort."""
+
+
+def seed_job_id(kind: str) -> JobId:
+    """The id of the job that is seeded for a handler of ``kind``, always the same."""
+    randomness = hashlib.blake2b(kind.encode(), digest_size=10, person=b"forge-jobs-seed").digest()
+    return JobId(str(ULID((1).to_bytes(6, "big") + randomness)))
+
+
+def is_seed_id(job_id: str) -> bool:
+    """True for the id of a seeded job, whose record no retention removes."""
+    return job_id.startswith(_SEEDED)
+
+
 def check_job_id(value: str, field: str = "id") -> JobId:
     """``value`` as a job id, in upper case.
 

@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from forge_jobs import EnqueueRequest, JobClient
+from forge_jobs.model.filters import JobFilter
+from forge_jobs.model.ids import seed_job_id
 from forge_jobs.model.jobs import JobStatus
 from forge_jobs.storage.protocols import Storage
 from tests.support.ledger import Ledger
@@ -80,6 +82,23 @@ async def test_a_chain_loses_and_doubles_no_occurrence_with_its_process(
     doubled = [run for run in ran.runs if run.token < last[run.job_id, run.attempt]]
     assert {run.process_id for run in doubled} <= {dead.process_id}
     assert len({run.job_id for run in doubled}) == len(doubled)
+
+
+@pytest.mark.parametrize("point", ["enqueue:before", "enqueue:committed", "run:end"])
+async def test_pods_that_start_together_and_die_make_one_seeded_job(
+    point: str, storage: Storage, pods: Fleet, ledger: Path
+) -> None:
+    seed: dict[str, str | int] = {"ledger": str(ledger), "number": 1, "last": OCCURRENCES}
+    marker = str(ledger.with_name("died"))
+    fleet = [pods.start({"work": 1}, dies_at=(point, 1, marker), seed=seed) for _ in range(4)]
+
+    await wait_until(lambda: _is_done(storage, 1), description="the chain has ended", timeout=100)
+    await wait_until(lambda: _dead(fleet), description=f"a pod died at {point}")
+
+    [job] = (await storage.jobs.list(JobFilter(), limit=10)).jobs
+    assert (job.id, job.status) == (seed_job_id("ledger.chain"), JobStatus.DONE)
+    numbers = {run.attempt for run in Ledger.read(ledger).runs}
+    assert numbers == set(range(1, OCCURRENCES + 1))
 
 
 async def _die_at(

@@ -5,6 +5,7 @@ from tests.meta.bugs import Bug, Edit
 _SPREAD = "tests/unit/test_spreading.py::"
 _SUITE = "tests/conformance/test_again.py::"
 _RUNTIME = "tests/runtime/test_again.py::"
+_SEEDS = "tests/runtime/test_seeds.py::"
 _LUA = "storage/redis/lua/lib/jobs/"
 
 
@@ -183,6 +184,75 @@ AGAIN_BUGS = [
                 "    if isinstance(error, Again) and run.stop_reason is None:\n"
                 "        return _begins_again",
                 "TestStops",
+            ),
+        )
+    ),
+    *(
+        _bug(f"seed, {name}", module, old, new, _named(_SEEDS, test), backend)
+        for name, module, old, new, test, backend in (
+            (
+                "each pod has an id of its own",
+                "model/ids",
+                '    return JobId(str(ULID((1).to_bytes(6, "big") + randomness)))',
+                '    return JobId(str(ULID((1).to_bytes(6, "big") + os.urandom(10))))',
+                "sixteen_pods_at_once_make_one_job",
+                "sqlite",
+            ),
+            (
+                "a job that was cancelled is brought back",
+                "policy/seeds",
+                "status is JobStatus.DEAD and",
+                "status is not JobStatus.DONE and",
+                "which_jobs_are_lost",
+                "sqlite",
+            ),
+            (
+                "a job that kills processes is brought back",
+                "policy/seeds",
+                "frozenset({Cause.REJECTED, Cause.CRASHED})",
+                "frozenset({Cause.REJECTED})",
+                "a_job_that_has_stopped_stays_so_beyond_its_retention",
+                "sqlite",
+            ),
+            (
+                "a dead job is brought back at once",
+                "policy/seeds",
+                " and ended_for >= REVIVED_AFTER",
+                "",
+                "a_dead_job_goes_on_after_a_while_where_it_was",
+                "sqlite",
+            ),
+            (
+                "SQL: the record of a stopped chain is cleaned up",
+                "storage/sql/jobs/cleanup/retention",
+                " and not is_seed_id(row.id)",
+                "",
+                "a_job_that_has_stopped_stays_so_beyond_its_retention",
+                "postgres",
+            ),
+            (
+                "Redis: the record of a stopped chain is cleaned up",
+                "storage/redis/lua/jobs/cleanup/overdue.lua",
+                " and not string.find(page[index], SEEDED)",
+                "",
+                "a_job_that_has_stopped_stays_so_beyond_its_retention",
+                "redis",
+            ),
+            (
+                "Redis: a record that stays hides those behind",
+                "storage/redis/lua/jobs/cleanup/overdue.lua",
+                "    start = last + 1\n",
+                "    start = overdue\n",
+                "a_job_that_has_stopped_stays_so_beyond_its_retention",
+                "redis",
+            ),
+            (
+                "other options of a later release are an error",
+                "runtime/passes/seeds",
+                "    except Conflict:\n",
+                "    except ZeroDivisionError:\n",
+                "other_arguments_and_options_change_nothing_while_the_job_is_there",
+                "sqlite",
             ),
         )
     ),

@@ -3,7 +3,7 @@
 import os
 import signal
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -125,3 +125,10 @@ async def inject(
     """Return the numbers of the runs, as the factory and the handler see them."""
     note(f"{ledger}.handler", "start", ctx.job_id, ctx.attempt, ctx.token)
     return [made, ctx.attempt]
+
+
+def seeded_chain(arguments: Mapping[str, str | int]) -> HandlerRegistry:
+    """Return a registry whose pods make sure that there is a ``ledger.chain``."""
+    seeded = HandlerRegistry()
+    seeded.register(chain.function, "ledger.chain", queue="work", seed=arguments)
+    return seeded

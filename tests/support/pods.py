@@ -26,7 +26,7 @@ from forge_jobs import RuntimeSettings
 from forge_jobs.cli.serving import RunMode, run_worker
 from forge_jobs.config import Deployment
 from tests.support.dying import die_while_firing
-from tests.support.ledger_handlers import handlers
+from tests.support.ledger_handlers import handlers, seeded_chain
 from tests.support.points import die_at
 from tests.support.waiting import wait_until
 
@@ -65,6 +65,7 @@ class PodPlan(Struct, frozen=True, kw_only=True):
     :param clock_off: seconds by which the wall clock is ahead of the machine's
     :param death: how the process dies while it fires schedules: which call, seconds into it, marker
     :param dies_at: the stop point at which the process dies, the visit, marker
+    :param seed: the arguments of a seeded ``ledger.chain`` in the queue ``work``
     """
 
     url: str
@@ -74,6 +75,7 @@ class PodPlan(Struct, frozen=True, kw_only=True):
     clock_off: float = 0.0
     death: tuple[int, float, str] | None = None
     dies_at: tuple[str, int, str] | None = None
+    seed: Mapping[str, str | int] | None = None
 
 
 def _end_with_the_test() -> None:
@@ -106,8 +108,9 @@ def _run(plan: PodPlan) -> None:
         point, visit, marker = plan.dies_at
         die_at(point, visit, Path(marker))
     deployment = Deployment(queues=plan.queues, storage_url=plan.url, runtime=plan.settings)
+    registry = handlers if plan.seed is None else seeded_chain(plan.seed)
     # As the worker command does.
-    raise SystemExit(run_worker(deployment, handlers, RunMode.FOREVER))
+    raise SystemExit(run_worker(deployment, registry, RunMode.FOREVER))
 
 
 class PodProcess:
@@ -186,12 +189,13 @@ class Fleet:
         clock_off: float = 0.0,
         death: tuple[int, float, str] | None = None,
         dies_at: tuple[str, int, str] | None = None,
+        seed: Mapping[str, str | int] | None = None,
     ) -> PodProcess:
         """Start one more pod that declares ``queues`` (name -> max_workers).
 
         :param url: another way to the store
         :param clock_off: seconds by which the pod's wall clock is ahead of the machine's
-        :param death, dies_at: see :class:`PodPlan`
+        :param death, dies_at, seed: see :class:`PodPlan`
         """
         plan = PodPlan(
             url=url or self.url,
@@ -201,6 +205,7 @@ class Fleet:
             clock_off=clock_off,
             death=death,
             dies_at=dies_at,
+            seed=seed,
         )
         pod = PodProcess(plan)
         self.pods.append(pod)

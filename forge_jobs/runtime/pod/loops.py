@@ -4,6 +4,7 @@ import random
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
+from forge_jobs.clients.client import JobClient
 from forge_jobs.model.ids import HostId
 from forge_jobs.model.processes import PodLease
 from forge_jobs.model.retention import Kept
@@ -15,6 +16,7 @@ from forge_jobs.runtime.passes.cron import fire_due_once
 from forge_jobs.runtime.passes.gauges import PodMeter, gauges_once
 from forge_jobs.runtime.passes.letters import LetterRelay
 from forge_jobs.runtime.passes.reaper import reap_once, rest_of
+from forge_jobs.runtime.passes.seeds import SEED_EVERY, seed_once, seeded
 from forge_jobs.runtime.pod.startup import RuntimePlan
 from forge_jobs.runtime.progress.sender import ProgressSender
 from forge_jobs.runtime.shared.events import EventBuffer
@@ -46,6 +48,7 @@ class PodLoops:
 
     :param running: how many handlers run now
     :param lease: the pod's lease as it is now
+    :param client: enqueues seeded jobs
     """
 
     def __init__(
@@ -58,6 +61,7 @@ class PodLoops:
         progress: ProgressSender,
         running: Callable[[], int],
         lease: Callable[[], PodLease],
+        client: JobClient,
     ) -> None:
         settings = plan.settings
         self._plan = plan
@@ -67,6 +71,8 @@ class PodLoops:
         self._progress = progress
         self._running = running
         self._lease = lease
+        self._client = client
+        self._seeds = seeded(plan.handlers)
         self._rng = random.Random()
         self._swept_at = plan.clock.elapsed()
         self.guard = ReaperGuard(settings.lease, rest_of(settings))
@@ -100,6 +106,8 @@ class PodLoops:
             self._loop("sweep", self._sweep, _SWEEP_STORE_EVERY),
             self._loop("events", self._flush, settings.event_flush_interval),
             telling,
+            # Every pod with a seed: a leader may not know the handlers of others.
+            *((self._loop("seeds", self._seed, SEED_EVERY),) if self._seeds else ()),
         )
 
     def _loop(self, name: str, run_once: _Pass, interval: timedelta) -> PeriodicLoop:
@@ -190,6 +198,10 @@ class PodLoops:
             swept = await sweep_once(self._plan.storage.jobs, events=self._events)
             return _MOVE_ON_AFTER if swept.moved else None
         return None
+
+    async def _seed(self) -> timedelta | None:
+        await seed_once(self._plan.storage, self._client, self._seeds)
+        return SEED_EVERY * self._rng.uniform(0.5, 1.0)
 
     async def _tell(self) -> timedelta | None:
         await self._progress.send_once()

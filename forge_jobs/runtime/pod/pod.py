@@ -110,6 +110,7 @@ class RunningPod:
             progress=self.progress,
             running=self.running,
             lease=lambda: self.services.lease,
+            client=self.client,
         )
         self.receiver = BeatReceiver(
             self.services,

@@ -70,7 +70,8 @@ class BookkeepingStore(Protocol):
 
         Queues go in the order of their names. Within a queue, done jobs go first, then dead ones,
         then cancelled ones, and of these the oldest first. A job that ended less than a minute ago
-        stays under any rule. A job that the database refuses to remove is skipped and named in
+        stays under any rule, and so does a seeded job (``is_seed_id``). A job that the database
+        refuses to remove is skipped and named in
         ``Cleaned.held``.
 
         :param rest: ``Cleaned.rest`` of the batch before, None to begin a new pass

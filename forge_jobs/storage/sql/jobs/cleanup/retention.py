@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Column, Table, bindparam, delete, select, text, tuple_, update
 
 from forge_jobs.clock import duration_us
+from forge_jobs.model.ids import is_seed_id
 from forge_jobs.model.jobs import JobStatus
 from forge_jobs.model.retention import HISTORY_KEPT, Kept
 from forge_jobs.storage.sql.base.job_rows import Ended
@@ -245,7 +246,7 @@ def remove_ended(
             if len(rows) == size:
                 left[0] = left[0]._replace(since=some[-1].finished_at, past=some[-1].id)
         passed.extend(row.id for row in rows if row.id in held)
-        gone = [row for row in rows if row.id not in held]
+        gone = [row for row in rows if row.id not in held and not is_seed_id(row.id)]
         removed.extend(row.id for row in gone)
         try:
             stayed += len(gone) - _remove(tx, gone)
