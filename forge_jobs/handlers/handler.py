@@ -104,11 +104,10 @@ class Handler(Generic[P, R_co]):
         self.options = self._with_secrets(options or HandlerOptions())
         self.in_process = self.options.executor == "process"
         plan = self.signature.injection
-        if self.in_process and plan is not None:
-            what = f"{plan.parameters[0][0]} is injected" if plan.parameters else "has middleware"
+        if self.in_process and plan is not None and plan.needs_client:
             raise RegistrationError(
-                f'{self.name}: {what}, which executor="process" does not do: do that in the '
-                "function, or leave out the executor"
+                f'{self.name}: a client is injected, which a handler with executor="process" does '
+                "not have: take a JobContext and call ctx.enqueue, or leave out the executor"
             )
         self.run: ComposedRun | None = None if plan is None else injected(plan, function)
         """The function that the runtime awaits for each run. None: the plain call of the function,

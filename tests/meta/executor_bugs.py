@@ -12,6 +12,56 @@ def _bug(name: str, module: str, old: str, new: str, test: str) -> Bug:
 
 EXECUTOR_BUGS = [
     _bug(
+        "process: a clean-up is interrupted by the stop that the run has heard of",
+        "child",
+        "            if self._asked is None or run.stop_reason is not None:\n",
+        "            if self._asked is None:\n",
+        "injection.py::test_a_stop_reaches_the_code_wherever_it_is_and_cleans_up_once",
+    ),
+    _bug(
+        "process: a stop does not interrupt a plain factory",
+        "child",
+        "            self._main.ask(reason)\n",
+        "",
+        "injection.py::test_a_stop_reaches_the_code_wherever_it_is_and_cleans_up_once",
+    ),
+    _bug(
+        "process: a stop does not cancel a factory on the event loop",
+        "child",
+        "            self._main.ask(reason)\n"
+        "            self._loop.call_soon_threadsafe(run.stop, reason)\n",
+        "            self._main.ask(reason)\n",
+        "injection.py::test_a_stop_reaches_the_code_wherever_it_is_and_cleans_up_once",
+    ),
+    _bug(
+        "process: each job makes shared values anew",
+        "child",
+        "                    self._values,\n",
+        "                    PodValues(None),\n",
+        "injection.py::test_values_are_made_and_cleaned_up_in_the_child",
+    ),
+    _bug(
+        "process: shared values are left open",
+        "child",
+        "        self._loop.run_until_complete(self._values.close(lambda: until))\n",
+        "",
+        "injection.py::test_values_are_made_and_cleaned_up_in_the_child",
+    ),
+    _bug(
+        "process: a plain factory cannot use the blocking side of its context",
+        "child",
+        "        return self._on_loop.is_here() and not self._main.is_calling\n",
+        "        return self._on_loop.is_here()\n",
+        "injection.py::test_values_are_made_and_cleaned_up_in_the_child",
+    ),
+    _bug(
+        "process: a handler gets a client that its process does not have",
+        "../../handlers/injection/plan",
+        "        self.needs_client = any(map(_needs_client, steps))\n",
+        "        self.needs_client = False\n",
+        "injection.py::test_a_client_is_refused_because_a_process_has_none",
+    ),
+    _bug(
         "process: what came from the child is not killed",
         "guardian",
         "            left = self._reap_orphans()\n            if",

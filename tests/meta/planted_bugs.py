@@ -114,13 +114,14 @@ _VERDICTS = {0: "missed", _TESTS_FAILED: "caught", TIMED_OUT: "hung"}
 # A bug that the model does not notice takes about 100 seconds on SQLite, on a quiet core.
 _PROFILE = {"FORGE_MODEL_EXAMPLES": "150", "FORGE_MODEL_STEPS": "40", "FORGE_MODEL_SHRINK": "0"}
 
-# Imported before pytest puts the tree on the path, the package stays the copy.
+# Imported before pytest puts the tree on the path, the package stays the copy. The copy also stays
+# first on the path, which children of a pod take over.
 _RUN = """
 import sys
 sys.path.insert(0, sys.argv[1])
 import forge_jobs, pytest
 assert forge_jobs.__file__.startswith(sys.argv[1]), forge_jobs.__file__
-sys.exit(pytest.main(sys.argv[2:]))
+sys.exit(pytest.main(["--import-mode=append", *sys.argv[2:]]))
 """
 
 

@@ -183,14 +183,6 @@ async def test_wrong_middleware_is_refused_at_registration(middleware: Any, mess
         HandlerRegistry().job("work", middleware=middleware)(lambda: None)
 
 
-async def test_a_handler_in_a_process_has_none() -> None:
-    with pytest.raises(RegistrationError, match=r"has middleware.*leave out the executor"):
-        HandlerRegistry(middleware=[inner]).job("work", executor="process")(_in_a_process)
-
-
-def _in_a_process() -> None: ...
-
-
 @pytest.mark.parametrize("is_async", [True, False])
 async def test_what_a_handler_enqueues_has_middleware_and_the_trace_arrives(
     storage: Storage, is_async: bool

@@ -232,10 +232,6 @@ class TestRefused:
         with pytest.raises(RegistrationError, match="give the function itself"):
             marker(name())
 
-    def test_an_injected_parameter_of_a_handler_in_a_process(self) -> None:
-        with pytest.raises(RegistrationError, match='db is injected, which executor="process"'):
-            HandlerRegistry().register(charge, "charge", executor="process")
-
     def test_a_lifespan_that_does_not_yield(self) -> None:
         def opens() -> dict[str, int]:
             return {}

@@ -76,6 +76,7 @@ class InjectionPlan:
     :ivar steps: in the order of making. Clean-up goes the other way
     :ivar parameters: parameter of the handler -> the number of the step that gives the argument
     :ivar needs_thread: a factory works in a thread
+    :ivar needs_client: a value is the client of the pod
     """
 
     def __init__(self, steps: tuple[Step, ...], parameters: Mapping[str, int]) -> None:
@@ -84,6 +85,12 @@ class InjectionPlan:
         self.needs_thread = any(
             step.factory is not None and not step.factory.is_async for step in steps
         )
+        self.needs_client = any(map(_needs_client, steps))
+
+
+def _needs_client(step: Step) -> bool:
+    made = step.shared
+    return step.value in OF_THE_POD or (made is not None and any(map(_needs_client, made.steps)))
 
 
 def plan_of(

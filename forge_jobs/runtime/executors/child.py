@@ -55,6 +55,10 @@ from forge_jobs.storage.protocols import JobStore
 
 T = TypeVar("T")
 
+_TO_CLOSE = 0.5
+"""Seconds that clean-ups of shared values have. The pod kills a process that is to quit after one
+second."""
+
 _KEPT_FIELDS = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime"}
 
 
@@ -76,15 +80,28 @@ class _ChildRun(Run):
 
 
 class _MainThread:
-    """Calls ``def`` handlers on the main thread. Stands where the pod has a HandlerThread."""
+    """Calls ``def`` handlers on the main thread. Stands where the pod has a HandlerThread.
+
+    :ivar is_calling: a plain function runs, so the event loop of the thread does not turn
+    """
 
     def __init__(self) -> None:
+        self.is_calling = False
         self._run: Run | None = None
         self._is_armed = False
+        self._asked: StopReason | None = None
 
     def expect(self, run: Run) -> None:
         """Interrupt the handler of this run when the run is stopped."""
-        self._run = run
+        self._run, self._asked = run, None
+
+    def ask(self, reason: StopReason) -> None:
+        """Interrupt the next plain function of the run, or the one that runs and gets a signal.
+
+        Only where the run has not heard of the stop on the event loop before: a clean-up after
+        that goes on in peace.
+        """
+        self._asked = self._asked or reason
 
     def call(self, function: Callable[[], Any], context: contextvars.Context) -> ThreadEnd:
         """Call ``function`` now, and return the outcome."""
@@ -98,12 +115,12 @@ class _MainThread:
         return future
 
     def _armed(self, function: Callable[[], Any]) -> Any:
-        self._is_armed = True
+        self._is_armed = self.is_calling = True
         try:
             self.interrupt()
             return function()
         finally:
-            self._is_armed = False
+            self._is_armed = self.is_calling = False
 
     def interrupt(self, *_: "int | FrameType | None") -> None:
         """Raise CancelledError in the handler, once, when the run is being stopped.
@@ -112,7 +129,13 @@ class _MainThread:
         processes of a service. Only the pod ends runs.
         """
         run = self._run
-        if run is None or run.stop_reason is None or not self._is_armed:
+        if run is None or not self._is_armed:
+            return
+        if run.handler.run is not None:
+            if self._asked is None or run.stop_reason is not None:
+                return
+            run.stop_reason = self._asked
+        elif run.stop_reason is None:
             return
         self._is_armed = False
         raise asyncio.CancelledError(f"the run is being stopped: {run.stop_reason}")
@@ -135,6 +158,31 @@ class _SyncHome:
     def wait_for(self, work: Coroutine[Any, Any, T]) -> T:
         """Run ``work`` there, and wait."""
         return asyncio.run_coroutine_threadsafe(work, self.loop).result()
+
+
+class _Home:
+    """Where calls of a context belong whose run has code on the event loop and plain functions.
+
+    Both are on the main thread, one at a time.
+    """
+
+    def __init__(self, main: _MainThread, sync: _SyncHome) -> None:
+        self._main = main
+        self._sync = sync
+        self._on_loop = LoopThread()
+
+    def is_here(self) -> bool:
+        """Return whether the caller is code on the event loop, which can await."""
+        return self._on_loop.is_here() and not self._main.is_calling
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """A loop that turns while a plain function runs."""
+        return self._sync.loop
+
+    def wait_for(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run ``work`` on that loop, and wait."""
+        return self._on_loop.wait_for(work) if self.is_here() else self._sync.wait_for(work)
 
 
 class _PodLog(logging.Handler):
@@ -185,6 +233,8 @@ class _Child:
         self._loop = asyncio.new_event_loop()
         self._run: _ChildRun | None = None
         self._sync_home = _SyncHome()
+        # Values that live as long as this process.
+        self._values = PodValues(None)
         self._main_id = threading.get_ident()
 
     def serve(self) -> None:
@@ -204,6 +254,8 @@ class _Child:
         while (start := self._jobs.get()) is not None:
             end = self._loop.run_until_complete(self._run_job(start, registry, load.host_id))
             self._pod.send(end)
+        until = self._loop.time() + _TO_CLOSE
+        self._loop.run_until_complete(self._values.close(lambda: until))
         self._loop.close()
 
     def _take_log(self, level: int) -> None:
@@ -220,7 +272,7 @@ class _Child:
         run.pod = self._pod
         self._main.expect(run)
         self._run = run
-        home = LoopThread() if handler.is_async else cast("LoopThread", self._sync_home)
+        home = self._home_of(handler)
         try:
             task = self._loop.create_task(
                 execute(
@@ -228,8 +280,7 @@ class _Child:
                     host_id,
                     lambda each: self._context(each, home),
                     self._thread,
-                    # Registration refuses injected parameters of handlers in processes.
-                    PodValues(None),
+                    self._values,
                 ),
                 context=contextvars.Context(),
             )
@@ -237,6 +288,11 @@ class _Child:
         finally:
             self._run = None
         return ended(_with_delay(end, job, handler))
+
+    def _home_of(self, handler: Handler[..., Any]) -> LoopThread:
+        if handler.run is not None:
+            return cast("LoopThread", _Home(self._main, self._sync_home))
+        return LoopThread() if handler.is_async else cast("LoopThread", self._sync_home)
 
     def _context(self, run: Run, home: LoopThread) -> RunContext:
         pod = self._pod
@@ -281,10 +337,15 @@ class _Child:
         run = self._run
         if run is None:
             return
-        if run.handler.is_async:
+        if run.handler.run is not None:
+            # Code on the event loop is cancelled, a plain function is interrupted.
+            self._main.ask(reason)
+            self._loop.call_soon_threadsafe(run.stop, reason)
+        elif run.handler.is_async:
             self._loop.call_soon_threadsafe(run.stop, reason)
             return
-        run.stop_reason = run.stop_reason or reason
+        else:
+            run.stop_reason = run.stop_reason or reason
         signal.pthread_kill(self._main_id, signal.SIGTERM)
 
 
