@@ -12,12 +12,12 @@ import pytest
 
 from bench.tracing import BORDERS, SqliteStatements
 from forge_jobs.model.processes import PodLease
-from forge_jobs.model.queues import RateLimit
+from forge_jobs.model.queues import QueueChange, RateLimit
 from forge_jobs.model.transitions import Demand, Finalization
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.storage.sql.postgres.driver import connections
 from tests.support.backends import BACKENDS, forget
-from tests.support.factories import KIND, QUEUE, done, enqueue_one, new_job, register
+from tests.support.factories import KIND, QUEUE, dead, done, enqueue_one, new_job, register
 
 pytestmark = pytest.mark.anyio
 
@@ -178,3 +178,21 @@ async def test_statements_and_commits_do_not_grow_with_the_batch(
         assert all(map(le, counted, MOST[backend][name])), f"{name}: {counted} of {asked.texts}"
     # Sent apart: of one enqueue, of the other, and what waited before.
     assert asked.notices <= 3
+
+
+async def test_a_letter_costs_one_statement_a_batch_and_only_where_one_is_asked_for(
+    store: Storage, lease: PodLease, asked: Asked
+) -> None:
+    used: list[int] = []
+    for to in ("", "dead", ""):
+        await store.config.set_queue(QUEUE, QueueChange(dead_letter=to))
+        await store.jobs.enqueue([new_job() for _ in range(100)])
+        claimed = (await store.jobs.exchange(QUEUE, [], demand(100), lease)).claimed
+        asked.read()
+        settled = await store.jobs.finalize([Finalization(each.claim, dead()) for each in claimed])
+        used.append(asked.read()[0])
+        assert len(settled) == 100
+    without, with_letters, again = used
+    # SQLite writes a number for the wake-up too. The logger of asyncpg shows no prepared statement.
+    assert without == again
+    assert with_letters <= without + 2, asked.texts

@@ -45,6 +45,7 @@ UNKNOWN_ID = "01J00000000000000000000000"
         (["queues", "set", "a"], "queue: is given no setting; give one, as --max-workers 4"),
         (["queues", "set", "a", "--max-workers", "-1"], "Invalid value for '--max-workers'"),
         (["queues", "set", "a,b", "--max-workers", "1"], "queue: contains a comma"),
+        (["queues", "set", "a", "--dead-letter", "b c"], "dead_letter: is 'b c', which contains"),
         (["cron", "add", "n", "k", "61 * * * *"], "expression: "),
         (["cron", "add", "n", "k", "@daily", "--timezone", "Mars/Base"], "timezone: "),
         (["cron", "add", "n", "k", "@daily", "--payload", "["], "payload: is not valid JSON"),

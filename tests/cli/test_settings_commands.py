@@ -39,6 +39,14 @@ def test_settings_of_a_queue_change_one_by_one(forge: CommandLine) -> None:
     assert queue["overridden"] == ["cooldown", "max_workers", "retention"]
 
 
+def test_a_queue_names_the_queue_for_letters_and_names_none_again(forge: CommandLine) -> None:
+    state = forge.json("queues", "set", "x", "--dead-letter", "broken")
+    assert (state["settings"]["dead_letter"], state["overridden"]) == ("broken", ["dead_letter"])
+    forge("queues", "set", "x", "--max-workers", "2")
+    assert forge.json("queues", "list")["queues"][0]["settings"]["dead_letter"] == "broken"
+    assert forge.json("queues", "set", "x", "--dead-letter", "")["settings"]["dead_letter"] == ""
+
+
 def test_a_queue_is_paused_and_resumed(forge: CommandLine) -> None:
     forge("queues", "set", "x", "--max-workers", "1")
 

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from forge_jobs.errors import InvalidInput
-from forge_jobs.model.queues import CooldownPolicy, QueueSettings, Retention
+from forge_jobs.model.queues import CooldownPolicy, QueueChange, QueueSettings, Retention
 
 BEFORE = timedelta(microseconds=-1)
 
@@ -23,6 +23,11 @@ BEFORE = timedelta(microseconds=-1)
         ("max_done", lambda: Retention(max_done=-1)),
         ("max_workers", lambda: QueueSettings(max_workers=-1)),
         ("max_workers", lambda: QueueSettings(max_workers=100_001)),
+        ("dead_letter", lambda: QueueSettings(dead_letter="a,b")),
+        ("dead_letter", lambda: QueueSettings(dead_letter="a b")),
+        ("dead_letter", lambda: QueueSettings(dead_letter=None)),  # type: ignore[arg-type]
+        ("dead_letter", lambda: QueueChange(dead_letter="a\n")),
+        ("dead_letter", lambda: QueueChange(dead_letter=7)),  # type: ignore[arg-type]
     ],
 )
 def test_a_wrong_setting_is_named(field: str, make: Callable[[], object]) -> None:

@@ -10,6 +10,7 @@ import pytest
 from redis.asyncio import Redis
 
 from forge_jobs.model.processes import PodLease
+from forge_jobs.model.queues import QueueChange
 from forge_jobs.model.transitions import Demand, Finalization
 from forge_jobs.model.unique.keys import REPLACEMENT_KEPT, REPLACING, UniqueMode
 from forge_jobs.storage.elsewhere import KnownElsewhere
@@ -22,6 +23,7 @@ from tests.support.factories import (
     KIND,
     QUEUE,
     claim,
+    dead,
     done,
     enqueue_one,
     held,
@@ -91,6 +93,27 @@ async def lease(storage: Storage) -> PodLease:
 def demand(limit: int) -> Demand:
     workers = tuple(f"w{number}" for number in range(limit))
     return Demand(worker_ids=workers, limit=limit, kinds=frozenset({KIND}))
+
+
+async def test_a_letter_costs_few_commands_and_only_where_one_is_asked_for(
+    storage: Storage, lease: PodLease, meter: Meter
+) -> None:
+    size = 100
+    used: list[Cost] = []
+    for to in ("", "dead", ""):
+        await storage.config.set_queue(QUEUE, QueueChange(dead_letter=to))
+        await storage.jobs.enqueue([new_job() for _ in range(size)])
+        taken = await storage.jobs.exchange(QUEUE, [], demand(size), lease)
+        await meter.reset()
+        ends = [Finalization(each.claim, dead(error=None)) for each in taken.claimed]
+        assert len(await storage.jobs.finalize(ends)) == size
+        used.append(await meter.read())
+    without, with_letters, again = used
+    # Per end one hash, read and written, as of any other end.
+    assert max(without.inner, again.inner) <= 2 * size + 20
+    assert with_letters.calls == without.calls == 1
+    # Per letter the job and its errors, the hash and two lists.
+    assert with_letters.inner <= without.inner + 8 * size
 
 
 @pytest.mark.parametrize("size", [1, 10, 100, 200])
