@@ -8,6 +8,50 @@ def _process(name: str, module: str, old: str, new: str, test: str) -> Bug:
     return Bug(f"processes: {name}", (f"tests/cli/test_processes.py::test_{test}",), (edit,))
 
 
+def _reload(name: str, module: str, old: str, new: str, test: str) -> Bug:
+    edit = Edit(f"forge_jobs/cli/{module}.py", old, new)
+    return Bug(f"reload: {name}", (f"tests/cli/test_reload.py::test_{test}",), (edit,))
+
+
+RELOAD_BUGS = [
+    _reload(
+        "a stop counts twice for a process of the code before",
+        "processes/reloading",
+        "        self._asked.add(old)\n",
+        "",
+        "a_stop_is_no_second_stop_for_a_process_of_the_code_before",
+    ),
+    _reload(
+        "the process of the code before is killed",
+        "processes/reloading",
+        "        old.say(STOP)\n",
+        "        old.kill()\n",
+        "jobs_run_with_the_new_code_and_running_ones_have_the_grace",
+    ),
+    _reload(
+        "where the code is wrong is not shown",
+        "commands/worker",
+        '        arguments.insert(0, "--traceback")\n',
+        "",
+        "code_that_does_not_load_is_shown_and_the_next_change_helps",
+    ),
+    _reload(
+        "a worker whose code does not load ends",
+        "processes/reloading",
+        "        while not (self._change.done() or self._stopping):\n"
+        "            await self._pause.wait()\n",
+        "        return None\n",
+        "a_worker_that_starts_with_code_that_does_not_load_waits_and_can_be_stopped",
+    ),
+    _reload(
+        "installed packages count",
+        "processes/changes",
+        'each[0] != "." and each not in _NOT_OURS',
+        "each not in _NOT_OURS",
+        "only_python_files_of_the_named_folders_count",
+    ),
+]
+
 PROCESS_BUGS = [
     _process(
         "a signal and the word of the parent count as two stops",
@@ -51,4 +95,5 @@ PROCESS_BUGS = [
         "        if asked:\n",
         "no_worker_outlives_a_killed_parent",
     ),
+    *RELOAD_BUGS,
 ]

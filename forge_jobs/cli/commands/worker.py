@@ -3,7 +3,9 @@
 import os
 import socket
 import sys
+from collections.abc import Sequence
 from importlib.util import find_spec
+from pathlib import Path
 
 import click
 import msgspec
@@ -14,7 +16,10 @@ from forge_jobs.cli.options import BYTES, OWN_PROCESS, QUEUES, deployment_option
 from forge_jobs.config import Deployment, EventLoop, variable_of
 from forge_jobs.errors import ConfigError
 from forge_jobs.model.queues import MAX_WORKERS_LIMIT
+from forge_jobs.reports import reporter
 from forge_jobs.setting_values import MAX_PROCESSES
+
+logger = reporter(__name__)
 
 _LAST_PORT = 65_535
 
@@ -46,6 +51,17 @@ _LAST_PORT = 65_535
     metavar="SIZE",
     help="Replace a process that takes more, as 512MiB (FORGE_MAX_MEMORY_PER_PROCESS).",
 )
+@click.option(
+    "--reload", is_flag=True, help="Start anew whenever a .py file changes. For development."
+)
+@click.option(
+    "--reload-dir",
+    "reload_folders",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    metavar="FOLDER",
+    multiple=True,
+    help="Look there for changes, instead of the working directory. May be repeated.",
+)
 @click.option("--once", is_flag=True, help="Work off what is due, then end.")
 @click.option("--until-empty", is_flag=True, help="End when no job of the queues waits any more.")
 @click.option(
@@ -67,6 +83,8 @@ def worker(
     concurrency: int | None,
     max_jobs_per_process: int | None,
     max_memory_per_process: int | None,
+    reload: bool,
+    reload_folders: tuple[Path, ...],
     once: bool,
     until_empty: bool,
     health_port: int | None,
@@ -83,16 +101,18 @@ def worker(
     """
     if once and until_empty:
         raise click.UsageError("--once and --until-empty exclude each other.")
-    if queues:
-        deployment = msgspec.structs.replace(deployment, queues=queues)
-    if concurrency:
-        deployment = msgspec.structs.replace(deployment, concurrency=concurrency)
-    if max_jobs_per_process:
-        deployment = msgspec.structs.replace(deployment, max_jobs_per_process=max_jobs_per_process)
-    if max_memory_per_process:
-        deployment = msgspec.structs.replace(
-            deployment, max_memory_per_process=max_memory_per_process
-        )
+    if reload and (once or until_empty):
+        raise click.UsageError("--reload runs until a signal, so not with --once or --until-empty.")
+    if reload_folders and not reload:
+        raise click.UsageError("--reload-dir has a meaning with --reload alone.")
+    given = {
+        "queues": queues,
+        "concurrency": concurrency,
+        "max_jobs_per_process": max_jobs_per_process,
+        "max_memory_per_process": max_memory_per_process,
+    }
+    chosen = {name: value for name, value in given.items() if value}
+    deployment = msgspec.structs.replace(deployment, **chosen)
     if not deployment.queues:
         raise ConfigError("FORGE_QUEUES is not set; set it, or give --queues gh,slack=2")
     storage_url(deployment)
@@ -102,9 +122,11 @@ def worker(
         from forge_jobs.cli.processes.link import ParentLink
 
         parent = ParentLink()
-    elif count > 1 or deployment.recycles:
+    elif count > 1 or deployment.recycles or reload:
         restart = not (once or until_empty)
-        raise click.exceptions.Exit(_keep(count, deployment, health_port, restart=restart))
+        watched = (reload_folders or (Path.cwd(),)) if reload else ()
+        code = _keep(count, deployment, health_port, restart=restart, watched=watched)
+        raise click.exceptions.Exit(code)
     registry = load_handlers(handlers, deployment)
     configure_logging(deployment)
     from forge_jobs.cli.serving import RunMode, run_worker
@@ -132,21 +154,44 @@ def _is_uvloop(wanted: EventLoop) -> bool:
     return installed and wanted != "asyncio"
 
 
-def _keep(count: int, deployment: Deployment, health_port: int | None, *, restart: bool) -> int:
-    """Run this very command line in ``count`` processes. The exit code."""
+def _keep(
+    count: int,
+    deployment: Deployment,
+    health_port: int | None,
+    *,
+    restart: bool,
+    watched: Sequence[Path],
+) -> int:
+    """Run this very command line in ``count`` processes. The exit code.
+
+    :param watched: folders with code whose changes start the processes anew
+    """
     configure_logging(deployment)
     import anyio
 
+    from forge_jobs.cli.processes.changes import SourceFiles
     from forge_jobs.cli.processes.process import Child
     from forge_jobs.cli.processes.supervising import run_processes
 
     listeners = _listeners(health_port, count)
-    command = [sys.executable, "-m", "forge_jobs", *sys.argv[1:], "--processes=1", "--stop-on-eof"]
-    identity = deployment.worker_id
+    arguments = [*sys.argv[1:], "--processes=1", "--stop-on-eof"]
+    identity, environ = deployment.worker_id, dict(os.environ)
+    files = SourceFiles(watched) if watched else None
+    if files is not None:
+        logger.warning(
+            "worker processes start anew whenever a .py file changes below %s: for development, "
+            "not for production",
+            ", ".join(map(str, watched)),
+        )
+        # A compiled module counts as new for a second: a second change in that time, of the same
+        # length, would not be seen.
+        environ["PYTHONDONTWRITEBYTECODE"] = "1"
+        arguments.insert(0, "--traceback")
+    command = [sys.executable, "-m", "forge_jobs", *arguments]
     children = [
         Child(
             command + ([f"--health-socket={listener.fileno()}"] if listener else []),
-            {**os.environ, **({variable_of("worker_id"): f"{identity}-{n}"} if identity else {})},
+            {**environ, **({variable_of("worker_id"): f"{identity}-{n}"} if identity else {})},
             listener,
         )
         for n, listener in enumerate(listeners, start=1)
@@ -154,7 +199,7 @@ def _keep(count: int, deployment: Deployment, health_port: int | None, *, restar
 
     async def run() -> int:
         grace = deployment.runtime.grace
-        return await run_processes(children, grace=grace, restart=restart)
+        return await run_processes(children, grace=grace, restart=restart, files=files)
 
     return anyio.run(run)
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+from collections.abc import Sequence
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -49,6 +50,8 @@ class Slot:
         self._turn_at_most = turn_at_most
         self._processes: set[Process] = set()
         self._retiring: set[asyncio.Task[None]] = set()
+        self._asked: set[Process] = set()
+        """Processes that stop already. The first stop of all is no second one for them."""
         self._stopping = False
         self._pause = Wakeup()
         self._failures = 0
@@ -58,23 +61,31 @@ class Slot:
         """Start the process, again whenever the process dies, until stopped or done."""
         process = await self._start()
         while process is not None:
-            await _first(process.end, *([] if self._stopping else [process.full]))
-            if process.end.done():
-                process = await self._start_again(process)
-            else:
-                process = await self._replace(process)
+            await first_of(process.end, *self._causes(process))
+            process = await self._next(process)
         for retiring in tuple(self._retiring):
             await retiring
         if self._stopping and self.exit_code in (None, -signal.SIGTERM):
             # Stopped before the process listened to signals, and so before it held anything.
             self.exit_code = 0
 
+    def _causes(self, process: Process) -> "Sequence[asyncio.Future[None]]":
+        """Return what another process may follow for, beside the end of this one."""
+        return [] if self._stopping else [process.full]
+
+    async def _next(self, process: Process) -> Process | None:
+        """Return the process that follows. None: no process does."""
+        if process.end.done():
+            return await self._start_again(process)
+        return await self._replace(process)
+
     def stop(self) -> None:
         """Ask the processes to stop, and start no other. A second time: to hurry."""
         self._stopping = True
         self._pause.wake()
-        for process in self._processes:
+        for process in self._processes - self._asked:
             process.say(STOP)
+        self._asked.clear()
 
     def kill(self) -> None:
         """Kill the processes that still run."""
@@ -126,7 +137,7 @@ class Slot:
         logger.warning(
             "worker process %d ended with %s after %.1f s; it is started again in %.0f s",
             self.number,
-            _in_words(ended.end.result()),
+            in_words(ended.end.result()),
             ended.age,
             pause,
         )
@@ -139,14 +150,14 @@ class Slot:
         """
         self._has_run = True
         turn = asyncio.ensure_future(self._turn.acquire())
-        await _first(turn, old.end)
+        await first_of(turn, old.end)
         if not turn.done():
             turn.cancel()
             return old
         successor = None if self._stopping else await self._successor(old)
         if successor is None:
             self._turn.release()
-            await _first(old.end)
+            await first_of(old.end)
             return old
         old.say(RETIRE)
         retiring = asyncio.ensure_future(self._see_off(old))
@@ -160,7 +171,7 @@ class Slot:
             process = await self._start(SUCCESSOR)
             if process is None:
                 return None
-            await _first(process.ready, process.end, old.end)
+            await first_of(process.ready, process.end, old.end)
             if not process.end.done():
                 self._failures = 0
                 return process
@@ -176,15 +187,17 @@ class Slot:
         code = await old.end
         if code:
             logger.warning(
-                "worker process %d, replaced, ended with %s", self.number, _in_words(code)
+                "worker process %d, replaced, ended with %s", self.number, in_words(code)
             )
         else:
             logger.info("worker process %d was replaced after %.0f s", self.number, old.age)
 
 
-async def _first(*futures: "asyncio.Future[Any]") -> None:
+async def first_of(*futures: "asyncio.Future[Any]") -> None:
+    """Wait until one of them is done."""
     await asyncio.wait(futures, return_when=asyncio.FIRST_COMPLETED)
 
 
-def _in_words(exit_code: int) -> str:
+def in_words(exit_code: int) -> str:
+    """Return an exit code for people."""
     return f"signal {-exit_code}" if exit_code < 0 else f"exit code {exit_code}"

@@ -5,7 +5,9 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from forge_jobs.cli.failures import BAD_INPUT
+from forge_jobs.cli.processes.changes import SourceFiles
 from forge_jobs.cli.processes.process import Child
+from forge_jobs.cli.processes.reloading import ReloadedSlot, reload_at_changes
 from forge_jobs.cli.processes.slot import Slot
 from forge_jobs.runtime.pod.signals import on_stop_signals
 from forge_jobs.runtime.shared.service import Wakeup
@@ -19,6 +21,7 @@ async def run_processes(
     *,
     grace: timedelta,
     restart: bool,
+    files: SourceFiles | None = None,
 ) -> int:
     """Keep one process per child until a stop signal, or until all are done.
 
@@ -31,13 +34,16 @@ async def run_processes(
     would not help. A process that has run with that input before is started again: the store may
     have changed, for example.
 
+    :param files: the processes are started anew whenever one of these changes. An end for bad input
+        waits for a change then
     :param grace: what the processes themselves give their handlers
     :returns: 0 when the last of each ended with 0. 2 for bad input. Else 1
     """
     longest, turn = grace + _BEYOND_GRACE, asyncio.Lock()
-    slots = [
-        Slot(number, child, restart=restart, turn=turn, turn_at_most=longest)
-        for number, child in enumerate(children, start=1)
+    numbered = [*enumerate(children, start=1)]
+    reloaded = [ReloadedSlot(*each, longest=longest) for each in numbered if files is not None]
+    slots: Sequence[Slot] = reloaded or [
+        Slot(*each, restart=restart, turn=turn, turn_at_most=longest) for each in numbered
     ]
     asked = asyncio.Event()
 
@@ -48,7 +54,9 @@ async def run_processes(
 
     with on_stop_signals(stop, stop):
         tasks = {asyncio.ensure_future(slot.run()) for slot in slots}
-        killer = asyncio.ensure_future(_kill_after(asked, longest, slots))
+        helpers = [asyncio.ensure_future(_kill_after(asked, longest, slots))]
+        if files is not None:
+            helpers.append(asyncio.ensure_future(reload_at_changes(files, reloaded)))
         try:
             while tasks:
                 done, tasks = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -57,7 +65,8 @@ async def run_processes(
                 if any(slot.refused for slot in slots) and not asked.is_set():
                     stop()
         finally:
-            killer.cancel()
+            for helper in helpers:
+                helper.cancel()
     if any(slot.refused for slot in slots):
         return BAD_INPUT
     return int({slot.exit_code for slot in slots} != {0})
