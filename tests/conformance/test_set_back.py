@@ -18,6 +18,7 @@ from tests.support.factories import (
     MICROSECOND,
     QUEUE,
     SECOND,
+    again,
     claim,
     claim_for,
     claim_one,
@@ -225,6 +226,20 @@ async def test_what_became_due_again_in_the_future_does_not_wait_either(
 
     assert await storage.jobs.bring_back_jobs(ALL) == 5
     assert set(await claimable(storage, lease)) == {released, throttled, crashed, requeued, child}
+
+
+async def test_an_occurrence_that_was_due_at_once_does_not_wait_and_others_do(
+    storage: Storage, lease: PodLease, clock: ManualClock
+) -> None:
+    at_once, later = [await enqueue_one(storage, delay=SECOND) for _ in range(2)]
+    clock.advance(SECOND)
+    claims = {each.claim.job_id: each for each in await claim(storage, lease, limit=2)}
+    await finish(storage, claims[at_once], again(claims[at_once], "{}"))
+    await finish(storage, claims[later], again(claims[later], "{}", after=SECOND))
+    clock.step_wall(-HOUR)
+
+    assert await storage.jobs.bring_back_jobs(ALL) == 1
+    assert await claimable(storage, lease) == [at_once]
 
 
 async def test_a_job_whose_turn_at_a_rate_limit_is_further_away_than_any_is_due(

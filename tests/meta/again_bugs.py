@@ -15,6 +15,8 @@ def _bug(name: str, module: str, old: str, new: str, test: str, backend: str = "
 
 
 def _named(file: str, test: str) -> str:
+    if test.startswith("an_occurrence_that_was_due"):
+        file = "tests/conformance/test_set_back.py::"
     return f"{file}{test}" if test.startswith("Test") else f"{file}test_{test}"
 
 
@@ -86,7 +88,7 @@ AGAIN_BUGS = [
             (
                 "SQL: the checkpoint stays",
                 "storage/sql/jobs/endings",
-                "    forget_steps(tx, (job_id for job_id, _ in begun))\n",
+                "    forget_steps(tx, (job_id for job_id, *_ in begun))\n",
                 "",
                 "the_checkpoint_goes_with_the_occurrence",
                 "sqlite",
@@ -95,11 +97,27 @@ AGAIN_BUGS = [
                 "SQL: also where a cancel overrules",
                 "storage/sql/jobs/finalize",
                 "        if transition.again is not None:\n"
-                "            self._begun.append((row.id, transition.again))\n",
+                "            self._begun.append((row.id, transition.again, ",
                 "        if wished.again is not None:\n"
-                "            self._begun.append((row.id, wished.again))\n",
+                "            self._begun.append((row.id, wished.again, ",
                 "a_job_that_was_asked_to_cancel_begins_nothing",
                 "sqlite",
+            ),
+            (
+                "SQL: one that is due at once waits for a clock set back",
+                "storage/sql/jobs/finalize",
+                "run_at if transition.delay else None",
+                "run_at",
+                "an_occurrence_that_was_due_at_once_does_not_wait_and_others_do",
+                "sqlite",
+            ),
+            (
+                "Redis: one that is due at once waits for a clock set back",
+                f"{_LUA}finalize/outcomes.lua",
+                "outcome.delay == 0 and '0' or requested",
+                "requested",
+                "an_occurrence_that_was_due_at_once_does_not_wait_and_others_do",
+                "redis",
             ),
             (
                 "Redis: crashes add up",
@@ -122,7 +140,7 @@ AGAIN_BUGS = [
                 f"{_LUA}finalize/applying.lua",
                 "  local changes = {}\n",
                 "  local changes = {}\n"
-                "  if outcome.again then begin_again(base, job, outcome.again, changes) end\n",
+                "  if outcome.again then begin_again(base, job, outcome, changes) end\n",
                 "a_job_that_was_asked_to_cancel_begins_nothing",
                 "redis",
             ),

@@ -47,7 +47,7 @@ _BEGIN_AGAIN = (
         crashes=0,
         snoozes=0,
         snoozed_at=None,
-        requested_run_at=None,
+        requested_run_at=bindparam("new_requested_run_at"),
         # So that a repeat of the request is not compared with this payload.
         fingerprint=case((jobs.c.fingerprint == "", REPLACED), else_=jobs.c.fingerprint),
     )
@@ -71,16 +71,24 @@ def keeps_payload(retention: Retention | None, status: JobStatus) -> bool:
     return kept > timedelta(0)
 
 
-def begin_again(tx: Tx, begun: Sequence[tuple[str, Occurrence]]) -> None:
-    """Give jobs that have gone back to waiting what their next occurrence has."""
+def begin_again(tx: Tx, begun: Sequence[tuple[str, Occurrence, int | None]]) -> None:
+    """Give jobs that have gone back to waiting what their next occurrence has.
+
+    :param begun: with the time that the handler asked for, None for at once
+    """
     tx.execute(
         _BEGIN_AGAIN,
         [
-            {"job": job_id, "new_payload": again.payload, "new_metadata": again.metadata}
-            for job_id, again in begun
+            {
+                "job": job_id,
+                "new_payload": again.payload,
+                "new_metadata": again.metadata,
+                "new_requested_run_at": requested,
+            }
+            for job_id, again, requested in begun
         ],
     )
-    forget_steps(tx, (job_id for job_id, _ in begun))
+    forget_steps(tx, (job_id for job_id, *_ in begun))
 
 
 def leave_and_drop(tx: Tx, ended: Sequence[tuple[JobRow, JobStatus]]) -> None:

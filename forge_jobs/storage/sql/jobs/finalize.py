@@ -308,7 +308,7 @@ class _Batch:
         self._updates: list[dict[str, Any]] = []
         self._plain: defaultdict[HostId, list[tuple[Claim, Transition]]] = defaultdict(list)
         self._cooldowns: list[tuple[str, Cooldown]] = []
-        self._begun: list[tuple[str, Occurrence]] = []
+        self._begun: list[tuple[str, Occurrence, int | None]] = []
 
     def add(self, claim: Claim, row: JobRow, wished: Transition) -> None:
         tx = self._tx
@@ -328,7 +328,7 @@ class _Batch:
             self._plain[claim.host_id].append((claim, transition))
             return
         if transition.again is not None:
-            self._begun.append((row.id, transition.again))
+            self._begun.append((row.id, transition.again, run_at if transition.delay else None))
         # The end of a spoilt record must be stored all the same, and so must the other ends.
         attempt, crashes, snoozes = map(counted, (row.attempt, row.crashes, row.snoozes))
         is_first_snooze = transition.count_snooze and not snoozes

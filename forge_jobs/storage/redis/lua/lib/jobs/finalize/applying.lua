@@ -32,7 +32,7 @@ local function apply(base, job, outcome, mode)
     end_job(base, job, overruled and 'cancelled' or outcome.status, cause, changes)
   else
     if outcome.again then
-      begin_again(base, job, outcome.again, changes)
+      begin_again(base, job, outcome, changes)
     end
     wait_again(base, job, outcome, changes)
   end

@@ -3,7 +3,6 @@
 -- An outcome comes as { status, cause, delay, handed back, snoozes, crashes, error, result, cool-down
 -- length and level, rate limit that it waits for, payload and doc of a new occurrence }, counts as 0 or
 -- 1, texts and lengths false when there are none. delay is false for a job that keeps its due time.
-
 local function to_outcome(parts)
   local status, cause, delay, handed_back, snoozes, crashes, error, result, length, level, limit,
     again = unpack(parts)
@@ -44,16 +43,17 @@ local function write_result(base, job, result, changes)
 end
 
 -- A new occurrence of the job. Without a fingerprint a repeat of the request would be compared with
--- the new payload: '=' stands for any, see admission.lua.
-local function begin_again(base, job, again, changes)
-  local key, number = base .. ':j:' .. job.id, #changes
+-- the new payload: '=' stands for any, see admission.lua. One that is due at once has no requested time.
+local function begin_again(base, job, outcome, changes)
+  local key, number, requested = base .. ':j:' .. job.id, #changes, text(due_again(job, outcome))
   for offset, value in ipairs({
-    'payload', again[1], 'doc', again[2], 'attempt', 0, 'crashes', 0, 'snoozes', 0,
+    'payload', outcome.again[1], 'doc', outcome.again[2], 'attempt', 0, 'crashes', 0, 'snoozes', 0,
+    'requested', outcome.delay == 0 and '0' or requested,
   }) do
     changes[number + offset] = value
   end
   job.attempt, job.crashes, job.snoozes = 0, 0, 0
-  redis.call('HDEL', key, 'snoozed', 'requested')
+  redis.call('HDEL', key, 'snoozed')
   redis.call('HSETNX', key, 'fingerprint', '=')
   redis.call('DEL', base .. ':ckpt:' .. job.id)
 end
