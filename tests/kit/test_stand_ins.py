@@ -1,6 +1,7 @@
 """Fakes of handlers that must not run, and overrides of what is injected."""
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Iterator
 from typing import Annotated, Any
 
@@ -70,7 +71,7 @@ def file(order: int, clerk: str = Depends(clerk)) -> str:
 
 @handlers.job("plain", executor="process")
 def plain(number: int) -> int:
-    return number
+    return os.getpid()
 
 
 @pytest.fixture
@@ -226,6 +227,15 @@ class TestOverrides:
 
         with pytest.raises(RegistrationError, match="needy: what has no default"):
             kit.override(session, needy)
+
+
+async def test_a_handler_of_other_processes_runs_here(kit: Kit) -> None:
+    kit.override(pool, lambda: "pool")
+    for number in (1, 2):
+        await kit.enqueue(plain.request(number))
+    assert [run.result for run in await kit.drain()] == [str(os.getpid())] * 2
+    assert await kit.run_inline(plain, 3) == os.getpid()
+    assert plain.in_process
 
 
 def test_without_a_loop(forge_storage: Storage) -> None:

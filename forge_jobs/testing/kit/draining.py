@@ -22,6 +22,7 @@ from forge_jobs.model.queues import QueueState
 from forge_jobs.model.transitions import Demand, Finalization, Transition
 from forge_jobs.policy.liveness import Fence
 from forge_jobs.policy.transitions import AttemptEnd
+from forge_jobs.privacy.encryption import Part, decrypted
 from forge_jobs.runtime.passes.cleanup import hand_over_once
 from forge_jobs.runtime.progress.sender import ProgressSender
 from forge_jobs.runtime.queue.context_calls import LoopThread
@@ -37,6 +38,7 @@ from forge_jobs.runtime.shared.rate_limits import RateLimiter
 from forge_jobs.runtime.shared.threads import HandlerThread, ThreadSupply
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.testing.kit.passing import declare, fire_and_expire
+from forge_jobs.testing.kit.standing_in import in_this_process
 
 _LEASE = timedelta(days=365)
 """The pod of a drain sends no beats."""
@@ -139,7 +141,7 @@ class Drain:
         thread: Callable[[], HandlerThread] | None = None,
     ) -> None:
         self._storage = storage
-        self._handlers = handlers
+        self._handlers = in_this_process(handlers)
         self._settings = settings or RuntimeSettings()
         self._thread = thread
         self._clock = clock
@@ -287,10 +289,15 @@ class Drain:
         run, end = await ended
         now = services.clock.elapsed()
         if end is None:
-            return _ran(job, None, None), None
+            return _ran(job, None, None, None), None
         transition = run.decided or decide(end, job, state, now - began, services)
         tell(job, end, transition, now - began, services, now=now)
-        return _ran(job, end, transition), transition
+        result = transition.result
+        if result is not None:
+            keys = run.handler.options.encryption
+            job_id = job.claim.job_id
+            result = decrypted(keys, result, job_id=job_id, kind=job.kind, part=Part.RESULT)
+        return _ran(job, end, transition, result), transition
 
 
 def _note_end(runs: list[Ran], settled: Sequence[bool | None]) -> None:
@@ -309,7 +316,9 @@ def _note_end(runs: list[Ran], settled: Sequence[bool | None]) -> None:
         runs[-1] = structs.replace(runs[-1], status=None)
 
 
-def _ran(job: ClaimedJob, end: AttemptEnd | None, transition: Transition | None) -> Ran:
+def _ran(
+    job: ClaimedJob, end: AttemptEnd | None, transition: Transition | None, result: str | None
+) -> Ran:
     return Ran(
         job_id=job.claim.job_id,
         kind=job.kind,
@@ -318,7 +327,7 @@ def _ran(job: ClaimedJob, end: AttemptEnd | None, transition: Transition | None)
         status=None if transition is None else transition.status,
         cause=Cause.RELEASED if end is None else end.cause,
         delay=None if transition is None else transition.delay or None,
-        result=None if transition is None else transition.result,
+        result=result,
         error=None if end is None else end.error,
         exception=None if end is None else end.exception,
     )

@@ -1,17 +1,20 @@
 """The test kit: one store, one registry and one clock, and what tests ask of them."""
 
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any, TypeVar, Unpack, overload
 
 from forge_jobs.clients.client import JobClient
+from forge_jobs.clients.results import decrypted_job
 from forge_jobs.clock import SystemClock
-from forge_jobs.errors import InvalidInput
+from forge_jobs.errors import InvalidInput, KeyMissing
 from forge_jobs.handlers.durations import check_duration
 from forge_jobs.handlers.handler import Handler
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.handlers.requests import EnqueueOptions, EnqueueRequest
 from forge_jobs.model.jobs import EnqueueOutcome, Job, JobStatus
+from forge_jobs.privacy.encryption import is_encrypted
 from forge_jobs.runtime.shared.threads import HandlerThread
 from forge_jobs.storage.protocols import Storage, check_storage
 from forge_jobs.testing.kit import matching
@@ -184,10 +187,21 @@ class Kit(ProgramUnderTest):
         """
         wanted = matching.expected(kind, payload, status, due_in, fields)
         now = await self.storage.cron.now()
-        fitting, others = await matching.find(self.storage.jobs, wanted, now)
+        fitting, others = await matching.find(self.storage.jobs, wanted, now, self._decrypted)
         if len(fitting) != count if count is not None else not fitting:
             raise AssertionError(matching.missing(wanted, count, fitting, others, now))
         return fitting
+
+    def _decrypted(self, job: Job) -> Job:
+        """Return a job as the program reads the job. Without the key, as the job is stored."""
+        if not (is_encrypted(job.payload) or is_encrypted(job.result or "")):
+            return job
+        registry = self._registry()
+        handler = registry.get(job.kind)
+        encryption = registry.encryption if handler is None else handler.options.encryption
+        with suppress(KeyMissing):
+            return decrypted_job(job, encryption)
+        return job
 
     # -- the work of both sides ----------------------------------------------------------------
 

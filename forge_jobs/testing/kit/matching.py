@@ -113,9 +113,14 @@ def expected(
     )
 
 
-async def find(jobs: JobStore, wanted: Expected, now: datetime) -> tuple[list[Job], list[Job]]:
-    """Return the jobs that fit, and all others of the store, oldest first."""
-    stored = await _all(jobs)
+async def find(
+    jobs: JobStore, wanted: Expected, now: datetime, read: Callable[[Job], Job]
+) -> tuple[list[Job], list[Job]]:
+    """Return the jobs that fit, and all others of the store, oldest first.
+
+    :param read: decrypts
+    """
+    stored = [read(job) for job in await _all(jobs)]
     fitting: list[Job] = []
     others: list[Job] = []
     for job in stored:

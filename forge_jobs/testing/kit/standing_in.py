@@ -122,9 +122,7 @@ class StandIns:
         """Return a registry of what stands for the handlers."""
         if not self:
             return handlers
-        other = copy.copy(handlers)
-        others = {id(handler): self.of(handler) for handler in handlers}
-        other._by_kind = {kind: others[id(handler)] for kind, handler in handlers._by_kind.items()}
+        other = _with_handlers(handlers, {id(each): self.of(each) for each in handlers})
         if any(handler.in_process for handler in other):
             # Other processes import the program as it is.
             with suppress(ConfigError):
@@ -146,3 +144,24 @@ class StandIns:
                 f"{name_of(factory)} is needed by no handler and by no lifespan of the registry",
                 "give the very function that is in Depends(...) or Shared(...)",
             )
+
+
+def in_this_process(handlers: HandlerRegistry) -> HandlerRegistry:
+    """Return the registry with handlers of other processes run here, where tests can look on."""
+    if not any(handler.in_process for handler in handlers):
+        return handlers
+    here: dict[int, Handler[..., Any]] = {}
+    for handler in handlers:
+        here[id(handler)] = handler
+        if handler.in_process:
+            here[id(handler)] = other = copy.copy(handler)
+            other.in_process = False
+    return _with_handlers(handlers, here)
+
+
+def _with_handlers(
+    handlers: HandlerRegistry, others: Mapping[int, Handler[..., Any]]
+) -> HandlerRegistry:
+    other = copy.copy(handlers)
+    other._by_kind = {kind: others[id(each)] for kind, each in handlers._by_kind.items()}
+    return other
