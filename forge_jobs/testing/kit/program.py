@@ -65,7 +65,8 @@ class ProgramUnderTest:
         """Let another factory make what ``Depends(factory)`` or ``Shared(factory)`` injects.
 
         Until the test ends, in :meth:`drain` and :meth:`run_inline`, and in pods of the test that
-        are given :attr:`handlers`. Lifespans and what other factories need count too.
+        are given :attr:`handlers`. Lifespans and what other factories need count too. The processes
+        of a pod import the program as it is, so ``executor="process"`` there has no overrides.
 
         :param replacement: anything that ``Depends`` takes, with parameters that are injected and
             with a clean-up of its own
