@@ -172,6 +172,21 @@ class TestOverrides:
         assert run.result == '"clerk with session of a dict"'
         assert notes[2:] == ["begins with a dict", "around with session of a dict", "files 8"]
 
+    async def test_in_hooks(self, forge_storage: Storage) -> None:
+        async def note(session: str = Depends(session)) -> None:
+            notes.append(f"done with {session}")
+
+        handlers = HandlerRegistry(on_done=note)
+
+        @handlers.job("work")
+        async def work() -> None: ...
+
+        kit = Kit(forge_storage, handlers)
+        kit.override(pool, lambda: "a dict")
+        await kit.enqueue(work.request())
+        await kit.drain(reraise=True)
+        assert notes == ["done with session of a dict"]
+
     async def test_what_a_shared_value_needs(self, kit: Kit) -> None:
         kit.override(address, lambda: "home")
         assert await kit.run_inline(file, 7) == "clerk with session of pool at home"

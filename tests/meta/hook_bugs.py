@@ -185,4 +185,11 @@ HOOK_BUGS = (
         "decide(",
         "tests/kit/test_drain.py::test_hooks_run_in_a_drain_with_the_end_that_is_stored",
     ),
+    _bug(
+        "overrides of the test kit do not reach hooks",
+        "testing/kit/standing_in",
+        "            other.hooks = handler.hooks.standing_in(self._instead)\n",
+        "            handler.hooks.standing_in(self._instead)\n",
+        "tests/kit/test_stand_ins.py::TestOverrides::test_in_hooks",
+    ),
 )

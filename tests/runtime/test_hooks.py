@@ -8,6 +8,7 @@ import anyio
 import pytest
 
 from forge_jobs import (
+    Again,
     Dead,
     Depends,
     Fixed,
@@ -83,6 +84,7 @@ def raises(error: BaseException | type[BaseException]) -> Any:
         (Dead("never"), 3, Cause.REJECTED, ["on_error", "on_dead"]),
         (Snoozed(PAUSE), 3, Cause.SNOOZED, []),
         (Throttled(3600), 3, Cause.THROTTLED, []),
+        (Again(PAUSE), 3, Cause.SUCCEEDED, []),
     ],
 )
 async def test_the_hooks_of_an_end_are_called(

@@ -1,8 +1,10 @@
 """Hooks: functions that are called with the decided end of a run, before the end is stored."""
 
+import copy
 import inspect
 from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from msgspec import Struct
@@ -11,7 +13,7 @@ from forge_jobs.errors import RegistrationError, a_type
 from forge_jobs.handlers.injection.annotations import annotations_of, classes_of
 from forge_jobs.handlers.injection.factories import is_shaped, parameters_of
 from forge_jobs.handlers.injection.markers import name_of
-from forge_jobs.handlers.injection.plan import InjectionPlan, plan_of
+from forge_jobs.handlers.injection.plan import Factories, InjectionPlan, plan_of
 from forge_jobs.handlers.injection.running import injected
 from forge_jobs.handlers.injection.values import names
 from forge_jobs.handlers.options import GivenHooks
@@ -64,24 +66,38 @@ class Hook:
             raise RegistrationError(
                 f"{here} yields, and a hook returns; for code around the run give middleware=[...]"
             )
-        plan, self.end_parameter = _plan(function, here)
+        self._function = function
+        self._plan, self.end_parameter = _planned(function, here)
         self.is_async = is_shaped(inspect.iscoroutinefunction, function)
+        self._take(self._plan())
+
+    def _take(self, plan: InjectionPlan | None) -> None:
+        plan = plan or InjectionPlan((), {})
         self.needs_thread = plan.needs_thread or not self.is_async
-        self.run = injected(plan, function)
+        self.run = injected(plan, self._function)
+
+    def standing_in(self, instead: Factories) -> "Hook":
+        """Return the hook with other factories, see :func:`plan_of`."""
+        other = copy.copy(self)
+        other._take(self._plan(instead=instead))
+        return other
 
 
 _YIELDS = (inspect.isgeneratorfunction, inspect.isasyncgenfunction)
 
 
-def _plan(function: Callable[..., Any], here: str) -> tuple[InjectionPlan, str | None]:
+def _planned(
+    function: Callable[..., Any], here: str
+) -> tuple[Callable[..., InjectionPlan | None], str | None]:
     annotations = annotations_of(function, here)
     parameters = parameters_of(function, here)
     ends = [p.name for p in parameters if RunEnd in classes_of(annotations.get(p.name))]
     if len(ends) > 1:
         raise RegistrationError(f"{here}: {' and '.join(ends)} are both a RunEnd; keep one")
     others = [p for p in parameters if p.name not in ends]
-    plan = plan_of(others, annotations, here) or InjectionPlan((), {})
-    made = dict(plan.parameters)
+    planned = partial(plan_of, others, annotations, here)
+    plan = planned()
+    made = dict(plan.parameters) if plan is not None else {}
     for parameter in others:
         if parameter.name not in made and parameter.default is parameter.empty:
             raise RegistrationError(
@@ -89,7 +105,7 @@ def _plan(function: Callable[..., Any], here: str) -> tuple[InjectionPlan, str |
                 f"annotate it with RunEnd or one of {names()}, mark it with Depends(...), or give "
                 "it a default"
             )
-    return plan, ends[0] if ends else None
+    return planned, ends[0] if ends else None
 
 
 class Hooks:
@@ -104,6 +120,15 @@ class Hooks:
 
     def __add__(self, other: "Hooks") -> "Hooks":
         return Hooks({event: (*self._of(event), *other._of(event)) for event in EVENTS})
+
+    def standing_in(self, instead: Factories) -> "Hooks":
+        """Return the hooks with other factories, see :func:`plan_of`."""
+        return Hooks(
+            {
+                event: tuple(hook.standing_in(instead) for hook in hooks)
+                for event, hooks in self._by_event.items()
+            }
+        )
 
     def of(self, end: RunEnd) -> Iterator[Hook]:
         """Return the hooks to call for an end, in order."""

@@ -109,13 +109,17 @@ class StandIns:
         fake = self._fakes.get(handler.kind)
         if fake is not None:
             return fake.of(handler)
-        if not self._instead or handler.run is None:
+        if not self._instead or (handler.run is None and handler.hooks is None):
             return handler
-        plan = handler.signature.plan(instead=self._instead)
-        assert plan is not None, "the handler has parameters that are injected"
         other = copy.copy(handler)
-        other.run = injected(plan, handler.function)
-        other.needs_thread = handler.needs_thread or plan.needs_thread
+        if handler.run is not None:
+            plan = handler.signature.plan(instead=self._instead)
+            assert plan is not None, "the handler has parameters that are injected"
+            other.run = injected(plan, handler.function)
+            other.needs_thread = handler.needs_thread or plan.needs_thread
+        if handler.hooks is not None:
+            other.hooks = handler.hooks.standing_in(self._instead)
+            other.needs_thread = other.needs_thread or other.hooks.need_thread
         return other
 
     def registry(self, handlers: HandlerRegistry) -> HandlerRegistry:
