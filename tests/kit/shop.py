@@ -5,8 +5,10 @@ import threading
 from dataclasses import dataclass
 
 from forge_jobs import (
+    DEAD_LETTER_KIND,
     Again,
     Dead,
+    DeadLetter,
     Failed,
     HandlerRegistry,
     JobContext,
@@ -113,3 +115,9 @@ def hear(end: RunEnd) -> None:
 def restock() -> None:
     """Fail."""
     raise LookupError("out of stock")
+
+
+@handlers.job(DEAD_LETTER_KIND)
+async def read_letter(letter: DeadLetter) -> str:
+    """Say what died."""
+    return f"{letter.kind} {letter.cause}"

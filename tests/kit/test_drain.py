@@ -2,8 +2,9 @@
 
 import pytest
 
-from forge_jobs import After, JobStatus
+from forge_jobs import DEAD_LETTER_KIND, After, JobStatus
 from forge_jobs.model.jobs import Cause
+from forge_jobs.model.queues import QueueChange
 from forge_jobs.testing import Kit, TooManyRuns
 from tests.kit import shop
 
@@ -129,3 +130,16 @@ async def test_an_occurrence_of_later_waits_for_its_time(forge_kit: Kit) -> None
         await forge_kit.advance(seconds=60)
         assert len(await forge_kit.drain()) == 1
     await forge_kit.assert_enqueued(shop.pages, status="done", count=1)
+
+
+async def test_a_letter_of_a_dead_job_is_read_by_the_same_drain(forge_kit: Kit) -> None:
+    await forge_kit.storage.config.set_queue("default", QueueChange(dead_letter="broken"))
+    await forge_kit.enqueue(shop.end.request("dead"))
+
+    drained = await forge_kit.drain()
+
+    assert [(run.kind, run.status) for run in drained] == [
+        ("shop.ends", JobStatus.DEAD),
+        (DEAD_LETTER_KIND, JobStatus.DONE),
+    ]
+    assert drained[1].result == '"shop.ends rejected"'

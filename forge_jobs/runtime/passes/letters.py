@@ -38,13 +38,15 @@ class LetterRelay:
 
     :param letters: where the letters are written
     :param jobs: where the letters are to be stored
-    :param sender: kept from pass to pass
+    :param sender: remembers letters that were refused
     """
 
-    def __init__(self, letters: JobStore, jobs: JobStore, sender: BisectingSender) -> None:
+    def __init__(
+        self, letters: JobStore, jobs: JobStore, sender: BisectingSender | None = None
+    ) -> None:
         self._letters = letters
         self._jobs = jobs
-        self._sender = sender
+        self._sender = BisectingSender("the letter") if sender is None else sender
         self._outages: defaultdict[str, Outage] = defaultdict(Outage)
 
     async def relay_once(self, batch: int = LETTER_BATCH) -> RelayReport:

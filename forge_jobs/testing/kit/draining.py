@@ -24,6 +24,7 @@ from forge_jobs.policy.liveness import Fence
 from forge_jobs.policy.transitions import AttemptEnd
 from forge_jobs.privacy.encryption import Part, decrypted
 from forge_jobs.runtime.passes.cleanup import hand_over_once
+from forge_jobs.runtime.passes.letters import LetterRelay
 from forge_jobs.runtime.progress.sender import ProgressSender
 from forge_jobs.runtime.queue.context_calls import LoopThread
 from forge_jobs.runtime.queue.ends import decide, tell
@@ -151,6 +152,7 @@ class Drain:
         self._values = PodValues(self._client)
         self._home = LoopThread()
         self._progress = ProgressSender(storage.jobs, clock)
+        self._letters = LetterRelay(storage.jobs, storage.jobs)
 
     async def run(
         self, queues: Collection[str] | None, at_most: int, *, reraise: bool = False
@@ -169,6 +171,7 @@ class Drain:
             await self._values.open(self._handlers.lifespans())
             while True:
                 await hand_over_once(self._storage.jobs)
+                await self._letters.relay_once()
                 states = {
                     state.name: state
                     for state in await self._storage.config.queues()

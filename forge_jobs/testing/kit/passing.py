@@ -8,6 +8,7 @@ from forge_jobs.errors import InvalidInput
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.runtime.passes.cleanup import BUDGET, Cleanup, hand_over_once, in_batches
 from forge_jobs.runtime.passes.cron import fire_due_once
+from forge_jobs.runtime.passes.letters import LetterRelay
 from forge_jobs.runtime.shared.schedules import declared_schedules, ensure_schedules
 from forge_jobs.storage.protocols import CronStore, Storage
 from forge_jobs.testing.kit.clock import TravelClock
@@ -51,6 +52,7 @@ async def pass_time(
         )
     await fire_and_expire(storage, RuntimeSettings())
     await hand_over_once(storage.jobs)
+    await LetterRelay(storage.jobs, storage.jobs).relay_once()
     cleanup = Cleanup(storage.jobs)
     while (await cleanup.go_on()).next_in is not None:
         pass
