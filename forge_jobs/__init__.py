@@ -80,6 +80,7 @@ if TYPE_CHECKING:
     from forge_jobs.commands.handlers import command_handlers as command_handlers
     from forge_jobs.commands.handlers import echo_handlers as echo_handlers
     from forge_jobs.commands.programs import Program as Program
+    from forge_jobs.commands.warm_pool import WarmPool as WarmPool
     from forge_jobs.runtime.pod.handle import QueueHandle as QueueHandle
     from forge_jobs.runtime.runtime import QueueRuntime as QueueRuntime
     from forge_jobs.runtime.shared.schedules import schedule as schedule
@@ -90,6 +91,7 @@ _LAZY = {
     "Program": "forge_jobs.commands.programs",
     "QueueHandle": "forge_jobs.runtime.pod.handle",
     "QueueRuntime": "forge_jobs.runtime.runtime",
+    "WarmPool": "forge_jobs.commands.warm_pool",
     "command_handlers": "forge_jobs.commands.handlers",
     "echo_handlers": "forge_jobs.commands.handlers",
     "schedule": "forge_jobs.runtime.shared.schedules",
@@ -174,6 +176,7 @@ __all__ = [
     "Unavailable",
     "UndecodablePayload",
     "Unique",
+    "WarmPool",
     "WrongEventLoop",
     "command_handlers",
     "dead_letter_of",

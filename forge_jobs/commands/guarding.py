@@ -40,25 +40,28 @@ async def undisturbed(work: Coroutine[Any, Any, T]) -> T:
 async def end_of(program: GuardedProgram) -> ProgramEnd:
     """Wait until no process of the program is left.
 
-    When cancelled, SIGTERM goes to the process group. When cancelled again, or after a while, all
-    processes are killed.
-
-    :raises CancelledError: the wait was cancelled, and no process is left
+    :raises CancelledError: the wait was cancelled, the program was stopped, and no process is left
     """
-    cancelled: asyncio.CancelledError | None = None
+    try:
+        return await asyncio.shield(program.ended)
+    except asyncio.CancelledError:
+        await stop(program)
+        raise
+
+
+async def stop(program: GuardedProgram) -> None:
+    """Send SIGTERM to the process group, and return when no process of the program is left.
+
+    A cancellation kills all processes, and so does the end of a while.
+    """
+    program.terminate()
+    timer = asyncio.get_running_loop().call_later(_KILLED_AFTER, program.kill)
     while not program.ended.done():
         try:
             await asyncio.shield(program.ended)
-        except asyncio.CancelledError as error:
-            if cancelled is None:
-                program.terminate()
-                asyncio.get_running_loop().call_later(_KILLED_AFTER, program.kill)
-            else:
-                program.kill()
-            cancelled = cancelled or error
-    if cancelled is not None:
-        raise cancelled
-    return program.ended.result()
+        except asyncio.CancelledError:
+            program.kill()
+    timer.cancel()
 
 
 async def killed(program: GuardedProgram) -> None:

@@ -158,7 +158,8 @@ class _Running:
     def __init__(self, name: str, program: Program, max_output: int) -> None:
         self._name = name
         self._program = program
-        self._pipes = OutputPipe(Kept(max_output)), OutputPipe(Kept(max_output))
+        self._kept = Kept(max_output), Kept(max_output)
+        self._pipes = OutputPipe(self._kept[0]), OutputPipe(self._kept[1])
 
     async def run(self, ctx: JobContext, command: Sequence[str], folder: Path) -> ProgramEnd:
         """Run the program to the end. Cancelled: end the program, and raise.
@@ -198,7 +199,7 @@ class _Running:
 
     def judged(self, end: ProgramEnd) -> CommandResult:
         """Return the result, or raise what the end means for the job."""
-        stdout, stderr = (pipe.kept for pipe in self._pipes)
+        stdout, stderr = self._kept
         if end.exit_code in self._program.success and not end.memory:
             return CommandResult(
                 end.exit_code, stdout.text(), stderr.text(), stdout.total, stderr.total

@@ -4,10 +4,24 @@ import asyncio
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Protocol
 
 _PACE, _PACE_BYTES = 0.005, 256 * 1024
 """Seconds of rest after so many bytes beyond what is kept: a program that writes without end must
 not keep the event loop busy."""
+
+
+class Sink(Protocol):
+    """Takes the output of a program."""
+
+    def add(self, data: bytes) -> None:
+        """Take what was written next."""
+        ...
+
+    @property
+    def is_full(self) -> bool:
+        """Return whether what follows may wait: the reading goes on in a bounded pace."""
+        ...
 
 
 class Kept:
@@ -37,6 +51,11 @@ class Kept:
         """Return how many bytes are not in :meth:`text`."""
         return max(self.total - self._most, 0)
 
+    @property
+    def is_full(self) -> bool:
+        """Return whether what follows is counted only, or pushes out what is kept."""
+        return self.left_out > 0
+
     def text(self) -> str:
         """Return what is kept. Where bytes are left out, a line says how many."""
         if not self.left_out:
@@ -53,11 +72,11 @@ def _text(data: bytes | bytearray) -> str:
 class OutputPipe(asyncio.Protocol):
     """The pod's end of a pipe that a program writes to.
 
-    :param kept: takes what arrives
+    :ivar sink: takes what arrives
     """
 
-    def __init__(self, kept: Kept) -> None:
-        self.kept = kept
+    def __init__(self, sink: Sink) -> None:
+        self.sink = sink
         self._loop = asyncio.get_running_loop()
         self.closed: asyncio.Future[None] = self._loop.create_future()
         self._transport: asyncio.ReadTransport | None = None
@@ -88,8 +107,8 @@ class OutputPipe(asyncio.Protocol):
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
-        self.kept.add(data)
-        self._debt += len(data) if self.kept.left_out else 0
+        self.sink.add(data)
+        self._debt += len(data) if self.sink.is_full else 0
         if self._debt >= _PACE_BYTES and self._transport is not None:
             self._debt = 0
             self._transport.pause_reading()

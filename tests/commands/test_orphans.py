@@ -12,9 +12,8 @@ import pytest
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import Cause, Job, JobStatus
 from forge_jobs.storage.protocols import Storage
-from forge_jobs.testing import fake_context, run_inline
 from tests.executors.test_processes import gone, process_of
-from tests.support.commands import open_files, processes_below, python, python_commands
+from tests.support.commands import processes_below, python, python_commands
 from tests.support.process_handlers import FORKS_TWICE
 from tests.support.runtimes import a_runtime, ended
 from tests.support.waiting import wait_until
@@ -118,37 +117,3 @@ async def test_a_stop_of_the_pod_ends_every_process_and_hands_the_attempt_back(
     job = (await storage.jobs.get([outcome.job_id]))[outcome.job_id]
     assert (job.status, job.cause, job.attempt) == (JobStatus.PENDING, Cause.INTERRUPTED, 0)
     assert report.is_clean
-
-
-@pytest.mark.parametrize("count", [50, pytest.param(1_000, marks=pytest.mark.long)])
-async def test_commands_one_after_another_leave_no_process_and_no_descriptor(
-    tmp_path: Path, count: int
-) -> None:
-    handlers = python_commands(tmp_path)
-    cmd_exec = handlers.get("cmd_exec")
-    assert cmd_exec is not None
-    await run_inline(cmd_exec, ["true"])
-    processes, files = processes_below(), open_files()
-    for _ in range(count):
-        result = await run_inline(cmd_exec, ["true"])
-        assert result.exit_code == 0
-    assert processes_below() == processes
-    assert open_files() == files
-
-
-async def test_commands_that_are_cancelled_at_any_moment_leave_nothing(tmp_path: Path) -> None:
-    handlers = python_commands(tmp_path)
-    cmd_exec = handlers.get("cmd_exec")
-    assert cmd_exec is not None
-    await run_inline(cmd_exec, ["true"])
-    processes, files = processes_below(), open_files()
-    sleeping = ["py", "-c", "import time; time.sleep(600)"]
-    for turns in range(0, 60, 2):
-        running = asyncio.ensure_future(cmd_exec.function(fake_context(), sleeping))
-        for _ in range(turns):
-            await asyncio.wait([running], timeout=0.001)
-        running.cancel()
-        await asyncio.wait([running])
-        assert running.cancelled()
-    assert processes_below() == processes
-    await wait_until(lambda: open_files() == files, description="all pipes are closed")

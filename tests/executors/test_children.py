@@ -16,7 +16,7 @@ from forge_jobs import HandlerRegistry
 from forge_jobs.errors import ConfigError, RegistrationError
 from forge_jobs.model.jobs import Cause, JobStatus
 from forge_jobs.outages import Pauses
-from forge_jobs.runtime.executors import supply
+from forge_jobs.runtime.executors import supply, warm
 from forge_jobs.runtime.executors.guarded import GuardedProgram
 from forge_jobs.runtime.executors.runner import registry_place
 from forge_jobs.storage.protocols import Storage
@@ -72,7 +72,7 @@ async def test_a_lost_claim_stops_the_handler_and_writes_nothing(
 async def test_children_start_when_needed_and_end_when_idle(
     storage: Storage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(supply, "_IDLE_FOR", 0.2)
+    monkeypatch.setattr(warm, "_IDLE_FOR", 0.2)
     marks, gate = [tmp_path / "one", tmp_path / "two"], tmp_path / "gate"
     async with a_runtime(storage, jobs.handlers, workers=4).start() as handle:
         assert not _guardians()

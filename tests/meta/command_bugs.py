@@ -70,8 +70,8 @@ COMMAND_BUGS = [
     _bug(
         "a cancelled program is killed at once",
         "commands/guarding",
-        "                program.terminate()\n",
-        "                program.kill()\n",
+        "    program.terminate()\n",
+        "    program.kill()\n",
         "commands.py::test_a_program_that_is_cancelled_may_clean_up",
     ),
     _bug(
@@ -93,6 +93,34 @@ COMMAND_BUGS = [
         "commands/output",
         "            os.close(theirs)\n",
         "            pass\n",
-        "orphans.py::test_commands_that_are_cancelled_at_any_moment_leave_nothing",
+        "leaks.py::test_nothing_is_left",
+    ),
+    _bug(
+        "a program whose call was cancelled is used again",
+        "commands/warm_pool",
+        "            await stop(speaker.program)\n",
+        "",
+        "warm_pool.py::test_a_cancelled_call_ends_the_process_and_what_it_left_behind",
+    ),
+    _bug(
+        "an answer to another job is taken",
+        "commands/speaking",
+        "self._run is None or said.id != self._run[0]",
+        "self._run is None",
+        "warm_pool.py::test_a_process_that_breaks_the_protocol_is_killed",
+    ),
+    _bug(
+        "a program that has quit is used again",
+        "commands/speaking",
+        "        ends = self._stdout.closed.done() or self.program.ended.done()\n",
+        "        ends = False\n",
+        "warm_pool.py::test_a_process_that_quits_after_its_answer_is_replaced",
+    ),
+    _bug(
+        "an error that no try can mend is retried",
+        "commands/warm_pool",
+        "raise Failed(answer.error) if answer.retry else Dead(answer.error)",
+        "raise Failed(answer.error)",
+        "warm_pool.py::test_an_error_is_a_failure_and_the_process_stays",
     ),
 ]

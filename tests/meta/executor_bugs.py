@@ -70,9 +70,9 @@ EXECUTOR_BUGS = [
     ),
     _bug(
         "process: the number of runs is ignored",
-        "supply",
-        "child.runs >= max_runs",
-        "child.runs >= 10 * max_runs",
+        "warm",
+        "lent.runs >= max_runs",
+        "lent.runs >= 10 * max_runs",
         "limits.py::test_a_child_is_replaced_after_its_runs",
     ),
     _bug(

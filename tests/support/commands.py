@@ -1,6 +1,5 @@
 """Allow-lists of commands, and programs that are hard to end."""
 
-import os
 import shutil
 import sys
 from contextlib import suppress
@@ -35,20 +34,10 @@ def python(code: str, *arguments: str) -> EnqueueRequest:
 
 
 def processes_below() -> set[int]:
-    """Return the processes that descend from this one, but for those of the stores."""
-    found = set()
+    """Return the guardians below this process, and all that descends from them."""
+    found: set[int] = set()
     for each in psutil.Process().children(recursive=True):
         with suppress(psutil.Error):
-            if not each.name().startswith(("postgres", "valkey", "redis")):
-                found.add(each.pid)
-    return found
-
-
-def open_files() -> set[str]:
-    """Return what this process has open, without the descriptor that lists them."""
-    found = set()
-    for name in os.listdir("/proc/self/fd"):
-        path = Path("/proc/self/fd", name)
-        if path.is_symlink():
-            found.add(f"{name}: {os.readlink(path)}")
+            if any(part.endswith("guardian.py") for part in each.cmdline()):
+                found |= {each.pid, *(below.pid for below in each.children(recursive=True))}
     return found

@@ -126,8 +126,13 @@ class GuardedProgram(asyncio.Protocol):
         ours.setblocking(False)
         return ours, theirs
 
+    def give_up(self) -> None:
+        """Count a program that was never started as ended."""
+        if self._guardian is None and not self.ended.done():
+            self.ended.set_result(ProgramEnd(-signal.SIGKILL))
+
     def _never_started(self, error: OSError) -> NoProcess:
-        self.ended.set_result(ProgramEnd(-signal.SIGKILL))
+        self.give_up()
         return NoProcess(error.strerror or str(error), error.errno)
 
     def terminate(self) -> None:

@@ -23,6 +23,7 @@ from forge_jobs.runtime.executors.messages import (
     ToChild,
     frame,
 )
+from forge_jobs.runtime.executors.warm import WarmPrograms
 
 logger = reporter(__name__)
 
@@ -31,9 +32,6 @@ _FORGOTTEN_AFTER = 120.0
 
 _READY_WITHIN = 60.0
 """Seconds for a child to import the registry."""
-
-_IDLE_FOR = 60.0
-"""Seconds after which a child without a job ends."""
 
 _TO_QUIT = 1.0
 """Seconds for an idle child to run the exit hooks of its program."""
@@ -191,16 +189,11 @@ class ChildSupply:
     ) -> None:
         self.problem = ""
         """Why no further child starts, else ""."""
-        self._registry = registry
-        self._host_id = host_id
-        self._calls = calls
+        self._warm = WarmPrograms(lambda: Child(registry, host_id, calls))
         self._changed = changed
         self._loop = asyncio.get_running_loop()
-        self._idle: list[Child] = []
-        self._all: set[Child] = set()
         self._refusals = 0
         self._refused_at = float("-inf")
-        self._look: asyncio.TimerHandle | None = None
         self._next_trial: asyncio.TimerHandle | None = None
         self._trial: asyncio.Task[None] | None = None
         self._closed = False
@@ -210,62 +203,23 @@ class ChildSupply:
 
         :raises NoProcess: none is idle, and none can be started
         """
-        while self._idle:
-            child = self._idle.pop()
-            if child.is_alive:
-                return child
         try:
-            return await self._started()
+            return await self._warm.take()
         except NoProcess as error:
             self._refused(error)
             raise
 
     def give_back(self, child: Child, max_runs: int | None) -> None:
         """Keep a child for the next run, or replace the child after ``max_runs``."""
-        if not child.is_alive or self._closed:
-            child.kill()
-        elif max_runs is not None and child.runs >= max_runs:
-            child.retire()
-        else:
-            child.idle_since = self._loop.time()
-            self._idle.append(child)
-            if self._look is None:
-                self._look = self._loop.call_later(_IDLE_FOR, self._end_idle)
+        self._warm.give_back(child, max_runs)
 
     async def close(self) -> None:
         """End all children, and wait until they are gone."""
         self._closed = True
-        for pending in (self._look, self._next_trial, self._trial):
+        for pending in (self._next_trial, self._trial):
             if pending is not None:
                 pending.cancel()
-        for child in self._all:
-            if child in self._idle:
-                child.retire()
-            else:
-                child.kill()
-        if waited_for := {child.program.ended for child in self._all}:
-            await asyncio.wait(waited_for)
-
-    async def _started(self) -> Child:
-        child = Child(self._registry, self._host_id, self._calls)
-        self._all.add(child)
-        child.program.ended.add_done_callback(lambda _: self._all.discard(child))
-        await child.start()
-        return child
-
-    def _end_idle(self) -> None:
-        self._look = None
-        now = self._loop.time()
-        kept: list[Child] = []
-        for child in self._idle:
-            if child.is_alive and now - child.idle_since < _IDLE_FOR:
-                kept.append(child)
-            else:
-                child.retire()
-        self._idle = kept
-        if kept:
-            rest = _IDLE_FOR - (now - kept[0].idle_since)
-            self._look = self._loop.call_later(max(rest, 0.1), self._end_idle)
+        await self._warm.close()
 
     # -- refusals of the system --------------------------------------------------------------
 
@@ -296,7 +250,7 @@ class ChildSupply:
 
     async def _try_again(self) -> None:
         try:
-            child = await self._started()
+            child = await self._warm.start()
         except NoProcess as error:
             self._wait(error)
             return

@@ -1,0 +1,35 @@
+"""Many commands, one after another: no process is left, no descriptor."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.processes
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize(
+    ("work", "count"),
+    [
+        ("commands", 30),
+        ("cancelled", 30),
+        ("pools", 100),
+        pytest.param("commands", 1_000, marks=pytest.mark.long),
+        pytest.param("pools", 1_000, marks=pytest.mark.long),
+    ],
+)
+def test_nothing_is_left(work: str, count: int) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-m", "tests.support.leaks", work, str(count)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=500,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert json.loads(ran.stdout) == []
