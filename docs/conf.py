@@ -39,7 +39,8 @@ toc_object_entries_show_parents = "hide"
 # Types of the standard library and of libraries have no page here; names of forge_jobs must have.
 nitpick_ignore_regex = [
     (r"py:.*", r"(?!forge_jobs)(.*)"),
-    (r"py:.*", r"forge_jobs\.(clock|handlers|model|policy|privacy|runtime|storage|testing)\..*"),
+    (r"py:.*", r"forge_jobs\.(clock|commands|handlers|model|policy|privacy)\..*"),
+    (r"py:.*", r"forge_jobs\.(runtime|storage|testing)\..*"),
     (r"py:.*", r"forge_jobs\..*\.[A-Z]"),  # type variables
 ]
 
