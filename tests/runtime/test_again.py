@@ -255,6 +255,23 @@ async def test_a_lost_reply_begins_no_occurrence_twice(storage: Storage, point: 
 
 
 @pytest.mark.any_store
+async def test_the_hook_of_the_end_is_called_for_the_last_occurrence(storage: Storage) -> None:
+    handlers = HandlerRegistry()
+    heard: list[int] = []
+
+    def on_done(ctx: JobContext) -> None:
+        heard.append(ctx.occurrence)
+
+    @handlers.job("count", on_done=on_done)
+    async def count(ctx: JobContext) -> object:
+        return Again() if ctx.occurrence < 3 else None
+
+    async with a_runtime(storage, handlers).start() as handle:
+        await ended(storage, (await handle.enqueue(count.request())).job_id)
+    assert heard == [3]
+
+
+@pytest.mark.any_store
 async def test_an_alias_stays_the_kind(storage: Storage) -> None:
     handlers = HandlerRegistry()
     kinds: list[str] = []
