@@ -6,6 +6,7 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
+from forge_jobs.model.filters import JobFilter
 from forge_jobs.model.jobs import NewJob, Unique
 from tests.conformance.model.endings import ENDINGS
 from tests.conformance.model.program import COMMON, RARE, SECOND, queue
@@ -83,27 +84,36 @@ class UniqueKeys(Lives):
         self.clock.advance(w)
         self.put_in([self.keyed(name, "life", first, w)])
 
-    @rule(name=queue, how=ending, w=window)
-    def each_mode_of_a_key(self, name: str, how: str, w: timedelta) -> None:
+    @rule(
+        name=queue,
+        how=st.sampled_from(["done", "dead", "failed at once", "snoozed"]),
+        w=window,
+        times=st.integers(1, 2),
+    )
+    def each_mode_of_a_key(self, name: str, how: str, w: timedelta, times: int) -> None:
         """Expect of each mode what a waiting job, a running one, the end and the window mean."""
         self.open(self._known(name))
         modes = {each: self.new_id() for each in MODES if each != "error"}
 
-        def ask(payload: int) -> list[NewJob]:
-            texts = {"payload": f'{{"of": {payload}}}'}
-            asked = [self.keyed(name, key, mode, w, **texts) for mode, key in modes.items()]
+        def ask(number: int, **more: Any) -> list[NewJob]:
+            more["payload"] = f'{{"of": {number}}}'
+            asked = [self.keyed(name, key, mode, w, **more) for mode, key in modes.items()]
             self.put_in(asked)
             return asked
 
-        ask(1)
+        ask(1, tags=("a", "old"), expires_at=self.clock.now() + w)
         second, _ = ask(2), ask(3)
         self.put_in(second)
+        self.do("jobs.list", JobFilter(tag="old"))
+        self.do("jobs.list", JobFilter(unique_key=modes["keep-last"]))
         self.clock.advance(w)
+        self.do("jobs.expire", 1_000)
         claims = self.take(name, self.new_pod(), 100, 100)
-        running = [*ask(4), *ask(5)]
+        running = [one for number in range(4, 4 + times) for one in ask(number)]
         self.end(claims, ENDINGS[how])
         self.put_in(running)
-        self.read_news()
+        self.read_and_deliver("settle")
+        self.look_at_jobs()
         ask(6)
         self.take(name, self.new_pod(), 100, 100)
 
