@@ -75,14 +75,22 @@ class Telling(UniqueKeys):
         self.do("jobs.states", ids)
         self.do("jobs.job_log", ids[0], attempt=attempt, after=after, limit=limit)
 
-    @rule(name=queue, hows=st.lists(ending, min_size=1, max_size=3), given=progress)
-    def life_of_a_run(self, name: str, hows: list[str], given: Any) -> None:
+    @rule(
+        name=queue,
+        hows=st.lists(ending, min_size=1, max_size=3),
+        given=progress,
+        is_one_pod=st.booleans(),
+    )
+    def life_of_a_run(self, name: str, hows: list[str], given: Any, is_one_pod: bool) -> None:
         """Tell before and after each end. The next run goes on where the last one stopped."""
         [job] = self._plain(name, 1)
         past: list[Claim] = []
+        lease = self.new_pod()
         for how in hows:
-            claims = self.take(name, self.new_pod(), 1, 1)
-            self.tell([*claims, *past], 1, 2, given)
+            lease = lease if is_one_pod else self.new_pod()
+            claims = self.take(name, lease, 1, 1)
+            others = [replace(each, host_id=HostId("another")) for each in claims]
+            self.tell([*others, *claims, *past], 1, 2, given)
             for each in (*past, *claims):
                 self.do("jobs.save_checkpoint", each, f'"{how} {len(past)}"')
             self.end(claims, ENDINGS[how])
@@ -92,7 +100,7 @@ class Telling(UniqueKeys):
             self.clock.advance(2 * SECOND)
         self.operate("requeue", job.id)
         self.tell(past, 5, 1, NewProgress(9))
-        again = self.take(name, self.new_pod(), 1, 1)
+        again = self.take(name, lease, 1, 1)
         self.tell([*past, *again], 1, 1, None)
         self.read_what_was_told(job.id)
         self.end(again, ENDINGS["dead"])
