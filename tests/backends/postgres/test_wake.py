@@ -140,7 +140,7 @@ async def test_a_listener_that_is_lost_is_replaced_by_polling_and_comes_back(
     await end_the_listener(url)
     with anyio.fail_after(20):
         wake = await storage.jobs.wait_for_work(MINE, LONG)
-    assert wake == Wake(queues=MINE, handover=True, beat=True, fleet=True)
+    assert wake == Wake(queues=MINE, handover=True, beat=True, fleet=True, letters=True)
     assert storage.health() == StoreHealth(wakes=False, silences=1)
     await wait_until(lambda: listens(storage), description="it listens again")
     assert storage.health() == StoreHealth(wakes=True, silences=1)
