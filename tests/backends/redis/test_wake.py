@@ -33,7 +33,7 @@ pytestmark = pytest.mark.anyio
 LONG = timedelta(seconds=20)
 SHORT = timedelta(milliseconds=100)
 MINE = frozenset({"a", "[b]{c}"})
-ALL = Wake(queues=MINE, handover=True, beat=True, fleet=True)
+ALL = Wake(queues=MINE, handover=True, beat=True, fleet=True, letters=True)
 
 
 @pytest.fixture
