@@ -42,6 +42,14 @@ def handed_to_the_driver(note: Note) -> Iterator[None]:
         seam.rows, seam.put = rows, put
 
 
+def beside_notices(seen: Counter[str]) -> int:
+    """Return how many statements there were beside the notices that follow commits on PostgreSQL.
+
+    A process sends them in the background, so one of an earlier call may come at any moment.
+    """
+    return sum(count for text, count in seen.items() if not text.startswith("SELECT pg_notify("))
+
+
 @contextmanager
 def asked() -> Iterator[Counter[str]]:
     """Counts SQL statements by their text, and Redis commands by their name or script."""
