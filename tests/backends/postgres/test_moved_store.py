@@ -102,7 +102,7 @@ async def test_the_statement_of_the_manual_brings_the_sequences_along(
     async with raw(new.url) as admin:
         assert await admin.fetchval("SELECT nextval('forge_events_id_seq')") == 1
         numbers = await admin.fetchrow(statement)
-    assert tuple(numbers) == (3, 1)
+    assert tuple(numbers) == (3, 1, 1)
     async with await open_storage(new.url) as storage:
         await storage.jobs.append_events([event])
         assert len(await storage.jobs.events(queue=QUEUE)) == 3

@@ -62,7 +62,9 @@ async def test_after_a_failover_calls_go_to_the_new_primary(fleet: SentinelFleet
         assert written
         assert fleet.replica.command("HEXISTS", f"{database.keys.fleet}:schema", 2)
         # The listener has gone there too.
-        assert await database.wait(frozenset(), LONG) == Wake(beat=True, handover=True, fleet=True)
+        assert await database.wait(frozenset(), LONG) == Wake(
+            beat=True, handover=True, fleet=True, letters=True
+        )
         fleet.replica.command("PUBLISH", database.keys.channel, "beat")
         assert await database.wait(frozenset(), LONG) == Wake(beat=True)
 
