@@ -111,13 +111,19 @@ def named(kind: object) -> str:
 def with_known_fields(handler: Handler[..., Any]) -> Handler[..., Any]:
     """Return the handler, whose unique key and seed name arguments that exist.
 
-    :raises RegistrationError: names the field
+    :raises RegistrationError: names the field. A handler has a seed or a unique key, not both
     """
     if handler.options.seed is not None:
         try:
             handler.request(**handler.options.seed)
         except InvalidInput as error:
             raise RegistrationError(f"{handler.kind}: seed: {error}") from None
+        if handler.options.unique is not None:
+            raise RegistrationError(
+                f"{handler.kind}: seed: is given together with unique, and another job with the key"
+                " would take the place of the seeded one; leave out one of them: the id of a seeded"
+                " job already makes sure that there is one"
+            )
     unique, known = handler.options.unique, handler.signature.struct.__struct_fields__
     for name in () if unique is None else unique.by:
         if name not in known:

@@ -51,7 +51,7 @@ class JobOptions(TypedDict, total=False):
     :param spread: each job is due later by a part of this window, a timedelta or seconds
     :param seed: a job of this handler exists at any time: the arguments of that job by name, True
         for none. A pod enqueues the job where there is none, and gives all attempts again to a dead
-        one. A job that is done or cancelled has stopped, and stays so
+        one. A job that is done or cancelled has stopped, and stays so. Not with ``unique``
     :param middleware: around each run, inside of the registry's. A function that yields once,
         plain or asynchronous: the part before the yield runs before the handler, the part after
         behind it, and the yield raises what the run raises. An exception of the first part

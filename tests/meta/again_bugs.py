@@ -265,6 +265,22 @@ AGAIN_BUGS = [
                 "redis",
             ),
             (
+                "a unique key may stand in the way",
+                "handlers/option_checks",
+                "        if handler.options.unique is not None:\n",
+                "        if False:\n",
+                "a_seed_with_a_unique_key_is_refused_at_registration",
+                "sqlite",
+            ),
+            (
+                "another job counts as the seeded one",
+                "runtime/passes/seeds",
+                "    if outcome.job_id != job_id:\n",
+                "    if False:\n",
+                "a_seed_that_a_middleware_turned_into_another_job_is_reported",
+                "sqlite",
+            ),
+            (
                 "other options of a later release are an error",
                 "runtime/passes/seeds",
                 "    except Conflict:\n",

@@ -1,6 +1,7 @@
 """Seeded handlers: one job at any time, brought back when lost, and not when stopped."""
 
 import asyncio
+from collections.abc import Generator
 from datetime import timedelta
 
 import pytest
@@ -11,11 +12,13 @@ from forge_jobs.errors import RegistrationError
 from forge_jobs.handlers.context import JobContext
 from forge_jobs.handlers.outcomes import Again
 from forge_jobs.handlers.registry import HandlerRegistry
+from forge_jobs.handlers.requests import EnqueueRequest
 from forge_jobs.model.filters import JobFilter
 from forge_jobs.model.ids import JobId, is_seed_id, new_job_id, seed_job_id
-from forge_jobs.model.jobs import Cause, Job, JobStatus
+from forge_jobs.model.jobs import Cause, EnqueueOutcome, Job, JobStatus, Unique
 from forge_jobs.model.queues import QueueSettings, Retention
 from forge_jobs.model.transitions import Transition
+from forge_jobs.model.unique.keys import UniqueMode
 from forge_jobs.policy.seeds import REVIVED_AFTER, is_lost
 from forge_jobs.runtime.passes import seeds
 from forge_jobs.runtime.passes.seeds import Seeding, seed_once, seeded
@@ -208,6 +211,28 @@ def test_a_seed_that_does_not_fit_is_refused_at_registration() -> None:
         handlers.register(pages, "pages", seed={"page": "one"})
     with pytest.raises(RegistrationError, match="pages: seed: is a list"):
         handlers.register(pages, "pages", seed=[1])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("mode", ["keep", "error", "replace", "keep-last"])
+def test_a_seed_with_a_unique_key_is_refused_at_registration(mode: UniqueMode) -> None:
+    with pytest.raises(RegistrationError, match=r"tests\.noop: seed: .*unique.* leave out one"):
+        noops(unique=Unique("key", mode=mode))
+    noops(unique=None)
+
+
+async def test_a_seed_that_a_middleware_turned_into_another_job_is_reported(
+    manual_storage: Storage, caplog: pytest.LogCaptureFixture
+) -> None:
+    key = Unique("key", mode="replace")
+    holder = await enqueue_one(manual_storage, unique=key)
+
+    def with_key(request: EnqueueRequest) -> Generator[EnqueueRequest, EnqueueOutcome, None]:
+        yield request.options(unique=key)
+
+    assert await sow(manual_storage, noops(enqueue_middleware=[with_key])) == Seeding()
+    assert [job.id for job in await jobs_of(manual_storage)] == [holder]
+    assert f"seeded job {SEED} of tests.noop is not there" in caplog.text
+    assert f"job {holder}" in caplog.text
 
 
 def test_ids_of_seeds() -> None:

@@ -72,6 +72,16 @@ async def _enqueue(client: JobClient, job_id: JobId, handler: Handler[..., Any])
     except Conflict:
         # A pod of another release was faster, with other options or arguments.
         return False
+    if outcome.job_id != job_id:
+        logger.warning(
+            "seeded job %s of %s is not there: an enqueue middleware gave the request another id or"
+            " a unique key, and the store answered with job %s. Let the middleware leave this job"
+            " as it is",
+            job_id,
+            handler.kind,
+            outcome.job_id,
+        )
+        return False
     if outcome.deduplicated:
         return False
     logger.info("seeded job %s of %s was enqueued", job_id, handler.kind)
