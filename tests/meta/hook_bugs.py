@@ -192,4 +192,11 @@ HOOK_BUGS = (
         "            handler.hooks.standing_in(self._instead)\n",
         "tests/kit/test_stand_ins.py::TestOverrides::test_in_hooks",
     ),
+    _bug(
+        "the log shows a hook's exception with the secrets of a dead job",
+        _RUNS,
+        "not self._run.has_secrets",
+        "not self._run.handler.options.secrets",
+        "tests/runtime/test_letters.py::test_a_hook_that_fails_logs_no_secret_of_the_dead_job",
+    ),
 )

@@ -181,6 +181,30 @@ async def test_an_error_of_the_handler_shows_no_secret_of_the_dead_job(storage: 
     assert "cannot park" in job.errors[-1].message
 
 
+async def test_a_hook_that_fails_logs_no_secret_of_the_dead_job(
+    storage: Storage, caplog: pytest.LogCaptureFixture
+) -> None:
+    handlers = HandlerRegistry()
+
+    def leaks(ctx: JobContext) -> None:
+        raise ValueError(ctx.dead_letter and ctx.dead_letter.payload)
+
+    @handlers.job("pay", max_attempts=1)
+    async def pay(card: Annotated[str, Secret]) -> None:
+        raise Dead("no")
+
+    @handlers.job(DEAD_LETTER_KIND, on_done=leaks)
+    async def park(letter: DeadLetter) -> None: ...
+
+    runtime = a_runtime(storage, handlers).with_queues(TO, default=PARKED)
+    async with runtime.start() as handle:
+        await handle.enqueue(pay.request("4111-1111"))
+        await the_letter_job(storage)
+    assert "the hook " in caplog.text
+    assert "ValueError" in caplog.text
+    assert "4111-1111" not in caplog.text
+
+
 # -- the pass -----------------------------------------------------------------------------------
 
 

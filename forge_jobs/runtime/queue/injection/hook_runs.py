@@ -181,7 +181,7 @@ class HookRuns:
     def _log(self, hook: Hook, failure: BaseException) -> None:
         job = self._run.job
         # The text of an exception may hold a secret of the payload. The job's record hides those.
-        is_shown = isinstance(failure, Exception) and not self._run.handler.options.secrets
+        is_shown = isinstance(failure, Exception) and not self._run.has_secrets
         logger.error(
             "the hook %s (%s) of job %s (%s) failed: %s",
             hook.name,
