@@ -95,6 +95,17 @@ async def test_a_result_of_ten_megabytes_is_refused_as_from_a_thread(storage: St
     assert "takes 10000002 bytes as JSON" in job.errors[0].message
 
 
+async def test_lines_of_a_child_show_no_secret(
+    storage: Storage, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    async with a_runtime(storage, jobs.handlers).start() as handle:
+        outcome = await handle.enqueue(jobs.whispers.request("hunter2"))
+        await ended(storage, outcome.job_id)
+    assert "with *** [process.whispers, job " in caplog.text
+    assert "hunter2" not in caplog.text
+
+
 async def test_a_result_that_json_cannot_carry_is_no_failure(storage: Storage) -> None:
     async with a_runtime(storage, jobs.handlers).start() as handle:
         job = await ended(storage, (await handle.enqueue(jobs.not_json.request())).job_id)

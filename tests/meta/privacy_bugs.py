@@ -4,6 +4,7 @@ from tests.meta.bugs import Bug, Edit
 
 _PACKAGE = "forge_jobs/"
 _ENCRYPTION, _SECRETS = "tests/unit/test_encryption.py", "tests/unit/test_secrets.py"
+_LINES = "tests/runtime/test_job_log.py::test_"
 _RUNTIME = "tests/runtime/test_encrypted_jobs.py::test_"
 
 
@@ -74,5 +75,26 @@ PRIVACY_BUGS = [
         "    elif isinstance(value, list) and step == EACH:\n",
         "    elif isinstance(value, tuple) and step == EACH:\n",
         f"{_SECRETS}::test_people_see_asterisks",
+    ),
+    _bug(
+        "secrets: fields of a line show them",
+        "runtime/queue/job_log",
+        "{name: _hidden(value, secrets) for name, value in extra.items()}",
+        "{name: value for name, value in extra.items()}",
+        f"{_LINES}the_lines_of_a_handler_show_no_secret",
+    ),
+    _bug(
+        "secrets: the exception of a line shows them",
+        "runtime/queue/job_log",
+        'kwargs.pop("exc_info", None)',
+        'kwargs.get("exc_info")',
+        f"{_LINES}the_lines_of_a_handler_show_no_secret",
+    ),
+    _bug(
+        "secrets: a process logs them",
+        "runtime/executors/remote",
+        "        self.secrets = secrets\n",
+        "",
+        "tests/executors/test_calls_of_children.py::test_lines_of_a_child_show_no_secret",
     ),
 ]

@@ -5,11 +5,11 @@ import logging
 from collections.abc import AsyncGenerator, Iterator
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 
-from forge_jobs import Dead, Fixed, HandlerRegistry, JobContext, Snoozed
+from forge_jobs import Dead, Fixed, HandlerRegistry, JobContext, Secret, Snoozed
 from forge_jobs.model.ids import HostId
 from forge_jobs.model.jobs import Cause, JobStatus
 from forge_jobs.model.transitions import Transition
@@ -265,3 +265,57 @@ async def test_the_lines_of_a_handler_name_their_job(
     assert line.funcName == "mail", "the caller's place, not ours"
     assert outcome.job_id not in line.msg, "one group for all jobs"
     assert (vars(line)["kind"], vars(line)["order"]) == ("mail", 7)
+
+
+class Login:
+    """A value whose text holds a secret."""
+
+    def __init__(self, password: str) -> None:
+        self._password = password
+
+    def __str__(self) -> str:
+        return f"login by {self._password}"
+
+
+async def test_the_lines_of_a_handler_show_no_secret(storage: Storage, lines: Lines) -> None:
+    handlers = HandlerRegistry()
+
+    def speak(ctx: JobContext, password: str) -> None:
+        ctx.log.info("%s of 100%%: %r %d", Login(password), [password], 7)
+        ready_made = f"with {password}, 100%"
+        ctx.log.debug(ready_made, stack_info=True)
+        ctx.log.warning(password, extra={"order": 7, "form": {"password": password}})
+        wants_a_number = f"%d {password}"
+        ctx.log.warning(wants_a_number, "none")
+        try:
+            raise PermissionError(f"wrong: {password} %s")
+        except PermissionError as error:
+            ctx.log.exception("refused with 100%%: %s", error)
+            ctx.log.error("once more", exc_info=error)
+
+    @handlers.job("log.in")
+    async def log_in(ctx: JobContext, password: Annotated[str, Secret]) -> None:
+        speak(ctx, password)
+
+    async with a_runtime(storage, handlers).start() as handle:
+        job_id = (await handle.enqueue(log_in.request("hunter2"))).job_id
+        job = await ended(storage, job_id)
+    assert job.errors == ()
+    spoken = lines.of("forge_jobs.job")
+    name = f"[log.in, job {job_id}, attempt 1]"
+    texts = [line.getMessage() for line in spoken]
+    assert texts[:3] == [
+        f"login by *** of 100%: ['***'] 7 {name}",
+        f"with ***, 100% {name}",
+        f"*** {name}",
+    ]
+    assert texts[3].startswith("%d *** (could not be formatted: TypeError) ")
+    assert texts[4].startswith(f"refused with 100%: wrong: *** %s {name}\nTraceback (most recent")
+    assert texts[4].endswith("PermissionError: wrong: *** %s")
+    assert texts[5].startswith(f"once more {name}\nTraceback (most recent")
+    assert {line.funcName for line in spoken} == {"speak"}, "the caller's place, not ours"
+    fields = vars(spoken[2])
+    assert (fields["order"], fields["form"]) == (7, "{'password': '***'}")
+    shown = [logging.Formatter().format(line) for line in lines.of("forge_jobs.job")]
+    assert "hunter2" not in "".join(shown)
+    assert all("hunter2" not in repr(vars(line)) for line in spoken)

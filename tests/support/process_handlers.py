@@ -8,12 +8,22 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Annotated
 
 import anyio
 import anyio.lowlevel
 import msgspec
 
-from forge_jobs import Again, EnqueueRequest, Fixed, HandlerRegistry, JobContext, RunEnd, Snoozed
+from forge_jobs import (
+    Again,
+    EnqueueRequest,
+    Fixed,
+    HandlerRegistry,
+    JobContext,
+    RunEnd,
+    Secret,
+    Snoozed,
+)
 from forge_jobs.errors import InvalidInput
 
 handlers = HandlerRegistry()
@@ -266,6 +276,12 @@ def tells(ctx: JobContext) -> list[int]:
     ctx.sync.checkpoint({"step": 1})
     assert ctx.sync.load_checkpoint() == {"step": 1}
     return [parent.result()[0] for parent in ctx.sync.parents()]
+
+
+@handlers.job("process.whispers", executor="process")
+def whispers(ctx: JobContext, password: Annotated[str, Secret]) -> None:
+    """Log a secret."""
+    ctx.log.info("with %s", password)
 
 
 def notes_the_end(ctx: JobContext, end: RunEnd) -> None:

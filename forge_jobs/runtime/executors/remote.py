@@ -128,10 +128,12 @@ class PodNotes:
     """Progress and lines of ``ctx.log``, which the pod stores."""
 
     def __init__(self, pod: Pod) -> None:
+        self.secrets: Sequence[str] = ()
         self._pod = pod
 
     def open(self, job: ClaimedJob, secrets: Sequence[str]) -> "PodNotes":
         """Return where the run puts progress and lines."""
+        self.secrets = secrets
         return self
 
     def now(self) -> datetime:

@@ -30,6 +30,7 @@ class RunNotes:
     :param changed: called with this object when there is something to store after a time without.
         Callable from any thread
     :param secrets: texts of the payload that no person may read
+    :ivar secrets: those texts
     """
 
     def __init__(
@@ -41,7 +42,7 @@ class RunNotes:
         self.claim = job.claim
         self._attempt = job.attempt
         self._changed = changed
-        self._secrets = secrets
+        self.secrets = secrets
         self._lock = threading.Lock()
         self._progress: NewProgress | None = None
         self._lines: deque[tuple[int, NewLine]] = deque()
@@ -78,7 +79,7 @@ class RunNotes:
             self._changed(self)
 
     def _cleaned(self, text: str, most: int) -> str:
-        return clean_text(without(text, self._secrets), most)
+        return clean_text(without(text, self.secrets), most)
 
     def size(self) -> int:
         """Return about how many bytes the next note has."""

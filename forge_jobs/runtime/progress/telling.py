@@ -4,7 +4,7 @@ import logging
 import math
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
 from types import TracebackType
@@ -60,14 +60,30 @@ class KeptLog:
 
     def keep(self, level: int, msg: object, args: tuple[Any, ...], exc_info: object) -> None:
         """Keep a line as the standard library would write the line, with the traceback."""
-        try:
-            text = logging.LogRecord("", level, "", 0, msg, args, None).getMessage()
-        except Exception as error:  # arguments do not fit the format, or cannot be printed
-            text = _unformatted(msg, error)
-        with suppress(Exception):  # attributes of an exception are the handler's code
-            if lines := _traceback(exc_info):
-                text = f"{text}\n{lines}"
+        text = text_of(msg, args)
+        if lines := traceback_of(exc_info):
+            text = f"{text}\n{lines}"
         self._notes().add_line(self._now(), level, text)
+
+    @property
+    def secrets(self) -> Sequence[str]:
+        """The texts of the payload that no line may show."""
+        return self._notes().secrets
+
+
+def text_of(msg: object, args: tuple[Any, ...] = ()) -> str:
+    """Return what the standard library would write for a line, or a substitute."""
+    try:
+        return logging.LogRecord("", 0, "", 0, msg, args, None).getMessage()
+    except Exception as error:  # arguments do not fit the format, or cannot be printed
+        return _unformatted(msg, error)
+
+
+def traceback_of(exc_info: object) -> str:
+    """Return the traceback that the standard library would write, empty without one."""
+    with suppress(Exception):  # attributes of an exception are the handler's code
+        return _traceback(exc_info)
+    return ""
 
 
 def _unformatted(msg: object, error: Exception) -> str:

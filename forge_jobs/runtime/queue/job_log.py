@@ -6,6 +6,7 @@ job travels as arguments, so that error trackers group by the message and by the
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
@@ -15,8 +16,9 @@ from forge_jobs.model.jobs import Cause, ClaimedJob, ErrorRecord, JobStatus
 from forge_jobs.model.transitions import Transition
 from forge_jobs.policy.transitions import AttemptEnd
 from forge_jobs.privacy.encryption import key_named_by
+from forge_jobs.privacy.secrets import without
 from forge_jobs.reports import reporter
-from forge_jobs.runtime.progress.telling import KeptLog
+from forge_jobs.runtime.progress.telling import KeptLog, text_of, traceback_of
 from forge_jobs.runtime.queue.failures import handlers_part
 
 logger = reporter(__name__)
@@ -237,21 +239,37 @@ class JobLogger(logging.LoggerAdapter[logging.Logger]):
         self._kept = kept
 
     def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
-        """Log a line that ends with the name of the job. ``extra`` adds fields."""
+        """Log a line that ends with the name of the job. ``extra`` adds fields.
+
+        A job with secrets has them hidden: the line and the exception are logged as text then.
+        """
         is_shown = self.isEnabledFor(level)
         if not is_shown and level < logging.INFO:
             return
         self._kept.keep(level, msg, args, kwargs.get("exc_info"))
         if not is_shown:
             return
-        if not args or (len(args) == 1 and isinstance(args[0], dict)):
+        extra, traceback = kwargs.pop("extra", None) or {}, ""
+        if secrets := self._kept.secrets:
+            msg, args = _literal(without(text_of(msg, args), secrets)), ()
+            if lines := without(traceback_of(kwargs.pop("exc_info", None)), secrets):
+                traceback = _literal(f"\n{lines}")
+            extra = {name: _hidden(value, secrets) for name, value in extra.items()}
+        elif not args or (len(args) == 1 and isinstance(args[0], dict)):
             # Without arguments a text is no format, and one dict is not a list of arguments.
             text = str(msg) % args[0] if args and args[0] else str(msg)
             msg, args = _literal(text), ()
-        extra = {**(kwargs.pop("extra", None) or {}), **(self.extra or {})}
+        extra = {**extra, **(self.extra or {})}
         # One frame more lies between the caller and the logger than the adapter knows of.
         stacklevel = kwargs.pop("stacklevel", 1) + 1
-        named = f"{msg} [%s, job %s, attempt %d]"
+        named = f"{msg} [%s, job %s, attempt %d]{traceback}"
         self.logger.log(
             level, named, *args, *self._named, extra=extra, stacklevel=stacklevel, **kwargs
         )
+
+
+def _hidden(value: object, secrets: Sequence[str]) -> object:
+    """Return a field of a line, as text when secrets had to be hidden."""
+    text = text_of(value)
+    shown = without(text, secrets)
+    return value if shown == text else shown
