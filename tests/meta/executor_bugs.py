@@ -14,15 +14,15 @@ EXECUTOR_BUGS = [
     _bug(
         "process: a clean-up is interrupted by the stop that the run has heard of",
         "child",
-        "            if self._asked is None or run.stop_reason is not None:\n",
-        "            if self._asked is None:\n",
+        "        if run.handler.run is not None and run.stop_reason is not None:\n",
+        "        if False:\n",
         "injection.py::test_a_stop_reaches_the_code_wherever_it_is_and_cleans_up_once",
     ),
     _bug(
         "process: a stop does not interrupt a plain factory",
         "child",
-        "            self._main.ask(reason)\n",
-        "",
+        "            self._main.ask(reason)\n            self._loop",
+        "            self._loop",
         "injection.py::test_a_stop_reaches_the_code_wherever_it_is_and_cleans_up_once",
     ),
     _bug(
@@ -32,6 +32,13 @@ EXECUTOR_BUGS = [
         "            self._loop.call_soon_threadsafe(run.stop, reason)\n",
         "            self._main.ask(reason)\n",
         "injection.py::test_a_stop_reaches_the_code_wherever_it_is_and_cleans_up_once",
+    ),
+    _bug(
+        "process: a stop that comes before the run is lost",
+        "child",
+        "            if self._stopped is not None:\n",
+        "            if False:\n",
+        "early_ends.py::test_a_stop_right_behind_a_start_ends_the_run",
     ),
     _bug(
         "process: each job makes shared values anew",

@@ -98,8 +98,8 @@ class _MainThread:
     def ask(self, reason: StopReason) -> None:
         """Interrupt the next plain function of the run, or the one that runs and gets a signal.
 
-        Only where the run has not heard of the stop on the event loop before: a clean-up after
-        that goes on in peace.
+        With dependencies only where the run has not heard of the stop on the event loop before: a
+        clean-up after that goes on in peace.
         """
         self._asked = self._asked or reason
 
@@ -129,14 +129,11 @@ class _MainThread:
         processes of a service. Only the pod ends runs.
         """
         run = self._run
-        if run is None or not self._is_armed:
+        if run is None or not self._is_armed or self._asked is None:
             return
-        if run.handler.run is not None:
-            if self._asked is None or run.stop_reason is not None:
-                return
-            run.stop_reason = self._asked
-        elif run.stop_reason is None:
+        if run.handler.run is not None and run.stop_reason is not None:
             return
+        run.stop_reason = run.stop_reason or self._asked
         self._is_armed = False
         raise asyncio.CancelledError(f"the run is being stopped: {run.stop_reason}")
 
@@ -232,6 +229,8 @@ class _Child:
         self._main = _MainThread()
         self._loop = asyncio.new_event_loop()
         self._run: _ChildRun | None = None
+        self._stopped: StopReason | None = None
+        """Why the newest job is to end, also before the run begins."""
         self._sync_home = _SyncHome()
         # Values that live as long as this process.
         self._values = PodValues(None)
@@ -271,7 +270,6 @@ class _Child:
         run = _ChildRun(job, handler, start.worker_id, 0.0, self._loop, patience=float("inf"))
         run.pod = self._pod
         self._main.expect(run)
-        self._run = run
         home = self._home_of(handler)
         try:
             task = self._loop.create_task(
@@ -284,6 +282,10 @@ class _Child:
                 ),
                 context=contextvars.Context(),
             )
+            # First the run, then the reason. The thread that reads writes them in the other order.
+            self._run = run
+            if self._stopped is not None:
+                self._stop(self._stopped)
             end = await task
         finally:
             self._run = None
@@ -318,9 +320,11 @@ class _Child:
                 if isinstance(message, Load):
                     self._loads.put(message)
                 elif isinstance(message, Start):
+                    self._stopped = None
                     self._jobs.put(message)
                 elif isinstance(message, Stop):
-                    self._stop(StopReason(message.reason))
+                    self._stopped = StopReason(message.reason)
+                    self._stop(self._stopped)
                 elif isinstance(message, Answer):
                     self._pod.answered(message)
         if self._run is not None:
@@ -334,6 +338,7 @@ class _Child:
             return b""
 
     def _stop(self, reason: StopReason) -> None:
+        """Stop the run, if one has begun. A second call changes nothing."""
         run = self._run
         if run is None:
             return
@@ -345,7 +350,9 @@ class _Child:
             self._loop.call_soon_threadsafe(run.stop, reason)
             return
         else:
-            run.stop_reason = run.stop_reason or reason
+            self._main.ask(reason)
+            if self._main.is_calling:
+                run.stop_reason = run.stop_reason or reason
         signal.pthread_kill(self._main_id, signal.SIGTERM)
 
 
