@@ -163,13 +163,18 @@ class UndecodablePayload(ForgeJobsError, ValueError):
 
 
 class KeyMissing(ForgeJobsError):
-    """A payload or result is encrypted with a key that this program does not have.
+    """A payload, checkpoint or result is encrypted with a key that this program does not have.
 
+    A handler whose own job is meant lets the exception out: the job then waits for a pod that has
+    the key, and no attempt is used.
+
+    :param job_id: whose text that is
     :param key_name: the start of the SHA-256 of the key, "" when even that cannot be read
     """
 
     def __init__(self, job_id: str, part: str, key_name: str) -> None:
         super().__init__(job_id, part, key_name)
+        self.job_id = job_id
         self.key_name = key_name
 
     def __str__(self) -> str:

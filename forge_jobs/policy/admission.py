@@ -131,8 +131,9 @@ def _of_job(job: Job, around: Situation) -> Explanation | None:
     if job.cause is Cause.KEY_MISSING:
         return Explanation(
             reason=Reason.KEY_MISSING,
-            text=f"waits for a pod with the key {key_named_by(job.payload)} of its payload: pod "
-            f"{job.host_id} claimed the job and lacks the key; tried again at {at(job.due_at)}",
+            text=f"waits for a pod with the key {key_named_by(job.payload) or '(none)'} of its "
+            "payload, and with the key of its checkpoint, if there is one: pod "
+            f"{job.host_id} claimed the job and lacks a key; tried again at {at(job.due_at)}",
             since=job.claimed_at,
             forecast=job.due_at,
             help=f"give the workers of queue {job.queue} the key, then: {help}",

@@ -42,6 +42,20 @@ PRIVACY_BUGS = [
         f"{_RUNTIME}a_job_waits_for_a_pod_with_its_key_and_loses_no_attempt",
     ),
     _bug(
+        "encryption: a lost key of a checkpoint uses an attempt",
+        "runtime/queue/execution",
+        "    return _raised(run, host_id, error)\n",
+        "    return _failed(run, host_id, error, Cause.FAILED)\n",
+        f"{_RUNTIME}a_lost_key_of_a_checkpoint_uses_no_attempt",
+    ),
+    _bug(
+        "encryption: a lost key of another job uses no attempt",
+        "runtime/queue/execution",
+        "isinstance(error, KeyMissing) and error.job_id == run.job.claim.job_id",
+        "isinstance(error, KeyMissing)",
+        f"{_RUNTIME}a_lost_key_of_another_job_is_a_failure",
+    ),
+    _bug(
         "encryption: results are stored as they are",
         "runtime/queue/run",
         "        return None if text is None else self._encrypted(text, Part.RESULT)",

@@ -9,6 +9,7 @@ import pytest
 from forge_jobs.clients.client import JobClient
 from forge_jobs.errors import Conflict, DecryptionFailed, KeyMissing
 from forge_jobs.handlers.context import JobContext
+from forge_jobs.handlers.outcomes import Snoozed
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.handlers.requests import EnqueueRequest
 from forge_jobs.model.ids import new_job_id
@@ -137,6 +138,55 @@ async def test_a_job_waits_for_a_pod_with_its_key_and_loses_no_attempt(storage: 
             await ended(storage, outcome.job_id)
         with pytest.raises(KeyMissing):
             await JobClient(storage, paying(OLD)).result(outcome.job_id, timeout=50)
+
+
+async def test_a_lost_key_of_a_checkpoint_uses_no_attempt(
+    storage: Storage, caplog: pytest.LogCaptureFixture
+) -> None:
+    def reading(*keys: str) -> HandlerRegistry:
+        handlers = HandlerRegistry(encryption=Encryption(keys))
+
+        @handlers.job("read", max_attempts=2, retry=lambda attempt, error: 0)
+        async def read(ctx: JobContext) -> str:
+            if (page := await ctx.load_checkpoint(str)) is not None:
+                return page
+            await ctx.checkpoint("page 2")
+            raise Snoozed(delay=3600)
+
+        return handlers
+
+    async with JobClient(storage, reading(OLD)) as client:
+        outcome = await client.enqueue(EnqueueRequest("read", {}))
+        token = (await stored(storage, outcome.job_id)).token
+        async with a_runtime(storage, reading(NEW, OLD)).start():
+            token = (await given_back(storage, outcome.job_id, token)).token
+        for _ in range(3):
+            await client.run_now(outcome.job_id)
+            async with a_runtime(storage, reading(OLD)).start():
+                job = await given_back(storage, outcome.job_id, token)
+            token = job.token
+            assert (job.cause, job.attempt, job.errors) == (Cause.KEY_MISSING, 0, ())
+        assert "checkpoint" in (await client.explain(outcome.job_id)).text
+        await client.run_now(outcome.job_id)
+        async with a_runtime(storage, reading(NEW, OLD)).start():
+            await ended(storage, outcome.job_id)
+        assert await JobClient(storage, reading(NEW)).result(outcome.job_id, timeout=50) == "page 2"
+    lines = [line for line in caplog.messages if "this pod lacks" in line]
+    assert lines
+    assert all(Encryption([NEW]).key_name in line for line in lines)
+
+
+async def test_a_lost_key_of_another_job_is_a_failure(storage: Storage) -> None:
+    handlers = HandlerRegistry(encryption=Encryption([NEW]))
+
+    @handlers.job("look", max_attempts=1)
+    async def look(job_id: str) -> None:
+        raise KeyMissing(job_id, "result", "0a0a0a0a")
+
+    async with a_runtime(storage, handlers).start() as handle:
+        outcome = await handle.enqueue(look.request(new_job_id()))
+        job = await ended(storage, outcome.job_id)
+    assert (job.status, job.cause, job.attempt) == (JobStatus.DEAD, Cause.FAILED, 1)
 
 
 async def test_a_lost_key_is_said_once(storage: Storage, caplog: pytest.LogCaptureFixture) -> None:

@@ -78,7 +78,7 @@ async def execute(
         if handler.context_parameter is not None:
             arguments[handler.context_parameter] = made = context(run)
     except BaseException as raised:  # validators are the handler's code and may raise anything
-        return _unread(run, host_id, raised)
+        return _raised(run, host_id, raised)
     try:
         if handler.run is not None:
             scope = JobScope(run, made, context, thread, values)
@@ -106,11 +106,12 @@ async def execute(
     return end
 
 
-def _unread(run: Run, host_id: HostId, error: BaseException) -> AttemptEnd:
-    """Return the end of a run whose payload could not be decoded."""
-    if isinstance(error, KeyMissing):
+def _raised(run: Run, host_id: HostId, error: BaseException) -> AttemptEnd:
+    """Return the end of a run with this error. The job is not at fault when the pod lacks a key of
+    this very job, of the payload or of the checkpoint."""
+    if isinstance(error, KeyMissing) and error.job_id == run.job.claim.job_id:
         run.finish()
-        return AttemptEnd(cause=Cause.KEY_MISSING)
+        return AttemptEnd(cause=Cause.KEY_MISSING, exception=error)
     return _failed(run, host_id, error, Cause.FAILED)
 
 
@@ -168,7 +169,7 @@ def _judge(
         return _said(run, host_id, error)
     if isinstance(error, NoThread):
         return AttemptEnd(cause=Cause.RELEASED)  # the handler was not called
-    return _failed(run, host_id, error, Cause.FAILED)
+    return _raised(run, host_id, error)
 
 
 def _begins_again(run: Run, host_id: HostId, outcome: Again) -> AttemptEnd:

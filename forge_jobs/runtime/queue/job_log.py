@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
+from forge_jobs.errors import KeyMissing
 from forge_jobs.handlers.context import JobContext
 from forge_jobs.model.ids import HostId
 from forge_jobs.model.jobs import Cause, ClaimedJob, ErrorRecord, JobStatus
@@ -52,7 +53,7 @@ class JobLog:
         pace, error = self._pace, end.error
         is_shown = pace is not None and pace.admits(job.kind, transition.status, end.cause)
         if end.cause is Cause.KEY_MISSING:
-            self._key_missing(job)
+            self._key_missing(job, end)
         if error is None:
             level = logging.INFO if is_shown else logging.DEBUG
         else:
@@ -68,8 +69,11 @@ class JobLog:
             fields["error_type"] = error.type
             logger.log(level, message, *args, exc_info=_exc_info(end, error), extra=fields)
 
-    def _key_missing(self, job: ClaimedJob) -> None:
-        name = key_named_by(job.payload)
+    def _key_missing(self, job: ClaimedJob, end: AttemptEnd) -> None:
+        if isinstance(end.exception, KeyMissing):
+            name = end.exception.key_name
+        else:  # of a handler in a process, whose exceptions stay there
+            name = f"{key_named_by(job.payload) or '(unknown)'} or that of a checkpoint"
         if name in self._missing_keys:
             return
         self._missing_keys.add(name)
