@@ -3,6 +3,7 @@
 import asyncio
 import inspect
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -112,3 +113,22 @@ def test_checkpoints_steps_and_progress_are_kept() -> None:
 def test_an_unknown_attribute_is_refused() -> None:
     with pytest.raises(TypeError, match="atempt"):
         fake_context(atempt=2)
+
+
+@pytest.mark.parametrize(
+    ("given", "field"),
+    [
+        ((-1,), "current"),
+        ((float("nan"),), "current"),
+        (("a",), "current"),
+        ((True,), "current"),
+        ((1, -1), "total"),
+        ((1, float("inf")), "total"),
+        ((1, 2, 3), "message"),
+    ],
+)
+def test_progress_that_a_run_would_refuse_is_refused(given: tuple[Any, ...], field: str) -> None:
+    context = fake_context()
+    with pytest.raises(InvalidInput, match=f"^{field}: is "):
+        context.progress.set(*given)
+    assert context.progress.reports == []

@@ -236,4 +236,11 @@ KIT_BUGS = (
         "        self._handlers = handlers\n",
         "tests/kit/test_stand_ins.py::test_a_handler_of_other_processes_runs_here",
     ),
+    _bug(
+        "a fake context takes progress that a run refuses",
+        "context",
+        "        checked(current, total, message)\n",
+        "",
+        "tests/kit/test_context.py::test_progress_that_a_run_would_refuse_is_refused",
+    ),
 )

@@ -23,14 +23,22 @@ class RunProgress:
 
     def set(self, current: float, total: float | None = None, message: str = "") -> None:
         """See ``JobProgress.set``."""
-        if not isinstance(message, str):
-            raise InvalidInput("message", f"is {a_type(message)}", "give a text")
-        progress = NewProgress(
-            _number("current", current),
-            None if total is None else _number("total", total),
-            message,
-        )
+        progress = checked(current, total, message)
         self._notes().set_progress(progress)
+
+
+def checked(current: float, total: float | None, message: str) -> NewProgress:
+    """Return the arguments of ``JobProgress.set`` as a record.
+
+    :raises InvalidInput: a number is negative or not finite, or the message is no text
+    """
+    if not isinstance(message, str):
+        raise InvalidInput("message", f"is {a_type(message)}", "give a text")
+    return NewProgress(
+        _number("current", current),
+        None if total is None else _number("total", total),
+        message,
+    )
 
 
 def _number(field: str, value: object) -> float:

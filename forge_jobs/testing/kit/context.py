@@ -22,6 +22,7 @@ from forge_jobs.model.jobs import DEFAULT_MAX_ATTEMPTS, EnqueueOutcome
 from forge_jobs.model.letters import DeadLetter
 from forge_jobs.model.names import check_name
 from forge_jobs.model.payloads import encode_json
+from forge_jobs.runtime.progress.telling import checked
 from forge_jobs.runtime.queue.context_calls import ContextCalls, LoopThread
 from forge_jobs.runtime.queue.job_context import logger
 
@@ -255,6 +256,11 @@ class FakeProgress:
         self.reports: list[tuple[float, float | None, str]] = []
 
     def set(self, current: float, total: float | None = None, message: str = "") -> None:
+        """Keep a report.
+
+        :raises InvalidInput: ``ctx.progress.set`` of a run would refuse the arguments
+        """
+        checked(current, total, message)
         self.reports.append((current, total, message))
 
 
