@@ -42,6 +42,58 @@ MOST_WAITING = 2_000
 _Lines = Mapping[str, Sequence[JobSummary]]
 
 
+class _Ended:
+    """Jobs of a watched queue that have ended. Their states need no read.
+
+    An end counts as known while the list shows the same end: a job that has ended may be requeued,
+    and may have ended once more before the next look.
+    """
+
+    def __init__(self) -> None:
+        self._listed: dict[JobId, object] = {}
+        self._known: dict[JobId, object] = {}
+        self._shown: dict[JobId, object] = {}
+
+    def take_all(self, lines: Sequence[JobSummary]) -> None:
+        """Count as known what has ended before the watch."""
+        self._known = {line.id: _end_of(line) for line in lines if line.status in TERMINAL}
+
+    def others(self, lines: Sequence[JobSummary]) -> list[JobId]:
+        """Return the jobs whose states may have changed, and forget jobs that are not listed.
+
+        A job that is listed twice counts as running: the running jobs are last.
+        """
+        self._listed = {line.id: _end_of(line) for line in lines}
+        for gone in self._known.keys() - self._listed.keys():
+            self.forget(gone)
+        return [
+            job_id
+            for job_id, end in self._listed.items()
+            if end is None or self._known.get(job_id) != end
+        ]
+
+    def was_shown(self, state: JobState) -> bool:
+        """Return whether this end was shown before. From now on the end is known.
+
+        The list is older than the state. An end that the list did not show is read once more.
+        """
+        end = (state.status, state.cause, state.attempt, state.token)
+        is_same = self._shown.get(state.id) == end
+        self._shown[state.id] = end
+        self._known[state.id] = self._listed.get(state.id)
+        return is_same
+
+    def forget(self, job_id: JobId) -> None:
+        """The job goes on, or is gone."""
+        self._known.pop(job_id, None)
+        self._shown.pop(job_id, None)
+
+
+def _end_of(line: JobSummary) -> object:
+    """Return what tells this end of a job from others. None: the job has not ended."""
+    return (line.status, line.attempt, line.finished_at) if line.status in TERMINAL else None
+
+
 class Watch(AsyncIterator[JobState]):
     """The states of a job, or of the jobs of a queue, as they change. See ``JobClient.watch``."""
 
@@ -52,7 +104,7 @@ class Watch(AsyncIterator[JobState]):
         """The queue whose changes concern this watch. None: not known yet."""
         self._waiting: dict[JobId, JobState] = {}
         self._last: dict[JobId, JobState] = {}
-        self._left_out: set[JobId] = set()
+        self._ended = _Ended()
         self._has_looked = False
         self._is_over = False
         self._error: Exception | None = None
@@ -106,11 +158,8 @@ class Watch(AsyncIterator[JobState]):
             return (self.job_id,)
         found = lines[self.queue or ""]
         if not self._has_looked:
-            self._left_out = {line.id for line in found if line.status in TERMINAL}
-        else:
-            self._left_out.intersection_update(line.id for line in found)
-        new = (line.id for line in found if line.id not in self._left_out)
-        return dict.fromkeys((*self._last, *new))
+            self._ended.take_all(found)
+        return dict.fromkeys((*self._last, *self._ended.others(found)))
 
     def saw(self, states: Mapping[JobId, JobState], wanted: Iterable[JobId]) -> None:
         """Take the states of the jobs that were wanted, as far as the store has answered."""
@@ -135,7 +184,7 @@ class Watch(AsyncIterator[JobState]):
             self._end()
 
     def _put(self, state: JobState) -> None:
-        if self._last.get(state.id) == state:
+        if self._last.get(state.id) == state or (state.is_final and self._ended.was_shown(state)):
             return
         self.listens_to = state.queue
         self._last[state.id] = state
@@ -143,9 +192,10 @@ class Watch(AsyncIterator[JobState]):
         self._waiting[state.id] = state
         if state.is_final:
             del self._last[state.id]
-            self._left_out.add(state.id)
             if self.job_id is not None:
                 self._end()
+        else:
+            self._ended.forget(state.id)
         if len(self._waiting) > MOST_WAITING:
             self._waiting.clear()
             self.fail(

@@ -5,6 +5,7 @@ from tests.meta.bugs import Bug, Edit
 _STORES = "tests/conformance/test_progress.py::test_"
 _RUNTIME = "tests/runtime/test_progress.py::test_"
 _WATCH = "tests/unit/test_client_watch.py::test_"
+_REQUEUED = "tests/unit/test_client_watch.py::TestJobsThatAreRequeued::test_"
 
 
 def _bug(name: str, path: str, old: str, new: str, test: str) -> Bug:
@@ -62,5 +63,37 @@ PROGRESS_BUGS = [
         "        self._waiting[state.id] = state\n",
         "        self._waiting.setdefault(state.id, state)\n",
         f"{_WATCH}what_comes_between_two_reads_is_merged_and_the_last_is_there",
+    ),
+    *(
+        _bug(f"watch: {name}", "clients/watching.py", old, new, f"{_REQUEUED}{test}")
+        for name, old, new, test in (
+            (
+                "a job that has ended is left out for good",
+                "if end is None or self._known.get(job_id) != end",
+                "if job_id not in self._known",
+                "the_job_waits_again",
+            ),
+            (
+                "a second end is taken for the first",
+                "if end is None or self._known.get(job_id) != end",
+                "if end is None or job_id not in self._known",
+                "the_job_ends_again_between_two_looks",
+            ),
+            (
+                "an end is known before the state was read",
+                "        self._listed = {line.id: _end_of(line) for line in lines}\n",
+                "        self._listed = {line.id: _end_of(line) for line in lines}\n"
+                "        known, self._known = self._known, dict(self._listed)\n"
+                "        return [each for each, end in self._listed.items()"
+                " if known.get(each) != end]\n",
+                "the_store_does_not_answer_the_look_that_would_see_the_end",
+            ),
+            (
+                "an end is told twice",
+                "        return is_same\n",
+                "        return False\n",
+                "the_job_ends_between_the_list_and_the_states",
+            ),
+        )
     ),
 ]

@@ -3,7 +3,7 @@
 import asyncio
 import gc
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import timedelta
 from pathlib import Path
 
@@ -13,7 +13,7 @@ import pytest
 from forge_jobs.clients import watching
 from forge_jobs.clients.blocking import SyncJobClient
 from forge_jobs.clients.client import JobClient
-from forge_jobs.clients.watching import Watch
+from forge_jobs.clients.watching import Watch, Watches
 from forge_jobs.errors import InvalidInput, NotFound, SlowWatcher, StorageError
 from forge_jobs.handlers.context import JobContext
 from forge_jobs.handlers.registry import HandlerRegistry
@@ -22,6 +22,7 @@ from forge_jobs.model.ids import JobId, new_job_id
 from forge_jobs.model.jobs import ClaimedJob, JobStatus
 from forge_jobs.model.processes import PodLease
 from forge_jobs.model.progress import JobState, NewProgress, ProgressNote
+from forge_jobs.model.transitions import Transition
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
 from tests.support.backends import BACKENDS, pass_on, url_of
@@ -42,6 +43,8 @@ from tests.support.runtimes import a_runtime
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
+Look = Callable[[], Awaitable[list[JobStatus]]]
+Run = Callable[[Transition], Awaitable[JobId]]
 
 NEVER = 3600.0
 """Seconds between two looks: only wake-ups make a watch look."""
@@ -195,6 +198,95 @@ async def test_the_jobs_of_a_queue_are_followed(
     await watch.aclose()
     with pytest.raises(StopAsyncIteration):
         await next_of(watch)
+
+
+class TestJobsThatAreRequeued:
+    """Jobs of a watched queue that have ended, and go on. Each look is made by hand."""
+
+    @pytest.fixture
+    def watch(self) -> Watch:
+        return Watch(queue=QUEUE)
+
+    @pytest.fixture
+    def look(self, storage: Storage, watch: Watch) -> Look:
+        watches = Watches(storage.jobs)
+
+        async def look() -> list[JobStatus]:
+            await watches._look([watch])
+            found = list(watch._waiting.values())
+            watch._waiting.clear()
+            return [state.status for state in found]
+
+        return look
+
+    @pytest.fixture
+    async def run(self, storage: Storage, lease: PodLease) -> Run:
+        async def run(end: Transition) -> JobId:
+            claimed = await claim_one(storage, lease)
+            assert await finish(storage, claimed, end)
+            return claimed.claim.job_id
+
+        return run
+
+    @pytest.mark.parametrize("seen", ["before the watch", "by the last look", "by an earlier look"])
+    async def test_the_job_waits_again(
+        self, storage: Storage, seen: str, look: Look, run: Run
+    ) -> None:
+        job_id = await self.has_died(storage, seen, look, run)
+        await storage.jobs.requeue(only(job_id))
+        assert await look() == [JobStatus.PENDING]
+        await run(done())
+        assert await look() == [JobStatus.DONE]
+        assert await look() == await look() == []
+
+    @pytest.mark.parametrize("seen", ["before the watch", "by the last look", "by an earlier look"])
+    @pytest.mark.parametrize("end", [done(), dead()], ids=["done", "dead"])
+    async def test_the_job_ends_again_between_two_looks(
+        self, storage: Storage, seen: str, end: Transition, look: Look, run: Run
+    ) -> None:
+        job_id = await self.has_died(storage, seen, look, run)
+        await storage.jobs.requeue(only(job_id))
+        await run(end)
+        assert await look() == [end.status]
+        assert await look() == await look() == []
+
+    async def test_the_store_does_not_answer_the_look_that_would_see_the_end(
+        self, storage: Storage, watch: Watch, look: Look, run: Run
+    ) -> None:
+        job_id = await self.has_died(storage, "by an earlier look", look, run)
+        await storage.jobs.requeue(only(job_id))
+        await run(done())
+        # The list came, the states did not.
+        assert [*watch.wanted({QUEUE: await Watches(storage.jobs)._lines(QUEUE)})] == [job_id]
+        assert await look() == [JobStatus.DONE]
+
+    @pytest.mark.parametrize("is_requeued", [False, True])
+    async def test_the_job_ends_between_the_list_and_the_states(
+        self, storage: Storage, watch: Watch, look: Look, run: Run, *, is_requeued: bool
+    ) -> None:
+        job_id = await enqueue_one(storage)
+        wanted = [*watch.wanted({QUEUE: await Watches(storage.jobs)._lines(QUEUE)})]
+        await run(dead())
+        watch.saw(await storage.jobs.states(wanted), wanted)
+        assert (await next_of(watch)).status is JobStatus.DEAD
+        if is_requeued:
+            await storage.jobs.requeue(only(job_id))
+            await run(dead())
+            assert await look() == [JobStatus.DEAD]
+        assert await look() == await look() == []
+
+    async def has_died(self, storage: Storage, seen: str, look: Look, run: Run) -> JobId:
+        await enqueue_one(storage)
+        if seen == "before the watch":
+            job_id = await run(dead())
+            assert await look() == []
+            return job_id
+        assert await look() == [JobStatus.PENDING]
+        job_id = await run(dead())
+        assert await look() == [JobStatus.DEAD]
+        if seen == "by an earlier look":
+            assert await look() == await look() == []
+        return job_id
 
 
 async def test_a_reader_that_is_too_slow_is_dropped_with_a_word(
