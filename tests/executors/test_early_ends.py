@@ -1,5 +1,6 @@
 """Stops that come before a child has begun with what is to be stopped."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
@@ -7,6 +8,7 @@ from types import ModuleType
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from forge_jobs.model.ids import HostId
@@ -64,6 +66,20 @@ async def test_a_stop_right_behind_a_start_ends_the_run(
         end = await child.run(a_start("process.adds_async", {"left": 1, "right": 2}), None)
     assert isinstance(end, Ended)
     assert end.cause is Cause.SUCCEEDED
+
+
+@pytest.mark.parametrize("turns", range(6))
+async def test_children_close_after_a_start_that_was_cancelled(
+    children: WarmPrograms[Child], turns: int
+) -> None:
+    starts = asyncio.create_task(children.take())
+    for _ in range(turns):
+        await anyio.lowlevel.checkpoint()
+    starts.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await starts
+    with anyio.fail_after(20):
+        await children.close()
 
 
 @pytest.mark.parametrize("kind", ["injected.plain", "injected.async"])

@@ -41,6 +41,13 @@ EXECUTOR_BUGS = [
         "early_ends.py::test_a_stop_right_behind_a_start_ends_the_run",
     ),
     _bug(
+        "process: a start that was cancelled at once never counts as ended",
+        "supply",
+        "                self.program.give_up()\n",
+        "",
+        "early_ends.py::test_children_close_after_a_start_that_was_cancelled",
+    ),
+    _bug(
         "process: each job makes shared values anew",
         "child",
         "                    self._values,\n",

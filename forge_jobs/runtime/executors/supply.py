@@ -77,7 +77,6 @@ class Child(asyncio.Protocol):
         """
         ours, theirs = self.program.socket_pair()
         with theirs:
-            await self._loop.create_connection(lambda: self, sock=ours)
             path = [each or "." for each in sys.path]
             descriptor = theirs.fileno()
             argv = [
@@ -88,9 +87,11 @@ class Child(asyncio.Protocol):
                 json.dumps(path),
             ]
             try:
+                await self._loop.create_connection(lambda: self, sock=ours)
                 await self.program.start(argv, inherited=(descriptor,))
             except BaseException:
                 self.kill()
+                self.program.give_up()
                 raise
         self._send(self._load)
         try:
