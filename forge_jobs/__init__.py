@@ -33,6 +33,8 @@ from forge_jobs.errors import UndecodablePayload as UndecodablePayload
 from forge_jobs.errors import WrongEventLoop as WrongEventLoop
 from forge_jobs.handlers.around.hooks import RunEnd as RunEnd
 from forge_jobs.handlers.context import JobContext as JobContext
+from forge_jobs.handlers.context import JobProgress as JobProgress
+from forge_jobs.handlers.context import ParentJob as ParentJob
 from forge_jobs.handlers.handler import Handler as Handler
 from forge_jobs.handlers.injection.markers import Depends as Depends
 from forge_jobs.handlers.injection.markers import Injected as Injected
@@ -141,6 +143,7 @@ __all__ = [
     "JobFilter",
     "JobNotSuccessful",
     "JobOptions",
+    "JobProgress",
     "JobState",
     "JobStatus",
     "KeyMissing",
@@ -150,6 +153,7 @@ __all__ = [
     "LogLine",
     "LogPage",
     "NotFound",
+    "ParentJob",
     "Program",
     "Progress",
     "QueueHandle",

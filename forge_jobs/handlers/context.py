@@ -19,7 +19,9 @@ class ParentJob(Protocol):
     """A job that the running one was enqueued after."""
 
     @property
-    def job_id(self) -> JobId: ...
+    def job_id(self) -> JobId:
+        """There also when the parent has been removed."""
+        ...
 
     @property
     def kind(self) -> str:

@@ -22,6 +22,7 @@ from forge_jobs.handlers.injection.plan import plan_of
 from forge_jobs.handlers.injection.values import DEAD_LETTER, value_of
 from forge_jobs.handlers.outcomes import Outcome
 from forge_jobs.model.payloads import encode_json
+from forge_jobs.model.progress import Progress
 
 _VALIDATE, _DUMP, _SCHEMA = "model_validate", "model_dump", "model_json_schema"
 """The methods by which a class counts as a pydantic model, without importing pydantic."""
@@ -289,6 +290,11 @@ def _check_types(types: Mapping[str, Any], name: str) -> bool:
     """Refuse annotations that cannot be read from JSON. Whether any is a pydantic model."""
     has_models = False
     for parameter, annotation in types.items():
+        if Progress in classes_of(annotation):
+            raise RegistrationError(
+                f"{name}: {parameter} is annotated Progress, which is the stored record of how far "
+                "a job has come; to report progress, annotate it with JobProgress"
+            )
         try:
             found = list(_custom_classes(msgspec.inspect.type_info(annotation)))
             msgspec.json.Decoder(annotation, dec_hook=decode_model)

@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import forge_jobs
+from forge_jobs.handlers.injection.values import OF_THE_JOB
 
 PRODUCER = """
 import sys
@@ -29,6 +30,13 @@ def test_every_reexport_is_listed() -> None:
     }
 
     assert public <= set(forge_jobs.__all__)
+
+
+def test_what_the_manual_tells_readers_to_annotate_with_is_exported() -> None:
+    asked_for = {name.rpartition(".")[2] for name in OF_THE_JOB if name.startswith("forge_jobs.")}
+
+    assert {"JobProgress", "JobClient"} <= asked_for
+    assert {*asked_for, "ParentJob"} <= set(forge_jobs.__all__)
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:

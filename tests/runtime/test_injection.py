@@ -18,11 +18,11 @@ from forge_jobs import (
     Injected,
     JobClient,
     JobContext,
+    JobProgress,
     RuntimeSettings,
     Snoozed,
     SyncJobClient,
 )
-from forge_jobs.handlers.context import JobProgress
 from forge_jobs.model.jobs import Cause, Job, JobStatus
 from forge_jobs.model.transitions import Revival
 from forge_jobs.storage.protocols import Storage

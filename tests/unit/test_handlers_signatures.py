@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from forge_jobs.errors import InvalidInput, RegistrationError, UndecodablePayload
 from forge_jobs.handlers.context import JobContext
 from forge_jobs.handlers.handler import Handler
+from forge_jobs.model.progress import Progress
 
 if TYPE_CHECKING:
     from collections import OrderedDict
@@ -258,6 +259,7 @@ def unreadable(a: Callable[[], int]) -> None: ...
 def custom(a: inspect.Signature) -> None: ...
 def nested_custom(a: dict[str, list[inspect.Signature]]) -> None: ...
 def two_customs(a: Address | inspect.Signature) -> None: ...
+def stored(a: Progress | None) -> None: ...
 def unresolved(a: "OrderedDict[str, int]") -> None: ...
 
 
@@ -273,6 +275,7 @@ class TestRegistration:
             (custom, ("custom: a", "Signature")),
             (nested_custom, ("nested_custom: a", "Signature")),
             (two_customs, ("two_customs: a",)),
+            (stored, ("stored: a", "stored record", "JobProgress")),
             (unresolved, ("unresolved", "annotation of a", "at run time")),
             (dict, ("dict",)),
         ],
