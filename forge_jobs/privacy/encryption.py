@@ -7,7 +7,9 @@ keeps an encrypted payload as any other::
      "data": "<base64 of nonce and ciphertext>"}
 
 All but ``data`` is readable and authenticated: a text that was moved to another job, another kind
-or another part of a job is refused.
+or another part of a job is refused. A job that carries the payload of another request says so in
+the metadata, which is not authenticated, so whoever writes to the store can move a payload among
+jobs of one kind, and to a dead letter.
 """
 
 import base64
@@ -23,6 +25,7 @@ import msgspec
 from msgspec import Struct
 
 from forge_jobs.errors import ConfigError, DecryptionFailed, InvalidInput, KeyMissing, a_type
+from forge_jobs.model.letters import DEAD_LETTER_KIND
 from forge_jobs.model.payloads import MAX_PAYLOAD_BYTES
 
 if TYPE_CHECKING:
@@ -156,7 +159,8 @@ class Encryption:
         """Return the text that :meth:`encrypt` was given. A text that is not encrypted stays.
 
         :param origin: of :func:`origin_of`. Where a job carries the payload of another request, the
-            text may be bound to that request instead
+            text may be bound to that request instead, which is of the same kind. A dead letter
+            carries the payload of any kind
         :raises KeyMissing: none of the keys is the one that encrypted
         :raises DecryptionFailed: the text was changed, or belongs to another job, kind or part
         """
@@ -173,7 +177,10 @@ class Encryption:
         if cipher is None:
             raise KeyMissing(job_id, part, envelope.key)
         is_of_job = (envelope.of, envelope.kind) == (job_id, kind)
-        if not (is_of_job or origin_of(envelope.of, envelope.kind) == origin):
+        # Metadata is not authenticated, so an origin brings no text to another handler.
+        may_carry = kind in {envelope.kind, DEAD_LETTER_KIND}
+        is_carried = may_carry and origin_of(envelope.of, envelope.kind) == origin
+        if not (is_of_job or is_carried):
             raise DecryptionFailed(
                 f"the encrypted {part} of job {job_id} ({kind}) was made for job {envelope.of} "
                 f"({envelope.kind})"

@@ -16,9 +16,16 @@ PRIVACY_BUGS = [
     _bug(
         "encryption: any job takes the text of another",
         "privacy/encryption",
-        "        if not (is_of_job or origin_of(envelope.of, envelope.kind) == origin):\n",
+        "        if not (is_of_job or is_carried):\n",
         "        if not (is_of_job or envelope.of):\n",
         f"{_ENCRYPTION}::test_a_text_that_was_moved_is_refused",
+    ),
+    _bug(
+        "encryption: an origin brings a text to another kind",
+        "privacy/encryption",
+        "may_carry = kind in {envelope.kind, DEAD_LETTER_KIND}",
+        "may_carry = True",
+        f"{_ENCRYPTION}::test_an_origin_of_another_kind_is_refused",
     ),
     _bug(
         "encryption: the part is not authenticated",

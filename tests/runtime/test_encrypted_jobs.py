@@ -227,6 +227,24 @@ async def test_a_payload_that_another_job_may_carry_names_its_origin(storage: St
             assert CARD in await client.result(carried.id, timeout=50)
 
 
+async def test_an_origin_does_not_bring_a_payload_to_another_kind(storage: Storage) -> None:
+    handlers = paying(OLD)
+
+    @handlers.job("echo")
+    async def echo(card: str) -> str:
+        return card
+
+    async with JobClient(storage, handlers) as client:
+        job = client.prepare(request(handlers), unique=Unique("key"))
+        moved = msgspec.structs.replace(job, id=new_job_id(), kind="echo", unique=None)
+        await storage.jobs.enqueue([moved])
+        async with a_runtime(storage, handlers).start():
+            dead = await ended(storage, moved.id)
+        with pytest.raises(DecryptionFailed):
+            client.decrypted(dead)
+    assert (dead.status, dead.errors[-1].type) == (JobStatus.DEAD, "DecryptionFailed")
+
+
 async def test_content_that_another_job_took_is_readable_there(storage: Storage) -> None:
     handlers = HandlerRegistry(encryption=Encryption([OLD]))
     runs: list[str] = []

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from forge_jobs.errors import ConfigError, DecryptionFailed, InvalidInput, KeyMissing
+from forge_jobs.model.letters import DEAD_LETTER_KIND
 from forge_jobs.model.payloads import MAX_PAYLOAD_BYTES
 from forge_jobs.privacy.encryption import (
     Encryption,
@@ -91,6 +92,22 @@ def test_a_copy_is_read_by_the_origin_kept_beside_it() -> None:
     encryption = Encryption([OLD])
     text = encrypt(encryption)
     assert decrypt(encryption, text, job_id="job-2", origin=origin_of("job-1", "pay")) == TEXT
+
+
+@pytest.mark.parametrize("kind", ["echo", "pay "])
+def test_an_origin_of_another_kind_is_refused(kind: str) -> None:
+    encryption = Encryption([OLD])
+    origin = origin_of("job-1", "pay")
+    for job_id in ("job-1", "job-2"):
+        with pytest.raises(DecryptionFailed, match="made for job job-1"):
+            decrypt(encryption, encrypt(encryption), job_id=job_id, kind=kind, origin=origin)
+
+
+def test_a_dead_letter_is_read_by_an_origin_of_any_kind() -> None:
+    encryption = Encryption([OLD])
+    origin = origin_of("job-1", "pay")
+    text = encrypt(encryption)
+    assert decrypt(encryption, text, job_id="job-2", kind=DEAD_LETTER_KIND, origin=origin) == TEXT
 
 
 def test_each_changed_byte_is_refused() -> None:
