@@ -8,7 +8,7 @@ keeps an encrypted payload as any other::
 
 All but ``data`` is readable and authenticated: a text that was moved to another job, another kind
 or another part of a job is refused. A job that carries the payload of another request says so in
-the metadata, which is not authenticated, so whoever writes to the store can move a payload among
+the metadata, which is not authenticated, so a writer of the store can move a payload among
 jobs of one kind, and to a dead letter.
 """
 
