@@ -1,4 +1,4 @@
-"""Stops that come before a child has begun with what is to be stopped."""
+"""Stops that come early, and handlers that end in time."""
 
 import asyncio
 import json
@@ -14,11 +14,13 @@ import pytest
 from forge_jobs.model.ids import HostId
 from forge_jobs.model.jobs import Cause
 from forge_jobs.runtime.executors.messages import Ended, Start
+from forge_jobs.runtime.executors.runner import ProcessRunner
 from forge_jobs.runtime.executors.supply import Child
 from forge_jobs.runtime.executors.warm import WarmPrograms
-from forge_jobs.runtime.queue.run import StopReason
+from forge_jobs.runtime.queue.run import Run, StopReason
 from tests.support import injected_in_processes, process_handlers
 from tests.support.factories import a_claimed_job
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.processes]
 
@@ -80,6 +82,33 @@ async def test_children_close_after_a_start_that_was_cancelled(
         await starts
     with anyio.fail_after(20):
         await children.close()
+
+
+async def test_a_child_that_ends_in_time_outlives_the_patience_of_a_cancelled_task(
+    tmp_path: Path,
+) -> None:
+    loop, patience, over = asyncio.get_running_loop(), 1.5, asyncio.Event()
+    mark = tmp_path / "mark"
+    start = a_start(process_handlers.waits_async.kind, {"mark": str(mark)})
+    handler = process_handlers.handlers.get(start.job.kind)
+    assert handler is not None
+    place = f"{process_handlers.__name__}:handlers"
+    nothing: Any = None  # the job makes no calls
+    runner = ProcessRunner(place, HostId("host"), lambda _: nothing, nothing, lambda _: None)
+    run = Run(start.job, handler, "worker", 0.0, loop, patience=patience)
+    task = asyncio.create_task(runner.run(run))
+    await wait_until(mark.exists, description="the handler runs")
+    task.cancel()
+    end = await task
+    loop.call_later(patience, over.set)
+    assert end is not None
+    assert end.cause is Cause.INTERRUPTED
+    child = await runner.children.take()
+    assert child.runs == 1, "the child is used again"
+    await over.wait()
+    assert child.is_alive
+    runner.children.give_back(child, None)
+    await runner.close()
 
 
 @pytest.mark.parametrize("kind", ["injected.plain", "injected.async"])

@@ -48,6 +48,13 @@ EXECUTOR_BUGS = [
         "early_ends.py::test_children_close_after_a_start_that_was_cancelled",
     ),
     _bug(
+        "process: a child is killed in a later job for the patience of an earlier one",
+        "runner",
+        "                killed.cancel()\n",
+        "                pass\n",
+        "early_ends.py::test_a_child_that_ends_in_time_outlives_the_patience_of_a_cancelled_task",
+    ),
+    _bug(
         "process: each job makes shared values anew",
         "child",
         "                    self._values,\n",

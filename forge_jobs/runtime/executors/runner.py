@@ -98,19 +98,25 @@ class ProcessRunner:
         run.kill = child.kill
         run.begin(asyncio.current_task())
         interrupted = False
-        while not answer.done():
-            try:
-                await asyncio.shield(answer)
-            except asyncio.CancelledError:
-                if interrupted:
-                    child.kill()
-                    continue
-                interrupted = True
-                if run.stop_reason is None:
-                    # By the program, which cancels tasks of the event loop.
-                    run.stop_reason = StopReason.SHUTDOWN
-                    self._loop.call_later(run.patience, child.kill)
-                child.interrupt(run.stop_reason)
+        killed: asyncio.TimerHandle | None = None
+        try:
+            while not answer.done():
+                try:
+                    await asyncio.shield(answer)
+                except asyncio.CancelledError:
+                    if interrupted:
+                        child.kill()
+                        continue
+                    interrupted = True
+                    if run.stop_reason is None:
+                        # By the program, which cancels tasks of the event loop.
+                        run.stop_reason = StopReason.SHUTDOWN
+                        killed = self._loop.call_later(run.patience, child.kill)
+                    child.interrupt(run.stop_reason)
+        finally:
+            if killed is not None:
+                # The child may run another job by then.
+                killed.cancel()
         return answer.result()
 
     def _died(self, run: Run, end: ProgramEnd) -> AttemptEnd:
