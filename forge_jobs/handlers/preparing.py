@@ -38,6 +38,7 @@ Router = Callable[[str], str | None]
 DEFAULT_QUEUE = "default"
 MAX_METADATA_BYTES = 64 * 1024
 MAX_PARENTS = 1000
+_OURS = "forge_jobs."
 
 _NO_DEFAULTS = HandlerOptions()
 _ON_FAILURE = ("cancel", "continue", "hold")
@@ -233,9 +234,15 @@ def _content(job: NewJob) -> bytes:
 
 
 def _metadata(request: EnqueueRequest, defaults: HandlerOptions) -> str:
-    if defaults.secrets:
-        return _strings("metadata", {**request.metadata, SECRETS: defaults.secrets})
-    return _strings("metadata", request.metadata) if request.metadata else "{}"
+    given = request.metadata or {}
+    text = _strings("metadata", given) if given else "{}"
+    ours = [key for key in given if key.startswith(_OURS)]
+    if ours:
+        problem = f"has {', '.join(map(repr, ours[:4]))}: forge_jobs alone writes keys like these"
+        fix = "leave them out of a copy of a job's metadata: "
+        fix += f'{{key: metadata[key] for key in metadata if not key.startswith("{_OURS}")}}'
+        raise InvalidInput("metadata", problem, fix)
+    return _strings("metadata", {**given, SECRETS: defaults.secrets}) if defaults.secrets else text
 
 
 def _given(value: T | UnsetType, default: T) -> T:

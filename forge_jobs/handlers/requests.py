@@ -51,7 +51,8 @@ class EnqueueOptions(TypedDict, total=False):
         where the handler has one
     :param after: jobs that must end first, as ids or :class:`After`
     :param timeout: of one run, a timedelta or seconds. None means no limit
-    :param metadata: strings, for people and tools. Never interpreted
+    :param metadata: strings, for people and tools. Never interpreted. Keys that begin with
+        ``forge_jobs.`` are refused, since they are ours
     :param expires_at: aware. A job that has not started by then is cancelled
     :param keep_result: store what the handler returns
     :param result_ttl: how long the result is kept. None: as long as the job

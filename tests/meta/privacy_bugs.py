@@ -84,6 +84,13 @@ PRIVACY_BUGS = [
         f"{_RUNTIME}a_schedule_is_encrypted_and_a_deploy_is_no_change",
     ),
     _bug(
+        "metadata: callers write the keys that are ours",
+        "handlers/preparing",
+        "    if ours:\n",
+        "    if len(ours) > len(given):\n",
+        "tests/unit/test_requests.py::TestChecks::test_metadata_of_a_job_that_was_read_says_what_to_leave_out",
+    ),
+    _bug(
         "secrets: an exception is logged with them",
         "runtime/queue/job_log",
         "    if raised is None or end.is_redacted:\n",

@@ -11,6 +11,8 @@ from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.handlers.requests import EnqueueRequest
 from forge_jobs.model.ids import check_job_id, new_job_id
 from forge_jobs.model.jobs import After, NewJob, Unique
+from forge_jobs.model.transitions import OCCURRENCE
+from forge_jobs.privacy.secrets import ORIGIN, SECRETS
 
 handlers = HandlerRegistry()
 
@@ -161,6 +163,8 @@ class TestChecks:
             ({"metadata": {"a": 1}}, "metadata.a", "int"),
             ({"metadata": ["a"]}, "metadata", "list"),
             ({"metadata": {"a": "x" * 70_000}}, "metadata", "bytes"),
+            ({"metadata": {"a": "b", ORIGIN: "x pay"}}, "metadata", "'forge_jobs.origin'"),
+            ({"metadata": {"forge_jobs.later": "x"}}, "metadata", "'forge_jobs.later'"),
             ({"trace": {"a": 1}}, "trace.a", "int"),
             ({"unique_key": ""}, "unique_key", "empty"),
             ({"unique_key": "a", "unique": Unique("a")}, "unique_key", "unique"),
@@ -214,6 +218,17 @@ class TestChecks:
         assert (made.metadata, made.trace) == ('{"who":"me"}', '{"traceparent":"00"}')
         assert made.unique == Unique("k")
         assert made.after == (After(SOME_ID),)
+
+    def test_metadata_of_a_job_that_was_read_says_what_to_leave_out(self) -> None:
+        read = {"who": "me", SECRETS: '[["card"]]', OCCURRENCE: "2"}
+
+        with pytest.raises(InvalidInput) as caught:
+            job(metadata=read)
+
+        assert "'forge_jobs.secrets', 'forge_jobs.occurrence'" in caught.value.problem
+        assert 'not key.startswith("forge_jobs.")' in caught.value.fix
+        rest = {key: text for key, text in read.items() if not key.startswith("forge_jobs.")}
+        assert job(metadata=rest).metadata == '{"who":"me"}'
 
     def test_a_delay_may_be_seconds_and_zero(self) -> None:
         assert job(delay=0).delay == timedelta(0)
