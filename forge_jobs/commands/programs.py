@@ -11,7 +11,7 @@ from forge_jobs.model.names import check_name
 
 MAX_ARGUMENTS, MAX_ARGUMENT_BYTES = 1_000, 64 * 1024
 _MINIMAL = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "HOME": "/nonexistent"}
-_PIECES = re.compile(r"[=:,@]")
+_PIECES = re.compile(r"[=:,@|;<>+\s]")
 
 
 class Program:

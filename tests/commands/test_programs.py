@@ -52,6 +52,14 @@ def _asked(folder: Path, *arguments: str, cwd: str = "", program: Program | None
         "file:///etc/passwd",
         "png:../secret",
         "a=file,b=/etc/passwd",
+        "a|/etc/passwd",
+        "a;/etc/passwd",
+        "a b /etc/passwd",
+        "a\t/etc/passwd",
+        "a\n../secret",
+        "+/etc/passwd",
+        "mvg<../secret",
+        "a>out/secret",
         "..",
     ],
 )
@@ -73,6 +81,7 @@ def test_an_argument_that_names_a_path_outside_is_refused(folder: Path, argument
         "--size=20x20",
         "50%",
         "a;b|c",
+        "a long text; of <words> + signs | file",
         "x" * 5_000,
     ],
 )
