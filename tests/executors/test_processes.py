@@ -58,6 +58,13 @@ async def test_an_exception_is_recorded_with_the_lines_of_the_handler(storage: S
     assert "forge_jobs/runtime" not in error.traceback
 
 
+async def test_a_lost_key_of_a_checkpoint_uses_no_attempt(storage: Storage) -> None:
+    async with a_runtime(storage, jobs.handlers).start() as handle:
+        outcome = await handle.enqueue(jobs.lacks_key.request())
+        job = await job_because(storage, outcome.job_id, Cause.KEY_MISSING)
+    assert (job.status, job.attempt, job.errors) == (JobStatus.PENDING, 0, ())
+
+
 async def test_a_retry_policy_that_is_a_function_sees_the_exception(storage: Storage) -> None:
     async with a_runtime(storage, jobs.handlers).start() as handle:
         outcome = await handle.enqueue(jobs.fails_by_turns.request())

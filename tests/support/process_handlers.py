@@ -24,7 +24,7 @@ from forge_jobs import (
     Secret,
     Snoozed,
 )
-from forge_jobs.errors import InvalidInput
+from forge_jobs.errors import InvalidInput, KeyMissing
 
 handlers = HandlerRegistry()
 
@@ -62,6 +62,12 @@ async def adds_async(left: int, right: int) -> list[int]:
 def fails() -> None:
     """Raise."""
     raise LookupError("no such thing")
+
+
+@handlers.job("process.lacks_key", executor="process", max_attempts=1)
+def lacks_key(ctx: JobContext) -> None:
+    """Raise as ``load_checkpoint`` does without the key."""
+    raise KeyMissing(ctx.job_id, "checkpoint", "0a0a0a0a")
 
 
 @handlers.job(
