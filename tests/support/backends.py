@@ -5,10 +5,14 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from pathlib import Path
 
+from sqlalchemy import create_engine
+from sqlalchemy.pool import NullPool
+
 from forge_jobs.clock import Clock
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
 from tests.support import databases, files, key_prefixes
+from tests.support.callers import by
 
 POOLED = "postgres-pooled"
 """Postgres as if behind a pooler: every call is a script, also those that have a shorter way."""
@@ -50,6 +54,18 @@ async def pass_on(backend: str, folder: Path) -> None:
         await databases.pass_on(folder)
     else:
         await forget(backend, folder)
+
+
+@asynccontextmanager
+async def rolled_back(backend: str, folder: Path) -> AsyncGenerator[object | None]:
+    """A caller's connection to the folder's store, rolled back at the end. None: Redis has none."""
+    if backend.startswith("redis"):
+        yield None
+        return
+    url = (await url_of(backend, folder)).partition("?")[0]
+    with create_engine(by("psycopg", url), poolclass=NullPool).connect() as connection:
+        yield connection
+        connection.rollback()
 
 
 @asynccontextmanager

@@ -4,8 +4,8 @@ The tests of the suite import ``tests.support.backends``. A run from a wheel has
 that name leads here.
 """
 
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
 from forge_jobs.clock import Clock
@@ -29,3 +29,9 @@ POOLED = "postgres-pooled"
 
 async def forget(backend: str, folder: Path) -> None:
     """Leave the store of the folder: the author knows where the data lie."""
+
+
+@asynccontextmanager
+async def rolled_back(backend: str, folder: Path) -> AsyncGenerator[object | None]:
+    """Yield no connection of a caller: the author knows how to open one."""
+    yield None

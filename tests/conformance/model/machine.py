@@ -16,6 +16,7 @@ from forge_jobs.model.letters import DEAD_LETTER_KIND
 from forge_jobs.model.transitions import Delivery
 from tests.conformance.model.endings import ENDINGS, REVIVALS
 from tests.conformance.model.program import KINDS, LEADER_LEASE, LEASE, ODD_KIND, QUEUES, SECOND
+from tests.conformance.model.rules.callers import Callers
 from tests.conformance.model.rules.deletions import Deletions
 from tests.conformance.model.rules.letters import Letters
 from tests.conformance.model.rules.telling import Telling
@@ -38,7 +39,7 @@ _READS: tuple[tuple[Any, ...], ...] = (
 )
 
 
-class StoreMachine(Deletions, Letters, Telling):
+class StoreMachine(Deletions, Letters, Telling, Callers):
     """Subclasses name the backends and lend an event loop."""
 
     def __init__(self) -> None:

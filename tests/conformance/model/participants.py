@@ -6,7 +6,7 @@ returned then. So one program means the same to all of them.
 """
 
 from collections.abc import Awaitable, Callable, Hashable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +14,16 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from forge_jobs.clock import Clock
-from forge_jobs.errors import StorageError
+from forge_jobs.errors import Conflict, StorageError
 from forge_jobs.model.filters import BulkOutcome, Page
+from forge_jobs.model.jobs import NewJob
 from forge_jobs.model.letters import Letter
 from forge_jobs.model.processes import Allocation, AllocationChange, Leadership, PodLease
 from forge_jobs.model.schedules import DueSchedules, Firing, Schedule
 from forge_jobs.model.transitions import Delivery, Handover
 from forge_jobs.storage.protocols import Storage
 from tests.conformance.model.reference import Reference
-from tests.support.backends import BACKENDS, VARIANTS, forget
+from tests.support.backends import BACKENDS, VARIANTS, forget, rolled_back
 
 
 class Raised(Struct, frozen=True):
@@ -170,6 +171,13 @@ class TriedStore(Participant):
         if isinstance(answer, Leadership) and answer.fleet_version:
             await self._check_fleet_version(answer)
         return self._names.given(answer)
+
+    async def roll_back(self, requests: list[NewJob]) -> None:
+        """Enqueue in a caller's transaction and roll back. Nothing on a store that has none."""
+        async with rolled_back(self.name, self._folder) as connection:
+            if connection is not None:
+                with suppress(Conflict):
+                    await self._bundles[0].jobs.enqueue(requests, connection=connection)
 
     async def sweep(self) -> None:
         """Sweep: a queue in use by another process may have to be listed after a deletion."""

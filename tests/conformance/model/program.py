@@ -128,6 +128,11 @@ class Program(RuleBasedStateMachine):
         for tried in self._tried:
             self._wait(tried.reconnect)
 
+    def roll_back(self, requests: list[NewJob]) -> None:
+        """Enqueue in a caller's transaction and roll back, on stores that have these."""
+        for tried in self._tried:
+            self._wait(tried.roll_back, requests)
+
     def look_at_jobs(self, *, everything: bool = False) -> None:
         """Compare the jobs that the last step changed and all that run, or all there ever were."""
         now = {job_id: job.view() for job_id, job in self.world.jobs.items()}

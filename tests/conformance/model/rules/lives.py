@@ -204,7 +204,7 @@ class Lives(Adversaries):
         self._page("jobs.list", JobFilter(queues=QUEUES, kinds=(RARE,)), limit)
         self._page(f"jobs.{act}", JobFilter(tag="b", queues=QUEUES), limit)
 
-    @rule(name=queue, count=st.sampled_from([26, 51]))
+    @rule(name=queue, count=st.sampled_from([26, 51, 300]))
     def many(self, name: str, count: int) -> None:
         """More in one call than a store may write at once."""
         requests = self._plain(name, count, tags=("many",))
