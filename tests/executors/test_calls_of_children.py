@@ -1,14 +1,19 @@
 """A handler in a process reaches the pod: the context, the log, the store."""
 
 import logging
+import socket
 
+import msgspec
 import pytest
 
 from forge_jobs import RateLimit
 from forge_jobs.model.jobs import Cause, JobStatus
+from forge_jobs.model.progress import LINE_BYTES
+from forge_jobs.runtime.executors.messages import Frames, FromChild
+from forge_jobs.runtime.executors.remote import Pod, PodNotes
 from forge_jobs.storage.protocols import Storage
 from tests.support import process_handlers as jobs
-from tests.support.factories import enqueue_one, get_job
+from tests.support.factories import a_claimed_job, enqueue_one, get_job
 from tests.support.runtimes import a_runtime, ended
 
 pytestmark = [pytest.mark.anyio, pytest.mark.processes]
@@ -43,6 +48,17 @@ async def test_a_timeout_is_extended_and_tokens_are_taken_from_a_child(storage: 
     async with runtime.start() as handle:
         outcome = await handle.enqueue(jobs.extends.request())
         assert await handle.result(outcome.job_id, 60) is True
+
+
+async def test_a_line_is_cut_in_the_child_without_a_part_of_a_secret() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        notes = PodNotes(Pod(theirs)).open(a_claimed_job(), ("secret-word",))
+        notes.add_line(notes.now(), 20, "x" * (LINE_BYTES - 8) + "secret-word" + "y" * 50_000)
+        [call] = Frames(FromChild).feed(ours.recv(100_000))
+    level, text = msgspec.msgpack.decode(call.arguments, type=tuple[int, str])
+    assert (level, len(text)) == (20, LINE_BYTES)
+    assert "sec" not in text
 
 
 async def test_lines_of_a_child_reach_the_log_of_the_pod(

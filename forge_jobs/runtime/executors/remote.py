@@ -18,8 +18,10 @@ from forge_jobs.handlers.requests import EnqueueOptions, EnqueueRequest, GivenOp
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import Claim, ClaimedJob, EnqueueOutcome, Job
 from forge_jobs.model.payloads import encode_json
-from forge_jobs.model.progress import NewProgress
+from forge_jobs.model.progress import LINE_BYTES, NewProgress
+from forge_jobs.privacy.secrets import without
 from forge_jobs.runtime.executors.messages import Answer, Call, FromChild, frame, packed
+from forge_jobs.runtime.shared.clean_texts import clean_text
 
 R = TypeVar("R")
 
@@ -145,8 +147,8 @@ class PodNotes:
         self._pod.tell("progress", progress)
 
     def add_line(self, _: datetime, level: int, text: str) -> None:
-        """Send a line to the pod."""
-        self._pod.tell("line", level, text.encode("utf-8", "backslashreplace").decode())
+        """Send a line to the pod, cut as the pod does. A cut must not halve a secret."""
+        self._pod.tell("line", level, clean_text(without(text, self.secrets), LINE_BYTES))
 
 
 class PodJobs:
