@@ -16,7 +16,7 @@ from forge_jobs.cli.health_server import HealthServer
 from forge_jobs.cli.last_exit import BEYOND_GRACE, LastExit
 from forge_jobs.cli.loading import load_router
 from forge_jobs.cli.options import storage_url
-from forge_jobs.cli.processes.link import READY, ParentLink, StopLevels
+from forge_jobs.cli.processes.link import READY, STARTED, ParentLink, StopLevels
 from forge_jobs.cli.processes.recycling import Recycling, limits_of
 from forge_jobs.clock import SystemClock
 from forge_jobs.config import Deployment, RuntimeSettings
@@ -167,6 +167,7 @@ class _Worker:
         self._last_exit.hand_back = handle.hand_back
         if self._parent is None:
             return
+        self._parent.say(STARTED)
         self._opening = asyncio.ensure_future(self._be_ready())
         limits = limits_of(self._deployment).drawn(random.Random())
         self._recycling = Recycling(limits, self._parent, handle, self._leave_probes)

@@ -244,6 +244,15 @@ def test_a_process_that_dies_later_is_started_again(project: Project) -> None:
     assert project.stop() == 0, project.log.read_text()
 
 
+def test_a_process_that_dies_in_the_first_job_is_started_again(project: Project) -> None:
+    project.enqueue("t.die")
+    project.start()
+    project.until(lambda: project.has_said("ended with exit code 7"), "the process has died")
+    _runs_with(project, "one")
+
+    assert project.stop() == 0, project.log.read_text()
+
+
 def test_a_stop_is_no_second_stop_for_a_process_of_the_code_before(
     forge: CommandLine, project: Project
 ) -> None:

@@ -16,9 +16,9 @@ from forge_jobs.runtime.pod.signals import StopRequest
 
 logger = reporter(__name__)
 
-READY, FULL = b"r", b"f"
-"""Said by the process: the pod is able to claim. The process has reached a limit and should be
-replaced."""
+STARTED, READY, FULL = b"b", b"r", b"f"
+"""Said by the process: the code is loaded and a pod has started. The pod is able to claim. The
+process has reached a limit and should be replaced."""
 
 STOP, RETIRE = b"s", b"t"
 """Said by the parent: stop, and at each further time hurry. Claim nothing more, and end when the

@@ -7,7 +7,7 @@ import socket
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from forge_jobs.cli.processes.link import FULL, READY
+from forge_jobs.cli.processes.link import FULL, READY, STARTED
 from forge_jobs.clock import SystemClock
 
 SUCCESSOR = "--successor"
@@ -35,6 +35,7 @@ class Child(NamedTuple):
 class Process:
     """A worker process that has been started.
 
+    :ivar started: done when a pod has started, so the code is loaded
     :ivar ready: done when the pod is able to claim
     :ivar full: done when the process asks for a successor
     :ivar end: the exit code, once the process has ended
@@ -43,6 +44,7 @@ class Process:
     def __init__(self, process: asyncio.subprocess.Process, link: socket.socket) -> None:
         self.started_at = _elapsed()
         self._loop = asyncio.get_running_loop()
+        self.started: asyncio.Future[None] = self._loop.create_future()
         self.ready: asyncio.Future[None] = self._loop.create_future()
         self.full: asyncio.Future[None] = self._loop.create_future()
         self.end = asyncio.ensure_future(process.wait())
@@ -102,10 +104,13 @@ class Process:
             words = b""
         if not words:
             self._loop.remove_reader(self._link)
-        for word, told in ((READY, self.ready), (FULL, self.full)):
-            if word in words and not told.done():
-                told.set_result(None)
+        meanings = ((STARTED, self.started), (READY, self.ready), (FULL, self.full))
+        for word, future in meanings:
+            if word in words and not future.done():
+                future.set_result(None)
 
     def _close(self, _: "asyncio.Future[int]") -> None:
+        # The end may be known before the last words are read.
+        self._hear()
         self._loop.remove_reader(self._link)
         self._link.close()

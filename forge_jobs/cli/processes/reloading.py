@@ -53,7 +53,7 @@ class ReloadedSlot(Slot):
             return await self._start()
         if self._change.done():
             return await self._start()
-        if process.ready.done():
+        if process.started.done():
             return await self._start_again(process)
         logger.error(
             "worker process %d ended with %s before it could run jobs, see the lines above; jobs "
