@@ -10,11 +10,13 @@ from redis.asyncio import Redis
 from forge_jobs.clock import ManualClock
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage
-from forge_jobs.testing.servers import RedisServer
+from forge_jobs.testing.servers import RedisCluster, RedisServer
 from tests.support import key_prefixes, redis_keys, servers
 from tests.support.aftermath import problems_of
 from tests.support.proxy import Proxy, proxy
 from tests.support.redis_databases import KEYS
+from tests.support.shards import Shards, a_cluster
+from tests.support.shards import url_of as url_of_shards
 
 
 @pytest.fixture(scope="module")
@@ -69,3 +71,19 @@ async def either(
         yield made
     assert await problems_of(request.param, tmp_path) == []
     await key_prefixes.forget(request.param, tmp_path)
+
+
+@pytest.fixture(scope="module")
+def shard_cluster() -> Iterator[RedisCluster]:
+    """The module's own cluster, of which one server is to fall silent."""
+    with a_cluster() as started:
+        yield started
+
+
+@pytest.fixture
+async def shards(shard_cluster: RedisCluster) -> AsyncGenerator[Shards]:
+    """A store without a record on that cluster."""
+    for node in shard_cluster.nodes:
+        node.command("FLUSHALL")
+    async with await open_storage(url_of_shards(shard_cluster)) as made:
+        yield Shards(shard_cluster, made)

@@ -1,34 +1,22 @@
 """A cluster of which one server is dead or frozen: letters from and for its queues wait there."""
 
-from collections.abc import AsyncGenerator, Iterator
-
 import pytest
 
 from forge_jobs.model.letters import DEAD_LETTER_KIND
 from forge_jobs.model.queues import QueueChange
 from forge_jobs.runtime.passes.bisecting import BisectingSender
 from forge_jobs.runtime.passes.letters import LetterRelay, RelayReport
-from forge_jobs.storage.opening import open_storage
-from forge_jobs.testing.servers import RedisCluster
 from tests.support.factories import DAY, claim_one, dead, finish, new_job, register
-from tests.support.shards import FAULTS, NAMES, Shards, a_cluster, url_of
+from tests.support.shards import FAULTS, NAMES, Shards
 
 pytestmark = [pytest.mark.anyio, pytest.mark.long]
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[RedisCluster]:
-    with a_cluster() as started:
-        yield started
-
-
 @pytest.fixture
-async def shards(cluster: RedisCluster) -> AsyncGenerator[Shards]:
-    for node in cluster.nodes:
-        node.command("FLUSHALL")
-    async with await open_storage(url_of(cluster)) as storage:
-        await storage.jobs.enqueue([new_job(queue=name) for name in NAMES])
-        yield Shards(cluster, storage)
+async def shards(shards: Shards) -> Shards:
+    """Each queue has a job."""
+    await shards.storage.jobs.enqueue([new_job(queue=name) for name in NAMES])
+    return shards
 
 
 @pytest.mark.parametrize("fault", FAULTS)

@@ -1,7 +1,6 @@
 """A cluster of which one server is dead or frozen: its queues stop, and nothing else."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterator
 from datetime import timedelta
 
 import anyio
@@ -24,27 +23,18 @@ from forge_jobs.runtime.passes.reaper import reap_once
 from forge_jobs.runtime.shared.latencies import minute_start
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.redis.base.places import Places
-from forge_jobs.testing.servers import RedisCluster
 from tests.support.factories import LEASE, a_pod, claim_for, new_job
-from tests.support.shards import FAULTS, KEYS, NAMES, Shards, a_cluster, node_of, url_of
+from tests.support.shards import FAULTS, KEYS, NAMES, Shards, node_of, url_of
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.long]
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[RedisCluster]:
-    with a_cluster() as started:
-        yield started
-
-
 @pytest.fixture
-async def shards(cluster: RedisCluster) -> AsyncGenerator[Shards]:
-    for node in cluster.nodes:
-        node.command("FLUSHALL")
-    async with await open_storage(url_of(cluster)) as storage:
-        await storage.jobs.enqueue([new_job(queue=name) for name in NAMES])
-        yield Shards(cluster, storage)
+async def shards(shards: Shards) -> Shards:
+    """Each queue has a job."""
+    await shards.storage.jobs.enqueue([new_job(queue=name) for name in NAMES])
+    return shards
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -95,11 +85,11 @@ async def test_an_id_of_the_callers_needs_its_locator(shards: Shards, fault: str
 
 @pytest.mark.parametrize("fault", FAULTS)
 async def test_what_a_dead_caller_left_without_a_locator_the_sweep_finds(
-    shards: Shards, cluster: RedisCluster, fault: str
+    shards: Shards, fault: str
 ) -> None:
     stored = [new_job(queue=shards.healthy[0]) for _ in range(20)]
     with shards.down(fault):
-        async with await open_storage(url_of(cluster), migrate=False) as caller:
+        async with await open_storage(url_of(shards.cluster), migrate=False) as caller:
             await caller.jobs.enqueue(stored)
     ids = [job.id for job in stored]
     assert len(await shards.storage.jobs.get(ids)) < len(ids)

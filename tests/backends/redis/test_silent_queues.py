@@ -1,7 +1,6 @@
 """Pods of a cluster of which one server is down: handlers of its queues stop, and no others."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterator
 from datetime import timedelta
 
 import anyio
@@ -15,31 +14,16 @@ from forge_jobs.model.queues import QueueSettings
 from forge_jobs.runtime.runtime import QueueRuntime
 from forge_jobs.runtime.shared.service import Wakeup
 from forge_jobs.storage.opening import open_storage
-from forge_jobs.testing.servers import RedisCluster
 from tests.support.factories import LEASE, a_pod, claim_for, new_job
 from tests.support.redis_databases import with_options
 from tests.support.replicated_cluster import ReplicatedCluster
 from tests.support.runtimes import ended, quick_settings, seconds
-from tests.support.shards import FAULTS, KEYS, NAMES, Shards, a_cluster, node_of, url_of
+from tests.support.shards import FAULTS, KEYS, NAMES, Shards, node_of
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.long]
 
 SHORT = timedelta(seconds=1)
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[RedisCluster]:
-    with a_cluster() as started:
-        yield started
-
-
-@pytest.fixture
-async def shards(cluster: RedisCluster) -> AsyncGenerator[Shards]:
-    for node in cluster.nodes:
-        node.command("FLUSHALL")
-    async with await open_storage(url_of(cluster)) as storage:
-        yield Shards(cluster, storage)
 
 
 async def test_a_beat_says_which_queues_are_silent_and_renews_the_others(shards: Shards) -> None:
