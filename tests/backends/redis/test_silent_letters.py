@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.long]
 
 @pytest.fixture
 async def shards(shards: Shards) -> Shards:
-    """Each queue has a job."""
+    """Put a job into every queue."""
     await shards.storage.jobs.enqueue([new_job(queue=name) for name in NAMES])
     return shards
 
