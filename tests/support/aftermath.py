@@ -1,7 +1,10 @@
 """Invariants of a store after any test, checked from outside by the driver alone."""
 
 import sqlite3
+import time
 from pathlib import Path
+
+import anyio
 
 from forge_jobs.storage.redis.driver.address import parse_url
 from tests.support import databases, key_prefixes, redis_keys
@@ -19,18 +22,30 @@ _IN_TRANSACTION = (
 )
 
 
-async def problems_of(backend: str, folder: Path) -> list[str]:
-    """Return what is wrong with the folder's store. Its bundles may be open, but must be idle."""
-    if backend == "sqlite":
-        return _of_sqlite(folder)
-    if backend in ("postgres", POOLED):
-        return await _of_postgres(folder)
+_ENDS_SOON_S = 5.0
+_LOOKS_APART_S = 0.01
+
+
+async def problems_of(backend: str, folder: Path, *, patience: float = _ENDS_SOON_S) -> list[str]:
+    """Return what is wrong with the folder's store. Its bundles may be open, but no call may run.
+
+    Bundles announce commits in the background. Such a transaction is a problem only when still
+    open after ``patience`` seconds.
+    """
+    if backend == "sqlite" or backend in ("postgres", POOLED):
+        look = _of_sqlite if backend == "sqlite" else _of_postgres
+        latest = time.monotonic() + patience
+        while problems := await look(folder):
+            if time.monotonic() > latest:
+                break
+            await anyio.sleep(_LOOKS_APART_S)
+        return problems
     prefix = parse_url(key_prefixes.url_of(backend, folder)).keys.prefix
     stored = redis_keys.read(key_prefixes.looker_of(backend), prefix)
     return redis_keys.problems_in(stored, prefix)
 
 
-def _of_sqlite(folder: Path) -> list[str]:
+async def _of_sqlite(folder: Path) -> list[str]:
     connection = sqlite3.connect(folder / "jobs.db", timeout=0, isolation_level=None)
     try:
         orphans = connection.execute(_ORPHANS).fetchall()
