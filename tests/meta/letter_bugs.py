@@ -201,6 +201,24 @@ LETTER_BUGS = (
         "                    relayed += await self._relay(letters)\n",
         "a_letter_that_is_refused_delays_no_other",
     ),
+    _of_relay(
+        "a pass names all letters that are gone",
+        "            kept |= before.intersection(map(str, self._sender.waiting))\n",
+        "            kept |= before\n",
+        "what_a_pass_names_to_the_store_does_not_grow_with_the_letters_that_are_gone",
+    ),
+    _of_relay(
+        "a pass sends a refused letter again and again",
+        "            kept |= before.intersection(map(str, self._sender.waiting))\n",
+        "",
+        "a_letter_that_was_refused_is_sent_once_in_a_pass",
+    ),
+    _of_relay(
+        "a store that keeps a letter holds the pass for ever",
+        "            kept |= before.intersection(map(_key, found))\n",
+        "",
+        "a_source_that_forgets_nothing_holds_no_pass_for_ever",
+    ),
     _other(
         "the text of a dead job's payload is read as arguments",
         "handlers/signatures",

@@ -1,7 +1,7 @@
 """Letters of dead jobs: from the end of a job to the handler of the other queue."""
 
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Annotated, Any
 
 import pytest
@@ -212,6 +212,8 @@ class Refusing:
     """A store that does not take the jobs of some letters.
 
     :ivar errors: by queue or by id of the dead job
+    :ivar on_call: called by each look at the letters
+    :ivar skipped: letters that the calls have named to be passed over, altogether
     """
 
     def __init__(self, jobs: JobStore) -> None:
@@ -219,11 +221,16 @@ class Refusing:
         self.errors: dict[str, StorageError] = {}
         self.is_forgetful = True
         self.calls = 0
+        self.skipped = 0
+        self.refusals = 0
+        self.on_call: Callable[[], None] = lambda: None
 
     async def letters(
         self, limit: int, *, skip: Collection[str] = (), not_to: Collection[str] = ()
     ) -> list[Letter]:
         self.calls += 1
+        self.skipped += len(skip)
+        self.on_call()
         return await self._jobs.letters(limit, skip=skip, not_to=not_to)
 
     async def forget_letters(self, letters: Sequence[Letter]) -> None:
@@ -234,6 +241,7 @@ class Refusing:
         for request in requests:
             for name, error in self.errors.items():
                 if name == request.queue or name in request.metadata:
+                    self.refusals += 1
                     raise error
         return await self._jobs.enqueue(requests)
 
@@ -305,10 +313,34 @@ async def test_a_source_that_forgets_nothing_holds_no_pass_for_ever(
     jobs.is_forgetful = False
     relay = a_relay(jobs, manual_clock)
     assert (await relay.relay_once(batch=1)).relayed == 2
-    assert jobs.calls == 3
+    # Each letter comes twice: the second time the pass learns that the letter stays.
+    assert jobs.calls == 5
     jobs.is_forgetful = True
     assert (await relay.relay_once()).relayed == 2
     assert await waiting_in(manual_storage, TO) == 2
+
+
+async def test_what_a_pass_names_to_the_store_does_not_grow_with_the_letters_that_are_gone(
+    manual_storage: Storage, manual_clock: ManualClock
+) -> None:
+    origins = await dead_for(manual_storage, *[TO] * 40)
+    jobs = Refusing(manual_storage.jobs)
+    jobs.errors[origins[0]] = StorageRefused("a trigger says no")
+    relay = a_relay(jobs, manual_clock)
+    assert (await relay.relay_once(batch=2)).relayed == 39
+    # The one that was refused, by each later call. Of those that are gone, none.
+    assert 0 < jobs.skipped < jobs.calls
+
+
+async def test_a_letter_that_was_refused_is_sent_once_in_a_pass(
+    manual_storage: Storage, manual_clock: ManualClock
+) -> None:
+    origins = await dead_for(manual_storage, *[TO] * 4)
+    refused = Refusing(manual_storage.jobs)
+    refused.errors[origins[0]] = StorageRefused("a trigger says no")
+    refused.on_call = lambda: manual_clock.advance(60 * SECOND)  # each pause is over by then
+    assert (await a_relay(refused, manual_clock).relay_once(batch=2)).relayed == 3
+    assert refused.refusals == 2  # with another letter, and alone
 
 
 async def test_nothing_to_relay_is_one_call(

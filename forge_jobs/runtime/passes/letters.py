@@ -50,21 +50,29 @@ class LetterRelay:
         self._outages: defaultdict[str, Outage] = defaultdict(Outage)
 
     async def relay_once(self, batch: int = LETTER_BATCH) -> RelayReport:
-        """Relay all letters that wait."""
+        """Relay all letters that wait. Each letter is sent once in a pass.
+
+        What a pass remembers, and names to the store, is what the store keeps: not the letters that
+        are gone. So the work of a pass grows as the number of letters.
+        """
         relayed = 0
         away: set[str] = set()
-        tried: set[str] = set()
+        kept: set[str] = set()
+        before: set[str] = set()
         while True:
             found = await self._letters.letters(
-                batch, skip=tried | set(map(str, self._sender.waiting)), not_to=away
+                batch, skip=kept | set(map(str, self._sender.waiting)), not_to=away
             )
             if not found:
                 return RelayReport(relayed, tuple(sorted(away)))
             if stop_points.ARMED:
                 await stop_points.reach("letters:read")
+            # A letter that comes again lies in a part that has fallen silent since.
+            kept |= before.intersection(map(_key, found))
             by_queue: defaultdict[str, list[Letter]] = defaultdict(list)
             for letter in found:
-                by_queue[letter.job.queue].append(letter)
+                if letter.id not in kept:
+                    by_queue[letter.job.queue].append(letter)
             for queue, letters in by_queue.items():
                 try:
                     relayed += sum(await self._sender.send(letters, self._relay, _key))
@@ -73,8 +81,8 @@ class LetterRelay:
                     self._log_away(queue, error)
                 else:
                     self._log_back(queue)
-            # A letter that comes again lies in a part that has fallen silent since.
-            tried.update(map(_key, found))
+            before = set(map(_key, found))
+            kept |= before.intersection(map(str, self._sender.waiting))
 
     async def _relay(self, letters: Sequence[Letter]) -> int:
         await self._jobs.enqueue([letter.job for letter in letters])
