@@ -33,8 +33,19 @@ _IN_SQL = (
     _sql(
         "replace: the hold stays",
         "unique_modes",
-        "        hold=None,\n",
-        "",
+        "    .values(hold=None, **{",
+        "    .values(**{",
+    ),
+    Bug(
+        "key: replace: the tags stay",
+        files_of("unique_modes"),
+        (
+            Edit(
+                "forge_jobs/storage/sql/base/job_columns.py",
+                '"tags", TEXT, "new replaced claimed"',
+                '"tags", TEXT, "new claimed"',
+            ),
+        ),
     ),
     _sql(
         "replace: a repeat puts old content back",
@@ -70,8 +81,8 @@ _IN_SQL = (
     _sql(
         "keep-last: the first content stays",
         "unique_modes",
-        '            "new_payload": request.payload,\n',
-        '            "new_payload": jobs.c.payload,\n',
+        '        row |= {"run_at": due,',
+        '        row |= {"payload": jobs.c.payload, "run_at": due,',
     ),
     _sql(
         "keep-last: dropped while the job runs",

@@ -310,8 +310,8 @@ _SHORT = (
         "a delay counted from the epoch",
         "/short_way",
         "short/enqueues",
-        "given.run_at + CASE WHEN given.from_now THEN moment.now ELSE 0 END",
-        "given.run_at",
+        'f"given.run_at + {_FROM_NOW}"',
+        '"given.run_at"',
     ),
     _short(
         "rows that are copied wake nobody",

@@ -80,21 +80,8 @@ class Templates:
         return number
 
 
-_shared = attrgetter(
-    "kind",
-    "priority",
-    "run_at",
-    "delay",
-    "expires_at",
-    "tags",
-    "schedule",
-    "result_ttl",
-    "max_attempts",
-    "timeout",
-    "keep_result",
-    "metadata",
-    "trace",
-)
+_OWN = {"id", "queue", "payload", "unique", "after", "fingerprint"}
+_shared = attrgetter(*(name for name in NewJob.__struct_fields__ if name not in _OWN))
 
 
 def new_job_fields(request: NewJob, template: int, parents: Collection[str]) -> tuple[object, ...]:

@@ -2,7 +2,8 @@
 
 from sqlalchemy import BigInteger, Column, Integer, Table
 
-from forge_jobs.storage.sql.base.tables import CHURNED, SERIAL, TEXT, metadata
+from forge_jobs.storage.sql.base.job_columns import TEXT
+from forge_jobs.storage.sql.base.tables import CHURNED, SERIAL, metadata
 
 letters = Table(
     "forge_letters",

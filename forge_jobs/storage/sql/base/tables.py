@@ -16,18 +16,15 @@ from sqlalchemy import (
     Integer,
     MetaData,
     Table,
-    Text,
     text,
 )
-from sqlalchemy.dialects import postgresql
+
+from forge_jobs.storage.sql.base.job_columns import JOB_COLUMNS, TEXT
 
 metadata = MetaData()
 
 SERIAL = BigInteger().with_variant(Integer, "sqlite")
 """SQLite numbers rows automatically only under the plain name INTEGER."""
-
-TEXT = Text().with_variant(postgresql.TEXT(collation="C"), "postgresql")
-"""Compared byte by byte, as SQLite and Python do, in any locale of the database."""
 
 _HOT = {
     # Room on each page for the next versions of the page's rows, so that a beat writes to no index.
@@ -55,58 +52,8 @@ CLAIMED = "status = 'in_progress'"
 FINISHED = "status IN ('done', 'dead', 'cancelled')"
 LINKED = "link IN ('live', 'told')"
 
-jobs = Table(
-    "forge_jobs",
-    metadata,
-    Column("id", TEXT, primary_key=True),
-    Column("queue", TEXT, nullable=False),
-    Column("kind", TEXT, nullable=False),
-    Column("payload", TEXT, nullable=False),
-    Column("status", TEXT, nullable=False),
-    Column("cause", TEXT, nullable=False),
-    Column("hold", TEXT),
-    Column("priority", Integer, nullable=False),
-    # When the job may be claimed. Blocked: the requested time, or the time of the enqueue.
-    Column("run_at", BigInteger, nullable=False),
-    Column("requested_run_at", BigInteger),
-    Column("enqueued_at", BigInteger, nullable=False),
-    Column("expires_at", BigInteger),
-    Column("timeout_us", BigInteger),
-    Column("attempt", Integer, nullable=False, server_default="0"),
-    Column("max_attempts", Integer),
-    Column("crashes", Integer, nullable=False, server_default="0"),
-    Column("snoozes", Integer, nullable=False, server_default="0"),
-    # The first snooze or throttle since the enqueue or the last requeue.
-    Column("snoozed_at", BigInteger),
-    # The limit that the job waits for, or waited for last.
-    Column("rate_limit", TEXT),
-    # Starts at enqueued_at. Each claim's token is its time, and one more than the token before at
-    # least. settled_token is the last token whose owner ended the claim, by which a repeat of that
-    # end is recognised. host_id then stays, for the pod is compared too.
-    Column("token", BigInteger, nullable=False),
-    Column("settled_token", BigInteger, nullable=False, server_default="0"),
-    Column("host_id", TEXT, nullable=False, server_default=""),
-    Column("worker_id", TEXT, nullable=False, server_default=""),
-    Column("claimed_at", BigInteger),
-    Column("started_at", BigInteger),
-    Column("heartbeat_at", BigInteger),
-    Column("finished_at", BigInteger),
-    Column("cancel_requested", Boolean, nullable=False, server_default=text("false")),
-    Column("unique_key", TEXT),
-    Column("has_children", Boolean, nullable=False, server_default=text("false")),
-    Column("tags", TEXT, nullable=False, server_default="[]"),
-    Column("metadata", TEXT, nullable=False, server_default="{}"),
-    Column("trace", TEXT, nullable=False, server_default=""),
-    Column("schedule", TEXT, nullable=False, server_default=""),
-    Column("fingerprint", TEXT, nullable=False, server_default=""),
-    Column("keep_result", Boolean, nullable=False, server_default=text("true")),
-    Column("result_ttl_us", BigInteger),
-    Column("result", TEXT),
-    Column("result_expires_at", BigInteger),
-    # JSON list of ErrorRecord, oldest first.
-    Column("errors", TEXT, nullable=False, server_default="[]"),
-    postgresql_with=_HOT,
-)
+
+jobs = Table("forge_jobs", metadata, *JOB_COLUMNS, postgresql_with=_HOT)
 
 
 def _job_index(name: str, *columns: str, where: str, unique: bool = False) -> Index:

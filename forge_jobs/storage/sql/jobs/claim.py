@@ -21,6 +21,7 @@ from sqlalchemy import BindParameter, Select, bindparam, func, or_, select, text
 from forge_jobs.model.processes import PodLease
 from forge_jobs.model.transitions import Demand
 from forge_jobs.storage.salvage import number_or
+from forge_jobs.storage.sql.base.job_columns import CLAIMED_WITH
 from forge_jobs.storage.sql.base.job_rows import JobRow, Picked
 from forge_jobs.storage.sql.base.tables import READY, jobs, pods, queues, slots
 from forge_jobs.storage.sql.base.transaction import HotStatement, Tx
@@ -103,29 +104,9 @@ def _due(*columns: Any) -> Select[Any]:
     )
 
 
-_HEAD_COLUMNS = (
-    jobs.c.id,
-    jobs.c.queue,
-    jobs.c.kind,
-    jobs.c.payload,
-    # The token of the claim.
-    func.max(jobs.c.token + 1, _now).label("token"),
-    jobs.c.attempt,
-    jobs.c.max_attempts,
-    jobs.c.crashes,
-    jobs.c.snoozes,
-    jobs.c.snoozed_at,
-    jobs.c.priority,
-    jobs.c.timeout_us,
-    jobs.c.tags,
-    jobs.c.metadata,
-    jobs.c.trace,
-    jobs.c.run_at,
-    jobs.c.enqueued_at,
-    jobs.c.keep_result,
-    jobs.c.cancel_requested,
-    jobs.c.schedule,
-)
+_TOKEN = func.max(jobs.c.token + 1, _now).label("token")
+"""The token of the claim."""
+_HEAD_COLUMNS = [_TOKEN if name == "token" else jobs.c[name] for name in CLAIMED_WITH]
 _HEAD = HotStatement(_due(*_HEAD_COLUMNS))
 _SHAPES = Shapes(_HEAD_COLUMNS)
 _kind: BindParameter[str] = bindparam("kind")

@@ -18,8 +18,9 @@ from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import JobStatus
 from forge_jobs.model.unique.keys import places_of
 from forge_jobs.storage.cursors import WALKED
+from forge_jobs.storage.sql.base.job_columns import TEXT
 from forge_jobs.storage.sql.base.job_rows import tag_patterns
-from forge_jobs.storage.sql.base.tables import TEXT, jobs, queues
+from forge_jobs.storage.sql.base.tables import jobs, queues
 from forge_jobs.storage.sql.base.transaction import Flavor, Tx
 
 _MOST_LISTS = 256

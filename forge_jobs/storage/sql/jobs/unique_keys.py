@@ -26,7 +26,8 @@ from forge_jobs.model.unique.keys import (
     place_after,
     places_of,
 )
-from forge_jobs.storage.sql.base.job_rows import due_at, encode_tags, micros
+from forge_jobs.storage.sql.base.job_columns import REPLACED_WITH
+from forge_jobs.storage.sql.base.job_rows import due_at, new_job_values
 from forge_jobs.storage.sql.base.lists import one_of, portions
 from forge_jobs.storage.sql.base.tables import ACTIVE, jobs
 from forge_jobs.storage.sql.base.transaction import Overtaken, Tx
@@ -62,28 +63,7 @@ _LOCK = (
 _REPLACE = (
     update(jobs)
     .where(jobs.c.id == bindparam("job"))
-    .values(
-        hold=None,
-        **{
-            name: bindparam(f"new_{name}")
-            for name in (
-                "kind",
-                "payload",
-                "priority",
-                "run_at",
-                "requested_run_at",
-                "expires_at",
-                "timeout_us",
-                "max_attempts",
-                "tags",
-                "metadata",
-                "trace",
-                "keep_result",
-                "result_ttl_us",
-                "fingerprint",
-            )
-        },
-    )
+    .values(hold=None, **{name: bindparam(f"new_{name}") for name in REPLACED_WITH})
 )
 _WINDOWS = select(unique_windows.c.unique_key, unique_windows.c.job_id).where(
     unique_windows.c.queue == bindparam("queue"),
@@ -250,24 +230,12 @@ class Keys:
             return
         if target.has_run:
             self._begun.add(target.id)
-        asked = request.run_at is not None or request.delay is not None
-        self._changes[target.id] = {
-            "job": target.id,
-            "new_kind": request.kind,
-            "new_payload": request.payload,
-            "new_priority": request.priority,
-            "new_run_at": due,
-            "new_requested_run_at": due if asked else None,
-            "new_expires_at": micros(request.expires_at),
-            "new_timeout_us": micros(request.timeout),
-            "new_max_attempts": request.max_attempts,
-            "new_tags": encode_tags(request.tags),
-            "new_metadata": request.metadata,
-            "new_trace": request.trace,
-            "new_keep_result": request.keep_result,
-            "new_result_ttl_us": micros(request.result_ttl),
-            "new_fingerprint": target.fingerprint,
-        }
+        row = new_job_values(request, tx.now, has_children=False)
+        row |= {"run_at": due, "fingerprint": target.fingerprint}
+        if row["requested_run_at"] is not None:
+            row["requested_run_at"] = due
+        values = {f"new_{name}": row[name] for name in REPLACED_WITH}
+        self._changes[target.id] = {"job": target.id, **values}
         if due <= tx.now and target.status != _BLOCKED:
             tx.wake_queue(request.queue)
 

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from sqlalchemy import bindparam, insert, select
 
 from forge_jobs.model.letters import DEAD_LETTER_KIND
+from forge_jobs.storage.sql.base.job_columns import TEXT
 from forge_jobs.storage.sql.base.letter_tables import letters
 from forge_jobs.storage.sql.base.lists import one_of, portions
-from forge_jobs.storage.sql.base.tables import TEXT, jobs
+from forge_jobs.storage.sql.base.tables import jobs
 from forge_jobs.storage.sql.base.transaction import Tx
 
 _COLUMNS = {

@@ -14,6 +14,7 @@ from forge_jobs.errors import Conflict, NotFound, StorageError
 from forge_jobs.model.jobs import Claim
 from forge_jobs.model.processes import PodLease
 from forge_jobs.model.transitions import Demand, Transition
+from forge_jobs.storage.sql.base.job_columns import NEW
 from forge_jobs.storage.sql.base.job_rows import Ended, Picked, Succeeded
 from forge_jobs.storage.sql.base.tables import FINISHED, jobs
 from forge_jobs.storage.sql.base.transaction import Tx
@@ -24,7 +25,7 @@ from forge_jobs.storage.sql.postgres.driver.borrowed import borrowed, is_of_driv
 from forge_jobs.storage.sql.postgres.driver.errors import DRIVER_ERRORS, refusal, translate
 from forge_jobs.storage.sql.postgres.driver.sessions import LOCK_S
 from forge_jobs.storage.sql.postgres.short import claims
-from forge_jobs.storage.sql.postgres.short.many import insert_many
+from forge_jobs.storage.sql.postgres.short.many import InsertMany
 from forge_jobs.storage.sql.postgres.short.renewals import renew_claims
 from forge_jobs.storage.sql.postgres.short.schedules import advance_schedules
 from forge_jobs.storage.sql.postgres.short.successes import succeed
@@ -48,7 +49,7 @@ _OVERDUE = text(
     f" AND status = rule.status AND {FINISHED} AND finished_at <= rule.until"
     " ORDER BY finished_at LIMIT 1) AS oldest"
 )
-_INSERT_JOBS = insert_many(jobs)
+_INSERT_JOBS = InsertMany(jobs, [jobs.c[name] for name in NEW])
 _SET = text(
     "SELECT set_config('search_path', :path, true), set_config('lock_timeout', :patience, true)"
 )

@@ -18,6 +18,7 @@ from sqlalchemy import Connection, TextClause, text
 from forge_jobs.model.ids import new_job_id
 from forge_jobs.model.jobs import TERMINAL, EnqueueOutcome, NewJob
 from forge_jobs.model.queues import QueueSettings
+from forge_jobs.storage.sql.base.job_columns import NEW
 from forge_jobs.storage.sql.base.transaction import Tx
 from forge_jobs.storage.sql.config.queues import settings_columns
 from forge_jobs.storage.sql.jobs.children import LIVE, TOLD
@@ -25,19 +26,13 @@ from forge_jobs.storage.sql.jobs.enqueue import answer_alone
 from forge_jobs.storage.sql.postgres.direct import COUNT, MOMENT
 from forge_jobs.storage.sql.postgres.driver.sessions import LOCK_S
 from forge_jobs.storage.sql.postgres.flavor import NOT_SWITCHED_OFF, PostgresFlavor, quoted_name
-from forge_jobs.storage.sql.postgres.short.enqueues import (
-    COLUMNS,
-    COPIED,
-    GIVEN,
-    MOST_QUEUES,
-    rows_of,
-)
+from forge_jobs.storage.sql.postgres.short.enqueues import MOST_QUEUES, given, inserted, rows_of
 from forge_jobs.storage.wakeups import HANDOVER, QUEUE
 
 _OWN = {"clock": "bigint", "part": "text", "channel": "text", "tells": "boolean", "size": "integer"}
 _PLAIN_MODES = ("keep", "error")
 _NEW = settings_columns(msgspec.structs.asdict(QueueSettings()))
-_KEYED = {**GIVEN, "unique_key": "text", "has_children": "boolean"}
+_KEYED = given(NEW)
 _LINKS = {"child": "text", "parent": "text", "child_queue": "text", "rule": "text"}
 
 # limited: sets a limit on waiting for locks. A caller's own limit stays.
@@ -57,11 +52,8 @@ _ENQUEUE = f"""
         ON CONFLICT DO NOTHING
         RETURNING name
     ){{found}}, stored AS (
-        INSERT INTO {{place}}.forge_jobs ({", ".join(COLUMNS)}, unique_key, has_children)
-        SELECT {", ".join(f"given.{name}" for name in COPIED)},
-            given.run_at + CASE WHEN given.from_now THEN moment.now ELSE 0 END,
-            given.requested_run_at + CASE WHEN given.from_now THEN moment.now ELSE 0 END,
-            moment.now, moment.now, given.unique_key, given.has_children
+        INSERT INTO {{place}}.forge_jobs ({", ".join(NEW)})
+        SELECT {inserted(NEW)}
         FROM given CROSS JOIN moment
         WHERE (SELECT count(*) FROM made) >= 0{{gate}}
         ON CONFLICT DO NOTHING

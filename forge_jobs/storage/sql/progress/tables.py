@@ -2,7 +2,8 @@
 
 from sqlalchemy import BigInteger, Column, Integer, Table
 
-from forge_jobs.storage.sql.base.tables import TEXT, metadata
+from forge_jobs.storage.sql.base.job_columns import TEXT
+from forge_jobs.storage.sql.base.tables import metadata
 
 __all__ = ["CHECKPOINT", "log_lines", "metadata", "progress", "steps"]
 

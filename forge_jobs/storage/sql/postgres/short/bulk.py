@@ -12,15 +12,16 @@ from typing import Any
 import asyncpg
 
 from forge_jobs.model.jobs import Cause, NewJob
+from forge_jobs.storage.sql.base.job_columns import NEW
 from forge_jobs.storage.sql.base.job_rows import due_at, new_job_values
 from forge_jobs.storage.sql.base.transaction import Tx
-from forge_jobs.storage.sql.postgres.short.enqueues import COLUMNS
 
 FEW = 2_000
 """Up to so many requests go in one statement: one round trip, where a copy takes six."""
 
 _OWN = ("id", "payload", "fingerprint")
-_SHARED = tuple(name for name in COLUMNS if name not in _OWN)
+_LINKED = {"unique_key", "has_children"}
+_SHARED = tuple(name for name in NEW if name not in {*_OWN, *_LINKED})
 _asked = attrgetter(
     *(name for name in NewJob.__struct_fields__ if name not in {*_OWN, "unique", "after"})
 )

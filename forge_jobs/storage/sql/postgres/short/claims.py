@@ -11,31 +11,15 @@ from sqlalchemy import ARRAY, BigInteger, Boolean, Integer, Text, TextClause, bi
 
 from forge_jobs.model.processes import PodLease
 from forge_jobs.model.transitions import Demand
+from forge_jobs.storage.sql.base.job_columns import CLAIMED_WITH
 from forge_jobs.storage.sql.base.job_rows import JobRow, Picked
 from forge_jobs.storage.sql.base.tables import READY
 from forge_jobs.storage.sql.base.transaction import Tx
 from forge_jobs.storage.sql.jobs.claim import CLAIMED_COUNTER
 from forge_jobs.storage.sql.jobs.unknown_kinds import hold_unknown_kinds
 
-COLUMNS = (
-    "queue",
-    "kind",
-    "payload",
-    "max_attempts",
-    "crashes",
-    "snoozes",
-    "snoozed_at",
-    "priority",
-    "timeout_us",
-    "tags",
-    "metadata",
-    "trace",
-    "run_at",
-    "enqueued_at",
-    "keep_result",
-    "cancel_requested",
-    "schedule",
-)
+_BEFORE = {"attempt": "job.attempt - 1 AS attempt"}
+_CLAIMED = ", ".join(_BEFORE.get(name, f"job.{name}") for name in CLAIMED_WITH)
 
 # open:    one row while the pod's lease is live, the pod declares the queue, and the queue neither
 #          pauses nor cools down
@@ -99,8 +83,7 @@ _STEPS = f"""
             finished_at = NULL
         FROM unnest((SELECT ids FROM taken)) WITH ORDINALITY AS mine (id, place)
         WHERE job.id = mine.id
-        RETURNING job.id, job.token, job.attempt - 1 AS attempt,
-            {", ".join(f"job.{name}" for name in COLUMNS)}
+        RETURNING {_CLAIMED}
     )
 """
 

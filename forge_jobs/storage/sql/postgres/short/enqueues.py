@@ -4,36 +4,38 @@ from collections.abc import Sequence
 from typing import Any
 
 from forge_jobs.model.jobs import NewJob
+from forge_jobs.storage.sql.base.job_columns import NEW
 from forge_jobs.storage.sql.base.job_rows import new_job_values
+from forge_jobs.storage.sql.base.tables import jobs
 from forge_jobs.storage.sql.jobs.enqueue import place_of
 from forge_jobs.storage.sql.postgres.direct import COUNT, MOMENT, Direct
+from forge_jobs.storage.sql.postgres.short.many import type_name
 
 MOST_QUEUES = 50
 """So that the names of the queues fit into one notification."""
 
-COPIED = {
-    "id": "text",
-    "queue": "text",
-    "kind": "text",
-    "payload": "text",
-    "status": "text",
-    "cause": "text",
-    "priority": "integer",
-    "expires_at": "bigint",
-    "timeout_us": "bigint",
-    "max_attempts": "integer",
-    "tags": "text",
-    "metadata": "text",
-    "trace": "text",
-    "schedule": "text",
-    "fingerprint": "text",
-    "keep_result": "boolean",
-    "result_ttl_us": "bigint",
+_FROM_NOW = "CASE WHEN given.from_now THEN moment.now ELSE 0 END"
+_BY_CLOCK = {
+    "run_at": f"given.run_at + {_FROM_NOW}",
+    "requested_run_at": f"given.requested_run_at + {_FROM_NOW}",
+    "enqueued_at": "moment.now",
+    "token": "moment.now",
 }
-COLUMNS = (*COPIED, "run_at", "requested_run_at", "enqueued_at", "token")
-"""Columns that a new job gives. All other columns have a default."""
+_ALONE = tuple(name for name in NEW if name not in {"unique_key", "has_children"})
 
-GIVEN = {**COPIED, "run_at": "bigint", "requested_run_at": "bigint", "from_now": "boolean"}
+
+def given(names: Sequence[str]) -> dict[str, str]:
+    """Return the parameters of an INSERT of these columns, with the type of each."""
+    sent = (name for name in names if _BY_CLOCK.get(name) != "moment.now")
+    return {**{name: type_name(jobs.c[name].type) for name in sent}, "from_now": "boolean"}
+
+
+def inserted(names: Sequence[str]) -> str:
+    """Return what to SELECT FROM ``given CROSS JOIN moment`` for these columns."""
+    return ", ".join(_BY_CLOCK.get(name, f"given.{name}") for name in names)
+
+
+GIVEN = given(_ALONE)
 _LISTED = ", ".join(f":{name}" for name in GIVEN)
 
 # A request that was not inserted is stored already, or was a moment ago. The division by zero then
@@ -41,11 +43,8 @@ _LISTED = ", ".join(f":{name}" for name in GIVEN)
 _ENQUEUE = f"""
     WITH {MOMENT}, given AS ({{given}}), stored AS (
         INSERT INTO forge_jobs
-            ({", ".join(COLUMNS)})
-        SELECT {", ".join(f"given.{name}" for name in COPIED)},
-            given.run_at + CASE WHEN given.from_now THEN moment.now ELSE 0 END,
-            given.requested_run_at + CASE WHEN given.from_now THEN moment.now ELSE 0 END,
-            moment.now, moment.now
+            ({", ".join(_ALONE)})
+        SELECT {inserted(_ALONE)}
         FROM given CROSS JOIN moment
         ON CONFLICT DO NOTHING
         RETURNING queue, run_at

@@ -11,12 +11,13 @@ from forge_jobs.model.ids import HostId
 from forge_jobs.model.jobs import ClaimedJob
 from forge_jobs.model.processes import PodLease
 from forge_jobs.model.transitions import Demand, Finalization
+from forge_jobs.storage.sql.base.job_columns import CLAIMED_WITH
 from forge_jobs.storage.sql.base.job_rows import Unreadable, claimed_jobs, duration
 from forge_jobs.storage.sql.base.tables import READY
 from forge_jobs.storage.sql.jobs.endings import columns, owner_of
 from forge_jobs.storage.sql.postgres.direct import COUNT, MOMENT, NOW, Direct
 from forge_jobs.storage.sql.postgres.short.claim_cursors import EVERYTHING, Place
-from forge_jobs.storage.sql.postgres.short.claims import COLUMNS, claim_steps
+from forge_jobs.storage.sql.postgres.short.claims import claim_steps
 from forge_jobs.storage.sql.postgres.short.successes import success_steps
 
 # A script ends jobs with children, because their handovers are written in the same transaction.
@@ -44,9 +45,8 @@ _NEXT_DUE = f"""
     ) AS first
 """
 
-_CLAIMED = ("id", "token", "attempt", *COLUMNS)
 _Row: Any = defstruct(
-    "_Row", ("ended", "met", "unknown", "is_cut", "walked", "next_due", *_CLAIMED)
+    "_Row", ("ended", "met", "unknown", "is_cut", "walked", "next_due", *CLAIMED_WITH)
 )
 _TYPES = {
     "clock": "bigint",
@@ -92,9 +92,9 @@ def exchange(branches: int) -> Direct:
                 THEN {_WALKED} - (SELECT walked FROM earlier) ELSE 0 END AS walked,
             CASE WHEN (SELECT count(*) FROM changed) < :count THEN ({_NEXT_DUE}) - {NOW} END
                 AS next_due,
-            {", ".join(f"NULL AS {name}" for name in _CLAIMED)}
+            {", ".join(f"NULL AS {name}" for name in CLAIMED_WITH)}
         UNION ALL
-        SELECT NULL, NULL, NULL, NULL, NULL, NULL, {", ".join(_CLAIMED)} FROM changed
+        SELECT NULL, NULL, NULL, NULL, NULL, NULL, {", ".join(CLAIMED_WITH)} FROM changed
         """,
         _TYPES,
     )

@@ -11,7 +11,7 @@ _dialect: Any = postgresql.dialect()  # type: ignore[no-untyped-call]
 
 def arrays(columns: Mapping[str, Any]) -> str:
     """Return ``unnest(...)`` of one array parameter per name, of the types given."""
-    casts = ", ".join(f"CAST(:{name} AS {_type_name(kind)}[])" for name, kind in columns.items())
+    casts = ", ".join(f"CAST(:{name} AS {type_name(kind)}[])" for name, kind in columns.items())
     return f"unnest({casts})"
 
 
@@ -20,7 +20,8 @@ def columns_of(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> dict[
     return {name: [row[name] for row in rows] for name in names}
 
 
-def _type_name(kind: Any) -> str:
+def type_name(kind: Any) -> str:
+    """Return the name of a column's type."""
     return str(kind.compile(dialect=_dialect)).partition(" COLLATE")[0]
 
 
@@ -41,35 +42,3 @@ class InsertMany:
     def run(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> int:
         """Insert the rows in their order, and return how many were inserted."""
         return connection.execute(self._statement, columns_of(rows, self._names)).rowcount
-
-
-def insert_many(table: Table) -> InsertMany:
-    """Make the INSERT for all columns that a new row of the table gives."""
-    return InsertMany(table, [column for column in table.columns if column.name in _NEW_JOB])
-
-
-_NEW_JOB = {
-    "id",
-    "queue",
-    "kind",
-    "payload",
-    "status",
-    "cause",
-    "priority",
-    "run_at",
-    "requested_run_at",
-    "enqueued_at",
-    "token",
-    "expires_at",
-    "timeout_us",
-    "max_attempts",
-    "unique_key",
-    "has_children",
-    "tags",
-    "metadata",
-    "trace",
-    "schedule",
-    "fingerprint",
-    "keep_result",
-    "result_ttl_us",
-}
