@@ -185,7 +185,9 @@ class _ReportQueue:
         if self.dropped > self._told_of:
             dropped, self._told_of = self.dropped - self._told_of, self.dropped
             logging.getLogger(__name__).warning(
-                "the log was too slow: %d reports of forge_jobs were dropped", dropped
+                "%d lines of forge_jobs were dropped, because the log handlers of this process "
+                "are too slow; let them write faster, or raise their level",
+                dropped,
             )
 
 

@@ -42,8 +42,8 @@ def run_on_loop(work: Coroutine[Any, Any, T], *, use_uvloop: bool) -> T:
                 if task.done() or loop.is_closed():
                     raise
                 logger.error(
-                    "a handler stopped the event loop, which would have ended the process; it goes "
-                    "on. Take the call of loop.stop() out of the handlers' code"
+                    "a handler stopped the event loop, which would have ended the process; the "
+                    "loop goes on. Take the call of loop.stop() out of the handlers' code"
                 )
 
 

@@ -218,7 +218,11 @@ async def _close(storage: Storage) -> None:
     done, _ = await asyncio.wait({closing}, timeout=_CLOSED_WITHIN)
     for each in done:
         if error := each.exception():
-            logger.warning("the store could not be closed: %s: %s", type(error).__name__, error)
+            logger.warning(
+                "closing the store failed, and the process ends all the same: %s: %s",
+                type(error).__name__,
+                error,
+            )
 
 
 async def _open_patiently(url: str, request: StopRequest) -> Storage | None:
@@ -237,7 +241,10 @@ async def _open_patiently(url: str, request: StopRequest) -> Storage | None:
                 raise
             if str(error) != told:
                 told = str(error)
-                logger.warning("the store is not ready, tried again for a minute at most: %s", told)
+                logger.warning(
+                    "the store is not ready; opening it is tried again for a minute at most: %s",
+                    told,
+                )
             await request.wait(_TRY_AGAIN_AFTER)
     return None
 

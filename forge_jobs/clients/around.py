@@ -160,7 +160,7 @@ def _log(each: AroundEnqueue, kind: str, raised: Exception, options: HandlerOpti
     # The text of an exception may hold a secret of the payload.
     is_shown = options is None or not options.secrets
     logger.error(
-        "the enqueue_middleware %s failed behind the enqueue of a job of kind %s: %s",
+        "the enqueue_middleware %s failed after the enqueue of a job of kind %s, which stands: %s",
         each.name,
         kind,
         type(raised).__name__,

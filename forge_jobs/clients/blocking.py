@@ -63,7 +63,10 @@ def run_by_hand(coroutine: Coroutine[Any, Any, T]) -> T:
         return outcome
     finally:
         coroutine.close()
-    raise StorageError("the store waited while it used a synchronous connection")
+    raise StorageError(
+        "a call on a synchronous connection had to wait, which no store may do there; use the "
+        "asynchronous client with an AsyncConnection"
+    )
 
 
 class SyncJobClient:
@@ -236,7 +239,7 @@ class SyncJobClient:
     def _started(self) -> "_LoopThread":
         with self._lock:
             if self._is_closed:
-                raise StorageError("this client is closed")
+                raise StorageError("this client is closed; make another SyncJobClient")
             # A forked child has the object but not the thread, and would wait for the thread for
             # good.
             if self._loop is None or self._loop.process_id != os.getpid():
@@ -328,7 +331,10 @@ class _LoopThread:
     def call(self, method: Callable[[ClientCalls], Coroutine[Any, Any, T]]) -> T:
         """Run a method of the client in the thread, and wait here for its result."""
         if threading.current_thread() is self._thread:
-            raise RuntimeError("a blocking call inside its own event loop would wait for itself")
+            raise RuntimeError(
+                "a blocking call from the client's own thread would wait for itself; in enqueue "
+                "middleware and callbacks await the asynchronous client"
+            )
         return asyncio.run_coroutine_threadsafe(method(self.client), self.loop).result()
 
     def stop(self) -> None:

@@ -44,7 +44,7 @@ from forge_jobs.privacy.encryption import Encryption, check_encryption
 from forge_jobs.storage.batches import check_batch
 from forge_jobs.storage.protocols import JobStore, Storage, check_storage
 
-_CLOSED = "this client is closed"
+_CLOSED = "this client is closed; make another JobClient"
 _ROW_BYTES = 400
 """The size of a stored job beside its payload, roughly: bounds the size of one store call."""
 
@@ -281,7 +281,9 @@ class ClientCalls(ProgressCalls):
         """
         job = await self.get(job_id)
         if job is None:
-            raise NotFound(f"there is no job {job_id}")
+            raise NotFound(
+                f"there is no job {job_id}; its retention is over, or the store is another"
+            )
         queues = await self.storage.config.queues()
         allocations = await self.storage.procs.allocations()
         parents = await self.storage.jobs.get(job.waits_for) if job.waits_for else {}

@@ -36,7 +36,10 @@ class Parent(Struct, frozen=True):
 
     def result(self, type: Any = Any) -> Any:
         if self.job is None:
-            raise NotFound(f"parent job {self.job_id} has been removed, and its result with it")
+            raise NotFound(
+                f"parent job {self.job_id} has been removed, and its result with it; give done "
+                "jobs a longer retention"
+            )
         return read_result(self.job, self.encryption, type)
 
 

@@ -272,12 +272,15 @@ class Watches:
             self._fail(watches, error)
         except Unavailable as error:
             if self._outage.is_new():
-                logger.warning("watched jobs are looked at until the store answers: %s", error)
+                logger.warning(
+                    "watched jobs cannot be read; the read is repeated until the store answers: %s",
+                    error,
+                )
         except Exception as error:
             self._fail(watches, error)
         else:
             if self._outage.is_over():
-                logger.info("watched jobs are seen again")
+                logger.info("watched jobs can be read again")
             for watch, found in wanted.items():
                 watch.saw(states, [job_id for job_id in found if job_id not in unknown])
 

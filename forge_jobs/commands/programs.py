@@ -177,7 +177,10 @@ def resolved(path: str | os.PathLike[str]) -> str:
             f"program {name!r}: give an absolute path, or the name of a program in PATH"
         )
     if not (os.path.isfile(found) and os.access(found, os.X_OK)):
-        raise RegistrationError(f"program {found!r}: there is no file that can be executed")
+        raise RegistrationError(
+            f"program {found!r}: there is no such file, or this user may not execute it; give "
+            "another path, or chmod +x"
+        )
     return found
 
 

@@ -56,7 +56,9 @@ class WarmPool:
         self._argv = [resolved(argv[0]), *(check_text("argv", each) for each in argv[1:])]
         self._folder = None if folder is None else os.fspath(folder)
         if self._folder is not None and not os.path.isdir(self._folder):
-            raise RegistrationError(f"folder is {self._folder!r}, and there is no such folder")
+            raise RegistrationError(
+                f"folder is {self._folder!r}, and there is no such folder; make it first"
+            )
         self._environ = environment(environ)
         for name, value in (("max_runs", max_runs), ("max_memory", max_memory)):
             if value is not None and (type(value) is not int or value < 1):

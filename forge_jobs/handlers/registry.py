@@ -275,7 +275,7 @@ def load_registry(target: str) -> HandlerRegistry:
     """
     found = load_object(target)
     if not isinstance(found, HandlerRegistry):
-        raise ConfigError(f"{target!r} is of type {type(found).__name__}, not a HandlerRegistry")
+        raise ConfigError(f"{target!r} is {a_type(found)}; name the HandlerRegistry of the module")
     found.loaded_from = target
     return found
 
@@ -284,7 +284,10 @@ def load_object(target: str) -> Any:
     """The object at ``package.module:attribute``. Errors as for :func:`load_registry`."""
     module_name, _, path = target.partition(":")
     if not module_name or not path or not all(module_name.split(".")):
-        raise ConfigError(f"{target!r} is not of the form package.module:attribute")
+        raise ConfigError(
+            f"{target!r} is not of the form package.module:attribute; give for example "
+            "myapp.jobs:handlers"
+        )
     try:
         found: Any = importlib.import_module(module_name)
     except ModuleNotFoundError as error:

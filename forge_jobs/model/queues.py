@@ -66,7 +66,7 @@ class Retention(Struct, frozen=True, kw_only=True):
         for name in ("max_done", "max_dead", "max_cancelled"):
             bound = getattr(self, name)
             if bound is not None and bound < 0:
-                raise InvalidInput(name, f"is {bound}", "give zero or more, or None")
+                raise InvalidInput(name, f"is {bound}", "give a timedelta of zero or more, or None")
 
 
 class QueueSettings(Struct, frozen=True, kw_only=True):

@@ -138,10 +138,10 @@ def test_what_no_process_can_be_given_is_refused(folder: Path, arguments: list[s
     ("path", "words"),
     [
         ("bin/echo", "give an absolute path"),
-        ("/no/such/program", "there is no file that can be executed"),
+        ("/no/such/program", "there is no such file, or this user"),
         ("no-such-program", "give an absolute path"),
-        ("/etc/passwd", "there is no file that can be executed"),
-        ("/", "there is no file that can be executed"),
+        ("/etc/passwd", "there is no such file, or this user"),
+        ("/", "there is no such file, or this user"),
     ],
 )
 def test_a_program_has_to_be_there_at_registration(path: str, words: str) -> None:

@@ -44,7 +44,8 @@ HEARTBEAT = [
         "heartbeat: a watch that fails is not repeated",
         "heartbeat/thread",
         "            except Exception:  # without this the handlers would never be fenced\n"
-        '                logger.exception("heartbeat: the watch failed and goes on")\n',
+        "                logger.exception("
+        '"heartbeat: the watch over the event loop failed, and goes on")\n',
         "            except Exception:\n                return\n",
         f"{_PARTS}handlers_are_fenced_though_the_watch_fails",
     ),

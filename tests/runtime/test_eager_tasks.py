@@ -83,7 +83,7 @@ async def test_a_lane_whose_call_fails_at_once_takes_what_comes_after(
     loop: asyncio.AbstractEventLoop,
 ) -> None:
     async def closed(items: Sequence[int]) -> Sequence[int]:
-        raise StorageClosed("the storage is closed")
+        raise StorageClosed("this program has closed the storage; open it again")
 
     lane = Lane(closed)
 

@@ -240,7 +240,7 @@ class TestErrors:
             outcome = await client.enqueue(work_of(handlers))
             assert await client.get(outcome.job_id) is not None
         assert notes == WITHIN
-        assert f"the enqueue_middleware {broken.__name__} failed behind the enqueue" in caplog.text
+        assert f"the enqueue_middleware {broken.__name__} failed after the enqueue" in caplog.text
 
     async def test_an_error_of_the_store_reaches_the_caller_and_cannot_be_swallowed(
         self, storage: Storage
@@ -320,7 +320,7 @@ class TestErrors:
             async with JobClient(storage, handlers) as client:
                 await client.enqueue(EnqueueRequest("login", {"password": "hunter2"}))
                 await client.enqueue(login.request("hunter2"))
-        assert caplog.text.count("the enqueue_middleware leaks failed behind the enqueue") == 2
+        assert caplog.text.count("the enqueue_middleware leaks failed after the enqueue") == 2
         assert "hunter2" not in caplog.text
 
 

@@ -224,7 +224,7 @@ class TestLoading:
             ("forge_test_nothing:handlers", "no module 'forge_test_nothing'"),
             ("forge_test_app.sub:handlers", "no module 'forge_test_app.sub'"),
             ("forge_test_app:nothing", "no attribute 'nothing'"),
-            ("forge_test_app:run", "not a HandlerRegistry"),
+            ("forge_test_app:run", "name the HandlerRegistry"),
         ],
     )
     def test_a_target_that_is_no_registry_is_an_error_that_says_why(

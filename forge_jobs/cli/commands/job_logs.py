@@ -52,7 +52,7 @@ def logs(
 async def _state(store: Storage, job_id: JobId) -> JobState:
     state = (await store.jobs.states([job_id])).get(job_id)
     if state is None:
-        raise Refused(f"no job has the id {job_id}")
+        raise Refused(f"no job has the id {job_id}; its retention is over, or the store is another")
     return state
 
 

@@ -110,7 +110,7 @@ def show(deployment: Deployment, job_id: str, as_json: bool) -> None:
     job, events, states = with_store(deployment, read)
     progress = states[wanted].progress if wanted in states else None
     if job is None:
-        raise Refused(f"no job has the id {wanted}")
+        raise Refused(f"no job has the id {wanted}; its retention is over, or the store is another")
     events = timeline_of(job, events)
     if as_json:
         emit_json({**job_document(job), "progress": progress, "events": events})

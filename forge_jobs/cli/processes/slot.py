@@ -187,7 +187,10 @@ class Slot:
         code = await old.end
         if code:
             logger.warning(
-                "worker process %d, replaced, ended with %s", self.number, in_words(code)
+                "worker process %d, whose successor runs already, ended with %s; jobs that it had "
+                "in progress are revived as crashed",
+                self.number,
+                in_words(code),
             )
         else:
             logger.info("worker process %d was replaced after %.0f s", self.number, old.age)

@@ -164,7 +164,11 @@ class ProcessRunner:
         except ForgeJobsError as error:
             answer = Answer(call.number, packed(None), type(error).__name__, (str(error),))
         except Exception as error:
-            logger.exception("a call of job %s failed: %s", run.job.claim.job_id, call.verb)
+            logger.exception(
+                "job %s: its process called ctx.%s, which failed; the handler gets the error",
+                run.job.claim.job_id,
+                call.verb,
+            )
             text = f"{type(error).__name__}: {error}"
             answer = Answer(call.number, packed(None), "ForgeJobsError", (text,))
         if call.number:

@@ -359,7 +359,7 @@ class Heartbeat:
             try:
                 self._watch(self._turned_at)
             except Exception:  # without this the handlers would never be fenced
-                logger.exception("heartbeat: the watch failed and goes on")
+                logger.exception("heartbeat: the watch over the event loop failed, and goes on")
             await self._watch_wakeup.wait(timedelta(seconds=self._tick))
 
     def _watch(self, elapsed: float) -> None:

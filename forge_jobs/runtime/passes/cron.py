@@ -209,7 +209,11 @@ def _plan(
         )
         return _Planned(disabling, ())
     except Exception as error:  # one schedule's trouble must not keep the others from firing
-        logger.exception("schedule %r could not be planned", name, extra={"schedule": name})
+        logger.exception(
+            "schedule %r could not be planned, and is tried again in the next pass; others go on",
+            name,
+            extra={"schedule": name},
+        )
         this_pass.failures[name] = error
         return None
     jobs = tuple(

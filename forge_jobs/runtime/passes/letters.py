@@ -96,7 +96,8 @@ class LetterRelay:
     def _log_away(self, queue: str, error: StorageError) -> None:
         if self._outages[queue].is_new(type(error).__name__):
             logger.warning(
-                "letters for queue %r wait, and those for other queues do not: %s: %s",
+                "dead letters for queue %r are not stored yet, and are tried again; those for "
+                "other queues go on: %s: %s",
                 queue,
                 failure_of(error),
                 error,
@@ -105,7 +106,7 @@ class LetterRelay:
     def _log_back(self, queue: str) -> None:
         outage = self._outages.pop(queue, None)
         if outage is not None and outage.is_over():
-            logger.info("queue %r takes letters again", queue)
+            logger.info("dead letters for queue %r are stored again", queue)
 
 
 def _key(letter: Letter) -> str:

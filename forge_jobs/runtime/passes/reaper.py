@@ -20,6 +20,7 @@ from forge_jobs.policy.transitions import stale_transition
 from forge_jobs.reports import reporter
 from forge_jobs.runtime.passes.bisecting import BisectingSender
 from forge_jobs.runtime.passes.cleanup import BUDGET, BatchReport, in_batches
+from forge_jobs.runtime.shared.clean_texts import named
 from forge_jobs.runtime.shared.events import EventBuffer
 from forge_jobs.storage.protocols import JobStore, ProcStore
 
@@ -249,8 +250,9 @@ def _max_crashes(kind: str, settings: RuntimeSettings, registry: HandlerRegistry
 def _report(revived: list[Claim], dropped: list[HostId], events: EventBuffer | None) -> None:
     if revived:
         logger.warning(
-            "revived %d claims without a beat: their processes died or lost the store",
+            "revived %d jobs, whose processes died or lost the store: %s",
             len(revived),
+            named([claim.job_id for claim in revived]),
             extra={"job_ids": [claim.job_id for claim in revived[:20]]},
         )
     if events is None:

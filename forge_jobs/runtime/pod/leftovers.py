@@ -4,19 +4,16 @@ import concurrent.futures.thread as pool
 import queue
 import sys
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from types import FrameType
 
-from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import Claim
 from forge_jobs.reports import reporter
 from forge_jobs.runtime.queue.outbox import Outbox
 from forge_jobs.runtime.queue.run import Run
+from forge_jobs.runtime.shared.clean_texts import named
 
 logger = reporter(__name__)
-
-_NAMED = 50
-"""Ids that one line of the log names at most."""
 
 _ANYIO_WORKER = "anyio/_backends/_asyncio.py"
 
@@ -85,12 +82,6 @@ def report_stuck(stuck: Iterable[Run], *, process_ends: bool) -> None:
             else "This pod keeps the claim until the handler ends",
             extra={"job_id": run.job.claim.job_id, "kind": run.job.kind},
         )
-
-
-def named(job_ids: Sequence[JobId]) -> str:
-    """Return the first ids, for a line of the log."""
-    more = len(job_ids) - _NAMED
-    return ", ".join(job_ids[:_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def busy_threads() -> list[str]:

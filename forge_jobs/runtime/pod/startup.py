@@ -22,6 +22,7 @@ from forge_jobs.model.queues import QueueSettings, QueueState, RateLimit
 from forge_jobs.model.schedules import ScheduleSpec
 from forge_jobs.outages import Outage, Pauses
 from forge_jobs.reports import reporter
+from forge_jobs.runtime.shared.clean_texts import named
 from forge_jobs.runtime.shared.schedules import ensure_schedules
 from forge_jobs.runtime.shared.service import Wakeup
 from forge_jobs.storage.protocols import Storage
@@ -32,7 +33,6 @@ _T = TypeVar("_T")
 
 _PAUSES = Pauses(0.1, 2.0)
 _TO_UNDO = 1.0
-_NAMED = 50
 _DEFAULT_WORKERS = QueueSettings().max_workers
 
 
@@ -118,16 +118,11 @@ def _announce(plan: RuntimePlan, pod: Pod, stored: Sequence[QueueState]) -> None
         "pod %s on %s serves %s with %d kinds: %s",
         f"{pod.label} ({pod.host_id})" if pod.label else pod.host_id,
         plan.storage.name,
-        _first(queues),
+        named(queues),
         len(pod.kinds),
-        _first(pod.kinds) or "none",
+        named(pod.kinds) or "none",
         extra={"host_id": pod.host_id, "label": pod.label},
     )
-
-
-def _first(names: Sequence[str]) -> str:
-    rest = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return ", ".join(names[:_NAMED]) + rest
 
 
 async def read_store_time(plan: RuntimePlan) -> StoreTime:

@@ -26,12 +26,12 @@ from forge_jobs.runtime.pod.leftovers import (
     DeferredEnds,
     busy_threads,
     kill_processes,
-    named,
     report_stuck,
 )
 from forge_jobs.runtime.pod.pod import RunningPod
 from forge_jobs.runtime.pod.stop_report import StopReport
 from forge_jobs.runtime.queue.run import Run, StopReason
+from forge_jobs.runtime.shared.clean_texts import named
 from forge_jobs.runtime.shared.final_log import flush_log
 from forge_jobs.runtime.shared.handing_back import release_all
 from forge_jobs.runtime.shared.service import Wakeup

@@ -45,7 +45,12 @@ def decide(
     try:
         return next_transition(end, job, _rules(job, state, seconds, services), services.rng)
     except BaseException as error:  # the claim needs an end in any case
-        logger.exception("could not decide how job %s goes on", job.claim.job_id)
+        logger.exception(
+            "job %s of queue %s: a rule that decides how the job goes on failed; the attempt "
+            "counts as failed",
+            job.claim.job_id,
+            job.claim.queue,
+        )
         record = error_record(error, Cause.FAILED, attempt=job.attempt, host_id=services.host_id)
         failure = AttemptEnd(cause=Cause.FAILED, error=record)
         return next_transition(failure, job, _NO_RULES, services.rng)

@@ -360,7 +360,12 @@ class WorkerPool:
         try:
             self._settle(run, end, now)
         except BaseException as error:  # a worker that is never freed costs a slot for good
-            logger.exception("could not store the end of job %s", run.job.claim.job_id)
+            logger.exception(
+                "queue %s: the end of job %s could not be stored; another pod revives the job as "
+                "crashed",
+                self.queue,
+                run.job.claim.job_id,
+            )
             # Only a reaper will end this claim, so no beat may keep the claim alive.
             services.given_up[run.job.claim] = now
             services.held.remove([run.job.claim])

@@ -355,7 +355,7 @@ class Run:
         if self._repeats == _REPORTED_REPEAT:
             logger.warning(
                 "job %s (%s) goes on although it was cancelled (%s): its handler swallows "
-                "CancelledError",
+                "CancelledError, which the handler must let pass",
                 self.job.claim.job_id,
                 self.job.kind,
                 self.stop_reason,

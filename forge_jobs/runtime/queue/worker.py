@@ -65,7 +65,7 @@ class Worker:
         services = self._services
         handler = services.handlers.get(job.kind)
         if handler is None:
-            raise LookupError(f"no handler for kind {job.kind!r}")
+            raise LookupError(f"this pod has no handler of kind {job.kind!r}")
         self.run = run = Run(
             job,
             handler,
@@ -117,7 +117,12 @@ class Worker:
             if stop_points.ARMED:
                 await stop_points.reach("run:end")
         except BaseException as error:  # a run's trouble must end the run and nothing else
-            logger.exception("job %s could not be run", run.job.claim.job_id)
+            logger.exception(
+                "queue %s: the run of job %s broke off by an error outside the handler; the "
+                "attempt counts as failed",
+                run.job.claim.queue,
+                run.job.claim.job_id,
+            )
             record = error_record(
                 error, Cause.FAILED, attempt=run.job.attempt, host_id=services.host_id
             )
@@ -224,7 +229,7 @@ class Worker:
                 failures += 1
                 if outage.is_new():
                     logger.warning(
-                        "job %s waits: the store has not taken its start: %s",
+                        "job %s waits to be started: the store has not recorded the start: %s",
                         run.job.claim.job_id,
                         error,
                     )

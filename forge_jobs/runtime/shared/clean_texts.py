@@ -1,6 +1,16 @@
-"""Texts of handlers as every store can keep them."""
+"""Texts cut to size: of handlers as every store can keep them, and of lines of the log."""
+
+from collections.abc import Sequence
 
 _CUT = "... "
+_NAMED = 50
+"""Ids or names that one line of the log has at most."""
+
+
+def named(names: Sequence[str]) -> str:
+    """Return the first ids or names, for a line of the log."""
+    more = len(names) - _NAMED
+    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def clean_text(text: str, max_bytes: int, *, keep_end: bool = False) -> str:

@@ -73,7 +73,10 @@ class PodValues:
         holder = self._holders.get(plan.key)
         if holder is None:
             if self._is_closing:
-                raise RuntimeError(f"{plan.name} is needed, but this pod has closed what is shared")
+                raise RuntimeError(
+                    f"{plan.name} is asked for, but this pod is stopping and has closed its shared "
+                    "values"
+                )
             holder = self._holders[plan.key] = _Holder(plan, self)
             # Not before the holder is known: an eager task may end in this very call.
             holder.begin()

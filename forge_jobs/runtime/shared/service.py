@@ -161,7 +161,9 @@ class PeriodicLoop:
         try:
             done, _ = await asyncio.wait({self._pass}, timeout=self._timeout.total_seconds())
             if not done:
-                self._failed(TimeoutError(f"a pass takes longer than {self._timeout}"))
+                self._failed(
+                    TimeoutError(f"a pass took longer than {self._timeout} and was broken off")
+                )
                 await asyncio.wait({self._pass})
             pause = self._pass.result()
         except asyncio.CancelledError:

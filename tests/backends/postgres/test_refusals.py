@@ -108,7 +108,7 @@ WHEN (OLD.id = '{job_id}' AND NEW.status = 'done') EXECUTE FUNCTION {schema}.ref
         ("ZZ999", "(SQLSTATE ZZ999)"),
         ("54000", "(SQLSTATE 54000)"),
         ("42501", "the role of the URL lacks a privilege"),
-        ("57014", "the statement took too long"),
+        ("57014", "the database cancelled a statement that took too long"),
         ("XX000", "(SQLSTATE XX000)"),
     ],
 )

@@ -28,8 +28,11 @@ async def storage(server: RedisServer, client: Redis) -> AsyncGenerator[Storage]
 @pytest.mark.parametrize(
     ("begin", "named"),
     [
-        (("resetpass", ">another"), "the server refuses the user or the password"),
-        (("off",), "the server refuses the user or the password"),
+        (
+            ("resetpass", ">another"),
+            "the server refused the login; check user and password in the URL",
+        ),
+        (("off",), "the server refused the login; check user and password in the URL"),
         (("-evalsha", "-eval"), "do not let this user run the command evalsha"),
         (("resetkeys",), "do not let this user touch keys of this prefix"),
     ],

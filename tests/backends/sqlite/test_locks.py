@@ -66,7 +66,7 @@ async def test_a_lock_held_for_too_long_is_unavailable_and_says_so(
             caplog.at_level(logging.WARNING, "forge_jobs"),
         ):
             for _ in range(2):
-                with pytest.raises(Unavailable, match="another writer has held") as caught:
+                with pytest.raises(Unavailable, match="another transaction has held") as caught:
                     await storage.jobs.enqueue([new_job()])
                 assert "locked" not in str(caught.value)
             assert flush_reports(10)

@@ -326,7 +326,7 @@ class Database:
         :raises StorageError: translated
         """
         if self._closed:
-            raise StorageClosed("the storage is closed")
+            raise StorageClosed("this program has closed the storage; open it again")
         if self.known.problem:
             raise SchemaMismatch(self.known.problem)
         # Told by the task itself: asyncio.shield tells a turn of the event loop later.

@@ -57,9 +57,13 @@ class Silence:
         now = self.queues = (before - self._queues(answered)) | self._queues(silent)
         if lost := now - before:
             [error, *_] = silent.values()
-            logger.warning("%s: no answer, all else goes on: %s", _in_words(lost), error)
+            logger.warning(
+                "%s: no answer; all else goes on, and the store is asked again: %s",
+                _in_words(lost),
+                error,
+            )
         if back := before - now:
-            logger.info("%s: there are answers again", _in_words(back))
+            logger.info("%s: the store answers again", _in_words(back))
 
     def _queues(self, bases: Iterable[str]) -> frozenset[str]:
         # Locators are nobody's queue.

@@ -130,7 +130,7 @@ class SpoiltKeys:
                 self.stopped[base] = told[base]
             if (base, reason) not in _logged:
                 _logged.add((base, reason))
-                logger.error("%s cannot be read, all else goes on: %s", where, reason)
+                logger.error("%s cannot be read, and all else goes on: %s", where, reason)
         return told
 
     async def without(
@@ -159,7 +159,7 @@ class SpoiltKeys:
         self.stopped.pop(base, None)
         if _OF_A_RECORD not in reason:
             _logged.discard((base, reason))
-            logger.info("%s: its keys are in order again", self._in_words(base))
+            logger.info("%s: the keys can be read again", self._in_words(base))
 
     def _in_words(self, base: str) -> str:
         return "pods, leader and schedules" if base == self._fleet else f"queue {queue_of(base)}"

@@ -167,14 +167,18 @@ def _path(kind: str, path: str) -> tuple[str, int]:
         raise InvalidInput("url", "has no number as its database", "give for example /0")
     number = int(path or 0)
     if kind == "cluster" and number:
-        raise InvalidInput("url", "names a database of a cluster", "a cluster has only /0")
+        raise InvalidInput("url", "names a database of a cluster", "give /0, the only one")
     return unquote(service), number
 
 
 def _tls(options: Mapping[str, str]) -> Tls:
     for name in ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile"):
         if name in options and not os.access(options[name], os.R_OK):
-            raise InvalidInput("url", f"names a file in {name} that cannot be read", "correct it")
+            raise InvalidInput(
+                "url",
+                f"names a file in {name} that this user cannot read",
+                "give the path of a file",
+            )
     verify = choice(options, "ssl_cert_reqs", ("required", "none"), "required") == "required"
     return Tls(
         ca_certs=options.get("ssl_ca_certs"),

@@ -20,7 +20,7 @@ class SlotsDisputed(driver.ClusterDownError):
 
 
 _UNAVAILABLE: dict[type[Exception], str] = {
-    driver.OutOfMemoryError: "the server's memory is used up (maxmemory)",
+    driver.OutOfMemoryError: "the server's memory is used up; raise maxmemory or shorten retention",
     driver.ReadOnlyError: "the server has become a replica",
     driver.BusyLoadingError: "the server is loading its data",
     driver.TimeoutError: "the server does not answer",
@@ -34,8 +34,8 @@ _UNAVAILABLE: dict[type[Exception], str] = {
 
 _PASSING = {
     "BUSY ": "the server is busy with a long script",
-    "NOREPLICAS ": "the server has fewer replicas than it must have to write",
-    "MISCONF ": "the server cannot write to its disk",
+    "NOREPLICAS ": "the server has fewer replicas than its min-replicas-to-write asks for",
+    "MISCONF ": "the server cannot save to its disk and takes no writes; see its log",
     "TRYAGAIN ": "the cluster moves a slot",
     "UNBLOCKED ": "the server has become a replica",
     "UNKILLABLE ": "the server is busy with a long script",
@@ -67,7 +67,7 @@ def translate(error: Exception) -> StorageError:
     if isinstance(error, driver.NoPermissionError):
         return StorageRefused(_lacking(str(error)))
     if isinstance(error, driver.AuthenticationError):
-        return StorageRefused("the server refuses the user or the password")
+        return StorageRefused("the server refused the login; check user and password in the URL")
     for kind, text in _UNAVAILABLE.items():
         if isinstance(error, kind):
             return Unavailable(_with_server(error, text) if kind in _UNREACHED else text)
@@ -76,7 +76,9 @@ def translate(error: Exception) -> StorageError:
             return Unavailable(text)
     if str(error).startswith("WRONGTYPE ") or " WRONGTYPE " in str(error):
         return WrongType("a key of the store holds something of another type than it must")
-    return StorageRefused(f"the server refused a command ({type(error).__name__})")
+    return StorageRefused(
+        f"the server refused a command ({type(error).__name__}); see the log of the server"
+    )
 
 
 def _lacking(text: str) -> str:

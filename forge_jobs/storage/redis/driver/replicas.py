@@ -67,8 +67,8 @@ class Replicas:
             server.short += 1
             if server.short == 1:
                 logger.warning(
-                    "a write to the server at %s reached %d of %d replicas within %g s; it stands, "
-                    "but a failover there may lose it now",
+                    "a write to the server at %s reached %d of %d replicas within %g s; the "
+                    "write stands, but a failover there may lose it now",
                     in_words((host,)),
                     reached,
                     self.wanted,

@@ -24,7 +24,7 @@ class Sentinels:
         try:
             return await self._hosts.ask(self._connect, discard=drop)
         except TRANSLATED:
-            problem = NotConnected("no sentinel knows a primary")
+            problem = NotConnected(f"no sentinel knows a primary of {self._url.service!r}")
         name_server(problem, self._url.server)
         raise problem
 
@@ -44,7 +44,7 @@ class Sentinels:
         finally:
             await drop(connection)
         if not isinstance(found, list):
-            raise NotConnected("the sentinel knows no such service")
+            raise NotConnected(f"the sentinel knows no service {url.service!r}")
         return found[0].decode(), int(found[1])
 
     async def _checked(self, primary: Host) -> Connection:

@@ -93,7 +93,7 @@ async def enqueue(
         if tried >= _AT_ONCE:
             # Two that go in step would bar each other on and on.
             await until_set(asyncio.Event(), random.uniform(0, _PAUSE_S) * tried)
-    raise Unavailable("other calls keep storing the same jobs")
+    raise Unavailable("gave up: other calls kept storing the same ids or keys")
 
 
 async def _store_one(db: Database, job: NewJob) -> bool:

@@ -88,7 +88,7 @@ async def requeue(db: Database, parts: object, ids: _Ids) -> Outcomes:
         }
         if not ids:
             return done
-    raise Unavailable("other calls keep changing what the same jobs wait for")
+    raise Unavailable("gave up: other calls kept changing what the same jobs wait for")
 
 
 _LINKS = list[_Link]

@@ -58,7 +58,11 @@ class LateCheck:
                 await settle_schema(self._db, migrate=False, create=False)
             except (SchemaMismatch, NotFound) as error:
                 self._db.known.problem = str(error)
-                logger.error("the store is not used any more: %s", error)
+                logger.error(
+                    "this process makes no more calls to the store; mend the cause and "
+                    "start the process again: %s",
+                    error,
+                )
             except Unavailable:
                 continue
             return

@@ -100,7 +100,9 @@ class Locating:
         if self._db.places.states != seen:
             return None
         if unknown:
-            raise Unavailable("a server that may know where these jobs are does not answer")
+            raise Unavailable(
+                "a server that may know in which queues these jobs are does not answer"
+            )
         before = {job_id: locator.decode() for job_id, locator in older.items()}
         for queue, indexes in groups.items():
             for key, (ids, known, _) in self.by_hash(indexes).items():

@@ -61,7 +61,8 @@ async def run_in_callers_transaction(
     except expected as error:
         raise flavor.translate(error) from None
     except SQLAlchemyError as error:
-        raise StorageError(f"the transaction cannot be used ({type(error).__name__})") from None
+        name = type(error).__name__
+        raise StorageError(f"the transaction cannot be used ({name}); roll it back") from None
     raise InvalidInput(
         "connection",
         f"is {a_type(connection)}",
@@ -77,7 +78,9 @@ def _run(
     short: Callable[[Connection], R | None],
 ) -> R:
     foreign = InvalidInput(
-        "connection", "is not of this store's database", "connect to the same database"
+        "connection",
+        "is not of this store's database",
+        "give a connection to the database of the store's URL",
     )
     if connection.dialect.name != flavor.name:
         raise foreign

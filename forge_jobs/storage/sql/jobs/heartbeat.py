@@ -82,7 +82,7 @@ def record_start(tx: Tx, claims: Sequence[Claim]) -> list[bool]:
     """See ``JobStore.record_start``."""
     rows = CLAIMED_JOBS.lock(tx, [claim.job_id for claim in claims])
     if rows.kept:
-        raise Locked("another transaction holds a job that is about to start")
+        raise Locked("an open transaction holds a job that is about to start")
     outcomes = [is_current(rows.get(claim.job_id), claim) for claim in claims]
     started = [
         {"job": claim.job_id, "now": tx.now}

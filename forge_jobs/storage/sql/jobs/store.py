@@ -196,7 +196,11 @@ class SqlJobStore:
                 return operate.refused(visit, Refusal.LOCKED)
         except operate.Referenced as reason:
             if len(visit.ids) == 1:
-                logger.warning("job %s cannot be deleted: %s", visit.ids[0], reason)
+                logger.warning(
+                    "job %s cannot be deleted, and others can. Delete the referring rows first: %s",
+                    visit.ids[0],
+                    reason,
+                )
                 return operate.refused(visit, Refusal.REFERENCED)
         return operate.joined([await self._visited(verb, half) for half in visit.halves()])
 

@@ -113,7 +113,7 @@ class PostgresDatabase:
         :raises Unavailable: the database can do nothing now, or the outcome is unknown
         """
         if self._closed:
-            raise StorageClosed("the storage is closed")
+            raise StorageClosed("this program has closed the storage; open it again")
         if self.options.pooled:
             return None
         return await self._to_the_end(self._direct(statement, values, repeatable, topics_of))
@@ -223,7 +223,7 @@ class PostgresDatabase:
 
     async def _call(self, script: Script[R], begin: str) -> tuple[R, Tx]:
         if self._closed:
-            raise StorageClosed("the storage is closed")
+            raise StorageClosed("this program has closed the storage; open it again")
         return await self._to_the_end(self._limited(script, begin))
 
     async def _to_the_end(self, call: Coroutine[Any, Any, R]) -> R:
@@ -268,7 +268,7 @@ class PostgresDatabase:
                     raise Unavailable(OVERTAKEN) from None
             except DRIVER_ERRORS as error:
                 if begin is self._begin_impatiently and sqlstate_of(error) == LOCK_TIMEOUT:
-                    raise Locked("another transaction holds what the call needs") from None
+                    raise Locked("an open transaction holds rows that the call needs") from None
                 if not may_go_better(error) or _elapsed() >= deadline:
                     raise
             failures += 1

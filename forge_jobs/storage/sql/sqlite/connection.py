@@ -133,14 +133,16 @@ class SqliteConnection:
         :raises Unavailable: the time limit is up
         """
         if self._closing:
-            raise StorageClosed("the storage is closed")
+            raise StorageClosed("this program has closed the storage; open it again")
         deadline = _elapsed() + self._timeout
         self._calls_begun += 1
         try:
             async with asyncio.timeout(self._timeout + 1):
                 return await on_driver_thread(self._driver, work, deadline, *given)
         except TimeoutError:
-            raise Unavailable(f"no answer within {self._timeout:g} s") from None
+            raise Unavailable(
+                f"the database file gave no answer within {self._timeout:g} s"
+            ) from None
         except TRANSLATED as error:
             raise translate(error) from None
 
@@ -268,7 +270,7 @@ class SqliteConnection:
 
     def _check_time(self, deadline: float) -> None:
         if _elapsed() >= deadline:
-            raise Unavailable(f"the store was busy for {self._timeout:g} s")
+            raise Unavailable(f"the database file was busy for {self._timeout:g} s")
 
     @property
     def problem(self) -> str:
@@ -296,7 +298,9 @@ class SqliteConnection:
         waited = _elapsed() - first_try
         self._warn_once(waited)
         if _elapsed() >= min(deadline, self._close_by):
-            raise Unavailable(f"another writer has held the database file for {waited:.0f} s")
+            raise Unavailable(
+                f"another transaction has held the write lock of the database for {waited:.0f} s"
+            )
         # In proportion to the wait, so that a free lock is taken soon.
         time.sleep(min(max(waited / 8, _SHORTEST_PAUSE_S), _LONGEST_PAUSE_S))
 
@@ -304,8 +308,9 @@ class SqliteConnection:
         if waited > _LOCK_WARNING_S and not self._waited_long:
             self._waited_long = True
             logger.warning(
-                "another transaction has held the write lock of the database for %.1f s; "
-                "while it does, nothing is claimed, finished or kept alive",
+                "another transaction has held the write lock of the database for %.1f s, and "
+                "until it ends no job is claimed, finished or kept alive; look for a program that "
+                "keeps a transaction open",
                 waited,
             )
 

@@ -39,7 +39,7 @@ def file_identity(path: Path) -> str:
     try:
         found = path.stat()
     except OSError:
-        raise Unavailable("the database file cannot be opened") from None
+        raise Unavailable(f"the database file {path.name} cannot be opened") from None
     return f"sqlite:{found.st_dev}:{found.st_ino}"
 
 

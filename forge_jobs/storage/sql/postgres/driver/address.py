@@ -112,7 +112,9 @@ def check_tls(options: Mapping[str, str]) -> None:
         raise InvalidInput("url", problem, "give sslmode=verify-full")
     for name in _FILES:
         if name in options and options[name] != SYSTEM and not Path(options[name]).is_file():
-            raise InvalidInput("url", f"has an option {name} that names no file", "correct it")
+            raise InvalidInput(
+                "url", f"has an option {name} that names no file", "give the path of a file"
+            )
     if mode in _VERIFYING and root is None and not _has_own_authority():
         problem = f"has sslmode={mode} and no authority to verify the server's certificate by"
         fix = "add sslrootcert=FILE, or sslrootcert=system for those that this machine trusts"

@@ -136,7 +136,7 @@ class PostgresConnection:
             await self._roll_back()
             raise
         if ended != "COMMIT":
-            raise StorageError("the database rolled the transaction back")
+            raise StorageError("the database rolled the transaction back, so nothing is stored")
         self.plans_once = plans_once
         return result
 
@@ -217,7 +217,8 @@ class Connections:
                     await self._free.acquire()
         except TimeoutError:
             raise Unavailable(
-                f"all {self.options.pool_size} connections of the pool were in use"
+                f"all {self.options.pool_size} connections of the pool were in use; give the URL "
+                "a larger pool_size, or call the store less at once"
             ) from None
         try:
             found = await self._found(once)

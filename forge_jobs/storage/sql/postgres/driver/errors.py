@@ -35,16 +35,16 @@ _READ_ONLY = "25006"
 _AGAIN = {"40P01", "40001", LOCK_TIMEOUT, "23505"}
 
 _BY_CODE: dict[str, str] = {
-    "57014": "the statement took too long",
-    LOCK_TIMEOUT: "another transaction holds what the call needs",
+    "57014": "the database cancelled a statement that took too long",
+    LOCK_TIMEOUT: "an open transaction holds rows that the call needs",
     "40P01": "the database gave way to another transaction",
     "40001": "the database gave way to another transaction",
-    "23505": "another transaction was faster",
+    "23505": "another transaction has just stored the same id or key",
     "0A000": "the database cannot do now what every call needs; is it a standby?",
     _READ_ONLY: "the database only takes reads; is it a standby?",
     "53100": "the database's disk is full",
-    "53200": "the database is out of memory",
-    "53300": "the database has no connection left",
+    "53200": "the database server is out of memory",
+    "53300": "the database has no connection left; raise max_connections, or lower pool_size",
 }
 _BY_CLASS = {
     "08": "the connection to the database was lost",
@@ -169,4 +169,7 @@ def _of_code(code: str) -> StorageError:
     if of_value is not None:
         return InvalidInput("value", f"{of_value} (SQLSTATE {code})", "give another value")
     refused = _REFUSED.get(code) or _REFUSED.get(code[:2])
-    return StorageRefused(refused or f"the database refused the statement (SQLSTATE {code})")
+    return StorageRefused(
+        refused
+        or f"the database refused the statement (SQLSTATE {code}); see the log of the server"
+    )
