@@ -360,17 +360,13 @@ class WorkerPool:
         try:
             self._settle(run, end, now)
         except BaseException as error:  # a worker that is never freed costs a slot for good
-            logger.exception(
-                "queue %s: the end of job %s could not be stored; another pod revives the job as "
-                "crashed",
-                self.queue,
-                run.job.claim.job_id,
-            )
+            job_id = run.job.claim.job_id
+            logger.exception("job %s: the end is not stored; the job is revived as crashed", job_id)
             # Only a reaper will end this claim, so no beat may keep the claim alive.
             services.given_up[run.job.claim] = now
             services.held.remove([run.job.claim])
             detail = f"its end could not be stored: {type(error).__qualname__}"
-            services.claim_lost(self.queue, run.job.claim.job_id, detail)
+            services.claim_lost(self.queue, job_id, detail)
         if self._goes_on(worker, now):
             return
         self._free.append(worker)
