@@ -365,8 +365,7 @@ class WorkerPool:
             # Only a reaper will end this claim, so no beat may keep the claim alive.
             services.given_up[run.job.claim] = now
             services.held.remove([run.job.claim])
-            detail = f"its end could not be stored: {type(error).__qualname__}"
-            services.claim_lost(self.queue, job_id, detail)
+            services.claim_lost(self.queue, job_id, f"no end: {type(error).__qualname__}")
         if self._goes_on(worker, now):
             return
         self._free.append(worker)
