@@ -2,6 +2,7 @@
 
 import gc
 import os
+import signal
 import zlib
 from collections.abc import Generator, Iterator
 from contextlib import suppress
@@ -33,6 +34,22 @@ settings.register_profile("quick", parent=_COMMON, max_examples=100)
 settings.register_profile("thorough", parent=_COMMON, max_examples=5_000)
 settings.load_profile(os.environ.get("FORGE_HYPOTHESIS_PROFILE", "quick"))
 
+
+_HANDLED: dict[signal.Signals, Any] = {
+    signal.SIGHUP: signal.SIG_DFL,
+    signal.SIGINT: signal.default_int_handler,
+    signal.SIGQUIT: signal.SIG_DFL,
+}
+
+
+def _hear_signals() -> None:
+    """Undo what ``nohup`` or a shell's ``&`` ignores, also for the processes that tests start."""
+    for each, handler in _HANDLED.items():
+        if signal.getsignal(each) is signal.SIG_IGN:
+            signal.signal(each, handler)
+
+
+_hear_signals()
 
 _LOG_END = 8_000
 """Characters of a log that are shown with a failure."""
