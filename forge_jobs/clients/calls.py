@@ -91,7 +91,7 @@ class ClientCalls(ProgressCalls):
             clock=self._clock,
             is_parted=storage.is_parted,
         )
-        self._watches = Watches(storage.jobs)
+        self._watches = Watches(storage.jobs, is_parted=storage.is_parted)
         self._home = HomeLoop("this client")
         self._is_closed = False
 

@@ -218,11 +218,17 @@ class Watches:
     new watches make the task look at once, else the task looks once a second. A watch that the
     program has dropped is forgotten.
 
+    Of a store with several parts a silent part delays its own jobs only: a queue that does not
+    answer is left out of the look, as a whole, and its watches go on when the queue answers again.
+
     Belongs to the event loop of its first use.
+
+    :param is_parted: see ``Storage``
     """
 
-    def __init__(self, jobs: JobStore) -> None:
+    def __init__(self, jobs: JobStore, *, is_parted: bool = False) -> None:
         self._jobs = jobs
+        self._is_parted = is_parted
         self._open: weakref.WeakSet[Watch] = weakref.WeakSet()
         self._news = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -263,23 +269,21 @@ class Watches:
 
     async def _look(self, watches: Sequence[Watch]) -> None:
         try:
-            queues = {watch.queue for watch in watches if watch.queue is not None}
-            lines = {queue: await self._lines(queue) for queue in queues}
-            wanted = {watch: [*watch.wanted(lines)] for watch in watches}
+            lines, silent = await self._all_lines(watches)
+            heard = [each for each in watches if each.queue is None or each.queue in lines]
+            wanted = {watch: [*watch.wanted(lines)] for watch in heard}
             ids = dict.fromkeys(job_id for found in wanted.values() for job_id in found)
             states, unknown = await self._states([*ids])
         except StorageClosed as error:
             self._fail(watches, error)
         except Unavailable as error:
-            if self._outage.is_new():
-                logger.warning(
-                    "watched jobs cannot be read; the read is repeated until the store answers: %s",
-                    error,
-                )
+            self._log_away(error)
         except Exception as error:
             self._fail(watches, error)
         else:
-            if self._outage.is_over():
+            if silent is not None:
+                self._log_away(silent)
+            elif self._outage.is_over():
                 logger.info("watched jobs can be read again")
             for watch, found in wanted.items():
                 watch.saw(states, [job_id for job_id in found if job_id not in unknown])
@@ -288,10 +292,43 @@ class Watches:
         for watch in watches:
             watch.fail(error)
 
+    def _log_away(self, error: Unavailable) -> None:
+        if self._outage.is_new():
+            logger.warning(
+                "watched jobs cannot be read; the read is repeated until the store answers: %s",
+                error,
+            )
+
+    async def _all_lines(self, watches: Iterable[Watch]) -> tuple[_Lines, Unavailable | None]:
+        """Return the lines of the watched queues that answer, and an error of one that does not.
+
+        :raises Unavailable: the store has one part, which does not answer
+        """
+        lines: dict[str, Sequence[JobSummary]] = {}
+        silent: Unavailable | None = None
+        for queue in {watch.queue for watch in watches if watch.queue is not None}:
+            try:
+                lines[queue] = await self._lines(queue)
+            except Unavailable as error:
+                if not self._is_parted:
+                    raise
+                silent = error
+        return lines, silent
+
     async def _lines(self, queue: str) -> Sequence[JobSummary]:
-        newest = await self._jobs.list(JobFilter(queues=(queue,)), limit=NEWEST)
+        """Return the newest jobs of a queue and those that run.
+
+        :raises Unavailable: the queue is silent. What came of its jobs would be a part, and jobs
+            that are not listed would count as gone
+        """
         running = JobFilter(queues=(queue,), statuses=(JobStatus.IN_PROGRESS,))
-        return (*newest.jobs, *(await self._jobs.list(running, limit=NEWEST)).jobs)
+        lines: list[JobSummary] = []
+        for which in (JobFilter(queues=(queue,)), running):
+            page = await self._jobs.list(which, limit=NEWEST)
+            if queue in page.silent:
+                raise Unavailable(f"queue {queue} does not answer")
+            lines += page.jobs
+        return lines
 
     async def _states(
         self, ids: Sequence[JobId]

@@ -5,6 +5,7 @@ from tests.meta.bugs import Bug, Edit
 _STORES = "tests/conformance/test_progress.py::test_"
 _RUNTIME = "tests/runtime/test_progress.py::test_"
 _WATCH = "tests/unit/test_client_watch.py::test_"
+_PARTS = "tests/unit/test_watches_of_parts.py::test_"
 _REQUEUED = "tests/unit/test_client_watch.py::TestJobsThatAreRequeued::test_"
 
 
@@ -93,6 +94,29 @@ PROGRESS_BUGS = [
                 "        return is_same\n",
                 "        return False\n",
                 "the_job_ends_between_the_list_and_the_states",
+            ),
+        )
+    ),
+    *(
+        _bug(f"watch: {name}", "clients/watching.py", old, new, f"{_PARTS}{test}")
+        for name, old, new, test in (
+            (
+                "a silent queue ends the look of all",
+                "                if not self._is_parted:\n",
+                "                if True:\n",
+                "a_silent_queue_is_left_out_and_the_others_are_seen",
+            ),
+            (
+                "the part that came of a silent queue counts as the whole",
+                "            if queue in page.silent:\n",
+                "            if False:\n",
+                "a_silent_queue_is_left_out_and_the_others_are_seen",
+            ),
+            (
+                "each queue waits for a store of one part",
+                "                if not self._is_parted:\n",
+                "                if False:\n",
+                "a_store_of_one_part_that_is_silent_is_asked_once",
             ),
         )
     ),

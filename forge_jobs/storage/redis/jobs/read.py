@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from forge_jobs.errors import PartlyUnavailable
+from forge_jobs.errors import PartlyUnavailable, Unavailable
 from forge_jobs.model.filters import JobFilter, JobSummary, Page
 from forge_jobs.model.ids import HostId, JobId
 from forge_jobs.model.jobs import Cause, Hold, Job, JobStatus
@@ -93,9 +93,11 @@ async def list_jobs(db: Database, which: JobFilter, cursor: str | None, limit: i
     check_limit(limit)
     before = check_cursor(cursor) or ""
     found, looked_at, silent = await newest(db, which, before, limit + 1)
-    lines = await _lines(db, found[:limit])
+    lines, unread = await _lines(db, found[:limit])
+    if which.queues and unread:
+        raise next(iter(unread.values()))
     cursor = found[limit - 1][0] if len(found) > limit else looked_at
-    return Page(tuple(lines), cursor, looked_at, tuple(sorted(silent)))
+    return Page(tuple(lines), cursor, looked_at, tuple(sorted(silent.union(map(queue_of, unread)))))
 
 
 async def counts(db: Database, queues: Sequence[str] | None) -> dict[str, QueueCounts]:
@@ -111,21 +113,30 @@ async def counts(db: Database, queues: Sequence[str] | None) -> dict[str, QueueC
     }
 
 
-async def _lines(db: Database, found: Sequence[Located]) -> list[JobSummary]:
-    """Lines of the jobs that are still there, newest first."""
+async def _lines(
+    db: Database, found: Sequence[Located]
+) -> tuple[list[JobSummary], dict[str, Unavailable]]:
+    """Return the lines of jobs that are still there, newest first, and errors by base.
+
+    A base that does not answer has no line here, also where a part of its lines has come.
+    """
     lines: list[JobSummary] = []
+    unread: dict[str, Unavailable] = {}
     for portion in portions(found, _LINES_AT_ONCE):
         ids: dict[str, list[JobId]] = {}
         for job_id, base in portion:
             ids.setdefault(base, []).append(job_id)
-        answers, _ = await db.run_some("lines", ids, list[_Line | Literal[False]])
+        answers, silent = await db.run_some("lines", ids, list[_Line | Literal[False]])
+        unread.update(silent)
         lines += (
             _summary(queue_of(base), job_id, line)
             for base, given in answers.items()
             for job_id, line in zip(ids[base], given, strict=True)
             if line
         )
-    return sorted(lines, key=lambda line: line.id, reverse=True)
+    silent_queues = set(map(queue_of, unread))
+    read = (line for line in lines if line.queue not in silent_queues)
+    return sorted(read, key=lambda line: line.id, reverse=True), unread
 
 
 def _job(queue: str, job_id: JobId, whole: _Whole) -> Job:
