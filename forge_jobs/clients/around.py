@@ -41,6 +41,14 @@ def all_options_of(
 
     What is no request has no options, and is refused later.
     """
+    if registry is None or not registry.has_enqueue_middleware:
+        # Requests of handlers of another registry may bring theirs.
+        for each in requests:
+            own = each.handler_options if isinstance(each, EnqueueRequest) else None
+            if own is not None and own.enqueue_middleware:
+                break
+        else:
+            return None
     found = [
         options_of(each, registry) if isinstance(each, EnqueueRequest) else None
         for each in requests

@@ -19,9 +19,10 @@ from forge_jobs.clients.results import with_type, with_types
 from forge_jobs.clients.routes import NotLookedUp
 from forge_jobs.clients.watching import Watch
 from forge_jobs.errors import InvalidInput, StorageError, a_type
-from forge_jobs.handlers.preparing import Router, check_request, check_requests
+from forge_jobs.handlers.preparing import check_request, check_requests
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.handlers.requests import EnqueueOptions, EnqueueRequest
+from forge_jobs.handlers.routing import Router
 from forge_jobs.handlers.spreading import spread_over
 from forge_jobs.model.filters import JobFilter, Page
 from forge_jobs.model.jobs import EnqueueOutcome, Job

@@ -241,6 +241,8 @@ def with_types(
 ) -> list[EnqueueOutcome[R]]:
     """Return the outcomes, which now know the types of their results."""
     for request, outcome in zip(requests, outcomes, strict=True):
+        if request.result_type is Any:
+            continue
         with_type(request, outcome)
     return outcomes
 

@@ -74,6 +74,8 @@ class HandlerRegistry:
             enqueue_middleware=enqueue_middleware_of(enqueue_middleware, "HandlerRegistry")
         )
         """Of requests whose kind is not in the registry."""
+        self.has_enqueue_middleware = bool(self.options_elsewhere.enqueue_middleware)
+        """False: an enqueue need not look for the middleware of the handler."""
         self._lifespans: tuple[SharedPlan, ...] = (
             () if lifespan is None else (lifespan_plan(lifespan),)
         )
@@ -207,6 +209,8 @@ class HandlerRegistry:
                     f" give {handler!r} another kind, or remove one of them"
                 )
         self._by_kind.update(dict.fromkeys(kinds, handler))
+        if handler.options.enqueue_middleware:
+            self.has_enqueue_middleware = True
         return handler
 
     def include(self, other: "HandlerRegistry") -> None:
@@ -223,6 +227,8 @@ class HandlerRegistry:
         for recurring in other.recurring():
             merged._schedule(recurring)
         self._by_kind, self._recurring = merged._by_kind, merged._recurring
+        if merged.has_enqueue_middleware:
+            self.has_enqueue_middleware = True
         known = {plan.key for plan in self._lifespans}
         self._lifespans += tuple(plan for plan in other.lifespans() if plan.key not in known)
 

@@ -1,13 +1,33 @@
 """Routers choose the queue of a kind, when neither the request nor the handler names one."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Protocol
 
 from forge_jobs.errors import InvalidInput, a_type
-from forge_jobs.handlers.preparing import Router
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.model.names import check_queue
 
-__all__ = ["Router", "checked_router", "named_queues", "prefix_router"]
+Router = Callable[[str], str | None]
+"""A function from a kind to its queue. None leaves the choice to the default."""
+
+
+class Elsewhere(Protocol):
+    """The queues of kinds whose handler is not at hand."""
+
+    def queue_of(self, kind: str) -> str | None:
+        """The queue that pods name for the kind. None: they name none.
+
+        :raises InvalidInput: the kind seems misspelt
+        """
+        ...
+
+    def note_named(self, kind: str, queue: str) -> None:
+        """Note that a request of such a kind names a queue."""
+        ...
+
+    def note_default(self, kind: str, queue: str) -> None:
+        """A request of such a kind falls back to the default queue."""
+        ...
 
 
 def prefix_router(queues: Mapping[str, str] | None = None) -> Router:

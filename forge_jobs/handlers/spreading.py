@@ -10,11 +10,9 @@ from datetime import timedelta
 from typing import TypeVar
 
 import msgspec
-from msgspec import UNSET
 
 from forge_jobs.errors import InvalidInput
 from forge_jobs.handlers.durations import check_duration
-from forge_jobs.handlers.options import HandlerOptions
 from forge_jobs.handlers.requests import EnqueueRequest, Share
 from forge_jobs.model.ids import JobId
 from forge_jobs.model.jobs import NewJob
@@ -55,7 +53,7 @@ def spread_over(
     )
 
 
-def spread_out(job: NewJob, request: EnqueueRequest, defaults: HandlerOptions | None) -> NewJob:
+def spread_out(job: NewJob, asked: timedelta | float | Share) -> NewJob:
     """Return the job, due later by the part of the window that belongs to the job's id.
 
     The fingerprint stays that of the job before, so a repeat may come with another window, and
@@ -63,11 +61,6 @@ def spread_out(job: NewJob, request: EnqueueRequest, defaults: HandlerOptions | 
 
     :raises InvalidInput: the window is wrong, or does not go with another option
     """
-    asked = request.spread
-    if asked is UNSET:
-        asked = None if defaults is None else defaults.spread
-    if asked is None:
-        return job
     if job.unique is not None and job.unique.mode == "debounce":
         fix = "leave it out; the window of the key says when the job runs"
         raise InvalidInput("spread", "is given together with mode 'debounce'", fix)

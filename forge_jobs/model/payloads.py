@@ -71,7 +71,7 @@ def check_json_text(field: str, text: str) -> str:
 def _check(path: str, value: Any, depth: int) -> None:
     """Refuse values that msgspec would encode although some store cannot keep them."""
     kind = type(value)
-    if kind is bool or value is None:
+    if kind is bool or value is None or (kind is int and 0 <= value <= _MAX_INTEGER):
         return
     if kind is str or kind is int or kind is float:
         _check_scalar(path, value)
@@ -79,8 +79,12 @@ def _check(path: str, value: Any, depth: int) -> None:
         raise InvalidInput(path, f"nests deeper than {MAX_DEPTH} levels", "flatten it")
     elif kind is dict or isinstance(value, Mapping):
         for key, item in value.items():
-            _check(path, key, depth)
-            _check(f"{path}.{key}", item, depth + 1)
+            # Of most objects a look at keys and texts is all there is to do, without a call and
+            # without the path that an error would name.
+            if type(key) is not str or "\x00" in key:
+                _check(path, key, depth)
+            if type(item) is not str or "\x00" in item:
+                _check(f"{path}.{key}", item, depth + 1)
     elif isinstance(value, list | tuple | set | frozenset):
         for index, item in enumerate(value):
             _check(f"{path}[{index}]", item, depth + 1)

@@ -24,10 +24,11 @@ AGAIN_BUGS = [
     _bug(
         "spread: the window is part of the fingerprint",
         "handlers/preparing",
-        "    job = _finished(job, own or encryption, has_own_id=request.id is not None)\n"
-        "    return spread_out(job, request, _defaults_of(request, registry))\n",
-        "    job = spread_out(job, request, _defaults_of(request, registry))\n"
-        "    return _finished(job, own or encryption, has_own_id=request.id is not None)\n",
+        "    job = _unencrypted(request, handler, defaults, router, elsewhere)\n    encryption",
+        "    job = _unencrypted(request, handler, defaults, router, elsewhere)\n"
+        "    if request.spread is not UNSET and request.spread is not None:\n"
+        "        job = spread_out(job, request.spread)\n"
+        "    encryption",
         f"{_SPREAD}TestOne::test_a_repeat_with_another_window_is_the_same_request",
     ),
     _bug(
@@ -54,8 +55,9 @@ AGAIN_BUGS = [
     _bug(
         "spread: requests alike share the moment of the first",
         "handlers/preparing",
-        "        jobs.append(spread_out(job, request, defaults))\n",
-        "        jobs.append(spread_out(job, request, defaults))\n        like = jobs[-1]\n",
+        "        jobs.append(job if spread is None else spread_out(job, spread))\n",
+        "        jobs.append(job if spread is None else spread_out(job, spread))\n"
+        "        like = jobs[-1]\n",
         f"{_SPREAD}TestMany::test_without_a_window_each_request_has_its_own",
     ),
     *(

@@ -300,15 +300,15 @@ ODD_BUGS = [
         "jobs stored without a look are not counted",
         "enqueue bookkeeping",
         "jobs/enqueue",
-        "        tx.count(request.queue, Cause.ENQUEUED)\n    _wake",
+        "        tx.count(queue, Cause.ENQUEUED, by=count)\n    _wake",
         "        pass\n    _wake",
     ),
     _bug(
         "jobs stored without a look wake nobody",
         "wake",
         "jobs/enqueue",
-        "        tx.count(request.queue, Cause.ENQUEUED)\n    _wake(tx, requests)\n",
-        "        tx.count(request.queue, Cause.ENQUEUED)\n",
+        "        tx.count(queue, Cause.ENQUEUED, by=count)\n    _wake(tx, requests)\n",
+        "        tx.count(queue, Cause.ENQUEUED, by=count)\n",
     ),
     Bug(
         "others' commits are not looked for",

@@ -11,9 +11,10 @@ from msgspec import structs
 
 from forge_jobs.clients.client import JobClient
 from forge_jobs.errors import InvalidInput
-from forge_jobs.handlers.preparing import Router, prepare_many
+from forge_jobs.handlers.preparing import prepare_many
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.handlers.requests import EnqueueRequest
+from forge_jobs.handlers.routing import Router
 from forge_jobs.model.jobs import Job, NewJob, Unique
 from forge_jobs.storage.opening import open_storage
 from tests.support.factories import counters

@@ -13,9 +13,9 @@ from msgspec import Struct
 from forge_jobs.clock import Clock, StoreTime
 from forge_jobs.config import RuntimeSettings
 from forge_jobs.errors import StorageError, StorageRefused, Unavailable
-from forge_jobs.handlers.preparing import DEFAULT_QUEUE, Router
+from forge_jobs.handlers.preparing import DEFAULT_QUEUE
 from forge_jobs.handlers.registry import HandlerRegistry
-from forge_jobs.handlers.routing import named_queues
+from forge_jobs.handlers.routing import Router, named_queues
 from forge_jobs.model.ids import HostId
 from forge_jobs.model.processes import Pod, PodLease
 from forge_jobs.model.queues import QueueSettings, QueueState, RateLimit

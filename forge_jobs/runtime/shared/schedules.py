@@ -10,9 +10,10 @@ from msgspec import UNSET
 from forge_jobs.errors import InvalidInput, NotFound, a_type
 from forge_jobs.handlers.durations import check_duration
 from forge_jobs.handlers.handler import Handler
-from forge_jobs.handlers.preparing import Router, unencrypted
+from forge_jobs.handlers.preparing import unencrypted
 from forge_jobs.handlers.registry import HandlerRegistry
 from forge_jobs.handlers.requests import OPTION_NAMES, EnqueueRequest
+from forge_jobs.handlers.routing import Router
 from forge_jobs.model.jobs import NewJob
 from forge_jobs.model.names import MAX_NAME_LENGTH, check_name
 from forge_jobs.model.payloads import encode_json

@@ -112,8 +112,9 @@ def due_at(request: NewJob, now: int) -> int:
 
 def new_job_values(request: NewJob, now: int, *, has_children: bool) -> dict[str, object]:
     """Return the row of a request that is accepted at ``now``."""
-    due = due_at(request, now)
     asked = request.run_at is not None or request.delay is not None
+    due = due_at(request, now) if asked else now
+    expires_at, timeout, result_ttl = request.expires_at, request.timeout, request.result_ttl
     return {
         "id": request.id,
         "queue": request.queue,
@@ -126,18 +127,18 @@ def new_job_values(request: NewJob, now: int, *, has_children: bool) -> dict[str
         "requested_run_at": due if asked else None,
         "enqueued_at": now,
         "token": now,
-        "expires_at": micros(request.expires_at),
-        "timeout_us": micros(request.timeout),
+        "expires_at": None if expires_at is None else to_us(expires_at),
+        "timeout_us": None if timeout is None else duration_us(timeout),
         "max_attempts": request.max_attempts,
         "unique_key": None if request.unique is None else request.unique.key,
         "has_children": has_children,
-        "tags": encode_tags(request.tags),
+        "tags": encode_tags(request.tags) if request.tags else "[]",
         "metadata": request.metadata,
         "trace": request.trace,
         "schedule": request.schedule,
         "fingerprint": request.fingerprint,
         "keep_result": request.keep_result,
-        "result_ttl_us": micros(request.result_ttl),
+        "result_ttl_us": None if result_ttl is None else duration_us(result_ttl),
     }
 
 

@@ -219,8 +219,11 @@ def new_rows(
 
 def note_new(tx: Tx, requests: Sequence[NewJob]) -> None:
     """Count requests that have been stored, and wake waiters."""
+    counts: dict[str, int] = {}
     for request in requests:
-        tx.count(request.queue, Cause.ENQUEUED)
+        counts[request.queue] = counts.get(request.queue, 0) + 1
+    for queue, count in counts.items():
+        tx.count(queue, Cause.ENQUEUED, by=count)
     _wake(tx, requests)
 
 
@@ -278,6 +281,9 @@ def ensure_queues(tx: Tx, missing: set[str]) -> None:
 
 
 def _wake(tx: Tx, accepted: Iterable[NewJob]) -> None:
+    due: dict[str, None] = {}
     for request in accepted:
-        if not request.after and due_at(request, tx.now) <= tx.now:
-            tx.wake_queue(request.queue)
+        at_once = request.run_at is None and request.delay is None
+        if not request.after and (at_once or due_at(request, tx.now) <= tx.now):
+            due[request.queue] = None
+    tx.wake_queues(due)

@@ -32,7 +32,8 @@ class SqliteJobStore(SqlJobStore):
         self, requests: Sequence[NewJob], *, connection: object | None = None
     ) -> list[EnqueueOutcome]:
         check_batch(requests)
-        if requests and connection is None and all(map(_is_plain, requests)):
+        are_plain = all(request.unique is None and not request.after for request in requests)
+        if requests and connection is None and are_plain:
             try:
                 return await self._database.write(partial(_store_new, requests=requests))
             except Overtaken:
@@ -50,10 +51,6 @@ class SqliteJobStore(SqlJobStore):
         )
         self._on_record = running
         return beat
-
-
-def _is_plain(request: NewJob) -> bool:
-    return request.unique is None and not request.after
 
 
 def _store_new(tx: Tx, requests: Sequence[NewJob]) -> list[EnqueueOutcome]:
