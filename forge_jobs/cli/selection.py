@@ -2,21 +2,26 @@
 
 import functools
 from collections.abc import Callable
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 import click
 import msgspec
 
-from forge_jobs.cli.options import INSTANT
+from forge_jobs.cli.options import INSTANT, with_store
+from forge_jobs.config import Deployment
 from forge_jobs.errors import InvalidInput
 from forge_jobs.model.filters import JobFilter
 from forge_jobs.model.ids import check_job_id
 from forge_jobs.model.jobs import Cause, JobStatus
 from forge_jobs.model.names import check_name
+from forge_jobs.model.queries.answers import as_filter, is_relative
+from forge_jobs.model.queries.reading import parse_query
+from forge_jobs.model.queries.terms import JobQuery
 
 T = TypeVar("T")
 
+_ANY_TIME = datetime(2000, 1, 1, tzinfo=UTC)
 _BY_NAME = {name: each for each in JobStatus for name in (each.value, each.in_words)}
 _OPTIONS = (
     click.option("--queue", "queues", multiple=True, metavar="NAME", help="Of these queues."),
@@ -41,7 +46,14 @@ _OPTIONS = (
     click.option("--schedule", help="Fired by this schedule."),
     click.option("--enqueued-before", type=INSTANT, help="Enqueued before this instant."),
     click.option("--enqueued-after", type=INSTANT, help="Enqueued at or after this instant."),
+    click.option(
+        "--where",
+        metavar="FILTER",
+        help="All of it in one line, as 'queue:gh -status:done enqueued:<1h'.",
+    ),
 )
+Which = JobFilter | JobQuery
+"""The jobs of a command: by options, or by the line of ``--where``."""
 
 
 def filter_options(command: Callable[..., T]) -> Callable[..., T]:
@@ -59,9 +71,10 @@ def filter_options(command: Callable[..., T]) -> Callable[..., T]:
         schedule: str | None,
         enqueued_before: datetime | None,
         enqueued_after: datetime | None,
+        where: str | None,
         **options: Any,
     ) -> T:
-        which = JobFilter(
+        which: Which = JobFilter(
             queues=tuple(check_name("queue", name) for name in queues),
             kinds=tuple(check_name("kind", name) for name in kinds),
             statuses=tuple(_BY_NAME[status] for status in statuses),
@@ -72,12 +85,31 @@ def filter_options(command: Callable[..., T]) -> Callable[..., T]:
             enqueued_before=enqueued_before,
             enqueued_after=enqueued_after,
         )
+        if where is not None:
+            if which != JobFilter():
+                raise InvalidInput(
+                    "where", "is given together with other filters", "put them in --where too"
+                )
+            which = parse_query(where)
         return command(*args, which=which, **options)
 
     decorated: Callable[..., T] = with_filter
     for option in reversed(_OPTIONS):
         decorated = option(decorated)
     return decorated
+
+
+def settled(deployment: Deployment, which: Which) -> JobFilter:
+    """The filter that is meant, by the store's time where ``--where`` has durations.
+
+    :raises InvalidInput: a term of ``--where`` that stores cannot answer
+    """
+    if isinstance(which, JobFilter):
+        return which
+    if not is_relative(which):
+        return as_filter(which, _ANY_TIME)
+    as_filter(which, _ANY_TIME)  # refuses what no store answers before one is opened
+    return as_filter(which, with_store(deployment, lambda store: store.cron.now()))
 
 
 def chosen(

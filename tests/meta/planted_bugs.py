@@ -51,6 +51,7 @@ from tests.meta.postgres_bugs import POSTGRES_BUGS
 from tests.meta.privacy_bugs import PRIVACY_BUGS
 from tests.meta.process_bugs import PROCESS_BUGS
 from tests.meta.progress_bugs import PROGRESS_BUGS
+from tests.meta.query_bugs import QUERY_BUGS
 from tests.meta.record_bugs import RECORD_BUGS
 from tests.meta.redis_bugs import REDIS_BUGS
 from tests.meta.redis_server_bugs import REDIS_SERVER_BUGS
@@ -86,6 +87,7 @@ GROUPS = {
     "lock": LOCK_BUGS,
     "schema": SCHEMA_BUGS,
     "policy": POLICY_BUGS,
+    "query": QUERY_BUGS,
     "lane": LANE_BUGS,
     "injection": INJECTION_BUGS,
     "typing": TYPING_BUGS,

@@ -22,7 +22,7 @@ from forge_jobs.cli.output import (
     printable,
     talk,
 )
-from forge_jobs.cli.selection import chosen, filter_options
+from forge_jobs.cli.selection import Which, chosen, filter_options, settled
 from forge_jobs.config import Deployment
 from forge_jobs.model.events import TimelineEvent, timeline_of
 from forge_jobs.model.filters import BulkOutcome, JobFilter, JobSummary, Refusal
@@ -55,10 +55,11 @@ jobs.add_command(logs)
 @json_option
 @deployment_options
 def list_jobs(
-    deployment: Deployment, which: JobFilter, limit: int, cursor: str | None, as_json: bool
+    deployment: Deployment, which: Which, limit: int, cursor: str | None, as_json: bool
 ) -> None:
     """List matching jobs, newest first."""
-    page = with_store(deployment, lambda store: store.jobs.list(which, cursor=cursor, limit=limit))
+    meant = settled(deployment, which)
+    page = with_store(deployment, lambda store: store.jobs.list(meant, cursor=cursor, limit=limit))
     if as_json:
         emit_json(page)
         return
@@ -285,19 +286,20 @@ def _change(
     done: str,
     *,
     job_ids: tuple[str, ...],
-    which: JobFilter,
+    which: Which,
     all_matching: bool,
     every: bool,
     yes: bool,
     as_json: bool,
 ) -> None:
-    which = chosen(job_ids, which, all_matching=all_matching, every=every)
+    meant = settled(deployment, which)
+    meant = chosen(job_ids, meant, all_matching=all_matching, every=every)
     if not job_ids:
-        _confirm(deployment, verb.replace("_", "-"), which, yes=yes)
+        _confirm(deployment, verb.replace("_", "-"), meant, yes=yes)
 
     def change(store: Storage) -> Any:
         method = getattr(store.jobs, verb)
-        return _Total().run(lambda part, cursor: method(part, cursor=cursor), which)
+        return _Total().run(lambda part, cursor: method(part, cursor=cursor), meant)
 
     total: _Total = with_store(deployment, change)
     if as_json:
