@@ -160,17 +160,19 @@ class Listener(ABC):
                 raise
 
     @staticmethod
-    def joined(key: Hashable, make: Callable[[], "Listener"], user: "Waiters") -> "Listener":
+    def joined(key: Hashable, make: "Make", user: "Waiters") -> "Listener":
         """Return the one listener of this process for the key, which ``user`` shares from now."""
         with _all_lock:
             found = _all.get(key)
             # A forked child has the object, but not the thread.
             if found is None or not found._thread.is_alive:
-                found = _all[key] = make()
+                found = _all[key] = make(key, user.wakeups)
                 found._thread.start()
             found._users.add(user)
             return found
 
+
+Make = Callable[[Hashable, WakeUps], Listener]
 
 _all: dict[Hashable, Listener] = {}
 _all_lock = threading.Lock()
@@ -189,14 +191,14 @@ class Waiters:
         self,
         store_id: str,
         key: Hashable,
-        listener: Callable[[Hashable, WakeUps], Listener] | None,
+        listener: Make | None,
         *,
         polls_every: float = math.inf,
         starts_within: float = 1.0,
     ) -> None:
         self._key = key
-        self._wakeups = wakeups_of(store_id)
-        self._inboxes = Inboxes(self._wakeups)
+        self.wakeups = wakeups_of(store_id)
+        self._inboxes = Inboxes(self.wakeups)
         self._inboxes.open()
         self._make = listener
         self._polls_every = polls_every
@@ -217,14 +219,14 @@ class Waiters:
 
     def wake(self, wake: Wake) -> None:
         """See ``JobStore.wake``."""
-        self._wakeups.wake(topics_of(wake))
+        self.wakeups.wake(topics_of(wake))
 
     def wake_for(self, topics: Sequence[str]) -> set[str]:
         """Wake waiters for a commit of this process, whose message the listener skips.
 
         :returns: the topics that a waiter of this process is waiting for now
         """
-        return self._wakeups.wake(topics)
+        return self.wakeups.wake(topics)
 
     async def listen(self, queues: frozenset[str]) -> None:
         """Listen to the queues, unless this bundle has done so before."""
@@ -233,8 +235,7 @@ class Waiters:
             return
         self._queues |= queues
         if self._listener is None:
-            made = lambda: make(self._key, self._wakeups)  # noqa: E731
-            self._listener = Listener.joined(self._key, made, self)
+            self._listener = Listener.joined(self._key, make, self)
             self._silences_before = self._listener.silences
         asked = self._listener.hear(frozenset(self._queues))
         # A success that comes later wakes every waiter.

@@ -120,7 +120,7 @@ async def test_a_runtime_works_and_polls_and_says_so_once(
                 assert (await ended(storage, outcome.job_id)).result == str(2 * n)
             assert handle.health().lost_claims == 0
             assert not storage.health().wakes
-    lines = [record.message for record in caplog.records if "notices" in record.message]
+    lines = [record.message for record in caplog.records if "notifications" in record.message]
     assert len(lines) == 1
     assert "direct=" in lines[0]
 

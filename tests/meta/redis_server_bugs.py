@@ -10,6 +10,13 @@ def _bug(name: str, test: str, file: str, old: str, new: str) -> Bug:
     return Bug(f"redis: {name}", tests, (Edit(f"{_REDIS}{file}", old, new),), "redis")
 
 
+def _of_listener(name: str, old: str, new: str) -> Bug:
+    tests = ("tests/backends/redis/test_wake.py",)
+    return Bug(
+        f"redis: {name}", tests, (Edit("forge_jobs/storage/listening.py", old, new),), "redis"
+    )
+
+
 REDIS_SERVER_BUGS: tuple[Bug, ...] = (
     _bug(
         "a call tells its caller a turn of the event loop later",
@@ -94,6 +101,27 @@ REDIS_SERVER_BUGS: tuple[Bug, ...] = (
         "keys.py",
         'f"{prefix}:wake:{database}"',
         'f"{prefix}:wake:0"',
+    ),
+    _of_listener(
+        "the last bundle that closes leaves the listener running",
+        "        self._thread.over()\n        self._thread.call_soon(self._cancel)\n",
+        "        return\n",
+    ),
+    _of_listener(
+        "waiters sleep on when wake-ups arrive again",
+        "        self.works = True\n        # Something may have been published before.\n"
+        "        self.wakeups.wake([EVERYTHING])\n",
+        "        self.works = True\n",
+    ),
+    _of_listener(
+        "an outage of the listener is logged with each try",
+        "        if self._outage.is_new():\n",
+        "        if True:\n",
+    ),
+    _of_listener(
+        "a listener that fails by a defect is not tried again",
+        "                    self.lost(error)\n",
+        "                    self.lost(error)\n                    return\n",
     ),
     _bug(
         "a message that is no text ends the listener",

@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 from forge_jobs.storage.redis.base.database import Database
-from forge_jobs.storage.redis.base.listening import Ear
+from forge_jobs.storage.redis.base.listening import waiters_of
 from forge_jobs.storage.redis.driver.address import parse_url
 from forge_jobs.storage.redis.keys import Keys
 
@@ -25,7 +25,8 @@ async def opened(url: str, **options: object) -> AsyncGenerator[Database]:
     options.setdefault("prefix", f"test-{secrets.token_hex(6)}")
     parsed = parse_url(with_options(url, **options))
     store_id = f"test of {options['prefix']}"
-    database = Database(parsed, store_id=store_id, ear=Ear(parsed, store_id), clock=None)
+    waiters = waiters_of(parsed, store_id)
+    database = Database(parsed, store_id=store_id, waiters=waiters, clock=None)
     try:
         yield database
     finally:

@@ -13,7 +13,7 @@ from forge_jobs.errors import InvalidInput, Unavailable
 from forge_jobs.reports import reporter
 from forge_jobs.storage.protocols import Storage
 from forge_jobs.storage.redis.base.database import Database
-from forge_jobs.storage.redis.base.listening import Ear
+from forge_jobs.storage.redis.base.listening import waiters_of
 from forge_jobs.storage.redis.base.places import KnownOfStore
 from forge_jobs.storage.redis.base.queues import unreadable
 from forge_jobs.storage.redis.base.rights import check_rights
@@ -136,8 +136,8 @@ class _Opener:
 
 def _database(url: RedisUrl, clock: Clock | None, known: KnownOfStore | None = None) -> Database:
     store_id = _identity(url)
-    ear = Ear(url, store_id)
-    return Database(url, store_id=store_id, ear=ear, known=known, clock=clock)
+    waiters = waiters_of(url, store_id)
+    return Database(url, store_id=store_id, waiters=waiters, known=known, clock=clock)
 
 
 def _identity(url: RedisUrl) -> str:

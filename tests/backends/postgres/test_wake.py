@@ -9,6 +9,7 @@ import anyio
 import pytest
 
 from forge_jobs.model.queues import Wake
+from forge_jobs.outages import Pauses
 from forge_jobs.reports import flush_reports
 from forge_jobs.storage.opening import open_storage
 from forge_jobs.storage.protocols import Storage, StoreHealth
@@ -114,16 +115,16 @@ async def test_a_listener_that_fails_by_a_defect_says_so_and_is_back(
 ) -> None:
     await quiet(storage)
     failing = [SystemExit(), KeyError("as planted")]
-    right = listening.Listener._listen
+    right = listening.PostgresListener.listen
 
-    async def listen(self: listening.Listener, stop: asyncio.Event) -> None:
+    async def listen(self: listening.PostgresListener) -> None:
         if failing:
             raise failing.pop()
-        await right(self, stop)
+        await right(self)
 
-    monkeypatch.setattr(listening.Listener, "_listen", listen)
+    monkeypatch.setattr(listening.PostgresListener, "listen", listen)
     monkeypatch.setattr(listening, "PING_EVERY_S", 0.2)
-    monkeypatch.setattr(listening, "_RETRY_S", 0.05)
+    monkeypatch.setattr(listening.PostgresListener, "pauses", Pauses(0.05, 1.0))
     await end_the_listener(url)
     await wait_until(lambda: not failing, description="it has failed twice")
     await wait_until(lambda: listens(storage), description="it listens again")
@@ -146,8 +147,8 @@ async def test_a_listener_that_is_lost_is_replaced_by_polling_and_comes_back(
     assert storage.health() == StoreHealth(wakes=True, silences=1)
     assert flush_reports(10)
     said = [record.message for record in caplog.records if "listening" in record.name]
-    assert [text for text in said if "no notices come" in text] == said[:1]
-    assert "come through again" in said[-1]
+    assert [text for text in said if "no wake-ups arrive" in text] == said[:1]
+    assert "arrive from the store again" in said[-1]
     wake = await storage.jobs.wait_for_work(MINE, LONG)
     assert wake.queues == MINE, "something may have been missed"
     await quiet(storage)
@@ -171,7 +172,7 @@ async def test_a_silent_connection_is_noticed_by_its_own_ping(
             await self._echo.wait()
 
     with monkeypatch.context() as patched:
-        patched.setattr(listening.Listener, "_ping", swallowed)
+        patched.setattr(listening.PostgresListener, "_ping", swallowed)
         await wait_until(lambda: not listens(storage), description="the silence is noticed")
         await quiet_for_polling(storage)
         await enqueue_one(storage)

@@ -198,14 +198,14 @@ async def test_a_listener_that_fails_by_a_defect_says_so_and_is_back(
     database: Database, between: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failing = [SystemExit(), KeyError("as planted")]
-    right = listening._Running._listen
+    right = listening.RedisListener.listen
 
-    async def listen(self: listening._Running) -> None:
+    async def listen(self: listening.RedisListener) -> None:
         if failing:
             raise failing.pop()
         await right(self)
 
-    monkeypatch.setattr(listening._Running, "_listen", listen)
+    monkeypatch.setattr(listening.RedisListener, "listen", listen)
     between.cut()
     await wait_until(lambda: not failing, description="it has failed twice")
     await wait_until(lambda: database.health().wakes, description="it is heard again")
@@ -290,12 +290,12 @@ from datetime import timedelta
 from forge_jobs.storage.redis.driver.address import parse_url
 from forge_jobs.storage.redis.base.database import Database
 from forge_jobs.storage.redis.keys import Keys
-from forge_jobs.storage.redis.base.listening import Ear
+from forge_jobs.storage.redis.base.listening import waiters_of
 
 async def main():
     global database
     url = parse_url(sys.argv[1])
-    database = Database(url, store_id="x", ear=Ear(url, "x"), clock=None)
+    database = Database(url, store_id="x", waiters=waiters_of(url, "x"), clock=None)
     print(await database.wait(frozenset(), timedelta(seconds=5)))
 
 asyncio.run(main())

@@ -13,10 +13,10 @@ from forge_jobs.clock import Clock, SystemClock
 from forge_jobs.errors import SchemaMismatch, StorageClosed, Unavailable
 from forge_jobs.model.queues import Wake
 from forge_jobs.storage.elsewhere import KnownElsewhere
+from forge_jobs.storage.listening import Waiters
 from forge_jobs.storage.protocols.bundle import StoreHealth
 from forge_jobs.storage.redis.base.answers import Decoder
 from forge_jobs.storage.redis.base.hints import Hints
-from forge_jobs.storage.redis.base.listening import Ear
 from forge_jobs.storage.redis.base.parts import Answers, Silence, unavailable_in
 from forge_jobs.storage.redis.base.places import KnownOfStore
 from forge_jobs.storage.redis.base.scripts import script
@@ -61,7 +61,7 @@ class Database:
     ends by itself. So a script whose caller went away has run wholly or not at all, like any.
 
     :param clock: the store's clock in place of the server's
-    :param ear: what this bundle hears of wake-ups
+    :param waiters: the wake-ups of this bundle
     :param known: what the bundles of one store share
     """
 
@@ -70,7 +70,7 @@ class Database:
         url: RedisUrl,
         *,
         store_id: str,
-        ear: Ear,
+        waiters: Waiters,
         clock: Clock | None,
         known: KnownOfStore | None = None,
     ) -> None:
@@ -86,7 +86,7 @@ class Database:
         self.silence = Silence(url.keys.fleet)
         self._url = url
         self._clock = clock
-        self._ear = ear
+        self._waiters = waiters
         self._calls: set[asyncio.Task[None]] = set()
         self._late: set[asyncio.Task[None]] = set()
         self._closed = False
@@ -230,13 +230,13 @@ class Database:
         """See ``JobStore.wait_for_work``."""
         end = _elapsed() + at_most.total_seconds()
         while True:
-            await self._ear.listen(queues)
-            heard = self._ear.health()
+            await self._waiters.listen(queues)
+            heard = self._waiters.health()
             if heard.wakes and (missed := await self.waits.note(queues, heard.silences)):
                 self.wake(Wake(queues=missed))
             left = max(0.0, end - _elapsed())
             part = min(left, NOTE_AFTER_S / 2)
-            wake = await self._ear.wait(queues, part, waiter)
+            wake = await self._waiters.wait(queues, part, waiter)
             if wake or part == left:
                 return wake
 
@@ -249,16 +249,16 @@ class Database:
         self, queues: frozenset[str], at_most: timedelta, waiter: object | None = None
     ) -> Wake:
         """Wait for wake-ups of names that are no queues, so that the store knows no waiter."""
-        await self._ear.listen(queues)
-        return await self._ear.wait(queues, at_most.total_seconds(), waiter)
+        await self._waiters.listen(queues)
+        return await self._waiters.wait(queues, at_most.total_seconds(), waiter)
 
     def wake(self, wake: Wake) -> None:
         """See ``JobStore.wake``."""
-        self._ear.wake(wake)
+        self._waiters.wake(wake)
 
     def health(self) -> StoreHealth:
         """See ``Storage``."""
-        heard = self._ear.health()
+        heard = self._waiters.health()
         return msgspec.structs.replace(
             heard,
             unreplicated=self._replicas.unreplicated,
@@ -381,7 +381,7 @@ class Database:
         if self._calls:
             await asyncio.wait(set(self._calls))
         await self.servers.close()
-        await self._ear.close()
+        await self._waiters.close()
 
 
 @cache

@@ -26,6 +26,7 @@ from forge_jobs.errors import (
 )
 from forge_jobs.model.queues import Wake
 from forge_jobs.outages import Pauses
+from forge_jobs.storage.listening import Waiters
 from forge_jobs.storage.sql.base.database import Script
 from forge_jobs.storage.sql.base.transaction import OVERTAKEN, Overtaken, Tx
 from forge_jobs.storage.sql.postgres import rights
@@ -44,7 +45,6 @@ from forge_jobs.storage.sql.postgres.driver.errors import (
 )
 from forge_jobs.storage.sql.postgres.driver.sessions import MOMENT_S, begin_read, begin_write
 from forge_jobs.storage.sql.postgres.flavor import PostgresFlavor
-from forge_jobs.storage.sql.postgres.listening import Waiters
 from forge_jobs.storage.wakeups import WakeUps, wakeups_of
 
 R = TypeVar("R")
@@ -289,7 +289,8 @@ class PostgresDatabase:
     async def wait(self, queues: frozenset[str], at_most: timedelta, waiter: object | None) -> Wake:
         """See ``JobStore.wait_for_work``."""
         assert self.waiters is not None
-        return await self.waiters.wait(queues, at_most, waiter)
+        await self.waiters.listen(frozenset())
+        return await self.waiters.wait(queues, at_most.total_seconds(), waiter)
 
     def all_wakeups(self) -> WakeUps:
         """See ``Database.all_wakeups``."""

@@ -22,7 +22,7 @@ from forge_jobs.storage.sql.postgres.driver.connecting import PostgresOptions
 from forge_jobs.storage.sql.postgres.flavor import PostgresFlavor
 from forge_jobs.storage.sql.postgres.idle import PostgresCronStore
 from forge_jobs.storage.sql.postgres.job_store import PostgresJobStore
-from forge_jobs.storage.sql.postgres.listening import POLL_EVERY_S, Waiters
+from forge_jobs.storage.sql.postgres.listening import POLL_EVERY_S, waiters_of
 from forge_jobs.storage.sql.postgres.migrating import bring_up, change
 from forge_jobs.storage.sql.postgres.procs import PostgresProcStore
 from forge_jobs.storage.sql.postgres.snapshots import open_transactions
@@ -109,11 +109,11 @@ class _Opener:
         if self._options.wakes and not self._options.listens and not self._is_logged:
             self._is_logged = True
             logger.warning(
-                "a pooler passes no notices on; looking for work every %g s instead. Give "
+                "a pooler passes no notifications on; looking for work every %g s instead. Give "
                 "direct=host:port in the URL to listen past it",
                 POLL_EVERY_S,
             )
-        database.waiters = Waiters(self._options, database.store_id, flavor.channel)
+        database.waiters = waiters_of(self._options, database.store_id, flavor.channel)
         if self._options.wakes:
             database.announcer = Announcer(database.store_id, flavor.channel, database.announce)
         return Storage(
