@@ -58,7 +58,7 @@ class Listener(ABC):
         self.wakeups = wakeups
         self.lock = threading.Lock()
         self.queues: set[str] = set()
-        """The queues that somebody here waits for. Read under the lock."""
+        """The queues that waiters of this process ask for. Read under the lock."""
         self._key = key
         self._users: weakref.WeakSet[Waiters] = weakref.WeakSet()
         self._asked: list[tuple[frozenset[str], Future[None]]] = []
