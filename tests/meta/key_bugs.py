@@ -278,4 +278,59 @@ _ON_REDIS = (
     ),
 )
 
-KEY_BUGS = (*_IN_SQL, *_ON_REDIS)
+_FOLLOW_UPS = "tests/backends/postgres/test_keys_of_follow_ups.py::test_"
+_ON_POSTGRES = (
+    Bug(
+        "key on postgres: a caller's transaction does not see a former follow-up",
+        (f"{_FOLLOW_UPS}a_callers_transaction_sees_it",),
+        (
+            Edit(
+                "forge_jobs/storage/sql/postgres/lent.py",
+                '"free": " AND NOT EXISTS (SELECT FROM near)"',
+                '"free": ""',
+            ),
+        ),
+        "postgres",
+    ),
+    Bug(
+        "key on postgres: a look of a caller's transaction makes others fail",
+        (
+            "tests/backends/postgres/test_lent.py"
+            "::test_serializable_transactions_that_share_nothing_do_not_conflict",
+        ),
+        (
+            Edit(
+                "forge_jobs/storage/sql/postgres/lent.py",
+                "        WHERE current_setting('transaction_isolation') <> 'serializable'\n",
+                "",
+            ),
+        ),
+        "postgres",
+    ),
+    Bug(
+        "key on postgres: forge_enqueue sees the follow-ups of one place only",
+        (f"{_FOLLOW_UPS}the_function_sees_it",),
+        (
+            Edit(
+                "forge_jobs/storage/sql/migrations/0013_keys_of_follow_ups.postgresql.sql",
+                " forge_enqueue.unique_key || E'\\x1f1',\n",
+                "\n",
+            ),
+        ),
+        "postgres",
+    ),
+    Bug(
+        "key on postgres: forge_enqueue names the follow-up in place of the holder",
+        (f"{_FOLLOW_UPS}of_a_holder_and_a_follow_up_the_holder_is_named",),
+        (
+            Edit(
+                "forge_jobs/storage/sql/migrations/0013_keys_of_follow_ups.postgresql.sql",
+                "ORDER BY status = 'blocked' AND unique_key <> forge_enqueue.unique_key LIMIT 1",
+                "ORDER BY status LIMIT 1",
+            ),
+        ),
+        "postgres",
+    ),
+)
+
+KEY_BUGS = (*_IN_SQL, *_ON_REDIS, *_ON_POSTGRES)

@@ -261,7 +261,7 @@ async def test_a_caller_who_waits_too_long_begins_anew(storage: Storage, url: st
     async with drivers_own(url) as (one, end_one), sync_connection(url) as (other, end_other):
         await storage.jobs.enqueue([new_job(unique=Unique("k"))], connection=one)
         other.execute(text("SET LOCAL lock_timeout = 50"))
-        with pytest.raises(Unavailable, match="another transaction"):
+        with pytest.raises(Unavailable, match="an open transaction"):
             await storage.jobs.enqueue([new_job(unique=Unique("k"))], connection=other)
         other.rollback()
         kept = new_job()

@@ -18,7 +18,9 @@ from sqlalchemy import Connection, TextClause, text
 from forge_jobs.model.ids import new_job_id
 from forge_jobs.model.jobs import TERMINAL, EnqueueOutcome, NewJob
 from forge_jobs.model.queues import QueueSettings
+from forge_jobs.model.unique.keys import places_of
 from forge_jobs.storage.sql.base.job_columns import NEW
+from forge_jobs.storage.sql.base.tables import ACTIVE
 from forge_jobs.storage.sql.base.transaction import Tx
 from forge_jobs.storage.sql.config.queues import settings_columns
 from forge_jobs.storage.sql.jobs.children import LIVE, TOLD
@@ -33,6 +35,21 @@ _OWN = {"clock": "bigint", "part": "text", "channel": "text", "tells": "boolean"
 _PLAIN_MODES = ("keep", "error")
 _NEW = settings_columns(msgspec.structs.asdict(QueueSettings()))
 _KEYED = given(NEW)
+# near: the requests whose key an active job holds, in any place of the key: the unique index knows
+#       of the first place alone. A SERIALIZABLE transaction does not look, which would make
+#       unrelated ones conflict. One look a request, whatever the planner thinks of the table.
+_KEYS = {
+    "near": f""", near AS MATERIALIZED (
+        SELECT given.id FROM given CROSS JOIN LATERAL (
+            SELECT FROM {{place}}.forge_jobs AS held
+            WHERE held.queue = given.queue AND {ACTIVE} AND held.unique_key IN
+                ({", ".join(f"given.unique_key || '{each}'" for each in places_of(""))})
+            LIMIT 1
+        ) AS held
+        WHERE current_setting('transaction_isolation') <> 'serializable'
+    )""",
+    "free": " AND NOT EXISTS (SELECT FROM near)",
+}
 _LINKS = {"child": "text", "parent": "text", "child_queue": "text", "rule": "text"}
 
 # limited: sets a limit on waiting for locks. A caller's own limit stays.
@@ -51,11 +68,11 @@ _ENQUEUE = f"""
         FROM given CROSS JOIN limited CROSS JOIN moment ORDER BY queue
         ON CONFLICT DO NOTHING
         RETURNING name
-    ){{found}}, stored AS (
+    ){{near}}{{found}}, stored AS (
         INSERT INTO {{place}}.forge_jobs ({", ".join(NEW)})
         SELECT {inserted(NEW)}
         FROM given CROSS JOIN moment
-        WHERE (SELECT count(*) FROM made) >= 0{{gate}}
+        WHERE (SELECT count(*) FROM made) >= 0{{free}}{{gate}}
         ON CONFLICT DO NOTHING
         RETURNING id, queue, status, run_at
     ), whole AS MATERIALIZED (
@@ -107,7 +124,7 @@ _PARENTS = {
     )""",
     "told": f"UNION ALL SELECT '{HANDOVER}' WHERE EXISTS (SELECT FROM handed)",
 }
-_ALONE = dict.fromkeys(_PARENTS, "")
+_NO_PARENTS, _NO_KEYS = dict.fromkeys(_PARENTS, ""), dict.fromkeys(_KEYS, "")
 _UNDO = """
     WITH gone AS (DELETE FROM {place}.forge_jobs WHERE id = ANY (CAST(:ids AS text[])))
     DELETE FROM {place}.forge_queues WHERE name = ANY (CAST(:made AS text[]))
@@ -126,7 +143,7 @@ class CallersConnections:
 
     def __init__(self, flavor: PostgresFlavor, schema: str) -> None:
         self._flavor = flavor
-        self._alone, self._after, self._undo = _statements(quoted_name(schema))
+        self._enqueues, self._undo = _statements(quoted_name(schema))
         self._known: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
         """The store id of the database of each driver connection."""
 
@@ -165,9 +182,9 @@ class CallersConnections:
             "tells": self._flavor.wakes,
             "size": len(rows),
         }
-        statement = self._alone
+        keyed = any(request.unique is not None for request in requests)
+        statement = self._enqueues[keyed, bool(links)]
         if links:
-            statement = self._after
             values["parents"] = sorted(with_children - mine)
             values["ended"] = [each.value for each in TERMINAL]
             values |= {name: [link[name] for link in links] for name in _LINKS}
@@ -209,11 +226,17 @@ def _links_of(requests: Sequence[NewJob]) -> list[dict[str, str]]:
 
 
 @lru_cache(maxsize=16)
-def _statements(place: str) -> tuple[TextClause, TextClause, TextClause]:
-    """Return a schema's statements: enqueue without parents, with parents, and remove what was
-    stored."""
-    undo = text(_UNDO.format(place=place))
-    return _statement(place, _ALONE), _statement(place, _PARENTS), undo
+def _statements(place: str) -> tuple[Mapping[tuple[bool, bool], TextClause], TextClause]:
+    """Return a schema's statements: enqueue, by whether there are keys and parents, and remove what
+    was stored."""
+    enqueues = {
+        (keyed, linked): _statement(
+            place, (_KEYS if keyed else _NO_KEYS) | (_PARENTS if linked else _NO_PARENTS)
+        )
+        for keyed in (False, True)
+        for linked in (False, True)
+    }
+    return enqueues, text(_UNDO.format(place=place))
 
 
 def _statement(place: str, parts: Mapping[str, str]) -> TextClause:
