@@ -26,6 +26,7 @@ from forge_jobs.model.ids import HostId
 from forge_jobs.model.jobs import Cause, ErrorRecord
 from forge_jobs.model.names import check_name
 from forge_jobs.policy.transitions import SUCCESS, AttemptEnd
+from forge_jobs.privacy.encryption import is_encrypted
 from forge_jobs.runtime.queue.context_calls import NeverAwaited
 from forge_jobs.runtime.queue.failures import error_record
 from forge_jobs.runtime.queue.injection.job_scope import JobScope, call_in_thread
@@ -74,7 +75,8 @@ async def execute(
     if run.stop_reason is not None:
         return not_started(run)
     try:
-        arguments = handler.decode(run.payload())
+        text = run.job.payload
+        arguments = handler.decode(run.payload() if is_encrypted(text) else text)
         if handler.context_parameter is not None:
             arguments[handler.context_parameter] = made = context(run)
     except BaseException as raised:  # validators are the handler's code and may raise anything

@@ -110,9 +110,13 @@ class Worker:
             if stop_points.ARMED:
                 await stop_points.reach("run:start")
             end = await self._execute(run)
-            if end is not None and end.cause is Cause.RATE_LIMITED:
-                end = await with_turn(end, run, services)
-            if end is not None:
+            # Most runs end well and without hooks, and await nothing more.
+            if end is not None and (
+                end.cause is not Cause.SUCCEEDED
+                or end.error is not None
+                or run.stop_reason is not None
+                or run.handler.hooks is not None
+            ):
                 end = await self._recorded(run, end)
             if stop_points.ARMED:
                 await stop_points.reach("run:end")
@@ -128,13 +132,16 @@ class Worker:
             )
             end = AttemptEnd(cause=Cause.FAILED, error=record, exception=error)
         finally:
-            self._let_go(run)
+            if self._thread is not None or not run.ended:
+                self._let_go(run)
             services.ended_runs += 1
             self.run = None
             self._ended(self, run, end)
 
     async def _recorded(self, run: Run, end: AttemptEnd) -> AttemptEnd:
         """Return the end to record, without the secrets of the payload, after the hooks."""
+        if end.cause is Cause.RATE_LIMITED:
+            end = await with_turn(end, run, self._services)
         if run.stop_reason is StopReason.TIMEOUT:
             end = self._past_its_time(run, end)
         if end.error is not None and run.has_secrets:

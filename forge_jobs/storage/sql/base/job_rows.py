@@ -189,7 +189,7 @@ def claimed_job(row: Any, host_id: HostId) -> ClaimedJob:
         crashes=row.crashes,
         snoozes=row.snoozes,
         priority=row.priority,
-        timeout=duration(row.timeout_us),
+        timeout=None if row.timeout_us is None else duration(row.timeout_us),
         tags=() if row.tags == "[]" else _decode_tags(row.tags),
         metadata=row.metadata,
         trace=row.trace,
@@ -199,7 +199,7 @@ def claimed_job(row: Any, host_id: HostId) -> ClaimedJob:
         keep_result=bool(row.keep_result),
         cancel_requested=bool(row.cancel_requested),
         schedule=row.schedule,
-        snoozed_since=instant(row.snoozed_at),
+        snoozed_since=None if row.snoozed_at is None else from_us(row.snoozed_at),
     )
 
 
