@@ -8,6 +8,7 @@ order of adding, and how the samples were spread over pods, change nothing.
 
 import math
 from bisect import bisect_right
+from typing import NamedTuple
 
 from forge_jobs.model.metrics import Histogram
 
@@ -53,3 +54,44 @@ def _middle(index: int) -> float:
     if index <= 0:
         return 0.0
     return _BOUNDS[min(index, _BUCKETS) - 1] * math.sqrt(_RATIO)
+
+
+class Moments(NamedTuple):
+    """The first two moments of durations.
+
+    :ivar samples: how many durations
+    :ivar mean: seconds
+    :ivar scv: squared coefficient of variation: variance over squared mean. 0 for a constant, 1 for
+        an exponential distribution, 0 where the mean is zero
+    """
+
+    samples: int
+    mean: float
+    scv: float
+
+
+def moments(histogram: Histogram) -> Moments | None:
+    """The moments of a histogram, of the middles of its buckets. None when there is no sample."""
+    total = sum(histogram.counts.values())
+    if total <= 0:
+        return None
+    mean = sum(count * _middle(index) for index, count in histogram.counts.items()) / total
+    if mean <= 0:
+        return Moments(total, 0.0, 0.0)
+    squares = sum(count * _middle(index) ** 2 for index, count in histogram.counts.items()) / total
+    return Moments(total, mean, max(squares / mean**2 - 1, 0.0))
+
+
+def count_within(histogram: Histogram, seconds: float) -> float:
+    """How many durations are at most ``seconds`` long.
+
+    Of the bucket that ``seconds`` cuts, the part below counts, as if the durations in there were
+    spread evenly.
+    """
+    cut = bucket_of(seconds)
+    within = float(sum(count for index, count in histogram.counts.items() if index < cut))
+    in_cut = histogram.counts.get(cut, 0)
+    if cut == 0 or cut >= _BUCKETS:
+        return within + in_cut
+    low = _BOUNDS[cut - 1]
+    return within + in_cut * (seconds - low) / (_BOUNDS[cut] - low)

@@ -35,6 +35,7 @@ from tests.meta.executor_bugs import EXECUTOR_BUGS
 from tests.meta.fleet_bugs import FLEET_BUGS
 from tests.meta.hook_bugs import HOOK_BUGS
 from tests.meta.injection_bugs import INJECTION_BUGS
+from tests.meta.judgement_bugs import JUDGEMENT_BUGS
 from tests.meta.key_bugs import KEY_BUGS
 from tests.meta.kit_bugs import KIT_BUGS
 from tests.meta.lane_bugs import LANE_BUGS
@@ -88,6 +89,7 @@ GROUPS = {
     "schema": SCHEMA_BUGS,
     "policy": POLICY_BUGS,
     "query": QUERY_BUGS,
+    "judgement": JUDGEMENT_BUGS,
     "lane": LANE_BUGS,
     "injection": INJECTION_BUGS,
     "typing": TYPING_BUGS,

@@ -1,0 +1,1 @@
+"""Judgement: what becomes of a queue, how many pods help, and whether the objective holds."""

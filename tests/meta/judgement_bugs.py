@@ -1,0 +1,200 @@
+"""Bugs of the judgement of queues: forecasts, desired pods, objectives."""
+
+from tests.meta.bugs import Bug
+from tests.meta.policy_bugs import in_policy
+
+_WHAT_IF, _WAITING = "policy/judgement/what_if", "policy/judgement/waiting"
+_PODS, _OBJECTIVES = "policy/judgement/desired_pods", "policy/judgement/objectives"
+_PERCENTILES = "policy/percentiles"
+_SIMULATED = "policy_what_if.py::test_forecasts_are_within_a_third_and_nothing_clears_that_grows"
+_OBJECTIVE = "policy_objectives.py::test_"
+_WANT = "policy_desired_pods.py::test_"
+
+FORECASTS = [
+    in_policy(
+        "what if: the balance is called to the last percent",
+        _WHAT_IF,
+        "margin = max(_TENTH, _BUCKETS + _ERRORS * error)",
+        "margin = 0.0",
+        "policy_what_if.py::test_within_a_tenth_nothing_is_called",
+    ),
+    in_policy(
+        "what if: few measurements are as good as many",
+        _WHAT_IF,
+        "margin = max(_TENTH, _BUCKETS + _ERRORS * error)",
+        "margin = _TENTH",
+        "policy_what_if.py::test_few_measurements_widen_what_is_too_close",
+    ),
+    in_policy(
+        "what if: a backlog clears as if nothing arrived",
+        _WHAT_IF,
+        "(workers / runs.mean - rate) if runs.mean > 0",
+        "(workers / runs.mean) if runs.mean > 0",
+        _SIMULATED,
+    ),
+    in_policy(
+        "what if: a growing queue clears",
+        _WHAT_IF,
+        "    if use > 1:\n        return _grows",
+        "    if use > 1.4:\n        return _grows",
+        _SIMULATED,
+    ),
+    in_policy(
+        "what if: a backlog grows by what arrives",
+        _WHAT_IF,
+        "_grows(load, (rate - workers / runs.mean) * 60, use)",
+        "_grows(load, rate * 60, use)",
+        _SIMULATED,
+    ),
+    in_policy(
+        "what if: free workers do not count",
+        _WHAT_IF,
+        "ahead = load.waiting + load.running - workers",
+        "ahead = load.waiting",
+        "policy_what_if.py::test_what_waits_for_a_free_worker_alone_clears_at_once",
+    ),
+    in_policy(
+        "what if: the span knows nothing of the measurement",
+        _WHAT_IF,
+        "spread = math.sqrt(passage + measured)",
+        "spread = math.sqrt(passage) / 4",
+        _SIMULATED,
+    ),
+    in_policy(
+        "what if: the factor of the arrivals is dropped",
+        _WHAT_IF,
+        "rate = load.rate * arrivals",
+        "rate = load.rate",
+        "policy_what_if.py::test_arrivals_are_a_factor",
+    ),
+    in_policy(
+        "delay: run times that differ wait no longer than constant ones",
+        _WAITING,
+        "/ (workers - load) * (1 + runs.scv) / 2",
+        "/ (workers - load) / 2",
+        "policy_what_if.py::test_one_worker_waits_as_pollaczek_and_khinchine_say",
+    ),
+    in_policy(
+        "delay: Erlang's B stands for his C",
+        _WAITING,
+        "probability = blocked / (1 - load / workers * (1 - blocked))",
+        "probability = blocked",
+        "policy_what_if.py::test_a_table_of_erlang_c",
+    ),
+    in_policy(
+        "moments: the middle of a bucket is the lower edge",
+        _PERCENTILES,
+        "    return _BOUNDS[min(index, _BUCKETS) - 1] * math.sqrt(_RATIO)",
+        "    return _BOUNDS[min(index, _BUCKETS) - 1]",
+        "policy_percentiles.py::test_a_percentile_is_within_five_percent_of_the_nearest_rank",
+    ),
+]
+
+PODS = [
+    in_policy(
+        "desired pods: no dead band",
+        _PODS,
+        "wanted = min(max(pods, few), many)",
+        "wanted = few",
+        f"{_WANT}more_are_wanted_at_once_and_fewer_only_beyond_the_dead_band",
+        f"{_WANT}at_a_steady_load_pods_do_not_flap_and_the_objective_holds",
+    ),
+    in_policy(
+        "desired pods: pods never go",
+        _PODS,
+        "wanted = min(max(pods, few), many)",
+        "wanted = max(pods, few)",
+        f"{_WANT}in_a_burst_the_objective_holds",
+    ),
+    in_policy(
+        "desired pods: what waits is not looked at",
+        _PODS,
+        "math.floor((rate + waiting / horizon) * runs.mean)",
+        "0",
+        f"{_WANT}in_a_burst_the_objective_holds",
+    ),
+    in_policy(
+        "desired pods: what waited lately is forgotten",
+        _PODS,
+        "peak = max(load.waiting, load.peak)",
+        "peak = load.waiting",
+        f"{_WANT}what_waited_a_while_ago_keeps_pods_and_wants_none",
+    ),
+    in_policy(
+        "desired pods: the time that a pod needs to start is not known",
+        _PODS,
+        "max(objective.within / 2, starts_in)",
+        "(objective.within / 2)",
+        f"{_WANT}no_pod_helps_before_it_has_started",
+    ),
+    in_policy(
+        "desired pods: the objective is not looked at",
+        _PODS,
+        "workers >= least and wait.share_within(within) >= objective.share",
+        "workers >= least",
+        f"{_WANT}a_tighter_objective_wants_more",
+    ),
+    in_policy(
+        "desired pods: more pods than max_workers can use",
+        _PODS,
+        "if wanted > usable:",
+        "if False:",
+        f"{_WANT}max_workers_and_highest_hold_back",
+        f"{_WANT}the_answer_is_stable_and_within_its_bounds",
+    ),
+]
+
+OBJECTIVES = [
+    in_policy(
+        "objective: jobs that never start are not late",
+        _OBJECTIVES,
+        "total = started + overdue",
+        "total = started",
+        f"{_OBJECTIVE}jobs_that_have_not_started_are_late",
+    ),
+    in_policy(
+        "objective: the budget is of the last hour",
+        _OBJECTIVES,
+        "budget_left=1 - burn(MONTH)",
+        "budget_left=1 - burn(HOUR)",
+        f"{_OBJECTIVE}the_budget_is_what_may_be_late",
+    ),
+    in_policy(
+        "objective: what burned an hour ago still burns",
+        _OBJECTIVES,
+        "min(self.burn_short, self.burn_long)",
+        "max(self.burn_short, self.burn_long)",
+        f"{_OBJECTIVE}it_burns_while_both_windows_say_so",
+    ),
+    in_policy(
+        "objective: a window takes a whole hour that it cuts",
+        _OBJECTIVES,
+        "max(end - max(part.start, now - window), timedelta(0)) / (end - part.start)",
+        "1.0 if end > now - window else 0.0",
+        f"{_OBJECTIVE}a_window_cuts_an_hour_by_its_part",
+    ),
+    in_policy(
+        "objective: the minute that lasts counts by half",
+        _OBJECTIVES,
+        "end = min(part.start + part.length, now)",
+        "end = part.start + part.length",
+        f"{_OBJECTIVE}the_share_of_each_window_is_of_the_jobs_that_started_in_it",
+        f"{_OBJECTIVE}the_minute_that_lasts_counts_whole",
+    ),
+    in_policy(
+        "objective: a bucket that is cut counts whole",
+        _PERCENTILES,
+        "return within + in_cut * (seconds - low) / (_BOUNDS[cut] - low)",
+        "return within + in_cut",
+        f"{_OBJECTIVE}a_cut_bucket_counts_by_its_part",
+    ),
+    in_policy(
+        "objective: all jobs are an objective",
+        "model/objectives/__init__",
+        "if not 0 < self.share < 1:",
+        "if not 0 < self.share <= 1:",
+        f"{_OBJECTIVE}all_jobs_and_none_are_no_objective",
+    ),
+]
+
+JUDGEMENT_BUGS: tuple[Bug, ...] = (*FORECASTS, *PODS, *OBJECTIVES)
