@@ -99,6 +99,17 @@ LIFETIME_BUGS = [
         ),
         "redis",
     ),
+    Bug(
+        "the jobs of a claim run before the next call to the store is on the way",
+        ("tests/runtime/test_queue_loops.py",),
+        (
+            Edit(
+                "forge_jobs/runtime/queue/pool.py",
+                "services.loop if call_is_next else None",
+                "None",
+            ),
+        ),
+    ),
     _bug(
         "a queue with jobs is deleted",
         "deleting",

@@ -16,7 +16,7 @@ from forge_jobs.runtime.queue.ends import decide, tell
 from forge_jobs.runtime.queue.outbox import Outbox
 from forge_jobs.runtime.queue.run import Run, StopReason
 from forge_jobs.runtime.queue.services import PodServices
-from forge_jobs.runtime.queue.worker import Worker
+from forge_jobs.runtime.queue.worker import Worker, begin_all
 
 logger = reporter(__name__)
 
@@ -317,20 +317,20 @@ class WorkerPool:
 
     def _dispatch(self) -> None:
         """Give claimed jobs to free workers."""
-        ahead, free, state = self._ahead, self._free, self.state
-        if not (ahead and free):
+        ahead, free, services = self._ahead, self._free, self._services
+        if not (ahead and free and self.accepts(now := services.clock.elapsed())):
             return
-        kinds, now = self._services.kinds, self._services.clock.elapsed()
-        if not self.accepts(now):
-            return
+        taken: list[Worker] = []
         while ahead and free and not self._outbox.is_full:
             job = ahead.popleft()
             if job.cancel_requested:
                 self._end_unstarted(job, StopReason.CANCEL)
-            elif job.kind not in kinds:
+            elif job.kind not in services.kinds:
                 self._outbox.release([job.claim])
             else:
-                free.pop().take(job, state, now)
+                taken.append(free.pop().take(job, self.state, now))
+        call_is_next = self._may_have_work or self._outbox.ends.waiting
+        begin_all(taken, services.loop if call_is_next else None)
 
     def _goes_on(self, worker: Worker, now: float) -> bool:
         """Give a worker the next job at once, when nothing has to be decided. False: not given.
@@ -342,7 +342,7 @@ class WorkerPool:
         job = self._ahead[0]
         if job.cancel_requested or job.kind not in self._services.kinds or not self.accepts(now):
             return False
-        worker.take(self._ahead.popleft(), self.state, now)
+        worker.take(self._ahead.popleft(), self.state, now).begin()
         return True
 
     def _end_unstarted(self, job: ClaimedJob, reason: StopReason) -> None:

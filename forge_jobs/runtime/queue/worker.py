@@ -1,10 +1,10 @@
 """Runs jobs in one slot, one at a time, and reports each end to the worker pool."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from datetime import timedelta
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 from msgspec import structs
 
@@ -56,8 +56,8 @@ class Worker:
         self._task: asyncio.Task[None] | None = None
         self._thread: HandlerThread | None = None
 
-    def take(self, job: ClaimedJob, queue_state: QueueState | None, now: float) -> None:
-        """Run a claimed job. The worker must be free.
+    def take(self, job: ClaimedJob, queue_state: QueueState | None, now: float) -> Self:
+        """Hold a claimed job until :meth:`begin`. The worker must be free. Return the worker.
 
         :param queue_state: the queue at the last beat
         :param now: ``Clock.elapsed``
@@ -66,7 +66,7 @@ class Worker:
         handler = services.handlers.get(job.kind)
         if handler is None:
             raise LookupError(f"this pod has no handler of kind {job.kind!r}")
-        self.run = run = Run(
+        self.run = Run(
             job,
             handler,
             self.worker_id,
@@ -76,8 +76,14 @@ class Worker:
             queue_state=queue_state,
             lasts=services.overruns.lasts,
         )
-        # Until the task is known, the first step of an eager one waits.
         self._task = None
+        return self
+
+    def begin(self) -> None:
+        """Run the job of :meth:`take`."""
+        run, services = self.run, self._services
+        assert run is not None
+        # Until the task is known, the first step of an eager one waits.
         self._task = services.loop.create_task(self._work(run), context=services.context.copy())
         self._task.add_done_callback(self._is_over)
 
@@ -242,3 +248,16 @@ class Worker:
                     )
                 await Wakeup().wait(timedelta(seconds=_PAUSES.after(failures)))
         return True
+
+
+def begin_all(workers: Iterable[Worker], later: asyncio.AbstractEventLoop | None) -> None:
+    """Run the jobs that these workers have taken.
+
+    :param later: the jobs run one turn of this event loop later, behind a call to the store that is
+        about to be made. None: they run at once
+    """
+    if later is not None:
+        later.call_soon(begin_all, workers, None)
+        return
+    for worker in workers:
+        worker.begin()
