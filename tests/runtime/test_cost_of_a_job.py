@@ -22,10 +22,10 @@ from forge_jobs.model.jobs import Claim, ClaimedJob
 from forge_jobs.model.processes import PodLease
 from forge_jobs.model.transitions import Demand, Exchange, Finalization
 from forge_jobs.storage.protocols import Storage
-from tests.runtime.test_queue_loops import bench
 from tests.support.backends import BACKENDS
 from tests.support.factories import a_claimed_job
 from tests.support.faulty import Faults, faulty
+from tests.support.queue_loops import bench
 from tests.support.runtimes import QUEUE, a_runtime, seconds
 from tests.support.waiting import wait_until
 

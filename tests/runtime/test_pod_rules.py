@@ -23,11 +23,11 @@ from forge_jobs.runtime.passes.reaper import reap_once
 from forge_jobs.runtime.pod.handle import QueueHandle
 from forge_jobs.runtime.queue.run import Run, StopReason
 from forge_jobs.storage.protocols import Storage
-from tests.runtime.test_queue_loops import Bench, bench
 from tests.runtime.test_wakeups import RARE, noting_handlers, settled
 from tests.support.backends import BACKENDS
 from tests.support.factories import LEASE, enqueue_one, get_job, register
 from tests.support.faulty import Faults, faulty
+from tests.support.queue_loops import Bench, bench
 from tests.support.runtimes import (
     QUEUE,
     a_runtime,
